@@ -1,0 +1,1 @@
+"""Arithmetic whose errors have a known sign."""

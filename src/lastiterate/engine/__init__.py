@@ -1,0 +1,1 @@
+"""What it costs to hide one example: arrays in, Gaussian parameters out."""

@@ -1,0 +1,108 @@
+r"""The cheapest way to pay for arrivals with later noise, in final units.
+
+Arrival k brings a mass :math:`m_k \ge 0` of distance that must be paid, at step k or
+later, in amounts :math:`x_j`; paying :math:`x_j` at step j costs :math:`x_j^2 / v_j`.
+
+.. math:: \min \sum_j x_j^2 / v_j \quad\text{subject to}\quad
+          \sum_{j \ge k} x_j \ge \sum_{j \ge k} m_j \text{ for every } k .
+
+The optimum is the greatest convex minorant of the points
+:math:`(\sum_{j \le k} v_j, \sum_{j \le k} m_j)`: its slopes :math:`x_j / v_j` are the
+increasing isotonic regression of :math:`m / v` with weights v.  Steps without an arrival
+extend the block of the arrival before them, so only arrivals are regressed.
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
+
+from lastiterate._numerics.directed import ULP
+from lastiterate._numerics.exact import Array
+from lastiterate._numerics.scan import roundings, suffix_sums
+from lastiterate.errors import NumericalFailure
+
+# Variances below this are treated as no noise at all: quotients by them could overflow.
+_LEAST_VARIANCE = 1e-290
+_LARGEST_SHORTFALL = 1e-6
+
+
+@dataclass(frozen=True)
+class Minorant:
+    """Blocks of steps that pay at a common slope, from the first arrival to the end.
+
+    `energy` is an upper bound: it belongs to payments that were checked to cover every
+    arrival, after scaling by `scale` >= 1 to make up for rounding.
+    """
+
+    energy: float
+    block_starts: NDArray[np.intp]
+    block_slopes: Array
+    block_energies: Array
+    scale: float
+
+    def slopes(self, steps: int) -> Array:
+        """x_k / v_k for each of `steps` steps; 0 before the first arrival."""
+        if not self.block_starts.size:
+            return np.zeros(steps)
+        lengths = np.diff(self.block_starts, append=steps)
+        before = np.zeros(self.block_starts[0])
+        return np.concatenate([before, np.repeat(self.block_slopes * self.scale, lengths)])
+
+
+def convex_minorant(masses: Array, variances: Array) -> Minorant:
+    """The least energy that pays `masses` out of `variances`; inf if it cannot be done."""
+    count = np.count_nonzero(masses)
+    if count == 0:
+        return Minorant(0.0, np.empty(0, np.intp), np.empty(0), np.empty(0), 1.0)
+    arrivals, mass, variance = None, masses, variances
+    if count < masses.size:
+        arrivals = np.flatnonzero(masses)
+        mass, variance = masses[arrivals], np.add.reduceat(variances, arrivals)
+    if not variance.min() > _LEAST_VARIANCE:
+        paying, mass, variance = _postpone_unpayable(mass, variance)
+        if not paying.size:
+            unpaid = np.array([math.inf])
+            return Minorant(math.inf, np.zeros(1, np.intp), unpaid, unpaid, 1.0)
+        arrivals = paying if arrivals is None else arrivals[paying]
+    first = _block_starts(mass, variance)
+    block_mass = np.add.reduceat(mass, first)
+    block_variance = np.add.reduceat(variance, first)
+    slopes = block_mass / block_variance
+    scale = _shortfall(mass, variance * np.repeat(slopes, np.diff(first, append=mass.size)))
+    energies = block_mass * slopes * scale**2
+    total = float(energies.sum()) * (1.0 + 2 * roundings(masses.size) * ULP)
+    if math.isnan(total):
+        raise NumericalFailure("the least energy came out as nan")
+    starts = first if arrivals is None else arrivals[first]
+    return Minorant(total, starts, slopes, energies, scale)
+
+
+def _block_starts(mass: Array, variance: Array) -> NDArray[np.intp]:
+    if mass.size == 1:
+        return np.zeros(1, dtype=np.intp)
+    return np.asarray(isotonic_regression(mass / variance, weights=variance).blocks[:-1])
+
+
+def _shortfall(mass: Array, paid: Array) -> float:
+    """How much `paid` must be scaled up so that what follows each arrival covers it."""
+    ratio = float(np.max(suffix_sums(mass) / suffix_sums(paid)))
+    slack = 4 * roundings(mass.size) * ULP
+    if not ratio <= 1.0 + _LARGEST_SHORTFALL:
+        raise NumericalFailure(f"the payments fall short of the arrivals by a factor {ratio!r}")
+    return max(1.0, ratio) * (1.0 + slack)
+
+
+def _postpone_unpayable(mass: Array, variance: Array) -> tuple[NDArray[np.intp], Array, Array]:
+    """Move arrivals that meet no noise before the next arrival on to that one.
+
+    Returns the arrivals that remain; none if what arrives last is never met by noise.
+    """
+    noisy = np.flatnonzero(variance > _LEAST_VARIANCE)
+    payer = np.searchsorted(noisy, np.arange(mass.size))
+    moved = np.bincount(payer, weights=mass, minlength=noisy.size + 1)
+    if moved[noisy.size] > 0.0:
+        return noisy[:0], mass, variance
+    return noisy, moved[: noisy.size], variance[noisy]

@@ -1,0 +1,62 @@
+"""Errors a caller can act on, one class per kind of action."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+class LastIterateError(Exception):
+    """Base of every error this package raises on purpose."""
+
+
+class InvalidParameter(LastIterateError, ValueError):
+    """An argument is outside the range in which it means anything."""
+
+    def __init__(self, name: str, value: object, *, must_be: str) -> None:
+        self.name, self.value, self.must_be = name, value, must_be
+        super().__init__(f"{name} must be {must_be}; got {name}={_short(value)}.")
+
+
+class InvalidType(InvalidParameter, TypeError):
+    """An argument is not the kind of thing that is expected."""
+
+
+class NumericalFailure(LastIterateError, ArithmeticError):
+    """The arithmetic could not certify a number, so none is returned."""
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """One hypothesis of one bound that this training run does not satisfy."""
+
+    needs: str
+    found: str
+    remedy: str = ""
+
+    def __str__(self) -> str:
+        line = f"needs {self.needs}; found {self.found}"
+        return f"{line} -> {self.remedy}" if self.remedy else line
+
+
+class NoBoundApplies(LastIterateError):
+    """The run is well described, but none of the bounds asked for covers it."""
+
+    def __init__(self, run: object, unmet: Mapping[str, Sequence[Unmet]]) -> None:
+        self.run, self.unmet = run, unmet
+        lines = [f"no certified bound covers this run:\n  {run}"]
+        for bound, reasons in unmet.items():
+            lines.append(f"  {bound}")
+            lines.extend(f"    {reason}" for reason in reasons)
+        super().__init__("\n".join(lines))
+
+
+class UnreachableTarget(LastIterateError, ValueError):
+    """No value of the parameter being calibrated meets the target."""
+
+    def __init__(self, target: str, why: str, *, possible_with: str) -> None:
+        self.target, self.why, self.possible_with = target, why, possible_with
+        super().__init__(f"{target} cannot be reached: {why}. Possible with {possible_with}.")
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}...{text[-12:]}"

@@ -1,0 +1,1 @@
+"""How private: one type per notion, all with the same questions."""

@@ -1,0 +1,66 @@
+"""Several results published one after the other."""
+
+import math
+
+from lastiterate._numerics.directed import at_least
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile
+
+
+def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
+    """The guarantee of all of `profiles` together, for independent randomness.
+
+    Gaussian guarantees compose exactly; where one is known only through its Renyi
+    divergences these add up; all others go through privacy loss distributions.
+
+    >>> compose(GaussianProfile(3.0), GaussianProfile(4.0)).gdp()
+    5.000000000000003
+    """
+    if not profiles:
+        raise InvalidParameter("profiles", profiles, must_be="at least one PrivacyProfile")
+    for profile in profiles:
+        if not isinstance(profile, PrivacyProfile):
+            raise InvalidType("profiles", profile, must_be="PrivacyProfiles")
+    if len(profiles) == 1:
+        return profiles[0]
+    gaussian = [p for p in profiles if isinstance(p, GaussianProfile)]
+    others = [p for p in profiles if not isinstance(p, GaussianProfile)]
+    if gaussian:
+        mu = math.sqrt(math.fsum(p.mu * p.mu for p in gaussian))
+        others.append(GaussianProfile(at_least(mu, ulps=2) if len(gaussian) > 1 else gaussian[0].mu))
+    if len(others) == 1:
+        return others[0]
+    if any(isinstance(p, (RenyiProfile, LinearRenyiProfile)) for p in others):
+        return _add_divergences(others)
+    return _compose_losses(others)
+
+
+def _add_divergences(profiles: list[PrivacyProfile]) -> PrivacyProfile:
+    if all(isinstance(p, (GaussianProfile, LinearRenyiProfile)) for p in profiles):
+        rho = math.fsum(
+            p.mu * p.mu / 2 if isinstance(p, GaussianProfile) else p.rho  # type: ignore[attr-defined]
+            for p in profiles
+        )
+        return LinearRenyiProfile(at_least(rho, ulps=2))
+    return RenyiProfile(
+        lambda order: at_least(math.fsum(p.renyi(order) for p in profiles), ulps=1)
+    )
+
+
+def _compose_losses(profiles: list[PrivacyProfile]) -> PrivacyProfile:
+    from lastiterate.profile import loss_distribution as losses  # loads dp_accounting
+
+    cell = 1e-4
+    for profile in profiles:
+        if isinstance(profile, losses.LossDistributionProfile):
+            cell = profile.pld._pmf_remove._discretization
+    total, slack = None, 0.0
+    for profile in profiles:
+        if isinstance(profile, losses.LossDistributionProfile):
+            slack += profile._slack
+        pld = profile.to_pld(discretization=cell)
+        total = pld if total is None else total.compose(pld)
+    composed = losses.LossDistributionProfile(total)
+    return losses.LossDistributionProfile(total, slack=slack + composed._slack)

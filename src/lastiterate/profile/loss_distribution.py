@@ -1,0 +1,150 @@
+"""Discretised privacy losses, on `dp_accounting`'s privacy loss distributions."""
+
+import math
+from typing import Any
+
+import numpy as np
+from dp_accounting.pld import pld_pmf
+from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+from lastiterate._numerics import guards
+from lastiterate._numerics.directed import TINY, ULP
+from lastiterate._numerics.exact import Array
+from lastiterate._numerics.scan import roundings, suffix_sums
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.profile.profile import PrivacyProfile, check_order
+
+_TAIL = 1e-15
+_MOST_CELLS = 2_000_000
+
+
+class LossDistributionProfile(PrivacyProfile):
+    """A pessimistic `dp_accounting` privacy loss distribution.
+
+    Its sums run over `size` cells in double precision (and its compositions through a
+    Fourier transform), so `slack`, by default 16 ulps a cell, is added to every delta:
+    answers for a delta below that are inf.
+    """
+
+    def __init__(self, pld: PrivacyLossDistribution, *, slack: float | None = None) -> None:
+        if not isinstance(pld, PrivacyLossDistribution):
+            raise InvalidType("pld", pld, must_be="a dp_accounting PrivacyLossDistribution")
+        pmfs = [pld._pmf_remove, pld._pmf_add]
+        if not all(pmf._pessimistic_estimate for pmf in pmfs):
+            must_be = "built with pessimistic_estimate=True: an optimistic one is no upper bound"
+            raise InvalidParameter("pld", pld, must_be=must_be)
+        default = 16 * ULP * max(pmf.size for pmf in pmfs)
+        self._pld = pld
+        self._losses = [_Losses(pmf.to_dense_pmf()) for pmf in dict.fromkeys(pmfs)]
+        self._slack = default if slack is None else guards.number("slack", slack, at_least=0.0)
+
+    @property
+    def pld(self) -> PrivacyLossDistribution:
+        """The distribution itself."""
+        return self._pld
+
+    def deltas(self, epsilons: Array) -> Array:
+        largest = np.max([losses.deltas(epsilons) for losses in self._losses], axis=0)
+        return np.clip(largest + self._slack, TINY, 1.0)
+
+    def renyi(self, order: float) -> float:
+        """From the masses themselves; inf where some mass sits at infinite loss."""
+        alpha = check_order(order)
+        return max(losses.renyi(alpha) for losses in self._losses)
+
+    def gdp(self) -> float:
+        """inf: a discretised curve does not fall off as a Gaussian's does."""
+        return math.inf
+
+    def to_pld(self, *, discretization: float | None = None) -> Any:
+        """The distribution itself, if its cells are of the size asked for."""
+        own = self._pld._pmf_remove._discretization
+        if discretization is not None and not math.isclose(discretization, own):
+            raise InvalidParameter("discretization", discretization, must_be=f"{own!r}, its own")
+        return self._pld
+
+
+class _Losses:
+    """The losses of one direction, largest epsilon answered as fast as the smallest."""
+
+    def __init__(self, pmf: Any) -> None:
+        self._at = pmf._discretization * (pmf._lower_loss + np.arange(pmf.size))
+        self._mass = np.asarray(pmf._probs, dtype=float)
+        self._infinite = float(pmf._infinity_mass)
+        with np.errstate(under="ignore", over="ignore"):
+            other = self._mass * np.exp(-np.maximum(self._at, -700.0))
+        self._above = np.append(suffix_sums(self._mass), 0.0)
+        self._other_above = np.append(suffix_sums(other), 0.0)
+
+    def deltas(self, epsilons: Array) -> Array:
+        """P(loss > epsilon) - e^epsilon Q(loss > epsilon), rounded up."""
+        first = np.searchsorted(self._at, epsilons, side="right")
+        upper = self._above[first]
+        lower = np.exp(np.minimum(epsilons, 700.0)) * self._other_above[first]
+        rounding = 2 * (roundings(self._mass.size) + 4) * ULP
+        return np.maximum(upper - lower, 0.0) + rounding * (upper + lower) + self._infinite
+
+    def renyi(self, alpha: float) -> float:
+        if self._infinite > 0.0 or alpha == math.inf:
+            return math.inf
+        if alpha == 1.0:
+            return max(float(self._mass @ self._at), 0.0) * (1.0 + 1e-12)
+        exponents = (alpha - 1.0) * self._at
+        top = float(exponents.max())
+        total = float(self._mass @ np.exp(exponents - top))
+        return max((top + math.log(total)) / (alpha - 1.0), 0.0) * (1.0 + 1e-12)
+
+
+def from_pld(pld: PrivacyLossDistribution) -> LossDistributionProfile:
+    """The profile of a `dp_accounting` privacy loss distribution.
+
+    >>> from dp_accounting.pld import privacy_loss_distribution
+    >>> pld = privacy_loss_distribution.from_gaussian_mechanism(1.0)
+    >>> round(from_pld(pld).epsilon(1e-5), 3)
+    4.378
+    """
+    return LossDistributionProfile(pld)
+
+
+def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyLossDistribution:
+    """Connect the dots of the delta curve, pessimistically.
+
+    The curve bounds every adjacent pair in both directions, hence so does its lower convex
+    envelope in e^epsilon, which is what is discretised.
+    """
+    cell = guards.number("discretization", discretization, above=0.0)
+    cells = math.ceil(_reach(profile) / cell)
+    if cells > _MOST_CELLS:
+        least = _reach(profile) / _MOST_CELLS
+        raise InvalidParameter(
+            "discretization", discretization, must_be=f"at least {least:.3g} for losses this large"
+        )
+    epsilons = cell * np.arange(cells + 1)
+    right = _convex(epsilons, np.minimum.accumulate(profile.deltas(epsilons)))
+    # The dual direction of a symmetric curve: delta(-t) = 1 - e^-t (1 - delta(t)).
+    left = 1.0 - np.exp(-epsilons[:0:-1]) * (1.0 - right[:0:-1])
+    deltas = np.minimum.accumulate(np.clip(np.concatenate([left, right]), 0.0, 1.0))
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(cell, -cells, cells, deltas)
+    return PrivacyLossDistribution(pmf)
+
+
+def _reach(profile: PrivacyProfile) -> float:
+    """An epsilon beyond which next to nothing is left (what is left becomes infinite loss)."""
+    floor = float(profile.deltas(np.array([1e9]))[0])
+    return max(min(profile.epsilon(min(floor * 1.01 + _TAIL, 1.0)), 1e9), 1e-3)
+
+
+def _convex(epsilons: Array, deltas: Array) -> Array:
+    """The lower convex envelope of the points (e^epsilon, delta), at the same epsilons."""
+    from scipy.optimize import isotonic_regression
+
+    growth = np.diff(np.expm1(epsilons - epsilons[-1]))  # e^epsilon in units of its largest
+    if not growth.min() > TINY:
+        return deltas
+    slopes = np.diff(deltas) / growth
+    if np.all(np.diff(slopes) >= 0.0):
+        return deltas
+    smoothed = isotonic_regression(slopes, weights=growth).x
+    envelope = deltas[0] + np.concatenate([[0.0], np.cumsum(smoothed * growth)])
+    # Rounding must not push the envelope below itself: never above the curve, never below 0.
+    return np.clip(np.minimum(envelope + 1e-15, deltas), 0.0, 1.0)

@@ -1,0 +1,102 @@
+r"""What every privacy guarantee can be asked.
+
+A profile bounds, for every pair of adjacent data sets and in both directions, the
+hockey-stick divergence :math:`\delta(\varepsilon) = \sup_S P(S) - e^\varepsilon Q(S)` of what
+is published.  Everything else follows from that curve.  Numbers are rounded towards less
+privacy: epsilon, delta and divergences up, trade-off values down.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import Any
+
+import numpy as np
+
+from lastiterate._numerics import guards
+from lastiterate._numerics.directed import at_most
+from lastiterate._numerics.exact import Array
+from lastiterate._numerics.search import least_true
+
+_LARGEST_EPSILON = 1e15
+
+
+class PrivacyProfile(ABC):
+    """An upper bound on the privacy loss of one published result."""
+
+    @abstractmethod
+    def deltas(self, epsilons: Array) -> Array:
+        """delta at each epsilon >= 0, rounded up."""
+
+    def delta(self, epsilon: float) -> float:
+        """The least delta of (epsilon, delta)-DP."""
+        value = guards.number("epsilon", epsilon, at_least=0.0, infinite=True)
+        return float(self.deltas(np.array([value]))[0])
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon of (epsilon, delta)-DP; inf if there is none."""
+        target = guards.number("delta", delta, at_least=0.0, at_most=1.0)
+
+        def holds(epsilon: float) -> bool:
+            return bool(self.deltas(np.array([epsilon]))[0] <= target)
+
+        if holds(0.0):
+            return 0.0
+        high = 1.0
+        while not holds(high):
+            high *= 2.0
+            if high > _LARGEST_EPSILON:
+                return math.inf
+        return least_true(holds, 0.0, high)
+
+    def tradeoff(self, fpr: float) -> float:
+        """The least false-negative rate of any test with this false-positive rate.
+
+        It is the sup over epsilon of 1 - delta - e^epsilon fpr and
+        e^-epsilon (1 - delta - fpr); every epsilon gives a valid value, so a search suffices.
+        """
+        alpha = guards.number("fpr", fpr, at_least=0.0, at_most=1.0)
+        epsilons = np.concatenate([[0.0], np.geomspace(1e-6, 700.0, 400)])
+        best = 0.0
+        for _ in range(3):
+            values = self._tradeoffs(alpha, epsilons)
+            top = int(np.argmax(values))
+            best = max(best, float(values[top]))
+            near = epsilons[max(top - 1, 0)], epsilons[min(top + 1, epsilons.size - 1)]
+            epsilons = np.linspace(*near, 100)
+        return at_most(best, ulps=16)
+
+    def _tradeoffs(self, alpha: float, epsilons: Array) -> Array:
+        kept = 1.0 - self.deltas(epsilons)
+        growth = np.exp(epsilons)
+        return np.maximum(kept - growth * alpha, (kept - alpha) / growth)
+
+    @abstractmethod
+    def renyi(self, order: float) -> float:
+        """Renyi divergence of an order >= 1; inf if none is known."""
+
+    @abstractmethod
+    def gdp(self) -> float:
+        """The least mu for which the result is mu-GDP; inf if there is none."""
+
+    def advantage(self) -> float:
+        """The most by which any attacker's true-positive rate exceeds its false-positive rate."""
+        return self.delta(0.0)
+
+    def compose(self, *others: PrivacyProfile) -> PrivacyProfile:
+        """The guarantee of publishing this and the others, one after the other."""
+        from lastiterate.profile.compose import compose  # it knows every kind of profile
+
+        return compose(self, *others)
+
+    def to_pld(self, *, discretization: float = 1e-4) -> Any:
+        """A pessimistic `dp_accounting` privacy loss distribution."""
+        from lastiterate.profile.loss_distribution import to_pld  # loads dp_accounting
+
+        return to_pld(self, discretization=discretization)
+
+
+def check_order(order: float) -> float:
+    """A Renyi order, at least 1 (1 is the Kullback-Leibler divergence)."""
+    return guards.number("order", order, at_least=1.0, infinite=True)

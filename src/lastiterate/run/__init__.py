@@ -1,0 +1,1 @@
+"""What was trained: frozen data, no mathematics."""

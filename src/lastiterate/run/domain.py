@@ -1,0 +1,27 @@
+"""The set onto which every iterate is projected."""
+
+from dataclasses import dataclass
+
+from lastiterate._numerics import guards
+
+
+@dataclass(frozen=True)
+class Unbounded:
+    """No projection."""
+
+
+@dataclass(frozen=True)
+class Ball:
+    """Projection, after every step, onto a closed convex set of this diameter.
+
+    The name says the usual case; the guarantee needs convexity and the diameter only.
+    """
+
+    diameter: float
+
+    def __post_init__(self) -> None:
+        value = guards.number("diameter", self.diameter, above=0.0)
+        object.__setattr__(self, "diameter", value)
+
+
+Domain = Unbounded | Ball

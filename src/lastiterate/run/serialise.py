@@ -1,0 +1,121 @@
+"""A run as JSON or TOML text and back, exactly.
+
+Floats are written in the shortest form that reads back to the same bits, so a round
+trip gives an equal run.  Unknown keys are refused: a misspelt one would silently change
+the guarantee.
+"""
+
+import json
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, get_args
+
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.run.batches import Batches
+from lastiterate.run.domain import Domain
+from lastiterate.run.loss import Loss
+from lastiterate.run.training_run import TrainingRun
+
+_KINDS = {
+    "batches": {kind.__name__: kind for kind in get_args(Batches)},
+    "domain": {kind.__name__: kind for kind in get_args(Domain)},
+    "loss": {"Loss": Loss},
+}
+
+
+def to_dict(run: TrainingRun) -> dict[str, Any]:
+    """Plain dicts, lists, strings and numbers; what is None is left out."""
+    record: dict[str, Any] = {}
+    for entry in fields(run):
+        value = getattr(run, entry.name)
+        if entry.name in _KINDS:
+            kind = {} if entry.name == "loss" else {"kind": type(value).__name__}
+            value = kind | {f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.init}
+            value = {key: item for key, item in value.items() if item is not None}
+        if value is not None:
+            record[entry.name] = _plain(value)
+    return record
+
+
+def from_dict(record: Mapping[str, Any]) -> TrainingRun:
+    """The run that `to_dict` described."""
+    arguments = dict(_table("run", record))
+    for name, kinds in _KINDS.items():
+        if name in arguments:
+            arguments[name] = _build(name, arguments[name], kinds)
+    return _call("run", TrainingRun, arguments)
+
+
+def to_json(run: TrainingRun) -> str:
+    """The run as indented JSON."""
+    return json.dumps(to_dict(run), indent=2) + "\n"
+
+
+def from_json(text: str) -> TrainingRun:
+    """The run that `to_json` wrote."""
+    return from_dict(_parse("JSON", json.loads, text))
+
+
+def to_toml(run: TrainingRun) -> str:
+    """The run as TOML, tables last."""
+    record = to_dict(run)
+    lines = [f"{key} = {_toml(v)}" for key, v in record.items() if not isinstance(v, dict)]
+    for name, table in record.items():
+        if isinstance(table, dict):
+            lines += ["", f"[{name}]", *(f"{key} = {_toml(v)}" for key, v in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def from_toml(text: str) -> TrainingRun:
+    """The run that `to_toml` wrote."""
+    return from_dict(_parse("TOML", tomllib.loads, text))
+
+
+def _plain(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_toml, value)) + "]"
+    # JSON and TOML agree on booleans, whole numbers and the strings used here, and a
+    # float's repr is a TOML float as long as it has a point or an exponent.
+    return json.dumps(value)
+
+
+def _parse(language: str, loads: Any, text: str) -> Any:
+    if not isinstance(text, str):
+        raise InvalidType("text", text, must_be=f"a string of {language}")
+    try:
+        return loads(text)
+    except ValueError as error:
+        raise InvalidParameter("text", text, must_be=f"valid {language} ({error})") from error
+
+
+def _table(name: str, value: object) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise InvalidType(name, value, must_be="a table of names and values")
+    return value
+
+
+def _build(name: str, record: object, kinds: Mapping[str, type]) -> Any:
+    arguments = dict(_table(name, record))
+    kind = arguments.pop("kind", name.capitalize())
+    if kind not in kinds:
+        raise InvalidParameter(f"{name}.kind", kind, must_be="one of " + ", ".join(kinds))
+    return _call(name, kinds[kind], arguments)
+
+
+def _call(name: str, kind: Any, arguments: dict[str, Any]) -> Any:
+    known = [f for f in fields(kind) if f.init]
+    unknown = arguments.keys() - {f.name for f in known}
+    if unknown:
+        names = ", ".join(f.name for f in known)
+        raise InvalidParameter(f"{name} key", min(unknown), must_be=f"one of {names}")
+    try:
+        return kind(**arguments)
+    except InvalidParameter:
+        raise
+    except TypeError as error:
+        raise InvalidType(name, arguments, must_be=f"complete ({error})") from None

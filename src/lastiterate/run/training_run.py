@@ -1,0 +1,243 @@
+"""One run of noisy gradient descent, as it happened."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any, get_args
+
+from lastiterate._numerics import guards
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.run.batches import Batches, FixedOrder
+from lastiterate.run.domain import Domain, Unbounded
+from lastiterate.run.loss import Loss
+
+RELEASES = ("last-iterate", "last-iterate-and-order", "every-iterate")
+ADJACENCIES = ("replace", "zero-out")
+
+Schedule = float | tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    r"""What was done to the data, and what of it is published.
+
+    .. math:: x_k = \Pi_K\Big(x_{k-1} - \eta_k\big(\tfrac1b \sum_{i \in B_k}
+              \nabla f_i(x_{k-1}) + N(0, \sigma_k^2 I)\big)\Big), \qquad k = 1, \dots, T.
+
+    The start x_0 must not depend on the data.
+
+    Parameters
+    ----------
+    loss : Loss
+        What is known of the loss of every example.
+    sensitivity : float
+        L: the largest |grad f(x) - grad g(x)| over two admissible examples and all x.
+        Losses with gradients of norm at most C have L = 2C.
+    batches : FullBatch, Cyclic, ShuffledOnce, ...
+        Which examples each step sees.
+    steps : int
+        T, the number of steps (not epochs).
+    step_size, noise_std : float or sequence of length `steps`
+        eta_k and sigma_k; the noise is per coordinate, on the averaged gradient, before
+        the step size.  `noise_std` may be 0 where `release_noise_std` is positive.
+    release_noise_std : float
+        Noise added once, per coordinate, to the published parameters.
+    domain : Unbounded or Ball
+        The set onto which every iterate (and the published model) is projected.
+    clip_norm : float, optional
+        The norm to which every example's gradient, regulariser excluded, is clipped.
+        Leave it out for a clip that is itself the gradient of a convex loss: then `loss`
+        describes that loss.
+    adjacency : {"replace", "zero-out"}
+        What one person's data may become: another example, or none at all (its
+        gradient is then 0).  `sensitivity` must be meant for it.
+    releases : {"last-iterate", "last-iterate-and-order", "every-iterate"}
+        What is published: the last iterate, that and the order of the batches, or
+        anything more (checkpoints, a loss curve on the data).
+
+    Examples
+    --------
+    >>> from lastiterate import Cyclic, Loss, TrainingRun
+    >>> run = TrainingRun(
+    ...     loss=Loss(smoothness=32.502, strong_convexity=0.002), sensitivity=10.0,
+    ...     batches=Cyclic(examples=60_000, batch_size=1_500), steps=2_000,
+    ...     step_size=0.05, noise_std=0.01)
+    >>> run.replace(steps=4_000).steps
+    4000
+    """
+
+    loss: Loss
+    sensitivity: float
+    batches: Batches
+    steps: int
+    step_size: Schedule
+    noise_std: Schedule
+    release_noise_std: float = 0.0
+    domain: Domain = field(default_factory=Unbounded)
+    clip_norm: float | None = None
+    adjacency: str = "replace"
+    releases: str = "last-iterate"
+
+    def __post_init__(self) -> None:
+        _instance("loss", self.loss, (Loss,))
+        _instance("batches", self.batches, get_args(Batches))
+        _instance("domain", self.domain, get_args(Domain))
+        self._set("sensitivity", guards.number("sensitivity", self.sensitivity, above=0.0))
+        self._set("steps", guards.count("steps", self.steps, at_least=1))
+        release = guards.number("release_noise_std", self.release_noise_std, at_least=0.0)
+        self._set("release_noise_std", release)
+        self._set("step_size", _schedule("step_size", self.step_size, self.steps))
+        silent = "a number in (0, inf), or 0 where release_noise_std is positive"
+        allowed = None if release > 0.0 else silent
+        self._set("noise_std", _schedule("noise_std", self.noise_std, self.steps, positive=allowed))
+        if self.clip_norm is not None:
+            self._set("clip_norm", guards.number("clip_norm", self.clip_norm, above=0.0))
+        guards.choice("adjacency", self.adjacency, among=ADJACENCIES)
+        guards.choice("releases", self.releases, among=RELEASES)
+        if isinstance(self.batches, FixedOrder):
+            last = self.batches.positions[-1:] or (1,)
+            if last[0] > self.steps:
+                must_be = f"increasing whole numbers in [1, steps] = [1, {self.steps}]"
+                raise InvalidParameter("positions", self.batches.positions, must_be=must_be)
+        self._check_sensitivity()
+
+    @classmethod
+    def from_dp_sgd(
+        cls,
+        *,
+        loss: Loss,
+        batches: Batches,
+        clip_norm: float,
+        noise_multiplier: float,
+        steps: int,
+        step_size: float | Iterable[float],
+        adjacency: str = "replace",
+        **others: Any,
+    ) -> TrainingRun:
+        """The run of a DP-SGD library: gradients clipped, noise in units of the clip.
+
+        The noise on the averaged gradient is noise_multiplier * clip_norm / batch_size.
+        Replacing an example moves the sum of gradients by up to twice the clip,
+        removing it (adjacency="zero-out") by the clip.
+
+        >>> from lastiterate import Cyclic, Loss
+        >>> run = TrainingRun.from_dp_sgd(
+        ...     loss=Loss(convex=False), batches=Cyclic(1000, 100), clip_norm=2.0,
+        ...     noise_multiplier=5.0, steps=50, step_size=0.1)
+        >>> run.noise_std, run.sensitivity
+        (0.1, 4.0)
+        """
+        _instance("batches", batches, get_args(Batches))
+        clip = guards.number("clip_norm", clip_norm, above=0.0)
+        multiplier = guards.number("noise_multiplier", noise_multiplier, at_least=0.0)
+        guards.choice("adjacency", adjacency, among=ADJACENCIES)
+        return cls(
+            loss=loss,
+            batches=batches,
+            steps=steps,
+            step_size=step_size,  # type: ignore[arg-type]  # normalised by __post_init__
+            clip_norm=clip,
+            sensitivity=2.0 * clip if adjacency == "replace" else clip,
+            noise_std=multiplier * clip / batches.batch_size,
+            adjacency=adjacency,
+            **others,
+        )
+
+    def replace(self, **changes: Any) -> TrainingRun:
+        """The same run with some of it changed."""
+        unknown = changes.keys() - {f.name for f in dataclasses.fields(self)}
+        if unknown:
+            names = ", ".join(f.name for f in dataclasses.fields(self))
+            raise InvalidType("replace argument", min(unknown), must_be=f"one of {names}")
+        return dataclasses.replace(self, **changes)
+
+    def to_json(self) -> str:
+        """The run as JSON; `from_json` gives back an equal run."""
+        return str(_serialise().to_json(self))
+
+    def to_toml(self) -> str:
+        """The run as TOML; `from_toml` gives back an equal run."""
+        return str(_serialise().to_toml(self))
+
+    @staticmethod
+    def from_json(text: str) -> TrainingRun:
+        """The run that `to_json` wrote."""
+        run: TrainingRun = _serialise().from_json(text)
+        return run
+
+    @staticmethod
+    def from_toml(text: str) -> TrainingRun:
+        """The run that `to_toml` wrote."""
+        run: TrainingRun = _serialise().from_toml(text)
+        return run
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether step size and noise are the same in every step."""
+        return not isinstance(self.step_size, tuple) and not isinstance(self.noise_std, tuple)
+
+    @property
+    def gradient_bound(self) -> float | None:
+        """The least known bound on the norm of an example's gradient, or None."""
+        known = [b for b in (self.loss.lipschitz, self.clip_norm) if b is not None]
+        return min(known) if known else None
+
+    @property
+    def clip_may_be_active(self) -> bool:
+        """Whether norm clipping may change a gradient, so that `loss` is not what was descended."""
+        if self.clip_norm is None:
+            return False
+        return self.loss.lipschitz is None or self.loss.lipschitz > self.clip_norm
+
+    def _check_sensitivity(self) -> None:
+        bound = self.gradient_bound
+        if bound is None:
+            return
+        most = 2.0 * bound if self.adjacency == "replace" else bound
+        if not self.sensitivity <= most * (1 + 1e-12):
+            times = "2 * " if self.adjacency == "replace" else ""
+            raise InvalidParameter(
+                "sensitivity",
+                self.sensitivity,
+                must_be=f"at most {times}the gradient bound (clip_norm or loss.lipschitz) = {most!r}"
+                f" with adjacency={self.adjacency!r}",
+            )
+
+    def _set(self, name: str, value: object) -> None:
+        object.__setattr__(self, name, value)
+
+
+def _serialise() -> ModuleType:
+    from lastiterate.run import serialise  # it builds runs, so it cannot come first
+
+    return serialise
+
+
+def _schedule(
+    name: str, value: object, steps: int, *, positive: str | None = "a number in (0, inf)"
+) -> Schedule:
+    """A float, or a tuple of `steps` floats; `positive` is what to say of 0, None if it may be."""
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and _dimension(value):
+        array = guards.numbers(name, value, length=steps)
+        where = int(array.argmin())
+        name, least = f"{name}[{where}]", float(array[where])
+        schedule: Schedule = tuple(array.tolist())
+    else:
+        above = None if positive is None or value == 0 else 0.0
+        schedule = least = guards.number(name, value, at_least=0.0, above=above)
+    if positive is not None and not least > 0.0:
+        raise InvalidParameter(name, least, must_be=positive)
+    return schedule
+
+
+def _dimension(value: object) -> bool:
+    return getattr(value, "ndim", 1) > 0
+
+
+def _instance(name: str, value: object, kinds: tuple[type, ...]) -> None:
+    if not isinstance(value, kinds):
+        must_be = "a " + " or ".join(kind.__name__ for kind in kinds)
+        raise InvalidType(name, value, must_be=must_be)
