@@ -57,10 +57,17 @@ def convex_minorant(masses: Array, variances: Array) -> Minorant:
     count = np.count_nonzero(masses)
     if count == 0:
         return Minorant(0.0, np.empty(0, np.intp), np.empty(0), np.empty(0), 1.0)
-    arrivals, mass, variance = None, masses, variances
-    if count < masses.size:
-        arrivals = np.flatnonzero(masses)
-        mass, variance = masses[arrivals], np.add.reduceat(variances, arrivals)
+    if count == masses.size:
+        return minorant_of_arrivals(None, masses, variances)
+    arrivals = np.flatnonzero(masses)
+    return minorant_of_arrivals(arrivals, masses[arrivals], variances)
+
+
+def minorant_of_arrivals(
+    arrivals: NDArray[np.intp] | None, mass: Array, variances: Array
+) -> Minorant:
+    """The same, given only the arrivals (None: every step), in order, and their masses > 0."""
+    variance = variances if arrivals is None else np.add.reduceat(variances, arrivals)
     if not variance.min() > _LEAST_VARIANCE:
         paying, mass, variance = _postpone_unpayable(mass, variance)
         if not paying.size:
@@ -73,7 +80,7 @@ def convex_minorant(masses: Array, variances: Array) -> Minorant:
     slopes = block_mass / block_variance
     scale = _shortfall(mass, variance * np.repeat(slopes, np.diff(first, append=mass.size)))
     energies = block_mass * slopes * scale**2
-    total = float(energies.sum()) * (1.0 + 2 * roundings(masses.size) * ULP)
+    total = float(energies.sum()) * (1.0 + 2 * roundings(variances.size) * ULP)
     if math.isnan(total):
         raise NumericalFailure("the least energy came out as nan")
     starts = first if arrivals is None else arrivals[first]

@@ -25,18 +25,18 @@ symbol               argument      meaning
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lastiterate._numerics import guards
 from lastiterate._numerics.directed import ULP, at_least
 from lastiterate._numerics.exact import Array
 from lastiterate._numerics.scan import prefix_sums, roundings, suffix_products, suffix_sums
-from lastiterate.engine.minorant import Minorant, convex_minorant
+from lastiterate.engine.minorant import Minorant, convex_minorant, minorant_of_arrivals
 from lastiterate.errors import InvalidParameter
 
 _LEAST_UNIT = 1e-130  # C_k in [this, 1/this], so that its square is a normal number
@@ -125,13 +125,45 @@ def optimal_shifts(
     energy = math.fsum(piece.minorant.energy for piece in pieces)
     if math.isinf(energy):
         return _unpayable(c, start)
-    slack = 8 * roundings(c.size) + 64
+    slack = _slack(c.size)
 
     def written_out() -> tuple[Array, Array]:
         payments, distances = _plan(*scaled, pieces)
         return payments * (unit * (1.0 + slack * ULP)), distances * unit
 
     return Shifts(at_least(unit / noise_unit * math.sqrt(energy), ulps=slack), written_out)
+
+
+def pattern_mus(
+    *,
+    contraction: Array,
+    sensitivity: Array,
+    noise: Array,
+    patterns: Iterable[NDArray[np.intp]],
+    diameter: float = math.inf,
+) -> list[float]:
+    """mu for each of several sets of participating steps (indices from 0) of the same run.
+
+    `sensitivity` is what a participation in each step would bring.
+    """
+    with np.errstate(all="ignore"):
+        units = suffix_products(contraction)
+        in_range = _in_range(units)
+        masses, variances = units * sensitivity, np.square(units * noise)
+    tame = in_range and _unit(sensitivity.max()) == 1.0 and _unit(noise.max()) == 1.0
+    mus = []
+    for pattern in patterns:
+        if tame and math.isinf(diameter) and pattern.size and masses[pattern].min() > 0.0:
+            energy = minorant_of_arrivals(pattern, masses[pattern], variances).energy
+            mus.append(at_least(math.sqrt(energy), ulps=_slack(units.size)))
+        else:
+            arriving = np.zeros(units.size)
+            arriving[pattern] = sensitivity[pattern]
+            plan = optimal_shifts(
+                contraction=contraction, sensitivity=arriving, noise=noise, diameter=diameter
+            )
+            mus.append(plan.mu)
+    return mus
 
 
 def _steps(*arguments: ArrayLike) -> tuple[Array, Array, Array]:
@@ -148,6 +180,15 @@ def _steps(*arguments: ArrayLike) -> tuple[Array, Array, Array]:
             raise InvalidParameter(name, value, must_be=f"a number or of length {length}")
     c, s, n = (np.broadcast_to(array, (length,)) for array in arrays)
     return c, s, n
+
+
+def _slack(steps: int) -> int:
+    """Ulps by which mu is widened for the roundings of units, masses, variances and sums."""
+    return 8 * roundings(steps) + 64
+
+
+def _in_range(units: Array) -> bool:
+    return bool(units.min() >= _LEAST_UNIT and units.max() <= 1.0 / _LEAST_UNIT)
 
 
 def _unit(largest: float) -> float:
@@ -231,8 +272,7 @@ def _settle(c: Array, s: Array, n: Array, start: float) -> list[_Piece]:
     """Plans for all steps without a cap, in order; together they cover what matters."""
     with np.errstate(all="ignore"):
         units = suffix_products(c)
-        spread = float(units.min()), float(units.max())
-    if _LEAST_UNIT <= spread[0] and spread[1] <= 1.0 / _LEAST_UNIT:
+    if _in_range(units):
         return [_piece(0, start, c[0], units, units * s, np.square(units * n))]
     return _settle_in_pieces(np.maximum(c, 1e-300), s, n, start)
 

@@ -1,0 +1,117 @@
+"""The question: how private is the last iterate of this run?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from lastiterate.bounds.bound import Certainty
+from lastiterate.bounds.catalogue import CATALOGUE, select
+from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
+from lastiterate.profile.mixture import BestProfile
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.run.training_run import TrainingRun
+
+_USUAL_DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class PrivacyReport:
+    """What is certified of one run: at every point the best of the bounds that apply.
+
+    `all` has the guarantee of each bound that applies, `unmet` the reasons of each that does
+    not.  The questions are those of `PrivacyProfile`.
+    """
+
+    run: TrainingRun
+    all: Mapping[str, PrivacyProfile]
+    unmet: Mapping[str, Sequence[Unmet]]
+
+    @property
+    def profile(self) -> PrivacyProfile:
+        """The best of the bounds that apply, as one profile, ready to be composed."""
+        profiles = list(self.all.values())
+        return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+
+    @property
+    def bound(self) -> str:
+        """The id of the bound with the least epsilon at delta = 1e-5."""
+        return self.bound_at(_USUAL_DELTA)
+
+    def bound_at(self, delta: float) -> str:
+        """The id of the bound with the least epsilon at this delta (ties: the least mu)."""
+        return min(self.all, key=lambda id_: (self.all[id_].epsilon(delta), self.all[id_].gdp()))
+
+    def epsilon(self, delta: float) -> float:
+        """The least certified epsilon of (epsilon, delta)-DP."""
+        return self.profile.epsilon(delta)
+
+    def delta(self, epsilon: float) -> float:
+        """The least certified delta of (epsilon, delta)-DP."""
+        return self.profile.delta(epsilon)
+
+    def tradeoff(self, fpr: float) -> float:
+        """The least false-negative rate of any test with this false-positive rate."""
+        return self.profile.tradeoff(fpr)
+
+    def renyi(self, order: float) -> float:
+        """Renyi divergence of this order."""
+        return self.profile.renyi(order)
+
+    def gdp(self) -> float:
+        """The least mu of mu-GDP, inf if there is none."""
+        return self.profile.gdp()
+
+    def advantage(self) -> float:
+        """The most by which an attacker's true-positive rate exceeds its false-positive rate."""
+        return self.profile.advantage()
+
+    def by_position(self) -> Sequence[PrivacyProfile]:
+        """The guarantee of each position in the order of the batches, first to last.
+
+        Composition alone has one guarantee for all.
+        """
+        evaluate = CATALOGUE[self.bound].by_position
+        return [self.all[self.bound]] if evaluate is None else evaluate(self.run)
+
+    def __str__(self) -> str:
+        from lastiterate.report import as_text  # tables are made only when looked at
+
+        return as_text(self)
+
+
+def account(
+    run: TrainingRun, *, bounds: str | list[str] | tuple[str, ...] | None = None
+) -> PrivacyReport:
+    """The tightest certified privacy of what `run` releases.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        What was done.
+    bounds : str or list of str, optional
+        Ids, or families such as "fixed-order", to use instead of all certified bounds.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.TrainingRun(
+    ...     loss=li.Loss(smoothness=32.502, strong_convexity=0.002), sensitivity=10.0,
+    ...     batches=li.Cyclic(examples=60_000, batch_size=1_500), steps=2_000,
+    ...     step_size=0.05, noise_std=0.01)
+    >>> report = li.account(run)
+    >>> round(report.epsilon(delta=1e-5), 4), report.bound
+    (4.3392, 'fixed-order/contractive')
+    """
+    if not isinstance(run, TrainingRun):
+        raise InvalidType("run", run, must_be="a TrainingRun")
+    chosen = select(bounds)
+    if bounds is None:
+        chosen = [bound for bound in chosen if bound.certainty is Certainty.UPPER]
+    unmet = {bound.id: bound.unmet(run) for bound in chosen}
+    profiles = {bound.id: bound.evaluate(run) for bound in chosen if not unmet[bound.id]}
+    refused = {id_: reasons for id_, reasons in unmet.items() if reasons}
+    if not profiles:
+        raise NoBoundApplies(run, refused)
+    return PrivacyReport(run, profiles, refused)
+

@@ -1,0 +1,1 @@
+"""What is proved: one record per bound, one file per family."""

@@ -1,0 +1,68 @@
+"""A theorem as data: what it covers, what it needs, where it comes from, what it gives."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from lastiterate.errors import NoBoundApplies, Unmet
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.run.training_run import TrainingRun
+
+
+class Certainty(Enum):
+    """Which way a number errs, and how sure that is."""
+
+    UPPER = "a proved upper bound, which `account` may use"
+    AS_PUBLISHED = "stated by a paper whose proof has a gap; only by name"
+    LOWER = "a proved lower bound"
+
+
+@dataclass(frozen=True)
+class Citation:
+    """Where a statement is proved."""
+
+    authors: str
+    year: int
+    title: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.authors} ({self.year}), {self.title}, {self.where}"
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One condition: `violation` says what was found instead, or None where it is met."""
+
+    needs: str
+    violation: Callable[[TrainingRun], str | None]
+    remedy: str
+
+    def check(self, run: TrainingRun) -> Unmet | None:
+        found = self.violation(run)
+        return None if found is None else Unmet(self.needs, found, self.remedy)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One bound.  `by_position` gives the guarantee of each position in an epoch, in order."""
+
+    id: str
+    gives: str
+    needs: tuple[Hypothesis, ...]
+    certainty: Certainty
+    source: Citation
+    evaluate: Callable[[TrainingRun], PrivacyProfile]
+    by_position: Callable[[TrainingRun], Sequence[PrivacyProfile]] | None = None
+
+    def unmet(self, run: TrainingRun) -> list[Unmet]:
+        """Every hypothesis that `run` does not satisfy."""
+        checked = (hypothesis.check(run) for hypothesis in self.needs)
+        return [unmet for unmet in checked if unmet is not None]
+
+    def profile(self, run: TrainingRun) -> PrivacyProfile:
+        """The guarantee, or `NoBoundApplies` with the reasons."""
+        unmet = self.unmet(run)
+        if unmet:
+            raise NoBoundApplies(run, {self.id: unmet})
+        return self.evaluate(run)

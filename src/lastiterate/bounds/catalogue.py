@@ -1,0 +1,34 @@
+"""Every bound, by id."""
+
+from lastiterate.bounds.bound import Bound
+from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
+from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.non_convex import NON_CONVEX
+from lastiterate.errors import InvalidParameter, InvalidType
+
+CATALOGUE: dict[str, Bound] = {
+    bound.id: bound
+    for bound in (FIXED_ORDER_COMPOSITION, CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
+}
+
+
+def select(bounds: str | list[str] | tuple[str, ...] | None) -> list[Bound]:
+    """The bounds with these ids, or under these families ("fixed-order"); None is all."""
+    if bounds is None:
+        return list(CATALOGUE.values())
+    wanted = [bounds] if isinstance(bounds, str) else bounds
+    if not isinstance(wanted, (list, tuple)) or not all(isinstance(id_, str) for id_ in wanted):
+        raise InvalidType("bounds", bounds, must_be="an id or a list of ids")
+    chosen: dict[str, Bound] = {}
+    for id_ in wanted:
+        found = {
+            key: bound
+            for key, bound in CATALOGUE.items()
+            if key == id_ or key.startswith(f"{id_.rstrip('/')}/")
+        }
+        if not found:
+            raise InvalidParameter("bounds", id_, must_be="one of " + ", ".join(CATALOGUE))
+        chosen |= found
+    if not chosen:
+        raise InvalidParameter("bounds", bounds, must_be="at least one of " + ", ".join(CATALOGUE))
+    return list(chosen.values())

@@ -1,0 +1,191 @@
+"""The last iterate of runs whose batch order is fixed, and whose steps do not expand."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.engine.periodic import PeriodicRun, periodic_mu
+from lastiterate.engine.shifts import optimal_shifts, pattern_mus
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.run.batches import FixedOrder, FullBatch
+from lastiterate.run.training_run import TrainingRun
+
+SHIFTED_INTERPOLATION = Citation(
+    "Bok, Su and Altschuler",
+    2024,
+    "Shifted interpolation for differential privacy",
+    "Theorem C.3 with optimal shifts",
+)
+
+
+def contractive(run: TrainingRun) -> GaussianProfile:
+    r"""mu-GDP of the last iterate, from the best shifts of contracting steps.
+
+    **Bound.** The least :math:`\mu` of `optimal_shifts` for
+    :math:`c_k = \max(|1 - \eta_k m|, |1 - \eta_k M|)`, :math:`s_k = \eta_k L/b` where the
+    differing example takes part, noise :math:`\eta_k\sigma_k`, and one more step without
+    contraction for the noise on release.  Never above composition.
+
+    **Holds when.** every loss is convex and M-smooth, no step exceeds 2/M, gradients are not
+    changed by norm clipping, the batch order is fixed, and only the last iterate (and the
+    order) is published.  Any domain.  The most exposed position is charged.
+
+    **Tight.** Equal to the exact privacy of a quadratic for full batches with
+    :math:`\eta \le 2/(M+m)`; equal to the source's Theorems 4.2 and 4.5.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3.
+
+    **Computed as** a closed form for constant schedules, else isotonic regression; rounded up.
+    """
+    return _worst(run, np.inf)
+
+
+def bounded_domain(run: TrainingRun) -> GaussianProfile:
+    """The same with the distance capped by the diameter of the domain.
+
+    **Bound.** As `contractive`, the shifts starting where the cap last binds.  Never above it.
+
+    **Holds when.** as `contractive`, and every iterate is projected onto a closed convex set of
+    the stated diameter.
+
+    **Tight** to a constant factor (source, Theorem C.16).  Contains the source's Theorems 4.3,
+    4.6 and C.7, without their lower limits on the number of steps.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3.
+
+    **Computed as** the least over start times, each as for `contractive`; rounded up.
+    """
+    return _worst(run, terms.diameter(run))
+
+
+def contractive_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
+    """The guarantee of each position in the order of the batches."""
+    return _by_position(run, np.inf)
+
+
+def bounded_domain_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
+    """The guarantee of each position in the order of the batches."""
+    return _by_position(run, terms.diameter(run))
+
+
+def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
+    if run.is_constant:
+        # Steps after the last participation only post-process (and contract what is left for
+        # the release noise), and participations do not become fewer as it moves later:
+        # the example seen in the very last step is the most exposed.
+        last = None if isinstance(run.batches, FixedOrder) else 0
+        return terms.gaussian(_constant_mu(run, diameter, tail=last))
+    return max(_by_position(run, diameter), key=lambda profile: profile.mu)
+
+
+def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]:
+    if isinstance(run.batches, FixedOrder) and run.is_constant:
+        return [terms.gaussian(_constant_mu(run, diameter, tail=None))]
+    if run.is_constant:
+        period, steps = _period(run), run.steps
+        tails = [(steps - 1 - position) % period for position in range(terms.positions(run))]
+        return [terms.gaussian(_constant_mu(run, diameter, tail=tail)) for tail in tails]
+    contraction, arrival, noise = _written_out(run)
+    mus = pattern_mus(
+        contraction=contraction,
+        sensitivity=arrival,
+        noise=noise,
+        patterns=terms.patterns(run),
+        diameter=diameter,
+    )
+    return [terms.gaussian(mu) for mu in mus]
+
+
+def _period(run: TrainingRun) -> int:
+    return 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
+
+
+def _constant_mu(run: TrainingRun, diameter: float, *, tail: int | None) -> float:
+    if tail is None:
+        return _constant_fixed_order_mu(run, diameter)
+    gap, arrival, noise = (float(x[0]) for x in _constants(run))
+    period = _period(run)
+    periodic = PeriodicRun(
+        gap=gap,
+        sensitivity=arrival,
+        noise=noise,
+        period=period,
+        participations=-(-(run.steps - tail) // period),
+        tail=tail,
+        release_noise=run.release_noise_std,
+    )
+    return periodic_mu(periodic, diameter=diameter)
+
+
+def _constants(run: TrainingRun) -> tuple[terms.Array, terms.Array, terms.Array]:
+    return terms.gaps(run), terms.arrivals(run), terms.noises(run)
+
+
+def _constant_fixed_order_mu(run: TrainingRun, diameter: float) -> float:
+    """Each participation, and the idle steps up to the next one rolled into a single step."""
+    assert isinstance(run.batches, FixedOrder)
+    if not run.batches.positions:
+        return 0.0
+    gap, arrival, noise = (float(x[0]) for x in _constants(run))
+    seen = np.array(run.batches.positions)
+    idle = np.diff(seen, append=run.steps + 1) - 1
+    log_c = np.log1p(-gap) if gap < 1.0 else -np.inf
+    with np.errstate(invalid="ignore"):
+        exponent = np.where(idle > 0, idle * log_c, 0.0)
+        # Sums of c^2j over the idle steps, and c to their number, rounded as the engine wants.
+        spread = np.expm1(2 * exponent) / np.expm1(2 * log_c) if gap > 0.0 else idle * 1.0
+    off = (16 + 8 * np.minimum(-exponent, 750.0)) * np.finfo(float).eps
+    contraction = np.ones(2 * seen.size + 1)
+    contraction[0:-1:2] = terms.contractions(np.array([gap]))
+    contraction[1:-1:2] = np.minimum(np.exp(exponent) * (1 + off), 1.0)
+    sensitivity = np.zeros(contraction.size)
+    sensitivity[0:-1:2] = arrival
+    noises = np.full(contraction.size, noise)
+    noises[1:-1:2] = noise * np.sqrt(spread) * (1 - off)
+    noises[-1] = run.release_noise_std
+    return optimal_shifts(
+        contraction=contraction, sensitivity=sensitivity, noise=noises, diameter=diameter
+    ).mu
+
+
+def _written_out(run: TrainingRun) -> tuple[terms.Array, terms.Array, terms.Array]:
+    """Every step, and the release as one more."""
+    gap, arrival, noise = (terms.every_step(x, run.steps) for x in _constants(run))
+    return (
+        np.append(terms.contractions(gap), 1.0),
+        np.append(arrival, 0.0),
+        np.append(noise, run.release_noise_std),
+    )
+
+
+_CONTRACTING = (
+    need.ONLY_LAST_ITERATE,
+    need.FIXED_ORDER,
+    need.CONVEX,
+    need.SMOOTH,
+    need.SHORT_STEPS,
+    need.NO_ACTIVE_CLIP,
+)
+
+CONTRACTIVE = Bound(
+    id="fixed-order/contractive",
+    gives="a Gaussian guarantee for the last iterate that converges where losses curve",
+    needs=_CONTRACTING,
+    certainty=Certainty.UPPER,
+    source=SHIFTED_INTERPOLATION,
+    evaluate=contractive,
+    by_position=contractive_by_position,
+)
+
+BOUNDED_DOMAIN = Bound(
+    id="fixed-order/bounded-domain",
+    gives="a Gaussian guarantee for the last iterate that converges where the domain is bounded",
+    needs=(*_CONTRACTING, need.BOUNDED),
+    certainty=Certainty.UPPER,
+    source=SHIFTED_INTERPOLATION,
+    evaluate=bounded_domain,
+    by_position=bounded_domain_by_position,
+)

@@ -1,0 +1,248 @@
+"""The last iterate of runs whose batch order is fixed, and whose steps may expand."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from lastiterate._numerics.directed import ULP
+from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.steps import Array, Pattern
+from lastiterate.engine.concave import concave_shifts
+from lastiterate.engine.moduli import Branch, Moduli
+from lastiterate.engine.periodic import PeriodicRun, periodic_mu
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.run.batches import FixedOrder, FullBatch
+from lastiterate.run.training_run import TrainingRun
+
+_MOST_STEPS = 200_000  # written out one by one
+_FIRST_WINDOW = 2_048
+_MOST_POSITIONS = 64  # solved one by one
+_UP = 1.0 + 32 * ULP
+
+
+def non_convex(run: TrainingRun) -> GaussianProfile:
+    r"""mu-GDP of the last iterate, from the best shifts under concave moduli.
+
+    **Bound.** The least :math:`\mu` found for moduli that need no convexity.  With step size
+    :math:`\eta`, regulariser :math:`\lambda`, other smoothness :math:`M`, gradients of norm at
+    most C, and r = |1 - eta lambda|, a step drives two points at distance z at most this far
+    apart (whichever of it is known, and the least):
+
+    =====================================  ==================================================
+    smooth                                 :math:`r z + \eta M z`
+    Hoelder gradient (H, order)            :math:`r z + \eta H z^{order}`
+    bounded gradients                      :math:`r z + 2 \eta C`
+    convex, not clipped                    :math:`\max(|1 - \eta m|, |1 - \eta M|)\, z`
+    convex, norm-clipped, short steps      :math:`r z / \sqrt{1 - \eta M / (4 r)}`
+    =====================================  ==================================================
+
+    plus :math:`\eta L/b` where the differing example takes part; or, in such a step, the
+    other b - 1 examples as above and :math:`r z + 2\eta C` for this one, in proportion.
+
+    **Holds when.** the batch order is fixed, only the last iterate (and the order) is
+    published, and one of smoothness, Hoelder constants or a gradient bound is known.
+    With `Ball` the distance is capped by the diameter.
+
+    **Tight.** A local optimum of the shift problem; never above composition by more than
+    rounding where the linear optimum is exact.
+
+    **Source.** The moduli are those of Chien and Li 2024, Lemmas 3.4, 3.5, 3.8-3.10 and A.2;
+    that of clipped convex steps follows from co-coercivity.  The bound is Bok, Su and
+    Altschuler 2024, Theorem C.3, whose proof uses no other property of a step.
+
+    **Computed as** tangents and isotonic regression; rounded up.
+    """
+    return max(non_convex_by_position(run, _exposed(run)), key=lambda profile: profile.mu)
+
+
+def non_convex_by_position(
+    run: TrainingRun, only: Sequence[int] | None = None
+) -> Sequence[GaussianProfile]:
+    """The guarantee of each position in the order of the batches (or of some of them)."""
+    chosen = range(terms.positions(run)) if only is None else only
+    written = _written_out_mus(run, chosen)
+    closed = [_linear_mu(run, position) for position in chosen]
+    return [terms.gaussian(min(pair)) for pair in zip(written, closed, strict=True)]
+
+
+def _exposed(run: TrainingRun) -> Sequence[int]:
+    """Positions among which the most exposed is."""
+    count = terms.positions(run)
+    if not run.is_constant:
+        return range(count)
+    # Without release noise, what follows the last participation is post-processing, so
+    # the position of the very last step is the most exposed.
+    last = (run.steps - 1) % count
+    return [last] if run.release_noise_std == 0.0 else range(count)
+
+
+def _written_out_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
+    """From the last steps, as many as still help; inf where they cannot be written out."""
+    too_long = run.steps > _MOST_STEPS
+    if len(chosen) > _MOST_POSITIONS or (too_long and not run.is_constant):
+        return [np.inf] * len(chosen)
+    if not np.isfinite(terms.diameter(run)):
+        return [np.inf] * len(chosen) if too_long else _window_mus(run, chosen, run.steps)
+    window = min(run.steps, _FIRST_WINDOW)
+    mus = _window_mus(run, chosen, window)
+    while window < min(run.steps, _MOST_STEPS):
+        window = min(4 * window, run.steps, _MOST_STEPS)
+        before, mus = mus, list(map(min, mus, _window_mus(run, chosen, window)))
+        if all(now >= then * (1.0 - 1e-9) for now, then in zip(mus, before, strict=True)):
+            break
+    return mus
+
+
+def _window_mus(run: TrainingRun, chosen: Sequence[int], window: int) -> list[float]:
+    """From the last `window` steps, which begin at the diameter unless they are all there are."""
+    cap = terms.diameter(run)
+    wanted = set(chosen)
+    seen = [pattern for i, pattern in enumerate(_late_patterns(run, window)) if i in wanted]
+    written = terms.noises(run) if run.is_constant else terms.noises(run)[-window:]
+    noise = np.append(terms.every_step(written, window), run.release_noise_std)
+    start = cap if window < run.steps else 0.0
+    return [
+        concave_shifts(_moduli(run, pattern, window), noise, start=start, diameter=cap).mu
+        for pattern in seen
+    ]
+
+
+def _late_patterns(run: TrainingRun, window: int) -> list[Pattern]:
+    """Participations among the last `window` steps, counted from the first of these."""
+    first = run.steps - window
+    if isinstance(run.batches, FixedOrder) or first == 0:
+        return [pattern[pattern >= first] - first for pattern in terms.patterns(run)]
+    period = 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
+    return [np.arange((i - first) % period, window, period) for i in range(terms.positions(run))]
+
+
+def _moduli(run: TrainingRun, pattern: Pattern, window: int) -> Moduli:
+    """The last `window` steps, then the release, which keeps distances."""
+    sizes = terms.step_sizes(run)
+    eta = terms.every_step(sizes if sizes.size == 1 else sizes[-window:], window)
+    taking_part = np.zeros(window, dtype=bool)
+    taking_part[pattern] = True
+    arrival = np.where(taking_part, eta * run.sensitivity / run.batches.batch_size, 0.0)
+    keep = np.abs(1.0 - eta * run.loss.regulariser)
+    branches = [(keep, slope, arrival, order) for slope, order in _known(run, eta)]
+    bound = run.gradient_bound
+    if bound is not None:
+        size = run.batches.batch_size
+        own = eta * bound * (2.0 if run.adjacency == "replace" else 1.0) / size
+        others = np.where(taking_part, (size - 1) / size, 1.0)
+        branches += [
+            (keep, slope * others, np.where(taking_part, own, 0.0), order)
+            for slope, order in _known(run, eta)
+        ]
+        branches.append((keep, np.zeros(window), 2.0 * eta * bound, 1.0))
+    return Moduli(tuple(_branch(*branch) for branch in branches))
+
+
+def _branch(keep: Array, rise: Array, offset: Array, order: float) -> Branch:
+    up = _UP
+    return Branch(
+        slope=np.append(keep * up, 1.0),
+        rise=np.append(rise * up, 0.0),
+        offset=np.append(offset * up, 0.0),
+        order=order,
+    )
+
+
+def _known(run: TrainingRun, eta: Array) -> list[tuple[Array, float]]:
+    """(rise, order): what a step adds to |1 - eta lambda| z is at most rise z^order."""
+    known = []
+    linear = _linear_rise(run, eta)
+    if linear is not None:
+        known.append((linear, 1.0))
+    if run.loss.holder is not None:
+        constant, order = run.loss.holder
+        known.append((eta * constant, order))
+    return known
+
+
+def _linear_rise(run: TrainingRun, eta: Array) -> Array | None:
+    """The least known Lipschitz constant of a step, less |1 - eta lambda|; None if unknown."""
+    if run.loss.smoothness is None:
+        return None
+    keep = np.abs(1.0 - eta * run.loss.regulariser)
+    smooth = (run.loss.smoothness - run.loss.regulariser) * _UP
+    rise = eta * smooth
+    if not run.loss.convex:
+        return rise
+    if not run.clip_may_be_active:
+        gap = terms.gaps(run)[-eta.size :]
+        return np.minimum(rise, np.maximum(terms.contractions(gap) - keep, 0.0))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        reduced = eta * smooth / keep
+        short = (keep > 0.0) & (reduced <= 2.0) & (eta * run.loss.regulariser < 1.0)
+        clipped = keep * (1.0 / np.sqrt(1.0 - np.minimum(reduced, 2.0) / 4.0) - 1.0)
+    # 1/sqrt(1 - x) - 1 cancels for small x: widened absolutely.
+    return np.where(short, np.minimum(rise, clipped + 8 * ULP), rise)
+
+
+def _linear_mu(run: TrainingRun, position: int) -> float:
+    """In closed form, for constant schedules and a known Lipschitz constant; no cap."""
+    rise = _linear_rise(run, terms.step_sizes(run)) if run.is_constant else None
+    if rise is None or isinstance(run.batches, FixedOrder):
+        return np.inf
+    eta, noise, arrival = terms.step_sizes(run), terms.noises(run), terms.arrivals(run)
+    period = 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
+    tail = (run.steps - 1 - position) % period
+    shrink = min(float(eta[0]) * run.loss.regulariser, 1.0) * (1.0 - 4 * ULP)
+    grow = max(float(eta[0]) * run.loss.regulariser - 1.0, 0.0) * 2.0 * _UP
+    gap = shrink - float(rise[0]) * _UP - grow
+    periodic = PeriodicRun(
+        gap=min(gap, 1.0),
+        sensitivity=float(arrival[0]),
+        noise=float(noise[0]),
+        period=period,
+        participations=-(-(run.steps - tail) // period),
+        tail=tail,
+        release_noise=run.release_noise_std,
+    )
+    return periodic_mu(periodic)
+
+
+def _nothing_known(run: TrainingRun) -> str | None:
+    loss = run.loss
+    known = loss.smoothness is not None or loss.holder is not None
+    return None if known or run.gradient_bound is not None else "none of them"
+
+
+def _contracts(run: TrainingRun) -> str | None:
+    if any(hypothesis.check(run) for hypothesis in (need.CONVEX, need.SMOOTH)):
+        return None
+    if need.SHORT_STEPS.check(run) or need.NO_ACTIVE_CLIP.check(run):
+        return None
+    return "steps that contract"
+
+
+NON_CONVEX = Bound(
+    id="fixed-order/non-convex",
+    gives="a Gaussian guarantee for the last iterate without convexity, or with clipped gradients",
+    needs=(
+        need.ONLY_LAST_ITERATE,
+        need.FIXED_ORDER,
+        Hypothesis(
+            "a smoothness, Hoelder constants, or a bound on the gradients",
+            _nothing_known,
+            "state Loss(smoothness=..), Loss(holder=..), Loss(lipschitz=..) or clip_norm",
+        ),
+        Hypothesis(
+            "steps that may expand",
+            _contracts,
+            "nothing to do: fixed-order/contractive covers this run, and is never worse",
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    source=Citation(
+        "Bok, Su and Altschuler; Chien and Li",
+        2024,
+        "Shifted interpolation; Convergent privacy loss without convexity and smoothness",
+        "Theorem C.3; Lemmas 3.4, 3.5, 3.8-3.10, A.2",
+    ),
+    evaluate=non_convex,
+    by_position=non_convex_by_position,
+)

@@ -1,0 +1,85 @@
+r"""A run in the engine's terms: contractions, arrivals and noise in parameter space.
+
+The engine's answer is proportional to arrivals over noise, so the single roundings made
+here move mu by a few ulps, which `WIDENING` covers.  Contractions are rounded towards 1.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics.directed import at_least
+from lastiterate._numerics.exact import Array, two_minus_product
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.run.batches import Cyclic, FixedOrder, FullBatch, ShuffledOnce
+from lastiterate.run.domain import Ball
+from lastiterate.run.training_run import TrainingRun
+
+WIDENING = 16  # ulps
+
+Pattern = NDArray[np.intp]
+
+
+def gaussian(mu: float) -> GaussianProfile:
+    """The profile of a mu computed from a run's rounded arrivals and noise."""
+    return GaussianProfile(at_least(mu, ulps=WIDENING))
+
+
+def step_sizes(run: TrainingRun) -> Array:
+    """One entry if constant, else one for each step."""
+    return np.atleast_1d(np.array(run.step_size))
+
+
+def gaps(run: TrainingRun) -> Array:
+    r"""1 - c for each step size, rounded down; negative where a step may expand.
+
+    c = max(|1 - eta m|, |1 - eta M|) for m-strongly convex, M-smooth losses (Bok, Su and
+    Altschuler 2024, Lemma 2.8), so 1 - c = min(eta m, 2 - eta M) while that is at most 1.
+    """
+    if run.loss.smoothness is None:
+        raise ValueError("gaps need a smoothness")
+    eta = step_sizes(run)
+    smooth, strong = (np.full(eta.size, x) for x in (run.loss.smoothness, run.loss.strong_convexity))
+    return np.minimum(np.nextafter(eta * strong, -np.inf).clip(0.0), two_minus_product(eta, smooth))
+
+
+def contractions(gap: Array) -> Array:
+    """c = 1 - gap, rounded up."""
+    return np.where(gap == 0.0, 1.0, np.nextafter(1.0 - gap, np.inf))
+
+
+def arrivals(run: TrainingRun) -> Array:
+    """What a participation adds to the distance."""
+    return step_sizes(run) * run.sensitivity / run.batches.batch_size
+
+
+def noises(run: TrainingRun) -> Array:
+    """Noise of each step, in parameter space."""
+    return step_sizes(run) * np.array(run.noise_std)
+
+
+def diameter(run: TrainingRun) -> float:
+    return run.domain.diameter if isinstance(run.domain, Ball) else math.inf
+
+
+def every_step(values: Array, steps: int) -> Array:
+    return np.broadcast_to(values, (steps,))
+
+
+def positions(run: TrainingRun) -> int:
+    """How many positions an example may have in the order of the batches."""
+    if isinstance(run.batches, (Cyclic, ShuffledOnce)):
+        return min(run.batches.batches_per_epoch, run.steps)
+    return 1
+
+
+def patterns(run: TrainingRun) -> Iterator[Pattern]:
+    """For each position the steps, counted from 0, in which its examples take part."""
+    if isinstance(run.batches, FixedOrder):
+        yield np.array(run.batches.positions, dtype=np.intp) - 1
+        return
+    period = 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
+    for position in range(positions(run)):
+        yield np.arange(position, run.steps, period)

@@ -1,0 +1,194 @@
+"""The inverse question: the least noise, or the most steps, for a target."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from lastiterate._numerics import guards
+from lastiterate.accounting import account
+from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
+from lastiterate.run.batches import FixedOrder
+from lastiterate.run.training_run import TrainingRun
+
+_TOLERANCE = 5e-7
+_LARGEST_FACTOR = 1e60
+_MOST_STEPS = 10**12
+_FAR = 50.0
+
+
+def calibrate(
+    run: TrainingRun,
+    *,
+    epsilon: float,
+    delta: float,
+    over: str = "noise_std",
+    bounds: str | list[str] | tuple[str, ...] | None = None,
+) -> TrainingRun:
+    """The run changed so that it just meets (epsilon, delta)-DP.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        Everything but what is calibrated is kept; a schedule of noise is scaled as a whole.
+    epsilon, delta : float
+        The target.
+    over : {"noise_std", "steps"}
+        Find the least noise, or the most steps (at most 10**12).
+    bounds : optional
+        As for `account`.
+
+    Returns
+    -------
+    TrainingRun
+        Certified to meet the target, and within a relative 1e-6 of not meeting it.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.TrainingRun(
+    ...     loss=li.Loss(smoothness=32.502, strong_convexity=0.002), sensitivity=10.0,
+    ...     batches=li.Cyclic(examples=60_000, batch_size=1_500), steps=2_000,
+    ...     step_size=0.05, noise_std=0.01)
+    >>> private = li.calibrate(run, epsilon=1.0, delta=1e-5)
+    >>> round(private.noise_std, 6), li.account(private).epsilon(delta=1e-5) <= 1.0
+    (0.037052, True)
+    """
+    if not isinstance(run, TrainingRun):
+        raise InvalidType("run", run, must_be="a TrainingRun")
+    epsilon = guards.number("epsilon", epsilon, at_least=0.0)
+    delta = guards.number("delta", delta, above=0.0, below=1.0)
+    guards.choice("over", over, among=("noise_std", "steps"))
+
+    def excess(changed: TrainingRun) -> float:
+        """How far above the target, in logarithms; at most 0 if it is met."""
+        report = account(changed, bounds=bounds)
+        if epsilon == 0.0:
+            return _log_ratio(report.delta(0.0), delta)
+        return _log_ratio(report.epsilon(delta), epsilon)
+
+    target = f"({epsilon:g}, {delta:g})-DP"
+    search = _least_noise if over == "noise_std" else _most_steps
+    return search(run, excess, target)
+
+
+Excess = Callable[[TrainingRun], float]
+
+
+def _least_noise(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
+    if run.release_noise_std > 0.0:
+        silent = run.replace(noise_std=0.0)
+        if excess(silent) <= 0.0:
+            return silent
+    noise = np.array(run.noise_std)
+    if not noise.any():
+        noise = np.array(run.sensitivity / run.batches.batch_size)
+    # Relative to its mean, so that a factor is a noise level.
+    shape = noise / noise.mean()
+
+    def with_noise(level: float) -> TrainingRun:
+        scaled = shape * level
+        return run.replace(noise_std=float(scaled) if scaled.ndim == 0 else scaled)
+
+    level = _boundary(lambda log: excess(with_noise(math.exp(log))), math.log(noise.mean()))
+    if level is None:
+        raise UnreachableTarget(
+            target,
+            "more noise_std does not help",
+            possible_with="noise in every step (noise_std has zeros), or more release_noise_std",
+        )
+    return with_noise(math.exp(level))
+
+
+def _boundary(excess: Callable[[float], float], start: float) -> float | None:
+    """The least x, to `_TOLERANCE`, at which a decreasing `excess` was seen at most 0."""
+    value = excess(start)
+    low = high = start
+    low_value = high_value = value
+    stride = 1.0
+    limit = math.log(_LARGEST_FACTOR)
+    while high_value > 0.0:
+        low, low_value = high, high_value
+        # Epsilon falls about as fast as noise grows, so its logarithm tells how far to go.
+        high += min(max(stride, high_value), _FAR)
+        stride *= 2.0
+        if high - start > limit:
+            return None
+        high_value = excess(high)
+    stride = 1.0
+    while low_value <= 0.0:
+        high, high_value = low, low_value
+        low -= min(max(stride, -low_value), _FAR)
+        stride *= 2.0
+        if start - low > limit:
+            return high
+        low_value = excess(low)
+    return _close_in(excess, low, low_value, high, high_value)
+
+
+def _close_in(
+    excess: Callable[[float], float], low: float, low_value: float, high: float, high_value: float
+) -> float:
+    """Regula falsi (Illinois), aiming a little to the safe side, with bisection as a guard."""
+    side = rounds = 0
+    while high - low > _TOLERANCE:
+        rounds += 1
+        middle = high - (high - low) * high_value / (high_value - low_value)
+        middle += 0.3 * _TOLERANCE if side >= 0 else -0.3 * _TOLERANCE
+        if not low < middle < high or rounds % 4 == 0 or max(abs(low_value), abs(high_value)) >= _FAR:
+            middle = (low + high) / 2
+        value = excess(middle)
+        if value <= 0.0:
+            high, high_value = middle, value
+            low_value = low_value / 2 if side == 1 else low_value
+            side = 1
+        else:
+            low, low_value = middle, value
+            high_value = high_value / 2 if side == -1 else high_value
+            side = -1
+    return high
+
+
+def _most_steps(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
+    if not run.is_constant or isinstance(run.batches, FixedOrder):
+        what = "batches" if isinstance(run.batches, FixedOrder) else "step_size and noise_std"
+        must_be = f"'noise_std' unless {what} do not depend on the number of steps"
+        raise InvalidParameter("over", "steps", must_be=must_be)
+
+    def above(steps: int) -> float:
+        return excess(run.replace(steps=steps))
+
+    low, low_value = 1, above(1)
+    if low_value > 0.0:
+        raise UnreachableTarget(
+            target,
+            "a single step exceeds it",
+            possible_with=f"noise_std {_noise_for_one_step(run, excess, target)}",
+        )
+    high, high_value = _MOST_STEPS, above(_MOST_STEPS)
+    if high_value <= 0.0:
+        return run.replace(steps=_MOST_STEPS)
+    rounds = 0
+    while high - low > max(1, int(_TOLERANCE * low)):
+        rounds += 1
+        # Privacy loss grows at most like the root of the steps: interpolate in logarithms.
+        share = -low_value / (high_value - low_value) if rounds % 3 else 0.5
+        middle = math.exp(math.log(low) + share * math.log(high / low))
+        steps = min(max(int(middle), low + 1), high - 1)
+        value = above(steps)
+        if value <= 0.0:
+            low, low_value = steps, value
+        else:
+            high, high_value = steps, value
+    return run.replace(steps=low)
+
+
+def _noise_for_one_step(run: TrainingRun, excess: Excess, target: str) -> str:
+    enough = _least_noise(run.replace(steps=1), excess, target).noise_std
+    return f"of at least {float(np.max(enough)):.6g}"
+
+
+def _log_ratio(value: float, target: float) -> float:
+    if value == 0.0:
+        return -_FAR
+    return min(max(math.log(value / target), -_FAR), _FAR) if math.isfinite(value) else _FAR
