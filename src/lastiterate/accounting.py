@@ -114,4 +114,3 @@ def account(
     if not profiles:
         raise NoBoundApplies(run, refused)
     return PrivacyReport(run, profiles, refused)
-

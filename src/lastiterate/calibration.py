@@ -135,7 +135,8 @@ def _close_in(
         rounds += 1
         middle = high - (high - low) * high_value / (high_value - low_value)
         middle += 0.3 * _TOLERANCE if side >= 0 else -0.3 * _TOLERANCE
-        if not low < middle < high or rounds % 4 == 0 or max(abs(low_value), abs(high_value)) >= _FAR:
+        far = max(abs(low_value), abs(high_value)) >= _FAR
+        if far or rounds % 4 == 0 or not low < middle < high:
             middle = (low + high) / 2
         value = excess(middle)
         if value <= 0.0:

@@ -7,8 +7,7 @@ from lastiterate.bounds.non_convex import NON_CONVEX
 from lastiterate.errors import InvalidParameter, InvalidType
 
 CATALOGUE: dict[str, Bound] = {
-    bound.id: bound
-    for bound in (FIXED_ORDER_COMPOSITION, CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
+    bound.id: bound for bound in (FIXED_ORDER_COMPOSITION, CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
 }
 
 

@@ -4,12 +4,17 @@ import math
 
 import numpy as np
 
+from lastiterate._numerics.exact import Array
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.steps import Array
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import FixedOrder, PoissonSampled, SampledWithoutReplacement
-from lastiterate.run.batches import FullBatch, ShuffledEachEpoch
+from lastiterate.run.batches import (
+    FixedOrder,
+    FullBatch,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    ShuffledEachEpoch,
+)
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -68,13 +73,9 @@ FIXED_ORDER_COMPOSITION = Bound(
     id="composition/fixed-order",
     gives="a Gaussian guarantee for all iterates together, growing with the square root of steps",
     needs=(
-        Hypothesis(
-            "noise in every step", _silent_steps, "make noise_std positive in every step"
-        ),
+        Hypothesis("noise in every step", _silent_steps, "make noise_std positive in every step"),
     ),
     certainty=Certainty.UPPER,
-    source=Citation(
-        "Dong, Roth and Su", 2022, "Gaussian differential privacy", "Corollary 3.3"
-    ),
+    source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Corollary 3.3"),
     evaluate=worst_order_composition,
 )

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lastiterate._numerics.exact import Array
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation
@@ -120,7 +121,7 @@ def _constant_mu(run: TrainingRun, diameter: float, *, tail: int | None) -> floa
     return periodic_mu(periodic, diameter=diameter)
 
 
-def _constants(run: TrainingRun) -> tuple[terms.Array, terms.Array, terms.Array]:
+def _constants(run: TrainingRun) -> tuple[Array, Array, Array]:
     return terms.gaps(run), terms.arrivals(run), terms.noises(run)
 
 
@@ -151,7 +152,7 @@ def _constant_fixed_order_mu(run: TrainingRun, diameter: float) -> float:
     ).mu
 
 
-def _written_out(run: TrainingRun) -> tuple[terms.Array, terms.Array, terms.Array]:
+def _written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
     """Every step, and the release as one more."""
     gap, arrival, noise = (terms.every_step(x, run.steps) for x in _constants(run))
     return (

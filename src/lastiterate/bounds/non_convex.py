@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from lastiterate._numerics.directed import ULP
+from lastiterate._numerics.exact import Array
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.steps import Array, Pattern
+from lastiterate.bounds.steps import Pattern
 from lastiterate.engine.concave import concave_shifts
 from lastiterate.engine.moduli import Branch, Moduli
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu

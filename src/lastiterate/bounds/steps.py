@@ -41,8 +41,9 @@ def gaps(run: TrainingRun) -> Array:
     if run.loss.smoothness is None:
         raise ValueError("gaps need a smoothness")
     eta = step_sizes(run)
-    smooth, strong = (np.full(eta.size, x) for x in (run.loss.smoothness, run.loss.strong_convexity))
-    return np.minimum(np.nextafter(eta * strong, -np.inf).clip(0.0), two_minus_product(eta, smooth))
+    smooth = np.full(eta.size, run.loss.smoothness)
+    flat = np.nextafter(eta * run.loss.strong_convexity, -np.inf).clip(0.0)
+    return np.asarray(np.minimum(flat, two_minus_product(eta, smooth)))
 
 
 def contractions(gap: Array) -> Array:
@@ -52,12 +53,12 @@ def contractions(gap: Array) -> Array:
 
 def arrivals(run: TrainingRun) -> Array:
     """What a participation adds to the distance."""
-    return step_sizes(run) * run.sensitivity / run.batches.batch_size
+    return np.asarray(step_sizes(run) * run.sensitivity / run.batches.batch_size)
 
 
 def noises(run: TrainingRun) -> Array:
     """Noise of each step, in parameter space."""
-    return step_sizes(run) * np.array(run.noise_std)
+    return np.asarray(step_sizes(run) * np.array(run.noise_std))
 
 
 def diameter(run: TrainingRun) -> float:

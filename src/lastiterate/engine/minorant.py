@@ -28,6 +28,9 @@ from lastiterate.errors import NumericalFailure
 _LEAST_VARIANCE = 1e-290
 _LARGEST_SHORTFALL = 1e-6
 
+# What anything that arrives costs at the least, since smaller energies underflow to 0.
+LEAST_MU = 1e-150
+
 
 @dataclass(frozen=True)
 class Minorant:
@@ -109,7 +112,8 @@ def _postpone_unpayable(mass: Array, variance: Array) -> tuple[NDArray[np.intp],
     """
     noisy = np.flatnonzero(variance > _LEAST_VARIANCE)
     payer = np.searchsorted(noisy, np.arange(mass.size))
-    moved = np.bincount(payer, weights=mass, minlength=noisy.size + 1)
+    moved = np.zeros(noisy.size + 1)
+    np.add.at(moved, payer, mass)
     if moved[noisy.size] > 0.0:
         return noisy[:0], mass, variance
     return noisy, moved[: noisy.size], variance[noisy]

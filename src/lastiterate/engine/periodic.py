@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 
 from lastiterate._numerics.directed import at_least
+from lastiterate.engine.minorant import LEAST_MU
 
 _Block = tuple[float, float]  # mass, variance
 
@@ -52,14 +53,18 @@ def periodic_mu(run: PeriodicRun, *, diameter: float = math.inf) -> float:
         energy = _energy([_earlier(run, run.participations), _last(run)])
         if diameter < math.inf:
             energy = min(energy, _best_capped(run, diameter))
-    return at_least(math.sqrt(energy), ulps=_ulps(run))
+    far = diameter < math.inf or run.release_noise > 0.0
+    return max(at_least(math.sqrt(energy), ulps=_ulps(run, far=far)), LEAST_MU)
 
 
-def _ulps(run: PeriodicRun) -> float:
-    # c^k = exp(k log c) is off by k |log c| ulps, and vanishes beyond 745.
-    steps = run.tail + run.period * run.participations
-    exponent = min(steps * abs(run.log_c), 750.0) if run.log_c else 0.0
-    return 64.0 + 24.0 * exponent
+def _ulps(run: PeriodicRun, *, far: bool) -> float:
+    """Ulps to widen by: c^k = exp(k log c) is off by k |log c| of them, and vanishes beyond 745.
+
+    In sums of powers what is far off is also small; `far` says that it is multiplied by a
+    diameter or a release noise, which may make up for that.
+    """
+    near = min((run.tail + run.period) * abs(run.log_c), 750.0) if run.log_c else 0.0
+    return 64.0 + 24.0 * near + (6000.0 if far and run.log_c else 0.0)
 
 
 def _earlier(run: PeriodicRun, participations: int) -> _Block:

@@ -28,8 +28,8 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
     gaussian = [p for p in profiles if isinstance(p, GaussianProfile)]
     others = [p for p in profiles if not isinstance(p, GaussianProfile)]
     if gaussian:
-        mu = math.sqrt(math.fsum(p.mu * p.mu for p in gaussian))
-        others.append(GaussianProfile(at_least(mu, ulps=2) if len(gaussian) > 1 else gaussian[0].mu))
+        mu = at_least(math.hypot(*(p.mu for p in gaussian)), ulps=len(gaussian))
+        others.append(GaussianProfile(mu) if len(gaussian) > 1 else gaussian[0])
     if len(others) == 1:
         return others[0]
     if any(isinstance(p, (RenyiProfile, LinearRenyiProfile)) for p in others):
@@ -44,9 +44,7 @@ def _add_divergences(profiles: list[PrivacyProfile]) -> PrivacyProfile:
             for p in profiles
         )
         return LinearRenyiProfile(at_least(rho, ulps=2))
-    return RenyiProfile(
-        lambda order: at_least(math.fsum(p.renyi(order) for p in profiles), ulps=1)
-    )
+    return RenyiProfile(lambda order: at_least(math.fsum(p.renyi(order) for p in profiles), ulps=1))
 
 
 def _compose_losses(profiles: list[PrivacyProfile]) -> PrivacyProfile:

@@ -45,7 +45,7 @@ class LossDistributionProfile(PrivacyProfile):
 
     def deltas(self, epsilons: Array) -> Array:
         largest = np.max([losses.deltas(epsilons) for losses in self._losses], axis=0)
-        return np.clip(largest + self._slack, TINY, 1.0)
+        return np.asarray(np.clip(largest + self._slack, TINY, 1.0))
 
     def renyi(self, order: float) -> float:
         """From the masses themselves; inf where some mass sits at infinite loss."""
@@ -82,7 +82,8 @@ class _Losses:
         upper = self._above[first]
         lower = np.exp(np.minimum(epsilons, 700.0)) * self._other_above[first]
         rounding = 2 * (roundings(self._mass.size) + 4) * ULP
-        return np.maximum(upper - lower, 0.0) + rounding * (upper + lower) + self._infinite
+        difference = np.maximum(upper - lower, 0.0) + rounding * (upper + lower)
+        return np.asarray(difference + self._infinite)
 
     def renyi(self, alpha: float) -> float:
         if self._infinite > 0.0 or alpha == math.inf:
@@ -119,7 +120,7 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
         raise InvalidParameter(
             "discretization", discretization, must_be=f"at least {least:.3g} for losses this large"
         )
-    epsilons = cell * np.arange(cells + 1)
+    epsilons = cell * np.arange(cells + 1, dtype=np.float64)
     right = _convex(epsilons, np.minimum.accumulate(profile.deltas(epsilons)))
     # The dual direction of a symmetric curve: delta(-t) = 1 - e^-t (1 - delta(t)).
     left = 1.0 - np.exp(-epsilons[:0:-1]) * (1.0 - right[:0:-1])
@@ -147,4 +148,4 @@ def _convex(epsilons: Array, deltas: Array) -> Array:
     smoothed = isotonic_regression(slopes, weights=growth).x
     envelope = deltas[0] + np.concatenate([[0.0], np.cumsum(smoothed * growth)])
     # Rounding must not push the envelope below itself: never above the curve, never below 0.
-    return np.clip(np.minimum(envelope + 1e-15, deltas), 0.0, 1.0)
+    return np.asarray(np.clip(np.minimum(envelope + 1e-15, deltas), 0.0, 1.0))

@@ -94,7 +94,8 @@ def _log_deltas(divergences: Array, orders: Array, epsilon: float) -> Array:
     if math.isinf(epsilon):
         return np.full(orders.shape, -math.inf)
     less = orders - 1.0
-    return np.asarray(less * (divergences - epsilon) + less * np.log1p(-1.0 / orders) - np.log(orders))
+    factor = less * np.log1p(-1.0 / orders) - np.log(orders)
+    return np.asarray(less * (divergences - epsilon) + factor)
 
 
 def _exponential(log: float) -> float:

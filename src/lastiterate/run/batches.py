@@ -6,6 +6,7 @@ remainder is left out of every epoch: a smaller batch would have a larger sensit
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from lastiterate._numerics import guards
 from lastiterate.errors import InvalidParameter, InvalidType
@@ -96,7 +97,7 @@ class FixedOrder(_Batches):
             guards.count(f"positions[{i}]", step, at_least=1)
             for i, step in enumerate(self.positions)
         )
-        if any(later <= earlier for earlier, later in zip(steps, steps[1:], strict=False)):
+        if any(later <= earlier for earlier, later in pairwise(steps)):
             raise InvalidParameter("positions", steps, must_be=must_be)
         object.__setattr__(self, "positions", steps)
 

@@ -44,7 +44,8 @@ def from_dict(record: Mapping[str, Any]) -> TrainingRun:
     for name, kinds in _KINDS.items():
         if name in arguments:
             arguments[name] = _build(name, arguments[name], kinds)
-    return _call("run", TrainingRun, arguments)
+    run: TrainingRun = _call("run", TrainingRun, arguments)
+    return run
 
 
 def to_json(run: TrainingRun) -> str:

@@ -202,8 +202,8 @@ class TrainingRun:
             raise InvalidParameter(
                 "sensitivity",
                 self.sensitivity,
-                must_be=f"at most {times}the gradient bound (clip_norm or loss.lipschitz) = {most!r}"
-                f" with adjacency={self.adjacency!r}",
+                must_be=f"at most {times}(the least of clip_norm and loss.lipschitz) = {most!r} "
+                f"with adjacency={self.adjacency!r}",
             )
 
     def _set(self, name: str, value: object) -> None:
