@@ -69,10 +69,14 @@ class PrivacyReport:
     def by_position(self) -> Sequence[PrivacyProfile]:
         """The guarantee of each position in the order of the batches, first to last.
 
-        Composition alone has one guarantee for all.
+        By the best bound that tells positions apart; composition has one guarantee for all.
         """
-        evaluate = CATALOGUE[self.bound].by_position
-        return [self.all[self.bound]] if evaluate is None else evaluate(self.run)
+        telling = [id_ for id_ in self.all if CATALOGUE[id_].by_position is not None]
+        if not telling:
+            return [self.profile]
+        best = CATALOGUE[min(telling, key=lambda id_: self.all[id_].epsilon(_USUAL_DELTA))]
+        assert best.by_position is not None
+        return best.by_position(self.run)
 
     def __str__(self) -> str:
         from lastiterate.report import as_text  # tables are made only when looked at

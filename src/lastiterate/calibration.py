@@ -52,7 +52,7 @@ def calibrate(
     ...     step_size=0.05, noise_std=0.01)
     >>> private = li.calibrate(run, epsilon=1.0, delta=1e-5)
     >>> round(private.noise_std, 6), li.account(private).epsilon(delta=1e-5) <= 1.0
-    (0.037052, True)
+    (0.037026, True)
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")

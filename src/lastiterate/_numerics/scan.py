@@ -18,24 +18,25 @@ def roundings(length: int) -> int:
 
 def prefix_sums(terms: Array) -> Array:
     """Entry k is terms[0] + .. + terms[k]."""
-    return _blocked(np.add, terms)
+    return _blocked(np.add, terms, np.empty(terms.size))
 
 
 def suffix_sums(terms: Array) -> Array:
     """Entry k is terms[k] + .. + terms[-1]."""
-    return _blocked(np.add, terms[::-1])[::-1]
+    sums = np.empty(terms.size)
+    _blocked(np.add, terms[::-1], sums[::-1])
+    return sums
 
 
 def suffix_products(factors: Array) -> Array:
     """Entry k is factors[k + 1] * .. * factors[-1]; the last entry is 1."""
     products = np.empty(factors.size)
-    products[0] = 1.0
-    _blocked(np.multiply, factors[:0:-1], out=products[1:])
-    return products[::-1]
+    products[-1] = 1.0
+    _blocked(np.multiply, factors[:0:-1], products[-2::-1])
+    return products
 
 
-def _blocked(combine: np.ufunc, terms: Array, out: Array | None = None) -> Array:
-    result = np.empty(terms.size) if out is None else out
+def _blocked(combine: np.ufunc, terms: Array, result: Array) -> Array:
     width = math.isqrt(terms.size)
     if width <= 8:
         combine.accumulate(terms, out=result)

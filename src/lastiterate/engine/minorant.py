@@ -81,7 +81,8 @@ def minorant_of_arrivals(
     block_mass = np.add.reduceat(mass, first)
     block_variance = np.add.reduceat(variance, first)
     slopes = block_mass / block_variance
-    scale = _shortfall(mass, variance * np.repeat(slopes, np.diff(first, append=mass.size)))
+    paid = np.repeat(slopes, np.diff(first, append=mass.size))
+    scale = _shortfall(mass, np.multiply(paid, variance, out=paid))
     energies = block_mass * slopes * scale**2
     total = float(energies.sum()) * (1.0 + 2 * roundings(variances.size) * ULP)
     if math.isnan(total):
@@ -98,7 +99,8 @@ def _block_starts(mass: Array, variance: Array) -> NDArray[np.intp]:
 
 def _shortfall(mass: Array, paid: Array) -> float:
     """How much `paid` must be scaled up so that what follows each arrival covers it."""
-    ratio = float(np.max(suffix_sums(mass) / suffix_sums(paid)))
+    owed = suffix_sums(mass)
+    ratio = float(np.divide(owed, suffix_sums(paid), out=owed).max())
     slack = 4 * roundings(mass.size) * ULP
     if not ratio <= 1.0 + _LARGEST_SHORTFALL:
         raise NumericalFailure(f"the payments fall short of the arrivals by a factor {ratio!r}")

@@ -34,7 +34,8 @@ def settle(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
     with np.errstate(all="ignore"):
         units = suffix_products(c)
     if in_range(units):
-        return [piece_from(0, start, c[0], units, units * s, np.square(units * n))]
+        noise = units * n
+        return [piece_from(0, start, c[0], units, units * s, np.square(noise, out=noise))]
     return _settle_in_pieces(np.maximum(c, 1e-300), s, n, start)
 
 

@@ -1,0 +1,106 @@
+"""Speed, as ratios to floors measured in the same run.  `make bench` prints the table."""
+
+import math
+import subprocess
+import sys
+import time
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+from scipy.optimize import isotonic_regression
+
+import lastiterate as li
+from lastiterate import calibration
+
+RUN = li.TrainingRun(
+    loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
+    sensitivity=10.0,
+    batches=li.Cyclic(examples=60_000, batch_size=1_500),
+    steps=2_000,
+    step_size=0.05,
+    noise_std=0.01,
+)
+
+
+def best_of(action, repeats=7):
+    """The least of several timings, in seconds: the others measure the machine."""
+    times = []
+    for _ in range(repeats):
+        before = time.perf_counter()
+        action()
+        times.append(time.perf_counter() - before)
+    return min(times)
+
+
+def random_schedule(low, high, steps=1_000_000):
+    rng = np.random.default_rng(0)
+    return {
+        "contraction": rng.uniform(low, high, steps),
+        "sensitivity": rng.random(steps),
+        "noise": rng.uniform(0.5, 2.0, steps),
+    }
+
+
+def engine_against_isotonic_regression():
+    for low, high in [(0.9999, 1.0001), (0.99999, 1.0), (0.999, 1.0), (1.0, 1.001)]:
+        schedule = random_schedule(low, high)
+        c, s, n = schedule.values()
+        # The regression on the same arrays, as far as its weights do not underflow.
+        unit = np.maximum(np.append(np.cumprod(c[:0:-1])[::-1], 1.0), 1e-140)
+        masses, variances = unit * s, (unit * n) ** 2
+        ratios = masses / variances
+        floor = best_of(lambda: isotonic_regression(ratios, weights=variances))  # noqa: B023 - called at once
+        ours = best_of(lambda: li.optimal_shifts(**schedule))  # noqa: B023 - called at once
+        plan = best_of(lambda: li.optimal_shifts(**schedule).a, repeats=3)  # noqa: B023 - called at once
+        what = f"optimal_shifts, a million steps, c in [{low}, {high}]"
+        yield what, f"{1e3 * ours:.0f} ms", f"{ours / floor:.2f} x one isotonic_regression", "<= 3"
+        yield "  with the plan written out", f"{1e3 * plan:.0f} ms", f"{plan / floor:.2f} x", ""
+
+
+def endless_runs():
+    for name, change in [("", {}), (", bounded domain", {"domain": li.Ball(3.0)})]:
+        run = RUN.replace(steps=10**12, **change)
+        ours = best_of(lambda: li.account(run).gdp())  # noqa: B023 - called at once
+        yield f"account, 10^12 steps{name}", f"{1e3 * ours:.2f} ms", "", "< 5 ms"
+
+
+def calibration_calls():
+    account, calls = calibration.account, []
+    calibration.account = lambda *a, **k: (calls.append(1), account(*a, **k))[1]
+    most = 0
+    for epsilon in (0.1, 1.0, 8.0):
+        for noise in (1e-6, 0.01, 1e6):
+            calls.clear()
+            li.calibrate(RUN.replace(noise_std=noise), epsilon=epsilon, delta=1e-5)
+            most = max(most, len(calls))
+    calibration.account = account
+    yield "calibrate, most account calls of 9 searches", f"{most}", "", "<= 40"
+
+
+def importing():
+    def python(code):
+        return best_of(lambda: subprocess.run([sys.executable, "-c", code], check=True), repeats=5)
+
+    bare, numpy, ours = python(""), python("import numpy"), python("import lastiterate")
+    difference = max(ours - bare, 0.0)
+    ratio = f"{difference / max(numpy - bare, 1e-9):.2f} x importing numpy"
+    yield "import lastiterate", f"{1e3 * difference:.0f} ms", ratio, "< 500 ms"
+
+
+def main():
+    table = Table("what", "measured", "against", "goal")
+    for benchmark in (
+        engine_against_isotonic_regression,
+        endless_runs,
+        calibration_calls,
+        importing,
+    ):
+        for row in benchmark():
+            table.add_row(*row)
+    Console(width=120).print(table)
+    assert math.isfinite(li.account(RUN).gdp())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""What every bound in the catalogue promises, whatever it is."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import lastiterate as li
+from lastiterate import CATALOGUE, NoBoundApplies
+from lastiterate.bounds.bound import Certainty
+from lastiterate.profile.profile import PrivacyProfile
+
+BOUNDS = list(CATALOGUE.values())
+UPPER = [bound for bound in BOUNDS if bound.certainty is Certainty.UPPER]
+
+
+def batch_rules(steps, fixed):
+    orders = [li.FullBatch, li.Cyclic, li.ShuffledOnce, li.FixedOrder]
+    orders += (
+        [] if fixed else [li.ShuffledEachEpoch, li.SampledWithoutReplacement, li.PoissonSampled]
+    )
+    for kind, (examples, size) in product(orders, [(60, 10), (61, 10), (10, 10), (7, 1)]):
+        if kind is li.FullBatch:
+            yield kind(examples)
+        elif kind is li.FixedOrder:
+            yield kind(examples, size, range(1, steps + 1, 3))
+        elif kind is li.PoissonSampled:
+            yield kind(examples, size, examples)
+        else:
+            yield kind(examples, size)
+
+
+@st.composite
+def runs(draw, family="any"):
+    """Runs of every kind, or mostly of the kind that a bound covers."""
+    contracting = family in ("fixed-order/contractive", "fixed-order/bounded-domain")
+    fixed = family.startswith("fixed-order")
+    steps = draw(st.integers(1, 60))
+    smoothness = draw(st.sampled_from([0.5, 5.0] if contracting else [None, 0.5, 10.0]))
+    strong = draw(st.sampled_from([0.0, 0.01, 0.5])) if smoothness else 0.0
+    convex = contracting or draw(st.booleans())
+    lipschitz = draw(st.sampled_from([None, 1.0, 5.0]))
+    clip = None if contracting else draw(st.sampled_from([None, 0.5]))
+    gradients = min(x for x in (lipschitz, clip, math.inf) if x is not None)
+    step_size = draw(st.sampled_from([0.01, 0.1, 0.3]))
+    noise_std = draw(st.sampled_from([1.0, 1e-3]))
+    if draw(st.booleans()):
+        step_size = list(np.linspace(step_size, step_size / 2, steps))
+        noise_std = list(np.linspace(noise_std / 2, noise_std, steps))
+    domains = [li.Ball(0.3)] if family.endswith("domain") else [li.Ball(0.3), li.Unbounded()]
+    releases = ["last-iterate", "last-iterate-and-order"]
+    return li.TrainingRun(
+        loss=li.Loss(
+            smoothness=smoothness,
+            strong_convexity=strong if convex else 0.0,
+            convex=convex,
+            lipschitz=lipschitz,
+            holder=draw(st.sampled_from([None, (1.0, 0.5)])),
+        ),
+        sensitivity=min(2.0, 2 * gradients),
+        batches=draw(st.sampled_from(list(batch_rules(steps, fixed)))),
+        steps=steps,
+        step_size=step_size,
+        noise_std=noise_std,
+        release_noise_std=draw(st.sampled_from([0.0, 1e-3])),
+        domain=draw(st.sampled_from(domains)),
+        clip_norm=clip,
+        releases=draw(st.sampled_from(releases if fixed else [*releases, "every-iterate"])),
+    )
+
+
+def changed(run, **factors):
+    values = {}
+    for name, factor in factors.items():
+        value = np.array(getattr(run, name)) * factor
+        values[name] = float(value) if value.ndim == 0 else value
+    return run.replace(**values)
+
+
+@pytest.mark.parametrize("bound", BOUNDS, ids=lambda bound: bound.id)
+class TestRecord:
+    def test_is_complete(self, bound):
+        family, condition = bound.id.split("/", 1)
+        assert family
+        assert condition
+        assert CATALOGUE[bound.id] is bound
+        assert bound.gives
+        assert str(bound.source)
+        assert all(hypothesis.needs and hypothesis.remedy for hypothesis in bound.needs)
+
+    def test_its_docstring_says_what_it_claims(self, bound):
+        for heading in (
+            "**Bound.**",
+            "**Holds when.**",
+            "**Tight",
+            "**Source.**",
+            "**Computed as**",
+        ):
+            assert heading in bound.evaluate.__doc__
+
+
+@pytest.mark.parametrize("bound", UPPER, ids=lambda bound: bound.id)
+class TestContract:
+    @given(run=runs())
+    def test_either_covers_the_run_or_says_why_not(self, bound, run):
+        unmet = bound.unmet(run)
+        if unmet:
+            with pytest.raises(NoBoundApplies, match=bound.id):
+                bound.profile(run)
+            assert all(reason.needs and reason.found and reason.remedy for reason in unmet)
+        else:
+            profile = bound.profile(run)
+            assert isinstance(profile, PrivacyProfile)
+            assert profile.epsilon(1e-5) >= 0.0
+            assert not math.isnan(profile.gdp())
+
+    @given(data=st.data(), factor=st.floats(1.0, 3.0))
+    @settings(max_examples=40)
+    def test_more_noise_never_less_private(self, bound, data, factor):
+        run = data.draw(runs(bound.id))
+        assume(not bound.unmet(run))
+        before = bound.profile(run).gdp()
+        assert bound.profile(changed(run, noise_std=factor)).gdp() <= before * (1 + 1e-6)
+
+    @given(data=st.data(), factor=st.floats(0.3, 1.0))
+    @settings(max_examples=40)
+    def test_less_sensitivity_never_less_private(self, bound, data, factor):
+        run = data.draw(runs(bound.id))
+        assume(not bound.unmet(run))
+        before = bound.profile(run).gdp()
+        assert bound.profile(changed(run, sensitivity=factor)).gdp() <= before * (1 + 1e-6)
+
+    @given(data=st.data(), release=st.floats(0.0, 10.0))
+    @settings(max_examples=40)
+    def test_noise_on_release_never_hurts(self, bound, data, release):
+        run = data.draw(runs(bound.id)).replace(release_noise_std=0.0)
+        assume(not bound.unmet(run))
+        before = bound.profile(run).gdp()
+        after = bound.profile(run.replace(release_noise_std=release)).gdp()
+        assert after <= before * (1 + 1e-9)
+
+    @given(data=st.data())
+    @settings(max_examples=40)
+    def test_the_worst_position_is_the_one_charged(self, bound, data):
+        run = data.draw(runs(bound.id))
+        assume(not bound.unmet(run))
+        if bound.by_position is None:
+            return
+        mus = [profile.gdp() for profile in bound.by_position(run)]
+        assert bound.profile(run).gdp() == pytest.approx(max(mus), rel=1e-6)
+
+
+class TestTogether:
+    @given(run=runs())
+    def test_every_run_with_noise_is_accounted_for(self, run):
+        report = li.account(run)
+        assert "composition/fixed-order" in report.all
+        assert report.all.keys() | report.unmet.keys() == set(CATALOGUE)
+        assert not report.all.keys() & report.unmet.keys()
+        assert report.gdp() <= report.all["composition/fixed-order"].gdp()
+        assert math.isfinite(report.epsilon(1e-5))
+
+    @given(run=runs())
+    def test_a_last_iterate_bound_never_exceeds_composition(self, run):
+        report = li.account(run)
+        composed = report.all["composition/fixed-order"].gdp()
+        for id_ in report.all.keys() & {"fixed-order/contractive", "fixed-order/bounded-domain"}:
+            assert report.all[id_].gdp() <= composed * (1 + 1e-9)
+
+    @given(run=runs())
+    def test_a_bounded_domain_only_helps(self, run):
+        report = li.account(run)
+        if "fixed-order/bounded-domain" in report.all:
+            without = report.all["fixed-order/contractive"].gdp()
+            assert report.all["fixed-order/bounded-domain"].gdp() <= without * (1 + 1e-9)
+
+    def test_releasing_every_iterate_leaves_composition(self):
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.0),
+            sensitivity=1.0,
+            batches=li.Cyclic(10, 1),
+            steps=50,
+            step_size=0.1,
+            noise_std=1.0,
+            releases="every-iterate",
+        )
+        report = li.account(run)
+        assert set(report.all) == {"composition/fixed-order"}
+        assert "every-iterate" in str(report.unmet["fixed-order/contractive"][0])

@@ -1,0 +1,167 @@
+"""Steps that may expand: the moduli are true, and the best of them is used."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lastiterate as li
+from lastiterate.bounds.non_convex import _moduli
+from tests.reference.chien_li import gdp_smooth
+
+RUN = li.TrainingRun.from_dp_sgd(
+    loss=li.Loss(smoothness=5.0, convex=False),
+    batches=li.Cyclic(60, 10),
+    clip_norm=1.0,
+    noise_multiplier=3.0,
+    steps=60,
+    step_size=0.05,
+)
+
+
+def last_iterate(run):
+    return li.account(run, bounds="fixed-order/non-convex").gdp()
+
+
+def clip(vectors, norm):
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return vectors * np.minimum(1.0, norm / np.maximum(lengths, 1e-300))
+
+
+class Quadratics:
+    """Random quadratic losses in the plane, curvatures within [low, smoothness]."""
+
+    def __init__(self, rng, count, low, smoothness):
+        angles = rng.uniform(0, math.pi, count)
+        axes = np.stack([np.cos(angles), np.sin(angles)], -1)
+        bends = rng.choice([low, smoothness, rng.uniform(low, smoothness)], (count, 2))
+        other = np.stack([-axes[:, 1], axes[:, 0]], -1)
+        self.hessians = bends[:, :1, None] * axes[:, :, None] * axes[:, None, :]
+        self.hessians = self.hessians + bends[:, 1:, None] * other[:, :, None] * other[:, None, :]
+        self.centres = rng.normal(size=(count, 2))
+
+    def gradients(self, x):
+        return np.einsum("nij,nj->ni", self.hessians, x - self.centres)
+
+
+class TestModuliAreTrue:
+    """No pair of points is driven farther apart than the modulus says."""
+
+    @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+    @pytest.mark.parametrize("convex", [True, False])
+    @pytest.mark.parametrize("regulariser", [0.0, 0.5, 15.0, 25.0])
+    def test_clipped_mini_batches(self, adjacency, convex, regulariser):
+        rng = np.random.default_rng(0)
+        size, smoothness, eta = 3, 8.0, 0.05
+        run = li.TrainingRun.from_dp_sgd(
+            loss=li.Loss(
+                smoothness=smoothness + regulariser, convex=convex, regulariser=regulariser
+            ),
+            batches=li.Cyclic(6, size),
+            clip_norm=1.0,
+            noise_multiplier=1.0,
+            steps=2,
+            step_size=eta,
+            adjacency=adjacency,
+        )
+        moduli = _moduli(run, np.array([1]), 2)  # the second step has the differing example
+        low = 0.0 if convex else -smoothness
+        for _ in range(2000):
+            losses, others = (Quadratics(rng, size, low, smoothness) for _ in range(2))
+            x = rng.normal(size=2) * 10 ** rng.uniform(-2, 1)
+            y = x + rng.normal(size=2) * 10 ** rng.uniform(-4, 1)
+
+            def step(at, changed, losses=losses, others=others):
+                gradients = clip(losses.gradients(np.tile(at, (size, 1))), 1.0)
+                if changed:
+                    other = clip(others.gradients(np.tile(at, (size, 1))), 1.0)
+                    gradients[0] = other[0] if adjacency == "replace" else 0.0
+                return (1 - eta * regulariser) * at - eta * gradients.mean(axis=0)
+
+            idle, seen, _ = moduli(np.full(3, np.linalg.norm(x - y)))
+            assert np.linalg.norm(step(x, False) - step(y, False)) <= idle * (1 + 1e-9)
+            assert np.linalg.norm(step(x, False) - step(y, True)) <= seen * (1 + 1e-9)
+
+    @given(st.floats(0.01, 2.0))
+    def test_the_clipped_convex_constant_is_the_least(self, eta_smoothness):
+        # The Jacobian at which co-coercivity is tight, with the gradient along the first axis.
+        B = eta_smoothness
+        constant = 1 / math.sqrt(1 - B / 4)
+        largest = 0.0
+        for share in np.linspace(0, B, 400):
+            rise = math.sqrt(share * (B - share))
+            jacobian = np.array([[1.0, 0.0], [-rise, 1 - share]])
+            largest = max(largest, np.linalg.norm(jacobian, 2))
+        assert largest <= constant * (1 + 1e-12)
+        assert largest >= constant * (1 - 1e-4)
+
+
+class TestTightness:
+    def test_full_batch_is_never_above_chien_li(self):
+        # Their Figure 1: K 2, sigma 1, D 1, n 5, eta .1, smoothness 1.
+        for steps in (5, 20, 60, 200):
+            run = li.TrainingRun(
+                loss=li.Loss(smoothness=1.0, convex=False),
+                clip_norm=2.0,
+                sensitivity=4.0,
+                batches=li.FullBatch(5),
+                steps=steps,
+                step_size=0.1,
+                noise_std=10.0,
+                domain=li.Ball(1.0),
+            )
+            theirs = gdp_smooth(T=steps, eta=0.1, K=2.0, n=5, sigma=1.0, D=1.0, c=1.1)
+            assert last_iterate(run) <= theirs * (1 + 1e-9)
+
+    def test_knowing_more_never_hurts(self):
+        smooth = last_iterate(RUN)
+        hoelder = li.Loss(smoothness=5.0, convex=False, holder=(2.0, 0.5))
+        assert last_iterate(RUN.replace(loss=hoelder)) <= smooth * (1 + 1e-9)
+        assert last_iterate(RUN.replace(loss=li.Loss(smoothness=5.0))) < smooth
+        assert last_iterate(RUN.replace(domain=li.Ball(0.1))) <= smooth * (1 + 1e-9)
+        shrunk = li.Loss(smoothness=6.0, convex=False, regulariser=1.0)
+        assert last_iterate(RUN.replace(loss=shrunk)) < smooth
+
+    def test_a_clip_that_is_never_active_keeps_the_contraction(self):
+        run = RUN.replace(loss=li.Loss(smoothness=5.0, lipschitz=1.0))
+        assert "fixed-order/contractive" in li.account(run).all
+        active = RUN.replace(loss=li.Loss(smoothness=5.0, lipschitz=1.1))
+        unmet = li.account(active).unmet["fixed-order/contractive"]
+        assert "clip_norm=1.0 with loss.lipschitz=1.1" in unmet[0].found
+
+    def test_only_a_gradient_bound_is_known(self):
+        run = RUN.replace(loss=li.Loss(convex=False), domain=li.Ball(1e-3), steps=10**6)
+        report = li.account(run)
+        assert report.bound == "fixed-order/non-convex"
+        # All that is left of the past is the diameter and what the last step may add to it.
+        noise = 0.05 * 0.3
+        assert report.gdp() <= (1e-3 + 2 * 0.05) / noise * (1 + 1e-9)
+
+    def test_nothing_is_known(self):
+        run = RUN.replace(loss=li.Loss(convex=False), clip_norm=None)
+        report = li.account(run)
+        assert report.bound == "composition/fixed-order"
+        assert "found none of them" in str(report.unmet["fixed-order/non-convex"][0])
+
+
+class TestLongRuns:
+    def test_endless_in_a_bounded_domain(self):
+        run = RUN.replace(domain=li.Ball(0.1))
+        endless = last_iterate(run.replace(steps=10**12))
+        assert endless == pytest.approx(last_iterate(run.replace(steps=10**5)), rel=1e-6)
+
+    def test_endless_without_a_domain_grows_like_composition_but_below(self):
+        run = RUN.replace(steps=10**12)
+        report = li.account(run)
+        assert (
+            report.all["fixed-order/non-convex"].gdp() < report.all["composition/fixed-order"].gdp()
+        )
+
+    def test_positions_with_noise_on_release(self):
+        # Expansion before the release: an early participation can be the most exposed.
+        run = RUN.replace(noise_std=0.0, release_noise_std=1.0, steps=12, clip_norm=None)
+        mus = [profile.gdp() for profile in li.account(run).by_position()]
+        assert mus.index(max(mus)) == 0
+        assert last_iterate(run) == pytest.approx(max(mus), rel=1e-9)

@@ -1,0 +1,86 @@
+"""The question: what a report answers, and how it fails."""
+
+import math
+
+import pytest
+
+import lastiterate as li
+
+RUN = li.TrainingRun(
+    loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
+    sensitivity=10.0,
+    batches=li.Cyclic(examples=60_000, batch_size=1_500),
+    steps=2_000,
+    step_size=0.05,
+    noise_std=0.01,
+)
+
+
+class TestReport:
+    REPORT = li.account(RUN)
+
+    def test_answers_in_every_notion_consistently(self):
+        epsilon = self.REPORT.epsilon(delta=1e-5)
+        assert round(epsilon, 4) == 4.3392
+        assert self.REPORT.delta(epsilon) <= 1e-5
+        mu = self.REPORT.gdp()
+        assert self.REPORT.renyi(8.0) == pytest.approx(4 * mu**2, rel=1e-12)
+        assert self.REPORT.tradeoff(0.05) == li.GaussianProfile(mu).tradeoff(0.05)
+        assert self.REPORT.advantage() == self.REPORT.delta(0.0)
+
+    def test_names_the_bound_used(self):
+        assert self.REPORT.bound == "fixed-order/contractive"
+        assert self.REPORT.bound_at(0.1) == "fixed-order/contractive"
+
+    def test_prints_a_table_a_person_can_read(self):
+        text = str(self.REPORT)
+        assert "fixed-order/contractive  <- used" in text
+        assert "4.3392" in text
+        assert "30.5063" in text
+        assert "domain=Ball(diameter=..)" in text
+        assert max(map(len, text.splitlines())) <= 100
+
+    def test_prints_numbers_rounded_up(self):
+        shown = float(str(self.REPORT).split("<- used")[1].split()[0])
+        assert shown >= self.REPORT.epsilon(1e-5)
+
+    def test_composes_with_another_run(self):
+        twice = self.REPORT.profile.compose(self.REPORT.profile)
+        expected = li.GaussianProfile(self.REPORT.gdp() * math.sqrt(2)).epsilon(1e-5)
+        assert expected <= twice.epsilon(1e-5) <= expected * 1.001
+
+    def test_a_published_order_changes_nothing_for_fixed_orders(self):
+        published = li.account(RUN.replace(releases="last-iterate-and-order"))
+        assert published.gdp() == self.REPORT.gdp()
+
+
+class TestSelection:
+    def test_by_id_and_by_family(self):
+        assert set(li.account(RUN, bounds="composition/fixed-order").all) == {
+            "composition/fixed-order"
+        }
+        assert set(li.account(RUN, bounds="fixed-order").all) == {"fixed-order/contractive"}
+        both = li.account(RUN, bounds=["composition", "fixed-order/contractive"])
+        assert len(both.all) == 2
+
+    @pytest.mark.parametrize("bounds", ["nonsense", "fixed", ["composition", "x"], [], 3, [3]])
+    def test_unknown_ids_are_refused_with_the_known_ones(self, bounds):
+        with pytest.raises(li.InvalidParameter, match="bounds must be"):
+            li.account(RUN, bounds=bounds)
+
+    def test_where_nothing_asked_for_applies_the_reasons_are_given(self):
+        with pytest.raises(li.NoBoundApplies, match="needs a bounded domain; found Unbounded"):
+            li.account(RUN, bounds="fixed-order/bounded-domain")
+
+    @pytest.mark.parametrize("run", [None, 3, {"steps": 3}])
+    def test_what_is_no_run(self, run):
+        with pytest.raises(li.InvalidParameter, match="run must be a TrainingRun"):
+            li.account(run)
+
+
+def test_a_silent_run_that_no_bound_covers_says_why():
+    run = RUN.replace(
+        batches=li.SampledWithoutReplacement(60_000, 1_500), noise_std=0.0, release_noise_std=1.0
+    )
+    with pytest.raises(li.NoBoundApplies, match="needs noise in every step"):
+        li.account(run)

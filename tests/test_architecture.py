@@ -1,0 +1,140 @@
+"""Layers, public names and what importing costs."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lastiterate
+
+PACKAGE = Path(lastiterate.__file__).parent
+
+# A module may import from layers before its own, and from its own entry.
+LAYERS = [
+    {"errors"},
+    {"_numerics"},
+    {"run"},
+    {"engine"},
+    {"profile"},
+    {"bounds"},
+    {"accounting"},
+    {"calibration", "report"},
+]
+STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]
+
+
+def imports():
+    """(importing entry, imported entry, file) for every import inside the package."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        entry = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if entry == "__init__":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            modules = []
+            if isinstance(node, ast.ImportFrom) and node.module:
+                modules = [node.module]
+                if node.module == "lastiterate":
+                    modules = [f"lastiterate.{name.name}" for name in node.names]
+            elif isinstance(node, ast.Import):
+                modules = [name.name for name in node.names]
+            for module in modules:
+                if module.startswith("lastiterate."):
+                    yield entry, module.split(".")[1], file.name
+
+
+def level(entry):
+    return next(i for i, layer in enumerate(LAYERS) if entry in layer)
+
+
+def test_every_module_has_a_layer():
+    entries = {path.stem for path in PACKAGE.glob("*.py")} - {"__init__"}
+    entries |= {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert entries == set().union(*LAYERS)
+
+
+def test_no_import_points_upwards():
+    # A report is asked to print itself, so accounting loads that module when it is.
+    allowed = {("accounting", "report")}
+    wrong = {
+        (entry, other, file)
+        for entry, other, file in imports()
+        if entry != other and level(other) >= level(entry) and (entry, other) not in allowed
+    }
+    assert not wrong
+
+
+@pytest.mark.parametrize("one, other", STRANGERS)
+def test_strangers_do_not_know_each_other(one, other):
+    pairs = {(a, b) for a, b, _ in imports()}
+    assert (one, other) not in pairs
+    assert (other, one) not in pairs
+
+
+def test_no_file_is_too_long():
+    lengths = {file.name: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
+    assert max(lengths.values()) <= 300, lengths
+
+
+class TestPublicNames:
+    def test_are_these(self):
+        assert set(lastiterate.__all__) == {
+            "Ball", "BestProfile", "CATALOGUE", "Cyclic", "FixedOrder", "FullBatch",
+            "GaussianProfile", "InvalidParameter", "LastIterateError", "LinearRenyiProfile",
+            "Loss", "LossDistributionProfile", "MixtureProfile", "NoBoundApplies",
+            "PoissonSampled", "PrivacyProfile", "PrivacyReport", "RenyiProfile",
+            "SampledWithoutReplacement", "Shifts", "ShuffledEachEpoch", "ShuffledOnce",
+            "TrainingRun", "Unbounded", "UnreachableTarget", "__version__", "account",
+            "calibrate", "compose", "from_pld", "optimal_shifts",
+        }  # fmt: skip
+
+    def test_all_exist_and_are_documented(self):
+        for name in lastiterate.__all__:
+            value = getattr(lastiterate, name)
+            assert value is not None
+            if callable(value):
+                assert value.__doc__, name
+
+    def test_type_checkers_see_the_same_names(self):
+        tree = ast.parse((PACKAGE / "__init__.py").read_text())
+        block = next(node for node in tree.body if isinstance(node, ast.If))
+        seen = {
+            alias.name: node.module
+            for node in block.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+        }
+        served = {name: f"lastiterate.{module}" for name, module in lastiterate._MODULE_OF.items()}
+        assert seen == served
+
+    def test_functions_stay_functions_whatever_was_imported_first(self):
+        code = "import lastiterate.calibration, lastiterate as li; assert callable(li.account)"
+        subprocess.run([sys.executable, "-c", code], check=True)
+
+    def test_unknown_names_are_refused(self):
+        with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+            _ = lastiterate.nonsense
+
+
+HEAVY = ["sklearn", "torch", "dask", "matplotlib", "fastapi", "dp_accounting", "rich", "scipy"]
+
+
+def loaded_by(code):
+    found = f"import sys; {code}; print(*[m for m in {HEAVY} if m in sys.modules])"
+    command = [sys.executable, "-c", found]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+
+
+def test_importing_loads_nothing_heavy():
+    assert loaded_by("import lastiterate") == []
+
+
+def test_describing_a_run_loads_nothing_heavy():
+    assert loaded_by("import lastiterate as li; li.Cyclic(10, 1); li.TrainingRun; li.Loss()") == []
+
+
+def test_the_version_is_that_of_the_distribution():
+    from importlib.metadata import version
+
+    assert version("lastiterate") == lastiterate.__version__

@@ -1,0 +1,68 @@
+"""What the README and the design promise, run as a user would run it."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+import lastiterate as li
+
+ROOT = Path(__file__).parent.parent
+
+
+def run_example(name, *arguments):
+    command = [sys.executable, ROOT / "examples" / name, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def test_the_main_example_prints_the_report():
+    text = run_example("cyclic_logistic_regression.py")
+    assert "fixed-order/contractive  <- used" in text
+    assert "4.3392" in text
+
+
+def test_the_table_of_the_readme_is_what_its_command_prints():
+    printed = run_example("epsilon_by_epochs.py")
+    readme = (ROOT / "README.md").read_text()
+    rows = [
+        line for line in readme.splitlines() if line.startswith("| 1") or line[:3] in ("| 5", "| 2")
+    ]
+    assert len(rows) == 5
+    for row in rows:
+        numbers = [cell.strip() for cell in row.strip("|").split("|")]
+        line = next(line for line in printed.splitlines() if f" {numbers[0]} " in line)
+        assert all(number in line for number in numbers)
+
+
+def test_the_public_surface():
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
+        sensitivity=10.0,
+        batches=li.Cyclic(examples=60_000, batch_size=1_500),
+        steps=2_000,
+        step_size=0.05,
+        noise_std=0.01,
+        release_noise_std=0.0,
+        domain=li.Unbounded(),
+    )
+    report = li.account(run)
+    assert round(report.epsilon(delta=1e-5), 4) == 4.3392
+    assert 0 < report.delta(epsilon=2.0) < 1
+    assert 0 < report.tradeoff(0.05) < 0.95
+    assert report.renyi(8.0) > 0
+    assert report.gdp() < 1
+    assert report.bound in report.all
+    assert report.unmet
+    assert str(report)
+    assert li.calibrate(run, epsilon=1.0, delta=1e-5).noise_std > 0.01
+    shifts = li.optimal_shifts(
+        contraction=np.full(5, 0.9),
+        sensitivity=np.ones(5),
+        noise=np.ones(5),
+        start=0.0,
+        diameter=np.inf,
+    )
+    assert (shifts.a.size, shifts.z.size) == (5, 6)
+    shuffled = run.replace(batches=li.ShuffledOnce(examples=60_000, batch_size=1_500))
+    assert li.account(shuffled).epsilon(delta=1e-5) <= report.epsilon(delta=1e-5)
