@@ -72,6 +72,20 @@ def test_no_noise_at_all_where_that_of_the_release_is_enough():
     assert li.calibrate(run, epsilon=1.0, delta=1e-5).noise_std == 0.0
 
 
+@pytest.mark.parametrize(
+    "change", [{"releases": "every-iterate"}, {"batches": li.SampledWithoutReplacement(60, 10)}]
+)
+def test_runs_that_composition_alone_covers(change):
+    private = li.calibrate(RUN.replace(release_noise_std=0.1, **change), epsilon=1.0, delta=1e-5)
+    assert 1.0 - 1e-5 < li.account(private).epsilon(1e-5) <= 1.0
+
+
+@pytest.mark.parametrize("noise", [1e-250, 1e250])
+def test_from_very_far_away(noise):
+    private = li.calibrate(RUN.replace(noise_std=noise), epsilon=1.0, delta=1e-5)
+    assert private.noise_std == pytest.approx(0.037026198, rel=1e-6)
+
+
 @pytest.mark.parametrize("epsilon", [4.0, 4.3392, 7.5, 11.0])
 def test_most_steps(epsilon, calls):
     private = li.calibrate(RUN, epsilon=epsilon, delta=1e-5, over="steps")

@@ -7,12 +7,17 @@ import numpy as np
 
 from lastiterate._numerics import guards
 from lastiterate.accounting import account
-from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
+from lastiterate.errors import (
+    InvalidParameter,
+    InvalidType,
+    NoBoundApplies,
+    UnreachableTarget,
+)
 from lastiterate.run.batches import FixedOrder
 from lastiterate.run.training_run import TrainingRun
 
 _TOLERANCE = 5e-7
-_LARGEST_FACTOR = 1e60
+_FARTHEST_NOISE = 690.0  # in logarithms
 _MOST_STEPS = 10**12
 _FAR = 50.0
 
@@ -62,7 +67,12 @@ def calibrate(
 
     def excess(changed: TrainingRun) -> float:
         """How far above the target, in logarithms; at most 0 if it is met."""
-        report = account(changed, bounds=bounds)
+        try:
+            report = account(changed, bounds=bounds)
+        except NoBoundApplies:
+            if changed is run:
+                raise
+            return _FAR
         if epsilon == 0.0:
             return _log_ratio(report.delta(0.0), delta)
         return _log_ratio(report.epsilon(delta), epsilon)
@@ -92,10 +102,12 @@ def _least_noise(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
 
     level = _boundary(lambda log: excess(with_noise(math.exp(log))), math.log(noise.mean()))
     if level is None:
+        noisier = "noise in every step (noise_std has zeros), or more release_noise_std"
+        looser = "a larger epsilon or delta"
         raise UnreachableTarget(
             target,
             "more noise_std does not help",
-            possible_with="noise in every step (noise_std has zeros), or more release_noise_std",
+            possible_with=looser if noise.all() else noisier,
         )
     return with_noise(math.exp(level))
 
@@ -106,13 +118,12 @@ def _boundary(excess: Callable[[float], float], start: float) -> float | None:
     low = high = start
     low_value = high_value = value
     stride = 1.0
-    limit = math.log(_LARGEST_FACTOR)
     while high_value > 0.0:
         low, low_value = high, high_value
         # Epsilon falls about as fast as noise grows, so its logarithm tells how far to go.
         high += min(max(stride, high_value), _FAR)
         stride *= 2.0
-        if high - start > limit:
+        if high > _FARTHEST_NOISE:
             return None
         high_value = excess(high)
     stride = 1.0
@@ -120,7 +131,7 @@ def _boundary(excess: Callable[[float], float], start: float) -> float | None:
         high, high_value = low, low_value
         low -= min(max(stride, -low_value), _FAR)
         stride *= 2.0
-        if start - low > limit:
+        if low < -_FARTHEST_NOISE:
             return high
         low_value = excess(low)
     return _close_in(excess, low, low_value, high, high_value)

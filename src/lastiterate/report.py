@@ -53,4 +53,4 @@ def _bounds(report: PrivacyReport, delta: float) -> Table:
 
 def _up(value: float) -> str:
     """Four decimals, rounded up: what is printed is certified too."""
-    return "inf" if math.isinf(value) else f"{math.ceil(value * 1e4) / 1e4:.4f}"
+    return f"{value:.4g}" if value > 1e12 else f"{math.ceil(value * 1e4) / 1e4:.4f}"

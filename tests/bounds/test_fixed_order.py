@@ -169,7 +169,39 @@ class TestTheEdgeOfContraction:
         assert last_iterate(run) >= exact
 
 
+class TestScales:
+    @pytest.mark.parametrize("scale", [1e-200, 1e-100, 1e100, 1e200])
+    @pytest.mark.parametrize("name", ["constant", "schedule"])
+    def test_only_ratios_matter(self, scale, name):
+        run = RUN.replace(release_noise_std=0.1, domain=li.Ball(0.5))
+        loss = li.Loss(smoothness=8.0 / scale, strong_convexity=0.5 / scale)
+        scaled = run.replace(
+            loss=loss,
+            step_size=run.step_size * scale,
+            release_noise_std=0.1 * scale,
+            domain=li.Ball(0.5 * scale),
+        )
+        if name == "schedule":
+            scaled = scaled.replace(step_size=[scaled.step_size] * run.steps)
+        assert last_iterate(scaled) == pytest.approx(last_iterate(run), rel=1e-3)
+
+    @pytest.mark.parametrize("scale", [5e-324, 1e-200, 1e200])
+    def test_sensitivity_over_noise(self, scale):
+        run = RUN.replace(sensitivity=2 * scale, noise_std=1.0 * scale)
+        assert li.account(run).gdp() >= last_iterate(RUN) * (1 - 1e-9) * (scale > 1e-300)
+        assert li.account(run).gdp() > 0.0
+
+
 class TestLongRuns:
+    def test_a_participation_after_an_age(self):
+        run = RUN.replace(
+            loss=li.Loss(smoothness=1.0, strong_convexity=0.1),
+            step_size=1.0,
+            batches=li.FixedOrder(10, 1, (1, 10001, 10701)),
+            steps=11401,
+        )
+        assert 0.0 < li.account(run).gdp() < 1e-20
+
     @pytest.mark.parametrize("steps", [10**3, 10**6, 10**9, 10**12])
     def test_converges_where_losses_curve(self, steps):
         mu = last_iterate(RUN.replace(steps=steps))

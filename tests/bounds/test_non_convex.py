@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from mpmath import mp, mpf
 
 import lastiterate as li
 from lastiterate.bounds.non_convex import _moduli
 from tests.reference.chien_li import gdp_smooth
+from tests.reference.quadratics import gdp_of_autoregression
 
 RUN = li.TrainingRun.from_dp_sgd(
     loss=li.Loss(smoothness=5.0, convex=False),
@@ -121,6 +123,7 @@ class TestTightness:
         assert last_iterate(RUN.replace(loss=hoelder)) <= smooth * (1 + 1e-9)
         assert last_iterate(RUN.replace(loss=li.Loss(smoothness=5.0))) < smooth
         assert last_iterate(RUN.replace(domain=li.Ball(0.1))) <= smooth * (1 + 1e-9)
+        # The same loss with a penalty added.
         shrunk = li.Loss(smoothness=6.0, convex=False, regulariser=1.0)
         assert last_iterate(RUN.replace(loss=shrunk)) < smooth
 
@@ -144,6 +147,91 @@ class TestTightness:
         report = li.account(run)
         assert report.bound == "composition/fixed-order"
         assert "found none of them" in str(report.unmet["fixed-order/non-convex"][0])
+
+
+class TestExactInstances:
+    """Losses that the hypotheses allow, solved exactly."""
+
+    def test_a_concave_loss_with_a_regulariser(self):
+        # f = -x^2 without the regulariser: smoothness 2 + 1 with it; the step doubles less a half.
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=3.0, convex=False, regulariser=1.0),
+            sensitivity=1.0,
+            batches=li.FullBatch(1),
+            steps=30,
+            step_size=0.5,
+            noise_std=0.0,
+            release_noise_std=1.0,
+        )
+        growth = 1 - 0.5 * (-2.0 + 1.0)
+        exact = 0.5 * sum(growth**k for k in range(30))
+        assert exact <= last_iterate(run) <= exact * (1 + 1e-9)
+
+    @pytest.mark.parametrize("eta", [0.05, 1.0])
+    @pytest.mark.parametrize("batches, epochs", [(60, 50), (1000, 20)])
+    def test_rare_participations_in_a_strongly_expanding_run(self, eta, batches, epochs):
+        # What happens after a participation cannot hide it better than noise that does not expand.
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.0, convex=False),
+            sensitivity=1.0,
+            batches=li.Cyclic(batches, 1),
+            steps=batches * epochs,
+            step_size=eta,
+            noise_std=1.0,
+        )
+        # In the last step nothing has been hidden yet.
+        assert last_iterate(run) >= 1.0
+        c = 1 + eta
+        alone = (1 - c**-2.0) / (1 - c ** (-2.0 * batches))
+        expected = math.sqrt(1 + (epochs - 1) * alone)
+        assert last_iterate(run) == pytest.approx(expected, rel=1e-9)
+
+    def test_a_regulariser_that_nearly_annihilates(self):
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=0.7, convex=False, regulariser=0.7),
+            sensitivity=1.0,
+            batches=li.FullBatch(1),
+            steps=2,
+            step_size=[1e21, 1 / 0.7],
+            noise_std=[1e-3, 1.0],
+        )
+        with mp.workdps(60):
+            contraction = abs(1 - mpf(1 / 0.7) * mpf(0.7))
+        exact = gdp_of_autoregression(
+            contractions=[0, contraction],
+            shifts=[mpf(10) ** 21, mpf(1 / 0.7)],
+            noise_stds=[mpf(10) ** 18, mpf(1 / 0.7)],
+        )
+        assert last_iterate(run) >= exact
+
+    def test_a_regulariser_that_overshoots(self):
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.0, convex=False, regulariser=1.0),
+            sensitivity=1.0,
+            batches=li.FullBatch(1),
+            steps=300_000,
+            step_size=1.5,
+            noise_std=1.0,
+        )
+        assert last_iterate(run) == pytest.approx(math.sqrt(1.5 / 0.5), rel=1e-9)
+
+    @pytest.mark.parametrize("eta", [1.9, 2.0, 2.5, 3.0, 3.5])
+    def test_long_clipped_convex_steps(self, eta):
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.0),
+            sensitivity=2.0,
+            clip_norm=1.0,
+            batches=li.FullBatch(1),
+            steps=2,
+            step_size=eta,
+            noise_std=1e-6,
+            release_noise_std=1e6,
+        )
+        slope = 1 / math.sqrt(1 - eta / 4) if eta <= 3 else eta - 1
+        arriving = 2.0 * eta
+        # One arrival grown by a step, and another; all of it hidden by the release.
+        grown = min(arriving * slope, arriving + 2 * eta) + arriving
+        assert last_iterate(run) <= grown / 1e6 * (1 + 1e-6)
 
 
 class TestLongRuns:

@@ -11,6 +11,7 @@ from mpmath import mp, mpf
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import optimal_shifts
 from tests.engine.strategies import written_out
+from tests.reference.periodic import gdp_of_periodic_run
 from tests.reference.quadratics import (
     stated_gdp_cyclic_strongly_convex,
     stated_gdp_full_batch_strongly_convex,
@@ -50,13 +51,69 @@ class TestEqualsTheArrays:
             assert periodic_mu(run) == 0.0
             return
         mu = optimal_shifts(**written_out(run, idle)).mu
-        assert periodic_mu(run) == pytest.approx(mu, rel=1e-10, abs=1e-200)
+        assert periodic_mu(run) == pytest.approx(mu, rel=1e-10, abs=1e-140)
 
     @given(runs(gaps.filter(lambda gap: gap >= 0)), st.floats(-3, 3).map(lambda x: 10.0**x))
     def test_with_a_cap(self, run, diameter):
         run = replace(run, participations=run.participations + 1)
         mu = optimal_shifts(**written_out(run, 1), diameter=diameter).mu
-        assert periodic_mu(run, diameter=diameter) == pytest.approx(mu, rel=1e-9, abs=1e-200)
+        assert periodic_mu(run, diameter=diameter) == pytest.approx(mu, rel=1e-9, abs=1e-140)
+
+    @given(
+        st.floats(0.001, 3.0),
+        st.integers(1, 3000),
+        st.integers(1, 40),
+        st.integers(0, 3000),
+        st.sampled_from([0.0, 1.0, 1e6, 1e30]),
+    )
+    def test_expanding_far_beyond_a_float(self, log_c, period, participations, tail, release):
+        run = PeriodicRun(
+            gap=-math.expm1(log_c),
+            sensitivity=1.0,
+            noise=1.0,
+            period=period,
+            participations=participations,
+            tail=tail,
+            release_noise=release,
+        )
+        exact = gdp_of_periodic_run(
+            gap=run.gap,
+            period=period,
+            participations=participations,
+            tail=tail,
+            release_noise=release,
+        )
+        assert exact * (1 - mpf(10) ** -14) <= periodic_mu(run) <= exact * (1 + 1e-9)
+
+
+class TestExtremes:
+    """Only ratios matter, whatever the scale."""
+
+    @pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e-160, 1e160, 1e200, 1e300])
+    @pytest.mark.parametrize("gap", [0.1, 0.0, -0.1])
+    def test_all_scales_are_alike(self, scale, gap):
+        shape = {"gap": gap, "period": 3, "participations": 4, "tail": 1}
+        run = PeriodicRun(**shape, sensitivity=1.0, noise=2.0, release_noise=1.0)
+        tiny = PeriodicRun(**shape, sensitivity=scale, noise=2 * scale, release_noise=scale)
+        assert periodic_mu(tiny) == pytest.approx(
+            periodic_mu(run), rel=1e-3 if scale < 1e-307 else 1e-12
+        )
+
+    def test_what_overflows_is_infinite(self):
+        run = PeriodicRun(
+            gap=-1.0,
+            sensitivity=1e-200,
+            noise=0.0,
+            period=1,
+            participations=5000,
+            tail=0,
+            release_noise=1.0,
+        )
+        assert periodic_mu(run) == math.inf
+
+    def test_without_any_noise_nothing_is_promised(self):
+        run = PeriodicRun(gap=0.5, sensitivity=1.0, noise=0.0, period=1, participations=1, tail=0)
+        assert periodic_mu(run) == math.inf
 
 
 class TestEqualsTheTheorems:

@@ -132,6 +132,22 @@ class TestExtremes:
         )
         assert mu.mu == pytest.approx(1.0, rel=1e-12)
 
+    def test_contractions_to_nothing(self):
+        # A product of contractions that underflows on the way.
+        plan = optimal_shifts(
+            contraction=[1.0, 1e-300, 1e-300, 0.9, 0.9],
+            sensitivity=[1.0, 0, 1.0, 0, 1.0],
+            noise=1.0,
+        )
+        tail = optimal_shifts(contraction=[0.9] * 3, sensitivity=[1.0, 0, 1.0], noise=1.0)
+        assert plan.mu == pytest.approx(tail.mu, rel=1e-12)
+
+    def test_an_arrival_dwarfed_by_another_is_not_lost(self):
+        plan = optimal_shifts(
+            contraction=[1.0, 0.0], sensitivity=[1e308, 1e-16], noise=[1e100, 1e-16]
+        )
+        assert plan.mu >= 1.0
+
     @given(
         st.integers(1, 3000),
         st.floats(0.0, 2.0),
@@ -150,6 +166,22 @@ class TestExtremes:
             variance = sum(c ** (2.0 * j) for j in range(tail + 1)) if left < math.inf else 1.0
             alone = left / math.sqrt(variance) if left < math.inf else 0.0
             assert mu >= alone * (1 - 1e-12)
+
+    def test_capped_with_silent_steps_equals_all_start_times(self):
+        rng = np.random.default_rng(5)
+        for _ in range(300):
+            steps = int(rng.integers(2, 9))
+            c, s = rng.uniform(0.5, 1.1, steps), rng.random(steps) * 3
+            n = rng.random(steps) * (rng.random(steps) < 0.6)
+            n[-1] = 1.0
+            diameter = rng.uniform(0.2, 3.0)
+            found = optimal_shifts(contraction=c, sensitivity=s, noise=n, diameter=diameter).mu
+            starts = [optimal_shifts(contraction=c, sensitivity=s, noise=n).mu]
+            starts += [
+                optimal_shifts(contraction=c[k:], sensitivity=s[k:], noise=n[k:], start=diameter).mu
+                for k in range(1, steps)
+            ]
+            assert found == pytest.approx(min(starts), rel=1e-9)
 
 
 class TestMonotonicity:

@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from lastiterate._numerics.directed import at_least, at_most
-from lastiterate._numerics.exact import two_minus_product, two_product
+from lastiterate._numerics.exact import (
+    distance_of_product_to_one,
+    two_minus_product,
+    two_product,
+)
 from lastiterate._numerics.scan import prefix_sums, roundings, suffix_products, suffix_sums
 from lastiterate._numerics.search import least_true
 
@@ -55,6 +59,20 @@ class TestExact:
 
     def test_huge_factors_do_not_become_nan(self):
         assert two_minus_product(np.array([1e305]), np.array([1.0]))[0] < -1e304
+
+    def test_the_sign_is_right_far_from_one_too(self):
+        x, y = 3.257567177287135e-303, 6.139551054985694e302
+        assert two_minus_product(np.array([x]), np.array([y]))[0] < 0.0
+
+    @given(st.floats(1e-3, 1e3), st.integers(-3, 3))
+    def test_distance_to_one_is_rounded_up(self, x, ulps):
+        y = 1 / x
+        for _ in range(abs(ulps)):
+            y = math.nextafter(y, math.inf if ulps > 0 else 0.0)
+        found = float(distance_of_product_to_one(np.array([x]), np.array([y]))[0])
+        with mp.workdps(80):
+            exact = abs(1 - mpf(x) * mpf(y))
+            assert exact <= mpf(found) <= exact * (1 + mpf(2) ** -49)
 
 
 class TestScans:

@@ -47,6 +47,10 @@ class TestRenyi:
         assert profile.renyi(2.0) == math.inf
         assert profile.epsilon(1e-5) == math.inf
 
+    def test_the_farthest_epsilon(self):
+        assert 0.0 < LinearRenyiProfile(1.0).delta(math.inf) < 1e-300
+        assert 0.0 < LinearRenyiProfile(1.0).delta(1e308) < 1e-300
+
     def test_no_gaussian_follows(self):
         assert LinearRenyiProfile(0.5).gdp() == math.inf
         assert LinearRenyiProfile(0.0).gdp() == 0.0
@@ -74,6 +78,14 @@ class TestMixture:
         assert parts[0] / 4 + 3 * parts[1] / 4 <= self.MIXED.renyi(4.0) <= parts[0]
         exact = math.log(0.25 * math.exp(3 * parts[0]) + 0.75 * math.exp(3 * parts[1])) / 3
         assert self.MIXED.renyi(4.0) == pytest.approx(exact, rel=1e-13)
+
+    @pytest.mark.parametrize("weights", [[1 / 7] * 7, [1 / 7 - 1e-10] * 7, [1 / 7 + 1e-10] * 7])
+    @pytest.mark.parametrize("order", [1.0, 1.0000001, 2.0, 100.0])
+    @pytest.mark.parametrize("mu", [1e-6, 1e-3, 1.0])
+    def test_renyi_of_equal_parts_is_theirs(self, weights, order, mu):
+        mixed = li.MixtureProfile(weights, [GaussianProfile(mu)] * 7)
+        exact = order * mu * mu / 2
+        assert exact <= mixed.renyi(order) <= exact * (1 + 1e-12)
 
     def test_tradeoff_is_worse_than_the_better_part(self):
         assert 0 < self.MIXED.tradeoff(0.1) < GaussianProfile(0.5).tradeoff(0.1)
@@ -189,6 +201,27 @@ class TestComposition:
         composed = best.compose(best)
         assert composed.epsilon(1e-5) <= GaussianProfile(math.sqrt(2)).epsilon(1e-5)
         assert composed.epsilon(1e-5) >= GaussianProfile(0.9 * math.sqrt(2)).epsilon(1e-5)
+
+    def test_a_part_that_promises_nothing(self):
+        nothing = li.MixtureProfile([1.0], [GaussianProfile(math.inf)])
+        assert li.compose(nothing, nothing).epsilon(0.5) == math.inf
+
+    def test_losses_too_large_for_the_usual_cells(self):
+        hidden = li.MixtureProfile([1.0], [GaussianProfile(40.0)])
+        exact = GaussianProfile(40.0 * math.sqrt(2)).epsilon(1e-5)
+        assert exact <= li.compose(hidden, hidden).epsilon(1e-5) <= exact * 1.01
+
+    def test_cells_of_different_sizes(self):
+        coarse, fine = (
+            li.from_pld(
+                privacy_loss_distribution.from_gaussian_mechanism(
+                    1.0, value_discretization_interval=size
+                )
+            )
+            for size in (1e-3, 1e-4)
+        )
+        exact = GaussianProfile(math.sqrt(2)).epsilon(1e-5)
+        assert exact <= li.compose(coarse, fine).epsilon(1e-5) <= exact * 1.01
 
     def test_one_alone_is_itself(self):
         assert li.compose(GaussianProfile(1.0)) == GaussianProfile(1.0)

@@ -17,17 +17,29 @@ def two_product(x: Array, y: Array) -> tuple[Array, Array]:
     return product, error
 
 
+def minus_product(constant: float, x: Array, y: Array) -> Array:
+    """constant - x y, for 1 or 2 and x, y >= 0, within an ulp of itself: the sign is right."""
+    x_mantissa, x_exponent = np.frexp(x)
+    y_mantissa, y_exponent = np.frexp(y)
+    product, error = two_product(x_mantissa, y_mantissa)
+    with np.errstate(over="ignore", under="ignore"):
+        product = np.ldexp(product, x_exponent + y_exponent)
+        error = np.ldexp(error, x_exponent + y_exponent)
+    # The difference is exact where it could cancel (Sterbenz), and then one rounding follows.
+    return np.asarray((constant - product) - np.where(np.isfinite(product), error, 0.0))
+
+
 def two_minus_product(x: Array, y: Array) -> Array:
     """2 - x y, rounded down: the sign is right even where x y is within an ulp of 2."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        product, error = two_product(x, y)
-    error = np.where(np.isfinite(error), error, 0.0)  # x or y beyond 1e300: 2 is negligible
-    difference = 2.0 - product
-    # 2 - p is exact for p in [1, 4] (Sterbenz); elsewhere nothing cancels.
-    rounded = difference - error
-    slack = np.where((product >= 1.0) & (product <= 4.0), 0.0, np.abs(difference) * 2.0**-51)
-    below = np.nextafter(rounded - slack, -np.inf)
-    return np.where((rounded == 0.0) & (error == 0.0), 0.0, below)
+    difference = minus_product(2.0, x, y)
+    below = np.nextafter(difference - np.abs(difference) * 2.0**-51, -np.inf)
+    return np.where(difference == 0.0, 0.0, below)
+
+
+def distance_of_product_to_one(x: Array, y: Array) -> Array:
+    """|1 - x y|, rounded up."""
+    difference = np.abs(minus_product(1.0, x, y))
+    return np.where(difference == 0.0, 0.0, np.nextafter(difference * (1.0 + 2.0**-51), np.inf))
 
 
 def _split(x: Array) -> tuple[Array, Array]:

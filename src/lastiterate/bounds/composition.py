@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from lastiterate._numerics.directed import TINY
 from lastiterate._numerics.exact import Array
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
@@ -40,7 +41,7 @@ def worst_order_composition(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** a sum of squares, rounded up.
     """
-    per_unit_noise = run.sensitivity / run.batches.batch_size
+    per_unit_noise = max(run.sensitivity / run.batches.batch_size, TINY)
     if run.is_constant:
         noise = float(np.max(run.noise_std))
         return terms.gaussian(per_unit_noise / noise * math.sqrt(_most_participations(run)))

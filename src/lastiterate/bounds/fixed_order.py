@@ -116,7 +116,7 @@ def _constant_mu(run: TrainingRun, diameter: float, *, tail: int | None) -> floa
         period=period,
         participations=-(-(run.steps - tail) // period),
         tail=tail,
-        release_noise=run.release_noise_std,
+        release_noise=terms.release_noise(run),
     )
     return periodic_mu(periodic, diameter=diameter)
 
@@ -146,7 +146,7 @@ def _constant_fixed_order_mu(run: TrainingRun, diameter: float) -> float:
     sensitivity[0:-1:2] = arrival
     noises = np.full(contraction.size, noise)
     noises[1:-1:2] = noise * np.sqrt(spread) * (1 - off)
-    noises[-1] = run.release_noise_std
+    noises[-1] = terms.release_noise(run)
     return optimal_shifts(
         contraction=contraction, sensitivity=sensitivity, noise=noises, diameter=diameter
     ).mu
@@ -158,7 +158,7 @@ def _written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
     return (
         np.append(terms.contractions(gap), 1.0),
         np.append(arrival, 0.0),
-        np.append(noise, run.release_noise_std),
+        np.append(noise, terms.release_noise(run)),
     )
 
 

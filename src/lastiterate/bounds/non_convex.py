@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from lastiterate._numerics.directed import ULP
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.exact import Array, distance_of_product_to_one
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
@@ -13,13 +13,14 @@ from lastiterate.bounds.steps import Pattern
 from lastiterate.engine.concave import concave_shifts
 from lastiterate.engine.moduli import Branch, Moduli
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
+from lastiterate.engine.shifts import pattern_mus
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import FixedOrder, FullBatch
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 200_000  # written out one by one
 _FIRST_WINDOW = 2_048
-_MOST_POSITIONS = 64  # solved one by one
+_MOST_WORK = 500_000  # positions times steps solved with all moduli
 _UP = 1.0 + 32 * ULP
 
 
@@ -36,7 +37,8 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
     Hoelder gradient (H, order)            :math:`r z + \eta H z^{order}`
     bounded gradients                      :math:`r z + 2 \eta C`
     convex, not clipped                    :math:`\max(|1 - \eta m|, |1 - \eta M|)\, z`
-    convex, norm-clipped, short steps      :math:`r z / \sqrt{1 - \eta M / (4 r)}`
+    convex, norm-clipped, eta M <= 3 r     :math:`r z / \sqrt{1 - \eta M / (4 r)}`
+    convex, norm-clipped, longer steps     :math:`(\eta M - r) z`
     =====================================  ==================================================
 
     plus :math:`\eta L/b` where the differing example takes part; or, in such a step, the
@@ -55,37 +57,52 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** tangents and isotonic regression; rounded up.
     """
-    return max(non_convex_by_position(run, _exposed(run)), key=lambda profile: profile.mu)
+    constant_noise = run.is_constant and np.max(run.noise_std) > 0.0
+    if constant_noise and _work(run, terms.positions(run)) > _MOST_WORK:
+        # Noise on release may be left unused, and then only the last position is to be solved.
+        run = run.replace(release_noise_std=0.0)
+    mus = _position_mus(run, _exposed(run))
+    return terms.gaussian(max(mus))
 
 
-def non_convex_by_position(
-    run: TrainingRun, only: Sequence[int] | None = None
-) -> Sequence[GaussianProfile]:
-    """The guarantee of each position in the order of the batches (or of some of them)."""
-    chosen = range(terms.positions(run)) if only is None else only
-    written = _written_out_mus(run, chosen)
-    closed = [_linear_mu(run, position) for position in chosen]
-    return [terms.gaussian(min(pair)) for pair in zip(written, closed, strict=True)]
+def non_convex_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
+    """The guarantee of each position in the order of the batches."""
+    return [terms.gaussian(mu) for mu in _position_mus(run, range(terms.positions(run)))]
 
 
 def _exposed(run: TrainingRun) -> Sequence[int]:
     """Positions among which the most exposed is."""
     count = terms.positions(run)
-    if not run.is_constant:
+    if not run.is_constant or run.release_noise_std > 0.0:
         return range(count)
     # Without release noise, what follows the last participation is post-processing, so
     # the position of the very last step is the most exposed.
-    last = (run.steps - 1) % count
-    return [last] if run.release_noise_std == 0.0 else range(count)
+    return [(run.steps - 1) % count]
+
+
+def _work(run: TrainingRun, positions: int) -> int:
+    return positions * min(run.steps, _MOST_STEPS)
+
+
+def _position_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
+    """For each of these positions the least mu of all ways that can be afforded."""
+    ways = []
+    if run.is_constant:
+        ways.append([_closed_form_mu(run, position) for position in chosen])
+    if _work(run, len(chosen)) <= _MOST_WORK:
+        ways.append(_written_out_mus(run, chosen))
+    elif not run.is_constant:
+        ways.append(_linear_mus(run, chosen))
+    return [min(mus) for mus in zip(*ways, strict=True)]
 
 
 def _written_out_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
     """From the last steps, as many as still help; inf where they cannot be written out."""
     too_long = run.steps > _MOST_STEPS
-    if len(chosen) > _MOST_POSITIONS or (too_long and not run.is_constant):
+    if too_long and not (run.is_constant and np.isfinite(terms.diameter(run))):
         return [np.inf] * len(chosen)
     if not np.isfinite(terms.diameter(run)):
-        return [np.inf] * len(chosen) if too_long else _window_mus(run, chosen, run.steps)
+        return _window_mus(run, chosen, run.steps)
     window = min(run.steps, _FIRST_WINDOW)
     mus = _window_mus(run, chosen, window)
     while window < min(run.steps, _MOST_STEPS):
@@ -101,13 +118,17 @@ def _window_mus(run: TrainingRun, chosen: Sequence[int], window: int) -> list[fl
     cap = terms.diameter(run)
     wanted = set(chosen)
     seen = [pattern for i, pattern in enumerate(_late_patterns(run, window)) if i in wanted]
-    written = terms.noises(run) if run.is_constant else terms.noises(run)[-window:]
-    noise = np.append(terms.every_step(written, window), run.release_noise_std)
+    noise = np.append(_late(terms.noises(run), window), terms.release_noise(run))
     start = cap if window < run.steps else 0.0
     return [
         concave_shifts(_moduli(run, pattern, window), noise, start=start, diameter=cap).mu
         for pattern in seen
     ]
+
+
+def _late(values: Array, window: int) -> Array:
+    """The last `window` of values that are constant or written out."""
+    return terms.every_step(values if values.size == 1 else values[-window:], window)
 
 
 def _late_patterns(run: TrainingRun, window: int) -> list[Pattern]:
@@ -121,87 +142,106 @@ def _late_patterns(run: TrainingRun, window: int) -> list[Pattern]:
 
 def _moduli(run: TrainingRun, pattern: Pattern, window: int) -> Moduli:
     """The last `window` steps, then the release, which keeps distances."""
-    sizes = terms.step_sizes(run)
-    eta = terms.every_step(sizes if sizes.size == 1 else sizes[-window:], window)
+    relative = _late(terms.relative_step_sizes(run), window)
     taking_part = np.zeros(window, dtype=bool)
     taking_part[pattern] = True
-    arrival = np.where(taking_part, eta * run.sensitivity / run.batches.batch_size, 0.0)
-    keep = np.abs(1.0 - eta * run.loss.regulariser)
-    branches = [(keep, slope, arrival, order) for slope, order in _known(run, eta)]
+    arrival = np.where(taking_part, _late(terms.arrivals(run), window), 0.0)
+    keep = _late(_kept(run), window)
+    known = [(_late(rise, window), order) for rise, order in _known(run)]
+    branches = [(keep, rise, arrival, order) for rise, order in known]
     bound = run.gradient_bound
     if bound is not None:
         size = run.batches.batch_size
-        own = eta * bound * (2.0 if run.adjacency == "replace" else 1.0) / size
+        own = relative * bound * (2.0 if run.adjacency == "replace" else 1.0) / size
         others = np.where(taking_part, (size - 1) / size, 1.0)
         branches += [
-            (keep, slope * others, np.where(taking_part, own, 0.0), order)
-            for slope, order in _known(run, eta)
+            (keep, rise * others, np.where(taking_part, own, 0.0), order) for rise, order in known
         ]
-        branches.append((keep, np.zeros(window), 2.0 * eta * bound, 1.0))
+        branches.append((keep, np.zeros(window), 2.0 * relative * bound, 1.0))
     return Moduli(tuple(_branch(*branch) for branch in branches))
 
 
 def _branch(keep: Array, rise: Array, offset: Array, order: float) -> Branch:
-    up = _UP
     return Branch(
-        slope=np.append(keep * up, 1.0),
-        rise=np.append(rise * up, 0.0),
-        offset=np.append(offset * up, 0.0),
+        slope=np.append(keep, 1.0),
+        rise=np.append(rise * _UP, 0.0),
+        offset=np.append(offset * _UP, 0.0),
         order=order,
     )
 
 
-def _known(run: TrainingRun, eta: Array) -> list[tuple[Array, float]]:
+def _kept(run: TrainingRun) -> Array:
+    """|1 - eta lambda| for each step size."""
+    eta = terms.step_sizes(run)
+    return distance_of_product_to_one(eta, np.full(eta.size, run.loss.regulariser))
+
+
+def _known(run: TrainingRun) -> list[tuple[Array, float]]:
     """(rise, order): what a step adds to |1 - eta lambda| z is at most rise z^order."""
     known = []
-    linear = _linear_rise(run, eta)
+    linear = _linear_rise(run)
     if linear is not None:
         known.append((linear, 1.0))
     if run.loss.holder is not None:
         constant, order = run.loss.holder
-        known.append((eta * constant, order))
+        known.append((terms.relative_step_sizes(run) * constant * terms.unit(run) ** order, order))
     return known
 
 
-def _linear_rise(run: TrainingRun, eta: Array) -> Array | None:
+def _linear_rise(run: TrainingRun) -> Array | None:
     """The least known Lipschitz constant of a step, less |1 - eta lambda|; None if unknown."""
     if run.loss.smoothness is None:
         return None
-    keep = np.abs(1.0 - eta * run.loss.regulariser)
-    smooth = (run.loss.smoothness - run.loss.regulariser) * _UP
-    rise = eta * smooth
+    eta, keep = terms.step_sizes(run), _kept(run)
+    rise = eta * ((run.loss.smoothness - run.loss.regulariser) * _UP)
     if not run.loss.convex:
-        return rise
+        return np.asarray(rise)
     if not run.clip_may_be_active:
-        gap = terms.gaps(run)[-eta.size :]
-        return np.minimum(rise, np.maximum(terms.contractions(gap) - keep, 0.0))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        reduced = eta * smooth / keep
-        short = (keep > 0.0) & (reduced <= 2.0) & (eta * run.loss.regulariser < 1.0)
-        clipped = keep * (1.0 / np.sqrt(1.0 - np.minimum(reduced, 2.0) / 4.0) - 1.0)
+        contraction = terms.contractions(terms.gaps(run))
+        return np.asarray(np.minimum(rise, np.maximum(contraction - keep, 0.0) * _UP))
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        reduced = rise / keep
+        bent = 1.0 / np.sqrt(1.0 - np.minimum(reduced, 3.0) / 4.0)
+        clipped = keep * (np.where(reduced <= 3.0, bent, reduced - 1.0) - 1.0)
     # 1/sqrt(1 - x) - 1 cancels for small x: widened absolutely.
-    return np.where(short, np.minimum(rise, clipped + 8 * ULP), rise)
+    shrinks = (keep > 0.0) & (eta * run.loss.regulariser < 1.0)
+    return np.where(shrinks, np.minimum(rise, clipped * _UP + 8 * ULP), rise)
 
 
-def _linear_mu(run: TrainingRun, position: int) -> float:
-    """In closed form, for constant schedules and a known Lipschitz constant; no cap."""
-    rise = _linear_rise(run, terms.step_sizes(run)) if run.is_constant else None
+def _linear_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
+    """By the linear modulus alone, all positions of a schedule at once."""
+    rise = _linear_rise(run)
+    if rise is None:
+        return [np.inf] * len(chosen)
+    patterns = list(terms.patterns(run))
+    return pattern_mus(
+        contraction=np.append(terms.every_step((_kept(run) + rise) * _UP, run.steps), 1.0),
+        sensitivity=np.append(terms.every_step(terms.arrivals(run), run.steps), 0.0),
+        noise=np.append(terms.every_step(terms.noises(run), run.steps), terms.release_noise(run)),
+        patterns=[patterns[i] for i in chosen],
+        diameter=terms.diameter(run),
+    )
+
+
+def _closed_form_mu(run: TrainingRun, position: int) -> float:
+    """For constant schedules and a known Lipschitz constant; no cap."""
+    rise = _linear_rise(run)
     if rise is None or isinstance(run.batches, FixedOrder):
         return np.inf
-    eta, noise, arrival = terms.step_sizes(run), terms.noises(run), terms.arrivals(run)
     period = 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
     tail = (run.steps - 1 - position) % period
-    shrink = min(float(eta[0]) * run.loss.regulariser, 1.0) * (1.0 - 4 * ULP)
-    grow = max(float(eta[0]) * run.loss.regulariser - 1.0, 0.0) * 2.0 * _UP
-    gap = shrink - float(rise[0]) * _UP - grow
+    # 1 - |1 - eta lambda|, without cancelling where eta lambda is small.
+    pull = float(terms.step_sizes(run)[0]) * run.loss.regulariser
+    shrinkage = pull * (1.0 - 4 * ULP) if pull <= 0.5 else 1.0 - float(_kept(run)[0])
+    gap = shrinkage - float(rise[0]) * _UP - (ULP if pull > 0.5 else 0.0)
     periodic = PeriodicRun(
         gap=min(gap, 1.0),
-        sensitivity=float(arrival[0]),
-        noise=float(noise[0]),
+        sensitivity=float(terms.arrivals(run)[0]),
+        noise=float(terms.noises(run)[0]),
         period=period,
         participations=-(-(run.steps - tail) // period),
         tail=tail,
-        release_noise=run.release_noise_std,
+        release_noise=terms.release_noise(run),
     )
     return periodic_mu(periodic)
 

@@ -1,7 +1,8 @@
-r"""A run in the engine's terms: contractions, arrivals and noise in parameter space.
+r"""A run in the engine's terms: contractions, arrivals and noise.
 
-The engine's answer is proportional to arrivals over noise, so the single roundings made
-here move mu by a few ulps, which `WIDENING` covers.  Contractions are rounded towards 1.
+Distances are in parameter space, in units of the largest step size.  The engine's answer is
+proportional to arrivals over noise, so the single roundings made here move mu by a few
+ulps, which `WIDENING` covers.  Contractions are rounded towards 1.
 """
 
 import math
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.directed import at_least
+from lastiterate._numerics.directed import TINY, at_least
 from lastiterate._numerics.exact import Array, two_minus_product
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import Cyclic, FixedOrder, FullBatch, ShuffledOnce
@@ -51,18 +52,34 @@ def contractions(gap: Array) -> Array:
     return np.where(gap == 0.0, 1.0, np.nextafter(1.0 - gap, np.inf))
 
 
+def unit(run: TrainingRun) -> float:
+    """The largest step size."""
+    return float(np.max(run.step_size))
+
+
+def relative_step_sizes(run: TrainingRun) -> Array:
+    return np.asarray(np.maximum(step_sizes(run) / unit(run), TINY))
+
+
 def arrivals(run: TrainingRun) -> Array:
     """What a participation adds to the distance."""
-    return np.asarray(step_sizes(run) * run.sensitivity / run.batches.batch_size)
+    moved = max(run.sensitivity / run.batches.batch_size, TINY)
+    return np.asarray(np.maximum(relative_step_sizes(run) * moved, TINY))
 
 
 def noises(run: TrainingRun) -> Array:
-    """Noise of each step, in parameter space."""
-    return np.asarray(step_sizes(run) * np.array(run.noise_std))
+    """Noise of each step."""
+    return np.asarray(step_sizes(run) / unit(run) * np.array(run.noise_std))
+
+
+def release_noise(run: TrainingRun) -> float:
+    return run.release_noise_std / unit(run)
 
 
 def diameter(run: TrainingRun) -> float:
-    return run.domain.diameter if isinstance(run.domain, Ball) else math.inf
+    if not isinstance(run.domain, Ball):
+        return math.inf
+    return max(run.domain.diameter / unit(run), TINY)
 
 
 def every_step(values: Array, steps: int) -> Array:

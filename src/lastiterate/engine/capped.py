@@ -43,7 +43,10 @@ def best_capped_start(c: Array, last: Piece, diameter: float, best: float) -> Pi
         )
         if piece.minorant.energy < best:
             best, chosen = piece.minorant.energy, piece
-        below = np.maximum(below, _bound_from(piece.minorant, begin, steps, entry, mass, variance))
+        # Postponed arrivals would be counted both in the first block and after it.
+        if not piece.minorant.postponed:
+            bound = _bound_from(piece.minorant, begin, steps, entry, mass, variance)
+            below = np.maximum(below, bound)
         below[begin] = math.inf
     return chosen
 

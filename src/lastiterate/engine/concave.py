@@ -9,6 +9,7 @@ soundness is not at stake.
 """
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -47,7 +48,7 @@ def concave_shifts(
     return min((_follow(plan, solve) for plan in guesses[:_FOLLOWED]), key=lambda plan: plan.mu)
 
 
-def _follow(plan: Shifts, solve) -> Shifts:  # type: ignore[no-untyped-def]
+def _follow(plan: Shifts, solve: Callable[[Array], Shifts]) -> Shifts:
     for _ in range(_ROUNDS):
         if not math.isfinite(plan.mu):
             return plan
@@ -60,11 +61,11 @@ def _follow(plan: Shifts, solve) -> Shifts:  # type: ignore[no-untyped-def]
 
 def _levels(moduli: Moduli, largest: float, diameter: float, steps: int) -> Array:
     """Distances at which to take the first tangents: from one arrival to the farthest reach."""
-    reach = largest
-    for _ in range(60):
-        further = float(moduli(np.full(steps, reach)).max() - reach) * steps + reach
-        if not further > 2.0 * reach or reach > diameter:
+    reach, ceiling = largest, min(diameter, 1e9 * largest)
+    while reach < ceiling:
+        further = reach + steps * float((moduli(np.full(steps, reach)) - reach).max())
+        if not further > 2.0 * reach:
             break
-        reach = min(further, 1e6 * reach)
+        reach = min(further, ceiling)
     top = min(max(reach, 2.0 * largest), diameter)
     return np.geomspace(min(0.01 * largest, 0.5 * top), top, _LEVELS)

@@ -45,6 +45,7 @@ class Minorant:
     block_slopes: Array
     block_energies: Array
     scale: float
+    postponed: bool = False  # whether an arrival had to wait for noise beyond the next one
 
     def slopes(self, steps: int) -> Array:
         """x_k / v_k for each of `steps` steps; 0 before the first arrival."""
@@ -71,11 +72,13 @@ def minorant_of_arrivals(
 ) -> Minorant:
     """The same, given only the arrivals (None: every step), in order, and their masses > 0."""
     variance = variances if arrivals is None else np.add.reduceat(variances, arrivals)
+    postponed = False
     if not variance.min() > _LEAST_VARIANCE:
         paying, mass, variance = _postpone_unpayable(mass, variance)
         if not paying.size:
             unpaid = np.array([math.inf])
             return Minorant(math.inf, np.zeros(1, np.intp), unpaid, unpaid, 1.0)
+        postponed = paying.size < variances.size
         arrivals = paying if arrivals is None else arrivals[paying]
     first = _block_starts(mass, variance)
     block_mass = np.add.reduceat(mass, first)
@@ -88,7 +91,7 @@ def minorant_of_arrivals(
     if math.isnan(total):
         raise NumericalFailure("the least energy came out as nan")
     starts = first if arrivals is None else arrivals[first]
-    return Minorant(total, starts, slopes, energies, scale)
+    return Minorant(total, starts, slopes, energies, scale, postponed)
 
 
 def _block_starts(mass: Array, variance: Array) -> NDArray[np.intp]:

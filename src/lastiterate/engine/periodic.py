@@ -10,21 +10,25 @@ share one chord, the last has its own or joins them, and a start at the diameter
 or joins them.  For :math:`c > 1` the slopes rise, so every participation pays for itself,
 except that noise on release or a long tail may draw the last few into one chord.
 
-Everything is written in 1 - c and log c: c itself rounds to 1 once 1 - c < 1e-16.
+Everything is written in log c = log1p(-(1 - c)): c itself rounds to 1 once 1 - c < 1e-16.
+Distances are measured in arrivals and noise in the noise of a step, so that only their
+ratios can be extreme; those are cut off, on the safe side, where squares would overflow.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from lastiterate._numerics.directed import at_least
 from lastiterate.engine.minorant import LEAST_MU
 
+_FARTHEST = 1e150
 _Block = tuple[float, float]  # mass, variance
 
 
 @dataclass(frozen=True, kw_only=True)
 class PeriodicRun:
-    """A run of equal steps, in parameter space; see the module for the symbols."""
+    """A run of equal steps; sensitivity, noise and release noise in the same units."""
 
     gap: float  # 1 - c, at most 1; negative where a step expands
     sensitivity: float
@@ -34,9 +38,18 @@ class PeriodicRun:
     tail: int
     release_noise: float = 0.0
 
-    @property
-    def log_c(self) -> float:
-        return math.log1p(-self.gap) if self.gap < 1.0 else -math.inf
+
+@dataclass(frozen=True)
+class _Scaled:
+    """The same with arrivals of 1, and with noise 1 (or 0, then release noise 1)."""
+
+    log_c: float
+    noise: float
+    release: float
+    diameter: float
+    period: int
+    participations: int
+    tail: int
 
 
 def periodic_mu(run: PeriodicRun, *, diameter: float = math.inf) -> float:
@@ -47,45 +60,64 @@ def periodic_mu(run: PeriodicRun, *, diameter: float = math.inf) -> float:
     """
     if run.participations == 0:
         return 0.0
-    if run.gap < 0.0:
-        energy = _expanding(run)
-    else:
-        energy = _energy([_earlier(run, run.participations), _last(run)])
-        if diameter < math.inf:
-            energy = min(energy, _best_capped(run, diameter))
-    far = diameter < math.inf or run.release_noise > 0.0
-    return max(at_least(math.sqrt(energy), ulps=_ulps(run, far=far)), LEAST_MU)
+    unit = run.noise if run.noise > 0.0 else run.release_noise
+    if unit == 0.0:
+        return math.inf
+    scaled = _Scaled(
+        log_c=math.log1p(-run.gap) if run.gap < 1.0 else -math.inf,
+        noise=1.0 if run.noise > 0.0 else 0.0,
+        release=min(run.release_noise / unit, _FARTHEST),
+        diameter=_cap(diameter, run.sensitivity),
+        period=run.period,
+        participations=run.participations,
+        tail=run.tail,
+    )
+    energy = _expanding(scaled) if run.gap < 0.0 else _contracting(scaled)
+    mu = max(at_least(math.sqrt(energy), ulps=_ulps(scaled)), LEAST_MU)
+    return at_least(mu * (run.sensitivity / unit), ulps=4)
 
 
-def _ulps(run: PeriodicRun, *, far: bool) -> float:
+def _cap(diameter: float, sensitivity: float) -> float:
+    ratio = diameter / sensitivity if sensitivity > 0.0 else math.inf
+    return max(ratio, 1.0 / _FARTHEST) if ratio < _FARTHEST else math.inf
+
+
+def _ulps(run: _Scaled) -> float:
     """Ulps to widen by: c^k = exp(k log c) is off by k |log c| of them, and vanishes beyond 745.
 
-    In sums of powers what is far off is also small; `far` says that it is multiplied by a
-    diameter or a release noise, which may make up for that.
+    In sums of powers what is far off is also small, unless it is multiplied by a diameter
+    or a release noise, which may make up for that.
     """
-    near = min((run.tail + run.period) * abs(run.log_c), 750.0) if run.log_c else 0.0
-    return 64.0 + 24.0 * near + (6000.0 if far and run.log_c else 0.0)
+    if run.log_c == 0.0:
+        return 64.0
+    near = min((run.tail + run.period) * abs(run.log_c), 750.0)
+    far = run.diameter < math.inf or run.release > 0.0
+    return 64.0 + 24.0 * near + (6000.0 if far else 0.0)
 
 
-def _earlier(run: PeriodicRun, participations: int) -> _Block:
+def _contracting(run: _Scaled) -> float:
+    energy = _energy([_earlier(run, run.participations), _last(run)])
+    return min(energy, _best_capped(run)) if run.diameter < math.inf else energy
+
+
+def _earlier(run: _Scaled, participations: int) -> _Block:
     """All but the last of the latest `participations`, as one chord (c <= 1)."""
     more, length = participations - 1, run.period
-    mass = run.sensitivity * _power(run, run.tail + length) * _sum(run, more, length)
+    mass = _power(run.log_c, run.tail + length) * _sum(run.log_c, more, length)
     return mass, _variance(run, run.tail + 1, length * more)
 
 
-def _last(run: PeriodicRun) -> _Block:
-    mass = run.sensitivity * _power(run, run.tail)
-    return mass, _variance(run, 0, run.tail + 1) + run.release_noise**2
+def _last(run: _Scaled) -> _Block:
+    return _power(run.log_c, run.tail), _variance(run, 0, run.tail + 1) + run.release * run.release
 
 
-def _best_capped(run: PeriodicRun, diameter: float) -> float:
+def _best_capped(run: _Scaled) -> float:
     """Start at the diameter just after a participation, `later` of which are still to come."""
 
     def energy(later: int) -> float:
-        start = diameter * _power(run, run.tail + later * run.period)
+        start = run.diameter * _power(run.log_c, run.tail + later * run.period)
         if later == 0:
-            return _energy([(start, _variance(run, 0, run.tail) + run.release_noise**2)])
+            return _energy([(start, _variance(run, 0, run.tail) + run.release * run.release)])
         waiting = _variance(run, run.tail + (later - 1) * run.period + 1, run.period - 1)
         return _energy([(start, waiting), _earlier(run, later), _last(run)])
 
@@ -98,14 +130,14 @@ def _best_capped(run: PeriodicRun, diameter: float) -> float:
     return min(min(tried.values()), _unimodal_minimum(energy, low, high))
 
 
-def _unimodal_minimum(cost, low: int, high: int) -> float:  # type: ignore[no-untyped-def]
+def _unimodal_minimum(cost: Callable[[int], float], low: int, high: int) -> float:
     while high - low > 8:
         third = (high - low) // 3
         if cost(low + third) <= cost(high - third):
             high -= third
         else:
             low += third
-    return float(min(cost(k) for k in range(low, high + 1)))
+    return min(cost(k) for k in range(low, high + 1))
 
 
 def _energy(blocks: list[_Block]) -> float:
@@ -119,42 +151,37 @@ def _energy(blocks: list[_Block]) -> float:
     return math.fsum(_quotient(mass * mass, variance) for mass, variance in merged if mass > 0.0)
 
 
-def _expanding(run: PeriodicRun) -> float:
-    """c > 1, in units of the last participation; `joined` earlier ones share its chord."""
-    s, n, length, more = run.sensitivity, run.noise, run.period, run.participations - 1
-    if n == 0.0:
-        paid = s * _power(run, run.tail) * _sum(run, run.participations, length)
-        return _quotient(paid * paid, run.release_noise**2)
-    inverse = PeriodicRun(
-        gap=-run.gap / (1.0 - run.gap),
-        sensitivity=s,
-        noise=n,
-        period=length,
-        participations=run.participations,
-        tail=run.tail,
-    )
-    # Sums of c^-2k are those of a contraction by 1/c, whose gap is 1 - 1/c.
-    alone = _quotient(s * s, n * n * _sum(inverse, length, 2))
-    hidden = n * n * _sum(inverse, run.tail + 1, 2)
-    hidden += (run.release_noise * _power(inverse, run.tail)) ** 2
+def _expanding(run: _Scaled) -> float:
+    """c > 1, measured at a participation; `joined` earlier ones share the last one's chord."""
+    length, more, shrink = run.period, run.participations - 1, -run.log_c
+    if run.noise == 0.0:
+        paid = _power(run.log_c, run.tail) * _sum(run.log_c, run.participations, length)
+        return _quotient(paid * paid, run.release * run.release)
+    own = _sum(shrink, length, 2)
+    left = run.release * _power(shrink, run.tail)
+    hidden = _sum(shrink, run.tail + 1, 2) + left * left
 
     def chord(joined: int) -> _Block:
-        # Measured at the earliest of the participations joined, so that nothing overflows.
-        mass = s * _sum(inverse, joined + 1, length)
-        variance = n * n * _sum(inverse, joined * length, 2)
-        return mass, variance + hidden * _power(inverse, 2 * joined * length)
+        """Measured at the earliest of the participations joined, so that nothing overflows."""
+        mass = _sum(shrink, joined + 1, length)
+        variance = _sum(shrink, joined * length, 2)
+        return mass, variance + hidden * _power(shrink, 2 * joined * length)
 
     def joins(joined: int) -> bool:
-        """Whether the earliest of them is steeper than the chord, so that the chord is feasible."""
-        mass, variance = chord(joined)
-        return s * variance >= mass * n * n * _sum(inverse, length, 2)
+        """Whether this one is steeper than the chord of those after it, compared at itself.
+
+        Then the chord of all of them is feasible, since those between are steeper still.
+        To stay apart is always feasible, so ties within rounding do.
+        """
+        mass, variance = chord(joined - 1)
+        return variance * _power(shrink, length) >= mass * own * (1.0 + 1e-9)
 
     joined = _last_true(joins, more)
     mass, variance = chord(joined)
-    return (more - joined) * alone + _quotient(mass * mass, variance)
+    return (more - joined) / own + _quotient(mass * mass, variance)
 
 
-def _last_true(holds, most: int) -> int:  # type: ignore[no-untyped-def]
+def _last_true(holds: Callable[[int], bool], most: int) -> int:
     """The largest k <= most up to which `holds`, 0 if it fails at 1."""
     low, high = 0, 1
     while high <= most and holds(high):
@@ -166,26 +193,28 @@ def _last_true(holds, most: int) -> int:  # type: ignore[no-untyped-def]
     return low
 
 
-def _variance(run: PeriodicRun, ahead: int, steps: int) -> float:
+def _variance(run: _Scaled, ahead: int, steps: int) -> float:
     """Of `steps` steps that are followed by `ahead` more."""
-    return (run.noise * _power(run, ahead)) ** 2 * _sum(run, steps, 2) if steps else 0.0
+    return run.noise * _power(run.log_c, 2 * ahead) * _sum(run.log_c, steps, 2) if steps else 0.0
 
 
-def _power(run: PeriodicRun, exponent: int) -> float:
-    """c^exponent."""
-    if exponent == 0 or run.log_c == 0.0:
+def _power(log_c: float, exponent: int) -> float:
+    """c^exponent; inf where it overflows."""
+    if exponent == 0 or log_c == 0.0:
         return 1.0
-    return math.exp(min(exponent * run.log_c, 709.0))
+    return math.exp(exponent * log_c) if exponent * log_c < 709.0 else math.inf
 
 
-def _sum(run: PeriodicRun, terms: int, stride: int) -> float:
+def _sum(log_c: float, terms: int, stride: int) -> float:
     """1 + c^stride + .. + c^(stride (terms - 1))."""
-    if terms <= 1 or math.isinf(run.log_c):
+    if terms <= 1 or math.isinf(log_c):
         return float(min(terms, 1))
-    rate = stride * run.log_c
+    rate = stride * log_c
     if rate == 0.0:
         return float(terms)
-    return math.expm1(min(terms * rate, 709.0)) / math.expm1(rate)
+    if terms * rate >= 709.0:
+        return math.inf
+    return math.expm1(terms * rate) / math.expm1(rate)
 
 
 def _quotient(top: float, bottom: float) -> float:

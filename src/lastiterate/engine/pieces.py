@@ -67,7 +67,8 @@ def _settle_in_pieces(c: Array, s: Array, n: Array, start: float) -> list[Piece]
         left, contracted = start, begin == 0
         if begin > 0 and c[begin] * units[0] < 1.0:
             left, log_left = _forward(c[:begin], s[:begin], start)
-            contracted = log_left + math.log(c[begin] * units[0]) < math.log(_NEGLIGIBLE)
+            log_unit = math.log(c[begin]) + math.log(units[0])
+            contracted = log_left + log_unit < math.log(_NEGLIGIBLE)
         piece = piece_from(
             begin,
             left if contracted else 0.0,

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from lastiterate._numerics import guards
-from lastiterate._numerics.directed import ULP, at_least
+from lastiterate._numerics.directed import TINY, ULP, at_least
 from lastiterate._numerics.exact import Array
 from lastiterate._numerics.scan import roundings, suffix_products
 from lastiterate.engine.capped import best_capped_start
@@ -105,7 +105,7 @@ def optimal_shifts(
         return _unpayable(c, start)
     unit, noise_unit = _unit(largest), _unit(loudest)
     if unit != 1.0 or noise_unit != 1.0:
-        s, n = s / unit, n / noise_unit
+        s, n = np.where(s > 0.0, np.maximum(s / unit, TINY), 0.0), n / noise_unit
     scaled = c, s, n, start / unit, diameter / unit
     pieces = _cheapest(*scaled)
     energy = math.fsum(piece.minorant.energy for piece in pieces)
@@ -117,8 +117,8 @@ def optimal_shifts(
         payments, distances = write_out(*scaled, pieces)
         return payments * (unit * (1.0 + slack * ULP)), distances * unit
 
-    mu = at_least(unit / noise_unit * math.sqrt(energy), ulps=slack)
-    return Shifts(max(mu, LEAST_MU), written_out)
+    mu = unit / noise_unit * max(math.sqrt(energy), LEAST_MU)
+    return Shifts(at_least(mu, ulps=slack), written_out)
 
 
 def pattern_mus(

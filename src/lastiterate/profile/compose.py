@@ -50,15 +50,18 @@ def _add_divergences(profiles: list[PrivacyProfile]) -> PrivacyProfile:
 def _compose_losses(profiles: list[PrivacyProfile]) -> PrivacyProfile:
     from lastiterate.profile import loss_distribution as losses  # loads dp_accounting
 
-    cell = 1e-4
+    if any(profile.delta(1e9) >= 1.0 for profile in profiles):
+        return GaussianProfile(math.inf)
+    discrete = [p for p in profiles if isinstance(p, losses.LossDistributionProfile)]
+    cell = max([p.discretization for p in discrete], default=1e-4)
+    cell = max([cell, *(losses.least_discretization(p) for p in profiles)])
+    slack = math.fsum(profile.slack for profile in discrete)
+    total = None
     for profile in profiles:
-        if isinstance(profile, losses.LossDistributionProfile):
-            cell = profile.pld._pmf_remove._discretization
-    total, slack = None, 0.0
-    for profile in profiles:
-        if isinstance(profile, losses.LossDistributionProfile):
-            slack += profile._slack
-        pld = profile.to_pld(discretization=cell)
+        if isinstance(profile, losses.LossDistributionProfile) and profile.discretization == cell:
+            pld = profile.pld
+        else:
+            pld = losses.to_pld(profile, discretization=cell)
         total = pld if total is None else total.compose(pld)
     composed = losses.LossDistributionProfile(total)
-    return losses.LossDistributionProfile(total, slack=slack + composed._slack)
+    return losses.LossDistributionProfile(total, slack=slack + composed.slack)

@@ -44,9 +44,11 @@ class GaussianProfile(PrivacyProfile):
             return np.zeros(epsilons.shape)
         if self.mu == math.inf:
             return np.ones(epsilons.shape)
+        mu = min(max(self.mu, 1e-150), 1e150)  # below 1e-150 more; above, delta is 1 all the same
         # Beyond 1e6 standard deviations every term is 0 and is reported as TINY.
-        ratio = np.minimum(epsilons / self.mu, 1e6 + self.mu) * (1.0 - 4 * ULP)
-        a, b = ratio - self.mu / 2, ratio + self.mu / 2
+        with np.errstate(over="ignore"):
+            ratio = np.minimum(epsilons / mu, 1e6 + mu) * (1.0 - 4 * ULP)
+        a, b = ratio - mu / 2, ratio + mu / 2
         common = 0.5 * np.exp(-np.minimum(0.5 * a * a, 750.0))
         first = np.where(
             a < 0.0,
@@ -74,7 +76,7 @@ class GaussianProfile(PrivacyProfile):
 
     def renyi(self, order: float) -> float:
         alpha = check_order(order)
-        return at_least(alpha * self.mu * self.mu / 2, ulps=2) if self.mu else 0.0
+        return at_least(max(alpha * self.mu * self.mu / 2, TINY), ulps=2) if self.mu else 0.0
 
     def gdp(self) -> float:
         return self.mu

@@ -38,16 +38,21 @@ class LossDistributionProfile(PrivacyProfile):
         default = 4 * ULP * math.log2(size + 1) * math.sqrt(size)
         self._pld = pld
         self._losses = [_Losses(pmf.to_dense_pmf()) for pmf in dict.fromkeys(pmfs)]
-        self._slack = default if slack is None else guards.number("slack", slack, at_least=0.0)
+        self.slack = default if slack is None else guards.number("slack", slack, at_least=0.0)
 
     @property
     def pld(self) -> PrivacyLossDistribution:
         """The distribution itself."""
         return self._pld
 
+    @property
+    def discretization(self) -> float:
+        """The size of its cells."""
+        return float(self._pld._pmf_remove._discretization)
+
     def deltas(self, epsilons: Array) -> Array:
         largest = np.max([losses.deltas(epsilons) for losses in self._losses], axis=0)
-        return np.asarray(np.clip(largest + self._slack, TINY, 1.0))
+        return np.asarray(np.clip(largest + self.slack, TINY, 1.0))
 
     def renyi(self, order: float) -> float:
         """From the masses themselves; inf where some mass sits at infinite loss."""
@@ -60,8 +65,8 @@ class LossDistributionProfile(PrivacyProfile):
 
     def to_pld(self, *, discretization: float | None = None) -> Any:
         """The distribution itself, if its cells are of the size asked for."""
-        own = self._pld._pmf_remove._discretization
-        if discretization is not None and not math.isclose(discretization, own):
+        own = self.discretization
+        if discretization is not None and discretization != own:
             raise InvalidParameter("discretization", discretization, must_be=f"{own!r}, its own")
         return self._pld
 
@@ -91,11 +96,13 @@ class _Losses:
         if self._infinite > 0.0 or alpha == math.inf:
             return math.inf
         if alpha == 1.0:
-            return max(float(self._mass @ self._at), 0.0) * (1.0 + 1e-12)
+            off = 4 * ULP * self._mass.size * float(self._mass @ np.abs(self._at))
+            return max(float(self._mass @ self._at), 0.0) + off
         exponents = (alpha - 1.0) * self._at
         top = float(exponents.max())
         total = float(self._mass @ np.exp(exponents - top))
-        return max((top + math.log(total)) / (alpha - 1.0), 0.0) * (1.0 + 1e-12)
+        off = 4 * ULP * (self._mass.size + abs(top)) / (alpha - 1.0)
+        return max((top + math.log(total)) / (alpha - 1.0), 0.0) + off
 
 
 def from_pld(pld: PrivacyLossDistribution) -> LossDistributionProfile:
@@ -116,12 +123,11 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
     envelope in e^epsilon, which is what is discretised.
     """
     cell = guards.number("discretization", discretization, above=0.0)
+    least = least_discretization(profile)
+    if not cell >= least:
+        must_be = f"at least {least:.3g} for losses this large"
+        raise InvalidParameter("discretization", discretization, must_be=must_be)
     cells = math.ceil(_reach(profile) / cell)
-    if cells > _MOST_CELLS:
-        least = _reach(profile) / _MOST_CELLS
-        raise InvalidParameter(
-            "discretization", discretization, must_be=f"at least {least:.3g} for losses this large"
-        )
     epsilons = cell * np.arange(cells + 1, dtype=np.float64)
     right = _convex(epsilons, np.minimum.accumulate(profile.deltas(epsilons)))
     # The dual direction of a symmetric curve: delta(-t) = 1 - e^-t (1 - delta(t)).
@@ -129,6 +135,11 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
     deltas = np.minimum.accumulate(np.clip(np.concatenate([left, right]), 0.0, 1.0))
     pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(cell, -cells, cells, deltas)
     return PrivacyLossDistribution(pmf)
+
+
+def least_discretization(profile: PrivacyProfile) -> float:
+    """The smallest cells that cover the losses of `profile` in memory."""
+    return _reach(profile) / _MOST_CELLS
 
 
 def _reach(profile: PrivacyProfile) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics import guards
-from lastiterate._numerics.directed import at_least
+from lastiterate._numerics.directed import ULP, at_least
 from lastiterate._numerics.exact import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.profile import PrivacyProfile, check_order
@@ -40,18 +40,25 @@ class MixtureProfile(PrivacyProfile):
         return np.minimum(np.asarray(total) * (1.0 + 1e-15 * len(self.weights)) + short, 1.0)
 
     def renyi(self, order: float) -> float:
-        """log of the average of exp((order - 1) divergence), over order - 1: joint convexity."""
+        """log of the average of exp((order - 1) divergence), over order - 1: joint convexity.
+
+        As the largest divergence less what the others fall short of it, so that nothing
+        cancels for orders near 1; weight that is missing counts as the largest.
+        """
         alpha = check_order(order)
         values = np.array([profile.renyi(alpha) for _, profile in self._parts()])
         top = float(values.max())
         if alpha == math.inf or not math.isfinite(top):
             return top
-        weights = np.array([w for w, _ in self._parts()])
-        if alpha == 1.0:
-            return at_least(float(weights @ values), ulps=8.0 + len(weights))
+        weights = np.array([w for w, _ in self._parts()]) / max(1.0, math.fsum(self.weights))
         less = alpha - 1.0
-        value = top + math.log(float(weights @ np.exp(less * (values - top)))) / less
-        return at_least(max(value, 0.0), ulps=8.0 + len(weights) + 8.0 / less)
+        if less == 0.0:
+            short = float(weights @ (top - values))
+        else:
+            short = -math.log1p(float(weights @ np.expm1(less * (values - top)))) / less
+        # `short` is a sum of terms of one sign: only its last digits are in doubt.
+        short = max(short * (1.0 - (len(weights) + 16) * ULP), 0.0)
+        return at_least(max(top - short, 0.0), ulps=4.0) if top > 0.0 else 0.0
 
     def gdp(self) -> float:
         """The largest part's: as epsilon grows it alone decides the curve."""

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate._numerics import guards
-from lastiterate._numerics.directed import at_most
+from lastiterate._numerics.directed import ULP, at_most
 from lastiterate._numerics.exact import Array
 from lastiterate._numerics.search import least_true
 
@@ -70,7 +70,8 @@ class PrivacyProfile(ABC):
     def _tradeoffs(self, alpha: float, epsilons: Array) -> Array:
         kept = 1.0 - self.deltas(epsilons)
         growth = np.exp(epsilons)
-        return np.maximum(kept - growth * alpha, (kept - alpha) / growth)
+        off = 4 * ULP * (1.0 + growth * alpha)
+        return np.asarray(np.maximum(kept - growth * alpha - off, (kept - alpha - off) / growth))
 
     @abstractmethod
     def renyi(self, order: float) -> float:

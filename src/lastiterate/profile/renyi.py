@@ -77,6 +77,8 @@ class LinearRenyiProfile(PrivacyProfile):
         excess = (epsilon - self.rho) / (2.0 * self.rho)
         if not excess > 0.0:
             return 1.0
+        if excess > 1e100:
+            return TINY
         near = 1.0 + excess
         orders = 1.0 + excess * np.linspace(0.25, 1.75, 200)
         best = float(_log_deltas(self.rho * orders, orders, epsilon).min())

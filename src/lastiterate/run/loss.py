@@ -13,7 +13,8 @@ class Loss:
     Parameters
     ----------
     smoothness : float, optional
-        M: every gradient is M-Lipschitz, regulariser included.  None if unknown.
+        M: without the regulariser every gradient is (M - regulariser)-Lipschitz, so that with
+        it it is M-Lipschitz.  None if unknown.
     strong_convexity : float
         m: every loss minus m|x|^2/2 is convex, regulariser included.
     convex : bool
