@@ -47,7 +47,7 @@ def engine_against_isotonic_regression():
         schedule = random_schedule(low, high)
         c, s, n = schedule.values()
         # The regression on the same arrays, as far as its weights do not underflow.
-        unit = np.maximum(np.append(np.cumprod(c[:0:-1])[::-1], 1.0), 1e-140)
+        unit = np.clip(np.append(np.cumprod(c[:0:-1])[::-1], 1.0), 1e-140, 1e140)
         masses, variances = unit * s, (unit * n) ** 2
         ratios = masses / variances
         floor = best_of(lambda: isotonic_regression(ratios, weights=variances))  # noqa: B023 - called at once

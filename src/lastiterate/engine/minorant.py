@@ -84,8 +84,7 @@ def minorant_of_arrivals(
     block_mass = np.add.reduceat(mass, first)
     block_variance = np.add.reduceat(variance, first)
     slopes = block_mass / block_variance
-    paid = np.repeat(slopes, np.diff(first, append=mass.size))
-    scale = _shortfall(mass, np.multiply(paid, variance, out=paid))
+    scale = _shortfall(mass, variance, slopes, np.diff(first, append=mass.size))
     energies = block_mass * slopes * scale**2
     total = float(energies.sum()) * (1.0 + 2 * roundings(variances.size) * ULP)
     if math.isnan(total):
@@ -100,14 +99,24 @@ def _block_starts(mass: Array, variance: Array) -> NDArray[np.intp]:
     return np.asarray(isotonic_regression(mass / variance, weights=variance).blocks[:-1])
 
 
-def _shortfall(mass: Array, paid: Array) -> float:
-    """How much `paid` must be scaled up so that what follows each arrival covers it."""
-    owed = suffix_sums(mass)
-    ratio = float(np.divide(owed, suffix_sums(paid), out=owed).max())
-    slack = 4 * roundings(mass.size) * ULP
+def _shortfall(mass: Array, variance: Array, slopes: Array, lengths: NDArray[np.intp]) -> float:
+    """How much payments at these slopes must be scaled up to cover, from each arrival on, all.
+
+    What is paid and what arrives is summed only from the arrivals at which the sum of the
+    differences says, rightly or by rounding, that too little is paid.
+    """
+    paid = np.repeat(slopes, lengths)
+    np.multiply(paid, variance, out=paid)
+    short = np.flatnonzero(suffix_sums(mass - paid) > 0.0)
+    ratio = 1.0
+    if short.size:
+        short = short if short[0] == 0 else np.concatenate([[0], short])
+        owed, covered = (suffix_sums(np.add.reduceat(x, short)) for x in (mass, paid))
+        ratio = max(1.0, float((owed / covered).max()))
     if not ratio <= 1.0 + _LARGEST_SHORTFALL:
         raise NumericalFailure(f"the payments fall short of the arrivals by a factor {ratio!r}")
-    return max(1.0, ratio) * (1.0 + slack)
+    # The sums that were left out may be off by their own rounding.
+    return ratio * (1.0 + 8 * roundings(mass.size) * ULP)
 
 
 def _postpone_unpayable(mass: Array, variance: Array) -> tuple[NDArray[np.intp], Array, Array]:
