@@ -4,10 +4,19 @@ from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.non_convex import NON_CONVEX
+from lastiterate.bounds.random_order import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
 from lastiterate.errors import InvalidParameter, InvalidType
 
 CATALOGUE: dict[str, Bound] = {
-    bound.id: bound for bound in (FIXED_ORDER_COMPOSITION, CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
+    bound.id: bound
+    for bound in (
+        FIXED_ORDER_COMPOSITION,
+        CONTRACTIVE,
+        BOUNDED_DOMAIN,
+        NON_CONVEX,
+        SHUFFLED_ONCE,
+        SHUFFLED_EACH_EPOCH,
+    )
 }
 
 

@@ -4,15 +4,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from lastiterate._numerics.directed import ULP
 from lastiterate._numerics.exact import Array
+from lastiterate._numerics.scan import suffix_products
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.steps import Pattern
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import optimal_shifts, pattern_mus
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import FixedOrder, FullBatch
+from lastiterate.run.batches import FixedOrder, ShuffledEachEpoch
 from lastiterate.run.training_run import TrainingRun
+
+_MOST_EPOCHS = 20_000  # written out one by one
 
 SHIFTED_INTERPOLATION = Citation(
     "Bok, Su and Altschuler",
@@ -31,8 +36,9 @@ def contractive(run: TrainingRun) -> GaussianProfile:
     contraction for the noise on release.  Never above composition.
 
     **Holds when.** every loss is convex and M-smooth, no step exceeds 2/M, gradients are not
-    changed by norm clipping, the batch order is fixed, and only the last iterate (and the
-    order) is published.  Any domain.  The most exposed position is charged.
+    changed by norm clipping, batches have a fixed size, and only the last iterate (and the
+    order) is published.  Any domain.  The most exposed position of the most exposing order is
+    charged: batches drawn anew every step as if the example were always in.
 
     **Tight.** Equal to the exact privacy of a quadratic for full batches with
     :math:`\eta \le 2/(M+m)`; equal to the source's Theorems 4.2 and 4.5.
@@ -73,6 +79,8 @@ def bounded_domain_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
 
 
 def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
+    if isinstance(run.batches, ShuffledEachEpoch):
+        return terms.gaussian(latest_order_mu(run, diameter, epochs_of(run)))
     if run.is_constant:
         # Steps after the last participation only post-process (and contract what is left for
         # the release noise), and participations do not become fewer as it moves later:
@@ -83,13 +91,15 @@ def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
 
 
 def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]:
+    if isinstance(run.batches, ShuffledEachEpoch):
+        return [_worst(run, diameter)]
     if isinstance(run.batches, FixedOrder) and run.is_constant:
         return [terms.gaussian(_constant_mu(run, diameter, tail=None))]
     if run.is_constant:
-        period, steps = _period(run), run.steps
+        period, steps = terms.period(run), run.steps
         tails = [(steps - 1 - position) % period for position in range(terms.positions(run))]
         return [terms.gaussian(_constant_mu(run, diameter, tail=tail)) for tail in tails]
-    contraction, arrival, noise = _written_out(run)
+    contraction, arrival, noise = written_out(run)
     mus = pattern_mus(
         contraction=contraction,
         sensitivity=arrival,
@@ -100,15 +110,12 @@ def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]
     return [terms.gaussian(mu) for mu in mus]
 
 
-def _period(run: TrainingRun) -> int:
-    return 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
-
-
 def _constant_mu(run: TrainingRun, diameter: float, *, tail: int | None) -> float:
     if tail is None:
-        return _constant_fixed_order_mu(run, diameter)
+        assert isinstance(run.batches, FixedOrder)
+        return rolled_up_mu(run, np.array(run.batches.positions), diameter)
     gap, arrival, noise = (float(x[0]) for x in _constants(run))
-    period = _period(run)
+    period = terms.period(run)
     periodic = PeriodicRun(
         gap=gap,
         sensitivity=arrival,
@@ -125,13 +132,15 @@ def _constants(run: TrainingRun) -> tuple[Array, Array, Array]:
     return terms.gaps(run), terms.arrivals(run), terms.noises(run)
 
 
-def _constant_fixed_order_mu(run: TrainingRun, diameter: float) -> float:
-    """Each participation, and the idle steps up to the next one rolled into a single step."""
-    assert isinstance(run.batches, FixedOrder)
-    if not run.batches.positions:
+def rolled_up_mu(run: TrainingRun, seen: Pattern, diameter: float, *, start: float = 0.0) -> float:
+    """For a constant schedule and participations in the steps `seen`, counted from 1.
+
+    The idle steps from each up to the next are rolled into a single step; `start` is the
+    distance before the first of them.
+    """
+    if not seen.size:
         return 0.0
     gap, arrival, noise = (float(x[0]) for x in _constants(run))
-    seen = np.array(run.batches.positions)
     idle = np.diff(seen, append=run.steps + 1) - 1
     log_c = np.log1p(-gap) if gap < 1.0 else -np.inf
     with np.errstate(invalid="ignore"):
@@ -148,11 +157,58 @@ def _constant_fixed_order_mu(run: TrainingRun, diameter: float) -> float:
     noises[1:-1:2] = noise * np.sqrt(spread) * (1 - off)
     noises[-1] = terms.release_noise(run)
     return optimal_shifts(
-        contraction=contraction, sensitivity=sensitivity, noise=noises, diameter=diameter
+        contraction=contraction,
+        sensitivity=sensitivity,
+        noise=noises,
+        start=start,
+        diameter=diameter,
     ).mu
 
 
-def _written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
+def epochs_of(run: TrainingRun) -> list[range]:
+    """The steps, counted from 1, of each of the last epochs; the very last may be cut short."""
+    length = run.batches.batches_per_epoch
+    last = (run.steps - 1) // length
+    first = max(0, last + 1 - _MOST_EPOCHS)
+    starts = range(first * length, run.steps, length)
+    return [range(start + 1, min(start + length, run.steps) + 1) for start in starts]
+
+
+def latest_order_mu(
+    run: TrainingRun, diameter: float, epochs: Sequence[range], *, last: int | None = None
+) -> float:
+    """For an order drawn anew every epoch, as late as it may be.
+
+    A participation that is moved later within its epoch, or made larger, leaves more to pay
+    after every step, so it never lowers mu: each of `epochs` is charged its largest arrival, as
+    seen from its end, at its end.  `last` is a step in which the example truly takes part
+    after these.  What came before the first of them is charged as it arrived, unshrunk.
+    """
+    ends = [epoch[-1] for epoch in epochs] + ([last] if last else [])
+    before = (epochs[0][0] - 1 if epochs else (last or 1) - 1) // run.batches.batches_per_epoch
+    if run.is_constant:
+        start = before * float(terms.arrivals(run)[0])
+        return rolled_up_mu(run, np.array(ends), diameter, start=start)
+    contraction, arrival, noise = written_out(run)
+    pattern = np.zeros(arrival.size)
+    for epoch in epochs:
+        steps = slice(epoch[0] - 1, epoch[-1])
+        pattern[epoch[-1] - 1] = np.max(suffix_products(contraction[steps]) * arrival[steps])
+    if last:
+        pattern[last - 1] = arrival[last - 1]
+    # Products over an epoch are off by a rounding for each step.
+    pattern *= 1.0 + 4 * run.batches.batches_per_epoch * ULP
+    first = epochs[0][0] - 1 if epochs else 0
+    return optimal_shifts(
+        contraction=contraction[first:],
+        sensitivity=pattern[first:],
+        noise=noise[first:],
+        start=before * float(arrival.max()),
+        diameter=diameter,
+    ).mu
+
+
+def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
     """Every step, and the release as one more."""
     gap, arrival, noise = (terms.every_step(x, run.steps) for x in _constants(run))
     return (
@@ -164,7 +220,7 @@ def _written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
 
 _CONTRACTING = (
     need.ONLY_LAST_ITERATE,
-    need.FIXED_ORDER,
+    need.FULL_BATCHES,
     need.CONVEX,
     need.SMOOTH,
     need.SHORT_STEPS,

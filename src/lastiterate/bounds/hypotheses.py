@@ -4,7 +4,7 @@ import numpy as np
 
 from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.steps import gaps, step_sizes
-from lastiterate.run.batches import Cyclic, FixedOrder, FullBatch, ShuffledOnce
+from lastiterate.run.batches import PoissonSampled, ShuffledEachEpoch
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
@@ -13,9 +13,13 @@ def _more_released(run: TrainingRun) -> str | None:
     return f"releases={run.releases!r}" if run.releases == "every-iterate" else None
 
 
-def _unfixed_order(run: TrainingRun) -> str | None:
-    fixed = isinstance(run.batches, (FullBatch, Cyclic, ShuffledOnce, FixedOrder))
-    return None if fixed else type(run.batches).__name__
+def _unbounded_batches(run: TrainingRun) -> str | None:
+    return type(run.batches).__name__ if isinstance(run.batches, PoissonSampled) else None
+
+
+def _reshuffled(run: TrainingRun) -> str | None:
+    changing = isinstance(run.batches, (PoissonSampled, ShuffledEachEpoch))
+    return type(run.batches).__name__ if changing else None
 
 
 def _not_convex(run: TrainingRun) -> str | None:
@@ -53,9 +57,14 @@ ONLY_LAST_ITERATE = Hypothesis(
     _more_released,
     "publish the final model only: no checkpoints, loss curves or early stopping on the data",
 )
+FULL_BATCHES = Hypothesis(
+    "batches of a fixed size",
+    _unbounded_batches,
+    "use ShuffledOnce: shuffle the examples once and visit the batches in order",
+)
 FIXED_ORDER = Hypothesis(
-    "a batch order chosen before training (FullBatch, Cyclic, ShuffledOnce or FixedOrder)",
-    _unfixed_order,
+    "batches of a fixed size in an order that is not reshuffled",
+    _reshuffled,
     "use ShuffledOnce: shuffle the examples once and visit the batches in order",
 )
 CONVEX = Hypothesis(

@@ -15,7 +15,7 @@ from lastiterate.engine.moduli import Branch, Moduli
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import pattern_mus
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import FixedOrder, FullBatch
+from lastiterate.run.batches import FixedOrder
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 200_000  # written out one by one
@@ -136,7 +136,7 @@ def _late_patterns(run: TrainingRun, window: int) -> list[Pattern]:
     first = run.steps - window
     if isinstance(run.batches, FixedOrder) or first == 0:
         return [pattern[pattern >= first] - first for pattern in terms.patterns(run)]
-    period = 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
+    period = terms.period(run)
     return [np.arange((i - first) % period, window, period) for i in range(terms.positions(run))]
 
 
@@ -228,7 +228,7 @@ def _closed_form_mu(run: TrainingRun, position: int) -> float:
     rise = _linear_rise(run)
     if rise is None or isinstance(run.batches, FixedOrder):
         return np.inf
-    period = 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
+    period = terms.period(run)
     tail = (run.steps - 1 - position) % period
     # 1 - |1 - eta lambda|, without cancelling where eta lambda is small.
     pull = float(terms.step_sizes(run)[0]) * run.loss.regulariser

@@ -14,7 +14,13 @@ from numpy.typing import NDArray
 from lastiterate._numerics.directed import TINY, at_least
 from lastiterate._numerics.exact import Array, two_minus_product
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import Cyclic, FixedOrder, FullBatch, ShuffledOnce
+from lastiterate.run.batches import (
+    Cyclic,
+    FixedOrder,
+    FullBatch,
+    SampledWithoutReplacement,
+    ShuffledOnce,
+)
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
@@ -86,6 +92,12 @@ def every_step(values: Array, steps: int) -> Array:
     return np.broadcast_to(values, (steps,))
 
 
+def period(run: TrainingRun) -> int:
+    """Steps between participations; batches drawn anew may have the same example every time."""
+    always = isinstance(run.batches, (FullBatch, SampledWithoutReplacement))
+    return 1 if always else run.batches.batches_per_epoch
+
+
 def positions(run: TrainingRun) -> int:
     """How many positions an example may have in the order of the batches."""
     if isinstance(run.batches, (Cyclic, ShuffledOnce)):
@@ -98,6 +110,5 @@ def patterns(run: TrainingRun) -> Iterator[Pattern]:
     if isinstance(run.batches, FixedOrder):
         yield np.array(run.batches.positions, dtype=np.intp) - 1
         return
-    period = 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
     for position in range(positions(run)):
-        yield np.arange(position, run.steps, period)
+        yield np.arange(position, run.steps, period(run))

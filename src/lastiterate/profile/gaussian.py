@@ -32,35 +32,7 @@ class GaussianProfile(PrivacyProfile):
         object.__setattr__(self, "mu", value)
 
     def deltas(self, epsilons: Array) -> Array:
-        r"""Phi(-a) - e^epsilon Phi(-b), a = epsilon/mu - mu/2, b = a + mu.
-
-        As printed the second term is inf * 0 for large epsilon.  Since e^epsilon is
-        e^((b^2 - a^2)/2), both terms are e^(-a^2/2)/2 times a scaled error function;
-        for a < 0, where that could overflow, the first is an error function itself.
-        epsilon/mu is taken 4 ulps low, which moves delta up; what remains is a relative
-        error of 16 ulps in each term and of a^2 ulps in the common factor.
-        """
-        if self.mu == 0.0:
-            return np.zeros(epsilons.shape)
-        if self.mu == math.inf:
-            return np.ones(epsilons.shape)
-        mu = min(max(self.mu, 1e-150), 1e150)  # below 1e-150 more; above, delta is 1 all the same
-        # Beyond 1e6 standard deviations every term is 0 and is reported as TINY.
-        with np.errstate(over="ignore"):
-            ratio = np.minimum(epsilons / mu, 1e6 + mu) * (1.0 - 4 * ULP)
-        a, b = ratio - mu / 2, ratio + mu / 2
-        common = 0.5 * np.exp(-np.minimum(0.5 * a * a, 750.0))
-        first = np.where(
-            a < 0.0,
-            0.5 * erfc(a * _ROOT_HALF),
-            common * erfcx(np.maximum(a, 0.0) * _ROOT_HALF),
-        )
-        second = common * erfcx(b * _ROOT_HALF)
-        difference = np.maximum(first - second, 0.0)
-        factor = np.minimum(2 * a * a + 16, 3200.0) * ULP
-        error = difference * factor + (first + second) * 16 * ULP
-        error += np.where(a < 0.0, second * factor, 0.0)
-        return np.clip(difference + error, TINY, 1.0)
+        return gaussian_deltas(np.full(epsilons.shape, self.mu), epsilons)
 
     def tradeoff(self, fpr: float) -> float:
         """Phi(Phi^-1(1 - fpr) - mu), rounded down."""
@@ -80,3 +52,30 @@ class GaussianProfile(PrivacyProfile):
 
     def gdp(self) -> float:
         return self.mu
+
+
+def gaussian_deltas(mus: Array, epsilons: Array) -> Array:
+    r"""Phi(-a) - e^epsilon Phi(-b), a = epsilon/mu - mu/2, b = a + mu, rounded up, elementwise.
+
+    As printed the second term is inf * 0 for large epsilon.  Since e^epsilon is
+    e^((b^2 - a^2)/2), both terms are e^(-a^2/2)/2 times a scaled error function;
+    for a < 0, where that could overflow, the first is an error function itself.
+    epsilon/mu is taken 4 ulps low, which moves delta up; what remains is a relative
+    error of 16 ulps in each term and of a^2 ulps in the common factor.
+    """
+    mu = np.clip(mus, 1e-150, 1e150)  # below that more; above, delta is 1 all the same
+    # Beyond 1e6 standard deviations every term is 0 and is reported as TINY.
+    with np.errstate(over="ignore"):
+        ratio = np.minimum(epsilons / mu, 1e6 + mu) * (1.0 - 4 * ULP)
+    a, b = ratio - mu / 2, ratio + mu / 2
+    common = 0.5 * np.exp(-np.minimum(0.5 * a * a, 750.0))
+    first = np.where(
+        a < 0.0, 0.5 * erfc(a * _ROOT_HALF), common * erfcx(np.maximum(a, 0.0) * _ROOT_HALF)
+    )
+    second = common * erfcx(b * _ROOT_HALF)
+    difference = np.maximum(first - second, 0.0)
+    factor = np.minimum(2 * a * a + 16, 3200.0) * ULP
+    error = difference * factor + (first + second) * 16 * ULP
+    error += np.where(a < 0.0, second * factor, 0.0)
+    deltas = np.clip(difference + error, TINY, 1.0)
+    return np.where(mus == 0.0, 0.0, np.where(mus == np.inf, 1.0, deltas))

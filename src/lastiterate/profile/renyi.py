@@ -96,8 +96,10 @@ def _log_deltas(divergences: Array, orders: Array, epsilon: float) -> Array:
     if math.isinf(epsilon):
         return np.full(orders.shape, -math.inf)
     less = orders - 1.0
-    factor = less * np.log1p(-1.0 / orders) - np.log(orders)
-    return np.asarray(less * (divergences - epsilon) + factor)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factor = less * np.log1p(-1.0 / orders) - np.log(orders)
+    # An order that rounds to 1 says nothing.
+    return np.where(less > 0.0, less * (divergences - epsilon) + factor, 0.0)
 
 
 def _exponential(log: float) -> float:

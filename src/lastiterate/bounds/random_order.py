@@ -1,0 +1,142 @@
+"""The last iterate of runs whose batch order is random and stays secret.
+
+Given the order, which is independent of the data, a fixed-order bound holds; hockey-stick
+divergence is jointly convex, so the average of the delta curves over all orders holds too.
+"""
+
+import numpy as np
+
+from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.fixed_order import (
+    BOUNDED_DOMAIN,
+    CONTRACTIVE,
+    epochs_of,
+    latest_order_mu,
+)
+from lastiterate.bounds.non_convex import NON_CONVEX
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.run.batches import ShuffledEachEpoch, ShuffledOnce
+from lastiterate.run.training_run import TrainingRun
+
+_GIVEN_THE_ORDER = (CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
+MIXTURE = Citation(
+    "Bok, Su and Altschuler; Ye and Shokri",
+    2024,
+    "Shifted interpolation; Differentially private learning needs hidden state",
+    "Theorem C.3 given the order; joint convexity as in Lemma 4.1",
+)
+
+
+def shuffled_once(run: TrainingRun) -> GaussianMixtureProfile:
+    r"""A mixture over the position of the differing example.
+
+    **Bound.** :math:`\delta(\varepsilon) = \frac1l \sum_j \delta_{\mu_j}(\varepsilon)`, where
+    :math:`\mu_j` is the fixed-order guarantee of position j, the best of those that apply.
+    Examples left over by the last full batch take no part at all.
+
+    **Holds when.** the examples are shuffled once, uniformly and in secret, and a fixed-order
+    bound covers the run.
+
+    **Tight.** The exact average of guarantees that are tight given the position.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3; Ye and Shokri 2022, Lemma 4.1.
+
+    **Computed as** an average of Gaussian curves, each rounded up.
+    """
+    tables = [bound.by_position for bound in _GIVEN_THE_ORDER if not bound.unmet(run)]
+    mus = np.min([[p.gdp() for p in by_position(run)] for by_position in tables if by_position], 0)
+    share = run.batches.batch_size / run.batches.examples
+    unseen = max(0.0, 1.0 - share * mus.size)
+    return GaussianMixtureProfile(np.append(np.full(mus.size, share), unseen), np.append(mus, 0.0))
+
+
+def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
+    r"""A mixture over the position in the last epoch, all earlier ones being as late as can be.
+
+    **Bound.** :math:`\delta(\varepsilon) = \frac1l \sum_j \delta_{\mu_j}(\varepsilon)`, where
+    :math:`\mu_j` is that of participations at the ends of all epochs but the last, and at
+    position j in the last.  Where the last epoch is cut short, the example may not be in it:
+    then the one before is the last.
+
+    **Holds when.** the examples are shuffled uniformly, independently and in secret before every
+    epoch, losses are convex and smooth, no step exceeds 2/smoothness, and gradients are not
+    changed by norm clipping.  (Moving a participation later, or making it larger, never lowers
+    mu.)
+
+    **Tight** to a fraction of a per cent of shuffling once where epochs are many.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3; Ye and Shokri 2022, Lemma 4.1.
+
+    **Computed as** isotonic regression for each position; rounded up.
+    """
+    cap, epochs = terms.diameter(run), epochs_of(run)
+    final, length = epochs[-1], run.batches.batches_per_epoch
+    mus = [latest_order_mu(run, cap, epochs[:-1], last=step) for step in final]
+    weights = [1.0 / length] * len(final)
+    if len(final) < length:
+        if len(epochs) > 1:
+            mus += [latest_order_mu(run, cap, epochs[:-2], last=step) for step in epochs[-2]]
+        else:
+            mus += [0.0] * length  # not seen at all
+        weights += [(1.0 - len(final) / length) / length] * length
+    return GaussianMixtureProfile(weights, [terms.gaussian(mu).mu for mu in mus])
+
+
+def _published_order(run: TrainingRun) -> str | None:
+    return None if run.releases == "last-iterate" else f"releases={run.releases!r}"
+
+
+def _no_fixed_order_bound(run: TrainingRun) -> str | None:
+    if any(not bound.unmet(run) for bound in _GIVEN_THE_ORDER):
+        return None
+    return "a run that none of them covers"
+
+
+def _is(kind: type) -> Hypothesis:
+    return Hypothesis(
+        f"batches={kind.__name__}(..)",
+        lambda run: None if isinstance(run.batches, kind) else type(run.batches).__name__,
+        f"use {kind.__name__}",
+    )
+
+
+SECRET_ORDER = Hypothesis(
+    "a batch order that stays secret",
+    _published_order,
+    "publish neither the order of the batches nor its seed, and nothing but the final model",
+)
+
+SHUFFLED_ONCE = Bound(
+    id="random-order/shuffled-once",
+    gives="the average over the example's place in a secret order, drawn once",
+    needs=(
+        _is(ShuffledOnce),
+        SECRET_ORDER,
+        Hypothesis(
+            "a fixed-order bound that covers the run",
+            _no_fixed_order_bound,
+            "see what fixed-order/contractive and fixed-order/non-convex need",
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    source=MIXTURE,
+    evaluate=shuffled_once,
+)
+
+SHUFFLED_EACH_EPOCH = Bound(
+    id="random-order/shuffled-each-epoch",
+    gives="the average over the example's place in the last of many secret orders",
+    needs=(
+        _is(ShuffledEachEpoch),
+        SECRET_ORDER,
+        need.CONVEX,
+        need.SMOOTH,
+        need.SHORT_STEPS,
+        need.NO_ACTIVE_CLIP,
+    ),
+    certainty=Certainty.UPPER,
+    source=MIXTURE,
+    evaluate=shuffled_each_epoch,
+)

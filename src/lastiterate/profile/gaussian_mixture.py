@@ -1,0 +1,93 @@
+"""A secret, data-independent choice among Gaussian guarantees: a law of mu."""
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lastiterate._numerics import guards
+from lastiterate._numerics.directed import ULP, at_least
+from lastiterate._numerics.exact import Array
+from lastiterate.errors import InvalidParameter
+from lastiterate.profile.gaussian import gaussian_deltas
+from lastiterate.profile.profile import PrivacyProfile, check_order
+
+_CELLS_AT_ONCE = 1 << 20
+
+
+class GaussianMixtureProfile(PrivacyProfile):
+    """mu_i-GDP with probability weight_i, which of them being secret.
+
+    Hockey-stick divergence is jointly convex, so the average of the delta curves bounds the
+    mixture's.  `lost` is the probability of what is not accounted for: it is charged delta = 1.
+    The weights and it must add up to 1.
+
+    Examples
+    --------
+    >>> profile = GaussianMixtureProfile([0.5, 0.5], [0.5, 1.0])
+    >>> round(profile.epsilon(1e-5), 4), profile.gdp()
+    (4.2124, 1.0)
+    """
+
+    def __init__(self, weights: ArrayLike, mus: ArrayLike, *, lost: float = 0.0) -> None:
+        values = np.array(mus, dtype=np.float64)
+        if values.ndim != 1 or not values.size or not np.all(values >= 0.0):
+            raise InvalidParameter("mus", mus, must_be="a sequence of numbers in [0, inf]")
+        shares = guards.numbers("weights", weights, length=values.size)
+        self._lost = guards.number("lost", lost, at_least=0.0, at_most=1.0)
+        kept = 1.0 - self._lost
+        total = math.fsum(shares)
+        if not abs(total - kept) <= 1e-9:
+            raise InvalidParameter("weights", weights, must_be=f"numbers that add up to {kept!r}")
+        weighty = shares > 0.0
+        self._mus = values[weighty]
+        self._weights = shares[weighty] * (kept / total if total > 0.0 else 1.0)
+
+    @property
+    def weights(self) -> Array:
+        """The probabilities."""
+        return self._weights.copy()
+
+    @property
+    def mus(self) -> Array:
+        """The Gaussian parameters."""
+        return self._mus.copy()
+
+    def __repr__(self) -> str:
+        if not self._mus.size:
+            return "GaussianMixtureProfile(nothing promised)"
+        low, high = self._mus.min(), self._mus.max()
+        return f"GaussianMixtureProfile({self._mus.size} parts, mu from {low:.4g} to {high:.4g})"
+
+    def deltas(self, epsilons: Array) -> Array:
+        rounding = 1.0 + (self._weights.size + 4) * ULP
+        rows = max(1, _CELLS_AT_ONCE // max(self._mus.size, 1))
+        parts = [
+            gaussian_deltas(*np.broadcast_arrays(self._mus, epsilons[k : k + rows, None]))
+            @ self._weights
+            for k in range(0, epsilons.size, rows)
+        ]
+        return np.minimum(np.concatenate(parts) * rounding + self._lost, 1.0)
+
+    def renyi(self, order: float) -> float:
+        """log of the average of exp((order - 1) order mu^2 / 2), over order - 1."""
+        alpha = check_order(order)
+        if self._lost > 0.0 or not self._mus.size:
+            return math.inf
+        top = float(self._mus.max())
+        if alpha == math.inf or math.isinf(top):
+            return math.inf if top > 0.0 else 0.0
+        values = alpha * self._mus * self._mus / 2
+        largest, less = float(values.max()), alpha - 1.0
+        if less == 0.0:
+            short = float(self._weights @ (largest - values))
+        else:
+            short = -math.log1p(float(self._weights @ np.expm1(less * (values - largest)))) / less
+        short = max(short * (1.0 - (values.size + 16) * ULP), 0.0)
+        return at_least(max(largest - short, 0.0), ulps=8.0) if top > 0.0 else 0.0
+
+    def gdp(self) -> float:
+        """The largest mu: as epsilon grows it alone decides the curve."""
+        if self._lost > 0.0 or not self._mus.size:
+            return math.inf
+        return float(self._mus.max())
