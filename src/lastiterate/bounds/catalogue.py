@@ -5,6 +5,7 @@ from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.non_convex import NON_CONVEX
 from lastiterate.bounds.random_order import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
+from lastiterate.bounds.sampled import SAMPLED, SAMPLED_COMPOSITION
 from lastiterate.errors import InvalidParameter, InvalidType
 
 CATALOGUE: dict[str, Bound] = {
@@ -16,6 +17,8 @@ CATALOGUE: dict[str, Bound] = {
         NON_CONVEX,
         SHUFFLED_ONCE,
         SHUFFLED_EACH_EPOCH,
+        SAMPLED,
+        SAMPLED_COMPOSITION,
     )
 }
 

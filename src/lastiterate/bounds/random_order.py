@@ -94,7 +94,8 @@ def _no_fixed_order_bound(run: TrainingRun) -> str | None:
     return "a run that none of them covers"
 
 
-def _is(kind: type) -> Hypothesis:
+def drawn_as(kind: type) -> Hypothesis:
+    """The batch rule that a bound is about."""
     return Hypothesis(
         f"batches={kind.__name__}(..)",
         lambda run: None if isinstance(run.batches, kind) else type(run.batches).__name__,
@@ -112,7 +113,7 @@ SHUFFLED_ONCE = Bound(
     id="random-order/shuffled-once",
     gives="the average over the example's place in a secret order, drawn once",
     needs=(
-        _is(ShuffledOnce),
+        drawn_as(ShuffledOnce),
         SECRET_ORDER,
         Hypothesis(
             "a fixed-order bound that covers the run",
@@ -129,7 +130,7 @@ SHUFFLED_EACH_EPOCH = Bound(
     id="random-order/shuffled-each-epoch",
     gives="the average over the example's place in the last of many secret orders",
     needs=(
-        _is(ShuffledEachEpoch),
+        drawn_as(ShuffledEachEpoch),
         SECRET_ORDER,
         need.CONVEX,
         need.SMOOTH,

@@ -1,0 +1,227 @@
+"""The last iterate, and all iterates, of runs whose batches are drawn anew every step."""
+
+import math
+
+import numpy as np
+
+from lastiterate._numerics.directed import at_least
+from lastiterate._numerics.exact import Array
+from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.random_order import SECRET_ORDER, drawn_as
+from lastiterate.engine.leftover import leftover_law
+from lastiterate.engine.participation import participation_law
+from lastiterate.profile.gaussian import gaussian_deltas
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.loss_distribution import LossDistributionProfile, to_pld
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.run.batches import SampledWithoutReplacement
+from lastiterate.run.training_run import TrainingRun
+
+_LONGEST_WINDOW = 16_000
+_LARGEST_RATIO = 20.0
+_CELLS = 8192
+
+
+def sampled(run: TrainingRun) -> GaussianMixtureProfile:
+    r"""A mixture over the participations of the differing example.
+
+    **Bound.** :math:`\delta(\varepsilon) = E_V\,\delta_{\mu(V)}(\varepsilon)`, V independent
+    Bernoulli(b/n), with :math:`\mu(V) \le r(\sqrt{q_R} + \kappa_R Z)`: :math:`q_R` is the
+    least energy of the participations of the last R steps without contraction, Z what the
+    earlier ones left (at most the diameter), and
+    :math:`\kappa_R = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)}}` the price of paying it over those
+    steps.  (The two payment plans are superposed.)  r = L/(b sigma).
+
+    **Holds when.** every step draws its batch uniformly without replacement, independently and
+    in secret; losses are convex and smooth, no step exceeds 2/smoothness, gradients are not
+    changed by norm clipping; step size and noise are constant.  Noise on release is not used.
+
+    **Tight.** For c = 1 and R = T the exact mixture but for the grid; contraction inside the
+    window is not used.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3; the law of the faces of the convex
+    minorant of an exchangeable walk, Abramson and Pitman 2011.
+
+    **Computed as** the exact law by Fourier transforms, costs rounded up, what is cut charged
+    delta = 1; Z by a law that dominates it.
+    """
+    gap = max(float(terms.gaps(run)[0]), 0.0)
+    probability = run.batches.batch_size / run.batches.examples
+    arrival, noise = float(terms.arrivals(run)[0]), float(terms.noises(run)[0])
+    cap = terms.diameter(run) / arrival * (1.0 + 1e-12)
+    window = _window(gap, run.steps, probability, cap)
+    law = participation_law(window, probability)
+    left, chances = leftover_law(
+        gap=gap, steps=run.steps - window, probability=probability, cap=cap
+    )
+    roots, masses = _added(np.sqrt(law.energies), law.masses, _price(gap, window) * left, chances)
+    mus = roots * at_least(arrival / noise, ulps=terms.WIDENING)
+    return GaussianMixtureProfile(masses, mus, lost=law.lost)
+
+
+def _price(gap: float, window: int) -> float:
+    """kappa_R, rounded up."""
+    if gap == 0.0:
+        return at_least(1.0 / math.sqrt(window), ulps=4)
+    log_c = math.log1p(-gap) if gap < 1.0 else -800.0
+    spread = -math.expm1(2 * window * log_c) / -math.expm1(2 * log_c)
+    return at_least(math.exp(max(window * log_c, -700.0)) / math.sqrt(spread), ulps=3000)
+
+
+def _window(gap: float, steps: int, probability: float, cap: float) -> int:
+    """How many of the last steps to solve exactly, judged by averages; any number is valid."""
+
+    def cost(window: int) -> float:
+        earlier = steps - window
+        kept = earlier if gap == 0.0 else -math.expm1(earlier * math.log1p(-min(gap, 0.999))) / gap
+        wide = earlier if gap == 0.0 else kept / (2.0 - gap) * (2.0 if gap < 1.0 else 1.0)
+        left = (
+            min(cap, probability * kept + 4.0 * math.sqrt(probability * wide)) if earlier else 0.0
+        )
+        spread = probability * (1 - probability) * (math.log(window) + 0.58)
+        return _price(gap, window) * left + math.sqrt(probability**2 * window + 3.0 * spread)
+
+    longest = min(steps, _LONGEST_WINDOW)
+    choices = {max(1, round(longest * 0.9**k)) for k in range(90)}
+    return min(sorted(choices), key=cost)
+
+
+def _added(one: Array, chance: Array, other: Array, chance_of_other: Array) -> tuple[Array, Array]:
+    """The law of the sum of two independent variables, rounded up to a grid."""
+    if other.size == 1 and other[0] == 0.0:
+        return one, chance
+    cell = (one[-1] + other[-1]) / (_CELLS - 1)
+    place = np.ceil((one + other[:, None]) / cell).astype(np.int64)
+    weights = chance * chance_of_other[:, None]
+    masses = np.zeros(int(place.max()) + 1)
+    np.add.at(masses, place.ravel(), weights.ravel())
+    return cell * np.arange(masses.size, dtype=np.float64) * (1.0 + 1e-12), masses
+
+
+class _SubsampledGaussian(PrivacyProfile):
+    """One step: delta(t) = p delta_r(log(1 + (e^t - 1)/p)) for t >= 0, in both directions."""
+
+    def __init__(self, probability: float, ratio: float) -> None:
+        self._probability, self._ratio = probability, ratio
+
+    def deltas(self, epsilons: Array) -> Array:
+        with np.errstate(over="ignore"):
+            shifted = np.log1p(np.expm1(np.minimum(epsilons, 700.0)) / self._probability)
+        shifted = np.minimum(shifted, 1e6) * (1.0 - 1e-15)
+        deltas = gaussian_deltas(np.full(epsilons.shape, self._ratio), shifted)
+        return np.asarray(np.minimum(self._probability * deltas * (1.0 + 1e-15), 1.0))
+
+    def renyi(self, order: float) -> float:
+        return math.inf
+
+    def gdp(self) -> float:
+        return math.inf
+
+
+def sampled_composition(run: TrainingRun) -> PrivacyProfile:
+    r"""All iterates, with the chance of taking part.
+
+    **Bound.** :math:`C_p(G(r))^{\otimes T}`, p = b/n, r = L/(b sigma): every step is a Gaussian
+    mechanism on a batch that has the differing example with probability p.
+
+    **Holds when.** every step draws its batch uniformly without replacement, independently and
+    in secret, and has noise.  What is released does not matter, except the order.
+
+    **Tight** for one step, if nothing else is known of the losses.
+
+    **Source.** Dong, Roth and Su 2022, Theorem 9; Bok, Su and Altschuler 2024, Theorem 4.8 and
+    Proposition D.4.
+
+    **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
+    transforms; a schedule of noise is charged its least.
+    """
+    probability = run.batches.batch_size / run.batches.examples
+    noise = float(np.min(run.noise_std))
+    ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)
+    cell = _cell(probability, ratio, run.steps)
+    pld = to_pld(_SubsampledGaussian(probability, ratio), discretization=cell)
+    return LossDistributionProfile(pld.self_compose(run.steps) if run.steps > 1 else pld)
+
+
+def _cell(probability: float, ratio: float, steps: int) -> float:
+    """Fine enough for the sum of all losses, coarse enough to hold it."""
+    spread = probability * math.sqrt(steps * math.expm1(min(ratio * ratio, 600.0)))
+    reach = min(spread * spread / 2 + 10 * spread + 20 * ratio, steps * ratio * (ratio / 2 + 10))
+    return max(1e-4, reach / 200_000)
+
+
+def _loud_step(run: TrainingRun) -> str | None:
+    least = float(np.min(run.noise_std))
+    if not least > 0.0:
+        return f"noise_std {least!r}"
+    ratio = run.sensitivity / run.batches.batch_size / least
+    return None if ratio <= _LARGEST_RATIO else f"sensitivity/(batch_size noise_std) = {ratio:.4g}"
+
+
+def _varying(run: TrainingRun) -> str | None:
+    return None if run.is_constant else "a schedule"
+
+
+def _silent(run: TrainingRun) -> str | None:
+    return None if np.min(run.noise_std) > 0.0 else f"noise_std {float(np.min(run.noise_std))!r}"
+
+
+def _too_long(run: TrainingRun) -> str | None:
+    if run.steps <= _LONGEST_WINDOW or not run.is_constant or run.loss.smoothness is None:
+        return None
+    forgets = float(terms.gaps(run)[0]) > 0.0 or math.isfinite(terms.diameter(run))
+    return None if forgets else f"steps={run.steps}, strong_convexity=0.0, Unbounded()"
+
+
+SAMPLED = Bound(
+    id="random-order/sampled",
+    gives="the average over the steps in which a secretly sampled example takes part",
+    needs=(
+        drawn_as(SampledWithoutReplacement),
+        SECRET_ORDER,
+        need.CONVEX,
+        need.SMOOTH,
+        need.SHORT_STEPS,
+        need.NO_ACTIVE_CLIP,
+        Hypothesis(
+            "a constant step size and noise", _varying, "keep step_size and noise_std fixed"
+        ),
+        Hypothesis("noise in every step", _silent, "make noise_std positive"),
+        Hypothesis(
+            f"at most {_LONGEST_WINDOW} steps, strong convexity, or a bounded domain",
+            _too_long,
+            "add a little regularisation, or project onto a ball",
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    source=Citation(
+        "Bok, Su and Altschuler; Abramson and Pitman",
+        2024,
+        "Shifted interpolation; Concave majorants of random walks",
+        "Theorem C.3 given the batches; joint convexity; the law of the faces",
+    ),
+    evaluate=sampled,
+)
+
+SAMPLED_COMPOSITION = Bound(
+    id="composition/sampled",
+    gives="all iterates together, with amplification by sampling",
+    needs=(
+        drawn_as(SampledWithoutReplacement),
+        Hypothesis(
+            "batches that stay secret",
+            lambda run: f"releases={run.releases!r}" if "order" in run.releases else None,
+            "publish neither the batches nor their seed",
+        ),
+        Hypothesis(
+            f"noise in every step, and sensitivity/(batch_size noise_std) <= {_LARGEST_RATIO:g}",
+            _loud_step,
+            "use more noise: below this, composition/fixed-order is as good",
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),
+    evaluate=sampled_composition,
+)
