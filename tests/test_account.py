@@ -80,7 +80,7 @@ class TestSelection:
 
 def test_a_silent_run_that_no_bound_covers_says_why():
     run = RUN.replace(
-        batches=li.SampledWithoutReplacement(60_000, 1_500), noise_std=0.0, release_noise_std=1.0
+        batches=li.PoissonSampled(60_000, 1_500, 60_000), noise_std=0.0, release_noise_std=1.0
     )
     with pytest.raises(li.NoBoundApplies, match="needs noise in every step"):
         li.account(run)

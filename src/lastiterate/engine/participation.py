@@ -35,7 +35,7 @@ _ROUNDING = 1e-12  # of one cell, by that integral
 
 @dataclass(frozen=True, eq=False)
 class ParticipationLaw:
-    """The energy is at most energies[i] with probability masses[i]; `lost` is the rest."""
+    """The energy is at most energies[i] with probability masses[i], but for `lost`."""
 
     energies: Array
     masses: Array
@@ -55,7 +55,7 @@ def participation_law(steps: int, probability: float) -> ParticipationLaw:
     law = fft.irfft(_coefficient(transforms), n=_CELLS)
     lost = cut + _TAIL + _CELLS * _ROUNDING
     law = np.maximum(law, 0.0)
-    law *= (1.0 - lost) / law.sum()
+    law /= law.sum()
     energies = cell * np.arange(_CELLS, dtype=np.float64) * (1.0 + 1e-14)
     return ParticipationLaw(energies, law, lost)
 

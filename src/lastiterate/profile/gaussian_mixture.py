@@ -19,8 +19,8 @@ class GaussianMixtureProfile(PrivacyProfile):
     """mu_i-GDP with probability weight_i, which of them being secret.
 
     Hockey-stick divergence is jointly convex, so the average of the delta curves bounds the
-    mixture's.  `lost` is the probability of what is not accounted for: it is charged delta = 1.
-    The weights and it must add up to 1.
+    mixture's.  `lost` is the probability that is not accounted for, or not where it should be:
+    it is charged delta = 1, on top.  The weights must add up to 1, or lack at most that.
 
     Examples
     --------
@@ -35,13 +35,13 @@ class GaussianMixtureProfile(PrivacyProfile):
             raise InvalidParameter("mus", mus, must_be="a sequence of numbers in [0, inf]")
         shares = guards.numbers("weights", weights, length=values.size)
         self._lost = guards.number("lost", lost, at_least=0.0, at_most=1.0)
-        kept = 1.0 - self._lost
         total = math.fsum(shares)
-        if not abs(total - kept) <= 1e-9:
-            raise InvalidParameter("weights", weights, must_be=f"numbers that add up to {kept!r}")
+        if not 1.0 - self._lost - 1e-9 <= total <= 1.0 + 1e-9:
+            raise InvalidParameter("weights", weights, must_be="numbers that add up to 1")
         weighty = shares > 0.0
         self._mus = values[weighty]
-        self._weights = shares[weighty] * (kept / total if total > 0.0 else 1.0)
+        # What rounding took from the weights is given back.
+        self._weights = shares[weighty] * (max(1.0, 1.0 / total) if self._lost == 0.0 else 1.0)
 
     @property
     def weights(self) -> Array:
