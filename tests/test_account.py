@@ -39,15 +39,38 @@ class TestReport:
         assert "30.5063" in text
         assert "domain=Ball(diameter=..)" in text
         assert max(map(len, text.splitlines())) <= 100
+        assert "Released: the last iterate." in text
+
+    @pytest.mark.parametrize(
+        "run",
+        [
+            RUN.replace(releases="every-iterate"),
+            RUN.replace(batches=li.PoissonSampled(60_000, 1_500), adjacency="zero-out"),
+            RUN.replace(noise_std=1e-300),
+        ],
+    )
+    def test_prints_any_report(self, run):
+        text = str(li.account(run))
+        assert "<- used" in text
+        assert max(map(len, text.splitlines())) <= 100
 
     def test_prints_numbers_rounded_up(self):
         shown = float(str(self.REPORT).split("<- used")[1].split()[0])
         assert shown >= self.REPORT.epsilon(1e-5)
 
     def test_composes_with_another_run(self):
-        twice = self.REPORT.profile.compose(self.REPORT.profile)
-        expected = li.GaussianProfile(self.REPORT.gdp() * math.sqrt(2)).epsilon(1e-5)
-        assert expected <= twice.epsilon(1e-5) <= expected * 1.001
+        twice = self.REPORT.compose(self.REPORT)
+        assert twice.gdp() == pytest.approx(self.REPORT.gdp() * math.sqrt(2), rel=1e-12)
+        assert self.REPORT.compose(li.GaussianProfile(1.0)).gdp() < 1.5
+        with pytest.raises(li.InvalidParameter, match=r"report\.profile"):
+            li.compose(self.REPORT, self.REPORT)
+
+    def test_composes_with_a_shuffled_run(self):
+        shuffled = li.account(RUN.replace(batches=li.ShuffledOnce(60_000, 1_500)))
+        both = self.REPORT.compose(shuffled)
+        assert both.epsilon(1e-5) < self.REPORT.compose(self.REPORT).epsilon(1e-5)
+        assert both.epsilon(1e-5) > self.REPORT.epsilon(1e-5)
+        assert both.gdp() == pytest.approx(self.REPORT.gdp() * math.sqrt(2), rel=1e-6)
 
     def test_a_published_order_changes_nothing_for_fixed_orders(self):
         published = li.account(RUN.replace(releases="last-iterate-and-order"))

@@ -99,7 +99,28 @@ def test_most_steps_of_a_run_that_converges_below_the_target():
     assert li.calibrate(RUN, epsilon=20.0, delta=1e-5, over="steps").steps == 10**12
 
 
+@pytest.mark.parametrize("noise_std", [0.0, 0.01])
+def test_least_noise_on_release(noise_std, calls):
+    run = RUN.replace(noise_std=noise_std, release_noise_std=1.0)
+    private = li.calibrate(run, epsilon=3.5, delta=1e-5, over="release_noise_std")
+    assert len(calls) <= 40
+    assert private.noise_std == noise_std
+    assert li.account(private).epsilon(1e-5) <= 3.5
+    less = private.replace(release_noise_std=private.release_noise_std * (1 - 1e-6))
+    assert li.account(less).epsilon(1e-5) > 3.5
+
+
+def test_no_noise_on_release_where_that_of_training_is_enough():
+    private = li.calibrate(RUN, epsilon=5.0, delta=1e-5, over="release_noise_std")
+    assert private.release_noise_std == 0.0
+
+
 class TestUnreachable:
+    def test_noise_on_release_where_every_iterate_is_published(self):
+        run = RUN.replace(releases="every-iterate")
+        with pytest.raises(li.UnreachableTarget, match="more noise_std"):
+            li.calibrate(run, epsilon=1.0, delta=1e-5, over="release_noise_std")
+
     def test_one_step_is_too_much(self):
         with pytest.raises(li.UnreachableTarget, match="noise_std of at least") as caught:
             li.calibrate(RUN, epsilon=1.0, delta=1e-5, over="steps")
@@ -127,7 +148,8 @@ class TestRefusals:
 
     @pytest.mark.parametrize("value", ["noise", 3, None])
     def test_over(self, value):
-        with pytest.raises(li.InvalidParameter, match="over must be one of 'noise_std', 'steps'"):
+        with pytest.raises(
+            li.InvalidParameter, match="over must be one of 'noise_std', 'release_n":
             li.calibrate(RUN, epsilon=1.0, delta=1e-5, over=value)
 
     def test_run(self):

@@ -15,7 +15,7 @@ from lastiterate.run.training_run import TrainingRun
 _USUAL_DELTA = 1e-5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PrivacyReport:
     """What is certified of one run: at every point the best of the bounds that apply.
 
@@ -65,6 +65,13 @@ class PrivacyReport:
     def advantage(self) -> float:
         """The most by which an attacker's true-positive rate exceeds its false-positive rate."""
         return self.profile.advantage()
+
+    def compose(self, *others: PrivacyProfile | PrivacyReport) -> PrivacyProfile:
+        """The guarantee of this release and others, one after the other."""
+        profiles = [
+            other.profile if isinstance(other, PrivacyReport) else other for other in others
+        ]
+        return self.profile.compose(*profiles)
 
     def by_position(self) -> Sequence[PrivacyProfile]:
         """The guarantee of each position in the order of the batches, first to last.

@@ -38,15 +38,17 @@ def calibrate(
         Everything but what is calibrated is kept; a schedule of noise is scaled as a whole.
     epsilon, delta : float
         The target.
-    over : {"noise_std", "steps"}
-        Find the least noise, or the most steps (at most 10**12).
+    over : {"noise_std", "release_noise_std", "steps"}
+        Find the least noise in training (0 if that on release is enough), the least noise on
+        release, or the most steps (10**12 where any number meets the target).
     bounds : optional
         As for `account`.
 
     Returns
     -------
     TrainingRun
-        Certified to meet the target, and within a relative 1e-6 of not meeting it.
+        Certified to meet the target; unless at an end of its range, within a relative 1e-6 of
+        not meeting it.
 
     Examples
     --------
@@ -63,7 +65,7 @@ def calibrate(
         raise InvalidType("run", run, must_be="a TrainingRun")
     epsilon = guards.number("epsilon", epsilon, at_least=0.0)
     delta = guards.number("delta", delta, above=0.0, below=1.0)
-    guards.choice("over", over, among=("noise_std", "steps"))
+    guards.choice("over", over, among=tuple(_SEARCHES))
 
     def excess(changed: TrainingRun) -> float:
         """How far above the target, in logarithms; at most 0 if it is met."""
@@ -78,8 +80,7 @@ def calibrate(
         return _log_ratio(report.epsilon(delta), epsilon)
 
     target = f"({epsilon:g}, {delta:g})-DP"
-    search = _least_noise if over == "noise_std" else _most_steps
-    return search(run, excess, target)
+    return _SEARCHES[over](run, excess, target)
 
 
 Excess = Callable[[TrainingRun], float]
@@ -204,3 +205,27 @@ def _log_ratio(value: float, target: float) -> float:
     if value == 0.0:
         return -_FAR
     return min(max(math.log(value / target), -_FAR), _FAR) if math.isfinite(value) else _FAR
+
+
+def _least_release_noise(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
+    if np.min(run.noise_std) > 0.0:
+        bare = run.replace(release_noise_std=0.0)
+        if excess(bare) <= 0.0:
+            return bare
+    unit = float(np.max(run.step_size)) * run.sensitivity / run.batches.batch_size
+    first = math.log(run.release_noise_std or unit)
+    level = _boundary(lambda log: excess(run.replace(release_noise_std=math.exp(log))), first)
+    if level is None:
+        raise UnreachableTarget(
+            target,
+            "noise on release hides nothing from the bounds that cover this run",
+            possible_with="more noise_std, or a run that a last-iterate bound covers",
+        )
+    return run.replace(release_noise_std=math.exp(level))
+
+
+_SEARCHES = {
+    "noise_std": _least_noise,
+    "release_noise_std": _least_release_noise,
+    "steps": _most_steps,
+}

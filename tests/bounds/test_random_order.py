@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution
 
 import lastiterate as li
 from lastiterate import GaussianProfile
@@ -243,6 +244,42 @@ class TestCompositionOfSampledSteps:
         report = li.account(run, bounds="composition/sampled")
         exact = GaussianProfile(5 * 10 / 15).epsilon(1e-5)
         assert exact <= report.epsilon(1e-5) <= exact * 1.01
+
+    def test_poisson_is_what_dp_accounting_says(self):
+        run = li.TrainingRun.from_dp_sgd(
+            loss=li.Loss(convex=False),
+            batches=li.PoissonSampled(1000, 20),
+            clip_norm=1.0,
+            noise_multiplier=1.3,
+            steps=200,
+            step_size=0.1,
+            adjacency="zero-out",
+        )
+        pld = privacy_loss_distribution.from_gaussian_mechanism(1.3, sampling_prob=0.02)
+        expected = pld.self_compose(200).get_epsilon_for_delta(1e-5)
+        report = li.account(run)
+        assert report.bound == "composition/sampled"
+        assert report.epsilon(1e-5) == pytest.approx(expected, rel=1e-4)
+
+    @pytest.mark.parametrize(
+        "batches, adjacency",
+        [
+            (li.SampledWithoutReplacement(1000, 20), "zero-out"),
+            (li.PoissonSampled(1000, 20), "replace"),
+            (li.PoissonSampled(1000, 20, 40), "zero-out"),
+        ],
+    )
+    def test_other_adjacencies_are_not_covered(self, batches, adjacency):
+        run = li.TrainingRun.from_dp_sgd(
+            loss=li.Loss(convex=False),
+            batches=batches,
+            clip_norm=1.0,
+            noise_multiplier=1.3,
+            steps=200,
+            step_size=0.1,
+            adjacency=adjacency,
+        )
+        assert "adjacency" in str(li.account(run).unmet["composition/sampled"][0])
 
     def test_too_little_noise_is_left_to_plain_composition(self):
         run = mnist(li.SampledWithoutReplacement, 1).replace(noise_std=1e-5)

@@ -142,7 +142,7 @@ class TestRefusals:
         with pytest.raises(InvalidParameter, match=r"clip_norm must be a number in \(0, inf\)"):
             TrainingRun(**RUN | {"clip_norm": value})
 
-    @pytest.mark.parametrize("value", [*WRONG, 2.0, 2**54], ids=repr)
+    @pytest.mark.parametrize("value", [*WRONG, 2.5, 2**54], ids=repr)
     def test_steps(self, value):
         with pytest.raises(
             InvalidParameter, match=r"steps must be a whole number in \[1, 2\*\*53\]"
@@ -185,7 +185,7 @@ class TestRefusals:
         with pytest.raises(InvalidParameter, match="examples must be a whole number"):
             li.FullBatch(value)
 
-    @pytest.mark.parametrize("value", [*WRONG, 9, 101], ids=repr)
+    @pytest.mark.parametrize("value", [*(w for w in WRONG if w is not None), 9, 101], ids=repr)
     def test_largest_batch(self, value):
         with pytest.raises(
             InvalidParameter, match=r"largest_batch must be a whole number in \[10, 100\]"
@@ -314,6 +314,38 @@ class TestConventions:
                 steps=1,
                 step_size=1.0,
             )
+
+
+class TestSmallComforts:
+    def test_whole_floats_count(self):
+        assert TrainingRun(**RUN | {"steps": 2 * 100 / 10}).steps == 20
+
+    def test_poisson_batches_are_not_cut_unless_asked(self):
+        assert li.PoissonSampled(100, 10).largest_batch == 100
+
+    def test_the_multiplier_comes_back(self):
+        run = TrainingRun.from_dp_sgd(
+            loss=li.Loss(convex=False),
+            batches=li.Cyclic(1000, 50),
+            clip_norm=3.0,
+            noise_multiplier=1.1,
+            steps=2,
+            step_size=0.5,
+        )
+        assert run.noise_multiplier == pytest.approx(1.1, rel=1e-15)
+        assert run.replace(noise_std=[0.1, 0.2]).noise_multiplier == pytest.approx((5 / 3, 10 / 3))
+        assert TrainingRun(**RUN).noise_multiplier is None
+
+    def test_long_schedules_have_short_reprs(self):
+        run = TrainingRun(**RUN | {"steps": 5000, "step_size": [0.1] * 5000})
+        run = run.replace(batches=li.FixedOrder(100, 10, range(1, 5000)))
+        assert len(repr(run)) < 600
+        assert "5000 values" in repr(run)
+
+    @pytest.mark.parametrize("positions", [{1: 2}, {1, 2}])
+    def test_what_has_no_order_is_no_order(self, positions):
+        with pytest.raises(InvalidParameter, match="the steps that see one example"):
+            li.FixedOrder(100, 10, positions)
 
 
 def test_a_remainder_is_left_out():

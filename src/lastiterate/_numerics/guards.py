@@ -51,6 +51,8 @@ def count(name: str, value: object, *, at_least: int, at_most: int | None = None
     """`value` as an int inside the stated interval."""
     top = _EXACT_INTEGERS if at_most is None else at_most
     must_be = f"a whole number in [{at_least}, {top if at_most is not None else '2**53'}]"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
         raise InvalidType(name, value, must_be=must_be)
     result = operator.index(value)
@@ -75,7 +77,8 @@ def numbers(
     except (TypeError, ValueError):
         raise InvalidType(name, values, must_be=must_be) from None
     if array.ndim != 1 or array.size == 0 or (length is not None and array.size != length):
-        raise InvalidParameter(name, values, must_be=must_be)
+        found = f"{must_be}, not of shape {array.shape}"
+        raise InvalidParameter(name, values, must_be=found)
     if not (array.min() >= at_least and array.max() < math.inf):  # nan fails both
         where = int(np.argmin((array >= at_least) & (array < math.inf)))
         raise InvalidParameter(f"{name}[{where}]", float(array[where]), must_be=must_be)

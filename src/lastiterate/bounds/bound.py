@@ -45,10 +45,15 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Bound:
-    """One bound.  `by_position` gives the guarantee of each position in an epoch, in order."""
+    """One bound.
+
+    `covers` are the batch rules it is about; `by_position` gives the guarantee of each position
+    in an epoch, in order.
+    """
 
     id: str
     gives: str
+    covers: tuple[type, ...]
     needs: tuple[Hypothesis, ...]
     certainty: Certainty
     source: Citation
@@ -56,9 +61,17 @@ class Bound:
     by_position: Callable[[TrainingRun], Sequence[PrivacyProfile]] | None = None
 
     def unmet(self, run: TrainingRun) -> list[Unmet]:
-        """Every hypothesis that `run` does not satisfy."""
+        """Every hypothesis that `run` does not satisfy; of other batch rules only that."""
+        if not self.is_about(run):
+            rules = " or ".join(rule.__name__ for rule in self.covers)
+            found = type(run.batches).__name__
+            return [Unmet(f"batches of {rules}", found, f"use {self.covers[-1].__name__}")]
         checked = (hypothesis.check(run) for hypothesis in self.needs)
         return [unmet for unmet in checked if unmet is not None]
+
+    def is_about(self, run: TrainingRun) -> bool:
+        """Whether the bound is about this batch rule at all."""
+        return isinstance(run.batches, self.covers)
 
     def profile(self, run: TrainingRun) -> PrivacyProfile:
         """The guarantee, or `NoBoundApplies` with the reasons."""

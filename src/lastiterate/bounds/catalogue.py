@@ -23,6 +23,10 @@ CATALOGUE: dict[str, Bound] = {
 }
 
 
+_FAMILIES = dict.fromkeys(id_.split("/")[0] for id_ in CATALOGUE)
+_KNOWN = f"one of {', '.join(CATALOGUE)}, or of the families {', '.join(_FAMILIES)}"
+
+
 def select(bounds: str | list[str] | tuple[str, ...] | None) -> list[Bound]:
     """The bounds with these ids, or under these families ("fixed-order"); None is all."""
     if bounds is None:
@@ -38,8 +42,8 @@ def select(bounds: str | list[str] | tuple[str, ...] | None) -> list[Bound]:
             if key == id_ or key.startswith(f"{id_.rstrip('/')}/")
         }
         if not found:
-            raise InvalidParameter("bounds", id_, must_be="one of " + ", ".join(CATALOGUE))
+            raise InvalidParameter("bounds", id_, must_be=_KNOWN)
         chosen |= found
     if not chosen:
-        raise InvalidParameter("bounds", bounds, must_be="at least one of " + ", ".join(CATALOGUE))
+        raise InvalidParameter("bounds", bounds, must_be="at least " + _KNOWN)
     return list(chosen.values())

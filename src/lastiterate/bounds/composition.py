@@ -1,6 +1,7 @@
 """Composition: every iterate is charged for, as if all had been published."""
 
 import math
+from typing import get_args
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import (
+    Batches,
     FixedOrder,
     FullBatch,
     PoissonSampled,
@@ -73,6 +75,7 @@ def _worst_sum(run: TrainingRun, squares: Array) -> float:
 FIXED_ORDER_COMPOSITION = Bound(
     id="composition/fixed-order",
     gives="a Gaussian guarantee for all iterates together, growing with the square root of steps",
+    covers=get_args(Batches),
     needs=(
         Hypothesis("noise in every step", _silent_steps, "make noise_std positive in every step"),
     ),

@@ -14,7 +14,14 @@ from lastiterate.bounds.steps import Pattern
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import optimal_shifts, pattern_mus
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import FixedOrder, ShuffledEachEpoch
+from lastiterate.run.batches import (
+    Cyclic,
+    FixedOrder,
+    FullBatch,
+    SampledWithoutReplacement,
+    ShuffledEachEpoch,
+    ShuffledOnce,
+)
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_EPOCHS = 20_000  # written out one by one
@@ -218,9 +225,16 @@ def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
     )
 
 
+_FULL_BATCHES = (
+    FullBatch,
+    Cyclic,
+    FixedOrder,
+    ShuffledEachEpoch,
+    SampledWithoutReplacement,
+    ShuffledOnce,
+)
 _CONTRACTING = (
     need.ONLY_LAST_ITERATE,
-    need.FULL_BATCHES,
     need.CONVEX,
     need.SMOOTH,
     need.SHORT_STEPS,
@@ -230,6 +244,7 @@ _CONTRACTING = (
 CONTRACTIVE = Bound(
     id="fixed-order/contractive",
     gives="a Gaussian guarantee for the last iterate that converges where losses curve",
+    covers=_FULL_BATCHES,
     needs=_CONTRACTING,
     certainty=Certainty.UPPER,
     source=SHIFTED_INTERPOLATION,
@@ -240,6 +255,7 @@ CONTRACTIVE = Bound(
 BOUNDED_DOMAIN = Bound(
     id="fixed-order/bounded-domain",
     gives="a Gaussian guarantee for the last iterate that converges where the domain is bounded",
+    covers=_FULL_BATCHES,
     needs=(*_CONTRACTING, need.BOUNDED),
     certainty=Certainty.UPPER,
     source=SHIFTED_INTERPOLATION,

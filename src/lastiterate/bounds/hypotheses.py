@@ -4,22 +4,12 @@ import numpy as np
 
 from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.steps import gaps, step_sizes
-from lastiterate.run.batches import PoissonSampled, ShuffledEachEpoch
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
 
 def _more_released(run: TrainingRun) -> str | None:
     return f"releases={run.releases!r}" if run.releases == "every-iterate" else None
-
-
-def _unbounded_batches(run: TrainingRun) -> str | None:
-    return type(run.batches).__name__ if isinstance(run.batches, PoissonSampled) else None
-
-
-def _reshuffled(run: TrainingRun) -> str | None:
-    changing = isinstance(run.batches, (PoissonSampled, ShuffledEachEpoch))
-    return type(run.batches).__name__ if changing else None
 
 
 def _not_convex(run: TrainingRun) -> str | None:
@@ -56,16 +46,6 @@ ONLY_LAST_ITERATE = Hypothesis(
     "a run that publishes nothing but its last iterate (and perhaps the batch order)",
     _more_released,
     "publish the final model only: no checkpoints, loss curves or early stopping on the data",
-)
-FULL_BATCHES = Hypothesis(
-    "batches of a fixed size",
-    _unbounded_batches,
-    "use ShuffledOnce: shuffle the examples once and visit the batches in order",
-)
-FIXED_ORDER = Hypothesis(
-    "batches of a fixed size in an order that is not reshuffled",
-    _reshuffled,
-    "use ShuffledOnce: shuffle the examples once and visit the batches in order",
 )
 CONVEX = Hypothesis(
     "a convex loss for every example", _not_convex, "see fixed-order/non-convex, or a convex model"

@@ -15,7 +15,13 @@ from lastiterate.engine.moduli import Branch, Moduli
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import pattern_mus
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import FixedOrder
+from lastiterate.run.batches import (
+    Cyclic,
+    FixedOrder,
+    FullBatch,
+    SampledWithoutReplacement,
+    ShuffledOnce,
+)
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 200_000  # written out one by one
@@ -263,9 +269,9 @@ def _contracts(run: TrainingRun) -> str | None:
 NON_CONVEX = Bound(
     id="fixed-order/non-convex",
     gives="a Gaussian guarantee for the last iterate without convexity, or with clipped gradients",
+    covers=(FullBatch, Cyclic, FixedOrder, SampledWithoutReplacement, ShuffledOnce),
     needs=(
         need.ONLY_LAST_ITERATE,
-        need.FIXED_ORDER,
         Hypothesis(
             "a smoothness, Hoelder constants, or a bound on the gradients",
             _nothing_known,

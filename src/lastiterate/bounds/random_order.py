@@ -94,15 +94,6 @@ def _no_fixed_order_bound(run: TrainingRun) -> str | None:
     return "a run that none of them covers"
 
 
-def drawn_as(kind: type) -> Hypothesis:
-    """The batch rule that a bound is about."""
-    return Hypothesis(
-        f"batches={kind.__name__}(..)",
-        lambda run: None if isinstance(run.batches, kind) else type(run.batches).__name__,
-        f"use {kind.__name__}",
-    )
-
-
 SECRET_ORDER = Hypothesis(
     "a batch order that stays secret",
     _published_order,
@@ -112,8 +103,8 @@ SECRET_ORDER = Hypothesis(
 SHUFFLED_ONCE = Bound(
     id="random-order/shuffled-once",
     gives="the average over the example's place in a secret order, drawn once",
+    covers=(ShuffledOnce,),
     needs=(
-        drawn_as(ShuffledOnce),
         SECRET_ORDER,
         Hypothesis(
             "a fixed-order bound that covers the run",
@@ -129,8 +120,8 @@ SHUFFLED_ONCE = Bound(
 SHUFFLED_EACH_EPOCH = Bound(
     id="random-order/shuffled-each-epoch",
     gives="the average over the example's place in the last of many secret orders",
+    covers=(ShuffledEachEpoch,),
     needs=(
-        drawn_as(ShuffledEachEpoch),
         SECRET_ORDER,
         need.CONVEX,
         need.SMOOTH,

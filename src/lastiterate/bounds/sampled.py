@@ -3,20 +3,21 @@
 import math
 
 import numpy as np
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from lastiterate._numerics.directed import at_least
 from lastiterate._numerics.exact import Array
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.random_order import SECRET_ORDER, drawn_as
+from lastiterate.bounds.random_order import SECRET_ORDER
 from lastiterate.engine.leftover import leftover_law
 from lastiterate.engine.participation import participation_law
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.loss_distribution import LossDistributionProfile, to_pld
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import SampledWithoutReplacement
+from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _LONGEST_WINDOW = 16_000
@@ -126,8 +127,13 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     **Bound.** :math:`C_p(G(r))^{\otimes T}`, p = b/n, r = L/(b sigma): every step is a Gaussian
     mechanism on a batch that has the differing example with probability p.
 
-    **Holds when.** every step draws its batch uniformly without replacement, independently and
-    in secret, and has noise.  What is released does not matter, except the order.
+    For Poisson batches and an example being left out, the two directions of that step are
+    composed separately.
+
+    **Holds when.** every step draws its batch uniformly without replacement (and an example is
+    replaced), or includes every example independently, never cut (and an example is left
+    out), independently and in secret, and has noise.  What is released does not matter,
+    except the order.
 
     **Tight** for one step, if nothing else is known of the losses.
 
@@ -141,7 +147,15 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     noise = float(np.min(run.noise_std))
     ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)
     cell = _cell(probability, ratio, run.steps)
-    pld = to_pld(_SubsampledGaussian(probability, ratio), discretization=cell)
+    if isinstance(run.batches, PoissonSampled):
+        pld = from_gaussian_mechanism(
+            1.0 / ratio,
+            sampling_prob=probability,
+            value_discretization_interval=cell,
+            use_connect_dots=True,
+        )
+    else:
+        pld = to_pld(_SubsampledGaussian(probability, ratio), discretization=cell)
     return LossDistributionProfile(pld.self_compose(run.steps) if run.steps > 1 else pld)
 
 
@@ -150,6 +164,19 @@ def _cell(probability: float, ratio: float, steps: int) -> float:
     spread = probability * math.sqrt(steps * math.expm1(min(ratio * ratio, 600.0)))
     reach = min(spread * spread / 2 + 10 * spread + 20 * ratio, steps * ratio * (ratio / 2 + 10))
     return max(1e-4, reach / 200_000)
+
+
+def _other_adjacency(run: TrainingRun) -> str | None:
+    """A batch of fixed size without the example has another in its place.
+
+    So the theorem compares the example with any other too, which zero-out sensitivity does
+    not bound.
+    """
+    poisson = isinstance(run.batches, PoissonSampled)
+    if run.adjacency != ("zero-out" if poisson else "replace"):
+        return f"adjacency={run.adjacency!r}"
+    cut = isinstance(run.batches, PoissonSampled) and run.batches.largest_batch
+    return f"largest_batch={cut}" if cut and cut != run.batches.examples else None
 
 
 def _loud_step(run: TrainingRun) -> str | None:
@@ -178,8 +205,8 @@ def _too_long(run: TrainingRun) -> str | None:
 SAMPLED = Bound(
     id="random-order/sampled",
     gives="the average over the steps in which a secretly sampled example takes part",
+    covers=(SampledWithoutReplacement,),
     needs=(
-        drawn_as(SampledWithoutReplacement),
         SECRET_ORDER,
         need.CONVEX,
         need.SMOOTH,
@@ -208,8 +235,13 @@ SAMPLED = Bound(
 SAMPLED_COMPOSITION = Bound(
     id="composition/sampled",
     gives="all iterates together, with amplification by sampling",
+    covers=(SampledWithoutReplacement, PoissonSampled),
     needs=(
-        drawn_as(SampledWithoutReplacement),
+        Hypothesis(
+            "adjacency='replace' for batches of a fixed size; 'zero-out', never cut, for Poisson's",
+            _other_adjacency,
+            "state that adjacency and its sensitivity, and leave out largest_batch",
+        ),
         Hypothesis(
             "batches that stay secret",
             lambda run: f"releases={run.releases!r}" if "order" in run.releases else None,

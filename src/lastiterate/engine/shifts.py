@@ -75,12 +75,14 @@ def optimal_shifts(
     start: float = 0.0,
     diameter: float = math.inf,
 ) -> Shifts:
-    """The least mu and a plan that attains it.
+    """The least mu for which a plan pays a distance down to 0, and the plan.
 
+    Step k maps a distance z to at most contraction[k] z + sensitivity[k]; paying a of it costs
+    (a / noise[k])^2, projection caps it at `diameter`, and mu^2 is the sum of what is paid.
     Scalars and arrays are broadcast to the number of steps.  A step with noise 0 cannot
     pay; a distance that no later step can pay gives mu = inf.
 
-    **Tight.** The optimum of the problem above to about 1e-12 relative, except that where
+    **Tight.** The optimum to about 1e-12 relative, except that where
     the units C_k span more than 260 decades a past too faint to matter is charged as it
     arrives, and a run that expands so far is cut where a plan settles.
 

@@ -5,6 +5,7 @@ import math
 from lastiterate._numerics.directed import at_least
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile
 
@@ -22,9 +23,12 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
         raise InvalidParameter("profiles", profiles, must_be="at least one PrivacyProfile")
     for profile in profiles:
         if not isinstance(profile, PrivacyProfile):
-            raise InvalidType("profiles", profile, must_be="PrivacyProfiles")
+            must_be = "PrivacyProfiles (a report's is report.profile)"
+            raise InvalidType("profiles", profile, must_be=must_be)
     if len(profiles) == 1:
         return profiles[0]
+    if any(isinstance(p, BestProfile) for p in profiles):
+        return _compose_best(list(profiles))
     gaussian = [p for p in profiles if isinstance(p, GaussianProfile)]
     others = [p for p in profiles if not isinstance(p, GaussianProfile)]
     if gaussian:
@@ -35,6 +39,26 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
     if any(isinstance(p, (RenyiProfile, LinearRenyiProfile)) for p in others):
         return _add_divergences(others)
     return _compose_losses(others)
+
+
+def _compose_best(profiles: list[PrivacyProfile]) -> PrivacyProfile:
+    """The Gaussian guarantees of all, if all have one, and the curves of all: the better."""
+    mus = [profile.gdp() for profile in profiles]
+    ways: list[PrivacyProfile] = []
+    if all(math.isfinite(mu) for mu in mus):
+        ways.append(compose(*map(GaussianProfile, mus)))
+    plain = [_without_gaussians(p) if isinstance(p, BestProfile) else p for p in profiles]
+    if not all(isinstance(p, GaussianProfile) for p in plain):
+        ways.append(_compose_losses(plain))
+    return ways[0] if len(ways) == 1 else BestProfile(ways)
+
+
+def _without_gaussians(best: BestProfile) -> PrivacyProfile:
+    """The same guarantee without the Gaussian ones that another Gaussian one is below."""
+    gaussians = [p for p in best.profiles if isinstance(p, GaussianProfile)]
+    others = [p for p in best.profiles if not isinstance(p, GaussianProfile)]
+    kept = others + ([min(gaussians, key=lambda p: p.mu)] if gaussians else [])
+    return kept[0] if len(kept) == 1 else BestProfile(kept)
 
 
 def _add_divergences(profiles: list[PrivacyProfile]) -> PrivacyProfile:

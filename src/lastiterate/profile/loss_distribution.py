@@ -40,6 +40,9 @@ class LossDistributionProfile(PrivacyProfile):
         self._losses = [_Losses(pmf.to_dense_pmf()) for pmf in dict.fromkeys(pmfs)]
         self.slack = default if slack is None else guards.number("slack", slack, at_least=0.0)
 
+    def __repr__(self) -> str:
+        return f"LossDistributionProfile(cells of {self.discretization:g}, slack {self.slack:.1e})"
+
     @property
     def pld(self) -> PrivacyLossDistribution:
         """The distribution itself."""
@@ -107,6 +110,10 @@ class _Losses:
 
 def from_pld(pld: PrivacyLossDistribution) -> LossDistributionProfile:
     """The profile of a `dp_accounting` privacy loss distribution.
+
+    Compose it only with guarantees for the same adjacency.  It answers for a delta above its
+    rounding (about 1e-11); Gaussian and Renyi guarantees do not follow from it where some
+    mass sits at infinite loss.
 
     >>> from dp_accounting.pld import privacy_loss_distribution
     >>> pld = privacy_loss_distribution.from_gaussian_mechanism(1.0)

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from lastiterate._numerics import guards
 from lastiterate.errors import InvalidParameter, InvalidType
 
@@ -42,8 +44,9 @@ class Loss:
     regulariser: float = 0.0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.convex, bool):
+        if not isinstance(self.convex, (bool, np.bool_)):
             raise InvalidType("convex", self.convex, must_be="True or False")
+        self._set("convex", bool(self.convex))
         regulariser = guards.number("regulariser", self.regulariser, at_least=0.0)
         strong = guards.number("strong_convexity", self.strong_convexity, at_least=0.0)
         if self.convex:

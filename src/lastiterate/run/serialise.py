@@ -8,7 +8,7 @@ the guarantee.
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import MISSING, Field, fields
 from typing import Any, get_args
 
 from lastiterate.errors import InvalidParameter, InvalidType
@@ -102,7 +102,7 @@ def _table(name: str, value: object) -> Mapping[str, Any]:
 
 def _build(name: str, record: object, kinds: Mapping[str, type]) -> Any:
     arguments = dict(_table(name, record))
-    kind = arguments.pop("kind", name.capitalize())
+    kind = arguments.pop("kind", "Loss" if name == "loss" else None)
     if kind not in kinds:
         raise InvalidParameter(f"{name}.kind", kind, must_be="one of " + ", ".join(kinds))
     return _call(name, kinds[kind], arguments)
@@ -118,5 +118,11 @@ def _call(name: str, kind: Any, arguments: dict[str, Any]) -> Any:
         return kind(**arguments)
     except InvalidParameter:
         raise
-    except TypeError as error:
-        raise InvalidType(name, arguments, must_be=f"complete ({error})") from None
+    except TypeError:
+        missing = [f.name for f in known if f.name not in arguments and _required(f)]
+        must_be = "complete; it lacks " + ", ".join(missing)
+        raise InvalidType(name, sorted(arguments), must_be=must_be) from None
+
+
+def _required(entry: Field[Any]) -> bool:
+    return entry.default is MISSING and entry.default_factory is MISSING

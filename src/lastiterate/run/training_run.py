@@ -27,7 +27,8 @@ class TrainingRun:
     .. math:: x_k = \Pi_K\Big(x_{k-1} - \eta_k\big(\tfrac1b \sum_{i \in B_k}
               \nabla f_i(x_{k-1}) + N(0, \sigma_k^2 I)\big)\Big), \qquad k = 1, \dots, T.
 
-    The start x_0 must not depend on the data.
+    The start x_0 must not depend on the data.  There is no momentum and no preconditioning:
+    runs of Adam or of SGD with momentum are not of this form.
 
     Parameters
     ----------
@@ -104,6 +105,12 @@ class TrainingRun:
                 raise InvalidParameter("positions", self.batches.positions, must_be=must_be)
         self._check_sensitivity()
 
+    def __repr__(self) -> str:
+        shown = ", ".join(
+            f"{f.name}={_short(getattr(self, f.name))}" for f in dataclasses.fields(self)
+        )
+        return f"TrainingRun({shown})"
+
     @classmethod
     def from_dp_sgd(
         cls,
@@ -115,13 +122,19 @@ class TrainingRun:
         steps: int,
         step_size: float | Iterable[float],
         adjacency: str = "replace",
-        **others: Any,
+        release_noise_std: float = 0.0,
+        domain: Domain | None = None,
+        releases: str = "last-iterate",
     ) -> TrainingRun:
         """The run of a DP-SGD library: gradients clipped, noise in units of the clip.
 
         The noise on the averaged gradient is noise_multiplier * clip_norm / batch_size.
         Replacing an example moves the sum of gradients by up to twice the clip,
-        removing it (adjacency="zero-out") by the clip.
+        removing it (adjacency="zero-out") by the clip.  Plain gradient steps only: with
+        momentum or Adam the released model is not the last iterate of this recursion.
+
+        The result holds `noise_std` and `sensitivity`, not the multiplier: to change the clip
+        or the batch size, call this again rather than `replace`.
 
         >>> from lastiterate import Cyclic, Loss
         >>> run = TrainingRun.from_dp_sgd(
@@ -143,11 +156,13 @@ class TrainingRun:
             sensitivity=2.0 * clip if adjacency == "replace" else clip,
             noise_std=multiplier * clip / batches.batch_size,
             adjacency=adjacency,
-            **others,
+            release_noise_std=release_noise_std,
+            domain=Unbounded() if domain is None else domain,
+            releases=releases,
         )
 
     def replace(self, **changes: Any) -> TrainingRun:
-        """The same run with some of it changed."""
+        """The same run with some of it changed, and everything else, noise included, as it was."""
         unknown = changes.keys() - {f.name for f in dataclasses.fields(self)}
         if unknown:
             names = ", ".join(f.name for f in dataclasses.fields(self))
@@ -173,6 +188,16 @@ class TrainingRun:
         """The run that `to_toml` wrote."""
         run: TrainingRun = _serialise().from_toml(text)
         return run
+
+    @property
+    def noise_multiplier(self) -> Schedule | None:
+        """The noise in units of the clip, as DP-SGD libraries have it; None without a clip."""
+        if self.clip_norm is None:
+            return None
+        scale = self.batches.batch_size / self.clip_norm
+        if isinstance(self.noise_std, tuple):
+            return tuple(noise * scale for noise in self.noise_std)
+        return self.noise_std * scale
 
     @property
     def is_constant(self) -> bool:
@@ -210,6 +235,15 @@ class TrainingRun:
         object.__setattr__(self, name, value)
 
 
+def _short(value: object) -> str:
+    """A schedule by its ends and length."""
+    if isinstance(value, tuple) and len(value) > 4:
+        return f"({value[0]!r}, {value[1]!r}, .., {value[-1]!r}: {len(value)} values)"
+    if isinstance(value, FixedOrder) and len(value.positions) > 4:
+        return f"FixedOrder({value.examples}, {value.batch_size}, {_short(value.positions)})"
+    return repr(value)
+
+
 def _serialise() -> ModuleType:
     from lastiterate.run import serialise  # it builds runs, so it cannot come first
 
@@ -239,5 +273,5 @@ def _dimension(value: object) -> bool:
 
 def _instance(name: str, value: object, kinds: tuple[type, ...]) -> None:
     if not isinstance(value, kinds):
-        must_be = "a " + " or ".join(kind.__name__ for kind in kinds)
+        must_be = "one of " + ", ".join(kind.__name__ for kind in kinds)
         raise InvalidType(name, value, must_be=must_be)
