@@ -7,8 +7,8 @@ READY  := $(VENV)/.ready
 .PHONY: run test test-all lint bench clean
 
 run: $(READY)  ## account for the README's example run
-	@echo "== the README's example: examples/cyclic_logistic_regression.py"
-	@$(BIN)/python examples/cyclic_logistic_regression.py
+	@echo "== the README's example: examples/shuffled_logistic_regression.py"
+	@$(BIN)/python examples/shuffled_logistic_regression.py
 
 test: lint  ## everything but the tests marked slow
 	@echo "== pytest: unit, property, doctest, layer and API tests (slow ones: make test-all)"

@@ -148,8 +148,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("value", ["noise", 3, None])
     def test_over(self, value):
-        with pytest.raises(
-            li.InvalidParameter, match="over must be one of 'noise_std', 'release_n":
+        with pytest.raises(li.InvalidParameter, match="over must be one of 'noise_std', 'release"):
             li.calibrate(RUN, epsilon=1.0, delta=1e-5, over=value)
 
     def test_run(self):

@@ -17,9 +17,10 @@ def run_example(name, *arguments):
 
 
 def test_the_main_example_prints_the_report():
-    text = run_example("cyclic_logistic_regression.py")
-    assert "fixed-order/contractive  <- used" in text
+    text = run_example("shuffled_logistic_regression.py")
+    assert "random-order/shuffled-once  <- used" in text
     assert "4.3392" in text
+    assert "3.4826" in text
 
 
 def test_the_table_of_the_readme_is_what_its_command_prints():
@@ -33,6 +34,20 @@ def test_the_table_of_the_readme_is_what_its_command_prints():
         numbers = [cell.strip() for cell in row.strip("|").split("|")]
         line = next(line for line in printed.splitlines() if f" {numbers[0]} " in line)
         assert all(number in line for number in numbers)
+
+
+def test_what_the_readme_says_of_sampled_batches():
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
+        sensitivity=10.0,
+        batches=li.SampledWithoutReplacement(60_000, 1_500),
+        steps=2_000,
+        step_size=0.05,
+        noise_std=0.01,
+    )
+    report = li.account(run)
+    assert f"{report.epsilon(1e-5):.2f}" == "4.08"
+    assert f"{report.all['composition/sampled'].epsilon(1e-5):.2f}" == "4.44"
 
 
 def test_the_public_surface():
