@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from lastiterate.profile.compose import compose
     from lastiterate.profile.gaussian import GaussianProfile
+    from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
     from lastiterate.profile.loss_distribution import LossDistributionProfile, from_pld
     from lastiterate.profile.mixture import BestProfile, MixtureProfile
     from lastiterate.profile.profile import PrivacyProfile
@@ -54,6 +55,7 @@ _HOME = {
     "errors": ("InvalidParameter", "LastIterateError", "NoBoundApplies", "UnreachableTarget"),
     "profile.compose": ("compose",),
     "profile.gaussian": ("GaussianProfile",),
+    "profile.gaussian_mixture": ("GaussianMixtureProfile",),
     "profile.loss_distribution": ("LossDistributionProfile", "from_pld"),
     "profile.mixture": ("BestProfile", "MixtureProfile"),
     "profile.profile": ("PrivacyProfile",),
