@@ -81,7 +81,8 @@ class TestPublicNames:
     def test_are_these(self):
         assert set(lastiterate.__all__) == {
             "Ball", "BestProfile", "CATALOGUE", "Cyclic", "FixedOrder", "FullBatch",
-            "GaussianMixtureProfile", "GaussianProfile", "InvalidParameter", "LastIterateError", "LinearRenyiProfile",
+            "GaussianMixtureProfile", "GaussianProfile", "InvalidParameter",
+            "LastIterateError", "LinearRenyiProfile",
             "Loss", "LossDistributionProfile", "MixtureProfile", "NoBoundApplies",
             "PoissonSampled", "PrivacyProfile", "PrivacyReport", "RenyiProfile",
             "SampledWithoutReplacement", "Shifts", "ShuffledEachEpoch", "ShuffledOnce",
