@@ -1,6 +1,7 @@
 """Secret orders: the published numbers, exact mixtures, and the oracle with random batches."""
 
 import math
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -98,6 +99,18 @@ class TestShuffled:
         assert total <= mixed * (1 + 1e-9)
         assert mixed <= li.account(run, bounds="fixed-order").delta(0.2) * (1 + 1e-9)
 
+    @pytest.mark.parametrize("release", [0.0, 1.0])
+    def test_very_many_batches_are_grouped_on_the_safe_side(self, monkeypatch, release):
+        run = mnist(li.ShuffledOnce, 1).replace(
+            batches=li.ShuffledOnce(300, 1), steps=700, noise_std=10.0, release_noise_std=release
+        )
+        for batches in (li.ShuffledOnce(300, 1), li.ShuffledEachEpoch(300, 1)):
+            exact = li.account(run.replace(batches=batches)).epsilon(1e-4)
+            monkeypatch.setattr("lastiterate.bounds.fixed_order._MOST_ALONE", 20)
+            grouped = li.account(run.replace(batches=batches)).epsilon(1e-4)
+            monkeypatch.undo()
+            assert exact * (1 - 1e-12) <= grouped <= exact * 1.05
+
 
 def _name(batches):
     return {"ShuffledOnce": "shuffled-once", "ShuffledEachEpoch": "shuffled-each-epoch"}[
@@ -173,6 +186,14 @@ class TestSampled:
             assert bound.delta(epsilon) >= exact.delta(epsilon) * (1 - 1e-9)
         if contraction == 1.0 and math.isinf(diameter):
             assert bound.delta(0.5) <= exact.delta(0.5) * 1.01
+
+    def test_more_steps_never_more_private_but_for_the_grid(self):
+        run = mnist(li.SampledWithoutReplacement, 1, 0.0)
+        epsilons = [
+            li.account(run.replace(steps=steps), bounds="random-order").epsilon(1e-4)
+            for steps in (20, 60, 120, 175, 185, 260)
+        ]
+        assert all(later >= 0.99 * earlier for earlier, later in pairwise(epsilons))
 
     def test_near_a_simulation_of_the_mixture(self):
         rng = np.random.default_rng(0)
@@ -280,6 +301,51 @@ class TestCompositionOfSampledSteps:
             adjacency=adjacency,
         )
         assert "adjacency" in str(li.account(run).unmet["composition/sampled"][0])
+
+    def test_a_million_steps_that_hide_nothing(self):
+        # The sum of linear losses tells the two worlds apart by 60 standard deviations.
+        run = li.TrainingRun(
+            loss=li.Loss(),
+            sensitivity=60_000.0,
+            steps=10**6,
+            step_size=1.0,
+            noise_std=1.0,
+            batches=li.SampledWithoutReplacement(10**6, 300_000),
+        )
+        assert li.account(run).advantage() == 1.0
+
+    @pytest.mark.parametrize("ratio", [1e-3, 0.5, 10.0, 20.0])
+    @pytest.mark.parametrize("probability", [1e-6, 1e-2, 1.0])
+    @pytest.mark.parametrize("steps", [1, 1000, 10**6])
+    def test_extremes_are_answered(self, ratio, probability, steps):
+        size = round(probability * 10**6)
+        run = li.TrainingRun(
+            loss=li.Loss(),
+            sensitivity=ratio * size,
+            steps=steps,
+            step_size=1.0,
+            noise_std=1.0,
+            batches=li.SampledWithoutReplacement(10**6, size),
+        )
+        report = li.account(run)
+        assert 0.0 <= report.epsilon(1e-5) <= report.all["composition/fixed-order"].epsilon(1e-5)
+        # Linear losses: Bin(T, p) r + N(0, T) against N(0, T); one participation at the least.
+        leaked = -math.expm1(steps * math.log1p(-probability)) if probability < 1 else 1.0
+        once = math.erf(ratio / math.sqrt(steps) / math.sqrt(8))
+        assert report.advantage() >= leaked * once * (1 - 1e-6) - 1e-9
+
+    def test_endless_runs_are_left_to_the_last_iterate(self):
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.0, strong_convexity=1e-2),
+            sensitivity=20.0,
+            steps=10**9,
+            step_size=1.0,
+            noise_std=1.0,
+            batches=li.SampledWithoutReplacement(1000, 20),
+        )
+        report = li.account(run)
+        assert report.bound == "random-order/sampled"
+        assert "composition/sampled" in report.unmet
 
     def test_too_little_noise_is_left_to_plain_composition(self):
         run = mnist(li.SampledWithoutReplacement, 1).replace(noise_std=1e-5)

@@ -1,6 +1,7 @@
 """The last iterate of runs whose batch order is fixed, and whose steps do not expand."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -25,6 +26,7 @@ from lastiterate.run.batches import (
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_EPOCHS = 20_000  # written out one by one
+_MOST_ALONE = 500  # positions solved one by one; as many groups of the others
 
 SHIFTED_INTERPOLATION = Citation(
     "Bok, Su and Altschuler",
@@ -95,6 +97,27 @@ def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
         last = None if isinstance(run.batches, FixedOrder) else 0
         return terms.gaussian(_constant_mu(run, diameter, tail=last))
     return max(_by_position(run, diameter), key=lambda profile: profile.mu)
+
+
+def grouped_positions(run: TrainingRun, diameter: float) -> tuple[list[float], list[int]]:
+    """mu and the number of positions of each of some groups, at the worst of the group.
+
+    For constant schedules only: there a position that is seen later is never less exposed.
+    """
+    count, period = terms.positions(run), terms.period(run)
+    tails = sorted((run.steps - 1 - position) % period for position in range(count))
+    firsts = group_edges(count)
+    mus = [_constant_mu(run, diameter, tail=tails[first]) for first in firsts[:-1]]
+    return [terms.gaussian(mu).mu for mu in mus], [b - a for a, b in pairwise(firsts)]
+
+
+def group_edges(count: int) -> list[int]:
+    """Where groups of `count` positions begin, the most exposed first and one by one."""
+    alone = min(count, _MOST_ALONE)
+    ratio = count / max(alone, 1)
+    rest = alone * ratio ** np.linspace(0.0, 1.0, _MOST_ALONE) if ratio > 1.0 else np.empty(0)
+    edges = np.concatenate([np.arange(alone + 1), rest.astype(np.intp), [count]])
+    return [int(edge) for edge in np.unique(edges)]
 
 
 def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]:

@@ -4,6 +4,8 @@ Given the order, which is independent of the data, a fixed-order bound holds; ho
 divergence is jointly convex, so the average of the delta curves over all orders holds too.
 """
 
+from itertools import pairwise
+
 import numpy as np
 
 from lastiterate.bounds import hypotheses as need
@@ -13,6 +15,8 @@ from lastiterate.bounds.fixed_order import (
     BOUNDED_DOMAIN,
     CONTRACTIVE,
     epochs_of,
+    group_edges,
+    grouped_positions,
     latest_order_mu,
 )
 from lastiterate.bounds.non_convex import NON_CONVEX
@@ -45,11 +49,17 @@ def shuffled_once(run: TrainingRun) -> GaussianMixtureProfile:
 
     **Computed as** an average of Gaussian curves, each rounded up.
     """
-    tables = [bound.by_position for bound in _GIVEN_THE_ORDER if not bound.unmet(run)]
-    mus = np.min([[p.gdp() for p in by_position(run)] for by_position in tables if by_position], 0)
     share = run.batches.batch_size / run.batches.examples
-    unseen = max(0.0, 1.0 - share * mus.size)
-    return GaussianMixtureProfile(np.append(np.full(mus.size, share), unseen), np.append(mus, 0.0))
+    if run.is_constant and not CONTRACTIVE.unmet(run):
+        mus, sizes = grouped_positions(run, terms.diameter(run))
+    else:
+        tables = [bound.by_position for bound in _GIVEN_THE_ORDER if not bound.unmet(run)]
+        listed = [[p.gdp() for p in by_position(run)] for by_position in tables if by_position]
+        mus = np.min(listed, axis=0).tolist()
+        sizes = [1] * len(mus)
+    weights = [share * size for size in sizes]
+    unseen = max(0.0, 1.0 - share * sum(sizes))
+    return GaussianMixtureProfile([*weights, unseen], [*mus, 0.0])
 
 
 def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
@@ -73,15 +83,31 @@ def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
     """
     cap, epochs = terms.diameter(run), epochs_of(run)
     final, length = epochs[-1], run.batches.batches_per_epoch
-    mus = [latest_order_mu(run, cap, epochs[:-1], last=step) for step in final]
-    weights = [1.0 / length] * len(final)
-    if len(final) < length:
-        if len(epochs) > 1:
-            mus += [latest_order_mu(run, cap, epochs[:-2], last=step) for step in epochs[-2]]
-        else:
-            mus += [0.0] * length  # not seen at all
-        weights += [(1.0 - len(final) / length) / length] * length
+    mus, weights = [], []
+    for group in _groups(run, final):
+        mus.append(latest_order_mu(run, cap, epochs[:-1], last=group[-1]))
+        weights.append(len(group) / length)
+    absent = 1.0 - len(final) / length
+    if absent > 0.0 and len(epochs) > 1:
+        for group in _groups(run, epochs[-2]):
+            mus.append(latest_order_mu(run, cap, epochs[:-2], last=group[-1]))
+            weights.append(absent * len(group) / length)
+    elif absent > 0.0:
+        mus.append(0.0)  # not seen at all
+        weights.append(absent)
     return GaussianMixtureProfile(weights, [terms.gaussian(mu).mu for mu in mus])
+
+
+def _groups(run: TrainingRun, epoch: range) -> list[range]:
+    """Steps that are charged together, at the last of them, which is the most exposed.
+
+    One by one in a schedule, where the last need not be.
+    """
+    if not run.is_constant:
+        return [range(step, step + 1) for step in epoch]
+    end = len(epoch)
+    edges = group_edges(end)
+    return [epoch[end - last : end - first] for first, last in pairwise(edges)]
 
 
 def _published_order(run: TrainingRun) -> str | None:

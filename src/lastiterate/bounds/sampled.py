@@ -10,18 +10,21 @@ from lastiterate._numerics.exact import Array
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.composition import worst_order_composition
 from lastiterate.bounds.random_order import SECRET_ORDER
 from lastiterate.engine.leftover import leftover_law
 from lastiterate.engine.participation import participation_law
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.loss_distribution import LossDistributionProfile, to_pld
+from lastiterate.profile.loss_distribution import least_discretization, self_composed, to_pld
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _LONGEST_WINDOW = 16_000
 _LARGEST_RATIO = 20.0
+_LARGEST_CELL = 50.0
+_MOST_COMPOSED = 10_000_000
 _CELLS = 8192
 
 
@@ -146,7 +149,10 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     probability = run.batches.batch_size / run.batches.examples
     noise = float(np.min(run.noise_std))
     ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)
-    cell = _cell(probability, ratio, run.steps)
+    one = _SubsampledGaussian(probability, ratio)
+    cell = max(_cell(probability, ratio, run.steps), 1.1 * least_discretization(one))
+    if cell > _LARGEST_CELL:
+        return worst_order_composition(run)
     if isinstance(run.batches, PoissonSampled):
         pld = from_gaussian_mechanism(
             1.0 / ratio,
@@ -155,15 +161,17 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
             use_connect_dots=True,
         )
     else:
-        pld = to_pld(_SubsampledGaussian(probability, ratio), discretization=cell)
-    return LossDistributionProfile(pld.self_compose(run.steps) if run.steps > 1 else pld)
+        pld = to_pld(one, discretization=cell)
+    return self_composed(pld, run.steps)
 
 
 def _cell(probability: float, ratio: float, steps: int) -> float:
     """Fine enough for the sum of all losses, coarse enough to hold it."""
     spread = probability * math.sqrt(steps * math.expm1(min(ratio * ratio, 600.0)))
-    reach = min(spread * spread / 2 + 10 * spread + 20 * ratio, steps * ratio * (ratio / 2 + 10))
-    return max(1e-4, reach / 200_000)
+    mean = probability * steps
+    most = min(mean + math.sqrt(60 * mean) + 30, steps)  # participations, but for e^-30
+    reach = min(spread * spread / 2 + 10 * spread + 20 * ratio, most * ratio * (ratio / 2 + 10))
+    return max(min(1e-4, probability * ratio / 5), reach / 400_000)
 
 
 def _other_adjacency(run: TrainingRun) -> str | None:
@@ -185,6 +193,10 @@ def _loud_step(run: TrainingRun) -> str | None:
         return f"noise_std {least!r}"
     ratio = run.sensitivity / run.batches.batch_size / least
     return None if ratio <= _LARGEST_RATIO else f"sensitivity/(batch_size noise_std) = {ratio:.4g}"
+
+
+def _too_many(run: TrainingRun) -> str | None:
+    return None if run.steps <= _MOST_COMPOSED else f"steps={run.steps}"
 
 
 def _varying(run: TrainingRun) -> str | None:
@@ -251,6 +263,11 @@ SAMPLED_COMPOSITION = Bound(
             f"noise in every step, and sensitivity/(batch_size noise_std) <= {_LARGEST_RATIO:g}",
             _loud_step,
             "use more noise: below this, composition/fixed-order is as good",
+        ),
+        Hypothesis(
+            f"at most {_MOST_COMPOSED} steps, beyond which rounding is not negligible",
+            _too_many,
+            "see random-order/sampled, which has no such limit",
         ),
     ),
     certainty=Certainty.UPPER,

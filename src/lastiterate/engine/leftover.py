@@ -13,6 +13,7 @@ from lastiterate._numerics.exact import Array
 
 _TERMS = 4096
 _LEVELS = 400
+_UNLIKELY = 1e-15
 _MEMORY = 60.0  # time constants; what is older is e^-60 of the whole
 
 
@@ -23,8 +24,12 @@ def leftover_law(*, gap: float, steps: int, probability: float, cap: float) -> t
     if largest == 0.0:
         return np.zeros(1), np.ones(1)
     top = min(largest, cap)
-    levels = np.linspace(min(probability * largest, 0.5 * top), top, _LEVELS)
-    levels = np.concatenate([[0.0], levels])
+    mean = min(probability * largest, 0.5 * top)
+    coarse = np.geomspace(max(mean, 1e-9 * top), top, _LEVELS)
+    likely = coarse[_tail(weights, counts, probability, coarse) > _UNLIKELY]
+    high = min(1.1 * likely[-1], top) if likely.size else top
+    single = [1.0] if 0.0 < 1.0 < high else []
+    levels = np.unique(np.concatenate([[0.0, top], single, np.linspace(mean, high, _LEVELS)]))
     tail = _tail(weights, counts, probability, levels)
     tail[0] = min(tail[0], probability * float(counts.sum()))  # a union bound on any at all
     tail = np.minimum.accumulate(np.minimum(tail, 1.0))

@@ -75,8 +75,8 @@ def _face_counts(steps: int, probability: float) -> tuple[NDArray[np.int64], Arr
         logs = gammaln(lengths + 1) - gammaln(counts + 1) - gammaln(lengths - counts + 1)
         logs += xlogy(counts, probability) + xlog1py(lengths - counts, -probability)
     masses = np.where(counts <= lengths, np.exp(np.where(counts <= lengths, logs, 0.0)), 0.0)
-    masses *= 1.0 + 1e-12
-    # Whatever the window misses, below or above, is lost, and the window keeps at most all.
+    # Whatever the window misses, below or above, is lost; what the logarithms of factorials
+    # are off by is far less than is lost to the grid.
     missing = np.maximum(1.0 - masses.sum(axis=1), 0.0)
     masses /= np.maximum(masses.sum(axis=1), 1.0)[:, None]
     return counts, masses, float((missing / lengths[:, 0]).sum()) + steps * _CUT
@@ -92,10 +92,7 @@ def _end_of_grid(costs: Array, masses: Array) -> float:
         if exponents.max() > 600.0:
             break
         log_moment = math.log(_exponential_formula(np.exp(exponents).sum(axis=1)))
-        bound = (log_moment - math.log(_TAIL)) / rate
-        if bound > 1.5 * best:
-            break
-        best = min(best, bound)
+        best = min(best, (log_moment - math.log(_TAIL)) / rate)
     # Rounding up moves the energy by a cell a face; more than 64 faces are rarer than 1e-20.
     return float(best * (1.0 + 1e-9) / (1.0 - 64 / _CELLS))
 

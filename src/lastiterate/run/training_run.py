@@ -56,8 +56,8 @@ class TrainingRun:
         What one person's data may become: another example, or none at all (its
         gradient is then 0).  `sensitivity` must be meant for it.
     releases : {"last-iterate", "last-iterate-and-order", "every-iterate"}
-        What is published: the last iterate, that and the order of the batches, or
-        anything more (checkpoints, a loss curve on the data).
+        What is published: the last iterate, that and the order of the batches (or its seed),
+        or more of the iterates (checkpoints, a loss curve on the data) but not the order.
 
     Examples
     --------
