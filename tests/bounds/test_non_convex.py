@@ -86,6 +86,26 @@ class TestModuliAreTrue:
             assert np.linalg.norm(step(x, False) - step(y, False)) <= idle * (1 + 1e-9)
             assert np.linalg.norm(step(x, False) - step(y, True)) <= seen * (1 + 1e-9)
 
+    @pytest.mark.parametrize("adjacency, factor", [("replace", 2.0), ("zero-out", 1.0)])
+    @pytest.mark.parametrize("eta", [0.05, 0.3, 0.5])
+    def test_cover_the_worst_cases(self, adjacency, factor, eta):
+        run = li.TrainingRun.from_dp_sgd(
+            loss=li.Loss(smoothness=8.0),
+            batches=li.Cyclic(6, 3),
+            clip_norm=1.0,
+            noise_multiplier=1.0,
+            steps=2,
+            step_size=eta,
+            adjacency=adjacency,
+        )
+        moduli = _moduli(run, np.array([1]), 2)
+        unit = eta  # distances are measured in step sizes
+        # Opposite gradients (or one and none) at the same point.
+        assert moduli(np.zeros(3))[1] * unit >= eta * factor / 3
+        # The Jacobian that attains the constant of a clipped step, at points close together.
+        slope = 1 / math.sqrt(1 - eta * 8.0 / 4) if eta * 8.0 <= 3 else eta * 8.0 - 1
+        assert moduli(np.full(3, 1e-9))[0] >= slope * 1e-9 * (1 - 1e-9)
+
     @given(st.floats(0.01, 2.0))
     def test_the_clipped_convex_constant_is_the_least(self, eta_smoothness):
         # The Jacobian at which co-coercivity is tight, with the gradient along the first axis.

@@ -75,17 +75,20 @@ class TestShuffled:
         assert "stays secret" in str(report.unmet[f"random-order/{_name(batches)}"][0])
 
     @pytest.mark.parametrize("steps", [4, 5, 7, 8])
-    @pytest.mark.parametrize("schedule", [False, True])
+    @pytest.mark.parametrize("schedule", [None, "random", "falling"])
     @pytest.mark.parametrize("diameter", [None, 0.3])
     def test_each_epoch_is_not_below_all_orders(self, steps, schedule, diameter):
         """4 batches of one: the exact average over every order of every epoch."""
         rng = np.random.default_rng(steps)
+        sizes = 0.2 if schedule is None else rng.uniform(0.1, 0.5, steps)
+        if schedule == "falling":
+            sizes = np.tile([0.5, 0.05, 0.02, 0.01], 2)[:steps]
         run = li.TrainingRun(
             loss=li.Loss(smoothness=4.0, strong_convexity=0.5),
             sensitivity=1.0,
             batches=li.ShuffledEachEpoch(4, 1),
             steps=steps,
-            step_size=list(rng.uniform(0.1, 0.5, steps)) if schedule else 0.2,
+            step_size=sizes,
             noise_std=list(rng.uniform(0.5, 1.0, steps)) if schedule else 1.0,
             domain=li.Unbounded() if diameter is None else li.Ball(diameter),
         )
