@@ -38,6 +38,14 @@ class TestOptimality:
             compared += mu > 0
         assert compared > 40
 
+    def test_equals_a_convex_solver_where_one_chord_is_tried_first(self, monkeypatch):
+        monkeypatch.setattr("lastiterate.engine.minorant._LONG", 2)
+        monkeypatch.setattr("lastiterate.engine.minorant._PROBES", 2)
+        for schedule in schedules(150):
+            exact = gdp_of_linear_shifts(**schedule)
+            mu = optimal_shifts(**engine_arguments(schedule)).mu
+            assert exact * (1 - 1e-12) <= mu <= exact * (1 + 1e-9)
+
     @pytest.mark.parametrize("low, high", [(1.0, 1.3), (0.2, 0.5), (0.7, 1.3)])
     def test_in_pieces_equals_one_piece(self, monkeypatch, low, high):
         rng = np.random.default_rng(3)

@@ -27,6 +27,8 @@ from lastiterate.errors import NumericalFailure
 # Variances below this are treated as no noise at all: quotients by them could overflow.
 _LEAST_VARIANCE = 1e-290
 _LARGEST_SHORTFALL = 1e-6
+_LONG = 4096
+_PROBES = 64
 
 # What anything that arrives costs at the least, since smaller energies underflow to 0.
 LEAST_MU = 1e-150
@@ -80,11 +82,17 @@ def minorant_of_arrivals(
             return Minorant(math.inf, np.zeros(1, np.intp), unpaid, unpaid, 1.0)
         postponed = paying.size < variances.size
         arrivals = paying if arrivals is None else arrivals[paying]
-    first = _block_starts(mass, variance)
+    first = np.zeros(1, np.intp)
+    scale = math.inf
+    if mass.size == 1 or _one_chord_may_do(mass, variance):
+        scale = _shortfall(mass, variance, first)
+    if not scale <= 1.0 + 16 * roundings(mass.size) * ULP:
+        first = np.asarray(isotonic_regression(mass / variance, weights=variance).blocks[:-1])
+        scale = _shortfall(mass, variance, first)
+    if not scale <= 1.0 + _LARGEST_SHORTFALL:
+        raise NumericalFailure(f"the payments fall short of the arrivals by a factor {scale!r}")
     block_mass = np.add.reduceat(mass, first)
-    block_variance = np.add.reduceat(variance, first)
-    slopes = block_mass / block_variance
-    scale = _shortfall(mass, variance, slopes, np.diff(first, append=mass.size))
+    slopes = block_mass / np.add.reduceat(variance, first)
     energies = block_mass * slopes * scale**2
     total = float(energies.sum()) * (1.0 + 2 * roundings(variances.size) * ULP)
     if math.isnan(total):
@@ -93,19 +101,26 @@ def minorant_of_arrivals(
     return Minorant(total, starts, slopes, energies, scale, postponed)
 
 
-def _block_starts(mass: Array, variance: Array) -> NDArray[np.intp]:
-    if mass.size == 1:
-        return np.zeros(1, dtype=np.intp)
-    return np.asarray(isotonic_regression(mass / variance, weights=variance).blocks[:-1])
+def _one_chord_may_do(mass: Array, variance: Array) -> bool:
+    """Whether a single chord covers the arrivals from each of some steps on.
+
+    Long runs that contract often need no regression; this tells at the price of two sums.
+    """
+    if mass.size < _LONG:
+        return False
+    some = np.linspace(0, mass.size, _PROBES, endpoint=False).astype(np.intp)
+    owed, room = (suffix_sums(np.add.reduceat(x, some)) for x in (mass, variance))
+    return bool(np.all(owed * room[0] <= owed[0] * room * (1.0 + 1e-12)))
 
 
-def _shortfall(mass: Array, variance: Array, slopes: Array, lengths: NDArray[np.intp]) -> float:
-    """How much payments at these slopes must be scaled up to cover, from each arrival on, all.
+def _shortfall(mass: Array, variance: Array, first: NDArray[np.intp]) -> float:
+    """How much the payments of these blocks must be scaled up to cover, from each arrival on, all.
 
     What is paid and what arrives is summed only from the arrivals at which the sum of the
     differences says, rightly or by rounding, that too little is paid.
     """
-    paid = np.repeat(slopes, lengths)
+    slopes = np.add.reduceat(mass, first) / np.add.reduceat(variance, first)
+    paid = np.repeat(slopes, np.diff(first, append=mass.size))
     np.multiply(paid, variance, out=paid)
     short = np.flatnonzero(suffix_sums(mass - paid) > 0.0)
     ratio = 1.0
@@ -113,8 +128,6 @@ def _shortfall(mass: Array, variance: Array, slopes: Array, lengths: NDArray[np.
         short = short if short[0] == 0 else np.concatenate([[0], short])
         owed, covered = (suffix_sums(np.add.reduceat(x, short)) for x in (mass, paid))
         ratio = max(1.0, float((owed / covered).max()))
-    if not ratio <= 1.0 + _LARGEST_SHORTFALL:
-        raise NumericalFailure(f"the payments fall short of the arrivals by a factor {ratio!r}")
     # The sums that were left out may be off by their own rounding.
     return ratio * (1.0 + 8 * roundings(mass.size) * ULP)
 
