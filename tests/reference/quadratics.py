@@ -71,7 +71,7 @@ def stated_gdp_cyclic_strongly_convex(
 ):
     """BSA Theorem 4.5, for 0 < c < 1; the root ends before L / (b sigma) (Table 9)."""
     with mp.workdps(DIGITS):
-        c, l, E = mpf(contraction), int(batches), int(epochs)  # noqa: E741
+        c, l, E = mpf(contraction), int(batches), int(epochs)  # noqa: E741 - the paper's letter
         head = c ** (2 * l - 2) * (1 - c**2) / (1 - c**l) ** 2
         tail = (1 - c ** (l * (E - 1))) / (1 + c ** (l * (E - 1)))
         return mp.sqrt(1 + head * tail) * mpf(sensitivity) / (mpf(batch_size) * mpf(noise_std))
@@ -81,7 +81,7 @@ def stated_gdp_cyclic_bounded(*, batches, step_size, diameter, batch_size, noise
     """BSA Theorem 4.6; it needs epochs >= D b / (eta L); the root covers the sum (Table 10)."""
     with mp.workdps(DIGITS):
         eta, D, L = mpf(step_size), mpf(diameter), mpf(sensitivity)
-        b, l = mpf(batch_size), mpf(batches)  # noqa: E741
+        b, l = mpf(batch_size), mpf(batches)  # noqa: E741 - the paper's letter
         window = mp.ceil(D * b / (eta * L))
         total = 3 * L * D / (eta * b * l) + (L / b) ** 2 + L**2 / (b**2 * l) * window
         return mp.sqrt(total) / mpf(noise_std)

@@ -256,13 +256,7 @@ _FULL_BATCHES = (
     SampledWithoutReplacement,
     ShuffledOnce,
 )
-_CONTRACTING = (
-    need.ONLY_LAST_ITERATE,
-    need.CONVEX,
-    need.SMOOTH,
-    need.SHORT_STEPS,
-    need.NO_ACTIVE_CLIP,
-)
+_CONTRACTING = (need.ONLY_LAST_ITERATE, *need.CONTRACTING)
 
 CONTRACTIVE = Bound(
     id="fixed-order/contractive",

@@ -65,3 +65,6 @@ NO_ACTIVE_CLIP = Hypothesis(
 BOUNDED = Hypothesis(
     "a bounded domain", _unbounded, "project every iterate onto a ball: domain=Ball(diameter=..)"
 )
+
+# Under these no step drives two points apart.
+CONTRACTING = (CONVEX, SMOOTH, SHORT_STEPS, NO_ACTIVE_CLIP)

@@ -149,10 +149,7 @@ SHUFFLED_EACH_EPOCH = Bound(
     covers=(ShuffledEachEpoch,),
     needs=(
         SECRET_ORDER,
-        need.CONVEX,
-        need.SMOOTH,
-        need.SHORT_STEPS,
-        need.NO_ACTIVE_CLIP,
+        *need.CONTRACTING,
     ),
     certainty=Certainty.UPPER,
     source=MIXTURE,

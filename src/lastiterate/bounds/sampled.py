@@ -220,10 +220,7 @@ SAMPLED = Bound(
     covers=(SampledWithoutReplacement,),
     needs=(
         SECRET_ORDER,
-        need.CONVEX,
-        need.SMOOTH,
-        need.SHORT_STEPS,
-        need.NO_ACTIVE_CLIP,
+        *need.CONTRACTING,
         Hypothesis(
             "a constant step size and noise", _varying, "keep step_size and noise_std fixed"
         ),

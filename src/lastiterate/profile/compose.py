@@ -62,13 +62,17 @@ def _without_gaussians(best: BestProfile) -> PrivacyProfile:
 
 
 def _add_divergences(profiles: list[PrivacyProfile]) -> PrivacyProfile:
-    if all(isinstance(p, (GaussianProfile, LinearRenyiProfile)) for p in profiles):
-        rho = math.fsum(
-            p.mu * p.mu / 2 if isinstance(p, GaussianProfile) else p.rho  # type: ignore[attr-defined]
-            for p in profiles
-        )
-        return LinearRenyiProfile(at_least(rho, ulps=2))
+    rates = [_linear_rate(profile) for profile in profiles]
+    if None not in rates:
+        return LinearRenyiProfile(at_least(math.fsum(r for r in rates if r is not None), ulps=2))
     return RenyiProfile(lambda order: at_least(math.fsum(p.renyi(order) for p in profiles), ulps=1))
+
+
+def _linear_rate(profile: PrivacyProfile) -> float | None:
+    """rho where the divergence is rho times the order, else None."""
+    if isinstance(profile, GaussianProfile):
+        return profile.mu * profile.mu / 2
+    return profile.rho if isinstance(profile, LinearRenyiProfile) else None
 
 
 def _compose_losses(profiles: list[PrivacyProfile]) -> PrivacyProfile:
