@@ -96,7 +96,7 @@ def _added(one: Array, chance: Array, other: Array, chance_of_other: Array) -> t
     """The law of the sum of two independent variables, rounded up to a grid."""
     if other.size == 1 and other[0] == 0.0:
         return one, chance
-    cell = (one[-1] + other[-1]) / (_CELLS - 1)
+    cell = (one.max() + other.max()) / (_CELLS - 1)
     place = np.ceil((one + other[:, None]) / cell).astype(np.int64)
     weights = chance * chance_of_other[:, None]
     masses = np.zeros(int(place.max()) + 1)

@@ -50,12 +50,13 @@ def participation_law(steps: int, probability: float) -> ParticipationLaw:
     costs = counts.astype(float) ** 2 / lengths[:, None]
     end = _end_of_grid(costs, masses)
     cell = end / _CELLS
-    cells = np.minimum(np.ceil(costs / cell * (1.0 - 1e-15)), 2.0**40).astype(np.int64)
+    cells = np.minimum(np.ceil(costs / cell), 2.0**40).astype(np.int64)
     transforms = _face_transforms(cells % _CELLS, masses)
     law = fft.irfft(_coefficient(transforms), n=_CELLS)
     lost = cut + _TAIL + _CELLS * _ROUNDING
     law = np.maximum(law, 0.0)
     law /= law.sum()
+    # A quotient that rounded down to a whole number of cells is made up for here.
     energies = cell * np.arange(_CELLS, dtype=np.float64) * (1.0 + 1e-14)
     return ParticipationLaw(energies, law, lost)
 
