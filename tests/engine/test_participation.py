@@ -5,7 +5,6 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.engine.leftover import leftover_law
 from lastiterate.engine.minorant import minorant_of_arrivals
 from lastiterate.engine.participation import participation_law
 from tests.reference.enumeration import law_of_mu
@@ -23,11 +22,11 @@ def simulated_energies(rng, steps, probability, contraction, count):
 
 class TestParticipations:
     @pytest.mark.parametrize(
-        "steps, probability", [(1, 0.3), (2, 0.5), (7, 0.1), (9, 0.6), (9, 1.0)]
+        "steps, probability", [(1, 0.3), (2, 0.5), (7, 0.1), (9, 0.6), (9, 1.0), (14, 0.25)]
     )
     def test_enumeration(self, steps, probability):
         law = participation_law(steps, probability)
-        mus, chances = law_of_mu(steps=steps, probability=probability, contraction=1.0)
+        mus, chances = law_of_mu(steps=steps, probability=probability)
         cell = law.energies[1] - law.energies[0]
         for level in np.linspace(0.0, steps, 80):
             above = law.masses[law.energies > level].sum() + law.lost
@@ -65,33 +64,3 @@ class TestParticipations:
 
     def test_is_computed_once(self):
         assert participation_law(100, 0.1) is participation_law(100, 0.1)
-
-
-class TestLeftovers:
-    @pytest.mark.parametrize(
-        "gap, steps, probability",
-        [(0.1, 30, 0.2), (0.001, 3000, 0.02), (0.0, 40, 0.1), (0.5, 6, 0.9), (1e-3, 20_000, 0.05)],
-    )
-    @pytest.mark.parametrize("cap", [math.inf, 1.5])
-    def test_dominates_simulation(self, gap, steps, probability, cap):
-        rng = np.random.default_rng(1)
-        levels, masses = leftover_law(gap=gap, steps=steps, probability=probability, cap=cap)
-        assert masses.sum() == pytest.approx(1.0, abs=1e-12)
-        assert masses.min() >= 0.0
-        memory = min(steps, 20_000)
-        weights = (1 - gap) ** np.arange(memory)
-        draws = np.array([(weights * (rng.random(memory) < probability)).sum() for _ in range(500)])
-        draws = np.minimum(draws, cap)
-        for level in np.quantile(draws, [0.1, 0.5, 0.9]):
-            seen = np.mean(draws > level)
-            assert masses[levels > level].sum() >= seen - 4 * math.sqrt(seen / 500)
-
-    def test_never_beyond_what_is_possible(self):
-        levels, _ = leftover_law(gap=0.5, steps=50, probability=0.5, cap=math.inf)
-        assert levels.max() <= 2.0 * (1 + 1e-9)
-        levels, _ = leftover_law(gap=0.0, steps=50, probability=0.5, cap=3.0)
-        assert levels.max() <= 3.0 * (1 + 1e-9)
-
-    def test_no_earlier_steps(self):
-        levels, masses = leftover_law(gap=0.1, steps=0, probability=0.5, cap=math.inf)
-        assert (levels.tolist(), masses.tolist()) == ([0.0], [1.0])

@@ -3,24 +3,43 @@
 from itertools import product
 
 import numpy as np
+from scipy.optimize import isotonic_regression
 
 from tests.reference.shifts import gdp_of_linear_shifts
 
 
-def law_of_mu(*, steps, probability, contraction, diameter=np.inf):
-    """(mus, probabilities) over all 2^steps sets of participations, by a general solver.
+def participations(steps, probability):
+    """(all 2^steps sets as rows of 0 and 1, their probabilities)."""
+    sets = np.array(list(product((0, 1), repeat=steps)), dtype=float)
+    counts = sets.sum(axis=1)
+    return sets, probability**counts * (1 - probability) ** (steps - counts)
 
-    Arrivals and noise are 1.
+
+def law_of_mu(*, steps, probability, contraction=1.0, diameter=np.inf, worth=0.0):
+    """(mus, probabilities) over all 2^steps sets of participations.
+
+    Arrivals and noise are 1; the release is worth that many steps.  By scipy's isotonic
+    regression, or with a diameter by a general solver.
     """
-    mus, chances = [], []
-    for seen in product((0, 1), repeat=steps):
-        mus.append(
-            gdp_of_linear_shifts(
-                contractions=np.full(steps, contraction),
-                shifts=np.array(seen, dtype=float),
-                noise_stds=np.ones(steps),
-                diameter=diameter,
+    sets, chances = participations(steps, probability)
+    unit = contraction ** np.arange(steps - 1, -1, -1)
+    masses, variances = np.append(unit, 0.0), np.append(unit**2, worth)
+    if worth == 0.0:
+        masses, variances = unit, unit**2
+    mus = []
+    for seen in sets:
+        if np.isinf(diameter):
+            arrived = np.append(seen, 0.0)[: masses.size] * masses
+            slopes = isotonic_regression(arrived / variances, weights=variances).x
+            mus.append(np.sqrt(slopes**2 @ variances))
+        else:
+            assert worth == 0.0
+            mus.append(
+                gdp_of_linear_shifts(
+                    contractions=np.full(steps, contraction),
+                    shifts=seen,
+                    noise_stds=np.ones(steps),
+                    diameter=diameter,
+                )
             )
-        )
-        chances.append(probability ** sum(seen) * (1 - probability) ** (steps - sum(seen)))
-    return np.array(mus), np.array(chances)
+    return np.array(mus), chances

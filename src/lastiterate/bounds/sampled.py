@@ -5,15 +5,16 @@ import math
 import numpy as np
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-from lastiterate._numerics.directed import at_least
+from lastiterate._numerics.directed import ULP, at_least, at_most
 from lastiterate._numerics.exact import Array
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.composition import worst_order_composition
 from lastiterate.bounds.random_order import SECRET_ORDER
-from lastiterate.engine.leftover import leftover_law
-from lastiterate.engine.participation import participation_law
+from lastiterate.engine.leftover import leftover_law, spent
+from lastiterate.engine.released import released_law
+from lastiterate.engine.window import best_window, price
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.loss_distribution import least_discretization, self_composed, to_pld
@@ -21,7 +22,6 @@ from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
-_LONGEST_WINDOW = 16_000
 _LARGEST_RATIO = 20.0
 _LARGEST_CELL = 50.0
 _MOST_COMPOSED = 10_000_000
@@ -55,41 +55,16 @@ def sampled(run: TrainingRun) -> GaussianMixtureProfile:
     probability = run.batches.batch_size / run.batches.examples
     arrival, noise = float(terms.arrivals(run)[0]), float(terms.noises(run)[0])
     cap = terms.diameter(run) / arrival * (1.0 + 1e-12)
-    window = _window(gap, run.steps, probability, cap)
-    law = participation_law(window, probability)
-    left, chances = leftover_law(
-        gap=gap, steps=run.steps - window, probability=probability, cap=cap
-    )
-    roots, masses = _added(np.sqrt(law.energies), law.masses, _price(gap, window) * left, chances)
-    mus = roots * at_least(arrival / noise, ulps=terms.WIDENING)
-    return GaussianMixtureProfile(masses, mus, lost=law.lost)
-
-
-def _price(gap: float, window: int) -> float:
-    """kappa_R, rounded up."""
-    if gap == 0.0:
-        return at_least(1.0 / math.sqrt(window), ulps=4)
-    log_c = math.log1p(-gap) if gap < 1.0 else -800.0
-    spread = -math.expm1(2 * window * log_c) / -math.expm1(2 * log_c)
-    return at_least(math.exp(max(window * log_c, -700.0)) / math.sqrt(spread), ulps=3000)
-
-
-def _window(gap: float, steps: int, probability: float, cap: float) -> int:
-    """How many of the last steps to solve exactly, judged by averages; any number is valid."""
-
-    def cost(window: int) -> float:
-        earlier = steps - window
-        kept = earlier if gap == 0.0 else -math.expm1(earlier * math.log1p(-min(gap, 0.999))) / gap
-        wide = earlier if gap == 0.0 else kept / (2.0 - gap) * (2.0 if gap < 1.0 else 1.0)
-        left = (
-            min(cap, probability * kept + 4.0 * math.sqrt(probability * wide)) if earlier else 0.0
-        )
-        spread = probability * (1 - probability) * (math.log(window) + 0.58)
-        return _price(gap, window) * left + math.sqrt(probability**2 * window + 3.0 * spread)
-
-    longest = min(steps, _LONGEST_WINDOW)
-    choices = {max(1, round(longest * 0.9**k)) for k in range(90)}
-    return min(sorted(choices), key=cost)
+    worth = at_most((terms.release_noise(run) / noise) ** 2, ulps=8)
+    length, payment = best_window(gap, run.steps, probability, cap, worth)
+    law = released_law(length, probability, worth)
+    earlier = run.steps - length
+    left = leftover_law(gap=gap, steps=earlier, probability=probability, cap=cap, payment=payment)
+    extra = price(gap, length, worth) * left.levels
+    roots, masses = _added(np.sqrt(law.energies), law.masses, extra, left.chances)
+    units = np.hypot(roots, math.sqrt(spent(gap, earlier, payment))) * (1.0 + 4 * ULP)
+    mus = units * at_least(arrival / noise, ulps=terms.WIDENING)
+    return GaussianMixtureProfile(masses, mus, lost=min(law.lost + left.lost, 1.0))
 
 
 def _added(one: Array, chance: Array, other: Array, chance_of_other: Array) -> tuple[Array, Array]:
@@ -207,13 +182,6 @@ def _silent(run: TrainingRun) -> str | None:
     return None if np.min(run.noise_std) > 0.0 else f"noise_std {float(np.min(run.noise_std))!r}"
 
 
-def _too_long(run: TrainingRun) -> str | None:
-    if run.steps <= _LONGEST_WINDOW or not run.is_constant or run.loss.smoothness is None:
-        return None
-    forgets = float(terms.gaps(run)[0]) > 0.0 or math.isfinite(terms.diameter(run))
-    return None if forgets else f"steps={run.steps}, strong_convexity=0.0, Unbounded()"
-
-
 SAMPLED = Bound(
     id="random-order/sampled",
     gives="the average over the steps in which a secretly sampled example takes part",
@@ -225,11 +193,6 @@ SAMPLED = Bound(
             "a constant step size and noise", _varying, "keep step_size and noise_std fixed"
         ),
         Hypothesis("noise in every step", _silent, "make noise_std positive"),
-        Hypothesis(
-            f"at most {_LONGEST_WINDOW} steps, strong convexity, or a bounded domain",
-            _too_long,
-            "add a little regularisation, or project onto a ball",
-        ),
     ),
     certainty=Certainty.UPPER,
     source=Citation(

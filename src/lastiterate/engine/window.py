@@ -1,0 +1,81 @@
+r"""How many of the last steps to solve exactly, and how much to pay before them.
+
+What earlier participations left, Z, is paid over the last R steps and the release in proportion
+to what is left of each step's noise: that costs :math:`\kappa Z` with
+:math:`\kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}`.  Together with the plan for the
+participations of those steps, of energy q, and that of earlier payments, of energy e, which
+concern other steps,
+
+.. math:: \mu^2 \le (\sqrt q + \kappa Z)^2 + e .
+
+Every choice of R and of the payments is valid; the one made here is judged by rough quantiles.
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from lastiterate._numerics.directed import at_least
+from lastiterate.engine.leftover import RATES, peaks, spent, terms, total_of_squares
+
+LONGEST_WINDOW = 16_000
+_SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2)
+_E_FOLDS = 0.5
+_MEMORY = 12.0  # time constants
+
+
+class Window(NamedTuple):
+    """The last `length` steps, and what is paid in the step before them (then c^j of it)."""
+
+    length: int
+    payment: float
+
+
+def price(gap: float, window: int, worth: float) -> float:
+    """kappa, rounded up."""
+    decayed = max(window * math.log1p(-gap), -700.0) if gap < 1.0 else -700.0
+    return at_least(
+        math.exp(decayed) / math.sqrt(total_of_squares(gap, window) + worth), ulps=10_000
+    )
+
+
+@lru_cache(maxsize=64)
+def best_window(gap: float, steps: int, probability: float, cap: float, worth: float) -> Window:
+    """The window and the payments whose cost looks least."""
+    # What is older than this is forgotten, so that endless runs all get the same window.
+    steps = min(steps, math.ceil(_MEMORY / gap)) if gap > 0.0 else steps
+    longest = min(steps, LONGEST_WINDOW)
+    lengths = sorted({max(1, round(longest * 0.9**k)) for k in range(90)})
+    # Payments are worth their cost in windows comparable with the memory of the run.
+    memory = 1.0 / gap if gap > 0.0 else 5.0 * longest
+    choices = [Window(length, 0.0) for length in lengths] + [
+        Window(length, slope * probability * math.exp(length * math.log1p(-gap)))
+        for length in lengths
+        if length < steps and 0.2 * memory <= length <= 3.0 * memory and gap < 0.5
+        for slope in _SLOPES
+    ]
+    return min(choices, key=lambda choice: _cost(choice, gap, steps, probability, cap, worth))
+
+
+def _cost(
+    window: Window, gap: float, steps: int, probability: float, cap: float, worth: float
+) -> float:
+    length, payment = window
+    spread = probability * (1 - probability) * (math.log1p(length / (1 + worth)) + 0.58)
+    inside = math.sqrt(probability**2 * length + 3.0 * spread)
+    left = min(cap, _leftover(gap, steps - length, probability, payment))
+    return math.hypot(
+        inside + price(gap, length, worth) * left,
+        math.sqrt(spent(gap, steps - length, payment)),
+    )
+
+
+def _leftover(gap: float, steps: int, probability: float, payment: float) -> float:
+    if steps == 0:
+        return 0.0
+    listed = terms(gap, steps, most=512)
+    rates = RATES[::4]
+    largest = peaks(listed, probability, payment, rates)
+    return float(np.min((largest + _E_FOLDS) / rates))
