@@ -5,7 +5,8 @@ from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.non_convex import NON_CONVEX
 from lastiterate.bounds.random_order import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
-from lastiterate.bounds.sampled import SAMPLED, SAMPLED_COMPOSITION
+from lastiterate.bounds.sampled import POISSON, SAMPLED
+from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
 from lastiterate.errors import InvalidParameter, InvalidType
 
 CATALOGUE: dict[str, Bound] = {
@@ -18,6 +19,7 @@ CATALOGUE: dict[str, Bound] = {
         SHUFFLED_ONCE,
         SHUFFLED_EACH_EPOCH,
         SAMPLED,
+        POISSON,
         SAMPLED_COMPOSITION,
     )
 }

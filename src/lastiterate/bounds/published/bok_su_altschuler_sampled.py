@@ -1,0 +1,255 @@
+r"""Bok, Su and Altschuler 2024: batches sampled anew every step.
+
+Their convention is this library's.  Below r = L/(b sigma), p = b/n, c = max(|1 - eta m|,
+|1 - eta M|), :math:`C_p(G(\mu))` is one Gaussian mechanism on a sampled batch, and the noise of a
+step is split into parts with :math:`1/\alpha^2 + 1/\beta^2 = 1` (their footnotes 10 and 11).
+Every choice of the free parameters is valid; the one made is the best by the central limit
+theorem, which only guides.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+from lastiterate._numerics.directed import at_least
+from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.random_order import SECRET_ORDER
+from lastiterate.bounds.sampled_composition import THEIR_ADJACENCY, cell_of_losses
+from lastiterate.profile.loss_distribution import (
+    LossDistributionProfile,
+    least_discretization,
+    self_composed,
+    to_pld,
+)
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
+from lastiterate.run.batches import SampledWithoutReplacement
+from lastiterate.run.training_run import TrainingRun
+
+PAPER = "published/bok-su-altschuler"
+_SPLITS = np.geomspace(1.005, 12.0, 40)  # alpha
+_LARGEST_RATIO = 8.0
+
+
+class _Plan(NamedTuple):
+    """G(gaussian) and, for each (mu, times), that many C_p(G(mu))."""
+
+    gaussian: float
+    sampled: tuple[tuple[float, int], ...]
+
+    def guess(self, probability: float) -> float:
+        """The square of the Gaussian parameter that the central limit theorem suggests."""
+        total = self.gaussian**2
+        for mu, times in self.sampled:
+            total += times * 2.0 * probability**2 * _spread(mu)
+        return total
+
+    def profile(self, probability: float) -> PrivacyProfile:
+        """All parts composed, pessimistically."""
+        mu, steps = max(mu for mu, _ in self.sampled), sum(times for _, times in self.sampled)
+        parts = [SubsampledGaussian(probability, mu) for mu, _ in self.sampled]
+        cells = [least_discretization(part) for part in parts]
+        reach = self.gaussian * (self.gaussian / 2 + 10)
+        cell = max(cell_of_losses(probability, mu, steps), reach / 400_000, 1.1 * max(cells))
+        total, slack = None, 0.0
+        for part, (_, times) in zip(parts, self.sampled, strict=True):
+            composed = self_composed(to_pld(part, discretization=cell), times)
+            slack += composed.slack
+            total = composed.pld if total is None else total.compose(composed.pld)
+        if total is None:
+            raise ValueError("a plan has at least one sampled step")
+        if self.gaussian > 0.0:
+            one = from_gaussian_mechanism(
+                1.0 / self.gaussian, value_discretization_interval=cell, use_connect_dots=True
+            )
+            total = total.compose(one)
+        return LossDistributionProfile(total, slack=LossDistributionProfile(total).slack + slack)
+
+
+def _spread(mu: float) -> float:
+    """e^(mu^2) Phi(3 mu/2) + 3 Phi(-mu/2) - 2."""
+
+    def cdf(x: float) -> float:
+        return 0.5 * math.erfc(-x / math.sqrt(2.0))
+
+    return math.exp(min(mu * mu, 600.0)) * cdf(1.5 * mu) + 3.0 * cdf(-0.5 * mu) - 2.0
+
+
+def _least(plans: Iterable[_Plan], probability: float) -> PrivacyProfile:
+    return min(plans, key=lambda plan: plan.guess(probability)).profile(probability)
+
+
+def _lengths(most: int) -> list[int]:
+    return sorted({min(most, round(1.08**k)) for k in range(300)} | {1, most})
+
+
+def _other(alpha: float) -> float:
+    """beta, rounded up."""
+    return at_least(1.0 / math.sqrt(-math.expm1(-2.0 * math.log(alpha))), ulps=64)
+
+
+def strongly_convex(run: TrainingRun, *, shares: tuple[float, ...] = (1.0,)) -> PrivacyProfile:
+    r"""The last iterate on strongly convex losses.
+
+    **Bound.** :math:`G(2\alpha r\frac{c^{k+1} - c^T}{1-c}) \otimes C_p(G(2\beta r)) \otimes
+    C_p(G(2r))^{\otimes k}` for any k = 1..T (they write k = t - tau).
+
+    **Holds when.** batches are sampled uniformly without replacement, in secret, an example is
+    replaced, losses are strongly convex and smooth, steps are shorter than 2/M and all alike.
+
+    **Tight.** Not known; composition without their factors 2 is better for short runs.
+
+    **Source.** Theorem 4.9, with footnote 10.
+
+    **Computed as** a pessimistic composition of privacy loss distributions.
+    """
+    ratio, gap, probability = _constants(run)
+    steps = run.steps
+    log_c = math.log1p(-gap) if gap < 1.0 else -700.0
+
+    def hidden(length: int, share: float) -> float:
+        """c z_(T-1) over eta L/b, rounded up."""
+        early = math.exp((length + 1) * log_c) * -math.expm1((steps - length - 1) * log_c)
+        late = (1.0 - share) * math.exp(log_c) * -math.expm1(length * log_c)
+        return (max(early, 0.0) + late) / gap * (1.0 + 1e-9)
+
+    plans = (
+        _Plan(
+            2.0 * alpha * ratio * hidden(length, share),
+            ((2.0 * _other(alpha) * ratio, 1), (2.0 * share * ratio, length)),
+        )
+        for length in _lengths(steps)
+        for share in shares
+        for alpha in _SPLITS.tolist()
+    )
+    return _least(plans, probability)
+
+
+def shifts(run: TrainingRun) -> PrivacyProfile:
+    r"""The last iterate on strongly convex losses, with any shifts.
+
+    **Bound.** :math:`G(2\alpha c z_{T-1}/(\eta\sigma)) \otimes C_p(G(2\beta r)) \otimes
+    \bigotimes_k C_p(G(2a_k/(\eta\sigma)))`, with :math:`z_{T-1}` what shifts
+    :math:`a_k \le \eta L/b` leave; here the last of them are one fraction of :math:`\eta L/b`, the
+    others 0.
+
+    **Holds when.** As for their Theorem 4.9, which is the fraction 1.
+
+    **Tight.** Not known.
+
+    **Source.** Theorem C.13, with footnote 10.
+
+    **Computed as** a pessimistic composition of privacy loss distributions.
+    """
+    return strongly_convex(run, shares=(1.0, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1))
+
+
+def bounded_domain(run: TrainingRun) -> PrivacyProfile:
+    r"""The last iterate on a bounded domain.
+
+    **Bound.** :math:`G(\frac{\alpha D}{\eta\sigma\sqrt k}) \otimes C_p(G(2\beta r))^{\otimes k}`
+    for any k = 1..T (they write k = t - tau).
+
+    **Holds when.** batches are sampled uniformly without replacement, in secret, an example is
+    replaced, losses are convex and smooth, iterates are projected, steps are at most 2/M and
+    all alike.
+
+    **Tight** to constants as k = D n/(eta L) (their remark).
+
+    **Source.** Theorem 4.10, with footnote 11.
+
+    **Computed as** a pessimistic composition of privacy loss distributions.
+    """
+    ratio, _, probability = _constants(run)
+    noise = float(terms.noises(run)[0])
+    across = at_least(terms.diameter(run) / noise, ulps=terms.WIDENING)
+    plans = (
+        _Plan(
+            at_least(alpha * across / math.sqrt(length), ulps=8),
+            ((2.0 * _other(alpha) * ratio, length),),
+        )
+        for length in _lengths(run.steps)
+        for alpha in _SPLITS.tolist()
+    )
+    return _least(plans, probability)
+
+
+def _constants(run: TrainingRun) -> tuple[float, float, float]:
+    """r rounded up, 1 - c rounded down, p."""
+    noise = float(np.max(run.noise_std))
+    ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)
+    gap = max(float(terms.gaps(run)[0]), 0.0)
+    return ratio, gap, run.batches.batch_size / run.batches.examples
+
+
+def _varying(run: TrainingRun) -> str | None:
+    return None if run.is_constant else "a schedule"
+
+
+def _flat(run: TrainingRun) -> str | None:
+    if run.loss.smoothness is None or run.loss.strong_convexity == 0.0:
+        return "strong_convexity=0.0"
+    return None if float(terms.gaps(run)[0]) > 0.0 else "a step that does not contract"
+
+
+def _loud_step(run: TrainingRun) -> str | None:
+    least = float(np.min(run.noise_std))
+    ratio = run.sensitivity / run.batches.batch_size / least if least > 0.0 else math.inf
+    return None if ratio <= _LARGEST_RATIO else f"sensitivity/(batch_size noise_std) = {ratio:.4g}"
+
+
+_NEEDS = (
+    SECRET_ORDER,
+    THEIR_ADJACENCY,
+    *need.CONTRACTING,
+    Hypothesis("a constant step size and noise", _varying, "keep step_size and noise_std fixed"),
+    Hypothesis(
+        f"sensitivity/(batch_size noise_std) <= {_LARGEST_RATIO:g}", _loud_step, "use more noise"
+    ),
+)
+_STRONGLY_CONVEX = (
+    *_NEEDS,
+    Hypothesis("strong convexity, and steps shorter than 2/M", _flat, "add a regulariser"),
+)
+
+
+def _cite(where: str) -> Citation:
+    return Citation(
+        "Bok, Su and Altschuler", 2024, "Shifted interpolation for differential privacy", where
+    )
+
+
+BOUNDS = (
+    Bound(
+        id=f"{PAPER}/sampled-strongly-convex",
+        gives="the last iterate of sampled batches on strongly convex losses",
+        covers=(SampledWithoutReplacement,),
+        needs=_STRONGLY_CONVEX,
+        certainty=Certainty.UPPER,
+        source=_cite("Theorem 4.9"),
+        evaluate=strongly_convex,
+    ),
+    Bound(
+        id=f"{PAPER}/sampled-shifts",
+        gives="the same with smaller shifts",
+        covers=(SampledWithoutReplacement,),
+        needs=_STRONGLY_CONVEX,
+        certainty=Certainty.UPPER,
+        source=_cite("Theorem C.13"),
+        evaluate=shifts,
+    ),
+    Bound(
+        id=f"{PAPER}/sampled-bounded-domain",
+        gives="the last iterate of sampled batches on a bounded domain",
+        covers=(SampledWithoutReplacement,),
+        needs=(*_NEEDS, need.BOUNDED),
+        certainty=Certainty.UPPER,
+        source=_cite("Theorem 4.10"),
+        evaluate=bounded_domain,
+    ),
+)

@@ -1,0 +1,129 @@
+"""All iterates of runs whose batches are drawn anew every step."""
+
+import math
+
+import numpy as np
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+from lastiterate._numerics.directed import at_least
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.composition import worst_order_composition
+from lastiterate.profile.loss_distribution import least_discretization, self_composed, to_pld
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
+from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
+from lastiterate.run.training_run import TrainingRun
+
+_LARGEST_RATIO = 20.0
+_LARGEST_CELL = 50.0
+_MOST_COMPOSED = 10_000_000
+
+
+def sampled_composition(run: TrainingRun) -> PrivacyProfile:
+    r"""All iterates, with the chance of taking part.
+
+    **Bound.** :math:`C_p(G(r))^{\otimes T}`, p = b/n, r = L/(b sigma): every step is a Gaussian
+    mechanism on a batch that has the differing example with probability p.
+
+    For Poisson batches and an example being left out, the two directions of that step are
+    composed separately.
+
+    **Holds when.** every step draws its batch uniformly without replacement (and an example is
+    replaced), or includes every example independently, never cut (and an example is left
+    out), independently and in secret, and has noise.  What is released does not matter,
+    except the order.
+
+    **Tight** for one step, if nothing else is known of the losses.
+
+    **Source.** Dong, Roth and Su 2022, Theorem 9; Bok, Su and Altschuler 2024, Theorem 4.8 and
+    Proposition D.4.
+
+    **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
+    transforms; a schedule of noise is charged its least.
+    """
+    probability = run.batches.batch_size / run.batches.examples
+    noise = float(np.min(run.noise_std))
+    ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)
+    one = SubsampledGaussian(probability, ratio)
+    cell = max(cell_of_losses(probability, ratio, run.steps), 1.1 * least_discretization(one))
+    if cell > _LARGEST_CELL:
+        return worst_order_composition(run)
+    if isinstance(run.batches, PoissonSampled):
+        pld = from_gaussian_mechanism(
+            1.0 / ratio,
+            sampling_prob=probability,
+            value_discretization_interval=cell,
+            use_connect_dots=True,
+        )
+    else:
+        pld = to_pld(one, discretization=cell)
+    return self_composed(pld, run.steps)
+
+
+def cell_of_losses(probability: float, ratio: float, steps: int) -> float:
+    """Fine enough for the sum of all losses, coarse enough to hold it."""
+    spread = probability * math.sqrt(steps * math.expm1(min(ratio * ratio, 600.0)))
+    mean = probability * steps
+    most = min(mean + math.sqrt(60 * mean) + 30, steps)  # participations, but for e^-30
+    reach = min(spread * spread / 2 + 10 * spread + 20 * ratio, most * ratio * (ratio / 2 + 10))
+    return max(min(1e-4, probability * ratio / 5), reach / 400_000)
+
+
+def _other_adjacency(run: TrainingRun) -> str | None:
+    """A batch of fixed size without the example has another in its place.
+
+    So the theorem compares the example with any other too, which zero-out sensitivity does
+    not bound.
+    """
+    poisson = isinstance(run.batches, PoissonSampled)
+    if run.adjacency != ("zero-out" if poisson else "replace"):
+        return f"adjacency={run.adjacency!r}"
+    cut = isinstance(run.batches, PoissonSampled) and run.batches.largest_batch
+    return f"largest_batch={cut}" if cut and cut != run.batches.examples else None
+
+
+def _loud_step(run: TrainingRun) -> str | None:
+    least = float(np.min(run.noise_std))
+    if not least > 0.0:
+        return f"noise_std {least!r}"
+    ratio = run.sensitivity / run.batches.batch_size / least
+    return None if ratio <= _LARGEST_RATIO else f"sensitivity/(batch_size noise_std) = {ratio:.4g}"
+
+
+def _too_many(run: TrainingRun) -> str | None:
+    return None if run.steps <= _MOST_COMPOSED else f"steps={run.steps}"
+
+
+THEIR_ADJACENCY = Hypothesis(
+    "adjacency='replace' for batches of a fixed size; 'zero-out', never cut, for Poisson's",
+    _other_adjacency,
+    "state that adjacency and its sensitivity, and leave out largest_batch",
+)
+
+SAMPLED_COMPOSITION = Bound(
+    id="composition/sampled",
+    gives="all iterates together, with amplification by sampling",
+    covers=(SampledWithoutReplacement, PoissonSampled),
+    needs=(
+        THEIR_ADJACENCY,
+        Hypothesis(
+            "batches that stay secret",
+            lambda run: f"releases={run.releases!r}" if "order" in run.releases else None,
+            "publish neither the batches nor their seed",
+        ),
+        Hypothesis(
+            f"noise in every step, and sensitivity/(batch_size noise_std) <= {_LARGEST_RATIO:g}",
+            _loud_step,
+            "use more noise: below this, composition/fixed-order is as good",
+        ),
+        Hypothesis(
+            f"at most {_MOST_COMPOSED} steps, beyond which rounding is not negligible",
+            _too_many,
+            "see random-order/sampled, which has no such limit",
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),
+    evaluate=sampled_composition,
+)
