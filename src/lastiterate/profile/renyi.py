@@ -1,8 +1,11 @@
 r"""Renyi differential privacy: a divergence for every order.
 
-From one order to (epsilon, delta): Balle, Barthe, Gaboardi, Hsu and Sato 2020, Theorem 21,
-:math:`\delta = e^{(\alpha-1)(R_\alpha - \varepsilon)} \frac1\alpha
-(1 - \frac1\alpha)^{\alpha-1}`, which is below Mironov's by its last two factors.  Where
+From one order to (epsilon, delta), the less of two.  Balle, Barthe, Gaboardi, Hsu and Sato 2020,
+Theorem 21: :math:`\delta = e^{(\alpha-1)(R_\alpha - \varepsilon)} \frac1\alpha
+(1 - \frac1\alpha)^{\alpha-1}`, which is below Mironov's by its last two factors.  Asoodeh, Liao,
+Calmon, Kosut and Sankar 2021, Lemma 1: :math:`\delta = (e^{(\alpha-1)R_\alpha} - 1) /
+(\alpha (e^{(\alpha-1)\varepsilon} - 1))`, since :math:`\phi(t) = t^\alpha - 1 - \alpha(t - 1)` is
+convex and at least 0, hence at least :math:`\phi'(e^\varepsilon)(t - e^\varepsilon)^+`.  Where
 :math:`R_\alpha = \rho\alpha` for *every* order above 1, also Bun and Steinke 2016, Lemma 3.5.
 """
 
@@ -80,7 +83,7 @@ class LinearRenyiProfile(PrivacyProfile):
         if excess > 1e100:
             return TINY
         near = 1.0 + excess
-        orders = 1.0 + excess * np.linspace(0.25, 1.75, 200)
+        orders = 1.0 + excess * np.linspace(0.05, 2.0, 400)
         best = float(_log_deltas(self.rho * orders, orders, epsilon).min())
         # Bun and Steinke's factor on exp(-(epsilon - rho)^2 / (4 rho)).
         factor = min(
@@ -98,8 +101,16 @@ def _log_deltas(divergences: Array, orders: Array, epsilon: float) -> Array:
     less = orders - 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = less * np.log1p(-1.0 / orders) - np.log(orders)
+        exponent, threshold = less * divergences, less * epsilon
+        tangent = _log_expm1(exponent) - np.log(orders) - _log_expm1(threshold)
+        logs = np.fmin(exponent - threshold + factor, tangent)
     # An order that rounds to 1 says nothing.
-    return np.where(less > 0.0, less * (divergences - epsilon) + factor, 0.0)
+    return np.where(less > 0.0, logs, 0.0)
+
+
+def _log_expm1(x: Array) -> Array:
+    """log(e^x - 1); -inf at 0."""
+    return np.asarray(np.where(x > 30.0, x, np.log(np.expm1(np.minimum(x, 30.0)))) + 0.0)
 
 
 def _exponential(log: float) -> float:
