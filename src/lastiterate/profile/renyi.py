@@ -12,6 +12,7 @@ convex and at least 0, hence at least :math:`\phi'(e^\varepsilon)(t - e^\varepsi
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -21,21 +22,26 @@ from lastiterate._numerics.exact import Array
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 400)
+_MANY_ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 4000)
 _ROUNDING = 1.0 + 1e-12
 
 
 class RenyiProfile(PrivacyProfile):
-    """A curve of Renyi divergences, valid at every order it is finite at."""
+    """A curve of Renyi divergences, valid at every order it is finite at.
 
-    def __init__(self, divergence: Callable[[float], float]) -> None:
+    `divergence` is a function of the order, or with `at_once` of an array of orders; that is
+    called once, for many of them.
+    """
+
+    def __init__(self, divergence: Callable[..., Any], *, at_once: bool = False) -> None:
         if not callable(divergence):
             raise TypeError(f"divergence must be a function of the order; got {divergence!r}.")
-        self._divergence = divergence
-        self._at_orders = np.array([self.renyi(order) for order in _ORDERS])
+        self._divergence, self._at_once = divergence, at_once
+        self._orders = _MANY_ORDERS if at_once else _ORDERS
+        self._at_orders = self._divergences(self._orders)
 
     def renyi(self, order: float) -> float:
-        value = float(self._divergence(check_order(order)))
-        return value if value >= 0.0 else math.inf  # nan and negative values promise nothing
+        return float(self._divergences(np.array([check_order(order)]))[0])
 
     def gdp(self) -> float:
         return 0.0 if np.all(self._at_orders == 0.0) else math.inf
@@ -43,13 +49,38 @@ class RenyiProfile(PrivacyProfile):
     def deltas(self, epsilons: Array) -> Array:
         return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
 
+    def _divergences(self, orders: Array) -> Array:
+        if self._at_once:
+            values = np.asarray(self._divergence(orders), dtype=np.float64)
+        else:
+            values = np.array([float(self._divergence(float(order))) for order in orders])
+        return np.where(values >= 0.0, values, np.inf)  # nan and negative values promise nothing
+
     def _delta(self, epsilon: float) -> float:
-        logs = _log_deltas(self._at_orders, _ORDERS, epsilon)
+        logs = _log_deltas(self._at_orders, self._orders, epsilon)
         near = int(np.argmin(logs))
-        orders = np.linspace(_ORDERS[max(near - 1, 0)], _ORDERS[min(near + 1, 399)], 60)
-        divergences = np.array([self.renyi(order) for order in orders])
-        log = min(float(logs[near]), float(_log_deltas(divergences, orders, epsilon).min()))
-        return _exponential(log)
+        best = float(logs[near])
+        if not self._at_once:
+            orders = np.linspace(_ORDERS[max(near - 1, 0)], _ORDERS[min(near + 1, 399)], 60)
+            best = min(best, float(_log_deltas(self._divergences(orders), orders, epsilon).min()))
+        return _exponential(best)
+
+
+def averaged_divergence(weights: Array, rates: Array, orders: Array) -> Array:
+    r"""log of the average of e^{(alpha - 1) alpha rate}, over alpha - 1, rounded up.
+
+    As the largest less what the others fall short of it, so that nothing overflows, and
+    nothing cancels for orders near 1; weight that is missing counts as the largest.
+    """
+    top, less = float(rates.max()), orders - 1.0
+    result = np.empty(orders.size)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for block in np.array_split(np.arange(orders.size), 1 + rates.size * orders.size // 10**6):
+            exponents = np.outer(less[block] * orders[block], rates - top)
+            fallen = np.log1p(np.maximum(np.expm1(exponents) @ weights, -1.0))
+            at_one = (rates - top) @ weights
+            result[block] = np.where(less[block] > 0.0, fallen / less[block], at_one)
+        return np.asarray((orders * top + np.minimum(result, 0.0)) * _ROUNDING)
 
 
 @dataclass(frozen=True)

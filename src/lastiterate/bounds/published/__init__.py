@@ -1,0 +1,1 @@
+"""Theorems of five papers, as published; a file for each paper."""
