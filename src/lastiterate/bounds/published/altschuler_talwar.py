@@ -27,7 +27,7 @@ from lastiterate.run.training_run import TrainingRun
 PAPER = "published/altschuler-talwar"
 _UP = 1.0 + 1e-12
 _MOST_UNROLLED = 100_000
-_SPLITS = np.linspace(0.05, 0.95, 19)
+_SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
 
 
 def cite(where: str) -> Citation:

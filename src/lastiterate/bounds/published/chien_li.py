@@ -27,7 +27,7 @@ PAPER = "published/chien-li"
 _UP = 1.0 + 1e-11
 _LONGEST = 2_000
 _MOST_BATCHES = 200
-_SPLITS = np.linspace(0.05, 0.95, 19)
+_SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
 
 
 def cite(where: str) -> Citation:

@@ -24,8 +24,9 @@ def _growth(mu: float) -> float:
     """v(mu); about mu^2 where that is small, without cancelling."""
     if mu > 25.0:
         return math.inf
-    rise = math.expm1(mu * mu) * float(ndtr(1.5 * mu))
-    return rise + (float(ndtr(1.5 * mu)) - 0.5) - 3.0 * (0.5 - float(ndtr(-0.5 * mu)))
+    # 3 Phi(-mu/2) - 2 as 3 (Phi(-mu/2) - 1/2) - 1/2, and error functions for the differences.
+    bent = math.erf(1.5 * mu * math.sqrt(0.5)) - 3.0 * math.erf(0.5 * mu * math.sqrt(0.5))
+    return math.expm1(mu * mu) * float(ndtr(1.5 * mu)) + bent / 2.0
 
 
 def composition_estimate(run: TrainingRun) -> Estimate:

@@ -17,9 +17,7 @@ from lastiterate._numerics.exact import Array
 from lastiterate.run.training_run import TrainingRun
 
 _UP = 1.0 + 1e-9
-_KNOWN = np.unique(np.append(np.arange(1, 65), np.geomspace(64, 1024, 40).astype(np.int64))).astype(
-    np.float64
-)
+_KNOWN = np.append(np.arange(1.0, 25.0), [28.0, 32.0, 40.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0])
 
 
 def sampled_gaussian(q: float, noise: float, orders: Array) -> Array:
