@@ -15,6 +15,7 @@ from lastiterate._numerics.exact import Array
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.published import chien_li_distances as distances
 from lastiterate.bounds.published import needs
 from lastiterate.bounds.published.chien_li_programme import least_energies, least_energy_linear
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
@@ -37,11 +38,6 @@ def cite(where: str) -> Citation:
         "Convergent privacy loss of noisy-SGD without convexity and smoothness",
         where,
     )
-
-
-def _rate(run: TrainingRun, energy: float) -> float:
-    """energy/(2 sigma^2)."""
-    return energy / (2.0 * float(terms.noises(run)[0]) ** 2) * _UP
 
 
 def smooth(run: TrainingRun) -> LinearRenyiProfile:
@@ -67,9 +63,13 @@ def smooth(run: TrainingRun) -> LinearRenyiProfile:
     for count in _unrolled(run.steps):
         before = run.steps - count
         gathered = s * (before if c == 1.0 else math.expm1(_grown(c, before)) / (c - 1.0))
-        start = min(gathered * _UP, _doubled(run) * before, terms.diameter(run)) if before else 0.0
+        start = (
+            min(gathered * _UP, distances.doubled_bound(run) * before, terms.diameter(run))
+            if before
+            else 0.0
+        )
         energies.append(least_energy_linear(s, start, c, count))
-    return LinearRenyiProfile(_rate(run, min(energies)))
+    return LinearRenyiProfile(distances.rate(run, min(energies)))
 
 
 def _grown(c: float, steps: int) -> float:
@@ -86,66 +86,11 @@ def _lipschitz(run: TrainingRun) -> float:
     return float(terms.contractions(terms.gaps(run))[0]) if strong else 1.0
 
 
-def _doubled(run: TrainingRun) -> float:
-    """2 C in units of the step, inf where no bound on gradients is known."""
-    pulled = float(np.max(run.step_size)) * run.loss.regulariser
-    return math.inf if run.gradient_bound is None or pulled > 2.0 else 2.0 * run.gradient_bound
-
-
 def _unrolled(steps: int) -> list[int]:
     """Some numbers of last steps, all of which are valid: few steps, then ever fewer of many."""
     longest = min(steps, _LONGEST)
     spread = np.geomspace(1.0, longest, 60).astype(int).tolist()
     return sorted({*range(1, min(longest, 40) + 1), *spread, longest})
-
-
-def _growth(run: TrainingRun) -> tuple[float, float]:
-    """(rise, order): the Hoelder constants in units of the step; smoothness is order 1."""
-    eta = float(np.max(run.step_size))
-    if run.loss.holder is not None:
-        constant, order = run.loss.holder
-        # The regulariser is not part of them; it moves points apart by no more than this.
-        return constant * eta**order * _UP, order
-    assert run.loss.smoothness is not None
-    return eta * run.loss.smoothness * _UP, 1.0
-
-
-def _forward(run: TrainingRun, pattern: Array) -> Array:
-    """D_t of Lemma A.2 before each step, capped by the diameter; inf where that is too far."""
-    (rise, order), size = _growth(run), run.batches.batch_size
-    s, doubled = float(terms.arrivals(run)[0]), _doubled(run)
-    cap = terms.diameter(run)
-    own, others = (s, 1.0) if math.isinf(doubled) else (doubled / size, (size - 1) / size)
-    distances, z = np.zeros(run.steps), 0.0
-    for k in range(run.steps):
-        distances[k] = z
-        if z > 1e60:
-            distances[k:] = np.inf
-            break
-        grown = z + rise * z**order * (others if pattern[k] else 1.0) + (own if pattern[k] else 0.0)
-        z = min(grown * (1.0 + 1e-15), z + doubled, cap)
-    return distances
-
-
-def _energy(run: TrainingRun, patterns: Sequence[Array], lengths: Array) -> Array:
-    """The least energy of each pattern of participations, over starts and payments."""
-    s, longest = float(terms.arrivals(run)[0]), int(lengths.max())
-    forward = [_forward(run, pattern) for pattern in patterns]
-    starts = np.concatenate([distances[-lengths] for distances in forward])
-    late = np.array([s * pattern[-longest:] for pattern in patterns])
-    arrivals = np.repeat(late, lengths.size, axis=0)
-    every = np.tile(lengths, len(patterns))
-    energies = least_energies(arrivals, starts, every, *_growth(run))
-    least = energies.reshape(len(patterns), lengths.size).min(axis=1)
-    # From the very start nothing but the arrivals is to be paid.
-    composed = np.array([s * s * float(pattern.sum()) for pattern in patterns])
-    return np.asarray(np.minimum(least, composed))
-
-
-def _lengths(steps: int, count: int) -> Array:
-    """Some numbers of last steps to unroll; all are valid."""
-    longest = min(steps, _LONGEST)
-    return np.unique(np.append(np.geomspace(1.0, longest, count).astype(np.int64), longest))
 
 
 def hoelder(run: TrainingRun) -> LinearRenyiProfile:
@@ -164,8 +109,10 @@ def hoelder(run: TrainingRun) -> LinearRenyiProfile:
 
     **Computed as** the least over some starts and first payments; feasible, rounded up.
     """
-    energy = float(_energy(run, [np.ones(run.steps)], _lengths(run.steps, 24))[0])
-    return LinearRenyiProfile(_rate(run, energy))
+    energy = float(
+        distances.least_energy(run, [np.ones(run.steps)], distances.some_lengths(run.steps, 24))[0]
+    )
+    return LinearRenyiProfile(distances.rate(run, energy))
 
 
 def cyclic(run: TrainingRun) -> LinearRenyiProfile:
@@ -183,8 +130,8 @@ def cyclic(run: TrainingRun) -> LinearRenyiProfile:
     """
     pattern = np.zeros(run.steps)
     pattern[:: -run.batches.batches_per_epoch] = 1.0
-    energy = float(_energy(run, [pattern], _lengths(run.steps, 24))[0])
-    return LinearRenyiProfile(_rate(run, energy))
+    energy = float(distances.least_energy(run, [pattern], distances.some_lengths(run.steps, 24))[0])
+    return LinearRenyiProfile(distances.rate(run, energy))
 
 
 def cyclic_by_position(run: TrainingRun) -> Sequence[LinearRenyiProfile]:
@@ -194,8 +141,8 @@ def cyclic_by_position(run: TrainingRun) -> Sequence[LinearRenyiProfile]:
         seen = np.zeros(run.steps)
         seen[pattern] = 1.0
         patterns.append(seen)
-    energies = _energy(run, patterns, _lengths(run.steps, 8))
-    return [LinearRenyiProfile(_rate(run, float(energy))) for energy in energies]
+    energies = distances.least_energy(run, patterns, distances.some_lengths(run.steps, 8))
+    return [LinearRenyiProfile(distances.rate(run, float(energy))) for energy in energies]
 
 
 def shuffled(run: TrainingRun) -> RenyiProfile:
@@ -235,10 +182,10 @@ def sampled(run: TrainingRun) -> RenyiProfile:
 
     **Computed as** the least over some starts, payments and shares.
     """
-    lengths = _lengths(run.steps, 24)
-    starts = _forward(run, np.ones(run.steps))[-lengths]
+    lengths = distances.some_lengths(run.steps, 24)
+    starts = distances.forward_distances(run, np.ones(run.steps))[-lengths]
     idle = np.zeros((lengths.size, int(lengths.max())))
-    energies = least_energies(idle, starts, lengths, *_growth(run))
+    energies = least_energies(idle, starts, lengths, *distances.growth(run))
     return RenyiProfile(partial(_sampled, run, lengths, energies), at_once=True)
 
 
