@@ -20,7 +20,8 @@ LAYERS = [
     {"profile"},
     {"bounds"},
     {"accounting"},
-    {"calibration", "report"},
+    {"calibration", "report", "sampling"},
+    {"planning"},
 ]
 STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]
 
@@ -84,10 +85,10 @@ class TestPublicNames:
             "GaussianMixtureProfile", "GaussianProfile", "InvalidParameter",
             "LastIterateError", "LinearRenyiProfile",
             "Loss", "LossDistributionProfile", "MixtureProfile", "NoBoundApplies",
-            "PoissonSampled", "PrivacyProfile", "PrivacyReport", "RenyiProfile",
+            "PoissonSampled", "PrivacyProfile", "PrivacyReport", "PureProfile", "RenyiProfile",
             "SampledWithoutReplacement", "Shifts", "ShuffledEachEpoch", "ShuffledOnce",
             "TrainingRun", "Unbounded", "UnreachableTarget", "__version__", "account",
-            "calibrate", "compose", "from_pld", "optimal_shifts",
+            "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
         }  # fmt: skip
 
     def test_all_exist_and_are_documented(self):

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
         NoBoundApplies,
         UnreachableTarget,
     )
+    from lastiterate.planning import plan
     from lastiterate.profile.compose import compose
     from lastiterate.profile.gaussian import GaussianProfile
     from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
     from lastiterate.profile.loss_distribution import LossDistributionProfile, from_pld
     from lastiterate.profile.mixture import BestProfile, MixtureProfile
     from lastiterate.profile.profile import PrivacyProfile
+    from lastiterate.profile.pure import PureProfile
     from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile
     from lastiterate.run.batches import (
         Cyclic,
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from lastiterate.run.domain import Ball, Unbounded
     from lastiterate.run.loss import Loss
     from lastiterate.run.training_run import TrainingRun
+    from lastiterate.sampling import langevin
 
 __version__ = "0.1.0"
 
@@ -53,12 +56,14 @@ _HOME = {
     "calibration": ("calibrate",),
     "engine.shifts": ("Shifts", "optimal_shifts"),
     "errors": ("InvalidParameter", "LastIterateError", "NoBoundApplies", "UnreachableTarget"),
+    "planning": ("plan",),
     "profile.compose": ("compose",),
     "profile.gaussian": ("GaussianProfile",),
     "profile.gaussian_mixture": ("GaussianMixtureProfile",),
     "profile.loss_distribution": ("LossDistributionProfile", "from_pld"),
     "profile.mixture": ("BestProfile", "MixtureProfile"),
     "profile.profile": ("PrivacyProfile",),
+    "profile.pure": ("PureProfile",),
     "profile.renyi": ("LinearRenyiProfile", "RenyiProfile"),
     "run.batches": (
         "Cyclic",
@@ -72,6 +77,7 @@ _HOME = {
     "run.domain": ("Ball", "Unbounded"),
     "run.loss": ("Loss",),
     "run.training_run": ("TrainingRun",),
+    "sampling": ("langevin",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

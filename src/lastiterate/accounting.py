@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from lastiterate.bounds.bound import Certainty
-from lastiterate.bounds.catalogue import CATALOGUE, select
+from lastiterate.bounds.bound import Bound, Certainty
+from lastiterate.bounds.catalogue import CATALOGUE, LOWER_BOUNDS, PUBLISHED, select
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
+from lastiterate.profile.lower import BestLowerProfile
 from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
@@ -20,17 +23,46 @@ class PrivacyReport:
     """What is certified of one run: at every point the best of the bounds that apply.
 
     `all` has the guarantee of each bound that applies, `unmet` the reasons of each that does
-    not.  The questions are those of `PrivacyProfile`.
+    not.  The questions are those of `PrivacyProfile`.  Bounds that are only as published are
+    listed for comparison, and answer only where nothing else was asked for: `certainty` tells.
     """
 
     run: TrainingRun
     all: Mapping[str, PrivacyProfile]
     unmet: Mapping[str, Sequence[Unmet]]
 
+    @cached_property
+    def used(self) -> Mapping[str, PrivacyProfile]:
+        """The bounds that answer: the proved ones, or all if none of these was asked for."""
+        proved = {
+            id_: profile
+            for id_, profile in self.all.items()
+            if CATALOGUE[id_].certainty is Certainty.UPPER
+        }
+        return proved or self.all
+
+    @property
+    def certainty(self) -> Certainty:
+        """`UPPER`, unless nothing but bounds that are only as published was asked for."""
+        return CATALOGUE[next(iter(self.used))].certainty
+
+    @cached_property
+    def lower(self) -> BestLowerProfile:
+        """The largest of the lower bounds that apply: what no guarantee can deny."""
+        applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
+        return BestLowerProfile(tuple(bound.evaluate(self.run) for bound in applying))
+
+    def gap(self, delta: float) -> float:
+        """epsilon over the best lower bound's; inf where no lower bound says anything."""
+        certified, denied = self.epsilon(delta), self.lower.epsilon(delta)
+        if certified == 0.0:
+            return 1.0
+        return certified / denied if denied > 0.0 else math.inf
+
     @property
     def profile(self) -> PrivacyProfile:
         """The best of the bounds that apply, as one profile, ready to be composed."""
-        profiles = list(self.all.values())
+        profiles = list(self.used.values())
         return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
 
     @property
@@ -40,7 +72,7 @@ class PrivacyReport:
 
     def bound_at(self, delta: float) -> str:
         """The id of the bound with the least epsilon at this delta (ties: the least mu)."""
-        return min(self.all, key=lambda id_: (self.all[id_].epsilon(delta), self.all[id_].gdp()))
+        return min(self.used, key=lambda id_: (self.used[id_].epsilon(delta), self.used[id_].gdp()))
 
     def epsilon(self, delta: float) -> float:
         """The least certified epsilon of (epsilon, delta)-DP."""
@@ -78,7 +110,7 @@ class PrivacyReport:
 
         By the best bound that tells positions apart; composition has one guarantee for all.
         """
-        telling = [id_ for id_ in self.all if CATALOGUE[id_].by_position is not None]
+        telling = [id_ for id_ in self.used if CATALOGUE[id_].by_position is not None]
         if not telling:
             return [self.profile]
         best = CATALOGUE[min(telling, key=lambda id_: self.all[id_].epsilon(_USUAL_DELTA))]
@@ -91,9 +123,10 @@ class PrivacyReport:
         return as_text(self)
 
 
-def account(
-    run: TrainingRun, *, bounds: str | list[str] | tuple[str, ...] | None = None
-) -> PrivacyReport:
+_Ids = str | list[str] | tuple[str, ...]
+
+
+def account(run: TrainingRun, *, bounds: _Ids | None = None, including: _Ids = ()) -> PrivacyReport:
     """The tightest certified privacy of what `run` releases.
 
     Parameters
@@ -102,6 +135,8 @@ def account(
         What was done.
     bounds : str or list of str, optional
         Ids, or families such as "fixed-order", to use instead of all certified bounds.
+    including : str or list of str, optional
+        Ids or families to list besides, such as "published".
 
     Examples
     --------
@@ -118,10 +153,17 @@ def account(
         raise InvalidType("run", run, must_be="a TrainingRun")
     chosen = select(bounds)
     if bounds is None:
-        chosen = [bound for bound in chosen if bound.certainty is Certainty.UPPER]
+        chosen = [bound for bound in chosen if _by_default(bound)]
+    if including != ():
+        chosen += [bound for bound in select(including) if bound not in chosen]
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
     profiles = {bound.id: bound.evaluate(run) for bound in chosen if not unmet[bound.id]}
     refused = {id_: reasons for id_, reasons in unmet.items() if reasons}
     if not profiles:
         raise NoBoundApplies(run, refused)
     return PrivacyReport(run, profiles, refused)
+
+
+def _by_default(bound: Bound) -> bool:
+    """Published bounds are never below the library's own, and some are not proved."""
+    return bound.certainty is Certainty.UPPER and not bound.id.startswith(f"{PUBLISHED}/")

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lastiterate.accounting import PrivacyReport
+from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.errors import Unmet
 from lastiterate.run.training_run import TrainingRun
@@ -28,6 +29,8 @@ def as_text(report: PrivacyReport, *, delta: float = _DELTA) -> str:
     console = Console(file=out, width=_WIDTH, color_system=None, highlight=False)
     console.print(_headline(report.run), markup=False)
     console.print(_bounds(report, delta))
+    if len(report.used) < len(report.all):
+        console.print("* as published: the proof has a gap, so it is listed and not used", "\n")
     reasons = _reasons(report)
     if reasons.row_count:
         console.print("What other bounds for such batches would need:")
@@ -63,14 +66,16 @@ def _reasons(report: PrivacyReport) -> Table:
 
 def _bounds(report: PrivacyReport, delta: float) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("certified bound")
+    certified = report.certainty is Certainty.UPPER
+    table.add_column("certified bound" if certified else "bound as published, not certified")
     for heading in (f"epsilon at delta {delta:g}", "mu (GDP)", "advantage"):
         table.add_column(heading, justify="right")
     best = report.bound_at(delta)
     for id_ in sorted(report.all, key=lambda key: (key != best, report.all[key].epsilon(delta))):
         profile = report.all[id_]
+        listed = id_ if id_ in report.used else f"{id_} *"
         table.add_row(
-            f"{id_}  <- used" if id_ == best else id_,
+            f"{id_}  <- used" if id_ == best else listed,
             _up(profile.epsilon(delta)),
             _up(profile.gdp()),
             _up(profile.advantage()),

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lastiterate.errors import NoBoundApplies, Unmet
+from lastiterate.profile.estimate import Estimate
+from lastiterate.profile.lower import LowerProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
 
@@ -43,22 +45,15 @@ class Hypothesis:
         return None if found is None else Unmet(self.needs, found, self.remedy)
 
 
-@dataclass(frozen=True)
-class Bound:
-    """One bound.
-
-    `covers` are the batch rules it is about; `by_position` gives the guarantee of each position
-    in an epoch, in order.
-    """
+@dataclass(frozen=True, kw_only=True)
+class Statement:
+    """What is proved, of which runs.  `covers` are the batch rules it is about."""
 
     id: str
     gives: str
     covers: tuple[type, ...]
     needs: tuple[Hypothesis, ...]
-    certainty: Certainty
     source: Citation
-    evaluate: Callable[[TrainingRun], PrivacyProfile]
-    by_position: Callable[[TrainingRun], Sequence[PrivacyProfile]] | None = None
 
     def unmet(self, run: TrainingRun) -> list[Unmet]:
         """Every hypothesis that `run` does not satisfy; of other batch rules only that."""
@@ -70,12 +65,55 @@ class Bound:
         return [unmet for unmet in checked if unmet is not None]
 
     def is_about(self, run: TrainingRun) -> bool:
-        """Whether the bound is about this batch rule at all."""
+        """Whether the statement is about this batch rule at all."""
         return isinstance(run.batches, self.covers)
 
-    def profile(self, run: TrainingRun) -> PrivacyProfile:
-        """The guarantee, or `NoBoundApplies` with the reasons."""
+    def _require(self, run: TrainingRun) -> None:
         unmet = self.unmet(run)
         if unmet:
             raise NoBoundApplies(run, {self.id: unmet})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bound(Statement):
+    """An upper bound, proved or as published.
+
+    `by_position` gives the guarantee of each position in an epoch, in order.
+    """
+
+    certainty: Certainty
+    evaluate: Callable[[TrainingRun], PrivacyProfile]
+    by_position: Callable[[TrainingRun], Sequence[PrivacyProfile]] | None = None
+
+    def profile(self, run: TrainingRun) -> PrivacyProfile:
+        """The guarantee, or `NoBoundApplies` with the reasons."""
+        self._require(run)
+        return self.evaluate(run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LowerBound(Statement):
+    """A lower bound on what can be certified of all runs so described, by an exhibited one."""
+
+    evaluate: Callable[[TrainingRun], LowerProfile]
+
+    @property
+    def certainty(self) -> Certainty:
+        return Certainty.LOWER
+
+    def profile(self, run: TrainingRun) -> LowerProfile:
+        """What no guarantee can deny, or `NoBoundApplies` with the reasons."""
+        self._require(run)
+        return self.evaluate(run)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Approximation(Statement):
+    """What a limit theorem suggests: no bound, and its `Estimate` has no epsilon."""
+
+    evaluate: Callable[[TrainingRun], Estimate]
+
+    def estimate(self, run: TrainingRun) -> Estimate:
+        """The estimate, or `NoBoundApplies` with the reasons."""
+        self._require(run)
         return self.evaluate(run)

@@ -1,9 +1,19 @@
-"""Every bound, by id."""
+"""Every bound, by id; lower bounds and approximations apart, since they are other things."""
 
-from lastiterate.bounds.bound import Bound
+from lastiterate.bounds import lower
+from lastiterate.bounds.bound import Approximation, Bound, LowerBound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.non_convex import NON_CONVEX
+from lastiterate.bounds.published import (
+    altschuler_talwar,
+    bok_su_altschuler,
+    chien_li,
+    chourasia_ye_shokri,
+    estimates,
+    lower_bounds,
+    ye_shokri,
+)
 from lastiterate.bounds.random_order import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
 from lastiterate.bounds.sampled import POISSON, SAMPLED
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
@@ -21,12 +31,25 @@ CATALOGUE: dict[str, Bound] = {
         SAMPLED,
         POISSON,
         SAMPLED_COMPOSITION,
+        *bok_su_altschuler.BOUNDS,
+        *altschuler_talwar.BOUNDS,
+        *ye_shokri.BOUNDS,
+        *chien_li.BOUNDS,
+        *chourasia_ye_shokri.BOUNDS,
     )
 }
+LOWER_BOUNDS: dict[str, LowerBound] = {
+    bound.id: bound for bound in (*lower.BOUNDS, *lower_bounds.BOUNDS)
+}
+APPROXIMATIONS: dict[str, Approximation] = {one.id: one for one in estimates.APPROXIMATIONS}
+PUBLISHED = "published"  # the family that `account` uses only when asked
 
 
 _FAMILIES = dict.fromkeys(id_.split("/")[0] for id_ in CATALOGUE)
-_KNOWN = f"one of {', '.join(CATALOGUE)}, or of the families {', '.join(_FAMILIES)}"
+_OWN = [id_ for id_ in CATALOGUE if not id_.startswith(PUBLISHED)]
+_KNOWN = (
+    f"one of {', '.join(_OWN)}, of the families {', '.join(_FAMILIES)}, or an id in li.CATALOGUE"
+)
 
 
 def select(bounds: str | list[str] | tuple[str, ...] | None) -> list[Bound]:

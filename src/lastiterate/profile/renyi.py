@@ -1,14 +1,18 @@
 r"""Renyi differential privacy: a divergence for every order.
 
-From one order to (epsilon, delta): Balle, Barthe, Gaboardi, Hsu and Sato 2020, Theorem 21,
-:math:`\delta = e^{(\alpha-1)(R_\alpha - \varepsilon)} \frac1\alpha
-(1 - \frac1\alpha)^{\alpha-1}`, which is below Mironov's by its last two factors.  Where
+From one order to (epsilon, delta), the less of two.  Balle, Barthe, Gaboardi, Hsu and Sato 2020,
+Theorem 21: :math:`\delta = e^{(\alpha-1)(R_\alpha - \varepsilon)} \frac1\alpha
+(1 - \frac1\alpha)^{\alpha-1}`, which is below Mironov's by its last two factors.  Asoodeh, Liao,
+Calmon, Kosut and Sankar 2021, Lemma 1: :math:`\delta = (e^{(\alpha-1)R_\alpha} - 1) /
+(\alpha (e^{(\alpha-1)\varepsilon} - 1))`, since :math:`\phi(t) = t^\alpha - 1 - \alpha(t - 1)` is
+convex and at least 0, hence at least :math:`\phi'(e^\varepsilon)(t - e^\varepsilon)^+`.  Where
 :math:`R_\alpha = \rho\alpha` for *every* order above 1, also Bun and Steinke 2016, Lemma 3.5.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,21 +22,26 @@ from lastiterate._numerics.exact import Array
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 400)
+_MANY_ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 4000)
 _ROUNDING = 1.0 + 1e-12
 
 
 class RenyiProfile(PrivacyProfile):
-    """A curve of Renyi divergences, valid at every order it is finite at."""
+    """A curve of Renyi divergences, valid at every order it is finite at.
 
-    def __init__(self, divergence: Callable[[float], float]) -> None:
+    `divergence` is a function of the order, or with `at_once` of an array of orders; that is
+    called once, for many of them.
+    """
+
+    def __init__(self, divergence: Callable[..., Any], *, at_once: bool = False) -> None:
         if not callable(divergence):
             raise TypeError(f"divergence must be a function of the order; got {divergence!r}.")
-        self._divergence = divergence
-        self._at_orders = np.array([self.renyi(order) for order in _ORDERS])
+        self._divergence, self._at_once = divergence, at_once
+        self._orders = _MANY_ORDERS if at_once else _ORDERS
+        self._at_orders = self._divergences(self._orders)
 
     def renyi(self, order: float) -> float:
-        value = float(self._divergence(check_order(order)))
-        return value if value >= 0.0 else math.inf  # nan and negative values promise nothing
+        return float(self._divergences(np.array([check_order(order)]))[0])
 
     def gdp(self) -> float:
         return 0.0 if np.all(self._at_orders == 0.0) else math.inf
@@ -40,13 +49,38 @@ class RenyiProfile(PrivacyProfile):
     def deltas(self, epsilons: Array) -> Array:
         return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
 
+    def _divergences(self, orders: Array) -> Array:
+        if self._at_once:
+            values = np.asarray(self._divergence(orders), dtype=np.float64)
+        else:
+            values = np.array([float(self._divergence(float(order))) for order in orders])
+        return np.where(values >= 0.0, values, np.inf)  # nan and negative values promise nothing
+
     def _delta(self, epsilon: float) -> float:
-        logs = _log_deltas(self._at_orders, _ORDERS, epsilon)
+        logs = _log_deltas(self._at_orders, self._orders, epsilon)
         near = int(np.argmin(logs))
-        orders = np.linspace(_ORDERS[max(near - 1, 0)], _ORDERS[min(near + 1, 399)], 60)
-        divergences = np.array([self.renyi(order) for order in orders])
-        log = min(float(logs[near]), float(_log_deltas(divergences, orders, epsilon).min()))
-        return _exponential(log)
+        best = float(logs[near])
+        if not self._at_once:
+            orders = np.linspace(_ORDERS[max(near - 1, 0)], _ORDERS[min(near + 1, 399)], 60)
+            best = min(best, float(_log_deltas(self._divergences(orders), orders, epsilon).min()))
+        return _exponential(best)
+
+
+def averaged_divergence(weights: Array, rates: Array, orders: Array) -> Array:
+    r"""log of the average of e^{(alpha - 1) alpha rate}, over alpha - 1, rounded up.
+
+    As the largest less what the others fall short of it, so that nothing overflows, and
+    nothing cancels for orders near 1; weight that is missing counts as the largest.
+    """
+    top, less = float(rates.max()), orders - 1.0
+    result = np.empty(orders.size)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        for block in np.array_split(np.arange(orders.size), 1 + rates.size * orders.size // 10**6):
+            exponents = np.outer(less[block] * orders[block], rates - top)
+            fallen = np.log1p(np.maximum(np.expm1(exponents) @ weights, -1.0))
+            at_one = (rates - top) @ weights
+            result[block] = np.where(less[block] > 0.0, fallen / less[block], at_one)
+        return np.asarray((orders * top + np.minimum(result, 0.0)) * _ROUNDING)
 
 
 @dataclass(frozen=True)
@@ -80,7 +114,7 @@ class LinearRenyiProfile(PrivacyProfile):
         if excess > 1e100:
             return TINY
         near = 1.0 + excess
-        orders = 1.0 + excess * np.linspace(0.25, 1.75, 200)
+        orders = 1.0 + excess * np.linspace(0.05, 2.0, 400)
         best = float(_log_deltas(self.rho * orders, orders, epsilon).min())
         # Bun and Steinke's factor on exp(-(epsilon - rho)^2 / (4 rho)).
         factor = min(
@@ -98,8 +132,16 @@ def _log_deltas(divergences: Array, orders: Array, epsilon: float) -> Array:
     less = orders - 1.0
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = less * np.log1p(-1.0 / orders) - np.log(orders)
+        exponent, threshold = less * divergences, less * epsilon
+        tangent = _log_expm1(exponent) - np.log(orders) - _log_expm1(threshold)
+        logs = np.fmin(exponent - threshold + factor, tangent)
     # An order that rounds to 1 says nothing.
-    return np.where(less > 0.0, less * (divergences - epsilon) + factor, 0.0)
+    return np.where(less > 0.0, logs, 0.0)
+
+
+def _log_expm1(x: Array) -> Array:
+    """log(e^x - 1); -inf at 0."""
+    return np.asarray(np.where(x > 30.0, x, np.log(np.expm1(np.minimum(x, 30.0)))) + 0.0)
 
 
 def _exponential(log: float) -> float:

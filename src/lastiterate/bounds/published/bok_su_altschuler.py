@@ -1,0 +1,244 @@
+r"""Bok, Su and Altschuler 2024: closed forms in f-DP.
+
+Their convention is this library's: L is the largest difference of two gradients, the noise is
+sigma on the averaged gradient.  Below c = max(|1 - eta m|, |1 - eta M|), l = n // b batches an
+epoch, E epochs, r = L/(b sigma), and k = D b/(eta L), the diameter in units of an arrival.
+"""
+
+import math
+from dataclasses import replace
+
+from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.published import needs
+from lastiterate.bounds.sampled import SAMPLED_COMPOSITION
+from lastiterate.bounds.steps import gaussian
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.run.batches import Cyclic, FullBatch, ShuffledOnce
+from lastiterate.run.training_run import TrainingRun
+
+PAPER = "published/bok-su-altschuler"
+
+
+def cite(where: str) -> Citation:
+    return Citation(
+        "Bok, Su and Altschuler", 2024, "Shifted interpolation for differential privacy", where
+    )
+
+
+def full_batch_composition(run: TrainingRun) -> GaussianProfile:
+    r"""All iterates of full-batch descent.
+
+    **Bound.** :math:`\mu = r\sqrt T`.
+
+    **Holds when.** every step sees every example and has the same noise.
+
+    **Tight** for all iterates together.
+
+    **Source.** Theorem 4.1.
+
+    **Computed as** printed; rounded up.
+    """
+    return gaussian(needs.ratio(run) * math.sqrt(run.steps))
+
+
+def full_batch_strongly_convex(run: TrainingRun) -> GaussianProfile:
+    r"""The last iterate of full-batch descent on strongly convex losses.
+
+    **Bound.** :math:`\mu = r\sqrt{\frac{1-c^T}{1+c^T}\,\frac{1+c}{1-c}}`.
+
+    **Holds when.** losses are strongly convex and smooth, every step sees every example, and
+    steps are shorter than 2/M.
+
+    **Tight.** Exact for :math:`\eta \le 2/(M+m)`.
+
+    **Source.** Theorems 4.2 and C.5.
+
+    **Computed as** printed, from 1 - c; rounded up.
+    """
+    gap = needs.gap(run)
+    spread = needs.forgotten(gap, run.steps) * (2.0 - gap)
+    return gaussian(needs.ratio(run) * math.sqrt(spread / (1.0 + needs.remembered(gap, run.steps))))
+
+
+def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
+    r"""The last iterate of full-batch descent on a bounded domain.
+
+    **Bound.** :math:`\mu = r\sqrt{3k + \lceil k\rceil}`.
+
+    **Holds when.** losses are convex and smooth, iterates are projected, :math:`T \ge k`.
+
+    **Tight** to a constant factor (their Theorem C.16).
+
+    **Source.** Theorem 4.3.
+
+    **Computed as** printed; rounded up.
+    """
+    k = needs.diameter_in_arrivals(run)
+    return gaussian(needs.ratio(run) * math.sqrt(3.0 * k + math.ceil(k)))
+
+
+def full_batch_bounded_from(run: TrainingRun) -> GaussianProfile:
+    r"""The same, with the best number of steps to unroll.
+
+    **Bound.** :math:`\mu = r\min_{1\le R\le T}(\sqrt R + k/\sqrt R)`.
+
+    **Holds when.** losses are convex and smooth, and iterates are projected.
+
+    **Tight** to a constant factor.
+
+    **Source.** Theorem C.7.
+
+    **Computed as** the less of the two whole numbers next to k, where the minimum is.
+    """
+    k = needs.diameter_in_arrivals(run)
+    choices = {
+        min(max(1, round_(min(k, run.steps))), run.steps) for round_ in (math.floor, math.ceil)
+    }
+    least = min(math.sqrt(R) + k / math.sqrt(R) for R in choices)
+    return gaussian(needs.ratio(run) * least)
+
+
+def cyclic_composition(run: TrainingRun) -> GaussianProfile:
+    r"""All iterates of cyclic descent.
+
+    **Bound.** :math:`\mu = r\sqrt E`.
+
+    **Holds when.** the batches of an epoch are disjoint, in a fixed order, epochs are whole.
+
+    **Tight** for all iterates together.
+
+    **Source.** Theorem 4.4.
+
+    **Computed as** printed; rounded up.
+    """
+    return gaussian(needs.ratio(run) * math.sqrt(needs.epochs(run)))
+
+
+def cyclic_strongly_convex(run: TrainingRun) -> GaussianProfile:
+    r"""The last iterate of cyclic descent on strongly convex losses.
+
+    **Bound.** :math:`\mu^2 = r^2\big(1 + c^{2l-2}\frac{1-c^2}{(1-c^l)^2}
+    \frac{1-c^{l(E-1)}}{1+c^{l(E-1)}}\big)`.
+
+    **Holds when.** losses are strongly convex and smooth, steps shorter than 2/M, the order is
+    fixed and epochs are whole.
+
+    **Tight.** Not exactly, but see their Theorem C.17.
+
+    **Source.** Theorem 4.5.
+
+    **Computed as** printed, from 1 - c; rounded up.
+    """
+    gap, length = needs.gap(run), run.batches.batches_per_epoch
+    earlier = length * (needs.epochs(run) - 1)
+    share = (2.0 - gap) * needs.forgotten(gap, earlier) / (1.0 + needs.remembered(gap, earlier))
+    decay = needs.remembered(gap, length - 1) / needs.forgotten(gap, length)
+    return gaussian(needs.ratio(run) * math.sqrt(1.0 + decay * decay * share) * (1.0 + 1e-12))
+
+
+def cyclic_bounded(run: TrainingRun) -> GaussianProfile:
+    r"""The last iterate of cyclic descent on a bounded domain.
+
+    **Bound.** :math:`\mu = r\sqrt{1 + (3k + \lceil k\rceil)/l}`.
+
+    **Holds when.** losses are convex and smooth, iterates are projected, the order is fixed,
+    epochs are whole and :math:`E \ge k`.
+
+    **Tight** to a constant factor.
+
+    **Source.** Theorem 4.6.
+
+    **Computed as** printed; rounded up.
+    """
+    k, length = needs.diameter_in_arrivals(run), run.batches.batches_per_epoch
+    return gaussian(needs.ratio(run) * math.sqrt(1.0 + (3.0 * k + math.ceil(k)) / length))
+
+
+def _too_early(run: TrainingRun) -> str | None:
+    if need.BOUNDED.check(run) is not None or not run.is_constant:
+        return None
+    k, seen = needs.diameter_in_arrivals(run), needs.epochs(run)
+    return None if seen >= math.ceil(k) else f"{seen} < {math.ceil(k)}"
+
+
+LONG_ENOUGH = Hypothesis(
+    "at least diameter batch_size/(step_size sensitivity) epochs (full batch: steps)",
+    _too_early,
+    "see fixed-order/bounded-domain, which has no such limit",
+)
+_FULL, _ORDERED = (FullBatch,), (Cyclic, ShuffledOnce)
+_EVERY_ITERATE = (needs.CONSTANT, needs.NOISY)
+_BOUNDED = (*needs.GRADIENT_STEPS, need.BOUNDED)
+
+BOUNDS = (
+    Bound(
+        id=f"{PAPER}/full-batch-composition",
+        gives="a Gaussian guarantee for all iterates",
+        covers=_FULL,
+        needs=_EVERY_ITERATE,
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.1"),
+        evaluate=full_batch_composition,
+    ),
+    Bound(
+        id=f"{PAPER}/full-batch",
+        gives="a Gaussian guarantee for the last iterate, exact for quadratics",
+        covers=_FULL,
+        needs=(*needs.GRADIENT_STEPS, needs.STRONGLY_CONVEX),
+        certainty=Certainty.UPPER,
+        source=cite("Theorems 4.2 and C.5"),
+        evaluate=full_batch_strongly_convex,
+    ),
+    Bound(
+        id=f"{PAPER}/full-batch-bounded",
+        gives="a Gaussian guarantee for the last iterate, the same for all long runs",
+        covers=_FULL,
+        needs=(*_BOUNDED, LONG_ENOUGH),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.3"),
+        evaluate=full_batch_bounded,
+    ),
+    Bound(
+        id=f"{PAPER}/full-batch-bounded-from",
+        gives="a Gaussian guarantee for the last iterate, unrolled as far as is best",
+        covers=_FULL,
+        needs=_BOUNDED,
+        certainty=Certainty.UPPER,
+        source=cite("Theorem C.7"),
+        evaluate=full_batch_bounded_from,
+    ),
+    Bound(
+        id=f"{PAPER}/cyclic-composition",
+        gives="a Gaussian guarantee for all iterates",
+        covers=_ORDERED,
+        needs=(*_EVERY_ITERATE, needs.WHOLE_EPOCHS),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.4"),
+        evaluate=cyclic_composition,
+    ),
+    Bound(
+        id=f"{PAPER}/cyclic",
+        gives="a Gaussian guarantee for the last iterate that converges",
+        covers=_ORDERED,
+        needs=(*needs.GRADIENT_STEPS, needs.STRONGLY_CONVEX, needs.WHOLE_EPOCHS),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.5"),
+        evaluate=cyclic_strongly_convex,
+    ),
+    Bound(
+        id=f"{PAPER}/cyclic-bounded",
+        gives="a Gaussian guarantee for the last iterate, the same for all long runs",
+        covers=_ORDERED,
+        needs=(*_BOUNDED, needs.WHOLE_EPOCHS, LONG_ENOUGH),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.6"),
+        evaluate=cyclic_bounded,
+    ),
+    replace(
+        SAMPLED_COMPOSITION,
+        id=f"{PAPER}/sampled-composition",
+        covers=SAMPLED_COMPOSITION.covers[:1],
+        source=cite("Theorem 4.8 and Proposition D.4"),
+    ),
+)

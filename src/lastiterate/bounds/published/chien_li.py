@@ -1,0 +1,289 @@
+r"""Chien and Li 2024: Renyi divergences without convexity or smoothness.
+
+They add noise sigma_CL to x after the step, sigma_CL = eta sigma, and clip gradients at K, so
+that two of them differ by up to 2 K: L = 2 K.  Below distances are in units of the step size eta,
+s = L/b is an arrival and g(z) = z + eta^order H z^order what a step makes of a distance.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from lastiterate._numerics.exact import Array
+from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.published import chien_li_distances as distances
+from lastiterate.bounds.published import needs
+from lastiterate.bounds.published.chien_li_programme import least_energies, least_energy_linear
+from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
+from lastiterate.bounds.random_order import SECRET_ORDER
+from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile, averaged_divergence
+from lastiterate.run.batches import Cyclic, FullBatch, SampledWithoutReplacement, ShuffledOnce
+from lastiterate.run.training_run import TrainingRun
+
+PAPER = "published/chien-li"
+_UP = 1.0 + 1e-11
+_LONGEST = 2_000
+_MOST_BATCHES = 200
+_SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
+
+
+def cite(where: str) -> Citation:
+    return Citation(
+        "Chien and Li",
+        2024,
+        "Convergent privacy loss of noisy-SGD without convexity and smoothness",
+        where,
+    )
+
+
+def smooth(run: TrainingRun) -> LinearRenyiProfile:
+    r"""Full batches of smooth losses.
+
+    **Bound.** :math:`R_\alpha \le \frac{\alpha}{2\sigma^2}\min_{\tau,\beta}\Big(
+    \sum_{t\ge\tau}\frac{s^2}{\beta_t} + \frac{\min(s\sum_{t<\tau}c^t,\, 2C\tau,\, D)^2}
+    {\sum_{t\ge\tau}(1-\beta_t)c^{-2(t-\tau+1)}}\Big)`, with :math:`c = 1 + \eta M`; c = 1 for
+    convex losses whose gradients no clip changes and :math:`\eta \le 2/M`;
+    :math:`c = 1 - \eta m` if they are m-strongly convex and :math:`\eta \le 1/M`.
+
+    **Holds when.** losses are smooth and every step sees every example.  (Their proof conditions
+    on noise that tells of the past; the shifts imply the statement.)
+
+    **Tight.** Above the shifts for c < 1, equal for c = 1.
+
+    **Source.** Theorem 3.1.
+
+    **Computed as** the least over starts, the shares beta being optimal for each; rounded up.
+    """
+    c, s = _lipschitz(run), float(terms.arrivals(run)[0])
+    energies = [run.steps * s * s]
+    for count in _unrolled(run.steps):
+        before = run.steps - count
+        gathered = s * (before if c == 1.0 else math.expm1(_grown(c, before)) / (c - 1.0))
+        start = (
+            min(gathered * _UP, distances.doubled_bound(run) * before, terms.diameter(run))
+            if before
+            else 0.0
+        )
+        energies.append(least_energy_linear(s, start, c, count))
+    return LinearRenyiProfile(distances.rate(run, min(energies)))
+
+
+def _grown(c: float, steps: int) -> float:
+    return min(steps * math.log(c), 700.0) if c > 0.0 else -math.inf
+
+
+def _lipschitz(run: TrainingRun) -> float:
+    """Lemma 3.4's constant, rounded up."""
+    assert run.loss.smoothness is not None
+    x = float(np.max(run.step_size)) * run.loss.smoothness
+    if any(hypothesis.check(run) for hypothesis in need.CONTRACTING):
+        return (1.0 + x) * _UP
+    strong = x <= 1.0 and run.loss.strong_convexity > 0.0
+    return float(terms.contractions(terms.gaps(run))[0]) if strong else 1.0
+
+
+def _unrolled(steps: int) -> list[int]:
+    """Some numbers of last steps, all of which are valid: few steps, then ever fewer of many."""
+    longest = min(steps, _LONGEST)
+    spread = np.geomspace(1.0, longest, 60).astype(int).tolist()
+    return sorted({*range(1, min(longest, 40) + 1), *spread, longest})
+
+
+def hoelder(run: TrainingRun) -> LinearRenyiProfile:
+    r"""Full batches of losses with a Hoelder-continuous gradient.
+
+    **Bound.** :math:`R_\alpha \le \frac{\alpha}{2\sigma^2}\min_{\tau,\beta,a}
+    \sum_{t\ge\tau}\big(\frac{s^2}{\beta_t} + \frac{a_t^2}{1-\beta_t}\big)`, where the payments
+    a bring the distance at :math:`\tau` to 0 against g.
+
+    **Holds when.** gradients are Hoelder-continuous (or Lipschitz), every step sees every
+    example.  (The shifts imply it, as for `smooth`.)
+
+    **Tight.** A stationary point of their programme.
+
+    **Source.** Theorem 3.7.
+
+    **Computed as** the least over some starts and first payments; feasible, rounded up.
+    """
+    energy = float(
+        distances.least_energy(run, [np.ones(run.steps)], distances.some_lengths(run.steps, 24))[0]
+    )
+    return LinearRenyiProfile(distances.rate(run, energy))
+
+
+def cyclic(run: TrainingRun) -> LinearRenyiProfile:
+    r"""Batches in a fixed order; the last position, which is the most exposed.
+
+    **Bound.** As `hoelder`, an arrival being paid only in steps that take part.
+
+    **Holds when.** gradients are Hoelder-continuous (or Lipschitz) and the order is fixed.
+
+    **Tight.** A stationary point of their programme.
+
+    **Source.** Theorem A.1.
+
+    **Computed as** the least over some starts and first payments; feasible, rounded up.
+    """
+    pattern = np.zeros(run.steps)
+    pattern[:: -run.batches.batches_per_epoch] = 1.0
+    energy = float(distances.least_energy(run, [pattern], distances.some_lengths(run.steps, 24))[0])
+    return LinearRenyiProfile(distances.rate(run, energy))
+
+
+def cyclic_by_position(run: TrainingRun) -> Sequence[LinearRenyiProfile]:
+    """The guarantee of each position in the order of the batches."""
+    patterns = []
+    for pattern in terms.patterns(run):
+        seen = np.zeros(run.steps)
+        seen[pattern] = 1.0
+        patterns.append(seen)
+    energies = distances.least_energy(run, patterns, distances.some_lengths(run.steps, 8))
+    return [LinearRenyiProfile(distances.rate(run, float(energy))) for energy in energies]
+
+
+def shuffled(run: TrainingRun) -> RenyiProfile:
+    r"""The average over a secret order, drawn once.
+
+    **Bound.** :math:`\frac{1}{\alpha-1}\log\frac1l\sum_j e^{(\alpha-1)\alpha\rho_j}`, with
+    :math:`\rho_j` that of `cyclic` at position j.
+
+    **Holds when.** as `cyclic`, with the examples shuffled once and in secret.
+
+    **Tight.** As `cyclic`.
+
+    **Source.** Corollary A.3, for one order drawn for all epochs.
+
+    **Computed as** the largest term and what the others fall short of it; rounded up.
+    """
+    rates = np.array([profile.rho for profile in cyclic_by_position(run)])
+    weights = np.full(rates.size, 1.0 / rates.size)
+    return RenyiProfile(partial(averaged_divergence, weights, rates), at_once=True)
+
+
+def sampled(run: TrainingRun) -> RenyiProfile:
+    r"""Batches drawn anew every step.
+
+    **Bound.** :math:`R_\alpha \le \min_{\tau,\beta,a}\sum_{t\ge\tau}
+    S_\alpha\big(\tfrac bn, \tfrac{\sqrt\beta\,\sigma b}{2C}\big)
+    + \frac{\alpha a_t^2}{2\sigma^2(1-\beta)}`, with S the larger of both directions and the
+    square root that their (19) lacks.
+
+    **Holds when.** nobody has proved it.  As printed, with S the smaller direction, it is false;
+    with the larger no violation is known, but the proof conditions on noise that tells of the
+    batch.
+
+    **Tight.** The same share beta in every step; else a stationary point.
+
+    **Source.** Theorem 3.12.
+
+    **Computed as** the least over some starts, payments and shares.
+    """
+    lengths = distances.some_lengths(run.steps, 24)
+    starts = distances.forward_distances(run, np.ones(run.steps))[-lengths]
+    idle = np.zeros((lengths.size, int(lengths.max())))
+    energies = least_energies(idle, starts, lengths, *distances.growth(run))
+    return RenyiProfile(partial(_sampled, run, lengths, energies), at_once=True)
+
+
+def _sampled(run: TrainingRun, lengths: Array, energies: Array, orders: Array) -> Array:
+    q = run.batches.batch_size / run.batches.examples
+    noise = float(terms.noises(run)[0])
+    z = noise * run.batches.batch_size / doubled_radius(run)
+    # All of the noise where nothing is left from before the start.
+    best = run.steps * sampled_gaussian(q, z, orders)
+    for share in _SPLITS:
+        one = sampled_gaussian(q, z * math.sqrt(share), orders)
+        for length, energy in zip(lengths, energies, strict=True):
+            rest = orders * (energy / (2.0 * noise * noise * (1.0 - share)))
+            best = np.fmin(best, length * one + rest)
+    return np.asarray(best * _UP)
+
+
+def _nothing_known(run: TrainingRun) -> str | None:
+    if run.loss.smoothness is not None or run.loss.holder is not None:
+        return None
+    return "smoothness=None, holder=None"
+
+
+def _too_long(run: TrainingRun) -> str | None:
+    return None if run.steps <= 100_000 else f"steps={run.steps}"
+
+
+def _too_many(run: TrainingRun) -> str | None:
+    length = run.batches.batches_per_epoch
+    return None if length <= _MOST_BATCHES else f"{length} batches"
+
+
+def _expanding_regulariser(run: TrainingRun) -> str | None:
+    if run.loss.holder is None or run.loss.regulariser * float(np.max(run.step_size)) <= 2.0:
+        return None
+    return f"regulariser={run.loss.regulariser!r}"
+
+
+_COMMON = (need.ONLY_LAST_ITERATE, needs.CONSTANT, needs.NOISY)
+_HOELDER = (
+    *_COMMON,
+    Hypothesis(
+        "a known smoothness or Hoelder constants",
+        _nothing_known,
+        "state Loss(smoothness=..) or Loss(holder=..)",
+    ),
+    Hypothesis("step_size regulariser <= 2", _expanding_regulariser, "shorten the steps"),
+    Hypothesis("at most 100000 steps", _too_long, "see fixed-order/non-convex"),
+)
+_FEW = Hypothesis(
+    f"at most {_MOST_BATCHES} batches an epoch", _too_many, "see fixed-order/non-convex"
+)
+
+BOUNDS = (
+    Bound(
+        id=f"{PAPER}/smooth",
+        gives="Renyi divergences of the last iterate, convex or not",
+        covers=(FullBatch,),
+        needs=(*_COMMON, need.SMOOTH),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 3.1"),
+        evaluate=smooth,
+    ),
+    Bound(
+        id=f"{PAPER}/hoelder",
+        gives="Renyi divergences of the last iterate without smoothness",
+        covers=(FullBatch,),
+        needs=_HOELDER,
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 3.7"),
+        evaluate=hoelder,
+    ),
+    Bound(
+        id=f"{PAPER}/cyclic",
+        gives="Renyi divergences of the last iterate, by position",
+        covers=(Cyclic, ShuffledOnce),
+        needs=(*_HOELDER, _FEW),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem A.1"),
+        evaluate=cyclic,
+        by_position=cyclic_by_position,
+    ),
+    Bound(
+        id=f"{PAPER}/shuffled",
+        gives="Renyi divergences, averaged over a secret order",
+        covers=(ShuffledOnce,),
+        needs=(SECRET_ORDER, *_HOELDER, _FEW),
+        certainty=Certainty.UPPER,
+        source=cite("Corollary A.3"),
+        evaluate=shuffled,
+    ),
+    Bound(
+        id=f"{PAPER}/sampled",
+        gives="Renyi divergences of sampled batches, convex or not",
+        covers=(SampledWithoutReplacement,),
+        needs=(SECRET_ORDER, *_HOELDER),
+        certainty=Certainty.AS_PUBLISHED,
+        source=cite("Theorem 3.12"),
+        evaluate=sampled,
+    ),
+)

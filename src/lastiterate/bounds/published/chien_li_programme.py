@@ -1,0 +1,108 @@
+r"""The optimisation problems of Chien and Li 2024, in arrays.
+
+Payments a_k after a step tau at which the distance is known bring it to 0:
+z_tau = start, z_{k+1} = g_k(z_k) - a_k, z_T = 0, with g_k(z) = z + rise z^order.  Paying for an
+arrival s in the same step, out of the share beta of the noise that is best, costs (s + a)^2.  Any
+payments that end at 0 are valid, and only such are tried.
+"""
+
+import math
+
+import numpy as np
+
+from lastiterate._numerics.exact import Array
+
+_CANDIDATES = 32
+_ROUNDS = 4
+_FARTHEST = 1e60
+
+
+def least_energies(
+    arrivals: Array, starts: Array, lengths: Array, rise: float, order: float
+) -> Array:
+    """The least sums of (s_k + a_k)^2 found, for several cases that end together.
+
+    Case i begins `lengths[i]` steps before the end, at distance `starts[i]`; `arrivals` has a
+    row for each case and a column for each step.  At the optimum s_k + a_k falls by g' from step
+    to step, so one number, the first, tells all; the last step pays whatever is left.  That
+    number is searched; inf where the distance is beyond what can be paid for.
+    """
+    result = np.full(starts.size, np.inf)
+    near_enough = starts < _FARTHEST
+    if near_enough.any():
+        with np.errstate(over="ignore", invalid="ignore"):
+            result[near_enough] = _searched(
+                arrivals[near_enough], starts[near_enough], lengths[near_enough], rise, order
+            )
+    return result
+
+
+def _searched(arrivals: Array, starts: Array, lengths: Array, rise: float, order: float) -> Array:
+    largest = np.maximum(starts + rise * starts**order + arrivals.max(axis=1), 1e-300)
+    low, high = 1e-6 * largest, largest
+    best = np.full(starts.size, np.inf)
+    rows = np.arange(starts.size)
+    for _ in range(_ROUNDS):
+        firsts = np.geomspace(low, high, _CANDIDATES, axis=1)
+        energies = _energies(arrivals, starts, lengths, rise, order, firsts)
+        near = np.argmin(energies, axis=1)
+        best = np.minimum(best, energies[rows, near])
+        low = firsts[rows, np.maximum(near - 1, 0)]
+        high = firsts[rows, np.minimum(near + 1, _CANDIDATES - 1)]
+    return best
+
+
+def _energies(
+    arrivals: Array, starts: Array, lengths: Array, rise: float, order: float, firsts: Array
+) -> Array:
+    z = np.repeat(starts[:, None], firsts.shape[1], axis=1)
+    price, energies = firsts.copy(), np.zeros(firsts.shape)
+    steps = arrivals.shape[1]
+    for k in range(steps):
+        begun = (steps - k <= lengths)[:, None]
+        arrival = arrivals[:, k, None]
+        grown = np.where(begun, z + rise * z**order, z)
+        paid = grown if k == steps - 1 else np.clip(price - arrival, 0.0, grown)
+        energies += np.where(begun, (arrival + paid) ** 2, 0.0)
+        # Rounded up, so that what is paid suffices.
+        left = np.where(paid < grown, grown * (1.0 + 1e-15) - paid, 0.0)
+        z = np.where(begun, left, z)
+        slope = 1.0 + rise * order * np.where(z > 0.0, z, np.inf) ** (order - 1.0)
+        price = np.where(begun, price / slope, price)
+    return np.where(np.isnan(energies), np.inf, energies * (1.0 + 1e-12))
+
+
+def least_energy_linear(arrival: float, start: float, c: float, count: int) -> float:
+    r"""min over beta of sum s^2/beta_t + start^2 / sum (1 - beta_t) c^{-2 i}, i = 1..count.
+
+    Convex.  Stationarity is beta_i = min(1, x c^i) with x = (s/start) sum (1 - beta) w, whose
+    right side falls as x grows: one root.  The value is taken at that beta.
+    """
+    if start == 0.0:
+        return count * arrival**2
+    if c == 1.0:
+        return (arrival * math.sqrt(count) + start / math.sqrt(count)) ** 2
+    log_w = -2.0 * math.log(c) * np.arange(1, count + 1)
+    top = float(log_w.max())
+    if top > 1e4:  # the last steps are all that matters, or the first
+        return math.inf
+    roots, scaled = np.exp((log_w - top) / 2.0), start * math.exp(-top / 2.0)
+    weights = roots * roots
+
+    def beta(x: float) -> Array:
+        return np.asarray(np.minimum(1.0, x / np.maximum(roots, 1e-300)))
+
+    low, high = 0.0, 1.0
+    for _ in range(200):
+        x = low + (high - low) / 2
+        if not low < x < high:
+            break
+        if (arrival / scaled) * float(((1.0 - beta(x)) * weights).sum()) > x:
+            low = x
+        else:
+            high = x
+    shares = beta(low)
+    left = float(((1.0 - shares) * weights).sum())
+    if not (left > 0.0 and float(shares.min()) > 0.0):
+        return math.inf
+    return float((arrival**2 / shares).sum() + scaled**2 / left) * (1.0 + 1e-12)

@@ -1,0 +1,85 @@
+r"""What central limit theorems suggest for sampled batches: estimates, never bounds.
+
+Bok, Su and Altschuler 2024.  r = L/(b sigma), p = b/n; G(mu, p)^T of a step with ratio mu tends to
+a Gaussian of :math:`\sqrt2\,p\sqrt{T\,v(\mu)}`, :math:`v(\mu) = e^{\mu^2}\Phi(3\mu/2) +
+3\Phi(-\mu/2) - 2`.
+"""
+
+import math
+
+import numpy as np
+from scipy.special import ndtr
+
+from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.bound import Approximation
+from lastiterate.bounds.published import needs
+from lastiterate.bounds.published.bok_su_altschuler import PAPER, cite
+from lastiterate.profile.estimate import Estimate
+from lastiterate.run.batches import SampledWithoutReplacement
+from lastiterate.run.training_run import TrainingRun
+
+
+def _growth(mu: float) -> float:
+    """v(mu); about mu^2 where that is small, without cancelling."""
+    if mu > 25.0:
+        return math.inf
+    # 3 Phi(-mu/2) - 2 as 3 (Phi(-mu/2) - 1/2) - 1/2, and error functions for the differences.
+    bent = math.erf(1.5 * mu * math.sqrt(0.5)) - 3.0 * math.erf(0.5 * mu * math.sqrt(0.5))
+    return math.expm1(mu * mu) * float(ndtr(1.5 * mu)) + bent / 2.0
+
+
+def composition_estimate(run: TrainingRun) -> Estimate:
+    """All iterates: Lemma A.5, as in the last column of their Table 3."""
+    share = run.batches.batch_size / run.batches.examples
+    return Estimate(math.sqrt(2.0 * run.steps * _growth(needs.ratio(run))) * share)
+
+
+def strongly_convex_estimate(run: TrainingRun) -> Estimate:
+    """The last iterate of strongly convex descent: Proposition C.14, the best R = t - tau."""
+    share, r = run.batches.batch_size / run.batches.examples, needs.ratio(run)
+    gap = needs.gap(run)
+    R = np.arange(1.0, min(run.steps, 1_000_000) + 1)
+    carried = r * np.exp((R + 1.0) * math.log1p(-gap)) / gap if gap < 1.0 else np.zeros_like(R)
+    squares = 8.0 * carried**2 + 2.0 * share**2 * R * _growth(2.0 * r)
+    return Estimate(math.sqrt(float(squares.min())))
+
+
+def bounded_estimate(run: TrainingRun) -> Estimate:
+    """The last iterate on a bounded domain: Proposition C.15, the best R = t - tau."""
+    share, r = run.batches.batch_size / run.batches.examples, needs.ratio(run)
+    far = terms.diameter(run) / float(np.max(run.noise_std))  # D/(eta sigma)
+    spread = 2.0 * share**2 * _growth(2.0 * math.sqrt(2.0) * r)
+    best = math.sqrt(2.0) * far / math.sqrt(spread) if 0.0 < spread < math.inf else 1.0
+    choices = {min(max(1.0, f(min(best, run.steps))), run.steps) for f in (math.floor, math.ceil)}
+    return Estimate(math.sqrt(min(2.0 * far**2 / R + spread * R for R in choices)))
+
+
+_SAMPLED = (SampledWithoutReplacement,)
+
+APPROXIMATIONS = (
+    Approximation(
+        id=f"{PAPER}/sampled-composition-estimate",
+        gives="an approximate mu for all iterates",
+        covers=_SAMPLED,
+        needs=(needs.CONSTANT, needs.NOISY),
+        source=cite("Lemma A.5"),
+        evaluate=composition_estimate,
+    ),
+    Approximation(
+        id=f"{PAPER}/sampled-estimate",
+        gives="an approximate mu for the last iterate",
+        covers=_SAMPLED,
+        needs=(*needs.GRADIENT_STEPS, needs.STRONGLY_CONVEX),
+        source=cite("Proposition C.14"),
+        evaluate=strongly_convex_estimate,
+    ),
+    Approximation(
+        id=f"{PAPER}/sampled-bounded-estimate",
+        gives="an approximate mu for the last iterate",
+        covers=_SAMPLED,
+        needs=(*needs.GRADIENT_STEPS, need.BOUNDED),
+        source=cite("Proposition C.15"),
+        evaluate=bounded_estimate,
+    ),
+)

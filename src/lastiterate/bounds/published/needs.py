@@ -1,0 +1,102 @@
+"""Conditions that the published theorems share, and arithmetic that they share."""
+
+import math
+
+import numpy as np
+
+from lastiterate._numerics.directed import TINY, at_least
+from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.bound import Hypothesis
+from lastiterate.run.training_run import TrainingRun
+
+
+def ratio(run: TrainingRun) -> float:
+    """r = L/(b sigma) of a run with constant noise, rounded up."""
+    noise = float(np.max(run.noise_std))
+    return at_least(max(run.sensitivity / run.batches.batch_size / noise, TINY), ulps=4)
+
+
+def gap(run: TrainingRun) -> float:
+    """1 - c, rounded down."""
+    return float(terms.gaps(run)[0])
+
+
+def diameter_in_arrivals(run: TrainingRun) -> float:
+    """D/(eta L/b), rounded up."""
+    return at_least(terms.diameter(run) / float(terms.arrivals(run)[0]), ulps=8)
+
+
+def forgotten(gap: float, steps: int) -> float:
+    """(1 - c^steps)/(1 - c), to a few ulps; `steps` where nothing is forgotten."""
+    if gap == 0.0:
+        return float(steps)
+    if gap >= 1.0:
+        return 1.0 if steps else 0.0
+    return -math.expm1(steps * math.log1p(-gap)) / gap
+
+
+def remembered(gap: float, steps: int) -> float:
+    """c^steps."""
+    if gap >= 1.0:
+        return 0.0 if steps else 1.0
+    return math.exp(steps * math.log1p(-gap))
+
+
+def epochs(run: TrainingRun) -> int:
+    return run.steps // run.batches.batches_per_epoch
+
+
+def _varying(run: TrainingRun) -> str | None:
+    return None if run.is_constant else "a schedule"
+
+
+def _silent(run: TrainingRun) -> str | None:
+    least = float(np.min(run.noise_std))
+    return None if least > 0.0 else f"noise_std {least!r}"
+
+
+def _cut_short(run: TrainingRun) -> str | None:
+    length = run.batches.batches_per_epoch
+    return None if run.steps % length == 0 else f"{run.steps} steps of {length} an epoch"
+
+
+def _one_batch(run: TrainingRun) -> str | None:
+    length = run.batches.batches_per_epoch
+    return None if length >= 2 else "one batch"
+
+
+def _no_contraction(run: TrainingRun) -> str | None:
+    if run.loss.smoothness is None or np.all(terms.gaps(run) > 0.0):
+        return None
+    return f"strong_convexity={run.loss.strong_convexity!r}, step_size={terms.unit(run)!r}"
+
+
+def _past_the_best_step(run: TrainingRun) -> str | None:
+    """eta (lambda + beta) < 2, so that c = 1 - eta lambda."""
+    if run.loss.smoothness is None:
+        return None
+    largest, both = terms.unit(run), run.loss.strong_convexity + run.loss.smoothness
+    return None if largest * both * (1 - 1e-15) <= 2.0 else f"step_size {largest!r} > {2 / both!r}"
+
+
+CONSTANT = Hypothesis(
+    "a constant step size and noise", _varying, "keep step_size and noise_std fixed"
+)
+NOISY = Hypothesis("noise in every step", _silent, "make noise_std positive")
+WHOLE_EPOCHS = Hypothesis(
+    "whole epochs", _cut_short, "make steps a multiple of examples // batch_size"
+)
+SEVERAL_BATCHES = Hypothesis(
+    "at least two batches an epoch", _one_batch, "see published/chourasia-ye-shokri for one batch"
+)
+STRONGLY_CONVEX = Hypothesis(
+    "strongly convex losses, and steps shorter than 2/smoothness",
+    _no_contraction,
+    "add a regulariser: Loss(strong_convexity=..)",
+)
+BEST_STEP_AT_MOST = Hypothesis(
+    "step_size <= 2/(smoothness + strong_convexity)", _past_the_best_step, "shorten the steps"
+)
+
+GRADIENT_STEPS = (need.ONLY_LAST_ITERATE, CONSTANT, NOISY, *need.CONTRACTING)

@@ -1,0 +1,258 @@
+r"""Ye and Shokri 2022: Renyi divergences of strongly convex descent.
+
+They add noise sqrt(2 eta) sigma_YS to x, and S_g bounds the change of a *sum* of gradients, so
+sigma_YS = sigma sqrt(eta/2), S_g = L and alpha eta S_g^2/(4 sigma_YS^2 b^2) = alpha r^2/2 with
+r = L/(b sigma): what a Gaussian step costs.  Below c = 1 - eta lambda, l = n // b, K epochs and
+
+.. math:: \rho_j = \frac{r^2}{2}\, \frac{c^{2(j-1)}}{1 + c^2 + .. + c^{2(j-1)}}.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from lastiterate._numerics.directed import at_least
+from lastiterate._numerics.exact import Array
+from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.published import needs
+from lastiterate.bounds.random_order import SECRET_ORDER
+from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile, averaged_divergence
+from lastiterate.run.batches import Cyclic, SampledWithoutReplacement, ShuffledOnce
+from lastiterate.run.training_run import TrainingRun
+
+PAPER = "published/ye-shokri"
+_UP = 1.0 + 1e-12
+_MOST_STEPS = 2_000_000
+
+
+def cite(where: str) -> Citation:
+    return Citation(
+        "Ye and Shokri",
+        2022,
+        "Differentially private learning needs hidden state (or much faster convergence)",
+        where,
+    )
+
+
+def naive(run: TrainingRun) -> LinearRenyiProfile:
+    r"""The analysis of full batches, each batch taken for a data set of its own.
+
+    **Bound.** :math:`R_\alpha \le \alpha\, r^2 \frac{2}{\eta\lambda}
+    (1 - e^{-\eta\lambda K/2})`.
+
+    **Holds when.** losses are strongly convex and smooth, :math:`\eta \le 2/(\lambda+\beta)`,
+    the order is fixed, epochs are whole.  (Implied by the shifts: K participations cost
+    most where nothing lies between them, and then :math:`\frac12\frac{1-c^K}{1+c^K}
+    \frac{1+c}{1-c}` is less.)
+
+    **Tight.** Far from it: no use is made of the other batches.
+
+    **Source.** Theorem 2.1.
+
+    **Computed as** printed; rounded up.
+    """
+    x = needs.gap(run)
+    rate = needs.ratio(run) ** 2 * (2.0 / x) * -math.expm1(-x * needs.epochs(run) / 2.0)
+    return LinearRenyiProfile(rate * _UP)
+
+
+def _rates(run: TrainingRun) -> tuple[float, Array]:
+    """The common first term, and rho_j for the steps j = 1..l left from a participation on."""
+    x, length = needs.gap(run), run.batches.batches_per_epoch
+    j = np.arange(1, length + 1)
+    log_c = math.log1p(-x) if x < 1.0 else -math.inf
+    with np.errstate(invalid="ignore"):
+        kept = np.exp(np.where(j > 1, 2.0 * (j - 1) * log_c, 0.0))
+        sums = np.expm1(2.0 * j * log_c) / math.expm1(2.0 * log_c)
+    rho = needs.ratio(run) ** 2 / 2.0 * kept / sums * _UP
+    half = length // 2
+    later = length - half
+    # (1 - c^{2 later (K-1)})/(1 - c^{2 later}).
+    repeats = needs.epochs(run) - 1
+    grown = needs.forgotten(-math.expm1(2.0 * later * log_c), repeats)
+    return float(rho[half - 1] * grown) * _UP, rho
+
+
+def fixed_order(run: TrainingRun) -> LinearRenyiProfile:
+    r"""The last iterate, by position; the last batch is the most exposed.
+
+    **Bound.** For an example in batch j of 0..l-1,
+    :math:`R_\alpha \le \alpha\big(\rho_{\lfloor l/2\rfloor}
+    \frac{1 - c^{2(K-1)(l-\lfloor l/2\rfloor)}}{1 - c^{2(l-\lfloor l/2\rfloor)}}
+    + \rho_{l-j}\big)`.
+
+    **Holds when.** losses are strongly convex and smooth, :math:`\eta \le 2/(\lambda+\beta)`,
+    the order is fixed, there are two batches or more and epochs are whole.
+
+    **Tight.** Above the shifts of Bok, Su and Altschuler 2024, Theorem 4.5.
+
+    **Source.** Theorem 3.3.
+
+    **Computed as** printed; rounded up.
+    """
+    common, rho = _rates(run)
+    return LinearRenyiProfile(at_least(common + float(rho[0]), ulps=2))
+
+
+def fixed_order_by_position(run: TrainingRun) -> Sequence[LinearRenyiProfile]:
+    """The guarantee of each batch, in order."""
+    common, rho = _rates(run)
+    return [LinearRenyiProfile(at_least(common + float(one), ulps=2)) for one in rho[::-1]]
+
+
+def shuffled(run: TrainingRun) -> RenyiProfile:
+    r"""The average over a secret order, drawn once.
+
+    **Bound.** The first term of `fixed_order` plus
+    :math:`\frac{1}{\alpha-1}\log\frac1l\sum_j e^{(\alpha-1)\alpha\rho_j}`.
+
+    **Holds when.** as `fixed_order`, with the examples shuffled once and in secret.
+    (By joint convexity, from `fixed_order`.)
+
+    **Tight.** Above random-order/shuffled-once, which averages the curves themselves.
+
+    **Source.** Theorem 4.2.  (The form of their footnote 4 lacks its factor 1/(alpha - 1).)
+
+    **Computed as** the largest term and what the others fall short of it; rounded up.
+    """
+    common, rho = _rates(run)
+    weights = np.full(rho.size, 1.0 / rho.size)
+    return RenyiProfile(partial(averaged_divergence, weights, common + rho), at_once=True)
+
+
+def sampled(run: TrainingRun) -> RenyiProfile:
+    r"""Batches drawn anew every step.
+
+    **Bound.** :math:`R_\alpha \le \frac{1}{\alpha-1}\log S_T`, :math:`S_0 = 1`,
+    :math:`S_{k+1} = \frac bn e^{\alpha(\alpha-1)r^2/2} S_k + (1-\frac bn) S_k^{c^2}`.
+
+    **Holds when.** losses are strongly convex and smooth, :math:`\eta \le 2/(\lambda+\beta)`,
+    batches are drawn without replacement and in secret.  (Their proof uses a log-Sobolev
+    constant of a mixture over batches.  The statement follows from the shifts: given the
+    batches the energy grows by at most :math:`r^2` in a step that takes part, by paying for it
+    at once, and shrinks by :math:`c^2` in one that does not, by delaying every payment a
+    step; by Jensen's inequality the recursion is above the average over batches.)
+
+    **Tight.** Far from it where b/n is small.
+
+    **Source.** Theorem 4.3.
+
+    **Computed as** the logarithm of S, for all orders at once; rounded up.
+    """
+    return RenyiProfile(partial(_sampled_divergences, run), at_once=True)
+
+
+def _sampled_divergences(run: TrainingRun, orders: Array) -> Array:
+    less = orders - 1.0
+    share = run.batches.batch_size / run.batches.examples
+    lost = needs.gap(run) * (2.0 - needs.gap(run))
+    cost = orders * needs.ratio(run) ** 2 / 2.0
+    total = np.zeros_like(orders)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        for _ in range(run.steps):
+            # log(q e^x + 1 - q)/(alpha - 1) on top of c^2 R, with x = (alpha - 1) rise.
+            rise = cost + total * lost
+            grown = total * (1.0 - lost) + _log_mean_exp(less, rise, share)
+            if np.array_equal(grown, total):
+                break
+            total = grown
+    return np.asarray(total * (_UP + 1e-15 * run.steps))
+
+
+def _log_mean_exp(less: Array, rise: Array, share: float) -> Array:
+    """log(1 + share (e^{less rise} - 1))/less; share rise where less is 0."""
+    x = less * rise
+    small = np.log1p(share * np.expm1(np.minimum(x, 50.0)))
+    large = x + math.log(share) + np.log1p((1.0 / share - 1.0) * np.exp(-x))
+    return np.where(less > 0.0, np.where(x < 50.0, small, large) / less, share * rise)
+
+
+def clipped_logistic(run: TrainingRun) -> RenyiProfile:
+    r"""`shuffled`, for regularised logistic regression with norm-clipped gradients.
+
+    **Bound.** As `shuffled`; with noise multiplier z, :math:`r^2/2 = 2/z^2`.
+
+    **Holds when.** clipping the norm of the unregularised gradient keeps the step a contraction.
+    That is so for two classes; their Proposition 5.2 claims it for any number, and for
+    three or more it is false: hence as published only.
+
+    **Tight.** As `shuffled`.
+
+    **Source.** Corollary 5.3.
+
+    **Computed as** `shuffled`.
+    """
+    return shuffled(run)
+
+
+def _not_clipped(run: TrainingRun) -> str | None:
+    return None if run.clip_norm is not None else "clip_norm=None"
+
+
+def _too_long(run: TrainingRun) -> str | None:
+    return None if run.steps <= _MOST_STEPS else f"steps={run.steps}"
+
+
+_PROPER = (needs.STRONGLY_CONVEX, needs.BEST_STEP_AT_MOST)
+_STEPS = (*needs.GRADIENT_STEPS, *_PROPER)
+_ORDERED = (*_STEPS, needs.SEVERAL_BATCHES, needs.WHOLE_EPOCHS)
+
+BOUNDS = (
+    Bound(
+        id=f"{PAPER}/naive",
+        gives="Renyi divergences that converge, slowly",
+        covers=(Cyclic, ShuffledOnce),
+        needs=(*_STEPS, needs.WHOLE_EPOCHS),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 2.1"),
+        evaluate=naive,
+    ),
+    Bound(
+        id=f"{PAPER}/fixed-order",
+        gives="Renyi divergences that converge, by position",
+        covers=(Cyclic, ShuffledOnce),
+        needs=_ORDERED,
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 3.3"),
+        evaluate=fixed_order,
+        by_position=fixed_order_by_position,
+    ),
+    Bound(
+        id=f"{PAPER}/shuffled",
+        gives="Renyi divergences, averaged over a secret order",
+        covers=(ShuffledOnce,),
+        needs=(SECRET_ORDER, *_ORDERED),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.2"),
+        evaluate=shuffled,
+    ),
+    Bound(
+        id=f"{PAPER}/sampled",
+        gives="Renyi divergences, averaged over the batches of each step",
+        covers=(SampledWithoutReplacement,),
+        needs=(
+            SECRET_ORDER,
+            *_STEPS,
+            Hypothesis(f"at most {_MOST_STEPS} steps", _too_long, "see random-order/sampled"),
+        ),
+        certainty=Certainty.UPPER,
+        source=cite("Theorem 4.3"),
+        evaluate=sampled,
+    ),
+    Bound(
+        id=f"{PAPER}/clipped-logistic",
+        gives="Renyi divergences of shuffled logistic regression with norm clipping",
+        covers=(ShuffledOnce,),
+        needs=(
+            SECRET_ORDER,
+            Hypothesis("norm-clipped gradients", _not_clipped, "see published/ye-shokri/shuffled"),
+            *(h for h in _ORDERED if h is not need.NO_ACTIVE_CLIP),
+        ),
+        certainty=Certainty.AS_PUBLISHED,
+        source=cite("Corollary 5.3"),
+        evaluate=clipped_logistic,
+    ),
+)

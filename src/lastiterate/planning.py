@@ -1,0 +1,152 @@
+r"""How long to train and with how much noise, for a target, with the excess risk to expect.
+
+Full-batch descent on a mean of losses that are m-strongly convex and M-smooth, from a start at
+distance R of the minimiser, which lies inside the domain.  A step contracts by c = 1 - eta m
+where eta <= 2/(M + m), and its noise is independent, so
+
+.. math:: E\,[F(x_T) - F^*] \le \tfrac M2 \Big(c^{2T} R^2
+          + d\,\eta^2\sigma^2\, \frac{1 - c^{2T}}{1 - c^2}\Big).
+"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate._numerics import guards
+from lastiterate.accounting import account
+from lastiterate.calibration import calibrate
+from lastiterate.errors import InvalidParameter
+from lastiterate.run.batches import FullBatch
+from lastiterate.run.domain import Ball
+from lastiterate.run.loss import Loss
+from lastiterate.run.training_run import TrainingRun
+
+_STEP_SIZES = 12
+_LENGTHS = 40
+
+
+@dataclass(frozen=True)
+class PublishedPlan:
+    """Chourasia, Ye and Shokri 2021, Theorem 4, in this library's convention."""
+
+    run: TrainingRun
+    excess_risk: float
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that meets the target, and a bound on its expected excess risk."""
+
+    run: TrainingRun
+    excess_risk: float
+    published: PublishedPlan
+
+
+def plan(
+    *,
+    examples: int,
+    dimension: int,
+    lipschitz: float,
+    smoothness: float,
+    strong_convexity: float,
+    epsilon: float,
+    delta: float,
+) -> Plan:
+    """The step size, number of steps and noise with the least predicted excess risk.
+
+    Parameters
+    ----------
+    examples, dimension : int
+        n, and the number of parameters.
+    lipschitz, smoothness, strong_convexity : float
+        Of every example's loss, regulariser included, on the domain: a ball of diameter
+        2 lipschitz/strong_convexity, which strong convexity implies.  The minimiser is taken to
+        lie inside it.
+    epsilon, delta : float
+        The target.
+
+    Examples
+    --------
+    >>> found = plan(examples=10_000, dimension=10, lipschitz=1.0, smoothness=1.0,
+    ...              strong_convexity=0.1, epsilon=1.0, delta=1e-5)
+    >>> found.excess_risk < found.published.excess_risk / 10
+    True
+    """
+    n = guards.count("examples", examples, at_least=1)
+    d = guards.count("dimension", dimension, at_least=1)
+    L = guards.number("lipschitz", lipschitz, above=0.0)
+    m = guards.number("strong_convexity", strong_convexity, above=0.0)
+    M = guards.number("smoothness", smoothness, at_least=m)
+    target = guards.number("epsilon", epsilon, above=0.0)
+    guards.number("delta", delta, above=0.0, below=1.0)
+    description = TrainingRun(
+        loss=Loss(smoothness=M, strong_convexity=m),
+        sensitivity=2.0 * L,
+        batches=FullBatch(n),
+        steps=1,
+        step_size=1.0 / M,
+        noise_std=1.0,
+        domain=Ball(2.0 * L / m),
+    )
+    run, risk = _best(description, d, target, delta)
+    return Plan(run, risk, _published(description, d, L, target, delta))
+
+
+def excess_risk(run: TrainingRun, dimension: int) -> float:
+    """The bound above, from a start anywhere in the domain."""
+    if not isinstance(run.domain, Ball) or run.loss.smoothness is None or not run.is_constant:
+        must_be = "a smooth run of constant steps on a bounded domain"
+        raise InvalidParameter("run", run, must_be=must_be)
+    eta, noise = float(np.max(run.step_size)), float(np.max(run.noise_std))
+    gap = eta * run.loss.strong_convexity
+    if not (gap > 0.0 and eta * (run.loss.smoothness + run.loss.strong_convexity) <= 2.0):
+        must_be = "above 0 and at most 2/(smoothness + strong_convexity)"
+        raise InvalidParameter("step_size", eta, must_be=must_be)
+    kept = math.exp(2.0 * run.steps * math.log1p(-gap)) if gap < 1.0 else 0.0
+    spread = dimension * (eta * noise) ** 2 * (1.0 - kept) / (gap * (2.0 - gap))
+    return run.loss.smoothness / 2.0 * (kept * run.domain.diameter**2 + spread)
+
+
+def _best(
+    description: TrainingRun, dimension: int, epsilon: float, delta: float
+) -> tuple[TrainingRun, float]:
+    loss = description.loss
+    assert loss.smoothness is not None
+    best: tuple[float, TrainingRun] | None = None
+    # mu is inverse to the noise, so one calibration serves every length.
+    unit = calibrate(description, epsilon=epsilon, delta=delta)
+    allowed = account(unit).gdp()
+    longest = 2.0 / (loss.smoothness + loss.strong_convexity)
+    for eta in longest * np.geomspace(1e-3, 1.0, _STEP_SIZES):
+        forget = 1.0 / (eta * loss.strong_convexity)
+        for steps in np.unique(np.geomspace(1.0, 60.0 * forget + 1.0, _LENGTHS).astype(int)):
+            run = description.replace(steps=int(steps), step_size=float(eta))
+            run = run.replace(noise_std=account(run, bounds="fixed-order").gdp() / allowed)
+            risk = excess_risk(run, dimension)
+            if best is None or risk < best[0]:
+                best = risk, run
+    assert best is not None
+    run = calibrate(best[1], epsilon=epsilon, delta=delta)
+    return run, excess_risk(run, dimension)
+
+
+def _published(
+    description: TrainingRun, d: int, L: float, epsilon: float, delta: float
+) -> PublishedPlan:
+    r"""sigma^2 = 8 L^2 (eps + 2 log(1/delta))/(m eps^2 n^2), eta = m/(2 M^2), K = log(..)/(eta m).
+
+    Their risk is Lemma 6's, :math:`\frac{2ML^2}{m^2}e^{-m\eta K} + \frac{2Md\sigma^2}{m}`.
+    """
+    loss, n = description.loss, description.batches.examples
+    M, m = loss.smoothness, loss.strong_convexity
+    assert M is not None
+    eta, log = m / (2.0 * M * M), math.log(1.0 / delta)
+    variance = 8.0 * L * L * (epsilon + 2.0 * log) / (m * epsilon**2 * n * n)
+    length = 2.0 * M * M / (m * m) * math.log(max(n * n * epsilon**2 / (4.0 * log * d), math.e))
+    steps = max(1, math.ceil(length))
+    risk = 2.0 * M * L * L / (m * m) * math.exp(-m * eta * steps) + 2.0 * M * d * variance / m
+    run = description.replace(
+        steps=steps, step_size=eta, noise_std=math.sqrt(variance) * math.sqrt(2.0 / eta)
+    )
+    return PublishedPlan(run, risk)

@@ -1,0 +1,60 @@
+"""Pure differential privacy: no event changes its probability by more than a factor."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import log_ndtr, ndtri_exp
+
+from lastiterate._numerics import guards
+from lastiterate._numerics.directed import TINY, ULP, at_least
+from lastiterate._numerics.exact import Array
+from lastiterate.profile.profile import PrivacyProfile, check_order
+
+
+@dataclass(frozen=True)
+class PureProfile(PrivacyProfile):
+    """(limit, 0)-DP; its worst case is randomised response.
+
+    >>> PureProfile(1.0).epsilon(0.0), round(PureProfile(1.0).delta(0.5), 4)
+    (1.0, 0.2876)
+    """
+
+    limit: float
+
+    def __post_init__(self) -> None:
+        value = guards.number("limit", self.limit, at_least=0.0, infinite=True)
+        object.__setattr__(self, "limit", value)
+
+    def deltas(self, epsilons: Array) -> Array:
+        if self.limit == math.inf:
+            return np.ones(epsilons.shape)
+        # (e^limit - e^epsilon)/(1 + e^limit).
+        short = -np.expm1(np.minimum(epsilons - self.limit, 0.0)) / (1.0 + math.exp(-self.limit))
+        return np.where(epsilons >= self.limit, 0.0, np.clip(short * (1 + 8 * ULP), TINY, 1.0))
+
+    def epsilon(self, delta: float) -> float:
+        return min(super().epsilon(delta), self.limit)
+
+    def renyi(self, order: float) -> float:
+        alpha, e = check_order(order), self.limit
+        if alpha == math.inf or e in (0.0, math.inf):
+            return e
+        if alpha == 1.0:
+            return min(e, at_least(e * math.tanh(e / 2.0), ulps=8))
+        # log of (e^{alpha e} + e^{(1 - alpha) e})/(1 + e^e), over alpha - 1.
+        log = (
+            (alpha - 1.0) * e
+            + math.log1p(math.exp(-(2 * alpha - 1) * e))
+            - math.log1p(math.exp(-e))
+        )
+        slack = 1e-15 * (1.0 + alpha * e)
+        return min(e, max((log + slack) / (alpha - 1.0), TINY))
+
+    def gdp(self) -> float:
+        """The mu at which mu-GDP's trade-off meets randomised response's."""
+        if self.limit in (0.0, math.inf):
+            return self.limit
+        # Phi(-mu/2) = 1/(1 + e^limit).
+        mu = -2.0 * float(ndtri_exp(-np.logaddexp(0.0, self.limit)))
+        return at_least(mu * (1.0 + 1e-12), ulps=1) if log_ndtr(-mu / 2) < 0.0 else math.inf
