@@ -8,6 +8,7 @@ from lastiterate.bounds.non_convex import NON_CONVEX
 from lastiterate.bounds.published import (
     altschuler_talwar,
     bok_su_altschuler,
+    bok_su_altschuler_sampled,
     chien_li,
     chourasia_ye_shokri,
     estimates,
@@ -32,6 +33,7 @@ CATALOGUE: dict[str, Bound] = {
         POISSON,
         SAMPLED_COMPOSITION,
         *bok_su_altschuler.BOUNDS,
+        *bok_su_altschuler_sampled.BOUNDS,
         *altschuler_talwar.BOUNDS,
         *ye_shokri.BOUNDS,
         *chien_li.BOUNDS,

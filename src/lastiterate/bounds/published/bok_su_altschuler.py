@@ -11,7 +11,7 @@ from dataclasses import replace
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.published import needs
-from lastiterate.bounds.sampled import SAMPLED_COMPOSITION
+from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
 from lastiterate.bounds.steps import gaussian
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import Cyclic, FullBatch, ShuffledOnce
