@@ -24,6 +24,7 @@ RULES = {
     "random-order/shuffled-once": [li.ShuffledOnce],
     "random-order/shuffled-each-epoch": [li.ShuffledEachEpoch],
     "random-order/sampled": [li.SampledWithoutReplacement],
+    "random-order/poisson": [li.PoissonSampled],
     "composition/sampled": [li.SampledWithoutReplacement],
     "fixed-order/non-convex": [li.FullBatch, li.Cyclic, li.ShuffledOnce, li.FixedOrder],
 }
@@ -59,7 +60,8 @@ def runs(draw, bound="any"):
     gradients = min(x for x in (lipschitz, clip, math.inf) if x is not None)
     step_size = draw(st.sampled_from([0.01, 0.1, 0.3]))
     noise_std = draw(st.sampled_from([1.0, 0.1] if secret else [1.0, 1e-3]))
-    if bound != "random-order/sampled" and draw(st.booleans()):
+    constant = bound in ("random-order/sampled", "random-order/poisson")
+    if not constant and draw(st.booleans()):
         step_size = list(np.linspace(step_size, step_size / 2, steps))
         noise_std = list(np.linspace(noise_std / 2, noise_std, steps))
     domains = [li.Ball(0.3)] if bound.endswith("domain") else [li.Ball(0.3), li.Unbounded()]

@@ -33,12 +33,12 @@ def law_of_mu(*, steps, probability, contraction=1.0, diameter=np.inf, worth=0.0
             slopes = isotonic_regression(arrived / variances, weights=variances).x
             mus.append(np.sqrt(slopes**2 @ variances))
         else:
-            assert worth == 0.0
+            released = worth > 0.0
             mus.append(
                 gdp_of_linear_shifts(
-                    contractions=np.full(steps, contraction),
-                    shifts=seen,
-                    noise_stds=np.ones(steps),
+                    contractions=np.append(np.full(steps, contraction), [1.0] * released),
+                    shifts=np.append(seen, [0.0] * released),
+                    noise_stds=np.append(np.ones(steps), [np.sqrt(worth)] * released),
                     diameter=diameter,
                 )
             )

@@ -1,0 +1,114 @@
+"""All iterates of sampled batches: one step by hand, and what dp_accounting says."""
+
+import math
+
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+
+import lastiterate as li
+from lastiterate import GaussianProfile
+from tests.bounds.test_random_order import mnist
+from tests.reference.gaussian import delta_of_gaussian
+
+
+class TestCompositionOfSampledSteps:
+    def test_one_step_is_the_subsampled_gaussian(self):
+        run = mnist(li.SampledWithoutReplacement, 1).replace(steps=1)
+        report = li.account(run, bounds="composition/sampled")
+        p, r = 1 / 40, 10 / 15
+        for epsilon in (0.1, 0.5, 1.0):
+            exact = p * delta_of_gaussian(r, math.log1p(math.expm1(epsilon) / p))
+            assert exact <= report.delta(epsilon) <= exact * 1.01 + 1e-9
+
+    def test_always_taking_part_is_gaussian_composition(self):
+        run = mnist(li.SampledWithoutReplacement, 1).replace(
+            batches=li.SampledWithoutReplacement(1_500, 1_500), steps=25
+        )
+        report = li.account(run, bounds="composition/sampled")
+        exact = GaussianProfile(5 * 10 / 15).epsilon(1e-5)
+        assert exact <= report.epsilon(1e-5) <= exact * 1.01
+
+    def test_poisson_is_what_dp_accounting_says(self):
+        run = li.TrainingRun.from_dp_sgd(
+            loss=li.Loss(convex=False),
+            batches=li.PoissonSampled(1000, 20),
+            clip_norm=1.0,
+            noise_multiplier=1.3,
+            steps=200,
+            step_size=0.1,
+            adjacency="zero-out",
+        )
+        pld = privacy_loss_distribution.from_gaussian_mechanism(1.3, sampling_prob=0.02)
+        expected = pld.self_compose(200).get_epsilon_for_delta(1e-5)
+        report = li.account(run)
+        assert report.bound == "composition/sampled"
+        assert report.epsilon(1e-5) == pytest.approx(expected, rel=1e-4)
+
+    @pytest.mark.parametrize(
+        "batches, adjacency",
+        [
+            (li.SampledWithoutReplacement(1000, 20), "zero-out"),
+            (li.PoissonSampled(1000, 20), "replace"),
+            (li.PoissonSampled(1000, 20, 40), "zero-out"),
+        ],
+    )
+    def test_other_adjacencies_are_not_covered(self, batches, adjacency):
+        run = li.TrainingRun.from_dp_sgd(
+            loss=li.Loss(convex=False),
+            batches=batches,
+            clip_norm=1.0,
+            noise_multiplier=1.3,
+            steps=200,
+            step_size=0.1,
+            adjacency=adjacency,
+        )
+        assert "adjacency" in str(li.account(run).unmet["composition/sampled"][0])
+
+    def test_a_million_steps_that_hide_nothing(self):
+        # The sum of linear losses tells the two worlds apart by 60 standard deviations.
+        run = li.TrainingRun(
+            loss=li.Loss(),
+            sensitivity=60_000.0,
+            steps=10**6,
+            step_size=1.0,
+            noise_std=1.0,
+            batches=li.SampledWithoutReplacement(10**6, 300_000),
+        )
+        assert li.account(run).advantage() == 1.0
+
+    @pytest.mark.parametrize("ratio", [1e-3, 0.5, 10.0, 20.0])
+    @pytest.mark.parametrize("probability", [1e-6, 1e-2, 1.0])
+    @pytest.mark.parametrize("steps", [1, 1000, 10**6])
+    def test_extremes_are_answered(self, ratio, probability, steps):
+        size = round(probability * 10**6)
+        run = li.TrainingRun(
+            loss=li.Loss(),
+            sensitivity=ratio * size,
+            steps=steps,
+            step_size=1.0,
+            noise_std=1.0,
+            batches=li.SampledWithoutReplacement(10**6, size),
+        )
+        report = li.account(run)
+        assert 0.0 <= report.epsilon(1e-5) <= report.all["composition/fixed-order"].epsilon(1e-5)
+        # Linear losses: Bin(T, p) r + N(0, T) against N(0, T); one participation at the least.
+        leaked = -math.expm1(steps * math.log1p(-probability)) if probability < 1 else 1.0
+        once = math.erf(ratio / math.sqrt(steps) / math.sqrt(8))
+        assert report.advantage() >= leaked * once * (1 - 1e-6) - 1e-9
+
+    def test_endless_runs_are_left_to_the_last_iterate(self):
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.0, strong_convexity=1e-2),
+            sensitivity=20.0,
+            steps=10**9,
+            step_size=1.0,
+            noise_std=1.0,
+            batches=li.SampledWithoutReplacement(1000, 20),
+        )
+        report = li.account(run)
+        assert report.bound == "random-order/sampled"
+        assert "composition/sampled" in report.unmet
+
+    def test_too_little_noise_is_left_to_plain_composition(self):
+        run = mnist(li.SampledWithoutReplacement, 1).replace(noise_std=1e-5)
+        assert "composition/sampled" in li.account(run).unmet
