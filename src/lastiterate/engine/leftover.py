@@ -26,7 +26,7 @@ _TERMS = 4096
 _LEVELS = 400
 _UNLIKELY = 1e-15
 _MEMORY = 60.0  # time constants; what is older is e^-60 of the whole
-_BLOCKS = 128  # in a time constant
+_BLOCKS = 128  # in a time constant, or in the run
 _REMEMBERED = 12  # time constants, by the recursion
 _CELLS = 32_768
 _CUT = 1e-16
@@ -108,7 +108,7 @@ def total_of_squares(gap: float, steps: int) -> float:
 def _by_recursion(
     gap: float, steps: int, probability: float, cap: float, payment: float, top: float
 ) -> Leftover:
-    size = max(1, int(1.0 / (gap * _BLOCKS)))
+    size = max(1, int(min(1.0 / gap, steps) / _BLOCKS))
     kept = min(math.ceil(steps / size), math.ceil(_REMEMBERED / (gap * size)))
     log_c = math.log1p(-gap)
     decay = math.exp(size * log_c) * (1.0 + 1e-12)

@@ -49,7 +49,7 @@ def best_window(gap: float, steps: int, probability: float, cap: float, worth: f
     longest = min(steps, LONGEST_WINDOW)
     lengths = sorted({max(1, round(longest * 0.9**k)) for k in range(90)})
     # Payments are worth their cost in windows comparable with the memory of the run.
-    memory = 1.0 / gap if gap > 0.0 else 5.0 * longest
+    memory = min(1.0 / gap, 2.0 * longest) if gap > 0.0 else 2.0 * longest
     choices = [Window(length, 0.0) for length in lengths] + [
         Window(length, slope * probability * math.exp(length * math.log1p(-gap)))
         for length in lengths
