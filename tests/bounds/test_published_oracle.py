@@ -129,7 +129,9 @@ def doubtful_instance(rng):
         noise_std=1.0,
         domain=li.Ball(diameter),
     )
-    first = -arrival / 2 if opposite else 0.0
+    # All others may push one way, and the differing example the other.
+    against = opposite and rng.random() < 0.5
+    first = 0.0 if against or not opposite else -arrival / 2
     laws = sampled_pair(
         steps=steps,
         slope=slope,
@@ -140,6 +142,7 @@ def doubtful_instance(rng):
         high=diameter / 2,
         cells=int(max(16, 12 * diameter)),
         clip=True,
+        drift=-arrival / 2 if against else 0.0,
     )
     return run, laws
 
