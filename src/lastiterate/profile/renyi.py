@@ -84,7 +84,9 @@ def averaged_divergence(weights: Array, rates: Array, orders: Array) -> Array:
             fallen = np.log1p(np.maximum(np.expm1(exponents) @ weights, -1.0))
             at_one = (rates - top) @ weights
             result[block] = np.where(less[block] > 0.0, fallen / less[block], at_one)
-        return np.asarray((orders * top + np.minimum(result, 0.0)) * _ROUNDING)
+        largest = orders * top
+        # The difference may be far below the largest, whose rounding it has in it.
+        return np.asarray((largest + np.minimum(result, 0.0)) * _ROUNDING + 1e-14 * largest)
 
 
 @dataclass(frozen=True)
