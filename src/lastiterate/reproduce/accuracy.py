@@ -113,7 +113,10 @@ def accuracies(
     return Table(f"bsa-table-{number}", title, tuple(cells))
 
 
-_ONE_RUN = "one run with its own noise; print is the mean of ten, with deviations of .02 to .08"
+_ONE_RUN = (
+    "one run, with our reading of the preprocessing, which the paper does not state in full; print "
+    "is the mean of ten, with deviations of .02 to .08"
+)
 
 TABLES = (
     TableItem("bsa-table-2", "accuracy on MNIST", lambda data: accuracies(2, data), True),
