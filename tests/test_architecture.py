@@ -22,6 +22,7 @@ LAYERS = [
     {"accounting"},
     {"calibration", "report", "sampling"},
     {"planning"},
+    {"reproduce"},
 ]
 STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]
 

@@ -146,3 +146,5 @@ class TestSampler:
     def test_no_law_without_curvature_or_domain(self):
         with pytest.raises(li.InvalidParameter, match="no law to draw from"):
             _ = chain(strong_convexity=0.0).exponential_mechanism
+        with pytest.raises(li.InvalidParameter, match="no law to draw from"):
+            _ = chain(strong_convexity=0.0).stationary

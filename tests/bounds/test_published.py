@@ -19,6 +19,8 @@ from lastiterate.bounds.published.sampled_gaussian import (
 )
 from lastiterate.profile.renyi import averaged_divergence
 from lastiterate.run import conventions
+from tests.bounds.test_catalogue import runs
+from tests.bounds.test_grid_oracle import contracting_run
 from tests.reference import chien_li, papers
 
 PUBLISHED = {id_: bound for id_, bound in CATALOGUE.items() if id_.startswith("published/")}
@@ -407,3 +409,46 @@ class TestSelection:
             "published/altschuler-talwar/sampled-strongly-convex",
             "published/chien-li/sampled",
         }
+
+
+class TestContract:
+    @given(run=runs())
+    @settings(max_examples=60)
+    def test_each_covers_the_run_or_says_why_not(self, run):
+        for bound in PUBLISHED.values():
+            unmet = bound.unmet(run)
+            if unmet:
+                with pytest.raises(li.NoBoundApplies, match=bound.id):
+                    bound.profile(run)
+                assert all(reason.needs and reason.found and reason.remedy for reason in unmet)
+                continue
+            profile = bound.profile(run)
+            assert isinstance(profile, li.PrivacyProfile)
+            assert profile.epsilon(1e-5) >= 0.0
+            assert not math.isnan(profile.renyi(3.0))
+
+    @pytest.mark.parametrize("seed", range(2))
+    def test_more_noise_or_less_sensitivity_is_never_less_private(self, seed):
+        rng, seen = np.random.default_rng(seed), set()
+        for _ in range(15):
+            run = contracting_run(rng)
+            length = run.batches.batches_per_epoch
+            rules = [run.batches]
+            if length > 1:
+                rules += [li.ShuffledOnce(length, 1), li.SampledWithoutReplacement(length, 1)]
+            run = run.replace(
+                batches=rules[rng.integers(len(rules))],
+                steps=max(1, run.steps // length) * length,
+            )
+            for id_, bound in PUBLISHED.items():
+                if bound.unmet(run) or bound.certainty is not Certainty.UPPER:
+                    continue
+                seen.add(id_)
+                before = bound.profile(run).epsilon(1e-3)
+                for changed in (
+                    run.replace(noise_std=1.7 * run.noise_std),
+                    run.replace(sensitivity=0.6 * run.sensitivity),
+                ):
+                    if not bound.unmet(changed):
+                        assert bound.profile(changed).epsilon(1e-3) <= before * (1 + 1e-3), id_
+        assert len(seen) >= 12

@@ -113,8 +113,15 @@ def doubtful_instance(rng):
     batches = int(rng.integers(2, 30))
     slope = float(rng.choice([1.0, rng.uniform(0.5, 1.0)]))
     arrival, diameter = 10 ** rng.uniform(-1.0, 0.5), 10 ** rng.uniform(-1.0, 1.2)
+    # One world drifts, or both do, in opposite senses: then a ball of radius L/2 holds the
+    # gradients, and the stated divergence is least.
+    opposite = rng.random() < 0.7
     run = li.TrainingRun(
-        loss=li.Loss(smoothness=max(1 - slope, 1e-6), strong_convexity=1 - slope),
+        loss=li.Loss(
+            smoothness=max(1 - slope, 1e-6),
+            regulariser=1 - slope,
+            lipschitz=arrival / 2 if opposite else None,
+        ),
         sensitivity=arrival,
         batches=li.SampledWithoutReplacement(batches, 1),
         steps=steps,
@@ -122,8 +129,9 @@ def doubtful_instance(rng):
         noise_std=1.0,
         domain=li.Ball(diameter),
     )
-    # One world drifts, or both do, in opposite senses; pairwise the gradients differ by L.
-    first = float(rng.choice([0.0, -arrival / 2]))
+    # All others may push one way, and the differing example the other.
+    against = opposite and rng.random() < 0.5
+    first = 0.0 if against or not opposite else -arrival / 2
     laws = sampled_pair(
         steps=steps,
         slope=slope,
@@ -134,6 +142,7 @@ def doubtful_instance(rng):
         high=diameter / 2,
         cells=int(max(16, 12 * diameter)),
         clip=True,
+        drift=-arrival / 2 if against else 0.0,
     )
     return run, laws
 
@@ -181,7 +190,7 @@ class TestDoubted:
         """There clipping keeps a step a contraction, so Corollary 5.3 must hold."""
         rng, largest = np.random.default_rng(5), 0.0
         bound = CATALOGUE["published/ye-shokri/clipped-logistic"]
-        for _ in range(200):
+        for _ in range(60):
             run = contracting_run(rng)
             length, strong = int(rng.integers(2, 5)), 0.02 + 0.2 * rng.random()
             smooth = strong + rng.random()
@@ -206,7 +215,6 @@ class TestDoubted:
                     for hit in seen
                 )
                 mixture.append((1 / length, Instance(0.0, steps)))
-            pair = exact_pair(mixture)
-            for order in (2.0, 4.0):
-                largest = max(largest, pair.renyi(order) / bound.profile(run).renyi(order))
+            pair = exact_pair(mixture, lost_mass=1e-30)
+            largest = max(largest, pair.renyi(2.0) / bound.profile(run).renyi(2.0))
         assert 0.0 < largest <= 1.0

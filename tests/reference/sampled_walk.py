@@ -1,22 +1,22 @@
 """One-dimensional descent on sampled batches, exact to the resolution of a uniform grid.
 
-x' = clip(phi(x) + V shift + N(0, noise^2)) with V = 1 with probability q, anew in every step: the
-law after a step is a mixture of two kernels, so no enumeration of the batches is needed.
+x' = clip(slope x + drift + V shift + N(0, noise^2)), V = 1 with probability q, anew in every step:
+the law after a step is a mixture of two kernels, so the batches need not be enumerated.
 """
 
 import numpy as np
 from scipy.special import ndtr
 
 
-def _kernel(points, edges, phi, shift, noise):
+def _kernel(points, edges, slope, shift, noise):
     """Probabilities of moving from each point (a row) to each cell, the ends holding the rest."""
-    centres = phi(points) + shift
+    centres = slope * points + shift
     heights = ndtr((edges[None, :] - centres[:, None]) / noise)
     heights[:, 0], heights[:, -1] = 0.0, 1.0
     return np.diff(heights, axis=1)
 
 
-def sampled_pair(*, steps, slope, shifts, q, noise, low, high, cells, clip):
+def sampled_pair(*, steps, slope, shifts, q, noise, low, high, cells, clip, drift=0.0):
     """The laws of the last iterate in two worlds, whose shifts when taking part are `shifts`.
 
     With `clip` the end cells are the atoms of the projection; else the range must hold all.
@@ -26,10 +26,10 @@ def sampled_pair(*, steps, slope, shifts, q, noise, low, high, cells, clip):
     if clip:
         edges = np.concatenate([[-np.inf], edges, [np.inf]])
         points = np.concatenate([[low], points, [high]])
-    still = _kernel(points, edges, lambda x: slope * x, 0.0, noise)
+    still = _kernel(points, edges, slope, drift, noise)
     laws = []
     for shift in shifts:
-        moved = still if shift == 0 else _kernel(points, edges, lambda x: slope * x, shift, noise)
+        moved = still if shift == 0 else _kernel(points, edges, slope, drift + shift, noise)
         kernel = (1 - q) * still + q * moved
         law = np.zeros(points.size)
         law[np.argmin(np.abs(points))] = 1.0

@@ -19,6 +19,8 @@ from lastiterate.profile.pure import PureProfile
 from lastiterate.run.domain import Ball, Domain
 from lastiterate.run.training_run import TrainingRun
 
+_NO_LAW = "above 0 on an unbounded domain: there is no law to draw from otherwise"
+
 
 def stationary(run: TrainingRun) -> GaussianProfile:
     r"""The law that the chain tends to as it runs for ever.
@@ -39,6 +41,8 @@ def stationary(run: TrainingRun) -> GaussianProfile:
     squares = [] if not gap > 0.0 else [(2.0 - gap) / gap * eta * L * L / 2.0]
     if isinstance(run.domain, Ball):
         squares.append(2.0 * L * run.domain.diameter + eta * L * L / 2.0)
+    if not squares:
+        raise InvalidParameter("strong_convexity", run.loss.strong_convexity, must_be=_NO_LAW)
     return GaussianProfile(at_least(math.sqrt(min(squares)), ulps=16))
 
 
@@ -67,6 +71,5 @@ def exponential_mechanism(
         reach = at_least(sensitivity * domain.diameter, ulps=4)
         profiles += [GaussianProfile(at_least(math.sqrt(2.0 * reach), ulps=8)), PureProfile(reach)]
     if not profiles:
-        must_be = "above 0 on an unbounded domain: there is no law to draw from otherwise"
-        raise InvalidParameter("strong_convexity", strong_convexity, must_be=must_be)
+        raise InvalidParameter("strong_convexity", strong_convexity, must_be=_NO_LAW)
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)

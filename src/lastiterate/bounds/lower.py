@@ -13,7 +13,7 @@ Every curvature that the run's description admits is a valid instance.
 import math
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import gammaln
 
 from lastiterate._numerics.exact import Array
 from lastiterate.bounds import steps as terms
@@ -117,10 +117,10 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float] | None, list[fl
     if isinstance(rule, SampledWithoutReplacement):
         probability = rule.batch_size / rule.examples
         if np.all(shifts == shifts[-1]):
-            counts = np.arange(steps + 1)
-            chances = binom.pmf(counts, steps, probability)
+            counts = np.arange(steps + 1.0)
+            chances = _binomial(counts, steps, probability)
             likely = chances > 1e-14
-            return (chances[likely] * _DOWN).tolist(), (counts[likely] * abs(shifts[-1])).tolist()
+            return chances[likely].tolist(), (counts[likely] * abs(shifts[-1])).tolist()
         if not np.all(shifts >= 0.0):
             return None, []
         # Earlier participations only add to the last one's.
@@ -134,6 +134,15 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float] | None, list[fl
     share = rule.batch_size / rule.examples
     rest = max(0.0, 1.0 - share * len(means))
     return [*([share * _DOWN] * len(means)), rest * _DOWN], [*means, 0.0]
+
+
+def _binomial(counts: Array, trials: int, probability: float) -> Array:
+    """Chances of each count, rounded down; those that are cut off are told apart by no test."""
+    if probability == 1.0:
+        return np.where(counts == trials, _DOWN, 0.0)
+    ways = gammaln(trials + 1.0) - gammaln(counts + 1.0) - gammaln(trials - counts + 1.0)
+    logs = ways + counts * math.log(probability) + (trials - counts) * math.log1p(-probability)
+    return np.asarray(np.exp(logs) * (1.0 - 1e-8))
 
 
 def _bounded(run: TrainingRun) -> str | None:

@@ -12,6 +12,7 @@ convex and at least 0, hence at least :math:`\phi'(e^\varepsilon)(t - e^\varepsi
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,10 @@ class RenyiProfile(PrivacyProfile):
             raise TypeError(f"divergence must be a function of the order; got {divergence!r}.")
         self._divergence, self._at_once = divergence, at_once
         self._orders = _MANY_ORDERS if at_once else _ORDERS
-        self._at_orders = self._divergences(self._orders)
+
+    @cached_property
+    def _at_orders(self) -> Array:
+        return self._divergences(self._orders)
 
     def renyi(self, order: float) -> float:
         return float(self._divergences(np.array([check_order(order)]))[0])
@@ -80,7 +84,9 @@ def averaged_divergence(weights: Array, rates: Array, orders: Array) -> Array:
             fallen = np.log1p(np.maximum(np.expm1(exponents) @ weights, -1.0))
             at_one = (rates - top) @ weights
             result[block] = np.where(less[block] > 0.0, fallen / less[block], at_one)
-        return np.asarray((orders * top + np.minimum(result, 0.0)) * _ROUNDING)
+        largest = orders * top
+        # The difference may be far below the largest, whose rounding it has in it.
+        return np.asarray((largest + np.minimum(result, 0.0)) * _ROUNDING + 1e-14 * largest)
 
 
 @dataclass(frozen=True)

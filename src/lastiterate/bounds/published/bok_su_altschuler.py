@@ -74,8 +74,8 @@ def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    k = needs.diameter_in_arrivals(run)
-    return gaussian(needs.ratio(run) * math.sqrt(3.0 * k + math.ceil(k)))
+    k, whole = needs.unrolled(run)
+    return gaussian(needs.ratio(run) * math.sqrt(3.0 * k + whole))
 
 
 def full_batch_bounded_from(run: TrainingRun) -> GaussianProfile:
@@ -151,15 +151,15 @@ def cyclic_bounded(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    k, length = needs.diameter_in_arrivals(run), run.batches.batches_per_epoch
-    return gaussian(needs.ratio(run) * math.sqrt(1.0 + (3.0 * k + math.ceil(k)) / length))
+    (k, whole), length = needs.unrolled(run), run.batches.batches_per_epoch
+    return gaussian(needs.ratio(run) * math.sqrt(1.0 + (3.0 * k + whole) / length))
 
 
 def _too_early(run: TrainingRun) -> str | None:
     if need.BOUNDED.check(run) is not None or not run.is_constant:
         return None
-    k, seen = needs.diameter_in_arrivals(run), needs.epochs(run)
-    return None if seen >= math.ceil(k) else f"{seen} < {math.ceil(k)}"
+    (_, whole), seen = needs.unrolled(run), needs.epochs(run)
+    return None if seen >= whole else f"{seen} < {whole}"
 
 
 LONG_ENOUGH = Hypothesis(

@@ -27,6 +27,17 @@ def diameter_in_arrivals(run: TrainingRun) -> float:
     return at_least(terms.diameter(run) / float(terms.arrivals(run)[0]), ulps=8)
 
 
+def unrolled(run: TrainingRun) -> tuple[float, int]:
+    """k = D/(eta L/b), rounded up, and the steps or epochs ceil(k) to unroll.
+
+    The proof needs k^2/R <= k, which an R that is short of k by a relative 1e-12 violates by as
+    much, and the first number makes up for; so parameters that divide evenly in decimals
+    are not charged one more step.
+    """
+    k = diameter_in_arrivals(run)
+    return k * (1.0 + 4e-12), math.ceil(k * (1.0 - 1e-12))
+
+
 def forgotten(gap: float, steps: int) -> float:
     """(1 - c^steps)/(1 - c), to a few ulps; `steps` where nothing is forgotten."""
     if gap == 0.0:

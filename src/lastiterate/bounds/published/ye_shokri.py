@@ -130,8 +130,7 @@ def sampled(run: TrainingRun) -> RenyiProfile:
     :math:`S_{k+1} = \frac bn e^{\alpha(\alpha-1)r^2/2} S_k + (1-\frac bn) S_k^{c^2}`.
 
     **Holds when.** losses are strongly convex and smooth, :math:`\eta \le 2/(\lambda+\beta)`,
-    batches are drawn without replacement and in secret.  (Their proof uses a log-Sobolev
-    constant of a mixture over batches.  The statement follows from the shifts: given the
+    batches are drawn without replacement and in secret.  (Implied by the shifts: given the
     batches the energy grows by at most :math:`r^2` in a step that takes part, by paying for it
     at once, and shrinks by :math:`c^2` in one that does not, by delaying every payment a
     step; by Jensen's inequality the recursion is above the average over batches.)

@@ -1,0 +1,102 @@
+"""What can be reproduced: tables beside the printed values, and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lastiterate.errors import InvalidParameter, MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Canvas
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One printed number and ours."""
+
+    where: str
+    ours: float
+    printed: float
+    digits: int
+    explained: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether ours, rounded as printed, is what is printed."""
+        return round(self.ours, self.digits) == self.printed
+
+
+@dataclass(frozen=True)
+class Table:
+    """All cells of one table, in reading order."""
+
+    id: str
+    title: str
+    cells: tuple[Cell, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def unexplained(self) -> list[Cell]:
+        """Cells that differ from print for no stated reason."""
+        return [cell for cell in self.cells if not cell.agrees and not cell.explained]
+
+
+@dataclass(frozen=True)
+class TableItem:
+    """How to compute a table; `needs_data` where that takes a data folder."""
+
+    id: str
+    title: str
+    compute: Callable[..., Table]
+    needs_data: bool = False
+
+
+@dataclass(frozen=True)
+class FigureItem:
+    """How to draw a figure."""
+
+    id: str
+    title: str
+    draw: Callable[[Any], None]
+    notes: tuple[str, ...] = ()
+    size: tuple[float, float] = field(default=(7.2, 3.2))
+
+    def save(self, folder: Path) -> list[Path]:
+        """The figure as PNG and SVG."""
+        canvas = self.canvas()
+        paths = [folder / f"{self.id}.{kind}" for kind in ("png", "svg")]
+        for path in paths:
+            canvas.savefig(path, dpi=160)
+        return paths
+
+    def canvas(self) -> Canvas:
+        """The drawn figure."""
+        try:
+            from matplotlib import rc_context
+            from matplotlib.figure import Figure as Canvas
+        except ImportError:
+            raise MissingExtra("drawing", "matplotlib", extra="plot") from None
+        with rc_context(_STYLE):
+            canvas = Canvas(figsize=self.size, layout="constrained")
+            self.draw(canvas)
+            return canvas
+
+
+_STYLE: Any = {
+    "font.size": 9.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "legend.frameon": False,
+    "legend.fontsize": 8.0,
+    "lines.linewidth": 1.6,
+    "svg.fonttype": "none",
+}
+
+
+def find(items: dict[str, TableItem | FigureItem], id_: str) -> TableItem | FigureItem:
+    if id_ not in items:
+        raise InvalidParameter("id", id_, must_be=f"one of {', '.join(items)}")
+    return items[id_]

@@ -1,0 +1,15 @@
+"""Everything that can be reproduced, by id."""
+
+from lastiterate.reproduce import accuracy, bsa_figures, bsa_tables, hoelder_network, renyi_figures
+from lastiterate.reproduce.items import FigureItem, TableItem
+
+ITEMS: dict[str, TableItem | FigureItem] = {
+    item.id: item
+    for item in (
+        *bsa_tables.TABLES,
+        *accuracy.TABLES,
+        *bsa_figures.FIGURES,
+        *renyi_figures.FIGURES,
+        *hoelder_network.FIGURES,
+    )
+}

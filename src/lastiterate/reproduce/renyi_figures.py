@@ -1,0 +1,160 @@
+"""Figures of the papers in Renyi divergences."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lastiterate.accounting import account
+from lastiterate.bounds.catalogue import CATALOGUE, LOWER_BOUNDS
+from lastiterate.bounds.published.sampled_gaussian import sampled_gaussian
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.reproduce import runs
+from lastiterate.reproduce.items import FigureItem
+from lastiterate.run.batches import Cyclic, SampledWithoutReplacement, ShuffledOnce
+from lastiterate.run.domain import Ball
+from lastiterate.run.loss import Loss
+from lastiterate.run.training_run import TrainingRun
+
+_BLUE, _RED, _GREEN, _GREY = "#1f5fa8", "#b5432a", "#3a7d44", "#7a7a7a"
+
+
+def _published(what: str, run: TrainingRun) -> PrivacyProfile:
+    return CATALOGUE[f"published/{what}"].profile(run)
+
+
+def _epochs(last: int) -> list[int]:
+    return [int(k) for k in np.unique(np.geomspace(1, last, 40).astype(int))]
+
+
+def ye_shokri_1(canvas: Any) -> None:
+    epochs = _epochs(200)
+    for axes, order in zip(canvas.subplots(1, 2, sharey=True), (10.0, 15.0), strict=True):
+        cyclic = [runs.ye_shokri_example(k, Cyclic) for k in epochs]
+        by_position = CATALOGUE["published/ye-shokri/fixed-order"].by_position
+        assert by_position is not None
+        rows = [by_position(run) for run in cyclic]
+        axes.plot(epochs, [r[0].renyi(order) for r in rows], color=_BLUE, label="first batch")
+        axes.plot(epochs, [r[-1].renyi(order) for r in rows], color=_GREEN, label="last batch")
+        naive = [_published("ye-shokri/naive", run).renyi(order) for run in cyclic]
+        axes.plot(epochs, naive, color=_RED, linewidth=1.0, label="naive")
+        ours = [account(run).renyi(order) for run in cyclic]
+        axes.plot(epochs, ours, color="black", linestyle=":", label="shifts, last batch")
+        axes.set(xlabel="epochs", title=f"order {order:g}", yscale="log", xscale="log")
+    canvas.axes[0].set_ylabel("Renyi divergence")
+    canvas.axes[0].legend()
+
+
+def ye_shokri_2(canvas: Any) -> None:
+    epochs, order = _epochs(200), 10.0
+    left, right = canvas.subplots(1, 2, sharey=True)
+    last = [
+        _published("ye-shokri/fixed-order", runs.ye_shokri_example(k, Cyclic)).renyi(order)
+        for k in epochs
+    ]
+    # b/n alpha eta S^2/(4 sigma^2 b^2) K, their approximation of composition.
+    composed = [2 / 50 * order * 0.02 * 16 / (4 * 4 * 4) * k for k in epochs]
+    for axes, rule, what in (
+        (left, ShuffledOnce, "shuffled"),
+        (right, SampledWithoutReplacement, "sampled"),
+    ):
+        values = [
+            _published(f"ye-shokri/{what}", runs.ye_shokri_example(k, rule)).renyi(order)  # type: ignore[arg-type]
+            for k in epochs
+        ]
+        axes.plot(epochs, values, color=_BLUE, label=what)
+        axes.plot(epochs, last, color=_GREEN, linestyle="--", linewidth=1.0, label="last batch")
+        axes.plot(epochs, composed, color=_RED, linewidth=1.0, label="composition (approximate)")
+        axes.set(xlabel="epochs", xscale="log", yscale="log", title=what)
+        axes.legend()
+    left.set_ylabel("Renyi divergence of order 10")
+
+
+def chien_li_1(canvas: Any) -> None:
+    steps: Sequence[int] = list(range(1, 101, 3))
+    losses = {
+        "non-convex": (Loss(smoothness=1.0, lipschitz=2.0, convex=False), _BLUE),
+        "convex": (Loss(smoothness=1.0, lipschitz=2.0), _RED),
+        "strongly convex": (Loss(smoothness=1.0, lipschitz=2.0, strong_convexity=1.0), _GREEN),
+    }
+    left, right = canvas.subplots(1, 2)
+    for name, (loss, colour) in losses.items():
+        values = [
+            _published("chien-li/smooth", runs.chien_li_example(T, loss)).renyi(1.0) for T in steps
+        ]
+        left.plot(steps, values, color=colour, label=name)
+    s = 2 * 0.1 * 2 / 5
+    left.plot(
+        steps, [T * s * s / 2 for T in steps], color=_GREY, linestyle="--", label="composition"
+    )
+    left.axhline(0.5, color=_GREY, linestyle=":", label="output perturbation")
+    left.set(xlabel="steps", ylabel="divergence / order", ylim=(0, 0.55))
+    left.legend()
+    strong = losses["strongly convex"][0]
+    names = {
+        "Chien and Li": ("chien-li/smooth", _GREEN),
+        "Altschuler and Talwar": ("altschuler-talwar/bounded-strongly-convex", _RED),
+        "Chourasia, Ye and Shokri": ("chourasia-ye-shokri/strongly-convex", _GREY),
+    }
+    for name, (what, colour) in names.items():
+        values = [_published(what, runs.chien_li_example(T, strong)).renyi(1.0) for T in steps]
+        right.plot(steps, values, color=colour, label=name)
+    exact = [account(runs.chien_li_example(T, strong)).renyi(1.0) for T in steps]
+    right.plot(steps, exact, color="black", linestyle=":", label="shifts")
+    right.set(xlabel="steps", ylim=(0, 0.55))
+    right.legend()
+
+
+def chourasia_2(canvas: Any) -> None:
+    axes, steps = canvas.subplots(), _epochs(400)
+    lower = LOWER_BOUNDS["published/chourasia-ye-shokri/squared-lower"]
+    for order, shade in ((10.0, _BLUE), (20.0, _GREEN), (30.0, _RED)):
+        examples = [runs.chourasia_example(K) for K in steps]
+        upper = [_published("chourasia-ye-shokri/squared-loss", x).renyi(order) for x in examples]
+        mus = [lower.profile(x).gdp() for x in examples]
+        composed = [_published("chourasia-ye-shokri/linear", x).renyi(order) for x in examples]
+        axes.plot(steps, upper, color=shade, label=f"order {order:g}")
+        axes.plot(steps, [order * mu * mu / 2 for mu in mus], color=shade, linestyle="--")
+        axes.plot(steps, composed, color=shade, linestyle=":", linewidth=1.0)
+    axes.set(xlabel="steps", ylabel="Renyi divergence", ylim=(0, 0.06))
+    axes.set_title("solid: Corollary 2; dashed: lower bound; dotted: composition", fontsize=8)
+    axes.legend()
+
+
+def altschuler_talwar_1(canvas: Any) -> None:
+    axes, steps = canvas.subplots(), np.unique(np.geomspace(10, 1e6, 40).astype(int)).tolist()
+    bound = CATALOGUE["published/altschuler-talwar/sampled-bounded"]
+
+    def run(T: int) -> TrainingRun:
+        return TrainingRun(
+            loss=Loss(smoothness=1.0, lipschitz=1.0), sensitivity=2.0,
+            batches=SampledWithoutReplacement(1000, 10), steps=T, step_size=0.1, noise_std=2.0,
+            domain=Ball(1.0),
+        )  # fmt: skip
+
+    order = 4.0
+    one = float(sampled_gaussian(0.01, 10.0, np.array([order]))[0])
+    axes.plot(steps, [T * one for T in steps], color=_RED, label="composition")
+    values = [bound.profile(run(T)).renyi(order) for T in steps]
+    both = [min(T * one, value) for T, value in zip(steps, values, strict=True)]
+    axes.plot(steps, both, color=_BLUE, label="(3.6), the larger direction, as published")
+    axes.set(xlabel="steps", ylabel="Renyi divergence of order 4", xscale="log", yscale="log")
+    axes.legend()
+
+
+_NOT_DRAWN = "Their curve of Balle et al. 2019 with composition is not drawn."
+_SMALL = (4.2, 3.2)
+FIGURES = (
+    FigureItem("ys-figure-1", "a fixed order, by position", ye_shokri_1, (_NOT_DRAWN,)),
+    FigureItem("ys-figure-2", "random orders", ye_shokri_2),
+    FigureItem("cl-figure-1", "smooth losses on a bounded domain", chien_li_1),
+    FigureItem("cys-figure-2", "squared losses, both sides", chourasia_2, size=_SMALL),
+    FigureItem(
+        "at-figure-1", "more iterations without more privacy loss", altschuler_talwar_1,
+        (
+            "The original is a sketch; here n = 1000, b = 10, eta = .1, sigma = 2, D = L = 1.",
+            "(3.6) is not proved: as published only.",
+        ),
+        size=_SMALL,
+    ),
+)  # fmt: skip
