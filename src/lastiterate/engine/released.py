@@ -36,7 +36,7 @@ from lastiterate.engine.participation import (
 
 _MOST_STEEP = 4000  # steps
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-_SLOPES = [0.05 * 1.25**k for k in range(90)]  # above the mean, relative to it
+_SLOPES = [0.05 * 1.8**k for k in range(35)]  # above the mean, relative to it
 _UNLIKELY = 28.0  # e-folds
 _BALANCE = 2.8  # of what is left to the release and its slope, by trial
 
