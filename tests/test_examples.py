@@ -50,6 +50,21 @@ def test_what_the_readme_says_of_sampled_batches():
     assert f"{report.all['composition/sampled'].epsilon(1e-5):.2f}" == "4.44"
 
 
+def test_the_tables_of_sampled_batches(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    import sampled_batches
+
+    near = sampled_batches.nearness(epochs=(5,), regularisers=(0.02,))
+    certified, exact = (list(near.columns[k].cells)[0] for k in (3, 4))
+    assert float(exact.split()[0]) <= 1.05 * float(certified)
+    bounded = sampled_batches.bounded(shares=(20,), sensitivities=(1.0,), steps=500)
+    ours, theirs = (float(list(bounded.columns[k].cells)[0]) for k in (2, 3))
+    assert 0.0 < ours < theirs
+    rows = sampled_batches.curves([1, 30], 0.02)
+    assert len(rows) == len(sampled_batches.NAMES)
+    assert all(lower < fixed for fixed, lower in zip(rows[1], rows[4], strict=True))
+
+
 def test_the_public_surface():
     run = li.TrainingRun(
         loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
