@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lastiterate.engine.leftover import leftover_law, spent, total_of_squares
-from lastiterate.engine.window import best_window, price
+from lastiterate.engine.window import best_windows, price
 
 SETTINGS = [
     (0.1, 30, 0.2),
@@ -82,9 +82,9 @@ class TestWindow:
         assert exact <= price(gap, 40, worth) <= exact * (1 + 1e-9) + 1e-290
 
     def test_endless_runs_have_one_window(self):
-        assert best_window(1e-2, 10_000, 0.02, math.inf, 0.0) == best_window(
+        assert best_windows(1e-2, 10_000, 0.02, math.inf, 0.0) == best_windows(
             1e-2, 10**9, 0.02, math.inf, 0.0
         )
 
     def test_short_runs_are_solved_whole(self):
-        assert best_window(1e-4, 500, 0.02, math.inf, 0.0) == (500, 0.0)
+        assert best_windows(1e-4, 500, 0.02, math.inf, 0.0) == ((500, 0.0),)

@@ -1,6 +1,7 @@
 """The last iterate of runs whose batches are drawn anew every step."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 from scipy.stats import binom
@@ -13,16 +14,20 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.random_order import SECRET_ORDER
 from lastiterate.engine.leftover import leftover_law, spent
 from lastiterate.engine.released import released_law
-from lastiterate.engine.window import best_window, price
+from lastiterate.engine.window import best_windows, price
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.mixture import BestProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
 _CELLS = 8192
+_LEAST_GAP = 1e-15  # less contraction than this is not used
+_MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
 
 
-def sampled(run: TrainingRun) -> GaussianMixtureProfile:
+def sampled(run: TrainingRun) -> PrivacyProfile:
     r"""A mixture over the participations of the differing example.
 
     **Bound.** :math:`\delta(\varepsilon) = E_V\,\delta_{\mu(V)}(\varepsilon)`, V independent
@@ -44,12 +49,12 @@ def sampled(run: TrainingRun) -> GaussianMixtureProfile:
     minorant of an exchangeable walk, Abramson and Pitman 2011.
 
     **Computed as** the exact law by Fourier transforms, costs rounded up, what is cut charged
-    delta = 1; Z by a law that dominates it.
+    delta = 1; Z by a law that dominates it.  The better of two choices of R and payments.
     """
     return _mixture(run)
 
 
-def poisson(run: TrainingRun) -> GaussianMixtureProfile:
+def poisson(run: TrainingRun) -> PrivacyProfile:
     r"""A mixture over the participations of the differing example, for batches of random size.
 
     **Bound.** As for batches of a fixed size, with the contraction that holds for every batch
@@ -75,12 +80,12 @@ def poisson(run: TrainingRun) -> GaussianMixtureProfile:
     batches, loss = run.batches, run.loss
     if not isinstance(batches, PoissonSampled) or loss.smoothness is None:
         raise ValueError("a run with Poisson batches and a known smoothness is needed")
-    own = loss.smoothness - loss.regulariser
     eta, size = float(terms.step_sizes(run)[0]), batches.batch_size
     cut = batches.largest_batch or batches.examples
-    fits = (2.0 / eta - loss.regulariser) * (1.0 - 1e-12) * size / own if own > 0.0 else math.inf
-    largest = cut if cut <= fits else max(math.floor(fits), size)
-    smoothness = own * (largest / size) * (1.0 + 4 * ULP) + loss.regulariser
+    own = Fraction(loss.smoothness) - Fraction(loss.regulariser)
+    room = (2 / Fraction(eta) - Fraction(loss.regulariser)) * size
+    largest = cut if cut * own <= room else max(math.floor(room / own), size)
+    smoothness = float(own * largest / size) * (1.0 + 4 * ULP) + loss.regulariser
     at_worst = run.replace(
         loss=Loss(
             smoothness=smoothness * (1.0 + 2 * ULP),
@@ -96,21 +101,27 @@ def poisson(run: TrainingRun) -> GaussianMixtureProfile:
     return _mixture(at_worst, lost=larger)
 
 
-def _mixture(run: TrainingRun, lost: float = 0.0) -> GaussianMixtureProfile:
-    gap = max(float(terms.gaps(run)[0]), 0.0)
+def _mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
+    gap = float(terms.gaps(run)[0])
+    gap = gap if gap > _LEAST_GAP else 0.0
     probability = run.batches.batch_size / run.batches.examples
     arrival, noise = float(terms.arrivals(run)[0]), float(terms.noises(run)[0])
     cap = terms.diameter(run) / arrival * (1.0 + 1e-12)
-    worth = at_most((terms.release_noise(run) / noise) ** 2, ulps=8)
-    length, payment = best_window(gap, run.steps, probability, cap, worth)
-    law = released_law(length, probability, worth)
-    earlier = run.steps - length
-    left = leftover_law(gap=gap, steps=earlier, probability=probability, cap=cap, payment=payment)
-    extra = price(gap, length, worth) * left.levels
-    roots, masses = _added(np.sqrt(law.energies), law.masses, extra, left.chances)
-    units = np.hypot(roots, math.sqrt(spent(gap, earlier, payment))) * (1.0 + 4 * ULP)
-    mus = units * at_least(arrival / noise, ulps=terms.WIDENING)
-    return GaussianMixtureProfile(masses, mus, lost=min(law.lost + left.lost + lost, 1.0))
+    worth = at_most(min(terms.release_noise(run) / noise, _MOST_RELEASED) ** 2, ulps=8)
+    ratio = at_least(arrival / noise, ulps=terms.WIDENING)
+    profiles: list[PrivacyProfile] = []
+    for length, payment in best_windows(gap, run.steps, probability, cap, worth):
+        earlier = run.steps - length
+        law = released_law(length, probability, worth)
+        left = leftover_law(
+            gap=gap, steps=earlier, probability=probability, cap=cap, payment=payment
+        )
+        extra = price(gap, length, worth) * left.levels
+        roots, masses = _added(np.sqrt(law.energies), law.masses, extra, left.chances)
+        units = np.hypot(roots, math.sqrt(spent(gap, earlier, payment))) * (1.0 + 4 * ULP)
+        all_lost = min(law.lost + left.lost + lost, 1.0)
+        profiles.append(GaussianMixtureProfile(masses, units * ratio, lost=all_lost))
+    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
 
 
 def _added(one: Array, chance: Array, other: Array, chance_of_other: Array) -> tuple[Array, Array]:

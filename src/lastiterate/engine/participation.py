@@ -37,13 +37,25 @@ def participation_law(steps: int, probability: float) -> ParticipationLaw:
     """The law of the least energy over `steps` steps, rounded up."""
     counts, masses, cut = faces.face_counts(steps, probability)
     costs = counts.astype(float) ** 2 / np.arange(1, steps + 1)[:, None]
-    cell = end_of_grid(steps, costs, masses) / faces.CELLS
+    cell = cell_of_grid(largest_cost(costs, masses, np.ones(1)))
     spectrum = faces.transforms(faces.in_cells(costs, cell), masses)
     return law_on_grid(faces.coefficients(spectrum, steps)[0], cell, cut)
 
 
-def end_of_grid(steps: int, costs: Array, masses: Array) -> float:
-    """A cost of all faces that is exceeded with probability at most `TAIL`, by Chernoff's bound."""
+def cell_of_grid(end: float) -> float:
+    """Cells for costs up to `end`, with room for rounding each face up.
+
+    More than 64 faces are rarer than 1e-20.
+    """
+    return end / (faces.CELLS - 66)
+
+
+def largest_cost(costs: Array, masses: Array, others: Array) -> float:
+    """A cost of all faces that is exceeded with probability at most `TAIL`, by Chernoff's bound.
+
+    The faces cover all steps but k, with others[k] the chance of whatever happens in those.
+    """
+    steps = costs.shape[0]
     # Paying for each participation alone costs no more than the number of steps.
     best = 1.01 * steps + 1.0
     logs = np.log(masses, where=masses > 0.0, out=np.full(masses.shape, -np.inf))
@@ -51,11 +63,10 @@ def end_of_grid(steps: int, costs: Array, masses: Array) -> float:
         exponents = rate * costs + logs
         if exponents.max() > 600.0:
             break
-        # Restricted to some walks only, the moment of fewer steps may be the larger one.
-        moment = float(faces.moments(np.exp(exponents).sum(axis=1)).max())
+        moments = faces.moments(np.exp(exponents).sum(axis=1))
+        moment = float(others @ moments[::-1][: others.size]) * (1.0 + 1e-9)
         best = min(best, (math.log(moment) - math.log(TAIL)) / rate)
-    # Rounding up moves the energy by a cell a face; more than 64 faces are rarer than 1e-20.
-    return float(best * (1.0 + 1e-9) / (1.0 - 64 / faces.CELLS))
+    return float(best * (1.0 + 1e-9))
 
 
 def law_on_grid(spectrum: NDArray[np.complex128], cell: float, cut: float) -> ParticipationLaw:

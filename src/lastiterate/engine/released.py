@@ -29,7 +29,8 @@ from lastiterate.engine import faces
 from lastiterate.engine.participation import (
     TAIL,
     ParticipationLaw,
-    end_of_grid,
+    cell_of_grid,
+    largest_cost,
     law_on_grid,
     participation_law,
 )
@@ -93,7 +94,10 @@ def _slope(steps: int, probability: float, worth: float) -> _Slope | None:
 def _without_ties(steps: int, slope: float) -> float:
     """A slope near this one that no face has, so that rounding cannot confuse flat and steep."""
     lengths = np.arange(1, steps + 1)
-    while np.min(np.abs(slope * lengths - np.rint(slope * lengths))) < 1e-9:
+    for _ in range(1000):
+        counts = np.maximum(np.rint(slope * lengths), 1.0)
+        if np.min(np.abs(slope * lengths - counts)) > 1e-9:
+            break
         slope *= 1.0 + 1e-7
     return slope
 
@@ -124,15 +128,16 @@ def _parts(steps: int, probability: float, chosen: _Slope) -> _Parts:
     masses = np.where(counts <= slope * lengths, masses, 0.0)
     costs = counts.astype(float) ** 2 / lengths
     # The least worth for which this slope is chosen has the largest costs.
-    end = end_of_grid(steps, costs, masses) + _quantile(_steep_costs(steep, slope, least), steep)
-    cell = end / faces.CELLS
+    flat_end = largest_cost(costs, masses, steep.sum(axis=1))
+    steep_end = _quantile(_steep_costs(steep, slope, least), steep)
+    cell = cell_of_grid(flat_end + steep_end)
     spectrum = faces.transforms(faces.in_cells(costs, cell), masses)
     return _Parts(steep, faces.coefficients(spectrum, steps - longest), cell, cut)
 
 
 def _steep_chances(longest: int, probability: float, slope: float) -> Array:
     """[k, N]: the chance that N_j > slope j for all j <= k, and N_k = N."""
-    mean = slope * longest
+    mean = max(slope, probability) * longest
     most = min(longest, math.ceil(mean + 12 * math.sqrt(mean) + 60))
     counts = np.arange(most + 1)
     chances = np.zeros((longest + 1, most + 1))

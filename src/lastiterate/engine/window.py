@@ -8,7 +8,7 @@ concern other steps,
 
 .. math:: \mu^2 \le (\sqrt q + \kappa Z)^2 + e .
 
-Every choice of R and of the payments is valid; the one made here is judged by rough quantiles.
+Every choice of R and of the payments is valid; those made here are judged by rough quantiles.
 """
 
 import math
@@ -21,8 +21,8 @@ from lastiterate._numerics.directed import at_least
 from lastiterate.engine.leftover import RATES, peaks, spent, terms, total_of_squares
 
 LONGEST_WINDOW = 16_000
-_SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2)
-_E_FOLDS = 0.5
+_SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
+_LONGEST_SECOND = 4_000
 _MEMORY = 12.0  # time constants
 
 
@@ -41,9 +41,36 @@ def price(gap: float, window: int, worth: float) -> float:
     )
 
 
+class _Quantiles(NamedTuple):
+    """How far out leftovers, in e-folds, and energies, in variances, are looked at."""
+
+    leftover: float
+    energy: float
+
+
+_NEAR, _FAR = _Quantiles(0.5, 3.0), _Quantiles(3.0, 8.0)
+
+
 @lru_cache(maxsize=64)
-def best_window(gap: float, steps: int, probability: float, cap: float, worth: float) -> Window:
-    """The window and the payments whose cost looks least."""
+def best_windows(
+    gap: float, steps: int, probability: float, cap: float, worth: float
+) -> tuple[Window, ...]:
+    """The windows and payments whose cost looks least, near the mean and far out."""
+    problem = _Problem(gap, steps, probability, cap, worth)
+    first, second = (_best(problem, quantiles) for quantiles in (_NEAR, _FAR))
+    return (first,) if second == first or second.length > _LONGEST_SECOND else (first, second)
+
+
+class _Problem(NamedTuple):
+    gap: float
+    steps: int
+    probability: float
+    cap: float
+    worth: float
+
+
+def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
+    gap, steps, probability, _, _ = problem
     # What is older than this is forgotten, so that endless runs all get the same window.
     steps = min(steps, math.ceil(_MEMORY / gap)) if gap > 0.0 else steps
     longest = min(steps, LONGEST_WINDOW)
@@ -56,26 +83,26 @@ def best_window(gap: float, steps: int, probability: float, cap: float, worth: f
         if length < steps and 0.2 * memory <= length <= 3.0 * memory and gap < 0.5
         for slope in _SLOPES
     ]
-    return min(choices, key=lambda choice: _cost(choice, gap, steps, probability, cap, worth))
+    shorter = problem._replace(steps=steps)
+    return min(choices, key=lambda choice: _cost(choice, shorter, quantiles))
 
 
-def _cost(
-    window: Window, gap: float, steps: int, probability: float, cap: float, worth: float
-) -> float:
+def _cost(window: Window, problem: _Problem, quantiles: _Quantiles) -> float:
+    gap, steps, probability, cap, worth = problem
     length, payment = window
     spread = probability * (1 - probability) * (math.log1p(length / (1 + worth)) + 0.58)
-    inside = math.sqrt(probability**2 * length + 3.0 * spread)
-    left = min(cap, _leftover(gap, steps - length, probability, payment))
+    inside = math.sqrt(probability**2 * length + quantiles.energy * spread)
+    left = min(cap, _leftover(problem, steps - length, payment, quantiles.leftover))
     return math.hypot(
         inside + price(gap, length, worth) * left,
         math.sqrt(spent(gap, steps - length, payment)),
     )
 
 
-def _leftover(gap: float, steps: int, probability: float, payment: float) -> float:
+def _leftover(problem: _Problem, steps: int, payment: float, folds: float) -> float:
     if steps == 0:
         return 0.0
-    listed = terms(gap, steps, most=512)
-    rates = RATES[::4]
-    largest = peaks(listed, probability, payment, rates)
-    return float(np.min((largest + _E_FOLDS) / rates))
+    listed = terms(problem.gap, steps, most=256)
+    rates = RATES[::6]
+    largest = peaks(listed, problem.probability, payment, rates)
+    return float(np.min((largest + folds) / rates))

@@ -20,12 +20,14 @@ from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.random_order import SECRET_ORDER
 from lastiterate.bounds.sampled_composition import THEIR_ADJACENCY, cell_of_losses
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.loss_distribution import (
     LossDistributionProfile,
     least_discretization,
     self_composed,
     to_pld,
 )
+from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.run.batches import SampledWithoutReplacement
@@ -34,6 +36,8 @@ from lastiterate.run.training_run import TrainingRun
 PAPER = "published/bok-su-altschuler"
 _SPLITS = np.geomspace(1.005, 12.0, 40)  # alpha
 _LARGEST_RATIO = 8.0
+_LEAST_RATIO = 1e-4  # smaller ones are charged as this
+_LARGEST_GAUSSIAN = 300.0
 
 
 class _Plan(NamedTuple):
@@ -44,7 +48,7 @@ class _Plan(NamedTuple):
 
     def guess(self, probability: float) -> float:
         """The square of the Gaussian parameter that the central limit theorem suggests."""
-        total = self.gaussian**2
+        total = min(self.gaussian, 1e100) ** 2
         for mu, times in self.sampled:
             total += times * 2.0 * probability**2 * _spread(mu)
         return total
@@ -65,7 +69,9 @@ class _Plan(NamedTuple):
             raise ValueError("a plan has at least one sampled step")
         if self.gaussian > 0.0:
             one = from_gaussian_mechanism(
-                1.0 / self.gaussian, value_discretization_interval=cell, use_connect_dots=True
+                1.0 / max(self.gaussian, _LEAST_RATIO),
+                value_discretization_interval=cell,
+                use_connect_dots=True,
             )
             total = total.compose(one)
         return LossDistributionProfile(total, slack=LossDistributionProfile(total).slack + slack)
@@ -81,7 +87,10 @@ def _spread(mu: float) -> float:
 
 
 def _least(plans: Iterable[_Plan], probability: float) -> PrivacyProfile:
-    return min(plans, key=lambda plan: plan.guess(probability)).profile(probability)
+    best = min(plans, key=lambda plan: plan.guess(probability))
+    if best.gaussian > _LARGEST_GAUSSIAN:
+        return GaussianMixtureProfile([1.0], [math.inf])  # nothing is promised
+    return best.profile(probability)
 
 
 def _lengths(most: int) -> list[int]:
@@ -146,7 +155,8 @@ def shifts(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** a pessimistic composition of privacy loss distributions.
     """
-    return strongly_convex(run, shares=(1.0, 0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1))
+    smaller = strongly_convex(run, shares=(0.9, 0.8, 0.65, 0.5, 0.35, 0.2, 0.1))
+    return BestProfile([strongly_convex(run), smaller])
 
 
 def bounded_domain(run: TrainingRun) -> PrivacyProfile:
@@ -183,6 +193,7 @@ def _constants(run: TrainingRun) -> tuple[float, float, float]:
     """r rounded up, 1 - c rounded down, p."""
     noise = float(np.max(run.noise_std))
     ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)
+    ratio = max(ratio, _LEAST_RATIO)
     gap = max(float(terms.gaps(run)[0]), 0.0)
     return ratio, gap, run.batches.batch_size / run.batches.examples
 
