@@ -21,6 +21,8 @@ LAYERS = [
     {"bounds"},
     {"accounting"},
     {"calibration", "report"},
+    {"train"},
+    {"linear_model"},
 ]
 STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]
 

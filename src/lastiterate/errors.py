@@ -24,6 +24,13 @@ class NumericalFailure(LastIterateError, ArithmeticError):
     """The arithmetic could not certify a number, so none is returned."""
 
 
+class MissingExtra(LastIterateError, ImportError):
+    """Something optional is asked for, and what it needs is not installed."""
+
+    def __init__(self, what: str, package: str, *, extra: str) -> None:
+        super().__init__(f"{what} needs {package}: pip install 'lastiterate[{extra}]'.")
+
+
 @dataclass(frozen=True)
 class Unmet:
     """One hypothesis of one bound that this training run does not satisfy."""
