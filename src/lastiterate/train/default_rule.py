@@ -11,14 +11,16 @@ T              steps: :math:`\nu n \mu/(R L \eta)`, at most 20,000
 =============  ========================================================================
 
 :math:`R L \eta T/(n\mu)` is the standard deviation that noise would give an output if no
-curvature damped it.  What is left of the error when it is :math:`\nu`, one unit of the outputs'
-own scale, is near the least everywhere: fewer steps learn less, more add more noise than they
-learn.  Batches are as large as `epochs` passes allow.  Noise on release worth half an epoch's hides
-the last participations, after which the guarantee is that of full batches, for any batch size.
+curvature damped it.  Runs in which it is :math:`\nu`, 1 for a logit and a tenth of the bound for a
+target, are near the best everywhere: with fewer steps less is learnt, with more the noise grows
+faster than what is learnt.  Batches are as large as `epochs` passes allow.  Noise on release worth
+half an epoch's hides the last participations, after which the guarantee is that of full batches,
+for any batch size.
 """
 
 import math
 from dataclasses import dataclass
+from itertools import count
 
 from lastiterate._numerics import guards
 from lastiterate._numerics.directed import ULP
@@ -90,7 +92,7 @@ def planned_run(
     if isinstance(objective, Huber):
         step /= 2  # a quadratic would swing for ever
     sensitivity = objective.sensitivity(radius=radius, adjacency=wishes.adjacency)
-    steps = _steps(wishes, examples, radius * sensitivity * step / _scale(objective), step, radius)
+    steps = _steps(wishes, examples, _unit(objective) / (radius * step), sensitivity)
     batches = _batches(wishes, examples, steps, mapped=mapped)
     if wishes.batch_size is not None or wishes.batches == "full":
         steps = min(steps, wishes.epochs * batches.batches_per_epoch)
@@ -105,11 +107,16 @@ def planned_run(
         release_noise_std=_release_noise(wishes, batches, step * noise),
         adjacency=wishes.adjacency,
     )
-    run = run.replace(sensitivity=charged_sensitivity(run, objective, radius=radius))
-    if wishes.epsilon is None:
-        return run
     over = "noise" if wishes.release_noise_std is None else "noise_std"
-    return calibrate(run, epsilon=wishes.epsilon, delta=wishes.delta, over=over)
+    for slack in count(1.0, 1e-9):
+        # The charge depends on the noise, though hardly, and the noise on the charge.
+        charged = charged_sensitivity(run, objective, radius=radius)
+        run = run.replace(sensitivity=charged * slack)
+        if wishes.epsilon is not None:
+            run = calibrate(run, epsilon=wishes.epsilon, delta=wishes.delta, over=over)
+        if run.sensitivity >= charged_sensitivity(run, objective, radius=radius):
+            break
+    return run
 
 
 def gaussian_parameter(epsilon: float, delta: float) -> float:
@@ -121,23 +128,21 @@ def gaussian_parameter(epsilon: float, delta: float) -> float:
     return math.exp(least_true(too_large, math.log(1e-9), math.log(1e6)))
 
 
-def _steps(
-    wishes: Wishes, examples: int, spread_per_step: float, step: float, radius: float
-) -> int:
-    """How many steps bring the undamped noise of an output to one unit."""
+def _steps(wishes: Wishes, examples: int, reach: float, sensitivity: float) -> int:
+    """How many steps bring the undamped noise of an output to a unit, `reach` times R eta."""
     if wishes.epsilon is not None:
         mu = gaussian_parameter(wishes.epsilon, wishes.delta)
-        steps = examples * mu / spread_per_step
+        steps = reach * examples * mu / sensitivity
     else:
-        # mu is about sqrt(T) L/(n sigma), so that the spread is R eta sigma sqrt(T).
+        # mu is about sqrt(T) L/(n sigma), so that the undamped noise is R eta sigma sqrt(T).
         assert wishes.noise_std is not None
-        steps = 1.0 / (radius * step * wishes.noise_std) ** 2
+        steps = (reach / wishes.noise_std) ** 2
     return int(min(max(steps, 1.0), _MOST_STEPS))
 
 
-def _scale(objective: Objective) -> float:
-    """One unit of an output: of a logit 1, of a regression the residual that is clipped."""
-    return objective.clip if isinstance(objective, Huber) else 1.0
+def _unit(objective: Objective) -> float:
+    """The noise of an output that is aimed for: 1 in a logit, a tenth of the targets' bound."""
+    return 0.1 if isinstance(objective, Huber) else 1.0
 
 
 def _batches(wishes: Wishes, examples: int, steps: int, *, mapped: bool) -> Batches:

@@ -78,6 +78,14 @@ class PrivateLinearModel(BaseEstimator):
 
     def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self._forget()
+        try:
+            self._fit_anew(X, y, sample_weight)
+        except BaseException:
+            self._forget()
+            raise
+        return self
+
+    def _fit_anew(self, X: Any, y: Any, sample_weight: Any) -> None:
         if sample_weight is not None:
             raise InvalidParameter(
                 "sample_weight",
@@ -106,7 +114,6 @@ class PrivateLinearModel(BaseEstimator):
             rows, task.targets, examples.factors, examples.feature_bound, examples.intercept
         )
         self._train(task, examples, wishes)
-        return self
 
     def _train(self, task: Task, examples: Examples, wishes: Wishes) -> None:
         run = planned_run(

@@ -25,6 +25,7 @@ Rows = Any  # a dense array or a compressed sparse row matrix
 Selection = slice | Order
 
 _CHUNK = 2**20  # entries looked at together
+_LONGEST = 1e12  # in units of the bound: products with longer rows might overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,11 +78,13 @@ def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float
     """The examples, each row's norm brought within `bound`."""
     bound = guards.number("feature_bound", bound, above=0.0)
     intercept = guards.number("intercept", intercept, at_least=0.0)
+    if targets.dtype.kind == "f" and not np.isfinite(targets).all():
+        raise InvalidParameter("y", "a target that is not", must_be="finite everywhere")
     return Examples(rows, targets, norm_factors(rows, bound), bound, intercept)
 
 
 def norm_factors(rows: Rows, bound: float) -> Array:
-    """min(1, bound/norm) of every row, rounded down; refuses what is not finite."""
+    """min(1, bound/norm) of every row, rounded down; refuses rows that are not finite."""
     count, width = rows.shape
     # A norm is a sum of `width` squares, each rounded.
     margin = 1.0 - (width + 8) * ULP
@@ -90,8 +93,9 @@ def norm_factors(rows: Rows, bound: float) -> Array:
     for start in range(0, count, stride):
         part = slice(start, min(start + stride, count))
         norms = _norms(_read(rows, part))
-        if not np.isfinite(norms).all():
-            raise InvalidParameter("X", "an entry that is not", must_be="finite everywhere")
+        if not (norms <= _LONGEST * bound).all():
+            must_be = f"finite, with no row longer than {_LONGEST:g} times feature_bound"
+            raise InvalidParameter("X", "a row that is not", must_be=must_be)
         long = norms * (1.0 + (width + 8) * ULP) > bound
         factors[part][long] = bound / norms[long] * margin
     return factors

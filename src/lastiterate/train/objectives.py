@@ -2,9 +2,9 @@ r"""What is minimised: linear models whose clipped losses stay convex.
 
 The loss of an example with features x and target y is :math:`\ell_y(Wx)`, where x ends in a
 constant if an intercept is fitted, plus a penalty :math:`\lambda|W|^2/2` on all of W, the
-intercept included (strong convexity must hold in every direction).  If :math:`\ell_y` is convex, its gradient, the
-*residual*, has norm at most c and Lipschitz constant h, and :math:`|x| \le R`, then the gradient
-in W is the residual times x, and
+intercept included (strong convexity must hold in every direction).  If :math:`\ell_y` is convex,
+its gradient, the *residual*, has norm at most c and Lipschitz constant h, and
+:math:`|x| \le R`, then the gradient in W is the residual times x, and
 
 - the loss is convex and :math:`(h R^2 + \lambda)`-smooth, since its Hessian is that of
   :math:`\ell_y` times :math:`xx^T`, plus :math:`\lambda`;

@@ -64,7 +64,8 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             rows = np.clip((rows - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
         factors = norm_factors(rows, self.bound).astype(rows.dtype)
         if sparse.issparse(rows):
-            return rows.multiply(factors[:, np.newaxis]).tocsr()
+            scaled: Any = rows
+            return scaled.multiply(factors[:, np.newaxis]).tocsr()
         return np.where(factors[:, np.newaxis] < 1.0, rows * factors[:, np.newaxis], rows)
 
     def _range(self, width: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
