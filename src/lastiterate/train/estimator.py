@@ -17,7 +17,7 @@ from lastiterate.accounting import account
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.train.certificate import issue
 from lastiterate.train.default_rule import Wishes, planned_run
-from lastiterate.train.examples import Examples, bounded, is_mapped
+from lastiterate.train.examples import Examples, bounded, is_mapped, norm_factors
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Objective
@@ -199,9 +199,7 @@ class PrivateLinearModel(BaseEstimator):
         rows = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
-        factors = bounded(
-            rows, np.empty(rows.shape[0]), bound=self.feature_bound, intercept=0.0
-        ).factors
+        factors = norm_factors(rows, self.feature_bound)
         scores = np.asarray(rows @ self.coef_.reshape(-1, rows.shape[1]).T, dtype=np.float64)
         return np.asarray(scores * factors[:, np.newaxis] + self.intercept_)
 
