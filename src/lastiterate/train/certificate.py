@@ -11,6 +11,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -74,12 +75,12 @@ def issue(
     provenance: str,
 ) -> str:
     """The certificate of a finished training, as JSON."""
-    bound = report.bound_at(delta)
+    epsilon, bound = _guarantee(report.run, delta)
     record: dict[str, Any] = {
         "format": _FORMAT,
         "software": f"lastiterate {lastiterate.__version__}",
         "guarantee": {
-            "epsilon": report.epsilon(delta),
+            "epsilon": epsilon,
             "delta": delta,
             "adjacency": report.run.adjacency,
             "bound": bound,
@@ -142,6 +143,13 @@ def model_digest(parameters: Any) -> str:
     """What ties a certificate to the parameters that were published."""
     array = np.ascontiguousarray(parameters, dtype="<f8")
     return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()
+
+
+@lru_cache(maxsize=256)
+def _guarantee(run: TrainingRun, delta: float) -> tuple[float, str]:
+    """Epsilon and the bound that gives it."""
+    report = account(run)
+    return report.epsilon(delta), report.bound_at(delta)
 
 
 def _read(certificate: str | Path) -> Mapping[str, Any]:

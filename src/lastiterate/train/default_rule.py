@@ -20,6 +20,7 @@ for any batch size.
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import count
 
 from lastiterate._numerics import guards
@@ -82,6 +83,7 @@ class Wishes:
         guards.choice("batches", self.batches, among=tuple(RULES))
 
 
+@lru_cache(maxsize=256)
 def planned_run(
     objective: Objective, wishes: Wishes, *, examples: int, radius: float, mapped: bool = False
 ) -> TrainingRun:
