@@ -21,7 +21,7 @@ from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, Softmax
 
 DELTA = 1e-5
-INTERCEPT = 0.25
+INTERCEPT = 0.125
 RADIUS = float(np.hypot(1.0, INTERCEPT))
 
 

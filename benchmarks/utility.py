@@ -96,7 +96,7 @@ def run(options):
     results = json.loads(path.read_text()) if path.exists() else {}
     for name in options.datasets:
         data = load(name, options.data)
-        for passes, epsilon, method in itertools.product(PASSES, EPSILONS, METHODS):
+        for passes, epsilon, method in itertools.product(PASSES, EPSILONS, options.methods):
             key = f"{name}|{passes}|{epsilon:g}|{method}"
             absent = method == "diffprivlib" and not importlib.util.find_spec("diffprivlib")
             if key in results or absent or (method == "diffprivlib" and passes != PASSES[0]):
@@ -155,6 +155,7 @@ def main():
     parser.add_argument("--data", required=True, help="folder with mnist/, adult/ and the npz file")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--datasets", nargs="+", default=list(LOADERS), choices=list(LOADERS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
     parser.add_argument("--results", default="utility.json", help="kept, and taken up again")
     parser.add_argument("--picture", help="where to draw the table")
     options = parser.parse_args()

@@ -112,7 +112,7 @@ class TestPrivacy:
         assert run.adjacency == adjacency
         assert run.releases == "last-iterate"
         assert run.step_size * run.loss.smoothness <= 2.0
-        radius = (1 + 0.25**2) ** 0.5
+        radius = (1 + 0.125**2) ** 0.5
         clip = {PrivateLogisticRegression: 0.25, PrivateLinearSVC: 0.5, PrivateRidge: 1.0}
         expected = factor * clip.get(model, 0.25) * radius
         np.testing.assert_allclose(run.sensitivity, expected, rtol=1e-12)
@@ -139,7 +139,7 @@ class TestPrivacy:
 
     def test_the_envelope_is_charged(self):
         run = PrivateLogisticRegression().fit(X, np.arange(600) % 3).privacy_.run
-        exact = 2 * 2**0.5 / 4 * (1 + 0.25**2) ** 0.5
+        exact = 2 * 2**0.5 / 4 * (1 + 0.125**2) ** 0.5
         assert exact < run.sensitivity < exact * (1 + 1e-6)
 
     def test_the_plan_does_not_depend_on_rows_or_labels(self):

@@ -23,8 +23,8 @@ from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Objective
 
 # The constant feature of the intercept, in units of the bound: large enough to be learnt, and
-# small enough to add only 3 % to the norms that noise is proportional to.
-_INTERCEPT = 0.25
+# small enough to add only 1 % to the norms that noise is proportional to.
+_INTERCEPT = 0.125
 
 PARAMETERS = """
     epsilon : float or None, default=1.0
@@ -52,7 +52,7 @@ PARAMETERS = """
     clip_norm : float, optional
         The largest norm of an example's gradient; chosen for you.
     fit_intercept : bool, default=True
-        Whether to add a constant feature of `feature_bound`/4.
+        Whether to add a constant feature of `feature_bound`/8.
     random_state : int, optional
         For tests: whoever knows it can remove the noise.  None is secure.
     warm_start : False

@@ -6,8 +6,10 @@ r"""Noisy gradient descent, exactly as a `TrainingRun` describes it.
 and then the noise on release.  Nothing else leaves: no loss, no iterate but the last.
 
 Two matrix products a step, in the precision of the rows; everything else in float64.  What the
-rounding of those products does to the guarantee is not charged: with float64 rows it is
-some 10^-13 of a step's sensitivity for each example in a batch, with float32 rows 10^-5 of it.
+rounding of those products does to the guarantee is *not* charged.  Measured on MNIST in float32
+(epsilon 1, 5,070 steps) it moves a step by 3e-6 of the noise; were every step's rounding an
+adversary's choice, that would add 4e-4 to a mu of 0.27.  The worst case that can be proved is
+larger; with float64 rows both are smaller by nine orders of magnitude.
 """
 
 import math
