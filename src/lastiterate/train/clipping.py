@@ -25,6 +25,7 @@ Labels = NDArray[np.intp]
 
 ENVELOPE_ERROR = 1e-12
 _MOST_ROUNDS = 100
+_FAR_UP = 0.5
 _ROUNDING = 1e-14  # of the residual that the error is computed from, relative to 2 + s/2
 
 
@@ -66,9 +67,13 @@ def envelope_clipped_residual(u: Array, y: Labels, c: float) -> Array:
     # Written so that nan is clipped, and fails there.
     clipped = np.flatnonzero(~(norms <= c))
     if clipped.size:
-        solved = _on_the_sphere(np.take(u, clipped, axis=1), y[clipped], c)
-        solved[y[clipped], np.arange(clipped.size)] = -solved.sum(axis=0)
-        residual[:, clipped] = solved
+        labels = y[clipped]
+        # The rows of the wrong classes only, for each column.
+        wrong = np.arange(u.shape[0] - 1)[:, np.newaxis] + np.zeros_like(labels)
+        wrong += wrong >= labels
+        p = _on_the_sphere(u[wrong, clipped] - u[labels, clipped], c)
+        residual[wrong, clipped] = p
+        residual[labels, clipped] = -p.sum(axis=0)
     return residual
 
 
@@ -80,47 +85,51 @@ class _Point(NamedTuple):
     mass: Array
 
 
-def _on_the_sphere(u: Array, y: Labels, c: float) -> Array:
-    r"""The wrong-class part of p~; 0 in the rows of the labels.
+def _on_the_sphere(v: Array, c: float) -> Array:
+    r"""The wrong-class part of p~, for wrong logits less that of the label.
 
-    With :math:`v_i = u_i - u_y`, wrong mass m and multiplier s of the constraint,
+    With wrong mass m and multiplier s of the constraint,
     :math:`F_i = \log p_i + s(p_i + m) - \log(1 - m) - v_i = 0` for every wrong class.
     Newton's method in (log p, s); its matrix is diagonal but for two columns.  After every round
     p is scaled back onto the sphere, so that it is the exact solution for logits that are off
     by F; entropy being strongly concave, its error is at most |F|/(2 + s/2).
     """
-    columns = np.arange(y.size)
-    v = u - u[y, columns]
-    v[y, columns] = -np.inf
-    top = v.max(axis=0)
-    v[y, columns] = top
-    wrong = np.ones_like(v)
-    wrong[y, columns] = 0.0
     solution = np.empty_like(v)
-
-    point = _scaled(v - top, wrong, c)
-    start = _product_sum(point.p, v - point.log_p) + point.mass * np.log1p(-point.mass)
-    s = np.maximum(start / (c * c), 1e-3)
+    columns = np.arange(v.shape[1])
+    point, s = _start(v, c)
     for _ in range(_MOST_ROUNDS):
         off = s * point.p
         off += point.log_p
         off -= v
         off += s * point.mass - np.log1p(-point.mass)
-        off *= wrong
         error = np.sqrt(_product_sum(off, off)) / (2.0 + s / 2)
-        done = error <= ENVELOPE_ERROR - _ROUNDING
-        solution[:, columns[done]] = point.p[:, done]
-        if done.all():
-            return solution
-        left = np.flatnonzero(~done)
-        if left.size < 0.7 * done.size:
+        left = np.flatnonzero(~(error <= ENVELOPE_ERROR - _ROUNDING))
+        if left.size < 0.7 * error.size:
+            solution[:, columns] = point.p
+            if not left.size:
+                return solution
             # `take` keeps rows contiguous, which indexing does not.
-            v, wrong, off = (np.take(x, left, axis=1) for x in (v, wrong, off))
+            v, off = (np.take(x, left, axis=1) for x in (v, off))
             point = _Point(*(np.take(x, left, axis=-1) for x in point))
             columns, s = columns[left], s[left]
         log_p, s = _newton(point, off, s)
-        point = _scaled(log_p, wrong, c)
+        point = _scaled(log_p, c)
     raise NumericalFailure("the clipped softmax residual could not be certified to 1e-12")
+
+
+def _start(v: Array, c: float) -> tuple[_Point, Array]:
+    """The margin clip's answer, flattened as its own multiplier would flatten it."""
+    point = _scaled(v - v.max(axis=0), c)
+    s = _multiplier(point, v, c)
+    flatter = point.log_p - np.log1p(s * point.p)
+    point = _scaled(flatter, c)
+    return point, _multiplier(point, v, c)
+
+
+def _multiplier(point: _Point, v: Array, c: float) -> Array:
+    """The s for which F, weighted by p, vanishes."""
+    total = _product_sum(point.p, v - point.log_p) + point.mass * np.log1p(-point.mass)
+    return np.maximum(total / (c * c), 1e-3)
 
 
 def _newton(point: _Point, off: Array, s: Array) -> tuple[Array, Array]:
@@ -145,19 +154,18 @@ def _newton(point: _Point, off: Array, s: Array) -> tuple[Array, Array]:
     change += off
     change /= slope
     moved = log_p - change
-    # Beyond p = 1/s the equation bends: going up, step in p instead of in log p.
-    bend = -np.log(s)
-    beyond = np.flatnonzero((moved > bend) & (change < 0.0))
-    if beyond.size:
+    # Beyond p = 1/s the equation bends: going up far, step in p instead of in log p.
+    if change.min() < -_FAR_UP:
+        bend = -np.log(s)
+        beyond = np.flatnonzero((moved > bend) & (change < -_FAR_UP))
         bent = log_p.ravel()[beyond] + np.log1p(-change.ravel()[beyond])
         floor = bend[beyond % bend.size]
         moved.ravel()[beyond] = np.minimum(np.maximum(bent, floor), 0.0)
     return moved, np.maximum(s + s_change, s / 10)
 
 
-def _scaled(log_p: Array, wrong: Array, c: float) -> _Point:
+def _scaled(log_p: Array, c: float) -> _Point:
     p = np.exp(log_p)
-    p *= wrong
     mass = p.sum(axis=0)
     factor = c / np.sqrt(mass * mass + _product_sum(p, p))
     p *= factor
