@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+BENCH  := .venv-bench
+DATA   ?= data
 
-.PHONY: run test test-all lint bench clean
+.PHONY: run test test-all lint bench bench-utility bench-train clean
 
 run: $(READY)  ## account for the README's example run
 	@echo "== the README's example: examples/shuffled_logistic_regression.py"
@@ -28,6 +30,19 @@ lint: $(READY)
 bench: $(READY)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
 
+bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of the data sets
+	@cd benchmarks && ../$(BENCH)/bin/python utility.py --data "$(abspath $(DATA))" --picture ../docs/utility.png
+
+bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products and Opacus
+	@cd benchmarks && ../$(BENCH)/bin/python train_throughput.py
+
+# Apart from .venv, because others' packages need older versions.
+$(BENCH)/.ready: pyproject.toml
+	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
+	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[benchmarks]"
+	@touch $@
+
 $(READY): pyproject.toml
 	@echo "== setting up $(VENV) (first time, or after a change of pyproject.toml)"
 	@$(PYTHON) -c 'import sys; sys.exit("lastiterate needs Python 3.11 or newer; found " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -36,4 +51,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis

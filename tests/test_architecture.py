@@ -21,7 +21,8 @@ LAYERS = [
     {"bounds"},
     {"accounting"},
     {"calibration", "report", "sampling"},
-    {"planning"},
+    {"planning", "train"},
+    {"linear_model"},
     {"reproduce"},
 ]
 STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]

@@ -42,6 +42,21 @@ def calls(monkeypatch):
     return made
 
 
+@pytest.mark.parametrize("noise_std", [0.01, 0.0, np.linspace(0.01, 0.02, 2_000)], ids=range(3))
+def test_least_of_both_kinds_of_noise(noise_std, calls):
+    run = RUN.replace(noise_std=noise_std, release_noise_std=0.03)
+    private = li.calibrate(run, epsilon=1.0, delta=1e-5, over="noise")
+    assert len(calls) <= 40
+    factor = private.release_noise_std / 0.03
+    np.testing.assert_allclose(private.noise_std, np.array(noise_std) * factor)
+    assert li.account(private).delta(1.0) <= 1e-5
+    less = run.replace(
+        noise_std=np.array(noise_std) * factor * (1 - 1e-6),
+        release_noise_std=private.release_noise_std * (1 - 1e-6),
+    )
+    assert li.account(less).delta(1.0) > 1e-5
+
+
 @pytest.mark.parametrize("run", RUNS, ids=range(len(RUNS)))
 @pytest.mark.parametrize(
     "epsilon, delta", [(1.0, 1e-5), (8.0, 1e-9), (1e-3, 1e-5), (0.0, 1e-5), (50.0, 1e-200)]
@@ -153,7 +168,7 @@ class TestRefusals:
         with pytest.raises(li.InvalidParameter, match=r"delta must be a number in \(0, 1\)"):
             li.calibrate(RUN, epsilon=1.0, delta=value)
 
-    @pytest.mark.parametrize("value", ["noise", 3, None])
+    @pytest.mark.parametrize("value", ["epochs", 3, None])
     def test_over(self, value):
         with pytest.raises(li.InvalidParameter, match="over must be one of 'noise_std', 'release"):
             li.calibrate(RUN, epsilon=1.0, delta=1e-5, over=value)

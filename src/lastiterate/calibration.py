@@ -38,9 +38,10 @@ def calibrate(
         Everything but what is calibrated is kept; a schedule of noise is scaled as a whole.
     epsilon, delta : float
         The target.
-    over : {"noise_std", "release_noise_std", "steps"}
+    over : {"noise_std", "release_noise_std", "noise", "steps"}
         Find the least noise in training (0 if that on release is enough), the least noise on
-        release, or the most steps (10**12 where any number meets the target).
+        release, the least of both in their present proportion, or the most steps (10**12 where
+        any number meets the target).
     bounds : optional
         As for `account`.
 
@@ -224,8 +225,25 @@ def _least_release_noise(run: TrainingRun, excess: Excess, target: str) -> Train
     return run.replace(release_noise_std=math.exp(level))
 
 
+def _least_of_both(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
+    def scaled(log: float) -> TrainingRun:
+        factor = math.exp(log)
+        noise = np.array(run.noise_std) * factor
+        return run.replace(
+            noise_std=float(noise) if noise.ndim == 0 else noise,
+            release_noise_std=run.release_noise_std * factor,
+        )
+
+    level = _boundary(lambda log: excess(scaled(log)), 0.0)
+    if level is None:
+        why = "more noise does not help"
+        raise UnreachableTarget(target, why, possible_with="a larger epsilon or delta")
+    return scaled(level)
+
+
 _SEARCHES = {
     "noise_std": _least_noise,
     "release_noise_std": _least_release_noise,
+    "noise": _least_of_both,
     "steps": _most_steps,
 }

@@ -1,0 +1,136 @@
+"""Other ways to a private linear model, each calibrated to the same epsilon and delta.
+
+DP-SGD here is the algorithm of the libraries (norm-clipped per-example gradients, noise in every
+step), written for linear models with two matrix products a step so that a grid can be searched in
+minutes.  Its noise is calibrated as those libraries do: composition over every step, by privacy
+loss distributions.
+"""
+
+import warnings
+from functools import cache
+
+import dp_accounting
+import numpy as np
+from dp_accounting.pld import PLDAccountant
+from scipy.special import softmax
+
+import lastiterate as li
+from lastiterate.train.default_rule import Wishes, planned_run
+from lastiterate.train.examples import bounded
+from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.objectives import Logistic, Softmax
+
+DELTA = 1e-5
+INTERCEPT = 0.125
+RADIUS = float(np.hypot(1.0, INTERCEPT))
+
+
+@cache
+def poisson_multiplier(epsilon, rate, steps):
+    """Noise in units of the clip for Poisson batches under add-or-remove adjacency."""
+
+    def event(multiplier):
+        step = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier))
+        return dp_accounting.SelfComposedDpEvent(step, steps)
+
+    return dp_accounting.calibrate_dp_mechanism(
+        lambda: PLDAccountant(value_discretization_interval=1e-3),
+        event,
+        epsilon,
+        DELTA,
+        dp_accounting.LowerEndpointAndGuess(0.2, 4.0),
+        tol=1e-3,
+    )
+
+
+@cache
+def fixed_size_multiplier(epsilon, examples, size, steps):
+    """Noise in units of the clip for batches of a fixed size under replacement."""
+    run = li.TrainingRun(
+        loss=li.Loss(convex=False),
+        sensitivity=2.0,
+        batches=li.SampledWithoutReplacement(examples, size),
+        steps=steps,
+        step_size=1.0,
+        noise_std=1.0 / size,
+        releases="every-iterate",
+    )
+    return li.calibrate(run, epsilon=epsilon, delta=DELTA).noise_std * size
+
+
+def dp_sgd(data, epsilon, passes, seed, *, batches, step_size, clip, poisson):
+    """Accuracy of DP-SGD with `batches` batches a pass; the clip is in units of the radius."""
+    rows, labels, test_rows, test_labels = data
+    count, classes = len(rows), int(labels.max()) + 1
+    size, steps = count // batches, batches * passes
+    if poisson:
+        multiplier = poisson_multiplier(epsilon, size / count, steps)
+    else:
+        multiplier = fixed_size_multiplier(epsilon, count, size, steps)
+    rng = np.random.default_rng(seed)
+    rows = np.hstack([rows, np.full((count, 1), INTERCEPT, np.float32)])
+    outputs = 1 if classes == 2 else classes
+    weights = np.zeros((outputs, rows.shape[1]))
+    for _ in range(steps):
+        if poisson:
+            chosen = np.flatnonzero(rng.random(count) < size / count)
+        else:
+            chosen = rng.choice(count, size, replace=False, shuffle=False)
+        batch = rows[chosen]
+        residual = _residual(weights.astype(np.float32) @ batch.T, labels[chosen])
+        norms = np.sqrt((residual**2).sum(axis=0)) * RADIUS
+        residual *= np.minimum(1.0, clip * RADIUS / np.maximum(norms, 1e-12))
+        gradient = residual @ batch + multiplier * clip * RADIUS * rng.normal(size=weights.shape)
+        weights -= step_size / size * gradient
+    return _accuracy(weights, test_rows, test_labels)
+
+
+def _residual(outputs, labels):
+    if outputs.shape[0] == 1:
+        return 1.0 / (1.0 + np.exp(-outputs)) - labels
+    residual = softmax(outputs, axis=0)
+    residual[labels, np.arange(labels.size)] -= 1.0
+    return residual
+
+
+def _accuracy(weights, rows, labels):
+    outputs = rows @ weights[:, :-1].T + INTERCEPT * weights[:, -1]
+    guess = outputs[:, 0] > 0 if outputs.shape[1] == 1 else outputs.argmax(axis=1)
+    return float((guess == labels).mean())
+
+
+def output_perturbation(data, epsilon, passes, seed, *, stretch):
+    """The same engine and rule, `stretch` times the steps, and all noise on release."""
+    rows, labels, test_rows, test_labels = data
+    classes = int(labels.max()) + 1
+    objective = Logistic() if classes == 2 else Softmax(classes=classes)
+    run = _silent_run(objective, epsilon, passes, len(rows), stretch)
+    examples = bounded(rows, labels.astype(np.intp), bound=1.0, intercept=INTERCEPT)
+    from lastiterate.train.noise import Randomness, SeededBits
+
+    weights = noisy_descent(run, objective, examples, Randomness(SeededBits(seed)))
+    return _accuracy(weights, test_rows, test_labels)
+
+
+@cache
+def _silent_run(objective, epsilon, passes, count, stretch):
+    wishes = Wishes(epsilon=epsilon, delta=DELTA, epochs=passes)
+    run = planned_run(objective, wishes, examples=count, radius=RADIUS)
+    steps = max(1, int(run.steps * stretch))
+    size = max(1, count // -(-steps // passes))
+    run = run.replace(
+        steps=steps, batches=li.ShuffledOnce(count, size), noise_std=0.0, release_noise_std=1.0
+    )
+    run = run.replace(sensitivity=run.sensitivity * (1 + 1e-6))
+    return li.calibrate(run, epsilon=epsilon, delta=DELTA, over="release_noise_std")
+
+
+def objective_perturbation(data, epsilon, passes, seed, *, C):
+    """diffprivlib's LogisticRegression, which is pure epsilon-DP."""
+    from diffprivlib.models import LogisticRegression
+
+    rows, labels, test_rows, test_labels = data
+    model = LogisticRegression(epsilon=epsilon, data_norm=1.0, C=C, max_iter=200, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return float(model.fit(rows, labels).score(test_rows, test_labels))

@@ -1,0 +1,240 @@
+"""What the private linear models share: parameters, checks, and one way to fit."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from lastiterate._numerics.exact import Array
+from lastiterate.accounting import account
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.train.certificate import issue
+from lastiterate.train.default_rule import Wishes, planned_run
+from lastiterate.train.examples import Examples, bounded, is_mapped, norm_factors
+from lastiterate.train.noise import randomness
+from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.objectives import Objective
+
+# The constant feature of the intercept, in units of the bound: large enough to be learnt, and
+# small enough to add only 1 % to the norms that noise is proportional to.
+_INTERCEPT = 0.125
+
+PARAMETERS = """
+    epsilon : float or None, default=1.0
+        The target; None where `noise_std` is given instead.
+    delta : float, default=1e-5
+        Should be well below 1/n.
+    noise_std : float, optional
+        Noise per coordinate of the averaged gradient, instead of a target.
+    adjacency : {"replace", "zero-out"}, default="replace"
+        What is hidden: an example's being another one, or its not taking part.  The number of
+        examples is public either way.
+    l2 : float, default=0.0
+        The penalty is l2/2 times the squared norm of all parameters, the intercept's included.
+    release_noise_std : float, optional
+        Noise on the published parameters; chosen for you, worth half an epoch.
+    epochs : int, default=20
+        The most passes over the data.
+    batch_size : int, optional
+        Chosen so that `epochs` passes make the number of steps that the rule asks for.
+    batches : {"shuffled-once", "shuffled-each-epoch", "sampled", "cyclic", "full"}
+        Which examples each step sees.
+    feature_bound : float, default=1.0
+        Rows with a larger norm are scaled down to it.  It must not depend on the data; rows that
+        are much shorter lose accuracy.  At the default, typical rows become unit vectors.
+    clip_norm : float, optional
+        The largest norm of an example's gradient; chosen for you.
+    fit_intercept : bool, default=True
+        Whether to add a constant feature of `feature_bound`/8.
+    random_state : int, optional
+        For tests: whoever knows it can remove the noise.  None is secure.
+    warm_start : False
+        Continuing from a released model would have to be charged for both.
+"""
+
+
+class PrivacyWarning(UserWarning):
+    """Something next to the training spends privacy that `privacy_` does not include."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """Encoded targets and the loss they are for; what more the model remembers of them."""
+
+    objective: Objective
+    targets: NDArray[Any]
+    remember: dict[str, Any]
+
+
+class PrivateLinearModel(BaseEstimator):
+    """A linear model of which only the last iterate is published."""
+
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+        self._forget()
+        try:
+            self._fit_anew(X, y, sample_weight)
+        except BaseException:
+            self._forget()
+            raise
+        return self
+
+    def _fit_anew(self, X: Any, y: Any, sample_weight: Any) -> None:
+        if sample_weight is not None:
+            raise InvalidParameter(
+                "sample_weight",
+                "an array",
+                must_be="None: a weight scales an example's gradient, and so what it can reveal; "
+                "all examples are protected alike",
+            )
+        if self.warm_start:
+            raise InvalidParameter(
+                "warm_start",
+                self.warm_start,
+                must_be="False: the guarantee is of a single run from a start that does not "
+                "depend on the data; for two runs, compose their reports",
+            )
+        _warn_of_selection()
+        wishes = self._wishes()
+        rows, targets = self._validated(X, y)
+        examples = bounded(
+            rows,
+            targets,
+            bound=self.feature_bound,
+            intercept=_INTERCEPT * self.feature_bound if self.fit_intercept else 0.0,
+        )
+        task = self._task(targets, examples.radius)
+        examples = Examples(
+            rows, task.targets, examples.factors, examples.feature_bound, examples.intercept
+        )
+        self._train(task, examples, wishes)
+
+    def _train(self, task: Task, examples: Examples, wishes: Wishes) -> None:
+        run = planned_run(
+            task.objective,
+            wishes,
+            examples=len(examples),
+            radius=examples.radius,
+            mapped=examples.is_mapped,
+        )
+        report = account(run)
+        source = randomness(self.random_state)
+        parameters = noisy_descent(run, task.objective, examples, source)
+        certificate = issue(
+            report,
+            task.objective,
+            examples,
+            parameters,
+            delta=wishes.delta,
+            provenance=source.provenance,
+        )
+        # Only now, all at once: an interrupted fit leaves nothing behind.
+        fitted = {
+            "n_features_in_": examples.features,
+            "parameters_": parameters,
+            "privacy_": report,
+            "certificate_": certificate,
+            "n_iter_": run.steps,
+            **task.remember,
+            **self._coefficients(parameters, examples),
+        }
+        self.__dict__.update(fitted)
+
+    def _task(self, targets: NDArray[Any], radius: float) -> Task:
+        raise NotImplementedError
+
+    def _coefficients(self, parameters: Array, examples: Examples) -> dict[str, Any]:
+        width = examples.features
+        coef, intercept = parameters[:, :width], np.zeros(parameters.shape[0])
+        if examples.intercept:
+            intercept = examples.intercept * parameters[:, width]
+        return {"coef_": coef.copy(), "intercept_": intercept}
+
+    def _wishes(self) -> Wishes:
+        return Wishes(
+            epsilon=self.epsilon,
+            delta=self.delta,
+            noise_std=self.noise_std,
+            adjacency=self.adjacency,
+            l2=self.l2,
+            release_noise_std=self.release_noise_std,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            batches=self.batches,
+        )
+
+    def _residual_clip(self, radius: float, default: float) -> float:
+        return default if self.clip_norm is None else self.clip_norm / radius
+
+    def _validated(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
+        if is_mapped(X):
+            self.n_features_in_ = X.shape[1]
+            if X.dtype not in (np.float32, np.float64):
+                raise InvalidType("X", X.dtype, must_be="of float32 or float64 in a mapped file")
+            targets = column_or_1d(y, warn=True)
+            if targets.size != X.shape[0]:
+                raise InvalidParameter("y", targets.size, must_be=f"of {X.shape[0]} targets")
+            return X, targets
+        rows, targets = validate_data(
+            self,
+            X,
+            y,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            order="C",
+            ensure_min_samples=2,
+            y_numeric=self._numeric_targets,
+        )
+        return rows, targets
+
+    def _outputs(self, X: Any) -> Array:
+        """One column for each output, for rows brought within the bound as in training."""
+        check_is_fitted(self, "parameters_")
+        rows = validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
+        )
+        factors = norm_factors(rows, self.feature_bound)
+        scores = np.asarray(rows @ self.coef_.reshape(-1, rows.shape[1]).T, dtype=np.float64)
+        return np.asarray(scores * factors[:, np.newaxis] + self.intercept_)
+
+    def _forget(self) -> None:
+        for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
+            delattr(self, name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "partial_fit":
+            raise AttributeError(
+                "partial_fit is not offered: every call would release a model of its own, and "
+                "each would have to be charged for; fit separate models and compose their "
+                "privacy_ reports"
+            )
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.non_deterministic = self.random_state is None
+        return tags
+
+    _numeric_targets = False
+
+
+def _warn_of_selection() -> None:
+    frame = sys._getframe()
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
+            warnings.warn(
+                "this model is being fitted by a routine of sklearn.model_selection: every fit, "
+                "and every choice made by scores on private data, costs privacy that privacy_ of "
+                "a single model does not include",
+                PrivacyWarning,
+                stacklevel=3,
+            )
+            return
+        frame = frame.f_back  # type: ignore[assignment]

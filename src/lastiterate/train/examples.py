@@ -1,0 +1,141 @@
+"""The data of a training: rows that are never changed, and the factor that bounds each.
+
+A row longer than the bound counts as if scaled down to it.  The factor is applied to a row's
+outputs and to its residual instead of to the row, so that neither a second copy nor a look at
+any other row is needed.
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics import guards
+from lastiterate._numerics.directed import ULP
+from lastiterate._numerics.exact import Array
+from lastiterate.errors import InvalidParameter
+from lastiterate.train.noise import Order
+
+Rows = Any  # a dense array or a compressed sparse row matrix
+Selection = slice | Order
+
+_CHUNK = 2**20  # entries looked at together
+_LONGEST = 1e12  # in units of the bound: products with longer rows might overflow
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Features, targets, and for each row the factor that brings its norm within the bound.
+
+    `intercept` is the constant that every row is followed by, 0 for none.
+    """
+
+    rows: Rows
+    targets: NDArray[Any]
+    factors: Array
+    feature_bound: float
+    intercept: float
+
+    def __len__(self) -> int:
+        return int(self.targets.size)
+
+    @property
+    def features(self) -> int:
+        return int(self.rows.shape[1])
+
+    @property
+    def parameters(self) -> int:
+        """How many parameters one output has."""
+        return self.features + (self.intercept > 0.0)
+
+    @property
+    def radius(self) -> float:
+        """A bound on the norms of rows, the constant of the intercept included."""
+        return math.hypot(self.feature_bound, self.intercept)
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether the rows lie in a file, to be read one batch at a time."""
+        return is_mapped(self.rows)
+
+    def reordered(self, order: Order) -> Examples:
+        """A copy of the rows of `order`, in that order."""
+        return replace(
+            self, rows=self.rows[order], targets=self.targets[order], factors=self.factors[order]
+        )
+
+    def batch(self, chosen: Selection) -> tuple[Rows, NDArray[Any], Array]:
+        """Rows, targets and factors."""
+        return _read(self.rows, chosen), self.targets[chosen], self.factors[chosen]
+
+
+def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float) -> Examples:
+    """The examples, each row's norm brought within `bound`."""
+    bound = guards.number("feature_bound", bound, above=0.0)
+    intercept = guards.number("intercept", intercept, at_least=0.0)
+    if targets.dtype.kind == "f" and not np.isfinite(targets).all():
+        raise InvalidParameter("y", "a target that is not", must_be="finite everywhere")
+    return Examples(rows, targets, norm_factors(rows, bound), bound, intercept)
+
+
+def norm_factors(rows: Rows, bound: float) -> Array:
+    """min(1, bound/norm) of every row, rounded down; refuses rows that are not finite."""
+    count, width = rows.shape
+    # A norm is a sum of `width` squares, each rounded.
+    margin = 1.0 - (width + 8) * ULP
+    factors = np.ones(count)
+    stride = max(1, _CHUNK // max(width, 1))
+    for start in range(0, count, stride):
+        part = slice(start, min(start + stride, count))
+        norms = _norms(_read(rows, part))
+        if not (norms <= _LONGEST * bound).all():
+            must_be = f"finite, with no row longer than {_LONGEST:g} times feature_bound"
+            raise InvalidParameter("X", "a row that is not", must_be=must_be)
+        long = norms * (1.0 + (width + 8) * ULP) > bound
+        factors[part][long] = bound / norms[long] * margin
+    return factors
+
+
+def is_mapped(rows: Rows) -> bool:
+    """Whether `rows` is a whole file, mapped row by row."""
+    return (
+        isinstance(rows, np.memmap)
+        and isinstance(rows.base, mmap.mmap)
+        and rows.flags.c_contiguous
+        and rows.ndim == 2
+    )
+
+
+def _norms(rows: Rows) -> Array:
+    if isinstance(rows, np.ndarray):
+        # Scaled by the largest entry, so that squares neither overflow nor vanish.
+        largest = np.abs(rows).max(axis=1, initial=0.0).astype(np.float64)
+        unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
+        moderate = (unit > 1e-18) & (unit < 1e18)
+        if moderate.all():
+            squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+            return np.asarray(np.sqrt(squares))
+        with np.errstate(invalid="ignore"):
+            scaled = rows / unit[:, np.newaxis]
+            return np.asarray(unit * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))
+    squared = rows.multiply(rows).astype(np.float64) if rows.dtype != np.float64 else None
+    squared = rows.power(2) if squared is None else squared
+    return np.sqrt(np.asarray(squared.sum(axis=1), dtype=np.float64).ravel())
+
+
+def _read(rows: Rows, chosen: Selection) -> Rows:
+    if not is_mapped(rows):
+        return rows[chosen]
+    if not isinstance(chosen, slice):
+        raise InvalidParameter("batches", "scattered rows", must_be="contiguous in a mapped file")
+    # A map of its own, so that what was read is given back when the batch is done with.
+    start, stop, _ = chosen.indices(rows.shape[0])
+    offset = rows.offset + start * rows.shape[1] * rows.itemsize
+    shape = (stop - start, rows.shape[1])
+    part = np.memmap(rows.filename, dtype=rows.dtype, mode="r", offset=offset, shape=shape)
+    return part.view(np.ndarray)

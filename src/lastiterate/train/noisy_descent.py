@@ -1,0 +1,152 @@
+r"""Noisy gradient descent, exactly as a `TrainingRun` describes it.
+
+.. math:: x_k = \Pi_K\Big(x_{k-1} - \eta_k\big(\tfrac1b \sum_{i \in B_k}
+          \nabla f_i(x_{k-1}) + N(0, \sigma_k^2 I)\big)\Big), \qquad x_0 = 0,
+
+and then the noise on release.  Nothing else leaves: no loss, no iterate but the last.
+
+Two matrix products a step, in the precision of the rows; everything else in float64.  What the
+rounding of those products does to the guarantee is *not* charged.  Measured on MNIST in float32
+(epsilon 1, 5,070 steps) it moves a step by 3e-6 of the noise; were every step's rounding an
+adversary's choice, that would add 4e-4 to a mu of 0.27.  The worst case that can be proved is
+larger; with float64 rows both are smaller by nine orders of magnitude.
+"""
+
+import math
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics.exact import Array
+from lastiterate.errors import InvalidParameter
+from lastiterate.run.domain import Ball, Domain
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.charge import charged_sensitivity
+from lastiterate.train.examples import Examples, Rows
+from lastiterate.train.noise import Randomness
+from lastiterate.train.objectives import Objective
+from lastiterate.train.order import arranged
+
+GRID_BITS = 24
+
+
+def noisy_descent(
+    run: TrainingRun,
+    objective: Objective,
+    examples: Examples,
+    randomness: Randomness | None = None,
+    *,
+    progress: Callable[[int], object] | None = None,
+) -> Array:
+    """The published parameters, one row for each output; the intercept's last.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        What to do.  It must promise no more than `objective` and `examples` keep.
+    objective : Objective
+        What to descend, but for the penalty, which is the run's `loss.regulariser`.
+    examples : Examples
+        Rows with norms within a bound.
+    randomness : Randomness, optional
+        A secure one by default.
+    progress : callable, optional
+        Told how many steps are done, and nothing else.
+    """
+    _check_promises(run, objective, examples)
+    randomness = Randomness() if randomness is None else randomness
+    arrangement, batches = arranged(run.batches, examples, randomness)
+    parameters = np.zeros((objective.outputs, examples.parameters))
+    steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
+    for done, chosen in enumerate(islice(batches, run.steps)):
+        direction = _gradient(objective, arrangement, parameters, chosen)
+        direction /= run.batches.batch_size
+        if run.loss.regulariser:
+            direction += run.loss.regulariser * parameters
+        if (noise := noises(done)) > 0.0:
+            direction += noise * randomness.normal(parameters.shape)
+        direction *= steps(done)
+        parameters -= direction
+        _project(parameters, run.domain)
+        if progress is not None:
+            progress(done + 1)
+    return _published(run, parameters, randomness)
+
+
+def _gradient(objective: Objective, examples: Examples, parameters: Array, chosen: Any) -> Array:
+    """The sum over the batch, without the penalty."""
+    rows, targets, factors = examples.batch(chosen)
+    width = examples.features
+    outputs = _times_transposed(parameters[:, :width], rows)
+    outputs *= factors
+    if examples.intercept:
+        outputs += examples.intercept * parameters[:, width:]
+    residual = objective.residual(outputs, targets)
+    gradient = np.empty_like(parameters)
+    if examples.intercept:
+        gradient[:, width] = examples.intercept * residual.sum(axis=1)
+    residual *= factors
+    gradient[:, :width] = _times(residual, rows)
+    return gradient
+
+
+def _times_transposed(weights: Array, rows: Rows) -> Array:
+    """weights @ rows.T in the precision of the rows, as float64."""
+    weights = weights.astype(rows.dtype)
+    product = weights @ rows.T if isinstance(rows, np.ndarray) else (rows @ weights.T).T
+    return np.ascontiguousarray(product, dtype=np.float64)
+
+
+def _times(residual: Array, rows: Rows) -> NDArray[Any]:
+    residual = residual.astype(rows.dtype, copy=False)
+    if isinstance(rows, np.ndarray):
+        return residual @ rows
+    return np.asarray((rows.T @ residual.T).T)
+
+
+def _published(run: TrainingRun, parameters: Array, randomness: Randomness) -> Array:
+    """With the noise on release, and rounded to a grid far below the noise."""
+    if run.release_noise_std > 0.0:
+        parameters += run.release_noise_std * randomness.release_normal(parameters.shape)
+        _project(parameters, run.domain)
+    last = _each_step(run.step_size)(run.steps - 1) * _each_step(run.noise_std)(run.steps - 1)
+    # A power of two, so that the rounding itself is exact.
+    exponent = math.frexp(max(run.release_noise_std, last))[1] - GRID_BITS
+    return np.ldexp(np.rint(np.ldexp(parameters, -exponent)), exponent)
+
+
+def _project(parameters: Array, domain: Domain) -> None:
+    if isinstance(domain, Ball):
+        norm = float(np.linalg.norm(parameters))
+        if norm > domain.diameter / 2:
+            parameters *= domain.diameter / 2 / norm
+
+
+def _each_step(schedule: float | tuple[float, ...]) -> Callable[[int], float]:
+    return schedule.__getitem__ if isinstance(schedule, tuple) else lambda _: schedule
+
+
+def _check_promises(run: TrainingRun, objective: Objective, examples: Examples) -> None:
+    """That the run claims no more of the loss than is true."""
+    l2 = run.loss.regulariser
+    loss = objective.loss(radius=examples.radius, l2=l2)
+    sensitivity = charged_sensitivity(run, objective, radius=examples.radius)
+    assert loss.smoothness is not None
+    promises = [
+        ("run.loss.smoothness", run.loss.smoothness or 0.0, loss.smoothness),
+        ("run.sensitivity", run.sensitivity, sensitivity),
+    ]
+    for name, promised, true in promises:
+        if not promised >= true:
+            raise InvalidParameter(name, promised, must_be=f"at least {true!r}, as in training")
+    if run.loss.strong_convexity > l2:
+        must_be = f"at most loss.regulariser = {l2!r}, all that is certain of these losses"
+        raise InvalidParameter(
+            "run.loss.strong_convexity", run.loss.strong_convexity, must_be=must_be
+        )
+    if run.clip_norm is not None:
+        must_be = "None: these objectives clip without norm clipping"
+        raise InvalidParameter("run.clip_norm", run.clip_norm, must_be=must_be)

@@ -1,0 +1,209 @@
+r"""What is minimised: linear models whose clipped losses stay convex.
+
+The loss of an example with features x and target y is :math:`\ell_y(Wx)`, where x ends in a
+constant if an intercept is fitted, plus a penalty :math:`\lambda|W|^2/2` on all of W, the
+intercept included (strong convexity must hold in every direction).  If :math:`\ell_y` is convex,
+its gradient, the *residual*, has norm at most c and Lipschitz constant h, and
+:math:`|x| \le R`, then the gradient in W is the residual times x, and
+
+- the loss is convex and :math:`(h R^2 + \lambda)`-smooth, since its Hessian is that of
+  :math:`\ell_y` times :math:`xx^T`, plus :math:`\lambda`;
+- it is :math:`\lambda`-strongly convex;
+- the gradient without the penalty has norm at most cR, so two examples' gradients differ by at
+  most 2cR, and an example's from 0 by cR.
+
+Each class proves c and h for its clipped loss, so that what is descended is what is described.
+Residuals have one row for each output and one column for each example.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit
+
+from lastiterate._numerics import guards
+from lastiterate._numerics.directed import at_least
+from lastiterate._numerics.exact import Array
+from lastiterate.errors import InvalidParameter
+from lastiterate.run.loss import Loss
+from lastiterate.train import clipping
+
+_ULPS = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective(ABC):
+    """A convex loss of the outputs of a linear model.
+
+    `residual_bound` is c, `curvature` is h, `residual_error` is how far a computed residual may be
+    from the exact one, rounding of products apart.
+    """
+
+    clip: float
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the model has."""
+        return 1
+
+    @property
+    def residual_bound(self) -> float:
+        """The largest norm of a residual."""
+        return self.clip
+
+    @property
+    def residual_error(self) -> float:
+        """How far a computed residual may be from the exact one."""
+        return 0.0
+
+    @property
+    @abstractmethod
+    def curvature(self) -> float:
+        """The Lipschitz constant of the residual."""
+
+    @abstractmethod
+    def residual(self, u: Array, y: NDArray[Any]) -> Array:
+        """The gradient of the loss in the outputs `u`."""
+
+    def loss(self, *, radius: float, l2: float) -> Loss:
+        """What bounds need to know, for rows (the intercept's constant included) of this norm."""
+        smoothness = at_least(self.curvature * radius * radius + l2, ulps=_ULPS)
+        return Loss(smoothness=smoothness, strong_convexity=l2, regulariser=l2)
+
+    def gradient_bound(self, *, radius: float) -> float:
+        """The largest norm of an example's gradient, the penalty's left out."""
+        return at_least(self.residual_bound * radius, ulps=_ULPS)
+
+    def sensitivity(self, *, radius: float, adjacency: str) -> float:
+        """How far two examples' gradients (or one and 0, if left out) may be apart."""
+        return self.gradient_bound(radius=radius) * (2.0 if adjacency == "replace" else 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Logistic(Objective):
+    r"""Logistic loss of two classes, y in {0, 1}, with derivative clipped at `clip`.
+
+    The residual is :math:`\sigma(u) - y` cut to [-c, c]: non-decreasing in u, so the gradient of
+    a convex function.  Where it is not cut its slope is :math:`|r|(1 - |r|)` with
+    :math:`|r| \le c`, so :math:`h = t(1 - t)`, t = min(c, 1/2); elsewhere it is 0.
+    """
+
+    clip: float = 0.25
+
+    def __post_init__(self) -> None:
+        clip = guards.number("clip", self.clip, above=0.0)
+        object.__setattr__(self, "clip", min(clip, 1.0))
+
+    @property
+    def curvature(self) -> float:
+        return _spread(self.clip)
+
+    def residual(self, u: Array, y: NDArray[Any]) -> Array:
+        residual: Array = expit(u)
+        residual -= y
+        return np.clip(residual, -self.clip, self.clip, out=residual)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Softmax(Objective):
+    r"""Cross-entropy of K classes, y in {0, .., K-1}, clipped so that convexity is kept.
+
+    ``kind="envelope"``: the residual is that of the largest c-Lipschitz convex function below the
+    loss (`clipping.envelope_clipped_residual`).  The Hessian of the loss is
+    diag(p) - pp^T, whose norm is at most :math:`2\max_i p_i(1 - p_i)` (Gershgorin).  Where
+    :math:`|p - e_y| \le c` the wrong mass is at most :math:`t = c\sqrt{(K-1)/K}`, so that no
+    :math:`p_i` but :math:`p_y \ge 1 - t` exceeds t, and :math:`h = 2t(1-t)` for
+    :math:`t \le 1/2`, else 1/2.  An infimal convolution with c|.| moves a point to one where the
+    loss has that gradient, and is no less smooth there.
+
+    ``kind="margin"``: cheaper; cut at wrong mass :math:`\tau = c/\sqrt2`, with
+    :math:`h = 2t(1-t)`, t = min(tau, 1/2).
+    """
+
+    classes: int
+    clip: float = field(default=2**0.5 / 4)
+    kind: str = "envelope"
+
+    def __post_init__(self) -> None:
+        guards.count("classes", self.classes, at_least=2)
+        guards.choice("kind", self.kind, among=("envelope", "margin"))
+        clip = min(guards.number("clip", self.clip, above=0.0), 2**0.5)
+        if self.kind == "envelope" and not (clip <= 1.0 or clip == 2**0.5):
+            must_be = "a number in (0, 1], or at least sqrt(2), where nothing is clipped"
+            raise InvalidParameter("clip", self.clip, must_be=must_be)
+        object.__setattr__(self, "clip", clip)
+
+    @property
+    def outputs(self) -> int:
+        return self.classes
+
+    @property
+    def residual_error(self) -> float:
+        return clipping.ENVELOPE_ERROR if self.kind == "envelope" else 0.0
+
+    @property
+    def curvature(self) -> float:
+        share = (self.classes - 1) / self.classes if self.kind == "envelope" else 0.5
+        return 2.0 * _spread(self.clip * share**0.5)
+
+    def residual(self, u: Array, y: NDArray[Any]) -> Array:
+        if self.clip == 2**0.5:
+            return clipping.softmax_residual(u, y)
+        if self.kind == "margin":
+            return clipping.margin_clipped_residual(u, y, self.clip)
+        return clipping.envelope_clipped_residual(u, y, self.clip)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Huber(Objective):
+    """Half the squared error up to `clip`, and linear beyond: the squared error, clipped.
+
+    The residual u - y cut to [-c, c] does not decrease in u, and has slope at most h = 1.
+    """
+
+    clip: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clip", guards.number("clip", self.clip, above=0.0))
+
+    @property
+    def curvature(self) -> float:
+        return 1.0
+
+    def residual(self, u: Array, y: NDArray[Any]) -> Array:
+        residual: Array = u - y
+        return np.clip(residual, -self.clip, self.clip, out=residual)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SmoothedHinge(Objective):
+    r"""Hinge loss, y in {0, 1} standing for -1 and 1, rounded off over `width`.
+
+    With margin :math:`z = \pm u` the residual is :math:`\mp\mathrm{cut}((1 - z)/w, 0, c)`:
+    non-increasing in z, so convex, with slope at most h = 1/w.
+    """
+
+    clip: float = 0.5
+    width: float = 1.0
+
+    def __post_init__(self) -> None:
+        clip = guards.number("clip", self.clip, above=0.0)
+        object.__setattr__(self, "clip", min(clip, 1.0))
+        object.__setattr__(self, "width", guards.number("width", self.width, above=0.0))
+
+    @property
+    def curvature(self) -> float:
+        return at_least(1.0 / self.width, ulps=1)
+
+    def residual(self, u: Array, y: NDArray[Any]) -> Array:
+        sign = 2.0 * y - 1.0
+        return -sign * np.clip((1.0 - sign * u) / self.width, 0.0, self.clip)
+
+
+def _spread(mass: float) -> float:
+    """The largest p(1 - p) with p at most `mass`, rounded up."""
+    share = min(at_least(mass, ulps=_ULPS), 0.5)
+    return at_least(share * (1.0 - share), ulps=_ULPS)

@@ -1,0 +1,88 @@
+"""Scaling that looks at nothing but the row it scales."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from lastiterate._numerics import guards
+from lastiterate.errors import InvalidParameter
+from lastiterate.train.examples import norm_factors
+
+
+class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+    """Brings every row's norm within a bound, without statistics of the data.
+
+    Fitting learns the number of features and nothing else, so it costs no privacy.  A scaler
+    that learns means or variances from private data does.
+
+    Parameters
+    ----------
+    bound : float, default=1.0
+        Rows with a larger norm are scaled down to it.
+    low, high : float or sequence, optional
+        Publicly known ranges of the features, which are first mapped to [-1, 1]; values
+        outside count as the ends.  Both or none.
+
+    Examples
+    --------
+    >>> PrivateScaler(bound=5.0).fit_transform([[3.0, 4.0], [30.0, 40.0]])
+    array([[3., 4.],
+           [3., 4.]])
+    >>> PrivateScaler(bound=2.0, low=[0, 0], high=[100, 1]).fit_transform([[75, 1], [120, 0]])
+    array([[ 0.5,  1. ],
+           [ 1. , -1. ]])
+    """
+
+    def __init__(self, bound: float = 1.0, *, low: Any = None, high: Any = None) -> None:
+        self.bound = bound
+        self.low = low
+        self.high = high
+
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Learn the number of features."""
+        rows = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        guards.number("bound", self.bound, above=0.0)
+        if self._range(rows.shape[1]) is not None and sparse.issparse(rows):
+            raise InvalidParameter("low", self.low, must_be="None for sparse rows")
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """The rows, each within the bound."""
+        check_is_fitted(self, "n_features_in_")
+        rows: Any = validate_data(
+            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
+        )
+        ranges = self._range(rows.shape[1])
+        if ranges is not None:
+            low, high = ranges
+            rows = np.clip((rows - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
+        factors = norm_factors(rows, self.bound).astype(rows.dtype)
+        if sparse.issparse(rows):
+            scaled: Any = rows
+            return scaled.multiply(factors[:, np.newaxis]).tocsr()
+        return np.where(factors[:, np.newaxis] < 1.0, rows * factors[:, np.newaxis], rows)
+
+    def _range(self, width: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        if (self.low is None) != (self.high is None):
+            raise InvalidParameter("high", self.high, must_be="given exactly if low is")
+        if self.low is None:
+            return None
+        low, high = (
+            np.broadcast_to(np.asarray(end, dtype=np.float64), (width,))
+            for end in (self.low, self.high)
+        )
+        if not (np.isfinite(low).all() and np.isfinite(high).all() and (low < high).all()):
+            raise InvalidParameter("low", self.low, must_be="finite and below high everywhere")
+        return low, high
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = self.low is None
+        tags.requires_fit = True
+        return tags

@@ -1,0 +1,106 @@
+"""A certificate can be derived again, and a changed one is found out."""
+
+import json
+
+import numpy as np
+import pytest
+
+from lastiterate.linear_model import PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from lastiterate.train.certificate import InvalidCertificate, _digest, verify
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(300, 3))
+
+
+@pytest.fixture(scope="module")
+def model():
+    return PrivateLogisticRegression(epsilon=2.0, delta=1e-4).fit(X, np.arange(300) % 3)
+
+
+def leaves(node, path=()):
+    """Every number and string in the certificate, with how to get there."""
+    if isinstance(node, dict | list):
+        items = node.items() if isinstance(node, dict) else enumerate(node)
+        for key, value in items:
+            yield from leaves(value, (*path, key))
+    else:
+        yield path, node
+
+
+def changed(record, path, value):
+    copy = json.loads(json.dumps(record))
+    place = copy
+    for key in path[:-1]:
+        place = place[key]
+    place[path[-1]] = value
+    return copy
+
+
+class TestVerification:
+    @pytest.mark.parametrize(
+        "estimator", [PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge]
+    )
+    def test_derives_the_same_guarantee(self, estimator, tmp_path):
+        model = estimator(epsilon=1.0, delta=1e-5).fit(X, X[:, 0] > 0)
+        path = tmp_path / "certificate.json"
+        path.write_text(model.certificate_)
+        for report in (verify(path), verify(str(path)), verify(model.certificate_)):
+            assert report.epsilon(1e-5) == model.privacy_.epsilon(1e-5) <= 1.0
+
+    def test_says_what_matters(self, model):
+        record = json.loads(model.certificate_)
+        assert record["randomness"].startswith("secure")
+        assert record["guarantee"]["bound"] == "random-order/shuffled-once"
+        assert record["guarantee"]["epsilon"] == model.privacy_.epsilon(1e-4) <= 2.0
+        assert record["arithmetic"]["products"] == "float64"
+        assert all("description" not in each["enforced"] or "fixed-order" in each["needs"]
+                   for each in record["hypotheses"])  # fmt: skip
+        assert len(record["hypotheses"]) >= 6
+
+    def test_seeds_are_confessed(self):
+        model = PrivateLogisticRegression(random_state=0).fit(X, X[:, 0] > 0)
+        assert (
+            "not private against someone who knows" in json.loads(model.certificate_)["randomness"]
+        )
+
+    def test_belongs_to_one_model(self, model):
+        verify(model.certificate_, parameters=model.parameters_)
+        with pytest.raises(InvalidCertificate, match="another model"):
+            verify(model.certificate_, parameters=model.parameters_ + 1e-9)
+
+
+class TestForgery:
+    def test_every_change_fails(self, model):
+        record = json.loads(model.certificate_)
+        found = list(leaves(record))
+        assert len(found) > 40
+        for path, value in found:
+            new = value * 1.01 + 1 if isinstance(value, int | float) else f"{value}."
+            with pytest.raises(InvalidCertificate):
+                verify(json.dumps(changed(record, path, new)))
+
+    @pytest.mark.parametrize(
+        "path, factor, reason",
+        [
+            (("guarantee", "epsilon"), 0.99, "states epsilon"),
+            (("run", "sensitivity"), 0.99, "states sensitivity"),
+            (("run", "loss", "smoothness"), 0.99, "states smoothness"),
+            (("run", "noise_std"), 0.99, "states epsilon"),
+            (("run", "release_noise_std"), 0.9, "states epsilon"),
+            (("run", "step_size"), 1.01, "states epsilon|does not cover"),
+            (("features", "bound"), 1.01, "states"),
+            (("objective", "clip"), 1.01, "states"),
+        ],
+    )
+    def test_even_with_a_fresh_digest(self, model, path, factor, reason):
+        record = json.loads(model.certificate_)
+        value = dict(leaves(record))[path]
+        forged = changed(record, path, value * factor)
+        del forged["digest"]
+        with pytest.raises(InvalidCertificate, match=reason):
+            verify(json.dumps(forged | {"digest": _digest(forged)}))
+
+    @pytest.mark.parametrize("text", ["{", "{}", '{"run": 3}'])
+    def test_nonsense(self, text):
+        with pytest.raises(InvalidCertificate):
+            verify(text)

@@ -1,0 +1,76 @@
+"""Errors of computed residuals are charged enough, and hardly anything."""
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.errors import InvalidParameter
+from lastiterate.train.charge import charged_sensitivity
+from lastiterate.train.objectives import Logistic, Softmax
+
+from .problems import RULES, examples, run_of
+
+DATA = examples()
+SOFT = Softmax(classes=3)
+
+
+class Sloppy(Softmax):
+    """With an error that can be seen."""
+
+    residual_error = 1e-7
+
+
+def least_mu(run, *, position, error, diameter=np.inf):
+    """The engine's own answer where every step from the first participation on adds `error`."""
+    length, steps = run.batches.batches_per_epoch, run.steps
+    seen = (np.arange(steps) % length) == position
+    arrival = run.step_size * run.sensitivity / run.batches.batch_size * seen
+    extra = np.where(np.arange(steps) >= position, error, 0.0)
+    c = 1 - min(run.step_size * run.loss.strong_convexity, 1.0)
+    return li.optimal_shifts(
+        contraction=np.append(np.full(steps, c), 1.0),
+        sensitivity=np.append(arrival + extra, 0.0),
+        noise=np.append(np.full(steps, run.step_size * run.noise_std), run.release_noise_std),
+        diameter=diameter,
+    ).mu
+
+
+class TestSoundness:
+    @pytest.mark.parametrize("release", [0.0, 0.05, 1.0])
+    @pytest.mark.parametrize("l2", [0.0, 0.05])
+    @pytest.mark.parametrize("size", [50, 20, 7])
+    def test_covers_an_error_in_every_step(self, release, l2, size):
+        objective = Sloppy(classes=3)
+        run = run_of(
+            DATA, li.Cyclic(103, size), objective=objective, l2=l2, steps=41,
+            release_noise_std=release,
+        )  # fmt: skip
+        exact = objective.sensitivity(radius=DATA.radius, adjacency="replace")
+        run = run.replace(sensitivity=exact)
+        charged = charged_sensitivity(run, objective, radius=DATA.radius)
+        error = 2 * run.step_size * objective.residual_error * DATA.radius
+        for position in range(run.batches.batches_per_epoch):
+            true = least_mu(run, position=position, error=error)
+            stated = least_mu(run.replace(sensitivity=charged), position=position, error=0.0)
+            assert least_mu(run, position=position, error=0.0) < true <= stated
+
+
+class TestTightness:
+    @pytest.mark.parametrize("name", RULES)
+    def test_the_envelope_costs_next_to_nothing(self, name):
+        run = run_of(DATA, RULES[name], objective=SOFT, steps=1_000)
+        exact = SOFT.sensitivity(radius=DATA.radius, adjacency="replace")
+        assert exact < charged_sensitivity(run, SOFT, radius=DATA.radius) < exact * (1 + 1e-6)
+
+    def test_exact_residuals_cost_nothing(self):
+        run = run_of(DATA, RULES["once"])
+        exact = Logistic().sensitivity(radius=DATA.radius, adjacency="replace")
+        assert charged_sensitivity(run, Logistic(), radius=DATA.radius) == exact
+
+
+class TestRefusals:
+    def test_errors_that_would_dominate(self):
+        # Where steps contract fast and batches are sampled, an old error outweighs what is left.
+        run = run_of(DATA, RULES["sampled"], objective=SOFT, steps=1_000, l2=0.5)
+        with pytest.raises(InvalidParameter, match="'margin' for this run"):
+            charged_sensitivity(run, SOFT, radius=DATA.radius)

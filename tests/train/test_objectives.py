@@ -1,0 +1,193 @@
+"""Every objective is what it says: convex, as smooth as stated, with bounded gradients."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+from lastiterate.errors import InvalidParameter, NumericalFailure
+from lastiterate.train import clipping
+from lastiterate.train.objectives import Huber, Logistic, SmoothedHinge, Softmax
+
+PAIRS = 3_000
+SCALES = (0.3, 3.0, 30.0)
+OBJECTIVES = [
+    *(Logistic(clip=c) for c in (0.05, 0.25, 0.7, 1.0)),
+    *(Huber(clip=c) for c in (0.1, 2.0)),
+    *(SmoothedHinge(clip=c, width=w) for c, w in ((0.5, 1.0), (1.0, 0.1))),
+    *(Softmax(classes=k, clip=c) for k in (2, 3, 10, 50) for c in (0.05, 2**0.5 / 4, 0.8)),
+    *(Softmax(classes=k, clip=c, kind="margin") for k in (3, 10) for c in (0.05, 0.5, 1.4)),
+    Softmax(classes=5, clip=2.0),
+]
+
+
+def targets_for(objective, count, rng):
+    if isinstance(objective, Huber):
+        return rng.normal(size=count)
+    classes = objective.classes if isinstance(objective, Softmax) else 2
+    return rng.integers(classes, size=count)
+
+
+def pairs(objective, count=PAIRS, scale=1.0, seed=0):
+    """Outputs, and others at distances from 1e-7 to 10 of them, with residuals at both."""
+    rng = np.random.default_rng(seed)
+    u = scale * rng.normal(size=(objective.outputs, count))
+    change = rng.normal(size=u.shape) * 10.0 ** rng.uniform(-7, 1, size=count)
+    y = targets_for(objective, count, rng)
+    first, second = objective.residual(u.copy(), y), objective.residual(u + change, y)
+    return u, change, first, second, y
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+@pytest.mark.parametrize("scale", SCALES)
+class TestSoundness:
+    def test_residuals_are_monotone_and_cocoercive(self, objective, scale):
+        _, change, first, second, _ = pairs(objective, scale=scale)
+        difference, distance = second - first, np.sqrt((change**2).sum(axis=0))
+        along = (difference * change).sum(axis=0)
+        needed = (difference**2).sum(axis=0) / objective.curvature
+        # Each residual may be off by the error that is charged, and by rounding.
+        slack = (2 * objective.residual_error + 1e-14 * (1 + scale)) * distance * 3
+        assert (along >= -slack).all()
+        assert (along >= needed - slack).all()
+
+    def test_residuals_are_bounded(self, objective, scale):
+        _, _, first, second, _ = pairs(objective, scale=scale)
+        for residual in (first, second):
+            norms = np.sqrt((residual**2).sum(axis=0))
+            assert norms.max() <= objective.residual_bound * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+class TestTightness:
+    def test_bounds_are_reached(self, objective):
+        slopes, norms = [], []
+        for scale in (1.0, 3.0):
+            _, change, first, second, _ = pairs(objective, scale=scale)
+            near = np.sqrt((change**2).sum(axis=0)) < 0.01
+            ratio = np.sqrt(((second - first)[:, near] ** 2 / (change[:, near] ** 2).sum(0)).sum(0))
+            slopes.append(ratio.max())
+            norms.append(np.sqrt((first**2).sum(axis=0)).max())
+        # With more classes the steepest directions are rare.
+        if objective.outputs <= 2:
+            assert max(slopes) >= 0.9 * objective.curvature
+        assert max(norms) >= 0.9 * min(objective.residual_bound, 1.2)
+
+
+class TestUnclippedRegion:
+    def test_small_residuals_are_those_of_the_loss(self):
+        rng = np.random.default_rng(1)
+        u, y = 6 * rng.normal(size=(5, 2_000)), rng.integers(5, size=2_000)
+        exact = clipping.softmax_residual(u, y)
+        small = np.sqrt((exact**2).sum(axis=0)) <= 0.3
+        assert 50 < small.sum() < 1_950
+        for clip in (clipping.envelope_clipped_residual, clipping.margin_clipped_residual):
+            # The margin clip may already act where the wrong mass is above c/sqrt(2).
+            c = 0.3 if clip is clipping.envelope_clipped_residual else 0.3 * 2**0.5
+            np.testing.assert_array_equal(clip(u, y, c)[:, small], exact[:, small])
+
+    def test_softmax_residual_by_differences(self):
+        rng = np.random.default_rng(2)
+        u, y, h = rng.normal(size=(4, 50)), rng.integers(4, size=50), 1e-6
+
+        def loss(v):
+            return np.log(np.exp(v).sum(axis=0)) - v[y, np.arange(50)]
+
+        for row in range(4):
+            up, down = u.copy(), u.copy()
+            up[row] += h
+            down[row] -= h
+            slope = (loss(up) - loss(down)) / (2 * h)
+            np.testing.assert_allclose(
+                clipping.softmax_residual(u, y)[row], slope, rtol=0, atol=1e-8
+            )
+
+
+class TestEnvelope:
+    @pytest.mark.parametrize("c", [0.1, 2**0.5 / 4, 0.9])
+    @pytest.mark.parametrize("scale", [0.5, 4.0])
+    def test_against_a_general_purpose_solver(self, c, scale):
+        rng = np.random.default_rng(3)
+        u, y = scale * rng.normal(size=(4, 6)), rng.integers(4, size=6)
+        residual = clipping.envelope_clipped_residual(u, y, c)
+        for column, label in enumerate(y):
+            corner = np.eye(4)[label]
+
+            def negative(p, column=column):
+                return -(u[:, column] @ p) + (p * np.log(p)).sum()
+
+            inside = {
+                "type": "ineq",
+                "fun": lambda p, corner=corner: c**2 - ((p - corner) ** 2).sum(),
+            }
+            whole = {"type": "eq", "fun": lambda p: p.sum() - 1}
+            start = 0.9 * corner + 0.025
+            start = corner + (start - corner) * min(1.0, 0.9 * c / np.linalg.norm(start - corner))
+            solved = minimize(
+                negative, start, constraints=[inside, whole], bounds=[(1e-12, 1)] * 4,
+                options={"ftol": 1e-15, "maxiter": 500},
+            )  # fmt: skip
+            np.testing.assert_allclose(residual[:, column] + corner, solved.x, rtol=0, atol=2e-5)
+
+    @pytest.mark.parametrize("classes", [2, 3, 10, 50])
+    @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0, 1e3, 1e5])
+    def test_solves_its_equations_at_every_scale(self, classes, scale):
+        rng = np.random.default_rng(4)
+        u, y = scale * rng.normal(size=(classes, 500)), rng.integers(classes, size=500)
+        for c in (0.01, 0.35, 1.0):
+            residual = clipping.envelope_clipped_residual(u, y, c)
+            np.testing.assert_allclose(residual.sum(axis=0), 0.0, atol=1e-13)
+            assert (np.delete(residual[:, 0], y[0]) >= 0).all()
+
+    def test_norm_clipping_would_fail_the_same_test(self):
+        """The published recipe, at the settings at which it is known to fail."""
+        u = np.array([[0.89], [1.68]] + [[-1.23]] * 8)
+        y, c, radius = np.array([0]), 5 / 65**0.5, 65**0.5
+
+        def clipped(v):
+            residual = clipping.softmax_residual(v, y)
+            return residual * min(1.0, c / np.linalg.norm(residual))
+
+        def largest_stretch(residual):
+            h, columns = 1e-6, []
+            for row in range(10):
+                step = np.zeros_like(u)
+                step[row] = h
+                columns.append((residual(u + step) - residual(u - step)).ravel() / (2 * h))
+            update = np.eye(10) * (1 - 0.05 * 0.002) - 0.05 * radius**2 * np.array(columns).T
+            return np.linalg.norm(update, 2)
+
+        assert largest_stretch(clipped) > 1.02
+        assert largest_stretch(lambda v: clipping.envelope_clipped_residual(v, y, c)) <= 1 + 1e-6
+        assert largest_stretch(lambda v: clipping.margin_clipped_residual(v, y, c)) <= 1 + 1e-6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [2, 3, 10, 50])
+def test_a_million_pairs(classes):
+    objective = Softmax(classes=classes)
+    for seed in range(50):
+        _, change, first, second, _ = pairs(objective, 20_000, scale=SCALES[seed % 3], seed=seed)
+        difference, distance = second - first, np.sqrt((change**2).sum(axis=0))
+        along = (difference * change).sum(axis=0)
+        needed = (difference**2).sum(axis=0) / objective.curvature
+        assert (needed - along <= 2 * objective.residual_error * distance).all()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("clip", [0.0, -1.0, np.nan, np.inf, "1"])
+    @pytest.mark.parametrize("kind", [Logistic, Huber, SmoothedHinge])
+    def test_clips(self, kind, clip):
+        with pytest.raises(InvalidParameter, match="clip must be"):
+            kind(clip=clip)
+
+    def test_envelopes_of_more_than_one(self):
+        with pytest.raises(InvalidParameter, match=r"at least sqrt\(2\)"):
+            Softmax(classes=3, clip=1.2)
+
+    def test_unknown_kinds(self):
+        with pytest.raises(InvalidParameter, match="'envelope', 'margin'"):
+            Softmax(classes=3, kind="norm")
+
+    def test_logits_that_are_not_numbers(self):
+        with np.errstate(invalid="ignore"), pytest.raises(NumericalFailure, match="certified"):
+            clipping.envelope_clipped_residual(np.full((3, 1), np.nan), np.array([0]), 0.3)
