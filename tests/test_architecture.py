@@ -24,6 +24,7 @@ LAYERS = [
     {"planning", "train"},
     {"linear_model"},
     {"reproduce"},
+    {"cli"},
 ]
 STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]
 

@@ -1,0 +1,55 @@
+"""The `lastiterate` command.
+
+Exit codes: 0 fine; 1 the question has no answer, and what would change that is said; 2 bad input,
+one line naming the argument, the allowed range and the value.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from lastiterate.cli import accounting, reproducing, training
+from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
+
+app = typer.Typer(
+    name="lastiterate",
+    help="The privacy of the model you release, not of every model you passed on the way.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+accounting.register(app)
+training.register(app)
+reproducing.register(app)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code."""
+    command = typer.main.get_command(app)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        code = command.main(
+            args=given or ["--help"],
+            prog_name="lastiterate",
+            standalone_mode=False,
+        )
+    except typer.TyperException as error:
+        return _say(error.format_message(), 2)
+    except (typer.Abort, KeyboardInterrupt):
+        return _say("interrupted: nothing was written", 130)
+    except (NoBoundApplies, UnreachableTarget) as error:
+        print(error, file=sys.stderr)
+        return 1
+    except (LastIterateError, OSError, UnicodeError) as error:
+        return _say(str(error), 2)
+    return code if isinstance(code, int) else 0
+
+
+def _say(message: str, code: int) -> int:
+    print(f"lastiterate: {' '.join(message.split())}", file=sys.stderr)
+    return code
+
+
+def run() -> None:
+    """The console script."""
+    sys.exit(main())

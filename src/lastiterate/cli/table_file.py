@@ -1,0 +1,139 @@
+"""Examples from a CSV, Parquet or npz file, by a public description of its columns.
+
+A schema is JSON: for each column either {"values": [..]}, a public vocabulary, coded one-hot, or
+{"range": [low, high]}, public ends that are mapped to -1 and 1 (and beyond which values are
+clipped).  Columns that it does not mention are numbers, taken as they are; text without a
+vocabulary is refused, since the values that occur are themselves private.
+"""
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics.exact import Array
+from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
+
+Columns = dict[str, list[Any]]
+Schema = dict[str, dict[str, list[Any]]]
+
+
+@dataclass(frozen=True)
+class Coding:
+    """Which columns become which features, in order; all of it public."""
+
+    columns: tuple[str, ...]
+    schema: Schema
+
+    def features(self, table: Columns) -> Array:
+        """One row an example."""
+        missing = [name for name in self.columns if name not in table]
+        if missing:
+            raise InvalidParameter("data", missing, must_be="a file that has these columns")
+        return np.column_stack([self._coded(name, table[name]) for name in self.columns])
+
+    def _coded(self, name: str, cells: list[Any]) -> Array:
+        rule = self.schema.get(name, {})
+        if "values" in rule:
+            known = {str(value): k for k, value in enumerate(rule["values"])}
+            coded = np.zeros((len(cells), len(known)))
+            for i, cell in enumerate(cells):
+                if str(cell) in known:  # what the vocabulary lacks is all zeros
+                    coded[i, known[str(cell)]] = 1.0
+            return coded
+        numbers = _numbers(name, cells)
+        if "range" in rule:
+            low, high = rule["range"]
+            numbers = np.clip((2.0 * numbers - low - high) / (high - low), -1.0, 1.0)
+        return numbers[:, np.newaxis]
+
+
+def _numbers(name: str, cells: list[Any]) -> Array:
+    try:
+        numbers = np.array([float(cell) for cell in cells])
+    except (TypeError, ValueError):
+        raise InvalidParameter(
+            f"column {name!r}",
+            "text",
+            must_be='numbers, or have a public vocabulary: --schema with {"values": [..]}',
+        ) from None
+    if not np.all(np.isfinite(numbers)):
+        raise InvalidParameter(f"column {name!r}", "a cell that is not", must_be="finite numbers")
+    return numbers
+
+
+def read_schema(path: Path | None) -> Schema:
+    """The description of the columns, checked."""
+    if path is None:
+        return {}
+    must_be = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}}'
+    try:
+        schema = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise InvalidParameter("schema", str(error), must_be=must_be) from None
+    if not isinstance(schema, dict):
+        raise InvalidType("schema", schema, must_be=must_be)
+    for name, rule in schema.items():
+        if not isinstance(rule, dict) or set(rule) not in ({"values"}, {"range"}):
+            raise InvalidParameter(f"schema[{name!r}]", rule, must_be=must_be)
+        entries = rule.get("values", rule.get("range"))
+        if not isinstance(entries, list) or not entries:
+            raise InvalidParameter(f"schema[{name!r}]", rule, must_be=must_be)
+        if "range" in rule and not _is_range(entries):
+            raise InvalidParameter(
+                f"schema[{name!r}]", entries, must_be="[low, high], finite, with low < high"
+            )
+    return schema
+
+
+def _is_range(entries: list[Any]) -> bool:
+    numbers = all(type(entry) in (int, float) for entry in entries)
+    return len(entries) == 2 and numbers and -1e300 < entries[0] < entries[1] < 1e300
+
+
+def read_table(path: Path) -> Columns:
+    """The columns of a file, by name."""
+    readers = {".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet}
+    if path.suffix not in readers:
+        raise InvalidParameter("data", str(path), must_be="a .csv, .npz or .parquet file")
+    table = readers[path.suffix](path)
+    if not table or not all(table.values()):
+        raise InvalidParameter("data", str(path), must_be="a file with columns and rows")
+    return table
+
+
+def _read_csv(path: Path) -> Columns:
+    with path.open(newline="", encoding="utf-8") as file:
+        rows = csv.reader(file, skipinitialspace=True)
+        names = next(rows, [])
+        cells = [row for row in rows if row]
+    if len(set(names)) != len(names):
+        raise InvalidParameter("data", names, must_be="a file whose columns have different names")
+    if any(len(row) != len(names) for row in cells):
+        raise InvalidParameter("data", str(path), must_be="a file whose rows are equally long")
+    return {name: [row[k] for row in cells] for k, name in enumerate(names)}
+
+
+def _read_npz(path: Path) -> Columns:
+    table: Columns = {}
+    with np.load(path, allow_pickle=False) as arrays:
+        for name in arrays.files:
+            values: NDArray[Any] = arrays[name]
+            if values.ndim == 2:
+                table |= {f"{name}{k}": values[:, k].tolist() for k in range(values.shape[1])}
+            else:
+                table[name] = values.ravel().tolist()
+    return table
+
+
+def _read_parquet(path: Path) -> Columns:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        raise MissingExtra("reading Parquet", "pyarrow", extra="parquet") from None
+    columns: Columns = parquet.read_table(path).to_pydict()
+    return columns

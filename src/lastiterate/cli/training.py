@@ -1,0 +1,146 @@
+"""train, predict, verify."""
+
+import csv
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from lastiterate.cli.table_file import Coding, read_schema, read_table
+from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.report import as_text
+
+_FORMAT = "lastiterate model 1"
+Data = Annotated[Path, typer.Argument(help="a .csv, .npz or .parquet file")]
+Folder = Annotated[Path, typer.Option(help="where model.json and certificate.json go")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.command("train")(train)
+    app.command("predict")(predict)
+    app.command("verify")(verify)
+
+
+def train(
+    data: Data,
+    target: Annotated[str, typer.Option(help="the column to predict")],
+    epsilon: Annotated[float, typer.Option(help="the guarantee")] = 1.0,
+    delta: Annotated[float, typer.Option(help="well below 1 over the examples")] = 1e-5,
+    schema: Annotated[
+        Path | None, typer.Option(help="JSON: public vocabularies and ranges of the columns")
+    ] = None,
+    feature_bound: Annotated[
+        float | None, typer.Option(help="public; longer rows are scaled down to it")
+    ] = None,
+    adjacency: Annotated[str, typer.Option(help="replace or zero-out")] = "replace",
+    epochs: Annotated[int, typer.Option(help="passes over the data")] = 20,
+    out: Folder = Path("model"),
+) -> None:
+    """Train a classifier with privacy, and certify what ran.
+
+    The column names, the number of rows and the set of labels are treated as public.
+
+    Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
+    """
+    model_class = _logistic_regression()
+    table = read_table(data)
+    if target not in table:
+        raise InvalidParameter("target", target, must_be=f"one of {', '.join(sorted(table))}")
+    coding = Coding(tuple(name for name in table if name != target), read_schema(schema))
+    rows, labels = coding.features(table), np.array([str(cell) for cell in table[target]])
+    bound = float(np.sqrt(len(coding.columns))) if feature_bound is None else feature_bound
+    model = model_class(
+        epsilon=epsilon, delta=delta, adjacency=adjacency, epochs=epochs, feature_bound=bound
+    ).fit(rows, labels)
+    record = {
+        "format": _FORMAT,
+        "target": target,
+        "columns": list(coding.columns),
+        "schema": coding.schema,
+        "feature_bound": bound,
+        "classes": model.classes_.tolist(),
+        "parameters": model.parameters_.tolist(),
+        "coef": model.coef_.tolist(),
+        "intercept": model.intercept_.tolist(),
+    }
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "model.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    (out / "certificate.json").write_text(model.certificate_, encoding="utf-8")
+    print(as_text(model.privacy_, delta=delta))
+    print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="the model.json that train wrote")],
+    data: Data,
+    out: Annotated[Path | None, typer.Option(help="a CSV file; else printed")] = None,
+) -> None:
+    """Labels for new rows, one a line.
+
+    Example: lastiterate predict model/model.json people.csv
+    """
+    record = _model(model)
+    coding = Coding(tuple(record["columns"]), record["schema"])
+    rows = coding.features(read_table(data))
+    bound = record["feature_bound"]
+    factors = np.minimum(1.0, bound / np.maximum(np.linalg.norm(rows, axis=1), 1e-300))
+    coef = np.atleast_2d(np.array(record["coef"]))
+    scores = (rows * factors[:, np.newaxis]) @ coef.T + np.array(record["intercept"])
+    chosen = (scores[:, 0] > 0.0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
+    labels = [[record["classes"][k]] for k in chosen]
+    if out is None:
+        csv.writer(sys.stdout, lineterminator="\n").writerows([[record["target"]], *labels])
+        return
+    with out.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([[record["target"]], *labels])
+
+
+def verify(
+    certificate: Annotated[Path, typer.Argument(help="the certificate.json that train wrote")],
+    model: Annotated[
+        Path | None, typer.Option(help="also check that it belongs to this model.json")
+    ] = None,
+) -> int:
+    """Derive a certificate's guarantee again.
+
+    Example: lastiterate verify model/certificate.json --model model/model.json
+    """
+    _logistic_regression()
+    from lastiterate.train.certificate import InvalidCertificate
+    from lastiterate.train.certificate import verify as derive
+
+    parameters = None if model is None else np.array(_model(model)["parameters"])
+    try:
+        report = derive(certificate, parameters=parameters)
+    except InvalidCertificate as error:
+        print(error, file=sys.stderr)
+        return 1
+    stated = json.loads(certificate.read_text(encoding="utf-8"))["guarantee"]
+    print(
+        f"holds: epsilon = {stated['epsilon']:.6g} at delta = {stated['delta']:g}, one example "
+        f"{'replaced' if report.run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
+    )
+    return 0
+
+
+def _logistic_regression() -> Any:
+    try:
+        from lastiterate.linear_model import PrivateLogisticRegression
+    except ImportError:
+        raise MissingExtra("training", "scikit-learn", extra="sklearn") from None
+    return PrivateLogisticRegression
+
+
+def _model(path: Path) -> dict[str, Any]:
+    must_be = "a model.json that `lastiterate train` wrote"
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError:
+        raise InvalidParameter("model", str(path), must_be=must_be) from None
+    if not isinstance(record, dict) or record.get("format") != _FORMAT:
+        raise InvalidParameter("model", str(path), must_be=must_be)
+    return record

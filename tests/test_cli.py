@@ -1,0 +1,174 @@
+"""The command: what it prints, what it writes, and how it refuses."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import lastiterate as li
+from lastiterate.cli import main
+
+RUN = [
+    "--examples", "60000", "--batch-size", "1500", "--epochs", "50", "--step-size", "0.05",
+    "--noise-std", "0.01", "--sensitivity", "10", "--smoothness", "32.502",
+    "--strong-convexity", "0.002",
+]  # fmt: skip
+
+
+def said(capsys, *arguments, code=0):
+    assert main(arguments) == code
+    printed = capsys.readouterr()
+    return printed.err if code else printed.out
+
+
+class TestAccounting:
+    def test_account(self, capsys):
+        assert "3.4826" in said(capsys, "account", *RUN)
+
+    def test_account_as_json(self, capsys):
+        record = json.loads(said(capsys, "account", *RUN, "--json"))
+        assert record["bound"] == "random-order/shuffled-once"
+        assert record["epsilon"] == pytest.approx(3.4826, abs=1e-4)
+        assert li.TrainingRun.from_json(json.dumps(record["run"])).steps == 2_000
+
+    @pytest.mark.parametrize("kind", ["toml", "json"])
+    def test_a_run_file_is_the_flags(self, capsys, tmp_path, kind):
+        record = json.loads(said(capsys, "account", *RUN, "--json"))
+        run = li.TrainingRun.from_json(json.dumps(record["run"]))
+        file = tmp_path / f"run.{kind}"
+        file.write_text(run.to_toml() if kind == "toml" else run.to_json())
+        assert json.loads(said(capsys, "account", str(file), "--json")) == record
+
+    def test_dp_sgd(self, capsys):
+        text = said(
+            capsys, "account", "--examples", "1000", "--batch-size", "20", "--steps", "200",
+            "--step-size", "0.1", "--clip-norm", "1", "--noise-multiplier", "1.3",
+            "--batches", "poisson", "--adjacency", "zero-out", "--non-convex",
+        )  # fmt: skip
+        assert "composition/sampled  <- used" in text
+
+    def test_calibrate(self, capsys):
+        text = said(capsys, "calibrate", *RUN, "--epsilon", "1")
+        assert "noise_std = 0.02985" in text
+
+    def test_compare(self, capsys):
+        rows = json.loads(said(capsys, "compare", *RUN, "--json"))["epsilon"]
+        assert list(rows) == ["200", "400", "1000", "2000", "4000", "10000", "20000", "200000"]
+        assert "2,000" in said(capsys, "compare", *RUN)
+
+    def test_bounds(self, capsys):
+        assert "fixed-order/contractive" in said(capsys, "bounds")
+        text = said(capsys, "bounds", "--explain", "random-order/shuffled-once")
+        assert "a batch order that stays secret" in text
+
+    def test_no_answer_says_what_would_help(self, capsys):
+        silent = [*RUN, "--noise-std", "0", "--releases", "every-iterate"]
+        silent += ["--release-noise-std", "1"]
+        assert "noise" in said(capsys, "account", *silent, code=1)
+
+    def test_reproduce(self, capsys):
+        assert "bsa-table-3" in said(capsys, "reproduce")
+
+    def test_without_arguments_it_helps(self, capsys):
+        assert "Commands:" in said(capsys)
+
+
+@pytest.fixture
+def people(tmp_path):
+    """A table with numbers, text, and an outcome; its schema."""
+    rng = np.random.default_rng(0)
+    age, job = rng.integers(18, 90, 3000), rng.choice(["a", "b"], 3000)
+    rich = np.where(age + 20 * (job == "a") + rng.normal(0, 10, 3000) > 60, ">50K", "<=50K")
+    lines = [f"{x},{j},{y}" for x, j, y in zip(age, job, rich, strict=True)]
+    data, schema = tmp_path / "people.csv", tmp_path / "people.json"
+    data.write_text("age,job,income\n" + "\n".join(lines) + "\n")
+    schema.write_text(json.dumps({"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}))
+    return data, schema
+
+
+class TestTraining:
+    def train(self, capsys, people, tmp_path, *more):
+        data, schema = people
+        return said(
+            capsys, "train", str(data), "--target", "income", "--epsilon", "2",
+            "--schema", str(schema), "--out", str(tmp_path / "model"), *more,
+        )  # fmt: skip
+
+    def test_trains_predicts_and_verifies(self, capsys, people, tmp_path):
+        assert "written" in self.train(capsys, people, tmp_path)
+        model, certificate = (tmp_path / "model" / f"{x}.json" for x in ("model", "certificate"))
+        predicted = said(capsys, "predict", str(model), str(people[0])).splitlines()
+        truth = [line.split(",")[2] for line in people[0].read_text().splitlines()]
+        assert predicted[0] == "income"
+        assert np.mean([a == b for a, b in zip(predicted, truth, strict=True)]) > 0.8
+        text = said(capsys, "verify", str(certificate), "--model", str(model))
+        assert "holds: epsilon = 2 at delta = 1e-05" in text
+
+    def test_a_changed_certificate_fails(self, capsys, people, tmp_path):
+        self.train(capsys, people, tmp_path)
+        file = tmp_path / "model" / "certificate.json"
+        record = json.loads(file.read_text())
+        record["guarantee"]["epsilon"] = 0.5
+        file.write_text(json.dumps(record))
+        assert "does not hold" in said(capsys, "verify", str(file), code=1)
+
+    def test_text_without_a_vocabulary_is_refused(self, capsys, people):
+        text = said(capsys, "train", str(people[0]), "--target", "income", code=2)
+        assert "column 'job' must be numbers, or have a public vocabulary" in text
+        assert len(text.splitlines()) == 1
+
+    def test_npz(self, capsys, tmp_path):
+        rng = np.random.default_rng(0)
+        rows = rng.normal(size=(500, 3))
+        np.savez(tmp_path / "data.npz", x=rows, y=(rows[:, 0] > 0).astype(int))
+        file = str(tmp_path / "data.npz")
+        said(capsys, "train", file, "--target", "y", "--out", str(tmp_path / "m"))
+        assert (tmp_path / "m" / "certificate.json").exists()
+
+    @pytest.mark.parametrize(
+        "arguments, message",
+        [
+            (["missing.csv", "--target", "y"], "No such file"),
+            (["missing.xls", "--target", "y"], "must be a .csv"),
+        ],
+    )
+    def test_bad_files(self, capsys, arguments, message):
+        assert message in said(capsys, "train", *arguments, code=2)
+
+
+WORDS = st.one_of(
+    st.sampled_from(
+        ["account", "calibrate", "bounds", "verify", "predict", "--json", "--explain", *RUN[::2]]
+    ),
+    st.sampled_from(["nan", "inf", "-1", "0", "1e400", "", "x", "--", "-", "\x00", "1.5", "10"]),
+    st.text(max_size=6),
+)
+
+
+class TestMalformed:
+    @given(words=st.lists(WORDS, max_size=8))
+    @settings(
+        max_examples=150,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    def test_one_line_and_never_a_traceback(self, capsys, words):
+        code = main(words)
+        printed = capsys.readouterr()
+        assert code in (0, 1, 2)
+        if code == 2:
+            assert len(printed.err.strip().splitlines()) == 1
+
+    @given(text=st.text(max_size=200) | st.just('{"steps": 1}') | st.just("steps = 1"))
+    @settings(
+        max_examples=60,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+    def test_run_files(self, capsys, tmp_path, text):
+        for name in ("run.toml", "run.json"):
+            (tmp_path / name).write_text(text, encoding="utf-8", errors="replace")
+            assert main(["account", str(tmp_path / name)]) == 2
+            assert len(capsys.readouterr().err.strip().splitlines()) == 1
