@@ -179,4 +179,4 @@ def _by_moments(
 def _tail(largest: Array, levels: Array) -> Array:
     """P(Z > level), at most."""
     logs = np.min(largest[:, None] - RATES[:, None] * levels, axis=0)
-    return np.asarray(np.exp(logs) * (1.0 + 1e-9))
+    return np.asarray(np.exp(np.minimum(logs, 0.0)) * (1.0 + 1e-9))
