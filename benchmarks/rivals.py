@@ -12,7 +12,7 @@ from functools import cache
 import dp_accounting
 import numpy as np
 from dp_accounting.pld import PLDAccountant
-from scipy.special import softmax
+from scipy.special import expit, softmax
 
 import lastiterate as li
 from lastiterate.train.default_rule import Wishes, planned_run
@@ -87,7 +87,7 @@ def dp_sgd(data, epsilon, passes, seed, *, batches, step_size, clip, poisson):
 
 def _residual(outputs, labels):
     if outputs.shape[0] == 1:
-        return 1.0 / (1.0 + np.exp(-outputs)) - labels
+        return expit(outputs) - labels
     residual = softmax(outputs, axis=0)
     residual[labels, np.arange(labels.size)] -= 1.0
     return residual

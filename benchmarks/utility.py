@@ -43,7 +43,9 @@ def ours(adjacency):
 
 SGD_GRID = [
     {"batches": batches, "step_size": step, "clip": clip}
-    for batches, step, clip in itertools.product((10, 40), (2.0, 8.0, 32.0), (0.1, 0.35, 1.0))
+    for batches, step, clip in itertools.product(
+        (10, 40, 160), (8.0, 32.0, 128.0, 512.0), (0.1, 0.35, 1.0)
+    )
 ]
 SGD_DEFAULT = {"batches": 234, "step_size": 0.1, "clip": 1.0}  # as in Opacus's examples
 METHODS = {  # name: (adjacency, function, default, grid)
@@ -58,13 +60,13 @@ METHODS = {  # name: (adjacency, function, default, grid)
         "replace",
         rivals.output_perturbation,
         {"stretch": 1.0},
-        [{"stretch": s} for s in (0.1, 0.25, 0.5, 1.0)],
+        [{"stretch": s} for s in (0.03, 0.1, 0.25, 0.5, 1.0)],
     ),
     "diffprivlib": (
         "replace",
         rivals.objective_perturbation,
         {"C": 1.0},
-        [{"C": c} for c in (0.01, 0.1, 1.0, 10.0)],
+        [{"C": c} for c in (1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0)],
     ),
     "ours, untuned (zero-out)": ("zero-out", ours("zero-out"), {}, None),
     "DP-SGD as in Opacus": (
@@ -87,8 +89,14 @@ def measured(method, data, epsilon, passes, seeds):
     if grid is not None:
         first = [function(data, epsilon, passes, 0, **setting) for setting in grid]
         best = grid[int(np.argmax(first))]
-        result |= {"tuned": over_seeds(best), "setting": best}
+        result |= {"tuned": over_seeds(best), "setting": best, "at_edge": at_edge(best, grid)}
     return result
+
+
+def at_edge(best, grid):
+    """The settings that a wider grid might improve: the best of them is the last that was tried."""
+    edges = {name: {min(g[name] for g in grid), max(g[name] for g in grid)} for name in best}
+    return [name for name, value in best.items() if value in edges[name]]
 
 
 def run(options):
@@ -102,7 +110,14 @@ def run(options):
             if key in results or absent or (method == "diffprivlib" and passes != PASSES[0]):
                 continue
             results[key] = measured(method, data, epsilon, passes, options.seeds)
-            print(key, {k: np.mean(v).round(2) for k, v in results[key].items() if k != "setting"})
+            print(
+                key,
+                {
+                    k: np.mean(v).round(2)
+                    for k, v in results[key].items()
+                    if k in ("default", "tuned")
+                },
+            )
             path.write_text(json.dumps(results, indent=1))
     return results
 
