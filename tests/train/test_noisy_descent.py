@@ -36,6 +36,9 @@ class Recorder(Randomness):
 class Noted(Logistic):
     """Notes which examples each step sees; targets are the examples' numbers."""
 
+    def admits(self, y):
+        return True  # numbers of the examples
+
     def residual(self, u, y):
         self.seen.append(np.array(y))
         return super().residual(u, y % 2)

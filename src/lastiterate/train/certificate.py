@@ -157,12 +157,26 @@ def _read(certificate: str | Path) -> Mapping[str, Any]:
     if isinstance(certificate, Path) or not certificate.lstrip().startswith("{"):
         text = Path(certificate).read_text(encoding="utf-8")
     try:
-        record = json.loads(str(text))
+        record = json.loads(
+            str(text), object_pairs_hook=_without_repetition, parse_constant=_refused
+        )
     except ValueError as error:
         raise InvalidCertificate([f"it is not JSON ({error})"]) from error
     if not isinstance(record, dict):
         raise InvalidCertificate(["it is not a JSON object"])
     return record
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Whoever reads the first of two values must not be told that the second holds."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise ValueError("a name occurs twice")
+    return dict(pairs)
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
 
 
 def _objective(record: Mapping[str, Any]) -> Objective:
@@ -192,6 +206,8 @@ def _broken_promises(
     ]
     if run.loss.strong_convexity > run.loss.regulariser or not run.loss.convex:
         reasons.append("the run states a strong convexity that only a penalty gives")
+    if run.loss.holder is not None or run.clip_norm is not None:
+        reasons.append("the run states Hoelder constants or a norm clip, which no trainer keeps")
     return reasons
 
 

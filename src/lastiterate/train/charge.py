@@ -22,8 +22,15 @@ is proportional to L.
 import numpy as np
 
 from lastiterate._numerics.directed import at_least
+from lastiterate.bounds.steps import gaps
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batches import Cyclic, FullBatch, ShuffledEachEpoch, ShuffledOnce
+from lastiterate.run.batches import (
+    Cyclic,
+    FullBatch,
+    PoissonSampled,
+    ShuffledEachEpoch,
+    ShuffledOnce,
+)
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.objectives import Objective
 
@@ -35,14 +42,17 @@ def charged_sensitivity(run: TrainingRun, objective: Objective, *, radius: float
     exact = objective.sensitivity(radius=radius, adjacency=run.adjacency)
     if objective.residual_error == 0.0:
         return exact
-    error = 2.0 * objective.residual_error * radius * run.batches.batch_size / exact
+    batch = run.batches.batch_size
+    if isinstance(run.batches, PoissonSampled):
+        batch = run.batches.largest_batch or run.batches.examples
+    error = 2.0 * objective.residual_error * radius * batch / exact
     with np.errstate(over="ignore"):
         share = float(error * _steps_charged(run))
     if not share <= _MOST:
         raise InvalidParameter(
-            "clip kind",
+            "clip",
             "envelope",
-            must_be="'margin' for this run: the error of the envelope would cost "
+            must_be="'margin' for this run (or l2 smaller): the error of the envelope would cost "
             f"{share:.2g} of the sensitivity",
         )
     return at_least(exact * (1.0 + share), ulps=16)
@@ -54,7 +64,7 @@ def _steps_charged(run: TrainingRun) -> float:
     # In a schedule, the least favourable of its steps for each part.
     uneven = float(steps.max() / steps.min())
     ahead = gap * uneven
-    contraction = max(1.0 - float(steps.max()) * run.loss.strong_convexity, 1e-300)
+    contraction = max((1.0 - float(gaps(run).max())) * (1.0 - 1e-12), 1e-300)
     if noises.min() > 0.0:
         uneven *= float(noises.max() / noises.min())
         worth = (run.release_noise_std / float(steps.min() * noises.min())) ** 2

@@ -71,16 +71,20 @@ class Wishes:
             must_be = "None exactly if noise_std is not: one of them decides the other"
             raise InvalidParameter("epsilon", self.epsilon, must_be=must_be)
         if self.epsilon is not None:
-            guards.number("epsilon", self.epsilon, above=0.0)
+            self._set("epsilon", guards.number("epsilon", self.epsilon, above=0.0))
         if self.noise_std is not None:
-            guards.number("noise_std", self.noise_std, above=0.0)
+            self._set("noise_std", guards.number("noise_std", self.noise_std, above=0.0))
         if self.release_noise_std is not None:
-            guards.number("release_noise_std", self.release_noise_std, at_least=0.0)
-        guards.number("delta", self.delta, above=0.0, below=1.0)
+            released = guards.number("release_noise_std", self.release_noise_std, at_least=0.0)
+            self._set("release_noise_std", released)
+        self._set("delta", guards.number("delta", self.delta, above=0.0, below=1.0))
         guards.choice("adjacency", self.adjacency, among=("replace", "zero-out"))
-        guards.number("l2", self.l2, at_least=0.0)
+        self._set("l2", guards.number("l2", self.l2, at_least=0.0))
         guards.count("epochs", self.epochs, at_least=1)
         guards.choice("batches", self.batches, among=tuple(RULES))
+
+    def _set(self, name: str, value: float) -> None:
+        object.__setattr__(self, name, value)
 
 
 @lru_cache(maxsize=256)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
+from lastiterate._numerics import guards
 from lastiterate._numerics.exact import Array
 from lastiterate.accounting import account
 from lastiterate.errors import InvalidParameter, InvalidType
@@ -103,12 +104,9 @@ class PrivateLinearModel(BaseEstimator):
         _warn_of_selection()
         wishes = self._wishes()
         rows, targets = self._validated(X, y)
-        examples = bounded(
-            rows,
-            targets,
-            bound=self.feature_bound,
-            intercept=_INTERCEPT * self.feature_bound if self.fit_intercept else 0.0,
-        )
+        bound = guards.number("feature_bound", self.feature_bound, above=0.0)
+        intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
+        examples = bounded(rows, targets, bound=bound, intercept=intercept)
         task = self._task(targets, examples.radius)
         examples = Examples(
             rows, task.targets, examples.factors, examples.feature_bound, examples.intercept
@@ -177,20 +175,30 @@ class PrivateLinearModel(BaseEstimator):
             self.n_features_in_ = X.shape[1]
             if X.dtype not in (np.float32, np.float64):
                 raise InvalidType("X", X.dtype, must_be="of float32 or float64 in a mapped file")
+            if X.mode == "c":
+                must_be = "'r' or 'r+': changes in memory are not in the file that is read"
+                raise InvalidParameter("X.mode", X.mode, must_be=must_be)
             targets = column_or_1d(y, warn=True)
             if targets.size != X.shape[0]:
                 raise InvalidParameter("y", targets.size, must_be=f"of {X.shape[0]} targets")
             return X, targets
-        rows, targets = validate_data(
-            self,
-            X,
-            y,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            order="C",
-            ensure_min_samples=2,
-            y_numeric=self._numeric_targets,
-        )
+        try:
+            rows, targets = validate_data(
+                self,
+                X,
+                y,
+                accept_sparse="csr",
+                dtype=[np.float64, np.float32],
+                order="C",
+                ensure_min_samples=2,
+                y_numeric=self._numeric_targets,
+            )
+        except ValueError as error:
+            if "could not convert" not in str(error):
+                raise
+            # The original names the value, which is private.
+            must_be = "numbers everywhere"
+            raise InvalidParameter("X or y", "a value that is not", must_be=must_be) from None
         return rows, targets
 
     def _outputs(self, X: Any) -> Array:

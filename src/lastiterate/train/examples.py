@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from lastiterate._numerics import guards
 from lastiterate._numerics.directed import ULP
 from lastiterate._numerics.exact import Array
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.train.noise import Order
 
 Rows = Any  # a dense array or a compressed sparse row matrix
@@ -78,6 +78,8 @@ def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float
     """The examples, each row's norm brought within `bound`."""
     bound = guards.number("feature_bound", bound, above=0.0)
     intercept = guards.number("intercept", intercept, at_least=0.0)
+    if rows.dtype not in (np.float32, np.float64):
+        raise InvalidType("X", rows.dtype, must_be="of float32 or float64")
     if targets.dtype.kind == "f" and not np.isfinite(targets).all():
         raise InvalidParameter("y", "a target that is not", must_be="finite everywhere")
     return Examples(rows, targets, norm_factors(rows, bound), bound, intercept)
@@ -123,9 +125,16 @@ def _norms(rows: Rows) -> Array:
         with np.errstate(invalid="ignore"):
             scaled = rows / unit[:, np.newaxis]
             return np.asarray(unit * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))
-    squared = rows.multiply(rows).astype(np.float64) if rows.dtype != np.float64 else None
-    squared = rows.power(2) if squared is None else squared
-    return np.sqrt(np.asarray(squared.sum(axis=1), dtype=np.float64).ravel())
+    rows = rows.tocsr(copy=not rows.has_canonical_format)
+    rows.sum_duplicates()
+    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    entries = np.abs(rows.data.astype(np.float64))
+    largest = np.zeros(rows.shape[0])
+    np.maximum.at(largest, owner, entries)  # nan and inf stay what they are
+    unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
+    with np.errstate(invalid="ignore"):
+        squares = np.bincount(owner, weights=(entries / unit[owner]) ** 2, minlength=unit.size)
+        return np.asarray(unit * np.sqrt(squares))
 
 
 def _read(rows: Rows, chosen: Selection) -> Rows:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.exact import Array
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.run.domain import Ball, Domain
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.charge import charged_sensitivity
@@ -112,6 +112,8 @@ def _published(run: TrainingRun, parameters: Array, randomness: Randomness) -> A
     if run.release_noise_std > 0.0:
         parameters += run.release_noise_std * randomness.release_normal(parameters.shape)
         _project(parameters, run.domain)
+    if not np.isfinite(parameters).all():
+        raise NumericalFailure("the parameters are not finite, so none are published.")
     last = _each_step(run.step_size)(run.steps - 1) * _each_step(run.noise_std)(run.steps - 1)
     # A power of two, so that the rounding itself is exact.
     exponent = math.frexp(max(run.release_noise_std, last))[1] - GRID_BITS
@@ -147,6 +149,13 @@ def _check_promises(run: TrainingRun, objective: Objective, examples: Examples) 
         raise InvalidParameter(
             "run.loss.strong_convexity", run.loss.strong_convexity, must_be=must_be
         )
+    if run.loss.holder is not None:
+        raise InvalidParameter(
+            "run.loss.holder", run.loss.holder, must_be="None: smoothness is what is certain"
+        )
+    if not objective.admits(examples.targets):
+        must_be = f"targets as {type(objective).__name__} codes them"
+        raise InvalidParameter("examples.targets", "others", must_be=must_be)
     if run.clip_norm is not None:
         must_be = "None: these objectives clip without norm clipping"
         raise InvalidParameter("run.clip_norm", run.clip_norm, must_be=must_be)

@@ -68,6 +68,10 @@ class Objective(ABC):
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         """The gradient of the loss in the outputs `u`."""
 
+    @abstractmethod
+    def admits(self, y: NDArray[Any]) -> bool:
+        """Whether these are targets that the constants hold for."""
+
     def loss(self, *, radius: float, l2: float) -> Loss:
         """What bounds need to know, for rows (the intercept's constant included) of this norm."""
         smoothness = at_least(self.curvature * radius * radius + l2, ulps=_ULPS)
@@ -100,6 +104,9 @@ class Logistic(Objective):
     @property
     def curvature(self) -> float:
         return _spread(self.clip)
+
+    def admits(self, y: NDArray[Any]) -> bool:
+        return _are_labels(y, 2)
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = expit(u)
@@ -149,6 +156,9 @@ class Softmax(Objective):
         share = (self.classes - 1) / self.classes if self.kind == "envelope" else 0.5
         return 2.0 * _spread(self.clip * share**0.5)
 
+    def admits(self, y: NDArray[Any]) -> bool:
+        return _are_labels(y, self.classes)
+
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         if self.clip == 2**0.5:
             return clipping.softmax_residual(u, y)
@@ -172,6 +182,9 @@ class Huber(Objective):
     @property
     def curvature(self) -> float:
         return 1.0
+
+    def admits(self, y: NDArray[Any]) -> bool:
+        return y.dtype.kind in "fiub" and bool(np.isfinite(y).all())
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = u - y
@@ -198,9 +211,17 @@ class SmoothedHinge(Objective):
     def curvature(self) -> float:
         return at_least(1.0 / self.width, ulps=1)
 
+    def admits(self, y: NDArray[Any]) -> bool:
+        return _are_labels(y, 2)
+
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         sign = 2.0 * y - 1.0
         return -sign * np.clip((1.0 - sign * u) / self.width, 0.0, self.clip)
+
+
+def _are_labels(y: NDArray[Any], classes: int) -> bool:
+    """Whether these are whole numbers in 0, .., classes - 1."""
+    return y.dtype.kind in "fiub" and bool(np.isin(y, np.arange(classes)).all())
 
 
 def _spread(mass: float) -> float:

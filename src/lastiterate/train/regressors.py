@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -10,6 +11,7 @@ from sklearn.base import RegressorMixin
 
 from lastiterate._numerics import guards
 from lastiterate._numerics.exact import Array
+from lastiterate.errors import InvalidParameter
 from lastiterate.train.estimator import PARAMETERS, PrivateLinearModel, Task
 from lastiterate.train.examples import Examples
 from lastiterate.train.objectives import Huber
@@ -34,7 +36,13 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _scaled(self, targets: NDArray[Any]) -> Array:
         """In units of the bound, and within it."""
         bound = guards.number("target_bound", self.target_bound, above=0.0)
-        return np.clip(np.asarray(targets, dtype=np.float64) / bound, -1.0, 1.0)
+        try:
+            numbers = np.asarray(targets, dtype=np.float64)
+        except (TypeError, ValueError):
+            numbers = np.array(math.nan)
+        if not np.isfinite(numbers).all():
+            raise InvalidParameter("y", "a target that is not", must_be="a finite number")
+        return np.clip(numbers / bound, -1.0, 1.0)
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
         clip = self._residual_clip(radius, self._default_clip())

@@ -1,0 +1,122 @@
+"""Ways to a false guarantee that are closed."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import lastiterate as li
+from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
+from lastiterate.train.certificate import InvalidCertificate, verify
+from lastiterate.train.examples import bounded, norm_factors
+from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.objectives import Logistic, SmoothedHinge
+
+
+@pytest.fixture(scope="module")
+def model():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    return PrivateLogisticRegression(epsilon=1.0, random_state=0).fit(X, X[:, 0] > 0)
+
+
+class TestRows:
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("size", [1e-30, 1e-23, 1.0, 1e19, 1e30])
+    def test_sparse_rows_are_brought_within_the_bound_as_dense_ones(self, dtype, size):
+        rng = np.random.default_rng(0)
+        dense = (rng.normal(size=(50, 20)) * (rng.random((50, 20)) < 0.3)).astype(dtype)
+        dense *= dtype(size)
+        bound = size / 10
+        for rows in (dense, sparse.csr_matrix(dense)):
+            factors = norm_factors(rows, bound)
+            scaled = dense.astype(np.longdouble) * factors[:, np.newaxis]
+            assert np.all(np.sqrt((scaled**2).sum(axis=1)) <= bound)
+
+    def test_repeated_entries_are_added(self):
+        rows = sparse.csr_matrix((np.array([3.0, 3.0]), np.array([0, 0]), np.array([0, 2])))
+        assert norm_factors(rows, 3.0)[0] <= 0.5
+
+    def test_whole_numbers_are_refused(self):
+        with pytest.raises(InvalidParameter, match="float32 or float64"):
+            bounded(np.ones((2, 2), dtype=int), np.zeros(2), bound=1.0, intercept=0.0)
+
+    def test_a_mapped_file_with_a_target_that_is_not_finite(self, tmp_path):
+        rows = np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(200, 3))
+        with pytest.raises(InvalidParameter, match="finite number"):
+            PrivateRidge().fit(rows, np.array(["0.5"] * 199 + ["nan"]))
+
+    def test_a_changed_copy_of_a_mapped_file(self, tmp_path):
+        np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(200, 3)).flush()
+        rows = np.memmap(tmp_path / "x", dtype=np.float32, mode="c", shape=(200, 3))
+        with pytest.raises(InvalidParameter, match="mode"):
+            PrivateRidge().fit(rows, np.zeros(200))
+
+    def test_errors_do_not_name_values(self):
+        rows = np.array([["1.0"], ["Alice"]] * 50, dtype=object)
+        with pytest.raises(ValueError, match="numbers everywhere") as caught:
+            PrivateLogisticRegression().fit(rows, [0, 1] * 50)
+        assert "Alice" not in str(caught.value)
+        assert caught.value.__suppress_context__
+
+
+class TestPromises:
+    def run(self, objective, **loss):
+        stated = objective.loss(radius=1.0, l2=0.0)
+        return li.TrainingRun(
+            loss=li.Loss(smoothness=stated.smoothness, **loss),
+            sensitivity=objective.sensitivity(radius=1.0, adjacency="replace"),
+            batches=li.FullBatch(20),
+            steps=3,
+            step_size=0.1,
+            noise_std=1.0,
+        )
+
+    def examples(self, targets):
+        return bounded(np.ones((20, 1)), targets, bound=1.0, intercept=0.0)
+
+    @pytest.mark.parametrize("objective", [Logistic(), SmoothedHinge()])
+    @pytest.mark.parametrize("target", [-1.0, 0.5, 2.0])
+    def test_targets_that_the_constants_do_not_hold_for(self, objective, target):
+        examples = self.examples(np.full(20, target))
+        with pytest.raises(InvalidParameter, match="targets"):
+            noisy_descent(self.run(objective), objective, examples)
+
+    def test_claims_that_no_trainer_keeps(self):
+        run = self.run(Logistic(), holder=(1e-12, 1.0))
+        with pytest.raises(InvalidParameter, match="holder"):
+            noisy_descent(run, Logistic(), self.examples(np.zeros(20)))
+
+
+class TestCertificates:
+    def test_a_name_that_occurs_twice(self, model):
+        text = model.certificate_.replace('"epsilon": ', '"epsilon": 0.01,\n    "epsilon": ', 1)
+        with pytest.raises(InvalidCertificate, match="twice"):
+            verify(text)
+
+    def test_hoelder_constants(self, model):
+        record = json.loads(model.certificate_)
+        record["run"]["loss"]["holder"] = [1e-12, 1.0]
+        with pytest.raises(InvalidCertificate, match="Hoelder"):
+            verify(json.dumps(record))
+
+
+class TestParameters:
+    def test_numbers_of_other_kinds(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(200, 3))
+        other = PrivateLogisticRegression(delta=np.float32(1e-6), l2=np.float32(0.1))
+        assert verify(other.fit(X, X[:, 0] > 0).certificate_)
+
+    @pytest.mark.parametrize("l2", [0.01, 0.1, 1.0])
+    def test_a_penalty_with_several_classes(self, l2):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(2_000, 3))
+        fitted = PrivateLogisticRegression(l2=l2).fit(X, X.argmax(axis=1))
+        assert fitted.privacy_.epsilon(1e-5) <= 1.0
+
+    def test_a_bound_that_is_no_number(self):
+        with pytest.raises(InvalidParameter, match="feature_bound"):
+            PrivateLogisticRegression(feature_bound="1").fit(np.eye(2), [0, 1])
