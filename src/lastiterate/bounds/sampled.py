@@ -110,7 +110,8 @@ def _mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
     worth = at_most(min(terms.release_noise(run) / noise, _MOST_RELEASED) ** 2, ulps=8)
     ratio = at_least(arrival / noise, ulps=terms.WIDENING)
     profiles: list[PrivacyProfile] = []
-    for length, payment in best_windows(gap, run.steps, probability, cap, worth):
+    rough = float(f"{worth:.1e}")  # so that noise levels near each other share a window
+    for length, payment in best_windows(gap, run.steps, probability, cap, rough):
         earlier = run.steps - length
         law = released_law(length, probability, worth)
         left = leftover_law(
