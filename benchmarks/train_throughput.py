@@ -106,7 +106,7 @@ def throughput(table):
         for name, rate in zip(names, times[1:], strict=True):
             table.add_row(f"  ours, {name}", f"{rate:,.0f}", f"{rate / times[0]:.2f}", ">= 0.7")
         if importlib.util.find_spec("opacus"):
-            (seconds,) = least(lambda: opacus_epoch(rows, labels, classes), repeats=2)  # noqa: B023
+            (seconds,) = least(lambda: opacus_epoch(rows, labels, classes), repeats=2)  # noqa: B023 - called at once
             rate = EXAMPLES / seconds
             ratio = f"ours / it: {times[1:].min() / rate:.1f}"
             table.add_row("  Opacus", f"{rate:,.0f}", ratio, ">= 10")

@@ -47,11 +47,11 @@ def simulated(run, draws=DRAWS, seed=0):
         slopes = isotonic_regression(arrived / variances, weights=variances).x
         energies[i] = slopes**2 @ variances
     mus = run.sensitivity / run.batches.batch_size / run.noise_std * np.sqrt(energies)
-    halves = [
+    whole_and_eighths = [
         GaussianMixtureProfile(np.full(part.size, 1 / part.size), part).epsilon(DELTA)
         for part in (mus, *np.array_split(mus, 8))
     ]
-    return halves[0], float(np.std(halves[1:]) / math.sqrt(8))
+    return whole_and_eighths[0], float(np.std(whole_and_eighths[1:]) / math.sqrt(8))
 
 
 def nearness(epochs=(50, 100, 200, 500, 1_000, 2_000), regularisers=(0.0002, 0.002, 0.02)):

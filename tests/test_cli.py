@@ -134,8 +134,23 @@ class TestTraining:
             (["missing.xls", "--target", "y"], "must be a .csv"),
         ],
     )
-    def test_bad_files(self, capsys, arguments, message):
+    def test_missing_files(self, capsys, arguments, message):
         assert message in said(capsys, "train", *arguments, code=2)
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"junk", b"x,y\n1\n", b"x,y\n\x00,1\n", b"x,y\n1,2\n"]
+    )
+    @pytest.mark.parametrize("kind", ["csv", "npz"])
+    def test_files_that_are_no_tables(self, capsys, tmp_path, content, kind):
+        file = tmp_path / f"data.{kind}"
+        file.write_bytes(content)
+        text = said(capsys, "train", str(file), "--target", "y", code=2)
+        assert len(text.strip().splitlines()) == 1
+
+    def test_a_model_that_lacks_something(self, capsys, people, tmp_path):
+        model = tmp_path / "model.json"
+        model.write_text('{"format": "lastiterate model 1"}')
+        assert "model.json" in said(capsys, "predict", str(model), str(people[0]), code=2)
 
 
 WORDS = st.one_of(

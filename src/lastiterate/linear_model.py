@@ -1,7 +1,7 @@
 """Linear models that are trained privately, in scikit-learn's manner."""
 
 try:
-    import sklearn  # noqa: F401
+    import sklearn  # noqa: F401 - only whether it is there
 except ImportError as error:
     from lastiterate.errors import MissingExtra
 

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (NoBoundApplies, UnreachableTarget) as error:
         print(error, file=sys.stderr)
         return 1
-    except (LastIterateError, OSError, UnicodeError) as error:
+    except (LastIterateError, OSError, ValueError) as error:
         return _say(str(error), 2)
     return code if isinstance(code, int) else 0
 

@@ -134,7 +134,7 @@ def takes_run(command: Callable[..., None]) -> Callable[..., None]:
         command(described, **values)
 
     merged = {**flags, **own}
-    with_flags.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+    with_flags.__signature__ = inspect.Signature(  # type: ignore[attr-defined]  # read by inspect
         [one.replace(kind=one.KEYWORD_ONLY) for one in merged.values()]
     )
     with_flags.__annotations__ = {name: one.annotation for name, one in merged.items()}

@@ -8,6 +8,7 @@ vocabulary is refused, since the values that occur are themselves private.
 
 import csv
 import json
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,7 +101,13 @@ def read_table(path: Path) -> Columns:
     readers = {".csv": _read_csv, ".npz": _read_npz, ".parquet": _read_parquet}
     if path.suffix not in readers:
         raise InvalidParameter("data", str(path), must_be="a .csv, .npz or .parquet file")
-    table = readers[path.suffix](path)
+    try:
+        table = readers[path.suffix](path)
+    except InvalidParameter:
+        raise
+    except (ValueError, EOFError, csv.Error, zipfile.BadZipFile):
+        must_be = f"a readable {path.suffix} file"
+        raise InvalidParameter("data", str(path), must_be=must_be) from None
     if not table or not all(table.values()):
         raise InvalidParameter("data", str(path), must_be="a file with columns and rows")
     return table

@@ -14,6 +14,9 @@ from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.report import as_text
 
 _FORMAT = "lastiterate model 1"
+_KEYS = {
+    "target", "columns", "schema", "feature_bound", "classes", "parameters", "coef", "intercept",
+}  # fmt: skip
 Data = Annotated[Path, typer.Argument(help="a .csv, .npz or .parquet file")]
 Folder = Annotated[Path, typer.Option(help="where model.json and certificate.json go")]
 
@@ -141,6 +144,6 @@ def _model(path: Path) -> dict[str, Any]:
         record = json.loads(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError:
         raise InvalidParameter("model", str(path), must_be=must_be) from None
-    if not isinstance(record, dict) or record.get("format") != _FORMAT:
+    if not isinstance(record, dict) or record.get("format") != _FORMAT or _KEYS - set(record):
         raise InvalidParameter("model", str(path), must_be=must_be)
     return record

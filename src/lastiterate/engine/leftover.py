@@ -30,6 +30,7 @@ _BLOCKS = 128  # in a time constant, or in the run
 _REMEMBERED = 12  # time constants, by the recursion
 _CELLS = 32_768
 _CUT = 1e-16
+_ROUNDING = 1e-12  # of the chances of one block
 
 
 class Leftover(NamedTuple):
@@ -117,7 +118,7 @@ def _by_recursion(
     counts = np.arange(size + 1)
     arrivals = binom.pmf(counts, size, probability)
     common = np.flatnonzero(arrivals > _CUT)
-    lost = kept * (size * _CUT + 1e-14)
+    lost = kept * (size * _CUT + _ROUNDING)
     reach = _end(gap, steps, probability, top) + float(common[-1]) + 1.0
     cells = max(1, int(_CELLS / reach))  # in one arrival
     length = math.ceil(reach * cells) + 1
@@ -135,7 +136,7 @@ def _by_recursion(
             law[shift:] += arrivals[count] * moved[: length - shift]
         law[most] += law[most + 1 :].sum()
         law[most + 1 :] = 0.0
-    lost += max(0.0, 1.0 - float(law.sum()))
+    lost += abs(1.0 - float(law.sum()))
     ends = _ends(law)
     chances = np.diff(np.cumsum(law)[ends], prepend=0.0)
     levels = np.minimum(level[ends] + older, cap) * (1.0 + 1e-12)

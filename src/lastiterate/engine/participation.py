@@ -64,6 +64,8 @@ def largest_cost(costs: Array, masses: Array, others: Array) -> float:
         if exponents.max() > 600.0:
             break
         moments = faces.moments(np.exp(exponents).sum(axis=1))
+        if not moments[-1] < math.inf:
+            break
         moment = float(others @ moments[::-1][: others.size]) * (1.0 + 1e-9)
         best = min(best, (math.log(moment) - math.log(TAIL)) / rate)
     return float(best * (1.0 + 1e-9))
@@ -75,6 +77,6 @@ def law_on_grid(spectrum: NDArray[np.complex128], cell: float, cut: float) -> Pa
     missing = abs(1.0 - float(masses.sum()))
     masses = np.maximum(masses, 0.0)
     # A quotient that rounded down to a whole number of cells is made up for here.
-    energies = cell * np.arange(faces.CELLS, dtype=np.float64) * (1.0 + 1e-14)
+    energies = cell * np.arange(faces.CELLS, dtype=np.float64) * (1.0 + 1e-11)
     lost = cut + missing + TAIL + faces.ROUNDING
     return ParticipationLaw(energies, masses / max(masses.sum(), 1.0), min(lost, 1.0))

@@ -34,6 +34,7 @@ from lastiterate.engine.participation import (
     law_on_grid,
     participation_law,
 )
+from lastiterate.errors import NumericalFailure
 
 _MOST_STEEP = 4000  # steps
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
@@ -97,9 +98,9 @@ def _without_ties(steps: int, slope: float) -> float:
     for _ in range(1000):
         counts = np.maximum(np.rint(slope * lengths), 1.0)
         if np.min(np.abs(slope * lengths - counts)) > 1e-9:
-            break
+            return slope
         slope *= 1.0 + 1e-7
-    return slope
+    raise NumericalFailure(f"no slope near {slope!r} is free of ties over {steps} steps.")
 
 
 def _longest_steep(steps: int, probability: float, slope: float) -> int:

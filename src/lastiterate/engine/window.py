@@ -20,7 +20,7 @@ import numpy as np
 from lastiterate._numerics.directed import at_least
 from lastiterate.engine.leftover import RATES, peaks, spent, terms, total_of_squares
 
-LONGEST_WINDOW = 16_000
+_LONGEST_WINDOW = 16_000
 _SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
 _LONGEST_SECOND = 4_000
 _MEMORY = 12.0  # time constants
@@ -73,7 +73,7 @@ def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
     gap, steps, probability, _, _ = problem
     # What is older than this is forgotten, so that endless runs all get the same window.
     steps = min(steps, math.ceil(_MEMORY / gap)) if gap > 0.0 else steps
-    longest = min(steps, LONGEST_WINDOW)
+    longest = min(steps, _LONGEST_WINDOW)
     lengths = sorted({max(1, round(longest * 0.9**k)) for k in range(90)})
     # Payments are worth their cost in windows comparable with the memory of the run.
     memory = min(1.0 / gap, 2.0 * longest) if gap > 0.0 else 2.0 * longest

@@ -42,7 +42,7 @@ def read_mnist(folder: Path) -> tuple[Floats, Labels, Floats, Labels]:
         parts.append(np.hstack([x, np.ones((len(x), 1), np.float32)]))
         answers = np.frombuffer(gzip.decompress(labels.read_bytes()), np.uint8, offset=8)
         parts.append(answers.astype(np.int64))
-    return tuple(parts)  # type: ignore[return-value]
+    return tuple(parts)  # type: ignore[return-value]  # four parts
 
 
 def residuals(logits: Floats, y: Labels, norms: Floats, *, sound: bool) -> Floats:

@@ -59,7 +59,7 @@ def ye_shokri_2(canvas: Any) -> None:
         (right, SampledWithoutReplacement, "sampled"),
     ):
         values = [
-            _published(f"ye-shokri/{what}", runs.ye_shokri_example(k, rule)).renyi(order)  # type: ignore[arg-type]
+            _published(f"ye-shokri/{what}", runs.ye_shokri_example(k, rule)).renyi(order)  # type: ignore[arg-type]  # a batch rule
             for k in epochs
         ]
         axes.plot(epochs, values, color=_BLUE, label=what)

@@ -82,7 +82,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
     >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> model.score(X, X[:, 0] > 0.0) > 0.9, model.privacy_.epsilon(delta=1e-5) <= 1.0
     (True, True)
-    """  # noqa: E501
+    """  # noqa: E501 - the first line is one sentence
 
     def __init__(
         self,

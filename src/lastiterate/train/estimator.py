@@ -245,4 +245,4 @@ def _warn_of_selection() -> None:
                 stacklevel=3,
             )
             return
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
