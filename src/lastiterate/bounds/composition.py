@@ -7,8 +7,9 @@ import numpy as np
 
 from lastiterate._numerics.directed import TINY
 from lastiterate._numerics.exact import Array
+from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
-from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import (
     Batches,
@@ -19,11 +20,6 @@ from lastiterate.run.batches import (
     ShuffledEachEpoch,
 )
 from lastiterate.run.training_run import TrainingRun
-
-
-def _silent_steps(run: TrainingRun) -> str | None:
-    least = np.min(run.noise_std)
-    return None if least > 0.0 else f"noise_std {float(least)!r}"
 
 
 def worst_order_composition(run: TrainingRun) -> GaussianProfile:
@@ -76,9 +72,7 @@ FIXED_ORDER_COMPOSITION = Bound(
     id="composition/fixed-order",
     gives="a Gaussian guarantee for all iterates together, growing with the square root of steps",
     covers=get_args(Batches),
-    needs=(
-        Hypothesis("noise in every step", _silent_steps, "make noise_std positive in every step"),
-    ),
+    needs=(need.NOISY,),
     certainty=Certainty.UPPER,
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Corollary 3.3"),
     evaluate=worst_order_composition,

@@ -37,6 +37,15 @@ def _unbounded(run: TrainingRun) -> str | None:
     return None if isinstance(run.domain, Ball) else "Unbounded()"
 
 
+def _varying(run: TrainingRun) -> str | None:
+    return None if run.is_constant else "a schedule"
+
+
+def _silent(run: TrainingRun) -> str | None:
+    least = float(np.min(run.noise_std))
+    return None if least > 0.0 else f"noise_std {least!r}"
+
+
 def contracts_by_step_size(run: TrainingRun) -> bool:
     """Whether no step is longer than 2/smoothness, decided without rounding."""
     return bool(np.all(gaps(run) >= 0.0))
@@ -62,6 +71,10 @@ NO_ACTIVE_CLIP = Hypothesis(
     "clip so that convexity is kept and describe that loss, or state a loss.lipschitz at most "
     "clip_norm",
 )
+CONSTANT = Hypothesis(
+    "a constant step size and noise", _varying, "keep step_size and noise_std fixed"
+)
+NOISY = Hypothesis("noise in every step", _silent, "make noise_std positive in every step")
 BOUNDED = Hypothesis(
     "a bounded domain", _unbounded, "project every iterate onto a ball: domain=Ball(diameter=..)"
 )

@@ -10,7 +10,7 @@ from lastiterate._numerics.directed import ULP, at_least, at_most
 from lastiterate._numerics.exact import Array
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
-from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.random_order import SECRET_ORDER
 from lastiterate.engine.leftover import leftover_law, spent
 from lastiterate.engine.released import released_law
@@ -137,19 +137,11 @@ def _added(one: Array, chance: Array, other: Array, chance_of_other: Array) -> t
     return cell * np.arange(masses.size, dtype=np.float64) * (1.0 + 1e-12), masses
 
 
-def _varying(run: TrainingRun) -> str | None:
-    return None if run.is_constant else "a schedule"
-
-
-def _silent(run: TrainingRun) -> str | None:
-    return None if np.min(run.noise_std) > 0.0 else f"noise_std {float(np.min(run.noise_std))!r}"
-
-
 _NEEDS = (
     SECRET_ORDER,
     *need.CONTRACTING,
-    Hypothesis("a constant step size and noise", _varying, "keep step_size and noise_std fixed"),
-    Hypothesis("noise in every step", _silent, "make noise_std positive"),
+    need.CONSTANT,
+    need.NOISY,
 )
 _SOURCE = Citation(
     "Bok, Su and Altschuler; Abramson and Pitman",

@@ -168,7 +168,7 @@ LONG_ENOUGH = Hypothesis(
     "see fixed-order/bounded-domain, which has no such limit",
 )
 _FULL, _ORDERED = (FullBatch,), (Cyclic, ShuffledOnce)
-_EVERY_ITERATE = (needs.CONSTANT, needs.NOISY)
+_EVERY_ITERATE = (need.CONSTANT, need.NOISY)
 _BOUNDED = (*needs.GRADIENT_STEPS, need.BOUNDED)
 
 BOUNDS = (

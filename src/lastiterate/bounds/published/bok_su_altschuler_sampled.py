@@ -17,7 +17,9 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 from lastiterate._numerics.directed import at_least
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
-from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
+from lastiterate.bounds.published import needs
+from lastiterate.bounds.published.bok_su_altschuler import PAPER, cite
 from lastiterate.bounds.random_order import SECRET_ORDER
 from lastiterate.bounds.sampled_composition import THEIR_ADJACENCY, cell_of_losses
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
@@ -33,7 +35,6 @@ from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.run.batches import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
-PAPER = "published/bok-su-altschuler"
 _SPLITS = np.geomspace(1.005, 12.0, 40)  # alpha
 _LARGEST_RATIO = 8.0
 _LEAST_RATIO = 1e-4  # smaller ones are charged as this
@@ -191,21 +192,8 @@ def bounded_domain(run: TrainingRun) -> PrivacyProfile:
 
 def _constants(run: TrainingRun) -> tuple[float, float, float]:
     """r rounded up, 1 - c rounded down, p."""
-    noise = float(np.max(run.noise_std))
-    ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)
-    ratio = max(ratio, _LEAST_RATIO)
-    gap = max(float(terms.gaps(run)[0]), 0.0)
-    return ratio, gap, run.batches.batch_size / run.batches.examples
-
-
-def _varying(run: TrainingRun) -> str | None:
-    return None if run.is_constant else "a schedule"
-
-
-def _flat(run: TrainingRun) -> str | None:
-    if run.loss.smoothness is None or run.loss.strong_convexity == 0.0:
-        return "strong_convexity=0.0"
-    return None if float(terms.gaps(run)[0]) > 0.0 else "a step that does not contract"
+    probability = run.batches.batch_size / run.batches.examples
+    return max(needs.ratio(run), _LEAST_RATIO), max(needs.gap(run), 0.0), probability
 
 
 def _loud_step(run: TrainingRun) -> str | None:
@@ -218,22 +206,12 @@ _NEEDS = (
     SECRET_ORDER,
     THEIR_ADJACENCY,
     *need.CONTRACTING,
-    Hypothesis("a constant step size and noise", _varying, "keep step_size and noise_std fixed"),
+    need.CONSTANT,
     Hypothesis(
         f"sensitivity/(batch_size noise_std) <= {_LARGEST_RATIO:g}", _loud_step, "use more noise"
     ),
 )
-_STRONGLY_CONVEX = (
-    *_NEEDS,
-    Hypothesis("strong convexity, and steps shorter than 2/M", _flat, "add a regulariser"),
-)
-
-
-def _cite(where: str) -> Citation:
-    return Citation(
-        "Bok, Su and Altschuler", 2024, "Shifted interpolation for differential privacy", where
-    )
-
+_STRONGLY_CONVEX = (*_NEEDS, needs.STRONGLY_CONVEX)
 
 BOUNDS = (
     Bound(
@@ -242,7 +220,7 @@ BOUNDS = (
         covers=(SampledWithoutReplacement,),
         needs=_STRONGLY_CONVEX,
         certainty=Certainty.UPPER,
-        source=_cite("Theorem 4.9"),
+        source=cite("Theorem 4.9"),
         evaluate=strongly_convex,
     ),
     Bound(
@@ -251,7 +229,7 @@ BOUNDS = (
         covers=(SampledWithoutReplacement,),
         needs=_STRONGLY_CONVEX,
         certainty=Certainty.UPPER,
-        source=_cite("Theorem C.13"),
+        source=cite("Theorem C.13"),
         evaluate=shifts,
     ),
     Bound(
@@ -260,7 +238,7 @@ BOUNDS = (
         covers=(SampledWithoutReplacement,),
         needs=(*_NEEDS, need.BOUNDED),
         certainty=Certainty.UPPER,
-        source=_cite("Theorem 4.10"),
+        source=cite("Theorem 4.10"),
         evaluate=bounded_domain,
     ),
 )

@@ -16,7 +16,6 @@ from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.published import chien_li_distances as distances
-from lastiterate.bounds.published import needs
 from lastiterate.bounds.published.chien_li_programme import least_energies, least_energy_linear
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
 from lastiterate.bounds.random_order import SECRET_ORDER
@@ -224,7 +223,7 @@ def _expanding_regulariser(run: TrainingRun) -> str | None:
     return f"regulariser={run.loss.regulariser!r}"
 
 
-_COMMON = (need.ONLY_LAST_ITERATE, needs.CONSTANT, needs.NOISY)
+_COMMON = (need.ONLY_LAST_ITERATE, need.CONSTANT, need.NOISY)
 _HOELDER = (
     *_COMMON,
     Hypothesis(

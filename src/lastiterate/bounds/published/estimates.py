@@ -62,7 +62,7 @@ APPROXIMATIONS = (
         id=f"{PAPER}/sampled-composition-estimate",
         gives="an approximate mu for all iterates",
         covers=_SAMPLED,
-        needs=(needs.CONSTANT, needs.NOISY),
+        needs=(need.CONSTANT, need.NOISY),
         source=cite("Lemma A.5"),
         evaluate=composition_estimate,
     ),

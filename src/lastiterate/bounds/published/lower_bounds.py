@@ -190,8 +190,8 @@ _LINEAR = Hypothesis(
     "losses that may be linear: no strong convexity", _not_linear, "see lower/quadratic"
 )
 _SQUARE = (
-    needs.CONSTANT,
-    needs.NOISY,
+    need.CONSTANT,
+    need.NOISY,
     Hypothesis(
         "quadratics of curvature strong_convexity > 0 that the description admits",
         _no_square,
@@ -207,8 +207,8 @@ BOUNDS = (
         gives="a drifting walk in an interval",
         covers=(FullBatch, Cyclic),
         needs=(
-            needs.CONSTANT,
-            needs.NOISY,
+            need.CONSTANT,
+            need.NOISY,
             need.BOUNDED,
             _LINEAR,
             Hypothesis("room for a drift in the batch", _no_room, "use larger batches"),
@@ -234,8 +234,8 @@ BOUNDS = (
         gives="a walk in an interval, with random drift",
         covers=(SampledWithoutReplacement,),
         needs=(
-            needs.CONSTANT,
-            needs.NOISY,
+            need.CONSTANT,
+            need.NOISY,
             need.BOUNDED,
             _LINEAR,
             Hypothesis(

@@ -58,15 +58,6 @@ def epochs(run: TrainingRun) -> int:
     return run.steps // run.batches.batches_per_epoch
 
 
-def _varying(run: TrainingRun) -> str | None:
-    return None if run.is_constant else "a schedule"
-
-
-def _silent(run: TrainingRun) -> str | None:
-    least = float(np.min(run.noise_std))
-    return None if least > 0.0 else f"noise_std {least!r}"
-
-
 def _cut_short(run: TrainingRun) -> str | None:
     length = run.batches.batches_per_epoch
     return None if run.steps % length == 0 else f"{run.steps} steps of {length} an epoch"
@@ -91,10 +82,6 @@ def _past_the_best_step(run: TrainingRun) -> str | None:
     return None if largest * both * (1 - 1e-15) <= 2.0 else f"step_size {largest!r} > {2 / both!r}"
 
 
-CONSTANT = Hypothesis(
-    "a constant step size and noise", _varying, "keep step_size and noise_std fixed"
-)
-NOISY = Hypothesis("noise in every step", _silent, "make noise_std positive")
 WHOLE_EPOCHS = Hypothesis(
     "whole epochs", _cut_short, "make steps a multiple of examples // batch_size"
 )
@@ -110,4 +97,4 @@ BEST_STEP_AT_MOST = Hypothesis(
     "step_size <= 2/(smoothness + strong_convexity)", _past_the_best_step, "shorten the steps"
 )
 
-GRADIENT_STEPS = (need.ONLY_LAST_ITERATE, CONSTANT, NOISY, *need.CONTRACTING)
+GRADIENT_STEPS = (need.ONLY_LAST_ITERATE, need.CONSTANT, need.NOISY, *need.CONTRACTING)
