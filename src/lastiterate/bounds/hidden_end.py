@@ -118,17 +118,16 @@ def _best_split(run: TrainingRun) -> tuple[int, float]:
     ratio = math.exp(round(math.log(ratio) / 0.1) * 0.1)  # so that noise levels share a split
     own = (run.release_noise_std / (terms.unit(run) * noise)) ** 2
     ages = _ages(gap, run.steps, probability)
-    best, chosen = _rough_epsilon(ages, gap, own, ratio, 0.0), (0, 1.0)
+    whole = _rough_epsilon(ages, gap, own, ratio, 0.0)
+    found = {(0, 1.0): 0.99 * whole}  # less is not worth what composing costs
     for last, share in product(_LASTS, _SHARES):
         if last >= run.steps or ratio * ratio / share > 50.0:
             continue
         worth = (1.0 - share) * _geometric(gap, last) + own
         hidden = last * (probability * math.sqrt(math.expm1(ratio * ratio / share))) ** 2
         kept = [age[age < run.steps - last] for age in ages]
-        found = _rough_epsilon(kept, gap, worth, ratio, _HEAVY * hidden)
-        if found < 0.99 * best:
-            best, chosen = found, (last, share)
-    return chosen
+        found[last, share] = _rough_epsilon(kept, gap, worth, ratio, _HEAVY * hidden)
+    return min(found, key=found.__getitem__)
 
 
 def _ages(gap: float, steps: int, probability: float) -> list[Array]:
