@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from lastiterate._numerics.directed import at_least
 from lastiterate.bounds import steps as terms
@@ -42,6 +41,8 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
     transforms; a schedule of noise is charged its least.
     """
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
     probability = run.batches.batch_size / run.batches.examples
     noise = float(np.min(run.noise_std))
     ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)

@@ -1,18 +1,19 @@
-"""account, calibrate, compare, bounds."""
+"""account, calibrate, compare, bounds.
+
+What computes and draws is loaded when a command runs, so that --help is immediate.
+"""
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from lastiterate.accounting import PrivacyReport, account
-from lastiterate.bounds.catalogue import CATALOGUE, select
-from lastiterate.calibration import calibrate
+import lastiterate as li
 from lastiterate.cli.described import takes_run
-from lastiterate.report import as_text
 from lastiterate.run.training_run import TrainingRun
+
+if TYPE_CHECKING:
+    from lastiterate.accounting import PrivacyReport
 
 Delta = Annotated[float, typer.Option(help="of (epsilon, delta)-DP")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
@@ -50,10 +51,12 @@ def register(app: typer.Typer) -> None:
 def account_command(
     run: TrainingRun, delta: Delta = 1e-5, including: Including = None, as_json: AsJson = False
 ) -> None:
-    report = account(run) if including is None else account(run, including=including)
+    report = li.account(run) if including is None else li.account(run, including=including)
     if as_json:
         _print_json(_as_record(report, delta))
         return
+    from lastiterate.report import as_text
+
     print(as_text(report, delta=delta))
 
 
@@ -66,8 +69,8 @@ def calibrate_command(
     ] = "noise_std",
     as_json: AsJson = False,
 ) -> None:
-    private = calibrate(run, epsilon=epsilon, delta=delta, over=over)
-    reached = account(private).epsilon(delta)
+    private = li.calibrate(run, epsilon=epsilon, delta=delta, over=over)
+    reached = li.account(private).epsilon(delta)
     if as_json:
         _print_json({"run": json.loads(private.to_json()), "epsilon": reached, "delta": delta})
         return
@@ -77,11 +80,14 @@ def calibrate_command(
 
 
 def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = False) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
     factors = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
     lengths = sorted({max(1, round(run.steps * factor)) for factor in factors})
     rows = {}
     for steps in lengths:
-        report = account(run.replace(steps=steps))
+        report = li.account(run.replace(steps=steps))
         rows[steps] = {id_: profile.epsilon(delta) for id_, profile in report.all.items()}
     if as_json:
         _print_json({"delta": delta, "epsilon": rows})
@@ -96,6 +102,11 @@ def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = Fal
 def bounds_command(
     explain: Annotated[str | None, typer.Option(help="one id, with all it needs")] = None,
 ) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from lastiterate.bounds.catalogue import select
+
     if explain is not None:
         for bound in select(explain):
             print(f"{bound.id} ({bound.certainty.value}): {bound.gives}\n{bound.source}")
@@ -104,12 +115,12 @@ def bounds_command(
                 print(f"  - {one.needs}\n    otherwise: {one.remedy}")
         return
     table = Table("id", "certainty", "gives", box=None)
-    for bound in CATALOGUE.values():
+    for bound in li.CATALOGUE.values():
         table.add_row(bound.id, bound.certainty.value, bound.gives)
     Console().print(table)
 
 
-def _as_record(report: PrivacyReport, delta: float) -> dict[str, Any]:
+def _as_record(report: "PrivacyReport", delta: float) -> dict[str, Any]:
     return {
         "delta": delta,
         "epsilon": report.epsilon(delta),

@@ -11,7 +11,6 @@ import typer
 
 from lastiterate.cli.table_file import Coding, read_schema, read_table
 from lastiterate.errors import InvalidParameter, MissingExtra
-from lastiterate.report import as_text
 
 _FORMAT = "lastiterate model 1"
 _KEYS = {
@@ -49,6 +48,8 @@ def train(
 
     Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
     """
+    from lastiterate.report import as_text
+
     model_class = _logistic_regression()
     table = read_table(data)
     if target not in table:

@@ -16,8 +16,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from lastiterate._numerics.exact import Array
 
@@ -116,7 +116,7 @@ def _by_recursion(
     older = math.exp(kept * size * log_c) * min(float(max(steps - kept * size, 0)), 1.0 / gap)
     paid = payment * total_of_squares(gap, size) * (1.0 - 1e-9)
     counts = np.arange(size + 1)
-    arrivals = binom.pmf(counts, size, probability)
+    arrivals = scipy.stats.binom.pmf(counts, size, probability)
     common = np.flatnonzero(arrivals > _CUT)
     lost = kept * (size * _CUT + _ROUNDING)
     reach = _end(gap, steps, probability, top) + float(common[-1]) + 1.0
