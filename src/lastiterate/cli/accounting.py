@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import lastiterate as li
+from lastiterate._numerics.progress import told
 from lastiterate.cli.described import takes_run
 from lastiterate.run.training_run import TrainingRun
 
@@ -44,8 +45,9 @@ def register(app: typer.Typer) -> None:
         ),
     ):
         text = f"{says}\n\nExample: lastiterate {example}"
-        takes = command if command is bounds_command else takes_run(command)
-        app.command(name, help=text)(takes)
+        if command is not bounds_command:
+            command = takes_run(command, seeks_noise=command is calibrate_command)
+        app.command(name, help=text)(command)
 
 
 def account_command(
@@ -76,6 +78,8 @@ def calibrate_command(
         return
     for name in ("noise_std", "release_noise_std", "steps"):
         print(f"{name} = {getattr(private, name)!r}")
+    if private.clip_norm is not None:
+        print(f"noise_multiplier = {private.noise_multiplier!r}")
     print(f"epsilon = {reached:.6g} at delta = {delta:g}")
 
 
@@ -86,7 +90,7 @@ def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = Fal
     factors = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
     lengths = sorted({max(1, round(run.steps * factor)) for factor in factors})
     rows = {}
-    for steps in lengths:
+    for steps in told("every length", lengths):
         report = li.account(run.replace(steps=steps))
         rows[steps] = {id_: profile.epsilon(delta) for id_, profile in report.all.items()}
     if as_json:

@@ -20,6 +20,7 @@ import scipy
 from numpy.typing import NDArray
 
 from lastiterate._numerics.exact import Array
+from lastiterate._numerics.progress import told
 
 RATES = np.geomspace(1e-3, 300.0, 160)  # the largest weight is 1
 _TERMS = 4096
@@ -126,7 +127,7 @@ def _by_recursion(
     law = np.zeros(length)
     law[0] = 1.0
     most = math.ceil(cap * cells) if cap * cells < length else length - 1
-    for block in range(kept - 1, -1, -1):
+    for block in told("what earlier steps leave", range(kept - 1, -1, -1)):
         less = np.maximum(decay * level - paid * math.exp(block * size * log_c), 0.0)
         place = np.ceil(less * cells * (1.0 - 1e-15)).astype(np.int64)
         moved = np.bincount(place, weights=law, minlength=length)
