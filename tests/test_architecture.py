@@ -151,7 +151,7 @@ def command(*arguments):
     return f"from lastiterate.cli import main; assert main({list(arguments)}) == 0"
 
 
-@pytest.mark.parametrize("rule", ["full", "cyclic", "shuffled-once", "shuffled-each-epoch"])
+@pytest.mark.parametrize("rule", ["cyclic", "shuffled-once", "shuffled-each-epoch"])
 def test_accounting_for_public_or_shuffled_orders_loads_nothing_slow(rule):
     # A regression for each place in the last epoch is what that rule is accounted by.
     needed = ["scipy.optimize"] if rule == "shuffled-each-epoch" else []
