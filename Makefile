@@ -8,9 +8,9 @@ DATA   ?= data
 
 .PHONY: run test test-all lint bench bench-utility bench-train clean
 
-run: $(READY)  ## account for the README's example run
-	@echo "== the README's example: examples/shuffled_logistic_regression.py"
-	@$(BIN)/python examples/shuffled_logistic_regression.py
+run: $(READY)  ## train privately on digits, and see what that costs
+	@echo "== lastiterate demo"
+	@$(BIN)/lastiterate demo
 
 test: lint  ## everything but the tests marked slow
 	@echo "== pytest: unit, property, doctest, layer and API tests (slow ones: make test-all)"
@@ -51,4 +51,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) lastiterate-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis

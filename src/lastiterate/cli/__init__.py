@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import typer
 
-from lastiterate.cli import accounting, reproducing, training
+from lastiterate.cli import accounting, demo, reproducing, training
 from lastiterate.cli.waiting import progress_bar
 from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 accounting.register(app)
 training.register(app)
 reproducing.register(app)
+demo.register(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
