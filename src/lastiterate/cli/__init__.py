@@ -6,9 +6,11 @@ one line naming the argument, the allowed range and the value; 130 interrupted.
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
+import lastiterate
 from lastiterate.cli import accounting, demo, reproducing, training
 from lastiterate.cli.waiting import progress_bar
 from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
@@ -21,6 +23,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"lastiterate {lastiterate.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_any_command(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None: ...
+
+
 accounting.register(app)
 training.register(app)
 reproducing.register(app)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lastiterate._numerics.progress import heard_by
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
 
 @contextmanager
@@ -29,26 +29,31 @@ def progress_bar() -> Iterator[None]:
 
 
 class _Bar:
+    """One line for each loop that is under way, the outer ones above."""
+
     def __init__(self) -> None:
-        self._shown: Progress | None = None
+        self._drawn: Progress | None = None
+        self._tasks: dict[str, TaskID] = {}
 
     def show(self, what: str, share: float) -> None:
         """Draw the share of this that is done; nothing once it is all."""
+        if self._drawn is None:
+            self._drawn = _started()
+        if what not in self._tasks:
+            self._tasks[what] = self._drawn.add_task(what, total=1.0)
+        self._drawn.update(self._tasks[what], completed=share, refresh=True)
         if share == 1.0:
-            self.clear()
-            return
-        if self._shown is None:
-            self._shown = _drawn(what)
-        task = self._shown.task_ids[0]
-        self._shown.update(task, description=what, completed=share, refresh=True)
+            self._drawn.remove_task(self._tasks.pop(what))
+            if not self._tasks:
+                self.clear()
 
     def clear(self) -> None:
-        if self._shown is not None:
-            self._shown.stop()
-            self._shown = None
+        if self._drawn is not None:
+            self._drawn.stop()
+        self._drawn, self._tasks = None, {}
 
 
-def _drawn(what: str) -> "Progress":
+def _started() -> "Progress":
     from rich.console import Console
     from rich.progress import Progress  # loaded only where someone waits
 
@@ -59,6 +64,5 @@ def _drawn(what: str) -> "Progress":
         redirect_stdout=False,
         redirect_stderr=False,
     )
-    progress.add_task(what, total=1.0)
     progress.start()
     return progress
