@@ -7,7 +7,6 @@ vocabulary is refused, since the values that occur are themselves private.
 """
 
 import csv
-import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.exact import Array
-from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
+from lastiterate.cli.json_file import read_object
+from lastiterate.errors import InvalidParameter, MissingExtra
 
 Columns = dict[str, list[Any]]
 Schema = dict[str, dict[str, list[Any]]]
+_SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}}'
 
 
 @dataclass(frozen=True)
@@ -71,19 +72,13 @@ def read_schema(path: Path | None) -> Schema:
     """The description of the columns, checked."""
     if path is None:
         return {}
-    must_be = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}}'
-    try:
-        schema = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InvalidParameter("schema", str(error), must_be=must_be) from None
-    if not isinstance(schema, dict):
-        raise InvalidType("schema", schema, must_be=must_be)
+    schema = read_object(path, name="schema", must_be=_SCHEMA)
     for name, rule in schema.items():
         if not isinstance(rule, dict) or set(rule) not in ({"values"}, {"range"}):
-            raise InvalidParameter(f"schema[{name!r}]", rule, must_be=must_be)
+            raise InvalidParameter(f"schema[{name!r}]", rule, must_be=_SCHEMA)
         entries = rule.get("values", rule.get("range"))
         if not isinstance(entries, list) or not entries:
-            raise InvalidParameter(f"schema[{name!r}]", rule, must_be=must_be)
+            raise InvalidParameter(f"schema[{name!r}]", rule, must_be=_SCHEMA)
         if "range" in rule and not _is_range(entries):
             raise InvalidParameter(
                 f"schema[{name!r}]", entries, must_be="[low, high], finite, with low < high"
