@@ -128,8 +128,22 @@ class TestTraining:
 
     def test_text_without_a_vocabulary_is_refused(self, capsys, people):
         text = said(capsys, "train", str(people[0]), "--target", "income", code=2)
-        assert "column 'job' must be numbers, or have a public vocabulary" in text
+        assert "every column must be numbers, or have a public vocabulary" in text
+        assert "['job']" in text
         assert len(text.splitlines()) == 1
+
+    def test_a_schema_about_no_column_is_refused(self, capsys, people, tmp_path):
+        schema = tmp_path / "misspelt.json"
+        schema.write_text('{"aeg": {"range": [18, 90]}}')
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
+        assert "schema must be about age, job; got schema=['aeg']" in said(capsys, *words, code=2)
+
+    def test_numbers_without_a_range_are_pointed_out(self, capsys, people, tmp_path):
+        schema = tmp_path / "half.json"
+        schema.write_text('{"job": {"values": ["a", "b"]}}')
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
+        assert main([*words, "--out", str(tmp_path / "half")]) == 0
+        assert "taken as they are: age" in capsys.readouterr().err
 
     def test_npz(self, capsys, tmp_path):
         rng = np.random.default_rng(0)

@@ -36,6 +36,11 @@ class Coding:
         missing = [name for name in self.columns if name not in table]
         if missing:
             raise InvalidParameter("data", missing, must_be="a file that has these columns")
+        undescribed = [name for name in self.columns if name not in self.schema]
+        text = [name for name in undescribed if not _are_numbers(table[name])]
+        if text:
+            must_be = 'numbers, or have a public vocabulary: --schema with {"%s": {"values": [..]}}'
+            raise InvalidParameter("every column", text, must_be=must_be % text[0])
         return np.column_stack([self._coded(name, table[name]) for name in self.columns])
 
     def _coded(self, name: str, cells: list[Any]) -> Array:
@@ -54,15 +59,17 @@ class Coding:
         return numbers[:, np.newaxis]
 
 
-def _numbers(name: str, cells: list[Any]) -> Array:
+def _are_numbers(cells: list[Any]) -> bool:
     try:
-        numbers = np.array([float(cell) for cell in cells])
+        return all(isinstance(float(cell), float) for cell in cells)
     except (TypeError, ValueError):
-        raise InvalidParameter(
-            f"column {name!r}",
-            "text",
-            must_be='numbers, or have a public vocabulary: --schema with {"values": [..]}',
-        ) from None
+        return False
+
+
+def _numbers(name: str, cells: list[Any]) -> Array:
+    if not _are_numbers(cells):
+        raise InvalidParameter(f"column {name!r}", "text", must_be="numbers: it has a range")
+    numbers = np.array([float(cell) for cell in cells])
     if not np.all(np.isfinite(numbers)):
         raise InvalidParameter(f"column {name!r}", "a cell that is not", must_be="finite numbers")
     return numbers

@@ -44,7 +44,9 @@ def train(
 ) -> None:
     """Train a classifier with privacy, and certify what ran.
 
-    The column names, the number of rows and the set of labels are treated as public.
+    The column names, the number of rows and the set of labels are treated as public. --schema is
+    a JSON file with what is public of the columns, {"age": {"range": [18, 90]}, "job": {"values":
+    ["a", "b"]}}: numbers are mapped from their range to [-1, 1], text is coded one-hot.
 
     Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
     """
@@ -54,7 +56,11 @@ def train(
     table = read_table(data)
     if target not in table:
         raise InvalidParameter("target", target, must_be=f"one of {', '.join(sorted(table))}")
-    coding = Coding(tuple(name for name in table if name != target), read_schema(schema))
+    columns, described = tuple(name for name in table if name != target), read_schema(schema)
+    unknown = sorted(set(described) - set(columns))
+    if unknown:
+        raise InvalidParameter("schema", unknown, must_be=f"about {', '.join(columns)}")
+    coding = Coding(columns, described)
     rows, labels = coding.features(table), np.array([str(cell) for cell in table[target]])
     bound = float(np.sqrt(len(coding.columns))) if feature_bound is None else feature_bound
     model = model_class(
@@ -77,6 +83,13 @@ def train(
     (out / "certificate.json").write_text(model.certificate_, encoding="utf-8")
     print(as_text(model.privacy_, delta=delta))
     print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
+    unscaled = [name for name in columns if name not in described]
+    if unscaled:
+        print(
+            f"taken as they are: {', '.join(unscaled)}. Rows longer than {bound:.4g} were scaled "
+            "down to that; public ranges in --schema help.",
+            file=sys.stderr,
+        )
 
 
 def predict(
