@@ -39,7 +39,10 @@ class Coding:
         undescribed = [name for name in self.columns if name not in self.schema]
         text = [name for name in undescribed if not _are_numbers(table[name])]
         if text:
-            must_be = 'numbers, or have a public vocabulary: --schema with {"%s": {"values": [..]}}'
+            must_be = (
+                "numbers in every row, none left empty, or have a public vocabulary: "
+                '--schema with {"%s": {"values": [..]}}'
+            )
             raise InvalidParameter("every column", text, must_be=must_be % text[0])
         return np.column_stack([self._coded(name, table[name]) for name in self.columns])
 
@@ -68,7 +71,8 @@ def _are_numbers(cells: list[Any]) -> bool:
 
 def _numbers(name: str, cells: list[Any]) -> Array:
     if not _are_numbers(cells):
-        raise InvalidParameter(f"column {name!r}", "text", must_be="numbers: it has a range")
+        must_be = "numbers in every row, none left empty, as it has a range"
+        raise InvalidParameter(f"column {name!r}", "text", must_be=must_be)
     numbers = np.array([float(cell) for cell in cells])
     if not np.all(np.isfinite(numbers)):
         raise InvalidParameter(f"column {name!r}", "a cell that is not", must_be="finite numbers")
