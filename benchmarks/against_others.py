@@ -160,6 +160,7 @@ Epsilon at delta 1e-5, rounded up, of the README's run: 60,000 examples, batches
 - diffprivlib's accountant adds up budgets. One Gaussian mechanism an epoch is charged at half of
   delta, the other half is its slack; chance is not made use of. (Its own logistic regression is
   not trained by gradient descent.)
+- prv-accountant's is its upper estimate at an error of 0.1.
 """
 
 
