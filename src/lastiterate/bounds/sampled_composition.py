@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from lastiterate._numerics.directed import at_least
 from lastiterate.bounds import steps as terms
@@ -47,6 +46,8 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
 
 def composed_steps(run: TrainingRun, steps: int, *, share: float = 1.0) -> PrivacyProfile:
     """So many of the run's steps, with this share of the variance of their noise."""
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
     probability = run.batches.batch_size / run.batches.examples
     noise = float(np.min(run.noise_std)) * math.sqrt(share)
     ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)
