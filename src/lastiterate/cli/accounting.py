@@ -7,11 +7,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lastiterate.accounting import PrivacyReport, account
+from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE, select
 from lastiterate.calibration import calibrate
 from lastiterate.cli.described import takes_run
-from lastiterate.report import as_text
+from lastiterate.report.text import as_text
 from lastiterate.run.training_run import TrainingRun
 
 Delta = Annotated[float, typer.Option(help="of (epsilon, delta)-DP")]
@@ -52,7 +52,7 @@ def account_command(
 ) -> None:
     report = account(run) if including is None else account(run, including=including)
     if as_json:
-        _print_json(_as_record(report, delta))
+        print(report.to_json(delta=delta))
         return
     print(as_text(report, delta=delta))
 
@@ -107,17 +107,6 @@ def bounds_command(
     for bound in CATALOGUE.values():
         table.add_row(bound.id, bound.certainty.value, bound.gives)
     Console().print(table)
-
-
-def _as_record(report: PrivacyReport, delta: float) -> dict[str, Any]:
-    return {
-        "delta": delta,
-        "epsilon": report.epsilon(delta),
-        "bound": report.bound_at(delta),
-        "all": {id_: profile.epsilon(delta) for id_, profile in report.all.items()},
-        "unmet": {id_: [str(one) for one in reasons] for id_, reasons in report.unmet.items()},
-        "run": json.loads(report.run.to_json()),
-    }
 
 
 def _print_json(record: dict[str, Any]) -> None:
