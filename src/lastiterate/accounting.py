@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE, LOWER_BOUNDS, PUBLISHED, select
@@ -126,6 +127,17 @@ class PrivacyReport:
         from lastiterate.report.text import as_text  # tables are made only when looked at
 
         return as_text(self)
+
+    def to_html(
+        self, path: str | Path, *, delta: float = _USUAL_DELTA, title: str = "Privacy report"
+    ) -> None:
+        """All that `print` tells, and pictures, as one page that needs nothing else.
+
+        Needs the extra `plot`.
+        """
+        from lastiterate.report.html import write_html
+
+        write_html(self, path, delta=delta, title=title)
 
     def to_json(self, *, delta: float = _USUAL_DELTA) -> str:
         """All that `print` tells, as JSON with stable keys."""

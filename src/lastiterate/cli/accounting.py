@@ -1,6 +1,7 @@
 """account, calibrate, compare, bounds."""
 
 import json
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,7 +19,7 @@ Delta = Annotated[float, typer.Option(help="of (epsilon, delta)-DP")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 Including = Annotated[str | None, typer.Option(help="bounds to list besides: published")]
 
-_EXAMPLE = (
+EXAMPLE = (
     "--examples 60000 --batch-size 1500 --epochs 50 --step-size 0.05 --noise-std 0.01 "
     "--sensitivity 10 --smoothness 32.502 --strong-convexity 0.002"
 )
@@ -27,14 +28,14 @@ _EXAMPLE = (
 def register(app: typer.Typer) -> None:
     """Add these commands."""
     for name, command, says, example in (
-        ("account", account_command, "How private is this run?", f"account {_EXAMPLE}"),
+        ("account", account_command, "How private is this run?", f"account {EXAMPLE}"),
         (
             "calibrate",
             calibrate_command,
             "The least noise, or the most steps, for a target.",
-            f"calibrate {_EXAMPLE} --epsilon 1",
+            f"calibrate {EXAMPLE} --epsilon 1",
         ),
-        ("compare", compare_command, "Every bound as training goes on.", f"compare {_EXAMPLE}"),
+        ("compare", compare_command, "Every bound as training goes on.", f"compare {EXAMPLE}"),
         (
             "bounds",
             bounds_command,
@@ -48,9 +49,17 @@ def register(app: typer.Typer) -> None:
 
 
 def account_command(
-    run: TrainingRun, delta: Delta = 1e-5, including: Including = None, as_json: AsJson = False
+    run: TrainingRun,
+    delta: Delta = 1e-5,
+    including: Including = None,
+    as_json: AsJson = False,
+    html: Annotated[
+        Path | None, typer.Option(help="also write a page with pictures into this file")
+    ] = None,
 ) -> None:
     report = account(run) if including is None else account(run, including=including)
+    if html is not None:
+        report.to_html(html, delta=delta)
     if as_json:
         print(report.to_json(delta=delta))
         return

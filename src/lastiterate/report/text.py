@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from lastiterate._numerics.digits import down, times, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Certainty
-from lastiterate.report.digits import down, times, up
 from lastiterate.report.record import Summary, summary
 from lastiterate.report.words import what_is_protected, what_was_done
 

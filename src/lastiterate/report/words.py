@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lastiterate._numerics.digits import short
 from lastiterate.bounds.bound import Bound
-from lastiterate.report.digits import short
 from lastiterate.run.batches import (
     Cyclic,
     FixedOrder,
