@@ -60,9 +60,9 @@ def tradeoff(what: Drawable, *, references: tuple[float, ...] = (0.5, 1.0, 2.0))
             values = [1.0, *map(GaussianProfile(mu).tradeoff, _RATES.tolist())]
             axes.plot(rates, values, color=faint.colour, linestyle=faint.dash, linewidth=0.9)
             ends.append(End(values[-1], f"Gaussian, mu = {mu:g}", faint))
-        for (name, profile), pen in zip(
-            profiles.items(), pens(list(profiles)).values(), strict=True
-        ):
+        drawn = pens(list(profiles))
+        for name, profile in profiles.items():
+            pen = drawn[name]
             values_of = least_misses(profile, rates)
             axes.plot(rates, values_of, color=pen.colour, linestyle=pen.dash)
             ends.append(End(float(values_of[-1]), name, pen))

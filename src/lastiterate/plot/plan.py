@@ -87,12 +87,12 @@ def _draw_paid(axes: Axes, paid: Array, plan: Plan, *, composed: bool) -> list[E
     heading(axes, "paid in each step, in arrivals")
     _grid(axes)
     # What was seen in the very last step is paid in it: a line up, named where it begins.
-    before = [bottom, *visible[np.isfinite(visible)].tolist()][-2:][0]
+    before = visible[np.isfinite(visible)][-2:][0]
     count = f"{plan.seen.size:,} " + ("arrival" if plan.seen.size == 1 else "arrivals")
     name = f"{count}: paid at\nonce by composition" if composed else count
     return [
         End(float(arrived[-1]), name, at_once),
-        End(before, f"a: spread out,\nmu = {up(plan.shifts.mu)}", pen),
+        End(float(before), f"a: the best plan,\nmu = {up(plan.shifts.mu)}", pen),
     ]
 
 
@@ -111,7 +111,7 @@ def _draw(axes: Axes, x: Array, y: Array, pen: Pen) -> None:
         return
     starts = np.unique(np.linspace(0, x.size, _COLUMNS, endpoint=False).astype(int))
     low, high = np.fmin.reduceat(y, starts), np.fmax.reduceat(y, starts)
-    axes.fill_between(x[starts], low, high, color=pen.colour, linewidth=0.8)
+    axes.fill_between(x[starts], low, high, color=pen.colour, linewidth=1.0)
 
 
 def _grid(axes: Axes) -> None:

@@ -44,7 +44,7 @@ def check(out: str | Path) -> list[Path]:
     path = Path(out)
     if path.suffix in _METADATA:
         return [path]
-    if path.suffix or not path.name:
+    if path.suffix or path.name in ("", ".."):
         must_be = "a name without ending, for SVG and PNG, or one that ends in .svg, .png or .pdf"
         raise InvalidParameter("out", str(out), must_be=must_be)
     return [path.with_suffix(kind) for kind in (".svg", ".png")]

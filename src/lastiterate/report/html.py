@@ -51,7 +51,8 @@ def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report
         *_why_pictures(report),
         *_refused(told),
         "<h2>The run</h2>",
-        f"<pre>{escape(report.run.to_toml().strip())}</pre>",
+        "<details open><summary>As TOML, which <code>lastiterate account</code> takes</summary>",
+        f"<pre>{escape(report.run.to_toml().strip())}</pre></details>",
     ]
     return _PAGE.format(title=escape(title), css=CSS, body="\n".join(body))
 
@@ -74,8 +75,8 @@ _PAGE = """<!DOCTYPE html>
 """
 _STEPS = "Epsilon of this run, had it been stopped earlier or gone on longer."
 _TRADEOFF = (
-    "Whoever tries to tell from what is published whether the example was there errs at least so "
-    "often. Dashed: mechanisms that add Gaussian noise once."
+    "Whoever tries to tell two data sets that differ in one example apart, by what is published, "
+    "errs at least so often. Dashed: mechanisms that add Gaussian noise once."
 )
 _DELTA = "Every epsilon with its delta, of every bound that applies."
 _PLAN = (
@@ -101,7 +102,7 @@ def _answer(told: Summary) -> str:
 
 
 def _bounds(told: Summary) -> str:
-    heads = ("bound", "&epsilon;", "&mu; (GDP)", "advantage", "to the best", "source")
+    heads = ("&epsilon;", "&mu; (GDP)", "advantage", "to best")
     rows = []
     for row in told.bounds:
         name = escape(row.id) + ("" if row.used else " *")
@@ -109,8 +110,11 @@ def _bounds(told: Summary) -> str:
         numbers = "".join(f'<td class="number">{escape(cell)}</td>' for cell in cells)
         source = escape(str(CATALOGUE[row.id].source))
         chosen = ' class="used"' if row.id == told.bound else ""
-        rows.append(f"<tr{chosen}><td>{name}</td>{numbers}<td>{source}</td></tr>")
-    head = "".join(f"<th>{one}</th>" for one in heads)
+        rows.append(
+            f'<tr{chosen}><td class="id">{name}</td>{numbers}<td class="source">{source}</td></tr>'
+        )
+    columns = "".join(f'<th class="number">{one}</th>' for one in heads)
+    head = f"<th>bound</th>{columns}<th>source</th>"
     table = f'<div class="wide"><table><tr>{head}</tr>\n' + "\n".join(rows) + "\n</table></div>"
     if all(row.used for row in told.bounds):
         return table
@@ -125,7 +129,7 @@ def _refused(told: Summary) -> list[str]:
     if not told.refusals:
         return []
     rows = [
-        f"<tr><td>{'<br>'.join(map(escape, one.bounds))}</td>"
+        f'<tr><td class="id">{"<br>".join(map(escape, one.bounds))}</td>'
         f"<td>{escape(one.reason.needs)}</td><td>{escape(one.reason.found)}</td>"
         f"<td>{escape(one.reason.remedy)}</td></tr>"
         for one in told.refusals
@@ -143,7 +147,7 @@ def _why_pictures(report: PrivacyReport) -> list[str]:
         drawn = _picture("plan", lambda: shift_schedule(report.run), _PLAN)
     except (NoBoundApplies, InvalidParameter):
         return []
-    return ["<h2>Why it does not grow for ever</h2>", *drawn]
+    return ["<h2>How the noise of other steps hides an example</h2>", *drawn]
 
 
 def _picture(name: str, draw: Callable[[], Figure], caption: str) -> list[str]:

@@ -39,7 +39,9 @@ table {{ border-collapse: collapse; width: 100%; font-size: .88rem; }}
 th, td {{ text-align: left; padding: .4rem .7rem .4rem 0; vertical-align: top;
   border-bottom: 1px solid var(--faint); }}
 .number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
+.id, th {{ white-space: nowrap; }}
 .used td {{ background: var(--used); font-weight: 600; }}
+.used .source {{ font-weight: normal; }}
 figure {{ margin: 1.4rem 0; }}
 figure svg {{ width: 100%; height: auto; }}
 figcaption {{ font-size: .88rem; color: var(--grey); }}
