@@ -13,7 +13,7 @@ def up(value: float) -> str:
     """At least `value`: four decimals, or four digits where those would say too little.
 
     >>> up(3.48259), up(3e-7), up(float("inf"))
-    ('3.4826', '3e-07', 'inf')
+    ('3.4826', '3e-7', 'inf')
     """
     return _rounded(value, ROUND_CEILING)
 
@@ -41,4 +41,4 @@ def _rounded(value: float, direction: str) -> str:
     exact = Decimal(value)
     if value == 0.0 or _PLAIN_FROM <= value < _PLAIN_TO:
         return str(exact.quantize(_PLACES, direction))
-    return f"{float(Context(prec=4, rounding=direction).create_decimal(exact)):.4g}"
+    return f"{Context(prec=4, rounding=direction).create_decimal(exact).normalize():.4g}"

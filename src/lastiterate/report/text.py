@@ -33,7 +33,9 @@ def as_text(report: PrivacyReport, *, delta: float = _DELTA) -> str:
     console.print(Text(told.why), "", sep="\n")
     console.print("You state that")
     console.print(_bullets(told.assumptions), "")
-    console.print(Text(f"You may publish {told.release.allowed}; nothing else. This voids it:"))
+    console.print(
+        Text(f"You may publish {told.release.allowed}; nothing else."), "This voids it:", sep="\n"
+    )
     console.print(_bullets(told.release.voided_by))
     if told.refusals:
         console.print("", "What other bounds for such batches would need:", sep="\n")
