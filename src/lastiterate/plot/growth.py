@@ -10,10 +10,10 @@ import numpy as np
 
 from lastiterate._numerics import guards
 from lastiterate.accounting import PrivacyReport, account
+from lastiterate.bounds.non_convex import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies
-from lastiterate.plot.labels import End, finish, mark
-from lastiterate.plot.scales import scale
-from lastiterate.plot.style import FAINT, GREY, Pen, figure, heading, pens, style
+from lastiterate.plot.named_lines import lines
+from lastiterate.plot.style import GREY, Pen, pens
 from lastiterate.run.batches import FixedOrder, FullBatch, PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import Schedule, TrainingRun
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _POINTS, _FURTHER = 25, 100
-_COSTLY_POINTS, _COSTLY_FURTHER = 7, 3  # batches drawn anew take seconds a point
+_COSTLY_POINTS, _COSTLY_FURTHER = 7, 3  # where a point takes seconds
 _LOWER = "lower bound"
 
 
@@ -47,48 +47,34 @@ def epsilon_by_steps(
     delta : float
         Of (epsilon, delta)-DP.
     steps : sequence of int, optional
-        From an epoch on to 100 times the run (3 times where batches are drawn anew).
+        From an epoch on to 100 times the run; where batches are drawn anew or steps may expand,
+        which takes longer, fewer and to 3 times the run.
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
     guards.number("delta", delta, at_least=0.0, at_most=1.0)
     lengths = usual_steps(run) if steps is None else _given(steps)
-    with style():
-        curves = _curves(run, lengths, bounds, delta)
-        canvas = figure()
-        axes = canvas.add_subplot()
-        dots = len(lengths) == 1
-        scale(axes, "x", lengths, whole=True)
-        scale(axes, "y", [value for curve in curves.values() for value in curve])
-        axes.set_xlabel("steps", loc="right")
-        heading(axes, f"epsilon at delta = {delta:g}", marks=True)
-        drawn = pens([name for name in curves if name != _LOWER]) | {_LOWER: Pen(GREY, (0, (1, 1)))}
-        ends = []
-        for name, values in curves.items():
-            pen = drawn[name]
-            finite = [value if math.isfinite(value) else math.nan for value in values]
-            axes.plot(
-                lengths, finite, color=pen.colour, linestyle=pen.dash, marker="o" if dots else ""
-            )
-            ends.append(End(values[-1], _named(name, values[-1]), pen))
-            if run.steps in lengths and not dots and name != _LOWER:
-                here = finite[lengths.index(run.steps)]
-                axes.plot([run.steps], [here], "o", ms=4.5, color=pen.colour, clip_on=False)
-        if run.steps in lengths and not dots:
-            mark(
-                axes, run.steps, f"this run: {run.steps:,} {'step' if run.steps == 1 else 'steps'}"
-            )
-        axes.grid(axis="y", color=FAINT, linewidth=0.5)
-        axes.set_axisbelow(True)
-        finish(canvas, [(axes, ends)])
-    return canvas
+    curves = _curves(run, lengths, bounds, delta)
+    drawn = pens([name for name in curves if name != _LOWER]) | {_LOWER: Pen(GREY, (0, (1, 1)))}
+    here = len(lengths) > 1 and run.steps in lengths
+    counted = f"{run.steps:,} {'step' if run.steps == 1 else 'steps'}"
+    return lines(
+        lengths,
+        curves,
+        across="steps",
+        up=f"epsilon at delta = {delta:g}",
+        pens=drawn,
+        mark=(float(run.steps), f"this run: {counted}") if here else None,
+        undotted=(_LOWER,),
+    )
 
 
 def usual_steps(run: TrainingRun) -> list[int]:
     """Round a geometric grid from an epoch to well beyond the run, which is one of them."""
     epoch = 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
     points, further = _POINTS, _FURTHER
-    if isinstance(run.batches, (SampledWithoutReplacement, PoissonSampled)):
+    drawn_anew = isinstance(run.batches, (SampledWithoutReplacement, PoissonSampled))
+    if drawn_anew or not NON_CONVEX.unmet(run):
         points, further = _COSTLY_POINTS, _COSTLY_FURTHER
         epoch = max(1, run.steps // 10)
     if not run.is_constant or isinstance(run.batches, FixedOrder):
@@ -154,7 +140,3 @@ def _curves(
         if max(lower, default=0.0) > 0.0:
             curves[_LOWER] = [value if value > 0.0 else math.nan for value in lower]
     return curves
-
-
-def _named(name: str, last: float) -> str:
-    return f"{name}\n(not finite)" if math.isinf(last) else name
