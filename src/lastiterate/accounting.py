@@ -60,10 +60,7 @@ class PrivacyReport:
 
     def gap(self, delta: float) -> float:
         """epsilon over the best lower bound's; inf where no lower bound says anything."""
-        certified, denied = self.epsilon(delta), self.lower.epsilon(delta)
-        if certified == 0.0:
-            return 1.0
-        return certified / denied if denied > 0.0 else math.inf
+        return gap(self.epsilon(delta), self.lower.epsilon(delta))
 
     @property
     def profile(self) -> PrivacyProfile:
@@ -144,6 +141,13 @@ class PrivacyReport:
         from lastiterate.report.record import as_json
 
         return as_json(self, delta=delta)
+
+
+def gap(certified: float, denied: float) -> float:
+    """What is certified over what no guarantee can deny."""
+    if certified == 0.0:
+        return 1.0
+    return certified / denied if denied > 0.0 else math.inf
 
 
 _Ids = str | list[str] | tuple[str, ...]

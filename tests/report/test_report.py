@@ -15,6 +15,7 @@ from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED
 from lastiterate.report.assumptions import assumptions
 from lastiterate.report.reasons import charges, why
 from lastiterate.report.record import as_record, summary
+from lastiterate.report.rows import ranked
 from lastiterate.report.text import as_text
 from lastiterate.report.words import release_rule
 
@@ -106,13 +107,13 @@ class TestWhy:
         assert all(not charges(id_, RUN).startswith("gives") for id_ in own)
 
     def test_names_the_best_and_the_next(self):
-        text = why(li.account(RUN), 1e-5)
+        text = why(RUN, ranked(li.account(RUN), 1e-5))
         assert text.startswith("random-order/shuffled-once is the least: it averages over")
         assert "fixed-order/contractive charges the most exposed place" in text
 
     def test_one_bound_alone(self):
         report = li.account(RUN, bounds="composition/fixed-order")
-        assert "only bound that applies" in why(report, 1e-5)
+        assert "only bound that applies" in why(RUN, ranked(report, 1e-5))
 
     def test_shrinking_is_claimed_only_where_losses_curve(self):
         flat = RUN.replace(loss=li.Loss(smoothness=1.0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastiterate.accounting import PrivacyReport
@@ -9,6 +10,7 @@ from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.hypotheses import CONVEX
 from lastiterate.bounds.steps import gaps
 from lastiterate.errors import Unmet
+from lastiterate.report.rows import Row
 from lastiterate.run.batches import FullBatch
 from lastiterate.run.training_run import TrainingRun
 
@@ -42,23 +44,16 @@ class Refusal:
     reason: Unmet
 
 
-def why(report: PrivacyReport, delta: float) -> str:
+def why(run: TrainingRun, rows: Sequence[Row]) -> str:
     """One sentence: what the bound with the least epsilon uses, and the next does not."""
-    best = report.bound_at(delta)
-    others = [id_ for id_ in ranked(report, delta) if id_ != best and id_ in report.used]
-    because = charges(best, report.run)
+    best, *others = (row for row in rows if row.used)
+    because = charges(best.id, run)
     if not others:
-        return f"{best} is the only bound that applies: it {because}."
+        return f"{best.id} is the only bound that applies: it {because}."
     second = others[0]
-    if report.used[second].epsilon(delta) == report.used[best].epsilon(delta):
-        return f"{best} {because}; {second} gives the same here."
-    return f"{best} is the least: it {because}. Next, {second} {charges(second, report.run)}."
-
-
-def ranked(report: PrivacyReport, delta: float) -> list[str]:
-    """The bounds that apply: the one that answers, then by epsilon."""
-    best = report.bound_at(delta)
-    return sorted(report.all, key=lambda id_: (id_ != best, report.all[id_].epsilon(delta)))
+    if second.epsilon == best.epsilon:
+        return f"{best.id} {because}; {second.id} gives the same here."
+    return f"{best.id} is the least: it {because}. Next, {second.id} {charges(second.id, run)}."
 
 
 def charges(id_: str, run: TrainingRun) -> str:

@@ -11,25 +11,13 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lastiterate._numerics import guards
-from lastiterate.accounting import PrivacyReport
+from lastiterate.accounting import PrivacyReport, gap
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.report.assumptions import assumptions
-from lastiterate.report.reasons import Refusal, ranked, refusals, why
+from lastiterate.report.reasons import Refusal, refusals, why
+from lastiterate.report.rows import Row, ranked
 from lastiterate.report.words import Release, release_rule
-
-
-@dataclass(frozen=True)
-class Row:
-    """One bound that applies."""
-
-    id: str
-    epsilon: float
-    mu: float
-    advantage: float
-    ratio: float  # of its epsilon to that of the bound that answers
-    used: bool
 
 
 @dataclass(frozen=True)
@@ -52,22 +40,21 @@ class Summary:
 
 def summary(report: PrivacyReport, delta: float) -> Summary:
     """What there is to tell at this delta."""
-    guards.number("delta", delta, at_least=0.0, at_most=1.0)
-    best = report.bound_at(delta)
-    epsilon = report.epsilon(delta)
+    rows = ranked(report, delta)
+    best = rows[0]
     lower = {id_: profile.epsilon(delta) for id_, profile in report.lower_bounds.items()}
     strongest = max(lower, key=lower.__getitem__, default=None)
-    bound = CATALOGUE[best]
+    bound = CATALOGUE[best.id]
     return Summary(
         delta=delta,
-        epsilon=epsilon,
-        bound=best,
+        epsilon=best.epsilon,
+        bound=best.id,
         certainty=report.certainty,
-        bounds=tuple(_row(report, id_, delta, epsilon) for id_ in ranked(report, delta)),
+        bounds=rows,
         lower_bound=strongest,
         lower_epsilon=0.0 if strongest is None else lower[strongest],
-        gap=report.gap(delta),
-        why=why(report, delta),
+        gap=gap(best.epsilon, max(lower.values(), default=0.0)),
+        why=why(report.run, rows),
         assumptions=tuple(assumptions(bound, report.run)),
         release=release_rule(bound, report.run),
         refusals=tuple(refusals(report)),
@@ -82,7 +69,7 @@ def as_record(report: PrivacyReport, *, delta: float) -> dict[str, Any]:
         "epsilon": _number(told.epsilon),
         "bound": told.bound,
         "certainty": told.certainty.name.lower(),
-        "all": {id_: _number(profile.epsilon(delta)) for id_, profile in report.all.items()},
+        "all": {row.id: _number(row.epsilon) for row in told.bounds},
         "bounds": [_plain(row) for row in told.bounds],
         "lower": {
             "bound": told.lower_bound,
@@ -103,13 +90,6 @@ def as_record(report: PrivacyReport, *, delta: float) -> dict[str, Any]:
 def as_json(report: PrivacyReport, *, delta: float) -> str:
     """The record as indented JSON."""
     return json.dumps(as_record(report, delta=delta), indent=2, allow_nan=False)
-
-
-def _row(report: PrivacyReport, id_: str, delta: float, least: float) -> Row:
-    profile = report.all[id_]
-    epsilon = profile.epsilon(delta)
-    ratio = 1.0 if epsilon == least else epsilon / least if least > 0.0 else math.inf
-    return Row(id_, epsilon, profile.gdp(), profile.advantage(), ratio, id_ in report.used)
 
 
 def _plain(row: Row) -> dict[str, Any]:
