@@ -64,6 +64,8 @@ def account_command(
         print(report.to_json(delta=delta))
         return
     print(as_text(report, delta=delta))
+    if html is not None:
+        print(f"\nwritten: {html}")
 
 
 def calibrate_command(

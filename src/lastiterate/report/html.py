@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 def write_html(report: PrivacyReport, path: str | Path, *, delta: float, title: str) -> None:
     """The page as a file."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
     Path(path).write_text(as_html(report, delta=delta, title=title), encoding="utf-8")
 
 
