@@ -20,6 +20,7 @@ LAYERS = [
     {"profile"},
     {"bounds"},
     {"accounting"},
+    {"plot"},
     {"calibration", "report", "sampling"},
     {"planning", "train"},
     {"linear_model"},
