@@ -23,6 +23,7 @@ LAYERS = [
     {"calibration", "report", "sampling"},
     {"planning", "train"},
     {"linear_model"},
+    {"audit"},
     {"reproduce"},
     {"cli"},
 ]
