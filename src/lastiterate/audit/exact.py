@@ -10,11 +10,13 @@
 
 from lastiterate._numerics import guards
 from lastiterate.audit.curve import Bracket, ExactCurve
+from lastiterate.audit.families import FAMILIES
 from lastiterate.audit.grid import last_laws
 from lastiterate.audit.pair import Pair, Step
+from lastiterate.audit.search import Witness, worst
 from lastiterate.errors import InvalidType
 
-__all__ = ["Bracket", "ExactCurve", "Pair", "Step", "curve"]
+__all__ = ["FAMILIES", "Bracket", "ExactCurve", "Pair", "Step", "Witness", "curve", "worst"]
 
 
 def curve(pair: Pair, *, width: float = 2.0) -> ExactCurve:

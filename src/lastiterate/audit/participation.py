@@ -29,6 +29,15 @@ class Participation(ABC):
     def step(self, k: int) -> tuple[Array, Array]:
         """(stays, takes) of step k, counted from 0."""
 
+    def expected(self, steps: int) -> Array:
+        """The chance that each step sees the example."""
+        states, seen = self.start, np.empty(steps)
+        for k in range(steps):
+            stays, takes = self.step(k)
+            seen[k] = float((states @ takes).sum())
+            states = states @ (stays + takes)
+        return seen
+
 
 @dataclass(frozen=True)
 class Always(Participation):
