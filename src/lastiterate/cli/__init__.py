@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import typer
 
-from lastiterate.cli import accounting, reproducing, training
+from lastiterate.cli import accounting, auditing, reproducing, training
 from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
 
 app = typer.Typer(
@@ -20,6 +20,7 @@ app = typer.Typer(
 )
 accounting.register(app)
 training.register(app)
+auditing.register(app)
 reproducing.register(app)
 
 

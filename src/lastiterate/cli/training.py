@@ -86,7 +86,7 @@ def predict(
 
     Example: lastiterate predict model/model.json people.csv
     """
-    record = _model(model)
+    record = read_model(model)
     coding = Coding(tuple(record["columns"]), record["schema"])
     rows = coding.features(read_table(data))
     bound = record["feature_bound"]
@@ -116,7 +116,7 @@ def verify(
     from lastiterate.train.certificate import InvalidCertificate
     from lastiterate.train.certificate import verify as derive
 
-    parameters = None if model is None else np.array(_model(model)["parameters"])
+    parameters = None if model is None else np.array(read_model(model)["parameters"])
     try:
         report = derive(certificate, parameters=parameters)
     except InvalidCertificate as error:
@@ -138,7 +138,8 @@ def _logistic_regression() -> Any:
     return PrivateLogisticRegression
 
 
-def _model(path: Path) -> dict[str, Any]:
+def read_model(path: Path) -> dict[str, Any]:
+    """What `train` wrote."""
     must_be = "a model.json that `lastiterate train` wrote"
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
