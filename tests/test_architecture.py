@@ -77,6 +77,13 @@ def test_strangers_do_not_know_each_other(one, other):
     assert (other, one) not in pairs
 
 
+def test_the_oracle_does_not_know_what_it_is_to_check():
+    """Only the search, which divides the two, and the audited trainer itself may."""
+    proved = {"engine", "bounds", "accounting", "train"}
+    knowing = {file for entry, other, file in imports() if entry == "audit" and other in proved}
+    assert knowing == {"search.py", "own_trainer.py"}
+
+
 def test_no_file_is_too_long():
     lengths = {file.name: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
     assert max(lengths.values()) <= 300, lengths

@@ -51,7 +51,10 @@ class Family(ABC):
 
 
 class Quadratics(Family):
-    """The same curvature everywhere: Gaussian autoregressions, of any length."""
+    """The same curvature everywhere: Gaussian autoregressions, of any length.
+
+    Seen from the iterate that has no noise in the first world, where all are alike.
+    """
 
     id = "quadratics"
     says = "all losses have the same curvature; linear losses where gradients are bounded"
