@@ -206,6 +206,22 @@ class TestRefusals:
         with pytest.raises(InvalidParameter, match="certificate must be"):
             empirical.audit(simulated, 1.0)
 
+    def test_estimators_are_fitted_on_their_worlds(self):
+        rows = np.random.default_rng(0).normal(size=(60, 2))
+        canary = rows.copy(), rows[:, 0].copy()
+        canary[0][0], canary[1][0] = (0.0, 1.0), 100.0
+
+        def make(seed):
+            return PrivateRidge(epsilon=5.0, delta=1e-3, epochs=1, random_state=seed)
+
+        trainer = empirical.fits(make, (rows, rows[:, 0]), canary)
+        seeds = np.array([5, 6], dtype=np.uint64)
+        released = [trainer(world, seeds) for world in (0, 1)]
+        direct = make(6).fit(*canary)
+        assert released[1][1].tolist() == [*np.ravel(direct.coef_), direct.intercept_]
+        assert released[0].shape == (2, 3)
+        assert (released[0] != released[1]).any(axis=1).all()
+
     def test_one_at_a_time(self):
         trainer = empirical.one_at_a_time(lambda world, seed: [world, seed])
         assert trainer(1, np.array([5, 6], dtype=np.uint64)).tolist() == [[1, 5], [1, 6]]

@@ -170,6 +170,29 @@ class TestClosedForms:
         assert profile.delta(0.0) <= weights @ (2 * norm.cdf(means / 2) - 1) + 1e-9
 
 
+class TestPoisson:
+    def run(self, largest):
+        return run_of(
+            li.PoissonSampled(40, 4, largest),
+            loss=li.Loss(smoothness=0.2, regulariser=0.1),
+            adjacency="zero-out",
+        )
+
+    def test_no_ratio_is_below_one(self):
+        assert exact.worst(self.run(8)).ratio >= 1.0
+
+    def test_a_cut_batch_sees_an_example_less_often(self):
+        assert participation.participation(self.run(None)).probability == 0.1
+        rng = np.random.default_rng(0)
+        seen = 0
+        for _ in range(20_000):
+            drawn = np.flatnonzero(rng.random(40) < 0.1)
+            seen += 0 in rng.permutation(drawn)[:4]
+        found = participation.participation(self.run(4)).probability
+        assert found == pytest.approx(seen / 20_000, abs=0.007)
+        assert found < 0.095
+
+
 class TestRefusals:
     def test_an_unknown_family(self):
         with pytest.raises(li.InvalidParameter, match="family must be one of"):

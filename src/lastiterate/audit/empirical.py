@@ -8,8 +8,10 @@ the confidence; that nothing was refuted proves nothing beyond this pair and thi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -31,6 +33,8 @@ __all__ = [
     "one_at_a_time",
     "power",
 ]
+
+Data = tuple[Any, Any]
 
 _FEWEST = 20
 _THRESHOLDS = 400
@@ -91,7 +95,7 @@ def audit(
     trainer : callable
         `trainer(world, seeds)` trains once for each seed, on the data set of the world, 0 or 1,
         and returns what each run releases, a row each.  `one_at_a_time` makes one of a function
-        of a world and a single seed.
+        of a world and a single seed, `fits` of an estimator.
     certificate : PrivacyProfile, PrivacyReport or Claim
         What is claimed of the trainer.
     runs : int
@@ -167,7 +171,7 @@ def judge(
     return Verdict(refuted, evidence, tuple(direction.tolist()), threshold)
 
 
-def one_at_a_time(train: object) -> Trainer:
+def one_at_a_time(train: Callable[[int, int], Any]) -> Trainer:
     """A trainer of many seeds from a function of a world and one seed."""
     if not callable(train):
         raise InvalidType("train", train, must_be="a function of a world and a seed")
@@ -176,6 +180,20 @@ def one_at_a_time(train: object) -> Trainer:
         return np.array([np.ravel(train(world, int(seed))) for seed in seeds], dtype=float)
 
     return trainer
+
+
+def fits(make: Callable[[int], Any], first: Data, second: Data) -> Trainer:
+    """A trainer of estimators in the manner of scikit-learn, on two adjacent data sets.
+
+    `make(seed)` is an estimator that is not fitted; `first` and `second` are (X, y), alike but
+    for one example, such as a canary.  Released are its `coef_` and `intercept_`.
+    """
+
+    def train(world: int, seed: int) -> Array:
+        fitted = make(seed).fit(*(first, second)[world])
+        return np.concatenate([np.ravel(fitted.coef_), np.ravel(fitted.intercept_)])
+
+    return one_at_a_time(train)
 
 
 def _discriminant(first: Array, second: Array) -> Array:

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import binom
 
 from lastiterate._numerics import guards
 from lastiterate._numerics.exact import Array
@@ -145,4 +146,15 @@ def participation(run: TrainingRun, *, position: int | None = None) -> Participa
         return ShuffledOnce(length, max(left_out, 0.0))
     if isinstance(rule, rules.ShuffledEachEpoch):
         return ShuffledEachEpoch(length, max(left_out, 0.0))
-    return Sampled(rule.batch_size / rule.examples)
+    chance = rule.batch_size / rule.examples
+    return Sampled(chance * _kept(rule) if isinstance(rule, rules.PoissonSampled) else chance)
+
+
+def _kept(rule: rules.PoissonSampled) -> float:
+    """The chance that an example that was drawn is among those that the largest batch keeps."""
+    largest = rule.examples if rule.largest_batch is None else rule.largest_batch
+    if largest >= rule.examples:
+        return 1.0
+    sizes = 1.0 + np.arange(rule.examples)
+    chances = binom.pmf(sizes - 1.0, rule.examples - 1, rule.batch_size / rule.examples)
+    return min(1.0, float(chances @ np.minimum(1.0, largest / sizes)))

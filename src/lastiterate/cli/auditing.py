@@ -1,5 +1,7 @@
 """audit: many runs of the trainer that a certificate describes, held against it."""
 
+import hashlib
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -48,18 +50,24 @@ def audit(
         raise MissingExtra("an audit of training", "scikit-learn", extra="sklearn") from None
     parameters = None if model is None else np.array(read_model(model)["parameters"])
     trainer, report = certified_trainer(path, parameters=parameters)
-    verdict = empirical.audit(
-        trainer,
-        report,
-        runs=runs,
-        confidence=confidence,
-        seed=seed,
-        block=50,
-        jobs=jobs,
-        file=record,
-        name=path.read_text(encoding="utf-8"),
-        progress=True,
-    )
+    try:
+        verdict = empirical.audit(
+            trainer,
+            report,
+            runs=runs,
+            confidence=confidence,
+            seed=seed,
+            block=50,
+            jobs=jobs,
+            file=record,
+            name=hashlib.sha256(path.read_bytes()).hexdigest(),
+            progress=True,
+        )
+    except KeyboardInterrupt:
+        if record is None:
+            raise
+        print(f"interrupted: the same command goes on from {record}", file=sys.stderr)
+        return 130
     print(verdict)
     print(
         f"epsilon at delta = {delta:g}: certified {report.epsilon(delta):.4f}; these runs deny "
