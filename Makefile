@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 BENCH  := .venv-bench
 DATA   ?= data
 
-.PHONY: run test test-all lint bench bench-others bench-utility bench-train clean
+.PHONY: run test test-all lint bench bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
@@ -29,6 +29,9 @@ lint: $(READY)
 
 bench: $(READY)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
+
+scoreboard: $(READY)  ## how far every bound is from the truth
+	@$(BIN)/python benchmarks/scoreboard.py --out docs/scoreboard.md
 
 bench-others: $(BENCH)/.ready  ## what other accountants charge for the README's run
 	@$(BENCH)/bin/python benchmarks/against_others.py --write docs/against_others.md
