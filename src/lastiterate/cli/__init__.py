@@ -12,6 +12,8 @@ import typer
 from lastiterate.cli import accounting, reproducing, training
 from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
 
+_INTERRUPTED = 130
+
 app = typer.Typer(
     name="lastiterate",
     help="The privacy of the model you release, not of every model you passed on the way.",
@@ -36,12 +38,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except typer.TyperException as error:
         return _say(error.format_message(), 2)
     except (typer.Abort, KeyboardInterrupt):
-        return _say("interrupted: nothing was written", 130)
+        code = _INTERRUPTED
     except (NoBoundApplies, UnreachableTarget) as error:
         print(error, file=sys.stderr)
         return 1
     except (LastIterateError, OSError, ValueError) as error:
         return _say(str(error), 2)
+    if code == _INTERRUPTED:
+        return _say("interrupted: nothing was written", _INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

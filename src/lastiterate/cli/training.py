@@ -8,6 +8,9 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bar
 
 from lastiterate.cli.table_file import Coding, read_schema, read_table
 from lastiterate.errors import InvalidParameter, MissingExtra
@@ -58,7 +61,8 @@ def train(
     bound = float(np.sqrt(len(coding.columns))) if feature_bound is None else feature_bound
     model = model_class(
         epsilon=epsilon, delta=delta, adjacency=adjacency, epochs=epochs, feature_bound=bound
-    ).fit(rows, labels)
+    )
+    _fit(model, rows, labels)
     record = {
         "format": _FORMAT,
         "target": target,
@@ -70,9 +74,10 @@ def train(
         "coef": model.coef_.tolist(),
         "intercept": model.intercept_.tolist(),
     }
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "model.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
-    (out / "certificate.json").write_text(model.certificate_, encoding="utf-8")
+    _write(
+        out,
+        {"model.json": json.dumps(record, indent=1) + "\n", "certificate.json": model.certificate_},
+    )
     print(as_text(model.privacy_, delta=delta))
     print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
 
@@ -128,6 +133,43 @@ def verify(
         f"{'replaced' if report.run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
     )
     return 0
+
+
+def _fit(model: Any, rows: Any, labels: Any) -> None:
+    """With a bar that shows how many steps are done, on a terminal."""
+    from lastiterate.train.estimator import fit_with_progress
+
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        model.fit(rows, labels)
+        return
+    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=None)
+        fit_with_progress(
+            model, rows, labels, lambda steps, done: bar.update(task, total=steps, completed=done)
+        )
+
+
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    """All of the files or, if interrupted, none."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    drafts = {folder / name: folder / f".{name}.draft" for name in texts}
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for final, draft in drafts.items():
+            draft.write_text(texts[final.name], encoding="utf-8")
+        for final, draft in drafts.items():
+            if not final.exists():
+                written.append(final)
+            draft.replace(final)
+    except BaseException:
+        for path in (*drafts.values(), *written):
+            path.unlink(missing_ok=True)
+        for each in made:
+            if each.is_dir():
+                each.rmdir()
+        raise
 
 
 def _logistic_regression() -> Any:
