@@ -31,10 +31,11 @@ bench: $(READY)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
 
 bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of the data sets
-	@cd benchmarks && ../$(BENCH)/bin/python utility.py --data "$(abspath $(DATA))" --picture ../docs/utility.png
+	@$(BENCH)/bin/python benchmarks/utility.py --data "$(abspath $(DATA))" --results benchmarks/utility-fresh.json
 
 bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products and Opacus
-	@cd benchmarks && ../$(BENCH)/bin/python train_throughput.py
+	@$(BENCH)/bin/python benchmarks/train_throughput.py
+	@$(BENCH)/bin/python benchmarks/memory.py
 
 # Apart from .venv, because others' packages need older versions.
 $(BENCH)/.ready: pyproject.toml

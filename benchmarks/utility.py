@@ -121,26 +121,26 @@ def key(name, passes, epsilon, method):
     return f"{name}|{passes}|{epsilon:g}|{method}"
 
 
-def measured(method, data, passes, seeds, rounds):
+def measured(method, data, passes, options):
     """For each epsilon, accuracies in per cent with the default setting and with the best found."""
     defaults = [(epsilon, method.default) for epsilon in EPSILONS]
     results = {epsilon: {"default": []} for epsilon in EPSILONS}
-    for seed in range(seeds):
+    for seed in range(options.seeds):
         for (epsilon, _), score in zip(
             defaults, method.scores(data, passes, seed, defaults), strict=True
         ):
             results[epsilon]["default"].append(100 * score)
     if method.grid:
-        for epsilon, found in tuned(method, data, passes, seeds, rounds).items():
+        for epsilon, found in tuned(method, data, passes, options).items():
             results[epsilon] |= found
     return results
 
 
-def tuned(method, data, passes, seeds, rounds):
+def tuned(method, data, passes, options):
     """For each epsilon the best of the finalists, by the mean over all seeds."""
-    found = searched(method, data, passes, rounds)
-    trials = [(epsilon, each) for epsilon in EPSILONS for each in found[epsilon]["finalists"]]
-    table = np.array([method.scores(data, passes, seed, trials) for seed in range(seeds)])
+    found = searched(method, data, passes, options)
+    trials = [(e, each) for e in EPSILONS for each in found[e]["settings"][: options.finalists]]
+    table = np.array([method.scores(data, passes, seed, trials) for seed in range(options.seeds)])
     results = {}
     for epsilon in EPSILONS:
         those = [i for i, (e, _) in enumerate(trials) if e == epsilon]
@@ -164,12 +164,10 @@ def beyond_all(name, best, settings):
     return best[name] in (min(values), max(values))
 
 
-def searched(method, data, passes, rounds):
-    """For each epsilon what was tried, and the best of it by the first seed."""
-    grid = [
-        dict(zip(method.grid, values, strict=True))
-        for values in itertools.product(*method.grid.values())
-    ]
+def searched(method, data, passes, options):
+    """For each epsilon what was tried, from best to worst by the first seed."""
+    axes = method.grid if options.grid is None else axes_from(options.grid, method.grid)
+    grid = [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
     tried = {epsilon: {} for epsilon in EPSILONS}
     pending = dict.fromkeys(EPSILONS, grid)
     for done in itertools.count():
@@ -185,11 +183,17 @@ def searched(method, data, passes, rounds):
             e: [n for n in neighbours(best[0], method.limits) if tuple(n.values()) not in tried[e]]
             for e, best in ranked.items()
         }
-        if done == rounds or not any(pending.values()):
+        if done == options.rounds or not any(pending.values()):
             break
+    return {e: {"tried": len(best), "settings": best} for e, best in ranked.items()}
+
+
+def axes_from(texts, grid):
+    """Axes as given on the command line, with values of the same types."""
+    given = dict(text.split("=") for text in texts)
     return {
-        e: {"finalists": best[:FINALISTS], "tried": len(best), "settings": best}
-        for e, best in ranked.items()
+        name: tuple(type(values[0])(v) for v in given[name].split(",")) if name in given else values
+        for name, values in grid.items()
     }
 
 
@@ -219,9 +223,7 @@ def run(options):
             if title == "diffprivlib" and not importlib.util.find_spec("diffprivlib"):
                 continue
             data = load(name, options.data) if data is None else data
-            for epsilon, found in measured(
-                method, data, passes, options.seeds, options.rounds
-            ).items():
+            for epsilon, found in measured(method, data, passes, options).items():
                 results[key(name, passes, epsilon, title)] = found
                 kinds = {k: round(np.mean(found[k]), 2) for k in ("default", "tuned") if k in found}
                 print(key(name, passes, epsilon, title), kinds, flush=True)
@@ -237,6 +239,10 @@ def main():
     parser.add_argument("--page", default=HERE.parent / "docs" / "utility.md", type=Path)
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--rounds", type=int, default=MOST_ROUNDS, help="of going to neighbours")
+    parser.add_argument("--finalists", type=int, default=FINALISTS, help="compared by all seeds")
+    parser.add_argument(
+        "--grid", nargs="+", help="name=value,value,.. instead of the method's own", metavar="AXIS"
+    )
     parser.add_argument("--datasets", nargs="+", default=list(DATASETS), choices=DATASETS)
     parser.add_argument("--passes", nargs="+", type=int, default=list(PASSES), choices=PASSES)
     parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS))
