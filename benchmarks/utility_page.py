@@ -1,10 +1,12 @@
 """docs/utility.md and docs/utility.png, from the results of utility.py."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 from utility import DATASETS, EPSILONS, METHODS, PASSES, key
 
+NOTES = Path(__file__).parent / "utility_notes.md"  # on how these results were obtained
 TITLES = {"mnist": "MNIST", "adult": "Adult", "imdb": "IMDb embeddings"}
 EXPECTED = {  # planned beforehand, to be reached within 0.3, at 20 passes under replacement
     "mnist": (89.7, 90.5, 91.2, 91.6),
@@ -24,7 +26,8 @@ MARKS = dict(zip(COLOURS, "osD^", strict=True))
 
 def write(results, page):
     """The page, with the picture beside it."""
-    parts = [INTRODUCTION, *counted(results)]
+    notes = NOTES.read_text(encoding="utf-8") + "\n" if NOTES.exists() else ""
+    parts = [INTRODUCTION.format(notes=notes), *counted(results)]
     for name, passes in itertools.product(DATASETS, PASSES):
         parts += table(results, name, passes)
     parts += settings(results)
@@ -48,7 +51,7 @@ of privacy loss distributions. Output perturbation is our engine with all noise 
 diffprivlib's objective perturbation promises more than the others (delta = 0), does not go by
 passes, and is too slow to be tuned on MNIST.
 
-![Accuracy against epsilon](utility.png)
+{notes}![Accuracy against epsilon](utility.png)
 """
 
 

@@ -52,8 +52,10 @@ PARAMETERS = """
     batches : {"shuffled-once", "shuffled-each-epoch", "sampled", "cyclic", "full"}
         Which examples each step sees.
     feature_bound : float, default=1.0
-        Rows with a larger norm are scaled down to it.  It must not depend on the data; rows that
-        are much shorter lose accuracy.  At the default, typical rows become unit vectors.
+        Rows with a larger norm, however large, are scaled down to it.  It must not depend on the
+        data; rows that are much shorter lose accuracy.  At the default, typical rows become unit
+        vectors.  Rows that are not finite are refused before training, which tells that there
+        are some.
     clip_norm : float, optional
         The largest norm of an example's gradient; chosen for you.
     fit_intercept : bool, default=True
