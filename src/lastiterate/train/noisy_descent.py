@@ -100,9 +100,9 @@ def _gradient(objective: Objective, examples: Examples, parameters: Array, chose
 
 def _times_transposed(weights: Array, rows: Rows) -> Array:
     """weights @ rows.T in the precision of the rows, as float64."""
-    weights = weights.astype(rows.dtype)
-    product = weights @ rows.T if isinstance(rows, np.ndarray) else (rows @ weights.T).T
-    return np.ascontiguousarray(product, dtype=np.float64)
+    # Long and thin is what BLAS does faster than short and wide.
+    product = rows @ weights.T.astype(rows.dtype)
+    return np.ascontiguousarray(product.T, dtype=np.float64)
 
 
 def _times(residual: Array, rows: Rows) -> NDArray[Any]:
