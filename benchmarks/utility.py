@@ -1,6 +1,6 @@
 """Accuracy of private models, ours untuned against others with defaults and tuned.
 
-    make bench-utility DATA=folder                 (hours on one core; taken up where it stopped)
+    make bench-utility DATA=folder                 (an hour or two; can be taken up again)
     python benchmarks/utility.py --from-results    (the page and the picture, without training)
 
 Rivals are tuned *on the test set*, which flatters them: first over the grids below, then by going

@@ -48,8 +48,8 @@ a grid, then by moving from its best setting to neighbours, then by comparing th
 all seeds. DP-SGD (batches of a fixed size under replacement, and Poisson batches as in Opacus
 under leaving out) is written out with two matrix products a step, and calibrated by composition
 of privacy loss distributions. Output perturbation is our engine with all noise on release.
-diffprivlib's objective perturbation promises more than the others (delta = 0), does not go by
-passes, and is too slow to be tuned on MNIST.
+diffprivlib's objective perturbation promises more than the others (delta = 0) and does not go by
+passes.
 
 {notes}![Accuracy against epsilon](utility.png)
 """
