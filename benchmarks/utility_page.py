@@ -38,8 +38,8 @@ def write(results, page):
 
 INTRODUCTION = """# Accuracy without tuning
 
-Test accuracy in per cent, mean ± standard deviation over five seeds, delta 1e-5. Made by
-`make bench-utility DATA=folder`; the numbers are in `benchmarks/utility.json`, and
+Test accuracy in per cent, mean ± standard deviation over five seeds (but see below), delta 1e-5.
+Made by `make bench-utility DATA=folder`; the numbers are in `benchmarks/utility.json`, and
 `python benchmarks/utility.py --from-results` writes this page again without training.
 
 *Ours* is `PrivateLogisticRegression(epsilon=..., epochs=...)` and nothing else. Rivals appear
