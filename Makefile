@@ -37,10 +37,11 @@ bench-others: $(BENCH)/.ready  ## what other accountants charge for the README's
 	@$(BENCH)/bin/python benchmarks/against_others.py --write docs/against_others.md
 
 bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of the data sets
-	@cd benchmarks && ../$(BENCH)/bin/python utility.py --data "$(abspath $(DATA))" --picture ../docs/utility.png
+	@$(BENCH)/bin/python benchmarks/utility.py --data "$(abspath $(DATA))" --results benchmarks/utility-fresh.json
 
 bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products and Opacus
-	@cd benchmarks && ../$(BENCH)/bin/python train_throughput.py
+	@$(BENCH)/bin/python benchmarks/train_throughput.py
+	@$(BENCH)/bin/python benchmarks/memory.py
 
 # Apart from .venv, because others' packages need older versions.
 $(BENCH)/.ready: pyproject.toml

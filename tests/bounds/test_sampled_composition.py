@@ -70,7 +70,7 @@ class TestCompositionOfSampledSteps:
         run = mnist(li.PoissonSampled, 5)
         assert "any size" in str(li.account(run).unmet["composition/sampled"][0])
 
-    @pytest.mark.parametrize("seed", [0, 1, 2, 7])
+    @pytest.mark.parametrize("seed", [0, 1, 9, 11])
     def test_a_replaced_example_of_poisson_batches(self, seed):
         """Linear losses on a grid, with gradients of any two sizes up to the clip."""
         rng = np.random.default_rng(seed)
