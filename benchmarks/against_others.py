@@ -25,7 +25,7 @@ EPOCHS = (50, 200, 1_000, 10_000)
 
 def run(batches, steps, *, replaced, releases="last-iterate"):
     return li.TrainingRun(
-        loss=li.Loss(smoothness=32.502, strong_convexity=0.002, regulariser=0.002),
+        loss=li.Loss(smoothness=32.502, regulariser=0.002, lipschitz=CLIP),
         sensitivity=2 * CLIP if replaced else CLIP,
         batches=batches(EXAMPLES, SIZE),
         steps=steps,
@@ -98,6 +98,7 @@ CURVE = "(ε, δ), f-DP, GDP, Rényi, advantage"
 ROWS = [  # package, its accountant, what is charged for, batches, one example is, notions, function
     ("lastiterate", "", LAST, SHUFFLED, REPLACED, CURVE, ours(li.ShuffledOnce, replaced=True)),
     ("lastiterate", "", LAST, SHUFFLED, LEFT_OUT, CURVE, ours(li.ShuffledOnce, replaced=False)),
+    ("lastiterate", "", LAST, POISSON, REPLACED, CURVE, ours(li.PoissonSampled, replaced=True)),
     ("lastiterate", "", LAST, POISSON, LEFT_OUT, CURVE, ours(li.PoissonSampled, replaced=False)),
     ("dp-accounting", "PLD", EVERY, POISSON, REPLACED, "(ε, δ)", dp_accounting_pld(replaced=True)),
     ("dp-accounting", "PLD", EVERY, POISSON, LEFT_OUT, "(ε, δ)", dp_accounting_pld(replaced=False)),
