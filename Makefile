@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 BENCH  := .venv-bench
 DATA   ?= data
 
-.PHONY: run test test-all lint bench bench-utility bench-train clean
+.PHONY: run test test-all lint docs bench bench-utility bench-train clean
 
 run: $(READY)  ## account for the README's example run
 	@echo "== the README's example: examples/shuffled_logistic_regression.py"
@@ -26,6 +26,10 @@ lint: $(READY)
 	@$(BIN)/ruff format --check .
 	@echo "== mypy --strict src"
 	@$(BIN)/mypy
+
+docs: $(READY)  ## these pages, into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "== written: site/index.html (with search: $(BIN)/python -m http.server -d site)"
 
 bench: $(READY)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
@@ -51,4 +55,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis site
