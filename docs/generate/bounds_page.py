@@ -17,9 +17,9 @@ Made from the library's own records when these pages are built: what is listed h
 |---|---|
 """
 _WHAT_ACCOUNT_USES = """
-`account` takes, at every point, the best of the **library's own** bounds that apply. Bounds of papers are never below them; they are
-there to be compared with, and answer only when asked for by name:
-`li.account(run, bounds="published/...")` or `li.account(run, including="published")`.
+`account` takes, at every point, the best of the **library's own** bounds that apply. Those of
+papers are never below them; they are there to be compared with, and answer only when asked for by
+name: `li.account(run, bounds="published/...")` or `li.account(run, including="published")`.
 """
 
 

@@ -15,12 +15,13 @@ _HEAD = """# Commands
 
 Every `--help`, and what its example prints; made when these pages are built.
 
-Exit codes: 0 is fine; 1 means that the question has no answer, and what would change that is said; 2 is bad input, in one line
-that names the argument, the allowed range and the value. Shell completion: `lastiterate --install-completion`.
+Exit codes: 0 is fine; 1 means that the question has no answer, and what would change that is said;
+2 is bad input, in one line that names the argument, the allowed range and the value. Shell
+completion: `lastiterate --install-completion`.
 
 """
 _EXAMPLE = re.compile(r"Example: (lastiterate .*?)(?:\n\n|\Z)", re.DOTALL)
-_SHOWN = ("account", "calibrate", "compare", "bounds")  # they are quick, and need no files
+_SHOWN = ("account", "calibrate", "compare")  # they are quick, and need no files
 
 
 def text() -> str:

@@ -5,6 +5,7 @@ from typing import Any
 import bounds_page
 import commands_page
 import maths
+import pictures
 from mkdocs.structure.files import File, Files
 
 
@@ -13,6 +14,8 @@ def on_files(files: Files, *, config: Any) -> Files:
     made = {"bounds.md": bounds_page.text(), "commands.md": commands_page.text()}
     for name, content in made.items():
         files.append(File.generated(config, name, content=content))
+    for name, content in pictures.all_of_them().items():
+        files.append(File.generated(config, f"pictures/{name}", content=content))
     return files
 
 
