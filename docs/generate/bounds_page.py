@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Iterable
 
-from maths import as_markdown
+from docstrings import as_markdown
 
 from lastiterate.bounds.bound import Bound, Certainty, Statement
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, LOWER_BOUNDS, PUBLISHED
