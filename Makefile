@@ -6,11 +6,11 @@ READY  := $(VENV)/.ready
 BENCH  := .venv-bench
 DATA   ?= data
 
-.PHONY: run test test-all lint docs bench bench-utility bench-train clean
+.PHONY: run test test-all lint docs bench bench-others bench-utility bench-train clean
 
-run: $(READY)  ## account for the README's example run
-	@echo "== the README's example: examples/shuffled_logistic_regression.py"
-	@$(BIN)/python examples/shuffled_logistic_regression.py
+run: $(READY)  ## train privately on digits, and see what that costs
+	@echo "== lastiterate demo"
+	@$(BIN)/lastiterate demo
 
 test: lint  ## everything but the tests marked slow
 	@echo "== pytest: unit, property, doctest, layer and API tests (slow ones: make test-all)"
@@ -34,6 +34,9 @@ docs: $(READY)  ## these pages, into site/
 bench: $(READY)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
 
+bench-others: $(BENCH)/.ready  ## what other accountants charge for the README's run
+	@$(BENCH)/bin/python benchmarks/against_others.py --write docs/against_others.md
+
 bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of the data sets
 	@cd benchmarks && ../$(BENCH)/bin/python utility.py --data "$(abspath $(DATA))" --picture ../docs/utility.png
 
@@ -55,4 +58,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) .pytest_cache .mypy_cache .ruff_cache .hypothesis site
+	rm -rf $(VENV) $(BENCH) lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -105,7 +105,7 @@ class TestPublicNames:
         tree = ast.parse((PACKAGE / "__init__.py").read_text())
         block = next(node for node in tree.body if isinstance(node, ast.If))
         seen = {
-            alias.name: node.module
+            alias.asname: node.module  # "name as name" is how a stub exports
             for node in block.body
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
@@ -125,10 +125,10 @@ class TestPublicNames:
 HEAVY = ["sklearn", "torch", "dask", "matplotlib", "fastapi", "dp_accounting", "rich", "scipy"]
 
 
-def loaded_by(code):
-    found = f"import sys; {code}; print(*[m for m in {HEAVY} if m in sys.modules])"
+def loaded_by(code, among=HEAVY):
+    found = f"import sys; {code}; print(*[m for m in {among} if m in sys.modules], file=sys.stderr)"
     command = [sys.executable, "-c", found]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    return subprocess.run(command, check=True, capture_output=True, text=True).stderr.split()
 
 
 def test_importing_loads_nothing_heavy():
@@ -137,6 +137,31 @@ def test_importing_loads_nothing_heavy():
 
 def test_describing_a_run_loads_nothing_heavy():
     assert loaded_by("import lastiterate as li; li.Cyclic(10, 1); li.TrainingRun; li.Loss()") == []
+
+
+RUN = [
+    "--examples", "60000", "--batch-size", "1500", "--epochs", "50", "--step-size", "0.05",
+    "--noise-std", "0.01", "--sensitivity", "10", "--smoothness", "32.502",
+    "--strong-convexity", "0.002", "--batches",
+]  # fmt: skip
+SLOW_TO_LOAD = ["dp_accounting", "scipy.optimize", "scipy.signal", "scipy.stats"]
+
+
+def command(*arguments):
+    return f"from lastiterate.cli import main; assert main({list(arguments)}) == 0"
+
+
+@pytest.mark.parametrize("rule", ["cyclic", "shuffled-once", "shuffled-each-epoch"])
+def test_accounting_for_public_or_shuffled_orders_loads_nothing_slow(rule):
+    # A regression for each place in the last epoch is what that rule is accounted by.
+    needed = ["scipy.optimize"] if rule == "shuffled-each-epoch" else []
+    among = [*SLOW_TO_LOAD, "sklearn", "matplotlib"]
+    assert loaded_by(command("account", *RUN, rule), among) == needed
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["account", "--help"], ["train", "--help"]])
+def test_help_loads_nothing_heavy(arguments):
+    assert loaded_by(command(*arguments)) == []
 
 
 def test_the_version_is_that_of_the_distribution():

@@ -15,38 +15,44 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lastiterate.accounting import PrivacyReport, account
-    from lastiterate.bounds.catalogue import CATALOGUE
-    from lastiterate.calibration import calibrate
-    from lastiterate.engine.shifts import Shifts, optimal_shifts
-    from lastiterate.errors import (
-        InvalidParameter,
-        LastIterateError,
-        NoBoundApplies,
-        UnreachableTarget,
+    from lastiterate.accounting import PrivacyReport as PrivacyReport
+    from lastiterate.accounting import account as account
+    from lastiterate.bounds.catalogue import CATALOGUE as CATALOGUE
+    from lastiterate.calibration import calibrate as calibrate
+    from lastiterate.engine.shifts import Shifts as Shifts
+    from lastiterate.engine.shifts import optimal_shifts as optimal_shifts
+    from lastiterate.errors import InvalidParameter as InvalidParameter
+    from lastiterate.errors import LastIterateError as LastIterateError
+    from lastiterate.errors import NoBoundApplies as NoBoundApplies
+    from lastiterate.errors import UnreachableTarget as UnreachableTarget
+    from lastiterate.planning import plan as plan
+    from lastiterate.profile.compose import compose as compose
+    from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
+    from lastiterate.profile.gaussian_mixture import (
+        GaussianMixtureProfile as GaussianMixtureProfile,
     )
-    from lastiterate.planning import plan
-    from lastiterate.profile.compose import compose
-    from lastiterate.profile.gaussian import GaussianProfile
-    from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-    from lastiterate.profile.loss_distribution import LossDistributionProfile, from_pld
-    from lastiterate.profile.mixture import BestProfile, MixtureProfile
-    from lastiterate.profile.profile import PrivacyProfile
-    from lastiterate.profile.pure import PureProfile
-    from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile
-    from lastiterate.run.batches import (
-        Cyclic,
-        FixedOrder,
-        FullBatch,
-        PoissonSampled,
-        SampledWithoutReplacement,
-        ShuffledEachEpoch,
-        ShuffledOnce,
+    from lastiterate.profile.loss_distribution import (
+        LossDistributionProfile as LossDistributionProfile,
     )
-    from lastiterate.run.domain import Ball, Unbounded
-    from lastiterate.run.loss import Loss
-    from lastiterate.run.training_run import TrainingRun
-    from lastiterate.sampling import langevin
+    from lastiterate.profile.loss_distribution import from_pld as from_pld
+    from lastiterate.profile.mixture import BestProfile as BestProfile
+    from lastiterate.profile.mixture import MixtureProfile as MixtureProfile
+    from lastiterate.profile.profile import PrivacyProfile as PrivacyProfile
+    from lastiterate.profile.pure import PureProfile as PureProfile
+    from lastiterate.profile.renyi import LinearRenyiProfile as LinearRenyiProfile
+    from lastiterate.profile.renyi import RenyiProfile as RenyiProfile
+    from lastiterate.run.batches import Cyclic as Cyclic
+    from lastiterate.run.batches import FixedOrder as FixedOrder
+    from lastiterate.run.batches import FullBatch as FullBatch
+    from lastiterate.run.batches import PoissonSampled as PoissonSampled
+    from lastiterate.run.batches import SampledWithoutReplacement as SampledWithoutReplacement
+    from lastiterate.run.batches import ShuffledEachEpoch as ShuffledEachEpoch
+    from lastiterate.run.batches import ShuffledOnce as ShuffledOnce
+    from lastiterate.run.domain import Ball as Ball
+    from lastiterate.run.domain import Unbounded as Unbounded
+    from lastiterate.run.loss import Loss as Loss
+    from lastiterate.run.training_run import TrainingRun as TrainingRun
+    from lastiterate.sampling import langevin as langevin
 
 __version__ = "0.1.0"
 

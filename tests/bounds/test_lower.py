@@ -1,5 +1,6 @@
 """Lower bounds: below every upper bound, above nothing that an instance does not show."""
 
+import itertools
 import math
 from typing import ClassVar
 
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 import lastiterate as li
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE, LOWER_BOUNDS
-from lastiterate.bounds.lower import admitted_curvatures
+from lastiterate.bounds.lower import admitted_curvatures, law_of_sum
 from lastiterate.profile.lower import (
     BestLowerProfile,
     LowerProfile,
@@ -152,9 +153,8 @@ class TestQuadratics:
             step_size=0.05,
             noise_std=0.01,
         )
-        report = li.account(run)
-        assert report.lower.epsilon(1e-5) == pytest.approx(3.126, abs=5e-4)
-        assert report.gap(1e-5) == pytest.approx(4.3392 / 3.1257, rel=1e-4)
+        lower = LOWER_BOUNDS["lower/quadratic"].profile(run)
+        assert lower.epsilon(1e-5) == pytest.approx(3.126, abs=5e-4)
 
     @pytest.mark.parametrize("seed", range(6))
     def test_is_what_the_instance_shows(self, seed):
@@ -199,6 +199,45 @@ class TestQuadratics:
         assert sum(walk.weights) == pytest.approx(1.0, rel=1e-6)
         mean = np.dot(walk.weights, walk.means)
         assert mean == pytest.approx(12 * 0.25 * 0.3 / (0.15 * math.sqrt(12)), rel=1e-6)
+
+    @pytest.mark.parametrize("seed", range(3))
+    def test_the_law_of_a_random_sum(self, seed):
+        """Against all subsets: never above it, and near."""
+        rng = np.random.default_rng(seed)
+        terms, chance = rng.uniform(0.3, 1.0, 9), 0.3
+        subsets = (np.arange(2**9)[:, None] >> np.arange(9)) & 1
+        sums, sizes = subsets @ terms, subsets.sum(axis=1)
+        exact = chance**sizes * (1 - chance) ** (9 - sizes)
+        weights, values = map(np.array, law_of_sum(terms, chance))
+        assert 1 - 1e-6 < weights.sum() <= 1
+        for level in np.linspace(0.0, sums.max(), 23):
+            above = exact[sums >= level].sum()
+            assert weights[values >= level].sum() <= above + 1e-12
+            assert weights[values >= level - 0.15].sum() >= above - 1e-9
+
+    @pytest.mark.parametrize("steps, strong", [(5, 0.5), (6, 0.0)])
+    def test_sampled_batches_are_what_the_instance_shows(self, steps, strong):
+        run = square(
+            batches=li.SampledWithoutReplacement(4, 1),
+            steps=steps,
+            loss=li.Loss(smoothness=2.0, strong_convexity=strong),
+        )
+        c = 1 - 0.3 * strong
+        mixture = [
+            (
+                0.25 ** sum(seen) * 0.75 ** (steps - sum(seen)),
+                Instance(
+                    0.0,
+                    tuple(Step(linear_map(c), linear_map(c, 0.3 * v), 0.15) for v in seen),
+                ),
+            )
+            for seen in itertools.product((0, 1), repeat=steps)
+        ]
+        pair = exact_pair(mixture)
+        flattest = LOWER_BOUNDS["lower/quadratic"].profile(run).profiles[0]
+        for epsilon in (0.1, 0.5, 1.0):
+            assert flattest.delta(epsilon) <= pair.delta(epsilon) + 1e-9
+            assert flattest.delta(epsilon) == pytest.approx(pair.delta(epsilon), rel=0.05)
 
     @pytest.mark.parametrize(
         "loss, others, expected",

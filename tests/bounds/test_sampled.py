@@ -21,8 +21,9 @@ class TestSampled:
     @pytest.mark.parametrize("epochs, most, composition", [(50, 4.10, 4.4381)])
     def test_reference_values(self, epochs, most, composition):
         report = li.account(mnist(li.SampledWithoutReplacement, epochs))
-        assert report.bound == "random-order/sampled"
-        assert 4.0 < report.epsilon(1e-5) <= most
+        assert report.bound == "random-order/sampled-hidden-end" or epochs > 50
+        mixture = report.all["random-order/sampled"].epsilon(1e-5)
+        assert report.epsilon(1e-5) <= mixture <= most
         assert report.all["composition/sampled"].epsilon(1e-5) == pytest.approx(
             composition, abs=1e-3
         )

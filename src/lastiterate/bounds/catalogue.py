@@ -1,9 +1,10 @@
 """Every bound, by id; lower bounds and approximations apart, since they are other things."""
 
-from lastiterate.bounds import lower
+from lastiterate.bounds import lower, turning
 from lastiterate.bounds.bound import Approximation, Bound, LowerBound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.hidden_end import SAMPLED_HIDDEN_END
 from lastiterate.bounds.non_convex import NON_CONVEX
 from lastiterate.bounds.published import (
     altschuler_talwar,
@@ -30,6 +31,7 @@ CATALOGUE: dict[str, Bound] = {
         SHUFFLED_ONCE,
         SHUFFLED_EACH_EPOCH,
         SAMPLED,
+        SAMPLED_HIDDEN_END,
         POISSON,
         SAMPLED_COMPOSITION,
         *bok_su_altschuler.BOUNDS,
@@ -41,7 +43,7 @@ CATALOGUE: dict[str, Bound] = {
     )
 }
 LOWER_BOUNDS: dict[str, LowerBound] = {
-    bound.id: bound for bound in (*lower.BOUNDS, *lower_bounds.BOUNDS)
+    bound.id: bound for bound in (*lower.BOUNDS, *turning.BOUNDS, *lower_bounds.BOUNDS)
 }
 APPROXIMATIONS: dict[str, Approximation] = {one.id: one for one in estimates.APPROXIMATIONS}
 PUBLISHED = "published"  # the family that `account` uses only when asked

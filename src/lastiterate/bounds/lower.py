@@ -13,8 +13,9 @@ Every curvature that the run's description admits is a valid instance.
 import math
 
 import numpy as np
-from scipy.special import gammaln
+from scipy.fft import irfft, next_fast_len
 
+from lastiterate._numerics.directed import ULP
 from lastiterate._numerics.exact import Array
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
@@ -32,6 +33,9 @@ from lastiterate.run.training_run import TrainingRun
 _DOWN = 1.0 - 1e-9
 _CURVATURES = 33
 _MOST_STEPS = 200_000
+_CELLS_TO_A_TERM = 64
+_MOST_CELLS = 1 << 17
+_MOST_MEANS = 400
 
 
 def admitted_curvatures(run: TrainingRun) -> tuple[float, float] | None:
@@ -61,8 +65,7 @@ def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
     r"""The most exposed of the quadratics that the run's description admits.
 
     **Bound.** The exact curve of the instance above; for a shuffled order that of the mixture
-    over its place, for sampled batches with linear losses over the number of participations,
-    each by thresholds.
+    over its place, for sampled batches over the steps in which it takes part, each by thresholds.
 
     **Holds when.** the domain is unbounded, and some quadratic has the stated smoothness, strong
     convexity and bound on gradients.
@@ -116,15 +119,10 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float] | None, list[fl
     first = steps - shifts.size
     if isinstance(rule, SampledWithoutReplacement):
         probability = rule.batch_size / rule.examples
-        if np.all(shifts == shifts[-1]):
-            counts = np.arange(steps + 1.0)
-            chances = _binomial(counts, steps, probability)
-            likely = chances > 1e-14
-            return chances[likely].tolist(), (counts[likely] * abs(shifts[-1])).tolist()
         if not np.all(shifts >= 0.0):
             return None, []
-        # Earlier participations only add to the last one's.
-        return [(1.0 - probability) * _DOWN, probability * _DOWN], [0.0, float(shifts[-1])]
+        # Earlier participations than those at hand only add to the distance.
+        return law_of_sum(shifts, probability)
     patterns = [pattern[pattern >= first] - first for pattern in terms.patterns(run)]
     means = [abs(float(np.sum(shifts[pattern]))) for pattern in patterns]
     if not isinstance(rule, ShuffledOnce):
@@ -136,13 +134,30 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float] | None, list[fl
     return [*([share * _DOWN] * len(means)), rest * _DOWN], [*means, 0.0]
 
 
-def _binomial(counts: Array, trials: int, probability: float) -> Array:
-    """Chances of each count, rounded down; those that are cut off are told apart by no test."""
-    if probability == 1.0:
-        return np.where(counts == trials, _DOWN, 0.0)
-    ways = gammaln(trials + 1.0) - gammaln(counts + 1.0) - gammaln(trials - counts + 1.0)
-    logs = ways + counts * math.log(probability) + (trials - counts) * math.log1p(-probability)
-    return np.asarray(np.exp(logs) * (1.0 - 1e-8))
+def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[float]]:
+    """Chances and values of the sum of those terms that are drawn, each with this probability.
+
+    All rounded down: the terms to a grid, a sum that does not fit by wrapping around, and in the
+    end sums to the least of a group.
+    """
+    width = float(terms.max()) / _CELLS_TO_A_TERM
+    if not width > 0.0:
+        return [1.0 * _DOWN], [0.0]
+    sizes, counts = np.unique((terms / width).astype(np.int64), return_counts=True)
+    mean, square = (probability * float(counts @ sizes**power) for power in (1, 2))
+    most = min(float(counts @ sizes), mean + 12.0 * math.sqrt(square) + 40.0 * _CELLS_TO_A_TERM)
+    cells = min(next_fast_len(int(most) + 1, real=True), _MOST_CELLS)
+    angles = (-2j * math.pi / cells) * np.arange(cells // 2 + 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        logs = [
+            n * np.log1p(probability * np.expm1(angles * k))
+            for k, n in zip(sizes, counts, strict=True)
+        ]
+    rounding = 4 * ULP * (terms.size + 64.0)  # of the logarithms, and hence of the transform
+    law = irfft(np.nan_to_num(np.exp(sum(logs))), cells) - rounding
+    likely = np.flatnonzero(law > 0.0)
+    groups = np.array_split(likely, min(_MOST_MEANS, likely.size))
+    return [float(law[g].sum()) for g in groups], [float(g[0]) * width * _DOWN for g in groups]
 
 
 def _bounded(run: TrainingRun) -> str | None:

@@ -4,7 +4,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
-from scipy.stats import binom
+import scipy
 
 from lastiterate._numerics.directed import ULP, at_least, at_most
 from lastiterate._numerics.exact import Array
@@ -96,7 +96,7 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
     )
     larger = 0.0
     if largest < cut:
-        chance = float(binom.sf(largest, batches.examples, size / batches.examples))
+        chance = float(scipy.stats.binom.sf(largest, batches.examples, size / batches.examples))
         larger = min(run.steps * chance * (1.0 + 1e-6), 1.0)
     return _mixture(at_worst, lost=larger)
 

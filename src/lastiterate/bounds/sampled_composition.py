@@ -3,7 +3,6 @@
 import math
 
 import numpy as np
-from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from lastiterate._numerics.directed import at_least
 from lastiterate.bounds import steps as terms
@@ -42,11 +41,18 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
     transforms; a schedule of noise is charged its least.
     """
+    return composed_steps(run, run.steps)
+
+
+def composed_steps(run: TrainingRun, steps: int, *, share: float = 1.0) -> PrivacyProfile:
+    """So many of the run's steps, with this share of the variance of their noise."""
+    from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
     probability = run.batches.batch_size / run.batches.examples
-    noise = float(np.min(run.noise_std))
+    noise = float(np.min(run.noise_std)) * math.sqrt(share)
     ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)
     one = SubsampledGaussian(probability, ratio)
-    cell = max(cell_of_losses(probability, ratio, run.steps), 1.1 * least_discretization(one))
+    cell = max(cell_of_losses(probability, ratio, steps), 1.1 * least_discretization(one))
     if cell > _LARGEST_CELL:
         return worst_order_composition(run)
     if isinstance(run.batches, PoissonSampled):
@@ -58,7 +64,7 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
         )
     else:
         pld = to_pld(one, discretization=cell)
-    return self_composed(pld, run.steps)
+    return self_composed(pld, steps)
 
 
 def cell_of_losses(probability: float, ratio: float, steps: int) -> float:

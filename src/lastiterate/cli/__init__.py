@@ -1,16 +1,21 @@
 """The `lastiterate` command.
 
 Exit codes: 0 fine; 1 the question has no answer, and what would change that is said; 2 bad input,
-one line naming the argument, the allowed range and the value.
+one line naming the argument, the allowed range and the value; 130 interrupted.
 """
 
 import sys
 from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from lastiterate.cli import accounting, reproducing, training
+import lastiterate
+from lastiterate.cli import accounting, demo, reproducing, training
+from lastiterate.cli.waiting import progress_bar
 from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
+
+_INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 app = typer.Typer(
     name="lastiterate",
@@ -18,9 +23,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        print(f"lastiterate {lastiterate.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _before_any_command(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None: ...
+
+
 accounting.register(app)
 training.register(app)
 reproducing.register(app)
+demo.register(app)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,20 +53,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = typer.main.get_command(app)
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        code = command.main(
-            args=given or ["--help"],
-            prog_name="lastiterate",
-            standalone_mode=False,
-        )
+        with progress_bar():
+            code = command.main(
+                args=given or ["--help"], prog_name="lastiterate", standalone_mode=False
+            )
     except typer.TyperException as error:
         return _say(error.format_message(), 2)
     except (typer.Abort, KeyboardInterrupt):
-        return _say("interrupted: nothing was written", 130)
+        code = _INTERRUPTED
     except (NoBoundApplies, UnreachableTarget) as error:
         print(error, file=sys.stderr)
         return 1
     except (LastIterateError, OSError, ValueError) as error:
         return _say(str(error), 2)
+    if code == _INTERRUPTED:
+        return _say("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0
 
 

@@ -1,18 +1,24 @@
-"""account, calibrate, compare, bounds."""
+"""account, calibrate, compare, bounds.
 
+What computes and draws is loaded when a command runs, so that --help is immediate.
+"""
+
+import inspect
 import json
-from typing import Annotated, Any
+import math
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from lastiterate.accounting import PrivacyReport, account
-from lastiterate.bounds.catalogue import CATALOGUE, select
-from lastiterate.calibration import calibrate
+import lastiterate as li
+from lastiterate._numerics.progress import told
+from lastiterate.cli.columns import epsilon_table, rounded_up
 from lastiterate.cli.described import takes_run
-from lastiterate.report import as_text
+from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
+
+if TYPE_CHECKING:
+    from lastiterate.accounting import PrivacyReport
 
 Delta = Annotated[float, typer.Option(help="of (epsilon, delta)-DP")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
@@ -43,17 +49,20 @@ def register(app: typer.Typer) -> None:
         ),
     ):
         text = f"{says}\n\nExample: lastiterate {example}"
-        takes = command if command is bounds_command else takes_run(command)
-        app.command(name, help=text)(takes)
+        if command is not bounds_command:
+            command = takes_run(command, seeks_noise=command is calibrate_command)
+        app.command(name, help=text)(command)
 
 
 def account_command(
     run: TrainingRun, delta: Delta = 1e-5, including: Including = None, as_json: AsJson = False
 ) -> None:
-    report = account(run) if including is None else account(run, including=including)
+    report = li.account(run) if including is None else li.account(run, including=including)
     if as_json:
         _print_json(_as_record(report, delta))
         return
+    from lastiterate.report import as_text
+
     print(as_text(report, delta=delta))
 
 
@@ -66,50 +75,55 @@ def calibrate_command(
     ] = "noise_std",
     as_json: AsJson = False,
 ) -> None:
-    private = calibrate(run, epsilon=epsilon, delta=delta, over=over)
-    reached = account(private).epsilon(delta)
+    private = li.calibrate(run, epsilon=epsilon, delta=delta, over=over)
+    reached = li.account(private).epsilon(delta)
     if as_json:
         _print_json({"run": json.loads(private.to_json()), "epsilon": reached, "delta": delta})
         return
     for name in ("noise_std", "release_noise_std", "steps"):
         print(f"{name} = {getattr(private, name)!r}")
-    print(f"epsilon = {reached:.6g} at delta = {delta:g}")
+    if private.clip_norm is not None:
+        print(f"noise_multiplier = {private.noise_multiplier!r}")
+    print(f"epsilon = {rounded_up(reached)} at delta = {delta:g}")
 
 
 def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = False) -> None:
     factors = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
     lengths = sorted({max(1, round(run.steps * factor)) for factor in factors})
     rows = {}
-    for steps in lengths:
-        report = account(run.replace(steps=steps))
+    for steps in told("every length", lengths):
+        report = li.account(run.replace(steps=steps))
         rows[steps] = {id_: profile.epsilon(delta) for id_, profile in report.all.items()}
     if as_json:
         _print_json({"delta": delta, "epsilon": rows})
         return
-    ids = list(dict.fromkeys(id_ for row in rows.values() for id_ in row))
-    table = Table("steps", *ids, title=f"epsilon at delta = {delta:g}")
-    for steps, row in rows.items():
-        table.add_row(f"{steps:,}", *(f"{row[id_]:.4f}" if id_ in row else "-" for id_ in ids))
-    Console().print(table)
+    print(f"epsilon at delta = {delta:g}")
+    print(epsilon_table("steps", {f"{steps:,}": row for steps, row in rows.items()}))
 
 
 def bounds_command(
     explain: Annotated[str | None, typer.Option(help="one id, with all it needs")] = None,
 ) -> None:
+    from lastiterate.bounds.catalogue import select
+
     if explain is not None:
-        for bound in select(explain):
-            print(f"{bound.id} ({bound.certainty.value}): {bound.gives}\n{bound.source}")
-            print(f"{(bound.evaluate.__doc__ or '').strip()}\nNeeds:")
+        try:
+            explained = select(explain)
+        except InvalidParameter as error:
+            raise InvalidParameter("explain", explain, must_be=error.must_be) from None
+        for bound in explained:
+            print(f"{bound.id}: {bound.gives}\n{bound.certainty.value}\n{bound.source}\n")
+            print(f"{inspect.cleandoc(bound.evaluate.__doc__ or '')}\n\nNeeds:")
             for one in bound.needs:
                 print(f"  - {one.needs}\n    otherwise: {one.remedy}")
         return
-    table = Table("id", "certainty", "gives", box=None)
-    for bound in CATALOGUE.values():
-        table.add_row(bound.id, bound.certainty.value, bound.gives)
-    Console().print(table)
+    for bound in li.CATALOGUE.values():
+        print(f"{bound.id}\n    {bound.gives}")
+        if bound.certainty.name != "UPPER":
+            print(f"    ({bound.certainty.value})")
 
 
-def _as_record(report: PrivacyReport, delta: float) -> dict[str, Any]:
+def _as_record(report: "PrivacyReport", delta: float) -> dict[str, Any]:
     return {
         "delta": delta,
         "epsilon": report.epsilon(delta),
@@ -121,4 +135,11 @@ def _as_record(report: PrivacyReport, delta: float) -> dict[str, Any]:
 
 
 def _print_json(record: dict[str, Any]) -> None:
-    print(json.dumps(record, indent=2))
+    print(json.dumps(_finite(record), indent=2, allow_nan=False))
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: null where no finite number is certified."""
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    return None if value == math.inf else value

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from lastiterate.errors import InvalidParameter
+
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
@@ -21,6 +23,12 @@ def reproduce(
     Example: lastiterate reproduce bsa-table-3
     """
     from lastiterate.reproduce.__main__ import main
+    from lastiterate.reproduce.items import find
+    from lastiterate.reproduce.registry import ITEMS
 
-    arguments = ([] if item is None else [item]) + ["--out", str(out)]
-    return main(arguments + ([] if data is None else ["--data", str(data)]))
+    if item not in (None, "all"):
+        found = find(ITEMS, item)
+        if data is None and getattr(found, "needs_data", False):
+            raise InvalidParameter("data", None, must_be="given: --data, the folder with MNIST")
+    arguments = ([] if item is None else [item]) + [f"--out={out}"]
+    return main(arguments + ([] if data is None else [f"--data={data}"]))

@@ -7,7 +7,6 @@ vocabulary is refused, since the values that occur are themselves private.
 """
 
 import csv
-import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,10 +16,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.exact import Array
-from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
+from lastiterate.cli.json_file import read_object
+from lastiterate.errors import InvalidParameter, MissingExtra
 
 Columns = dict[str, list[Any]]
 Schema = dict[str, dict[str, list[Any]]]
+_SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}}'
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,14 @@ class Coding:
         missing = [name for name in self.columns if name not in table]
         if missing:
             raise InvalidParameter("data", missing, must_be="a file that has these columns")
+        undescribed = [name for name in self.columns if name not in self.schema]
+        text = [name for name in undescribed if not _are_numbers(table[name])]
+        if text:
+            must_be = (
+                "numbers in every row, none left empty, or have a public vocabulary: "
+                '--schema with {"%s": {"values": [..]}}'
+            )
+            raise InvalidParameter("every column", text, must_be=must_be % text[0])
         return np.column_stack([self._coded(name, table[name]) for name in self.columns])
 
     def _coded(self, name: str, cells: list[Any]) -> Array:
@@ -53,15 +62,18 @@ class Coding:
         return numbers[:, np.newaxis]
 
 
-def _numbers(name: str, cells: list[Any]) -> Array:
+def _are_numbers(cells: list[Any]) -> bool:
     try:
-        numbers = np.array([float(cell) for cell in cells])
+        return all(isinstance(float(cell), float) for cell in cells)
     except (TypeError, ValueError):
-        raise InvalidParameter(
-            f"column {name!r}",
-            "text",
-            must_be='numbers, or have a public vocabulary: --schema with {"values": [..]}',
-        ) from None
+        return False
+
+
+def _numbers(name: str, cells: list[Any]) -> Array:
+    if not _are_numbers(cells):
+        must_be = "numbers in every row, none left empty, as it has a range"
+        raise InvalidParameter(f"column {name!r}", "text", must_be=must_be)
+    numbers = np.array([float(cell) for cell in cells])
     if not np.all(np.isfinite(numbers)):
         raise InvalidParameter(f"column {name!r}", "a cell that is not", must_be="finite numbers")
     return numbers
@@ -71,19 +83,13 @@ def read_schema(path: Path | None) -> Schema:
     """The description of the columns, checked."""
     if path is None:
         return {}
-    must_be = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}}'
-    try:
-        schema = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError as error:
-        raise InvalidParameter("schema", str(error), must_be=must_be) from None
-    if not isinstance(schema, dict):
-        raise InvalidType("schema", schema, must_be=must_be)
+    schema = read_object(path, name="schema", must_be=_SCHEMA)
     for name, rule in schema.items():
         if not isinstance(rule, dict) or set(rule) not in ({"values"}, {"range"}):
-            raise InvalidParameter(f"schema[{name!r}]", rule, must_be=must_be)
+            raise InvalidParameter(f"schema[{name!r}]", rule, must_be=_SCHEMA)
         entries = rule.get("values", rule.get("range"))
         if not isinstance(entries, list) or not entries:
-            raise InvalidParameter(f"schema[{name!r}]", rule, must_be=must_be)
+            raise InvalidParameter(f"schema[{name!r}]", rule, must_be=_SCHEMA)
         if "range" in rule and not _is_range(entries):
             raise InvalidParameter(
                 f"schema[{name!r}]", entries, must_be="[low, high], finite, with low < high"

@@ -1,6 +1,7 @@
 """train, predict, verify."""
 
 import csv
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -9,14 +10,12 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from lastiterate.cli.json_file import read_object
 from lastiterate.cli.table_file import Coding, read_schema, read_table
 from lastiterate.errors import InvalidParameter, MissingExtra
-from lastiterate.report import as_text
 
 _FORMAT = "lastiterate model 1"
-_KEYS = {
-    "target", "columns", "schema", "feature_bound", "classes", "parameters", "coef", "intercept",
-}  # fmt: skip
+_WRITTEN = "a model.json as `lastiterate train` wrote it"
 Data = Annotated[Path, typer.Argument(help="a .csv, .npz or .parquet file")]
 Folder = Annotated[Path, typer.Option(help="where model.json and certificate.json go")]
 
@@ -45,15 +44,23 @@ def train(
 ) -> None:
     """Train a classifier with privacy, and certify what ran.
 
-    The column names, the number of rows and the set of labels are treated as public.
+    The column names, the number of rows and the set of labels are treated as public. --schema is
+    a JSON file with what is public of the columns, {"age": {"range": [18, 90]}, "job": {"values":
+    ["a", "b"]}}: numbers are mapped from their range to [-1, 1], text is coded one-hot.
 
     Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
     """
+    from lastiterate.report import as_text
+
     model_class = _logistic_regression()
     table = read_table(data)
     if target not in table:
         raise InvalidParameter("target", target, must_be=f"one of {', '.join(sorted(table))}")
-    coding = Coding(tuple(name for name in table if name != target), read_schema(schema))
+    columns, described = tuple(name for name in table if name != target), read_schema(schema)
+    unknown = sorted(set(described) - set(columns))
+    if unknown:
+        raise InvalidParameter("schema", unknown, must_be=f"about {', '.join(columns)}")
+    coding = Coding(columns, described)
     rows, labels = coding.features(table), np.array([str(cell) for cell in table[target]])
     bound = float(np.sqrt(len(coding.columns))) if feature_bound is None else feature_bound
     model = model_class(
@@ -71,10 +78,18 @@ def train(
         "intercept": model.intercept_.tolist(),
     }
     out.mkdir(parents=True, exist_ok=True)
-    (out / "model.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+    text = json.dumps(record | {"digest": _digest(record)}, indent=1) + "\n"
+    (out / "model.json").write_text(text, encoding="utf-8")
     (out / "certificate.json").write_text(model.certificate_, encoding="utf-8")
     print(as_text(model.privacy_, delta=delta))
     print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
+    unscaled = [name for name in columns if name not in described]
+    if unscaled:
+        print(
+            f"taken as they are: {', '.join(unscaled)}. Rows longer than {bound:.4g} were scaled "
+            "down to that; public ranges in --schema help.",
+            file=sys.stderr,
+        )
 
 
 def predict(
@@ -116,18 +131,31 @@ def verify(
     from lastiterate.train.certificate import InvalidCertificate
     from lastiterate.train.certificate import verify as derive
 
-    parameters = None if model is None else np.array(_model(model)["parameters"])
+    described = _certificate(certificate)
+    released = None if model is None else _model(model)
+    parameters = None if released is None else np.array(released["parameters"])
     try:
         report = derive(certificate, parameters=parameters)
+        constant = described["features"]["intercept"]
+        if released is not None and not _predicts_by_parameters(released, constant):
+            raise InvalidCertificate(["the model predicts by other numbers than it describes"])
     except InvalidCertificate as error:
         print(error, file=sys.stderr)
         return 1
-    stated = json.loads(certificate.read_text(encoding="utf-8"))["guarantee"]
+    stated = described["guarantee"]
     print(
         f"holds: epsilon = {stated['epsilon']:.6g} at delta = {stated['delta']:g}, one example "
         f"{'replaced' if report.run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
     )
     return 0
+
+
+def _certificate(path: Path) -> dict[str, Any]:
+    must_be = "a certificate.json that `lastiterate train` wrote"
+    record = read_object(path, name="certificate", must_be=must_be)
+    if not {"run", "guarantee", "features"} <= set(record):
+        raise InvalidParameter("certificate", str(path), must_be=must_be)
+    return record
 
 
 def _logistic_regression() -> Any:
@@ -139,11 +167,22 @@ def _logistic_regression() -> Any:
 
 
 def _model(path: Path) -> dict[str, Any]:
-    must_be = "a model.json that `lastiterate train` wrote"
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except json.JSONDecodeError:
-        raise InvalidParameter("model", str(path), must_be=must_be) from None
-    if not isinstance(record, dict) or record.get("format") != _FORMAT or _KEYS - set(record):
-        raise InvalidParameter("model", str(path), must_be=must_be)
+    record = read_object(path, name="model", must_be=_WRITTEN)
+    digest = record.pop("digest", None)
+    if record.get("format") != _FORMAT or digest != _digest(record):
+        raise InvalidParameter("model", str(path), must_be=_WRITTEN)
     return record
+
+
+def _digest(record: dict[str, Any]) -> str:
+    """Tells a damaged model from a whole one; no proof of where it came from."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def _predicts_by_parameters(record: dict[str, Any], constant: float) -> bool:
+    """Whether what predicts is what the certificate is about."""
+    parameters = np.array(record["parameters"])
+    coef, intercept = np.atleast_2d(np.array(record["coef"])), np.array(record["intercept"])
+    width = coef.shape[1]
+    expected = constant * parameters[:, width] if constant else np.zeros(len(parameters))
+    return np.array_equal(coef, parameters[:, :width]) and np.array_equal(intercept, expected)

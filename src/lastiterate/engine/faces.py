@@ -10,11 +10,12 @@ the whole walk is given by the exponential formula
 """
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import fft
 from scipy.special import gammaln, xlog1py, xlogy
 
 from lastiterate._numerics.exact import Array
+from lastiterate._numerics.progress import told
 
 CELLS = 4096
 ROUNDING = CELLS * 1e-12  # of all cells together, by the integral in `coefficients`
@@ -66,14 +67,14 @@ def transforms(cells: NDArray[np.int64], masses: Array) -> NDArray[np.complex128
     steps = masses.shape[0]
     result = np.empty((steps, CELLS // 2 + 1), dtype=np.complex128)
     rows = 512
-    for first in range(0, steps, rows):
+    for first in told("costs of the faces", range(0, steps, rows)):
         block = slice(first, min(first + rows, steps))
         size = block.stop - first
         place = cells[block] % CELLS + CELLS * np.arange(size)[:, None]
         histogram = np.bincount(
             place.ravel(), weights=masses[block].ravel(), minlength=size * CELLS
         )
-        result[block] = fft.rfft(histogram.reshape(size, CELLS), axis=1)
+        result[block] = scipy.fft.rfft(histogram.reshape(size, CELLS), axis=1)
     return result
 
 
@@ -83,20 +84,22 @@ def coefficients(faces: NDArray[np.complex128], shortest: int) -> NDArray[np.com
     A Cauchy integral on a circle inside the unit disc, for every frequency.
     """
     steps, frequencies = faces.shape
-    points = fft.next_fast_len(_POINTS * steps)
+    points = scipy.fft.next_fast_len(_POINTS * steps)
     radius = 10.0 ** (-14.0 / points)
     weights = radius ** np.arange(1, steps + 1) / np.arange(1, steps + 1)
     powers = np.arange(steps, shortest - 1, -1)
     turn = np.exp(-2j * np.pi * (np.arange(points) * steps % points) / points)
     result = np.empty((powers.size, frequencies), dtype=np.complex128)
     rows = max(1, (1 << 22) // points)
-    for first in range(0, frequencies, rows):
+    for first in told("law of the energy", range(0, frequencies, rows)):
         block = slice(first, first + rows)
         padded = np.zeros((faces[:, block].shape[1], points), dtype=np.complex128)
         padded[:, 1 : steps + 1] = (faces[:, block] * weights[:, None]).T
-        values = np.exp(fft.ifft(padded, axis=1, workers=-1, overwrite_x=True) * points)
+        values = np.exp(scipy.fft.ifft(padded, axis=1, workers=-1, overwrite_x=True) * points)
         if powers.size == 1:
             result[0, block] = values @ turn
         else:
-            result[:, block] = fft.fft(values, axis=1, workers=-1, overwrite_x=True)[:, powers].T
+            result[:, block] = scipy.fft.fft(values, axis=1, workers=-1, overwrite_x=True)[
+                :, powers
+            ].T
     return np.asarray(result / points * (radius ** -powers.astype(float))[:, None])

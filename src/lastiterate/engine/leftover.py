@@ -16,10 +16,11 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.stats import binom
 
 from lastiterate._numerics.exact import Array
+from lastiterate._numerics.progress import told
 
 RATES = np.geomspace(1e-3, 300.0, 160)  # the largest weight is 1
 _TERMS = 4096
@@ -116,7 +117,7 @@ def _by_recursion(
     older = math.exp(kept * size * log_c) * min(float(max(steps - kept * size, 0)), 1.0 / gap)
     paid = payment * total_of_squares(gap, size) * (1.0 - 1e-9)
     counts = np.arange(size + 1)
-    arrivals = binom.pmf(counts, size, probability)
+    arrivals = scipy.stats.binom.pmf(counts, size, probability)
     common = np.flatnonzero(arrivals > _CUT)
     lost = kept * (size * _CUT + _ROUNDING)
     reach = _end(gap, steps, probability, top) + float(common[-1]) + 1.0
@@ -126,7 +127,7 @@ def _by_recursion(
     law = np.zeros(length)
     law[0] = 1.0
     most = math.ceil(cap * cells) if cap * cells < length else length - 1
-    for block in range(kept - 1, -1, -1):
+    for block in told("what earlier steps leave", range(kept - 1, -1, -1)):
         less = np.maximum(decay * level - paid * math.exp(block * size * log_c), 0.0)
         place = np.ceil(less * cells * (1.0 - 1e-15)).astype(np.int64)
         moved = np.bincount(place, weights=law, minlength=length)

@@ -16,8 +16,8 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from lastiterate._numerics.directed import ULP
 from lastiterate._numerics.exact import Array
@@ -87,7 +87,9 @@ def minorant_of_arrivals(
     if mass.size == 1 or _one_chord_may_do(mass, variance):
         scale = _shortfall(mass, variance, first)
     if not scale <= 1.0 + 16 * roundings(mass.size) * ULP:
-        first = np.asarray(isotonic_regression(mass / variance, weights=variance).blocks[:-1])
+        first = np.asarray(
+            scipy.optimize.isotonic_regression(mass / variance, weights=variance).blocks[:-1]
+        )
         scale = _shortfall(mass, variance, first)
     if not scale <= 1.0 + _LARGEST_SHORTFALL:
         raise NumericalFailure(f"the payments fall short of the arrivals by a factor {scale!r}")

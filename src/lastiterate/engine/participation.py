@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy import fft
 
 from lastiterate._numerics.exact import Array
 from lastiterate.engine import faces
@@ -73,7 +73,7 @@ def largest_cost(costs: Array, masses: Array, others: Array) -> float:
 
 def law_on_grid(spectrum: NDArray[np.complex128], cell: float, cut: float) -> ParticipationLaw:
     """The law that has this transform; whatever it lacks is lost."""
-    masses = fft.irfft(spectrum, n=faces.CELLS)
+    masses = scipy.fft.irfft(spectrum, n=faces.CELLS)
     missing = abs(1.0 - float(masses.sum()))
     masses = np.maximum(masses, 0.0)
     # A quotient that rounded down to a whole number of cells is made up for here.

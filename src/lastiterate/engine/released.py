@@ -21,8 +21,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.optimize import brentq
 
 from lastiterate._numerics.exact import Array
 from lastiterate.engine import faces
@@ -71,7 +71,7 @@ def _decay(probability: float, slope: float) -> float:
     high = 1.0
     while excess(high) < 0.0 and high < 600.0:
         high *= 2.0
-    return float(brentq(excess, 1e-9, high)) if excess(high) > 0.0 else high
+    return float(scipy.optimize.brentq(excess, 1e-9, high)) if excess(high) > 0.0 else high
 
 
 def _slope(steps: int, probability: float, worth: float) -> _Slope | None:

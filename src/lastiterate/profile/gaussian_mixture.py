@@ -53,6 +53,21 @@ class GaussianMixtureProfile(PrivacyProfile):
         """The Gaussian parameters."""
         return self._mus.copy()
 
+    def coarser(self, ratio: float) -> "GaussianMixtureProfile":
+        """A mixture of fewer parts that promises less: every mu raised, by at most this ratio.
+
+        (Those below a ten thousandth of the largest are raised to that.)
+        """
+        top = float(self._mus.max(initial=0.0))
+        if not 0.0 < top < math.inf:
+            return self
+        steps = math.log1p(guards.number("ratio", ratio, above=0.0))
+        least = 1e-4 * top
+        levels = np.ceil(np.log(np.maximum(self._mus, least) / least) / steps).astype(np.int64)
+        weights = np.bincount(levels, self._weights)
+        mus = least * np.exp(steps * np.arange(weights.size)) * (1.0 + 1e-9)
+        return GaussianMixtureProfile(weights, mus, lost=self._lost)
+
     def __repr__(self) -> str:
         if not self._mus.size:
             return "GaussianMixtureProfile(nothing promised)"

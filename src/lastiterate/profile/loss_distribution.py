@@ -1,11 +1,15 @@
-"""Discretised privacy losses, on `dp_accounting`'s privacy loss distributions."""
+"""Discretised privacy losses, on `dp_accounting`'s privacy loss distributions.
+
+`dp_accounting` takes longer to load than most runs to account for, so it is loaded where used.
+"""
+
+from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from dp_accounting.pld import pld_pmf
-from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+import scipy
 
 from lastiterate._numerics import guards
 from lastiterate._numerics.directed import TINY, ULP
@@ -13,6 +17,9 @@ from lastiterate._numerics.exact import Array
 from lastiterate._numerics.scan import roundings, suffix_sums
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.profile import PrivacyProfile, check_order
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 _TAIL = 1e-15
 _MOST_CELLS = 2_000_000
@@ -28,6 +35,8 @@ class LossDistributionProfile(PrivacyProfile):
     """
 
     def __init__(self, pld: PrivacyLossDistribution, *, slack: float | None = None) -> None:
+        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
         if not isinstance(pld, PrivacyLossDistribution):
             raise InvalidType("pld", pld, must_be="a dp_accounting PrivacyLossDistribution")
         pmfs = [pld._pmf_remove, pld._pmf_add]
@@ -129,6 +138,8 @@ def self_composed(pld: PrivacyLossDistribution, times: int) -> LossDistributionP
     Powers of a Fourier transform multiply its rounding, and any mass that one result's losses
     lack, by the number of times: the latter is made up for first, the former is in the slack.
     """
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
     whole = [_made_whole(pmf) for pmf in (pld._pmf_remove, pld._pmf_add)]
     same = pld._pmf_remove is pld._pmf_add
     total = PrivacyLossDistribution(whole[0], None if same else whole[1])
@@ -141,6 +152,8 @@ def self_composed(pld: PrivacyLossDistribution, times: int) -> LossDistributionP
 
 
 def _made_whole(pmf: Any) -> Any:
+    from dp_accounting.pld import pld_pmf
+
     dense = pmf.to_dense_pmf()
     missing = max(0.0, 1.0 - math.fsum(dense._probs) - dense._infinity_mass) + 4 * ULP
     return pld_pmf.DensePLDPmf(
@@ -158,6 +171,9 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
     The curve bounds every adjacent pair in both directions, hence so does its lower convex
     envelope in e^epsilon, which is what is discretised.
     """
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
     cell = guards.number("discretization", discretization, above=0.0)
     least = least_discretization(profile)
     if not cell >= least:
@@ -186,15 +202,13 @@ def _reach(profile: PrivacyProfile) -> float:
 
 def _convex(epsilons: Array, deltas: Array) -> Array:
     """The lower convex envelope of the points (e^epsilon, delta), at the same epsilons."""
-    from scipy.optimize import isotonic_regression
-
     growth = np.diff(np.expm1(epsilons - epsilons[-1]))  # e^epsilon in units of its largest
     if not growth.min() > TINY:
         return deltas
     slopes = np.diff(deltas) / growth
     if np.all(np.diff(slopes) >= 0.0):
         return deltas
-    smoothed = isotonic_regression(slopes, weights=growth).x
+    smoothed = scipy.optimize.isotonic_regression(slopes, weights=growth).x
     envelope = deltas[0] + np.concatenate([[0.0], np.cumsum(smoothed * growth)])
     # Rounding must not push the envelope below itself: never above the curve, never below 0.
     return np.asarray(np.clip(np.minimum(envelope + 1e-15, deltas), 0.0, 1.0))

@@ -90,7 +90,7 @@ def _parse(language: str, loads: Any, text: str) -> Any:
         raise InvalidType("text", text, must_be=f"a string of {language}")
     try:
         return loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidParameter("text", text, must_be=f"valid {language} ({error})") from error
 
 
@@ -103,7 +103,7 @@ def _table(name: str, value: object) -> Mapping[str, Any]:
 def _build(name: str, record: object, kinds: Mapping[str, type]) -> Any:
     arguments = dict(_table(name, record))
     kind = arguments.pop("kind", "Loss" if name == "loss" else None)
-    if kind not in kinds:
+    if not isinstance(kind, str) or kind not in kinds:
         raise InvalidParameter(f"{name}.kind", kind, must_be="one of " + ", ".join(kinds))
     return _call(name, kinds[kind], arguments)
 

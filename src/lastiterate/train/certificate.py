@@ -108,6 +108,17 @@ def issue(
     return json.dumps(record | {"digest": _digest(record)}, indent=2) + "\n"
 
 
+# What reading a value of another kind than expected may raise.
+_UNREADABLE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    LastIterateError,
+)
+
+
 def verify(certificate: str | Path, *, parameters: Any = None) -> PrivacyReport:
     """The report that the certificate's run implies, or `InvalidCertificate` with every reason.
 
@@ -130,7 +141,7 @@ def verify(certificate: str | Path, *, parameters: Any = None) -> PrivacyReport:
         reasons += _wrong_guarantee(report, record["guarantee"])
         if record["hypotheses"] != _hypotheses(record["guarantee"]["bound"]):
             reasons.append("its hypotheses are not those of its bound")
-    except (KeyError, TypeError, LastIterateError) as error:
+    except _UNREADABLE as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
     if parameters is not None and record.get("model") != model_digest(parameters):
         reasons.append("it belongs to another model")
@@ -160,7 +171,7 @@ def _read(certificate: str | Path) -> Mapping[str, Any]:
         record = json.loads(
             str(text), object_pairs_hook=_without_repetition, parse_constant=_refused
         )
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidCertificate([f"it is not JSON ({error})"]) from error
     if not isinstance(record, dict):
         raise InvalidCertificate(["it is not a JSON object"])

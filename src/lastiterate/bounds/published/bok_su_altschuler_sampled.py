@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
-from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from lastiterate._numerics.directed import at_least
 from lastiterate.bounds import hypotheses as need
@@ -56,6 +55,8 @@ class _Plan(NamedTuple):
 
     def profile(self, probability: float) -> PrivacyProfile:
         """All parts composed, pessimistically."""
+        from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
         mu, steps = max(mu for mu, _ in self.sampled), sum(times for _, times in self.sampled)
         parts = [SubsampledGaussian(probability, mu) for mu, _ in self.sampled]
         cells = [least_discretization(part) for part in parts]

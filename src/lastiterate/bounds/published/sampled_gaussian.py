@@ -11,7 +11,6 @@ import math
 from functools import lru_cache
 
 import numpy as np
-from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_poisson_subsampled_gaussian
 
 from lastiterate._numerics.exact import Array
 from lastiterate.run.training_run import TrainingRun
@@ -36,6 +35,8 @@ def sampled_gaussian(q: float, noise: float, orders: Array) -> Array:
 @lru_cache(maxsize=256)
 def _moments(q: float, noise: float) -> Array:
     """(alpha - 1) D at the known orders; inf where `dp_accounting` fails."""
+    from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_poisson_subsampled_gaussian
+
     with np.errstate(all="ignore"):
         values = np.asarray(_compute_rdp_poisson_subsampled_gaussian(q, noise, _KNOWN[1:]))
     found = np.where(values >= 0.0, values * _UP, np.inf)

@@ -1,0 +1,180 @@
+r"""Sampled batches: the mixture for most of a run, amplification by sampling for its last steps.
+
+The mixture of `sampled` reveals in which steps the example took part.  That is dear at the end:
+what the very last participation brings has no later noise to hide in.  Composition with sampling
+never reveals it, but charges for every iterate.  Here the last R steps are charged as in
+composition, with a share :math:`\theta` of their noise, while the rest of it pays what is left of
+the distance.
+
+**Proof.** Let z be the distance, after T - R steps and given the participations V so far, between
+the run on one data set, x', and a third run, x~, as in `engine.shifts`; the run on the other data
+set is x.  Write the noise of a later step as A + B, independent, of variance :math:`\theta` and
+:math:`1 - \theta` of it.  From x~ the third run goes on with the same losses, batch S and noise as
+x', plus a shift of length at most a towards that: the distance becomes at most :math:`cz - a`,
+since both take the same step.  Compare it with x:
+
+* :math:`\phi^S(x) + A` against :math:`\phi'^S(x) + A`, S secret, is a Gaussian mechanism on a
+  sampled batch with noise A, whatever x is;
+* given that result, B against B plus a shift that depends on S, x~ and x' is, by joint
+  convexity, at most a shift of length a with noise B.
+
+Adaptive composition gives both, and the step is the sum of the two.  So the steps are worth
+:math:`C_p(G(r/\sqrt\theta))^{\otimes R}`, and the shifts are those of R more steps of the engine,
+without arrivals and with noise B, which together are like noise on release.  The last steps are
+independent of V, so averaging over V leaves for the whole run
+
+.. math:: \Big(E_V\,\delta_{\mu(V)}\Big) \otimes C_p(G(r/\sqrt\theta))^{\otimes R} .
+
+Projections are after the sum and bring nothing further apart.
+"""
+
+import math
+from itertools import product
+
+import numpy as np
+from scipy.optimize import isotonic_regression
+
+from lastiterate._numerics.exact import Array
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.sampled import SAMPLED, sampled
+from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION, composed_steps
+from lastiterate.profile.compose import compose
+from lastiterate.profile.gaussian import gaussian_deltas
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.loss_distribution import LossDistributionProfile, to_pld
+from lastiterate.profile.mixture import BestProfile
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.run.batches import SampledWithoutReplacement
+from lastiterate.run.training_run import TrainingRun
+
+_CELL = 2e-3
+_FEWER = 0.003  # parts of a mixture nearer to each other than this are made one
+_DRAWS = 100
+_MOST_ARRIVALS = 1_000
+_USUAL_DELTA = 1e-5
+_HEAVY = 1.6  # sampled steps against Gaussian ones of the same spread, in the tails
+_LASTS = (5, 10, 20, 40, 80, 160, 320, 640)
+_SHARES = (0.5, 0.7, 0.85, 0.93)
+
+
+def sampled_hidden_end(run: TrainingRun) -> PrivacyProfile:
+    r"""A mixture over early participations, composed with last steps whose batches stay hidden.
+
+    **Bound.** :math:`\big(E_V\,\delta_{\mu(V)}\big) \otimes C_p(G(r/\sqrt\theta))^{\otimes R}`: V
+    are the participations before the last R steps, and :math:`\mu(V)` is the guarantee of
+    `random-order/sampled` for these with :math:`(1-\theta)\sum_{j\le R}c^{-2j}` steps' noise on
+    release.  p = b/n, r = L/(b sigma).
+
+    **Holds when.** both `random-order/sampled` and `composition/sampled` do.
+
+    **Tight.** Below `random-order/sampled` by up to a half; see the table in the docs for what is
+    left.
+
+    **Source.** This library; Bok, Su and Altschuler 2024, Theorem C.3; Dong, Roth and Su 2022,
+    Theorem 9.
+
+    **Computed as** its two parts are, composed as privacy loss distributions; R and
+    :math:`\theta` are chosen by a simulation of V, and any choice is valid.
+    """
+    last, share = _best_split(run)
+    if last == 0:
+        return sampled(run)
+    gap = float(terms.gaps(run)[0])
+    noise = float(terms.noises(run)[0])
+    paying = (1.0 - share) * _geometric(gap, last) * (1.0 - 1e-9)
+    own = run.release_noise_std / (terms.unit(run) * noise)
+    worth = paying + own * own * math.exp(min(-2 * last * math.log1p(-gap), 300.0)) * (1.0 - 1e-9)
+    early = sampled(
+        run.replace(
+            steps=run.steps - last,
+            release_noise_std=math.sqrt(worth) * terms.unit(run) * noise * (1.0 - 1e-9),
+        )
+    )
+    late = composed_steps(run, last, share=share)
+    coarse = LossDistributionProfile(to_pld(late, discretization=_CELL))
+    return compose(_fewer_parts(early), coarse)
+
+
+def _geometric(gap: float, count: int) -> float:
+    """The sum of c^-2j for j = 1 .. count, not above it."""
+    growth = -2.0 * math.log1p(-min(gap, 0.9))
+    if growth * count < 1e-12:
+        return float(count)
+    return math.expm1(min(growth * count, 300.0)) / -math.expm1(-growth)
+
+
+def _fewer_parts(profile: PrivacyProfile) -> PrivacyProfile:
+    parts = profile.profiles if isinstance(profile, BestProfile) else (profile,)
+    fewer = [p.coarser(_FEWER) if isinstance(p, GaussianMixtureProfile) else p for p in parts]
+    return fewer[0] if len(fewer) == 1 else BestProfile(fewer)
+
+
+def _best_split(run: TrainingRun) -> tuple[int, float]:
+    """How many steps to hide and which share of their noise hides them, by a rough simulation."""
+    probability = run.batches.batch_size / run.batches.examples
+    gap, noise = float(terms.gaps(run)[0]), float(terms.noises(run)[0])
+    ratio = float(terms.arrivals(run)[0]) / noise
+    ratio = math.exp(round(math.log(ratio) / 0.1) * 0.1)  # so that noise levels share a split
+    own = (run.release_noise_std / (terms.unit(run) * noise)) ** 2
+    ages = _ages(gap, run.steps, probability)
+    whole = _rough_epsilon(ages, gap, own, ratio, 0.0)
+    found = {(0, 1.0): 0.99 * whole}  # less is not worth what composing costs
+    for last, share in product(_LASTS, _SHARES):
+        if last >= run.steps or ratio * ratio / share > 50.0:
+            continue
+        worth = (1.0 - share) * _geometric(gap, last) + own
+        hidden = last * (probability * math.sqrt(math.expm1(ratio * ratio / share))) ** 2
+        kept = [age[age < run.steps - last] for age in ages]
+        found[last, share] = _rough_epsilon(kept, gap, worth, ratio, _HEAVY * hidden)
+    return min(found, key=found.__getitem__)
+
+
+def _ages(gap: float, steps: int, probability: float) -> list[Array]:
+    """How long before the end an example took part, in some draws; only what may still matter."""
+    rng = np.random.default_rng(0)
+    span = int(min(steps, 10.0 / max(gap, 1e-12), _MOST_ARRIVALS / probability))
+    counts = rng.binomial(span, probability, _DRAWS)
+    return [np.unique(rng.integers(0, span, count))[::-1].astype(float) for count in counts]
+
+
+def _rough_epsilon(
+    ages: list[Array], gap: float, worth: float, ratio: float, hidden: float
+) -> float:
+    """Of the average over draws of Gaussian curves, with the square of one more mu."""
+    energies = [_energy(age, gap, worth) for age in ages]
+    mus = np.sqrt(ratio * ratio * np.array(energies) + hidden + 1e-12)
+    low, high = 0.0, 700.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        delta = float(np.mean(gaussian_deltas(mus, np.full(mus.size, middle))))
+        low, high = (middle, high) if delta > _USUAL_DELTA else (low, middle)
+    return high
+
+
+def _energy(age: Array, gap: float, worth: float) -> float:
+    if not age.size:
+        return 0.0
+    log_c = math.log1p(-min(gap, 0.9))
+    since = -np.diff(age, append=-1.0)  # steps from each participation up to the next
+    spread = since if gap < 1e-12 else np.expm1(2 * log_c * since) / math.expm1(2 * log_c)
+    between = np.exp(2 * log_c * (age - since + 1.0)) * spread
+    between[-1] += worth
+    rates = isotonic_regression(np.exp(age * log_c) / between, weights=between).x
+    return float(np.sum(between * np.square(rates)))
+
+
+SAMPLED_HIDDEN_END = Bound(
+    id="random-order/sampled-hidden-end",
+    gives="that average for most steps, composed with the last ones, whose batches stay hidden",
+    covers=(SampledWithoutReplacement,),
+    needs=tuple(dict.fromkeys((*SAMPLED.needs, *SAMPLED_COMPOSITION.needs))),
+    certainty=Certainty.UPPER,
+    source=Citation(
+        "lastiterate",
+        2026,
+        "Hidden ends of sampled runs",
+        "docs, tightness; after Bok, Su and Altschuler 2024 and Dong, Roth and Su 2022",
+    ),
+    evaluate=sampled_hidden_end,
+)

@@ -1,0 +1,196 @@
+"""demo: the whole path on a data set that scikit-learn brings along.
+
+It writes tables, then does with them what `train` and `predict` do with anyone's.
+"""
+
+import csv
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lastiterate.cli.table_file import Coding, read_schema, read_table
+from lastiterate.cli.training import predict, train
+from lastiterate.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from lastiterate.run.training_run import TrainingRun
+
+_TARGET = "digit"
+_EPSILON, _DELTA = 4.0, 1e-5
+_MEANING = """\
+Batches are shuffled once, as loaders do. Others certify such costs for Poisson sampling only."""
+_NEXT = """\
+What to do next:
+  {me} verify {out}/certificate.json --model {out}/model.json
+  {me} predict {out}/model.json {out}/test.csv
+  {me} train {out}/train.csv --target digit --schema {out}/schema.json --epsilon 2 --out {out}/2
+  {me} account --clip-norm 1 --noise-multiplier 1.1 --batch-size 256 --epochs 10 --examples 60000
+The third trains on any table (--schema holds what is public of its columns), the fourth accounts
+for any DP-SGD run; --help of each says more."""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("demo")(demo)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="where everything goes")] = Path("lastiterate-demo"),
+) -> None:
+    """Train privately on handwritten digits, and see what that costs.
+
+    Example: lastiterate demo
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    print("1,347 of scikit-learn's handwritten digits, of 64 pixels each, as anyone's table:\n")
+    tables = _write_tables(out)
+    train(
+        out / "train.csv",
+        target=_TARGET,
+        epsilon=_EPSILON,
+        delta=_DELTA,
+        schema=out / "schema.json",
+        out=out,
+    )
+    from lastiterate.report import as_text
+    from lastiterate.train.certificate import verify
+
+    report = verify(out / "certificate.json")
+    (out / "report.txt").write_text(as_text(report, delta=_DELTA) + "\n", encoding="utf-8")
+    print(f"\n{_charges(report.run)}\n\n{_accuracies(out, tables)}\n")
+    pictured = _picture(report.run, out / "epsilon.png")
+    print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
+    if not pictured:
+        print("no picture: drawing needs matplotlib: pip install 'lastiterate[plot]'")
+    print(f"\n{_NEXT.format(me=_name_of_command(), out=out)}")
+
+
+def _name_of_command() -> str:
+    """What to type: the full path where the command is not found by its name."""
+    if shutil.which("lastiterate") is None and Path(sys.argv[0]).name == "lastiterate":
+        return sys.argv[0]
+    return "lastiterate"
+
+
+def _write_tables(out: Path) -> dict[str, list[int]]:
+    """The rows to train on and those to test with; their labels."""
+    try:
+        from sklearn.datasets import load_digits
+        from sklearn.model_selection import train_test_split
+    except ImportError:
+        raise MissingExtra("the demo", "scikit-learn", extra="sklearn") from None
+    pixels, digits = load_digits(return_X_y=True)
+    columns = [f"pixel{k}" for k in range(pixels.shape[1])]
+    parts = train_test_split(pixels.astype(int), digits, test_size=0.25, random_state=0)
+    labels = {}
+    for name, rows, truth in (("train", *parts[::2]), ("test", *parts[1::2])):
+        labels[name] = truth.tolist()
+        with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
+            lines = ([*row, label] for row, label in zip(rows.tolist(), labels[name], strict=True))
+            csv.writer(file, lineterminator="\n").writerows([[*columns, _TARGET], *lines])
+    ranges = {column: {"range": [0, 16]} for column in columns}
+    (out / "schema.json").write_text(json.dumps(ranges, indent=1) + "\n", encoding="utf-8")
+    return labels
+
+
+def _charges(run: "TrainingRun") -> str:
+    """The same training, as charged by others."""
+    from lastiterate.accounting import account
+
+    # Half the sensitivity but for the errors of residuals, which are charged in either case.
+    left_out = run.replace(adjacency="zero-out", sensitivity=run.sensitivity / 2 * (1 + 1e-6))
+    runs = (run, left_out)
+    rows = [
+        ("lastiterate: the last iterate, all that is released", [account(one) for one in runs]),
+        (
+            "composition: every iterate",
+            [account(one, bounds="composition/fixed-order") for one in runs],
+        ),
+    ]
+    lines = [
+        f"epsilon at delta = {_DELTA:g}, if one example is ..                 replaced  left out"
+    ]
+    lines += [
+        f"  {what:<58}{one.epsilon(_DELTA):>10.2f}{other.epsilon(_DELTA):>10.2f}"
+        for what, (one, other) in rows
+    ]
+    poisson = [_poisson_epsilon(left_out, replaced=replaced) for replaced in (True, False)]
+    what = "dp-accounting: every iterate, were batches Poisson's"
+    lines.append(f"  {what:<58}{poisson[0]:>10.2f}{poisson[1]:>10.2f}")
+    return "\n".join([*lines, _MEANING])
+
+
+def _poisson_epsilon(run: "TrainingRun", *, replaced: bool) -> float:
+    """What `dp_accounting` says of as many steps of DP-SGD with this noise."""
+    import dp_accounting
+    from dp_accounting.pld import PLDAccountant
+
+    multiplier = float(run.noise_std) * run.batches.batch_size / run.sensitivity  # type: ignore[arg-type]  # no schedule
+    rate = run.batches.batch_size / run.batches.examples
+    relation = dp_accounting.NeighboringRelation
+    step = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier))
+    accountant = PLDAccountant(relation.REPLACE_ONE if replaced else relation.ADD_OR_REMOVE_ONE)
+    accountant.compose(dp_accounting.SelfComposedDpEvent(step, run.steps))
+    return float(accountant.get_epsilon(_DELTA))
+
+
+def _accuracies(out: Path, labels: dict[str, list[int]]) -> str:
+    """On rows that were not trained on, which count as public here."""
+    from sklearn.linear_model import LogisticRegression
+
+    predict(out / "model.json", out / "test.csv", out=out / "predictions.csv")
+    guesses = read_table(out / "predictions.csv")[_TARGET]
+    private = _share(guesses, labels["test"])
+    tables = {name: read_table(out / f"{name}.csv") for name in labels}
+    coding = Coding(
+        tuple(name for name in tables["train"] if name != _TARGET), read_schema(out / "schema.json")
+    )
+    other = LogisticRegression(max_iter=1_000)
+    other.fit(coding.features(tables["train"]), labels["train"])
+    open_ = _share(other.predict(coding.features(tables["test"])).tolist(), labels["test"])
+    return (
+        f"accuracy on {len(labels['test'])} other digits: {private:.1%} with privacy, "
+        f"{open_:.1%} without"
+    )
+
+
+def _share(guesses: list[Any], truth: list[int]) -> float:
+    right = [str(guess) == str(label) for guess, label in zip(guesses, truth, strict=True)]
+    return sum(right) / len(right)
+
+
+def _picture(run: "TrainingRun", path: Path) -> bool:
+    """Epsilon against training time; False without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return False
+    from lastiterate.accounting import account
+
+    per_epoch, reached = run.batches.batches_per_epoch, run.steps / run.batches.batches_per_epoch
+    epochs = range(1, 2 * round(reached) + 1)
+    reports = [account(run.replace(steps=per_epoch * epoch)) for epoch in epochs]
+    every = [report.all["composition/fixed-order"].epsilon(_DELTA) for report in reports]
+    last = [report.epsilon(_DELTA) for report in reports]
+    figure = Figure(figsize=(7, 3.6), layout="constrained")
+    axes = figure.subplots()
+    axes.plot(epochs, every, color="0.4")
+    axes.plot(epochs, last, color="C0")
+    axes.plot([reached], [account(run).epsilon(_DELTA)], "o", color="C0")
+    middle = len(epochs) * 3 // 4
+    for text, at, epsilon, colour in (
+        ("every iterate charged for", middle, every[middle], "0.4"),
+        ("only the last iterate released", len(epochs), last[-1], "C0"),
+        ("this model", reached, last[round(reached)], "C0"),
+    ):
+        axes.annotate(
+            text, (at, epsilon), (-6, 8), color=colour, ha="right", textcoords="offset points"
+        )
+    axes.set(xlim=0, ylim=0, xlabel="epochs", ylabel=f"epsilon at delta = {_DELTA:g}")
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, dpi=150)
+    return True

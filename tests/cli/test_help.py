@@ -1,0 +1,58 @@
+"""Every command explains itself with an example that works."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+from lastiterate.cli import app, main
+
+COMMANDS = [command.name for command in app.registered_commands]
+
+
+def example(capsys, name):
+    assert main([name, "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    found = re.search(r"Example: lastiterate (.*?) (Arguments|Options):", text)
+    assert found, name
+    return found[1].split()
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """The files that the examples name."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    ages = rng.integers(18, 90, 1000)
+    lines = [f"{age},{'ab'[age % 2]},{'yes' if age > 50 else 'no'}" for age in ages]
+    (tmp_path / "people.csv").write_text("age,job,income\n" + "\n".join(lines) + "\n")
+    schema = {"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}
+    (tmp_path / "people.json").write_text(json.dumps(schema))
+
+
+def test_no_command_is_missing():
+    assert {"account", "calibrate", "compare", "bounds", "train", "predict", "verify"} < {*COMMANDS}
+    assert {"reproduce", "demo"} < {*COMMANDS}
+
+
+def test_the_examples_work(capsys, table):
+    for name in COMMANDS:
+        if name == "demo":
+            continue
+        words = example(capsys, name)
+        assert words[0] == name
+        assert main(words) == 0, words
+        assert capsys.readouterr().out
+
+
+def test_the_example_of_the_demo_is_the_demo(capsys):
+    """Which test_demo.py runs."""
+    assert example(capsys, "demo") == ["demo"]
+
+
+def test_help_and_completion_need_no_arguments(capsys):
+    assert main([]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"\n  {name} " in listed for name in COMMANDS)
+    assert "--install-completion" in listed

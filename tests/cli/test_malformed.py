@@ -1,0 +1,190 @@
+"""Whatever is typed or read: one line, exit code 2, never a traceback."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lastiterate.cli import main
+from tests.cli import malformed
+
+QUICK, ALL = 60, 400  # examples of each of the five kinds below: 300 and 2,000
+
+
+def some(examples):
+    return settings(
+        max_examples=examples,
+        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+    )
+
+
+def refuses(capsys, words, codes=(2,)):
+    code = main(words)
+    said = capsys.readouterr()
+    assert code in codes, (words, code, said)
+    if code == 2:
+        assert said.out == "", words
+        assert len(said.err.splitlines()) == 1, (words, said.err)
+        assert said.err.startswith("lastiterate: "), (words, said.err)
+    assert "Traceback" not in said.err
+
+
+def table(cells=()):
+    """A CSV text with a few cells changed."""
+    rows = [["size", "kind", "label"]]
+    rows += [[str(k % 7), "ab"[k % 2], "yn"[k % 3 == 0]] for k in range(40)]
+    for row, column, cell in cells:
+        rows[row][column] = cell
+    return "\n".join(",".join(row) for row in rows) + "\n"
+
+
+SCHEMA = {"size": {"range": [0, 6]}, "kind": {"values": ["a", "b"]}}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with a table, its schema, a model and its certificate."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "t.csv").write_text(table())
+    (folder / "s.json").write_text(json.dumps(SCHEMA))
+    words = ["train", str(folder / "t.csv"), "--target", "label", "--schema"]
+    assert main([*words, str(folder / "s.json"), "--out", str(folder)]) == 0
+    return folder
+
+
+def write(folder, name, content):
+    """A file that was not there before, as hypothesis shares the folder among its examples."""
+    file = folder / name
+    file.write_bytes(content if isinstance(content, bytes) else content.encode(errors="replace"))
+    return str(file)
+
+
+def each_kind(test):
+    """The same test with few examples every day, and with all of them when there is time."""
+    return pytest.mark.parametrize(
+        "examples", [QUICK, pytest.param(ALL, marks=pytest.mark.slow)], ids=["quick", "all"]
+    )(test)
+
+
+@each_kind
+def test_command_lines(capsys, examples):
+    @some(examples)
+    @given(words=malformed.COMMAND_LINES)
+    def holds(words):
+        refuses(capsys, words)
+
+    holds()
+
+
+@each_kind
+def test_run_files(capsys, tmp_path, examples):
+    @some(examples)
+    @given(content=malformed.RUN_FILES, kind=st.sampled_from(["json", "toml"]))
+    def holds(content, kind):
+        refuses(capsys, ["account", write(tmp_path, f"run.{kind}", content)])
+
+    holds()
+
+
+BAD_CELLS = [
+    [(3, 0, "")], [(3, 0, "x")], [(3, 0, "nan")], [(40, 0, "inf")], [(3, 0, "1,2")],
+    [(0, 0, "kind")], [(0, 2, "")], [(3, 0, "1e999")], [(5, 0, "1\n")], [(7, 1, "\x00,")],
+]  # fmt: skip
+BAD_FLAGS = {
+    "--epsilon": [*malformed.NO_NUMBER, "0"], "--delta": [*malformed.NO_NUMBER, "0", "1"],
+    "--feature-bound": [*malformed.NO_NUMBER, "0"], "--adjacency": malformed.NO_CHOICE,
+    "--epochs": malformed.NO_COUNT, "--target": ["", "x", "Label"],
+    "--schema": ["missing.json", ".", ""], "--out": ["t.csv/x", "\x00"],
+}  # fmt: skip
+
+
+@st.composite
+def training(draw):
+    """What is wrong with a call of `train`: table, schema, or a flag."""
+    what = draw(st.sampled_from(["cells", "bytes", "schema", "flag"]))
+    content, kind, schema, flags = table(), "csv", SCHEMA, {}
+    if what == "cells":
+        content = table(draw(st.sampled_from(BAD_CELLS)))
+    elif what == "bytes":
+        content, kind = draw(malformed.BYTES), draw(st.sampled_from(["csv", "npz", "txt"]))
+    elif what == "schema":
+        path = draw(st.sampled_from([("size",), ("size", "range"), ("kind", "values"), ("kind",)]))
+        schema = malformed.changed(SCHEMA, path, draw(malformed.JUNK))
+        if isinstance(schema["kind"], dict) and schema["kind"].get("values"):
+            schema = draw(st.sampled_from([[], 3, "x", {"size": {"range": [6, 0]}}]))
+    else:
+        flag = draw(st.sampled_from(list(BAD_FLAGS)))
+        flags = {flag: draw(st.sampled_from(BAD_FLAGS[flag]))}
+    return content, kind, schema, flags
+
+
+@each_kind
+def test_tables_and_schemas(capsys, tmp_path, monkeypatch, examples):
+    monkeypatch.chdir(tmp_path)
+
+    @some(examples)
+    @given(call=training())
+    def holds(call):
+        content, kind, schema, flags = call
+        write(tmp_path, "t.csv", table())
+        data = write(tmp_path, f"data.{kind}", content)
+        said = {"--target": "label", "--schema": write(tmp_path, "s.json", json.dumps(schema))}
+        refuses(capsys, ["train", data, *malformed.spoken({**said, "--out": "model", **flags})])
+        assert not (tmp_path / "model" / "model.json").exists()
+
+    holds()
+
+
+@each_kind
+def test_certificates(capsys, trained, tmp_path, examples):
+    record = json.loads((trained / "certificate.json").read_text())
+
+    @some(examples)
+    @given(
+        path=st.sampled_from(list(malformed.paths(record))),
+        how=st.sampled_from(["gone", "misspelt", "other", "bytes"]),
+        value=malformed.JUNK,
+        content=malformed.BYTES,
+    )
+    def holds(path, how, value, content):
+        if how == "bytes":
+            refuses(capsys, ["verify", write(tmp_path, "c.json", content)])
+            return
+        options = {"gone": how == "gone", "misspelt": how == "misspelt"}
+        text = json.dumps(malformed.changed(record, path, value, **options))
+        # A certificate that can be read but was changed is answered: it does not hold.
+        refuses(capsys, ["verify", write(tmp_path, "c.json", text)], codes=(1, 2))
+
+    holds()
+
+
+@each_kind
+def test_models(capsys, trained, tmp_path, examples):
+    record = json.loads((trained / "model.json").read_text())
+    needed = [path for path in malformed.paths(record) if path != ("target",)]
+
+    @some(examples)
+    @given(
+        path=st.sampled_from(needed),
+        how=st.sampled_from(["gone", "misspelt", "other", "bytes"]),
+        value=malformed.JUNK,
+        content=malformed.BYTES,
+    )
+    def holds(path, how, value, content):
+        if how != "bytes":
+            gone = how == "gone"
+            changed = malformed.changed(record, path, value, gone=gone, misspelt=how == "misspelt")
+            content = json.dumps(changed)
+        model = write(tmp_path, "m.json", content)
+        refuses(capsys, ["predict", model, str(trained / "t.csv")])
+
+    holds()
+
+
+def test_numbers_that_are_no_array_are_no_model(capsys, trained, tmp_path):
+    record = json.loads((trained / "model.json").read_text())
+    for coef in ([[1.0]], [[1.0, 2.0], [3.0]], np.zeros((5, 3)).tolist(), [["x", "y", "z"]]):
+        model = write(tmp_path, "m.json", json.dumps({**record, "coef": coef}))
+        refuses(capsys, ["predict", model, str(trained / "t.csv")])

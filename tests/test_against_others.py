@@ -1,0 +1,51 @@
+"""The page about other accountants is what its script writes, as far as they are installed here."""
+
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    import against_others
+
+    return against_others
+
+
+def cells(line):
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_the_page_has_the_numbers_of_what_is_installed(script):
+    page = (ROOT / "docs" / "against_others.md").read_text().splitlines()
+    rows = [cells(line) for line in page if line.startswith("| ")][1:]
+    assert len(rows) == len(script.ROWS)
+    checked = 0
+    for row, (package, _, *said, function) in zip(rows, script.ROWS, strict=True):
+        assert row[0].split()[0] == package
+        assert row[1:5] == said
+        if package == "lastiterate" and "Poisson" not in said:
+            assert row[5:] == [script.shown(function, epochs) for epochs in script.EPOCHS]
+            checked += 1
+        elif package == "dp-accounting":
+            # Another version may round otherwise.
+            assert float(row[5]) == pytest.approx(float(script.shown(function, 50)), abs=0.02)
+            checked += 1
+    assert checked == 4
+
+
+def test_what_is_missing_or_broken_is_said(script):
+    def missing(_):
+        raise ImportError
+
+    def broken(_):
+        raise ZeroDivisionError
+
+    rows = [("no-such-package", "x", "a", "b", "c", "d", missing)]
+    rows += [("lastiterate", "", "a", "b", "c", "d", broken)]
+    lines = list(script.table(rows, epochs=(1,)))[2:]
+    assert lines[0] == "| no-such-package x | a | b | c | d | not installed |"
+    assert lines[1].endswith("| fails: ZeroDivisionError |")
