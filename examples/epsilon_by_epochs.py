@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 import lastiterate as li
+from lastiterate import plot
+from lastiterate.plot.style import BLUE, GREY, SKY, Pen
 
 DELTA = 1e-5
 RUN = li.TrainingRun(
@@ -41,20 +43,16 @@ def table():
 
 
 def draw(path):
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise SystemExit("drawing needs matplotlib: pip install 'lastiterate[plot]'") from None
     epochs = sorted({round(10 ** (k / 12)) for k in range(49)})
-    every, last, hidden = zip(*map(epsilons, epochs), strict=True)
-    figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
-    axes.plot(epochs, every, color="0.55", label="every iterate, sampled batches (composition)")
-    axes.plot(epochs, last, color="C0", label="last iterate, batches shuffled once")
-    axes.plot(epochs, hidden, color="C0", linestyle="--", label="... and a little noise on release")
-    axes.set(xscale="log", ylim=(0, 30), xlabel="epochs", ylabel="epsilon at delta = 1e-5")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper left")
-    figure.savefig(path, dpi=150)
+    names = (
+        "every iterate\n(composition,\nsampled batches)",
+        "last iterate,\nbatches shuffled once",
+        "... and a little\nnoise on release",
+    )
+    curves = dict(zip(names, zip(*map(epsilons, epochs), strict=True), strict=True))
+    pens = dict(zip(names, (Pen(GREY, "-"), Pen(BLUE, "-"), Pen(SKY, "-")), strict=True))
+    up = f"epsilon at delta = {DELTA:g}"
+    plot.save(plot.lines(epochs, curves, across="epochs", up=up, pens=pens), path)
 
 
 if __name__ == "__main__":

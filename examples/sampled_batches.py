@@ -15,7 +15,9 @@ from rich.table import Table
 from scipy.optimize import isotonic_regression
 
 import lastiterate as li
+from lastiterate import plot
 from lastiterate.bounds.catalogue import LOWER_BOUNDS
+from lastiterate.plot.style import BLUE, GREEN, GREY, VERMILLION, Pen
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 
 DELTA = 1e-5
@@ -114,27 +116,19 @@ def curves(epochs, regulariser):
 
 
 NAMES = (
-    ("every iterate, sampled (composition)", "0.55", "-"),
-    ("last iterate, fixed order", "#0072b2", "-"),
-    ("last iterate, sampled", "#d55e00", "-"),
-    ("last iterate, shuffled once", "#009e73", "-"),
-    ("lower bound, fixed order (BSA C.17)", "#0072b2", ":"),
+    ("every iterate, sampled\n(composition)", Pen(GREY, "-")),
+    ("last iterate, fixed order", Pen(BLUE, "-")),
+    ("last iterate, sampled", Pen(VERMILLION, "-")),
+    ("last iterate, shuffled once", Pen(GREEN, "-")),
+    ("lower bound, fixed order\n(BSA C.17)", Pen(BLUE, ":")),
 )
 
 
 def draw(path, regulariser=0.02):
-    try:
-        import matplotlib.pyplot as plt
-    except ImportError:
-        raise SystemExit("drawing needs matplotlib: pip install 'lastiterate[plot]'") from None
     epochs = sorted({round(10 ** (k / 6)) for k in range(27)})
-    figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
-    for (name, colour, style), values in zip(NAMES, curves(epochs, regulariser), strict=True):
-        axes.plot(epochs, values, color=colour, linestyle=style, label=name)
-    axes.set(xscale="log", ylim=(0, 12), xlabel="epochs", ylabel="epsilon at delta = 1e-5")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, loc="upper left")
-    figure.savefig(path, dpi=150)
+    values = dict(zip(dict(NAMES), curves(epochs, regulariser), strict=True))
+    up = f"epsilon at delta = {DELTA:g}"
+    plot.save(plot.lines(epochs, values, across="epochs", up=up, pens=dict(NAMES)), path)
 
 
 if __name__ == "__main__":

@@ -20,9 +20,11 @@ LAYERS = [
     {"profile"},
     {"bounds"},
     {"accounting"},
+    {"plot"},
     {"calibration", "report", "sampling"},
     {"planning", "train"},
     {"linear_model"},
+    {"audit"},
     {"reproduce"},
     {"cli"},
 ]
@@ -74,6 +76,13 @@ def test_strangers_do_not_know_each_other(one, other):
     pairs = {(a, b) for a, b, _ in imports()}
     assert (one, other) not in pairs
     assert (other, one) not in pairs
+
+
+def test_the_oracle_does_not_know_what_it_is_to_check():
+    """Only the search, which divides the two, and the audited trainer itself may."""
+    proved = {"engine", "bounds", "accounting", "train"}
+    knowing = {file for entry, other, file in imports() if entry == "audit" and other in proved}
+    assert knowing == {"search.py", "own_trainer.py"}
 
 
 def test_no_file_is_too_long():

@@ -6,11 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE, LOWER_BOUNDS, PUBLISHED, select
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
-from lastiterate.profile.lower import BestLowerProfile
+from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
@@ -47,17 +48,19 @@ class PrivacyReport:
         return CATALOGUE[next(iter(self.used))].certainty
 
     @cached_property
+    def lower_bounds(self) -> Mapping[str, LowerProfile]:
+        """Each lower bound that applies, by id."""
+        applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
+        return {bound.id: bound.evaluate(self.run) for bound in applying}
+
+    @property
     def lower(self) -> BestLowerProfile:
         """The largest of the lower bounds that apply: what no guarantee can deny."""
-        applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
-        return BestLowerProfile(tuple(bound.evaluate(self.run) for bound in applying))
+        return BestLowerProfile(tuple(self.lower_bounds.values()))
 
     def gap(self, delta: float) -> float:
         """epsilon over the best lower bound's; inf where no lower bound says anything."""
-        certified, denied = self.epsilon(delta), self.lower.epsilon(delta)
-        if certified == 0.0:
-            return 1.0
-        return certified / denied if denied > 0.0 else math.inf
+        return gap(self.epsilon(delta), self.lower.epsilon(delta))
 
     @property
     def profile(self) -> PrivacyProfile:
@@ -118,9 +121,33 @@ class PrivacyReport:
         return best.by_position(self.run)
 
     def __str__(self) -> str:
-        from lastiterate.report import as_text  # tables are made only when looked at
+        from lastiterate.report.text import as_text  # tables are made only when looked at
 
         return as_text(self)
+
+    def to_html(
+        self, path: str | Path, *, delta: float = _USUAL_DELTA, title: str = "Privacy report"
+    ) -> None:
+        """All that `print` tells, and pictures, as one page that needs nothing else.
+
+        Needs the extra `plot`.
+        """
+        from lastiterate.report.html import write_html
+
+        write_html(self, path, delta=delta, title=title)
+
+    def to_json(self, *, delta: float = _USUAL_DELTA) -> str:
+        """All that `print` tells, as JSON with stable keys."""
+        from lastiterate.report.record import as_json
+
+        return as_json(self, delta=delta)
+
+
+def gap(certified: float, denied: float) -> float:
+    """What is certified over what no guarantee can deny."""
+    if certified == 0.0:
+        return 1.0
+    return certified / denied if denied > 0.0 else math.inf
 
 
 _Ids = str | list[str] | tuple[str, ...]

@@ -127,7 +127,7 @@ def _window_mus(run: TrainingRun, chosen: Sequence[int], window: int) -> list[fl
     noise = np.append(_late(terms.noises(run), window), terms.release_noise(run))
     start = cap if window < run.steps else 0.0
     return [
-        concave_shifts(_moduli(run, pattern, window), noise, start=start, diameter=cap).mu
+        concave_shifts(moduli(run, pattern, window), noise, start=start, diameter=cap).mu
         for pattern in seen
     ]
 
@@ -146,7 +146,7 @@ def _late_patterns(run: TrainingRun, window: int) -> list[Pattern]:
     return [np.arange((i - first) % period, window, period) for i in range(terms.positions(run))]
 
 
-def _moduli(run: TrainingRun, pattern: Pattern, window: int) -> Moduli:
+def moduli(run: TrainingRun, pattern: Pattern, window: int) -> Moduli:
     """The last `window` steps, then the release, which keeps distances."""
     relative = _late(terms.relative_step_sizes(run), window)
     taking_part = np.zeros(window, dtype=bool)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import lastiterate
-from lastiterate.cli import accounting, demo, reproducing, training
+from lastiterate.cli import accounting, auditing, demo, plotting, reproducing, training
 from lastiterate.cli.waiting import progress_bar
 from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
 
@@ -44,6 +44,8 @@ def _before_any_command(
 
 accounting.register(app)
 training.register(app)
+plotting.register(app)
+auditing.register(app)
 reproducing.register(app)
 demo.register(app)
 

@@ -6,7 +6,8 @@ What computes and draws is loaded when a command runs, so that --help is immedia
 import inspect
 import json
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
@@ -17,14 +18,11 @@ from lastiterate.cli.described import takes_run
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
 
-if TYPE_CHECKING:
-    from lastiterate.accounting import PrivacyReport
-
 Delta = Annotated[float, typer.Option(help="of (epsilon, delta)-DP")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 Including = Annotated[str | None, typer.Option(help="bounds to list besides: published")]
 
-_EXAMPLE = (
+EXAMPLE = (
     "--examples 60000 --batch-size 1500 --epochs 50 --step-size 0.05 --noise-std 0.01 "
     "--sensitivity 10 --smoothness 32.502 --strong-convexity 0.002"
 )
@@ -33,14 +31,14 @@ _EXAMPLE = (
 def register(app: typer.Typer) -> None:
     """Add these commands."""
     for name, command, says, example in (
-        ("account", account_command, "How private is this run?", f"account {_EXAMPLE}"),
+        ("account", account_command, "How private is this run?", f"account {EXAMPLE}"),
         (
             "calibrate",
             calibrate_command,
             "The least noise, or the most steps, for a target.",
-            f"calibrate {_EXAMPLE} --epsilon 1",
+            f"calibrate {EXAMPLE} --epsilon 1",
         ),
-        ("compare", compare_command, "Every bound as training goes on.", f"compare {_EXAMPLE}"),
+        ("compare", compare_command, "Every bound as training goes on.", f"compare {EXAMPLE}"),
         (
             "bounds",
             bounds_command,
@@ -55,15 +53,25 @@ def register(app: typer.Typer) -> None:
 
 
 def account_command(
-    run: TrainingRun, delta: Delta = 1e-5, including: Including = None, as_json: AsJson = False
+    run: TrainingRun,
+    delta: Delta = 1e-5,
+    including: Including = None,
+    as_json: AsJson = False,
+    html: Annotated[
+        Path | None, typer.Option(help="also write a page with pictures into this file")
+    ] = None,
 ) -> None:
     report = li.account(run) if including is None else li.account(run, including=including)
+    if html is not None:
+        report.to_html(html, delta=delta)
     if as_json:
-        _print_json(_as_record(report, delta))
+        print(report.to_json(delta=delta))
         return
-    from lastiterate.report import as_text
+    from lastiterate.report.text import as_text
 
     print(as_text(report, delta=delta))
+    if html is not None:
+        print(f"\nwritten: {html}")
 
 
 def calibrate_command(
@@ -123,23 +131,12 @@ def bounds_command(
             print(f"    ({bound.certainty.value})")
 
 
-def _as_record(report: "PrivacyReport", delta: float) -> dict[str, Any]:
-    return {
-        "delta": delta,
-        "epsilon": report.epsilon(delta),
-        "bound": report.bound_at(delta),
-        "all": {id_: profile.epsilon(delta) for id_, profile in report.all.items()},
-        "unmet": {id_: [str(one) for one in reasons] for id_, reasons in report.unmet.items()},
-        "run": json.loads(report.run.to_json()),
-    }
-
-
 def _print_json(record: dict[str, Any]) -> None:
     print(json.dumps(_finite(record), indent=2, allow_nan=False))
 
 
 def _finite(value: Any) -> Any:
-    """JSON has no infinity: null where no finite number is certified."""
+    """JSON has no infinity: the text "inf" where no finite number is certified."""
     if isinstance(value, dict):
         return {key: _finite(item) for key, item in value.items()}
-    return None if value == math.inf else value
+    return "inf" if value == math.inf else value

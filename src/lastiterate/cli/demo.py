@@ -56,7 +56,7 @@ def demo(
         schema=out / "schema.json",
         out=out,
     )
-    from lastiterate.report import as_text
+    from lastiterate.report.text import as_text
     from lastiterate.train.certificate import verify
 
     report = verify(out / "certificate.json")

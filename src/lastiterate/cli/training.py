@@ -50,7 +50,7 @@ def train(
 
     Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
     """
-    from lastiterate.report import as_text
+    from lastiterate.report.text import as_text
 
     model_class = _logistic_regression()
     table = read_table(data)
@@ -101,7 +101,7 @@ def predict(
 
     Example: lastiterate predict model/model.json people.csv
     """
-    record = _model(model)
+    record = read_model(model)
     coding = Coding(tuple(record["columns"]), record["schema"])
     rows = coding.features(read_table(data))
     bound = record["feature_bound"]
@@ -132,7 +132,7 @@ def verify(
     from lastiterate.train.certificate import verify as derive
 
     described = _certificate(certificate)
-    released = None if model is None else _model(model)
+    released = None if model is None else read_model(model)
     parameters = None if released is None else np.array(released["parameters"])
     try:
         report = derive(certificate, parameters=parameters)
@@ -166,7 +166,8 @@ def _logistic_regression() -> Any:
     return PrivateLogisticRegression
 
 
-def _model(path: Path) -> dict[str, Any]:
+def read_model(path: Path) -> dict[str, Any]:
+    """What `train` wrote."""
     record = read_object(path, name="model", must_be=_WRITTEN)
     digest = record.pop("digest", None)
     if record.get("format") != _FORMAT or digest != _digest(record):

@@ -150,6 +150,16 @@ def verify(certificate: str | Path, *, parameters: Any = None) -> PrivacyReport:
     return report
 
 
+def described(certificate: str | Path) -> tuple[Objective, float]:
+    """The objective that a certificate states, and the bound on rows, the intercept's included."""
+    record = _read(certificate)
+    try:
+        features = record["features"]
+        return _objective(record["objective"]), math.hypot(features["bound"], features["intercept"])
+    except (KeyError, TypeError, LastIterateError) as error:
+        raise InvalidCertificate([f"it cannot be read ({error!r})"]) from error
+
+
 def model_digest(parameters: Any) -> str:
     """What ties a certificate to the parameters that were published."""
     array = np.ascontiguousarray(parameters, dtype="<f8")

@@ -1,0 +1,44 @@
+"""Numbers as they are printed: rounded towards less privacy, so that print is certified too."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+_PLACES = Decimal("0.0001")
+_PLAIN_FROM, _PLAIN_TO = 1e-3, 1e6
+
+
+def up(value: float) -> str:
+    """At least `value`: four decimals, or four digits where those would say too little.
+
+    >>> up(3.48259), up(3e-7), up(float("inf"))
+    ('3.4826', '3e-7', 'inf')
+    """
+    return _rounded(value, ROUND_CEILING)
+
+
+def down(value: float) -> str:
+    """At most `value`."""
+    return _rounded(value, ROUND_FLOOR)
+
+
+def times(ratio: float) -> str:
+    """A ratio, rounded up."""
+    if not ratio < _PLAIN_TO:
+        return up(ratio)
+    return str(Decimal(ratio).quantize(Decimal("0.01"), ROUND_CEILING))
+
+
+def short(value: float) -> str:
+    """A number of the run's own, as it was probably typed."""
+    return f"{value:.6g}"
+
+
+def _rounded(value: float, direction: str) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    exact = Decimal(value)
+    if value == 0.0 or _PLAIN_FROM <= value < _PLAIN_TO:
+        return str(exact.quantize(_PLACES, direction))
+    return f"{Context(prec=4, rounding=direction).create_decimal(exact).normalize():.4g}"

@@ -1,0 +1,1 @@
+"""Attacks on a guarantee: exact privacy of small instances, and tests of real trainers."""

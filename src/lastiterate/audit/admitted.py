@@ -1,0 +1,98 @@
+r"""Which gradient steps on the line a run's description admits.
+
+All examples share a loss; the one in question has another gradient, by the sensitivity L, in the
+other world.  Where gradients are bounded (by a clip or a Lipschitz constant, or since an example
+may be left out) that one's loss is linear, and only the others of its batch, (b - 1)/b of the
+step, may be curved, as far as their gradients allow.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate._numerics.exact import Array
+from lastiterate.run.batches import PoissonSampled
+from lastiterate.run.domain import Ball
+from lastiterate.run.training_run import TrainingRun
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """What maps and shifts may be used; arrays have an entry for each step.
+
+    `gentlest` and `steepest` are the least and largest slope of a step without the example,
+    `plain` is the regulariser's alone.  `share` is the part of a batch that keeps its curvature
+    when the example joins.  `bound` is that of gradients, `drift` of the others' common one.
+    """
+
+    step_sizes: Array
+    noise_stds: Array
+    shifts: Array
+    gentlest: Array
+    steepest: Array
+    plain: Array
+    share: float
+    bound: float
+    drift: float
+    may_be_left_out: bool
+    domain: tuple[float, float] | None
+    sensitivity: float
+
+    @property
+    def is_free(self) -> bool:
+        """Whether nothing bounds the iterates' way or the gradients, so that slopes may drift."""
+        return self.domain is None and math.isinf(self.bound)
+
+    @property
+    def has_instances(self) -> bool:
+        """Whether the example's loss may be what is needed: linear where gradients are bounded."""
+        linear = bool(np.all(self.steepest >= self.plain))
+        return math.isinf(self.bound) or linear
+
+    def own_move(self, k: int, push: float) -> float:
+        """How far the example, in the first world, moves step k beyond the others of its batch.
+
+        The others are pushed by `push`; in the second world it moves by the shift more.
+        """
+        if math.isinf(self.bound):
+            return 0.0
+        most = self.bound * float(self.shifts[k]) / self.sensitivity
+        like_others = push * (1.0 - self.share)
+        if self.may_be_left_out:
+            return -like_others
+        return min(max(like_others, -most), most - float(self.shifts[k])) - like_others
+
+
+def admitted(run: TrainingRun) -> Admitted:
+    """The steps that obey the description, or as many of them as are known."""
+    etas = np.broadcast_to(np.asarray(run.step_size, dtype=float), (run.steps,))
+    loss, size = run.loss, run.batches.batch_size
+    bound, left_out = run.gradient_bound, run.adjacency == "zero-out"
+    if bound is None and left_out:
+        bound = run.sensitivity
+    low, high = 0.0, 0.0  # curvature beyond the regulariser
+    uneven = isinstance(run.batches, PoissonSampled)  # batches of unknown size
+    if loss.smoothness is not None and loss.holder is None and not uneven:
+        high = loss.smoothness - loss.regulariser
+        low = -high
+    if loss.convex:
+        low = loss.strong_convexity - loss.regulariser
+    half = run.domain.diameter / 2.0 if isinstance(run.domain, Ball) else math.inf
+    limit = math.inf if bound is None else bound
+    return Admitted(
+        step_sizes=etas,
+        noise_stds=etas * np.asarray(run.noise_std, dtype=float),
+        shifts=etas * run.sensitivity / size,
+        gentlest=1.0 - etas * (loss.regulariser + max(low, high)),
+        steepest=1.0 - etas * (loss.regulariser + low),
+        plain=1.0 - etas * loss.regulariser,
+        share=1.0 if bound is None else (size - 1) / size,
+        bound=limit,
+        drift=0.0 if uneven else limit,
+        may_be_left_out=left_out,
+        domain=None if math.isinf(half) else (-half, half),
+        sensitivity=run.sensitivity,
+    )

@@ -1,0 +1,35 @@
+"""Exact privacy of one-dimensional instances: what a guarantee has to survive.
+
+>>> from lastiterate.audit import exact
+>>> from lastiterate.audit.maps import linear
+>>> one = exact.Step(linear(1.0), (linear(1.0), linear(1.0, offset=1.0)), noise_std=1.0)
+>>> curve = exact.curve(exact.Pair(0.0, [one]))
+>>> round(curve.epsilon(1e-5).lower, 4), curve.delta(1.0).error < 1e-12
+(4.3772, True)
+"""
+
+from lastiterate._numerics import guards
+from lastiterate.audit.curve import Bracket, ExactCurve
+from lastiterate.audit.families import FAMILIES
+from lastiterate.audit.grid import last_laws
+from lastiterate.audit.pair import Pair, Step
+from lastiterate.audit.search import Witness, worst
+from lastiterate.errors import InvalidType
+
+__all__ = ["FAMILIES", "Bracket", "ExactCurve", "Pair", "Step", "Witness", "curve", "worst"]
+
+
+def curve(pair: Pair, *, width: float = 2.0) -> ExactCurve:
+    """The privacy of the last iterate of a pair, with an error bound of its own.
+
+    Parameters
+    ----------
+    pair : Pair
+        One iteration on two adjacent data sets.
+    width : float
+        Panels of the grid, in standard deviations of a step's noise.  Half of it has a much
+        smaller error and costs four times as much.
+    """
+    if not isinstance(pair, Pair):
+        raise InvalidType("pair", pair, must_be="a Pair")
+    return ExactCurve(last_laws(pair, guards.number("width", width, above=0.0, at_most=20.0)))

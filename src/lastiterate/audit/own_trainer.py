@@ -1,0 +1,79 @@
+"""The library's own trainer on a pair of data sets made for its certificate, not from its data.
+
+Every example but one has features 0, and so no gradient but the penalty's; the one has features as
+long as the bound allows, along the only axis, and in the other world the opposite target (or, where
+examples may be left out, features 0).  Near the start its gradient is as long as the clip allows,
+so the runs are those of linear losses, which are among the most exposed that a run describes.
+Only what the certificate states is used: the run, the objective and the bound on features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics.exact import Array
+from lastiterate.accounting import PrivacyReport
+from lastiterate.audit.trials import Seeds
+from lastiterate.run.batches import Cyclic
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.certificate import described, verify
+from lastiterate.train.examples import Examples, bounded
+from lastiterate.train.noise import Randomness, SeededBits
+from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.objectives import Huber, Objective
+
+_FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
+
+
+@dataclass(frozen=True)
+class OwnTrainer:
+    """`noisy_descent` on the pair; a trainer that `empirical.audit` takes."""
+
+    run: TrainingRun
+    objective: Objective
+    radius: float
+
+    def __call__(self, world: int, seeds: Seeds) -> Array:
+        examples = self.examples(world)
+        released = [
+            noisy_descent(
+                self.run, self.objective, examples, Randomness(SeededBits(int(seed)))
+            ).ravel()
+            for seed in seeds
+        ]
+        return np.array(released)
+
+    def examples(self, world: int) -> Examples:
+        """The data set of a world."""
+        count, one = self.run.batches.examples, self._exposed
+        rows = np.zeros((count, 1))
+        if self.run.adjacency == "replace" or world == 1:
+            rows[one] = self.radius
+        targets: NDArray[Any] = np.zeros(count, dtype=np.intp)
+        targets[one] = world
+        if isinstance(self.objective, Huber):
+            targets = np.zeros(count)
+            targets[one] = self.objective.clip * _FAR * (2 * world - 1)
+        return bounded(rows, targets, bound=self.radius, intercept=0.0)
+
+    @property
+    def _exposed(self) -> int:
+        """In a fixed order, an example that the last step sees."""
+        rule = self.run.batches
+        if not isinstance(rule, Cyclic):
+            return 0
+        return (self.run.steps - 1) % rule.batches_per_epoch * rule.batch_size
+
+
+def certified_trainer(
+    certificate: str | Path, *, parameters: Any = None
+) -> tuple[OwnTrainer, PrivacyReport]:
+    """The trainer that a certificate describes, and what it certifies, derived again."""
+    report = verify(certificate, parameters=parameters)
+    objective, radius = described(certificate)
+    return OwnTrainer(report.run, objective, radius), report

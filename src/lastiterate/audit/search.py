@@ -1,0 +1,157 @@
+"""The worst instance of a run that a search over the families finds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.optimize import minimize
+
+from lastiterate._numerics import guards
+from lastiterate._numerics.exact import Array
+from lastiterate.accounting import account
+from lastiterate.audit.families import FAMILIES, Family, Parameters
+from lastiterate.audit.pair import Pair
+from lastiterate.errors import InvalidType, NoBoundApplies, NumericalFailure, Unmet
+from lastiterate.profile.lower import LowerProfile
+from lastiterate.run.training_run import TrainingRun
+
+
+@dataclass(frozen=True)
+class Witness:
+    """An instance that obeys a run's description, and how private it is at most.
+
+    `epsilon` at `delta` is what no guarantee of the run can deny; `certified` is what
+    `account` promises, and `ratio` the one over the other, at least 1 if both are right.
+    """
+
+    run: TrainingRun
+    family: str
+    parameters: Parameters
+    delta: float
+    epsilon: float
+    certified: float
+    lower: LowerProfile
+
+    @property
+    def ratio(self) -> float:
+        """How far the certificate is above the instance; inf if that tells nothing."""
+        if self.certified == 0.0:
+            return 1.0
+        return self.certified / self.epsilon if self.epsilon > 0.0 else math.inf
+
+    @property
+    def pair(self) -> Pair:
+        """The instance."""
+        return FAMILIES[self.family].pair(self.run, self.parameters)
+
+    def __str__(self) -> str:
+        shown = ", ".join(f"{name}={value:.4g}" for name, value in self.parameters.items())
+        return (
+            f"{self.family}({shown}): epsilon >= {self.epsilon:.4f} at delta = {self.delta:g}; "
+            f"certified {self.certified:.4f}, ratio {self.ratio:.4f}"
+        )
+
+
+def worst(
+    run: TrainingRun,
+    *,
+    delta: float = 1e-5,
+    family: str | Sequence[str] | None = None,
+    tries: int = 40,
+) -> Witness:
+    """The most exposed instance that `tries` evaluations of each family find.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        What is to be attacked.
+    delta : float
+        Where epsilon is compared.
+    family : str or sequence of str, optional
+        Ids of `FAMILIES`; by default all that apply.
+    tries : int
+        How many members of a family with parameters are looked at.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> from lastiterate.audit import exact
+    >>> run = li.TrainingRun(
+    ...     loss=li.Loss(smoothness=32.502, strong_convexity=0.002), sensitivity=10.0,
+    ...     batches=li.Cyclic(examples=60_000, batch_size=1_500), steps=2_000,
+    ...     step_size=0.05, noise_std=0.01)
+    >>> print(exact.worst(run))
+    drifting-quadratics(): epsilon >= 4.3392 at delta = 1e-05; certified 4.3392, ratio 1.0000
+    """
+    if not isinstance(run, TrainingRun):
+        raise InvalidType("run", run, must_be="a TrainingRun")
+    target = guards.number("delta", delta, above=0.0, below=1.0)
+    budget = guards.count("tries", tries, at_least=1)
+    asked = list(FAMILIES) if family is None else [family] if isinstance(family, str) else family
+    chosen = [FAMILIES[guards.choice("family", id_, among=tuple(FAMILIES))] for id_ in asked]
+    unmet = {one.id: one.unmet(run) for one in chosen}
+    applying = [one for one in chosen if unmet[one.id] is None]
+    if not applying:
+        raise NoBoundApplies(
+            run, {id_: [Unmet(str(reason), "this run")] for id_, reason in unmet.items()}
+        )
+    certified = account(run).epsilon(target)
+    found = [_worst_of(run, one, target, budget) for one in applying]
+    epsilon, best, parameters, lower = max(found, key=lambda one: one[0])
+    return Witness(run, best.id, parameters, target, epsilon, certified, lower)
+
+
+def _worst_of(
+    run: TrainingRun, family: Family, delta: float, tries: int
+) -> tuple[float, Family, Parameters, LowerProfile]:
+    """By the best of a scattered start, then the simplex method."""
+    spans = family.spans(run)
+    lows, highs = (np.array([span[end] for span in spans.values()]) for end in (0, 1))
+    best: list[tuple[float, Family, Parameters, LowerProfile]] = []
+
+    def loss(place: Array) -> float:
+        values = lows + np.clip(place, 0.0, 1.0) * (highs - lows)
+        parameters = dict(zip(spans, values.tolist(), strict=True))
+        try:
+            lower = family.lower(run, parameters)
+        except NumericalFailure:
+            return 0.0
+        epsilon = lower.epsilon(delta)
+        if not best or epsilon > best[0][0]:
+            best[:] = [(epsilon, family, parameters, lower)]
+        return -epsilon
+
+    if not spans:
+        loss(np.zeros(0))
+    else:
+        starts = _scattered(len(spans), max(tries // 2, 1))
+        losses = [loss(place) for place in starts]
+        first = starts[int(np.argmin(losses))]
+        simplex = np.vstack([first, first + np.diag(np.where(first < 0.5, 0.2, -0.2))])
+        if tries > len(starts):
+            minimize(
+                loss,
+                first,
+                method="Nelder-Mead",
+                options={"maxfev": tries - len(starts), "initial_simplex": simplex},
+            )
+    if not best:
+        raise NumericalFailure(f"no member of {family.id} could be computed for this run.")
+    return best[0]
+
+
+def _scattered(dimension: int, count: int) -> list[Array]:
+    """The corners first, as far as they go, then evenly spread points (Kronecker's sequence)."""
+    corners = [
+        np.array([(number >> axis) & 1 for axis in range(dimension)], dtype=float)
+        for number in range(min(2**dimension, (count + 1) // 2))
+    ]
+    ratio = 2.0
+    for _ in range(50):  # the root of x^(d+1) = x + 1
+        ratio = (1.0 + ratio) ** (1.0 / (dimension + 1))
+    steps = ratio ** -np.arange(1.0, dimension + 1)
+    inside = [(0.5 + number * steps) % 1.0 for number in range(count - len(corners))]
+    return corners + inside

@@ -1,0 +1,138 @@
+"""Many seeded runs of a trainer in both worlds, kept in a file so that none is made twice.
+
+Seeds are derived from the block's number, so that a result depends neither on how many processes
+made it nor on whether the audit was interrupted.  The file has one JSON record a line: what is
+audited, then one for each block; a last line that was cut short is made again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics import guards
+from lastiterate._numerics.exact import Array
+from lastiterate.errors import InvalidParameter, MissingExtra, NumericalFailure
+
+Seeds = NDArray[np.uint64]
+Trainer = Callable[[int, Seeds], Any]
+Block = tuple[int, int]  # world, number
+
+_FORMAT = "lastiterate audit 1"
+
+
+def outputs(
+    trainer: Trainer,
+    *,
+    runs: int,
+    seed: int = 0,
+    block: int = 500,
+    jobs: int = 1,
+    file: Path | None = None,
+    name: str = "",
+    progress: bool = False,
+) -> tuple[Array, Array]:
+    """What `trainer(world, seeds)` releases in each world: a row for each of `runs` runs."""
+    size = guards.count("block", block, at_least=1)
+    count = guards.count("runs", runs, at_least=2)
+    start = guards.count("seed", seed, at_least=0)
+    lengths = [min(size, count - first) for first in range(0, count, size)]
+    wanted = [(world, number) for number in range(len(lengths)) for world in (0, 1)]
+    header = {"format": _FORMAT, "name": name, "runs": count, "seed": start, "block": size}
+    done = {} if file is None else _resumed(file, header)
+    todo = [one for one in wanted if one not in done]
+
+    def make(one: Block) -> tuple[Block, Array]:
+        world, number = one
+        state = np.random.SeedSequence([start, world, number])
+        # 53 bits, which every generator takes and every float holds.
+        seeds = state.generate_state(lengths[number], np.uint64).astype(np.uint64) >> np.uint64(11)
+        return one, _checked(trainer(world, seeds), lengths[number])
+
+    with _shown(len(wanted), len(done), progress) as advance:
+        for one, rows in _made(make, todo, guards.count("jobs", jobs, at_least=1)):
+            done[one] = rows
+            if file is not None:
+                record = {"world": one[0], "number": one[1], "outputs": rows.tolist()}
+                with file.open("a", encoding="utf-8") as lines:
+                    lines.write(json.dumps(record) + "\n")
+            advance()
+    worlds = [
+        np.concatenate([done[world, number] for number in range(len(lengths))]) for world in (0, 1)
+    ]
+    return worlds[0], worlds[1]
+
+
+def _checked(released: Any, runs: int) -> Array:
+    rows = np.asarray(released, dtype=float)
+    rows = rows.reshape(runs, -1) if rows.size and rows.size % runs == 0 else rows
+    if rows.ndim != 2 or rows.shape[0] != runs:
+        must_be = f"an array with a row for each of {runs} seeds"
+        raise InvalidParameter("trainer's result", rows.shape, must_be=must_be)
+    if not np.isfinite(rows).all():
+        raise NumericalFailure("a run of the trainer released numbers that are not finite.")
+    return rows
+
+
+def _made(
+    make: Callable[[Block], tuple[Block, Array]], todo: list[Block], jobs: int
+) -> Iterator[tuple[Block, Array]]:
+    if jobs == 1 or len(todo) < 2:
+        yield from map(make, todo)
+        return
+    try:
+        from joblib import Parallel, delayed
+    except ImportError:
+        raise MissingExtra("an audit on several cores", "joblib", extra="audit") from None
+    yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(
+        delayed(make)(one) for one in todo
+    )
+
+
+def _resumed(file: Path, header: dict[str, Any]) -> dict[Block, Array]:
+    """The blocks that the file holds; its header is written, and a cut last line removed."""
+    if not file.exists() or not file.read_text(encoding="utf-8").strip():
+        file.write_text(json.dumps(header) + "\n", encoding="utf-8")
+        return {}
+    text = file.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    records = [_parsed(file, line) for line in whole.splitlines()]
+    if not records or records[0] != header:
+        raise InvalidParameter(
+            "file", str(file), must_be=f"absent, or of the same audit, beginning {header}"
+        )
+    if whole != text:
+        file.write_text(whole, encoding="utf-8")
+    try:
+        return {(one["world"], one["number"]): np.array(one["outputs"]) for one in records[1:]}
+    except (KeyError, TypeError) as error:
+        raise InvalidParameter("file", str(file), must_be="the record of an audit") from error
+
+
+def _parsed(file: Path, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        record = None
+    if not isinstance(record, dict):
+        raise InvalidParameter("file", str(file), must_be="one JSON object a line")
+    return record
+
+
+@contextmanager
+def _shown(total: int, done: int, shown: bool) -> Iterator[Callable[[], object]]:
+    if not shown:
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True)) as bar:
+        task = bar.add_task("training", total=total, completed=done)
+        yield lambda: bar.advance(task)

@@ -1,0 +1,113 @@
+"""plot: one command for each picture."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lastiterate.cli.accounting import EXAMPLE, Delta, Including
+from lastiterate.cli.described import takes_run
+from lastiterate.errors import InvalidParameter
+from lastiterate.run.training_run import TrainingRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from lastiterate.accounting import PrivacyReport
+
+Out = Annotated[
+    Path, typer.Option(help="a name, for SVG and PNG; or one that ends in .svg, .png or .pdf")
+]
+Bounds = Annotated[
+    list[str] | None, typer.Option(help="an id or family; may be repeated (default: all)")
+]
+Lengths = Annotated[
+    list[int] | None, typer.Option("--at", help="a number of steps; may be repeated")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    plots = typer.Typer(
+        name="plot", help="Pictures, as SVG and PNG.", no_args_is_help=False, rich_markup_mode=None
+    )
+    for name, command, says in (
+        ("epsilon-by-steps", epsilon_by_steps, "Every bound's epsilon as training goes on."),
+        ("tradeoff", tradeoff, "What an attacker can do, beside Gaussian mechanisms."),
+        ("delta-by-epsilon", delta_by_epsilon, "The whole privacy profile."),
+        ("shift-schedule", shift_schedule, "Why it converges: the engine's plan."),
+    ):
+        text = f"{says}\n\nExample: lastiterate plot {name} {EXAMPLE} --out figure"
+        plots.command(name, help=text)(takes_run(command))
+    plots.command("accuracy-by-epsilon")(accuracy_by_epsilon)
+    app.add_typer(plots)
+
+
+def epsilon_by_steps(
+    run: TrainingRun,
+    bounds: Bounds = None,
+    delta: Delta = 1e-5,
+    at: Lengths = None,
+    out: Out = Path("epsilon-by-steps"),
+) -> None:
+    from lastiterate import plot
+
+    _save(lambda: plot.epsilon_by_steps(run, bounds=bounds or None, delta=delta, steps=at), out)
+
+
+def tradeoff(run: TrainingRun, including: Including = None, out: Out = Path("tradeoff")) -> None:
+    from lastiterate import plot
+
+    _save(lambda: plot.tradeoff(_report(run, including)), out)
+
+
+def delta_by_epsilon(
+    run: TrainingRun,
+    including: Including = None,
+    delta: Delta = 1e-5,
+    out: Out = Path("delta-by-epsilon"),
+) -> None:
+    from lastiterate import plot
+
+    _save(lambda: plot.delta_by_epsilon(_report(run, including), delta=delta), out)
+
+
+def shift_schedule(run: TrainingRun, out: Out = Path("shift-schedule")) -> None:
+    from lastiterate import plot
+
+    _save(lambda: plot.shift_schedule(run), out)
+
+
+def accuracy_by_epsilon(
+    results: Annotated[
+        Path, typer.Argument(help='JSON: {"method": {"epsilon": [accuracy of each seed]}}')
+    ],
+    measure: Annotated[str, typer.Option(help="what the numbers are")] = "accuracy",
+    out: Out = Path("accuracy-by-epsilon"),
+) -> None:
+    """What privacy costs.
+
+    Example: lastiterate plot accuracy-by-epsilon results.json --out figure
+    """
+    from lastiterate import plot
+
+    try:
+        table = json.loads(results.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidParameter("results", str(results), must_be=f"JSON ({error})") from None
+    _save(lambda: plot.accuracy_by_epsilon(table, measure=measure), out)
+
+
+def _report(run: TrainingRun, including: str | None) -> "PrivacyReport":
+    from lastiterate.accounting import account
+
+    return account(run) if including is None else account(run, including=including)
+
+
+def _save(draw: "Callable[[], Figure]", out: Path) -> None:
+    from lastiterate.plot.save import check, save
+
+    check(out)  # before the work, not after it
+    print("written:", ", ".join(str(path) for path in save(draw(), out)))

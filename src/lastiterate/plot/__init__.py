@@ -1,0 +1,19 @@
+"""Pictures, one call each; every function gives a matplotlib figure (extra `plot`)."""
+
+from lastiterate.plot.accuracy import accuracy_by_epsilon
+from lastiterate.plot.attack import tradeoff
+from lastiterate.plot.curves import delta_by_epsilon
+from lastiterate.plot.growth import epsilon_by_steps
+from lastiterate.plot.named_lines import lines
+from lastiterate.plot.plan import shift_schedule
+from lastiterate.plot.save import save
+
+__all__ = [
+    "accuracy_by_epsilon",
+    "delta_by_epsilon",
+    "epsilon_by_steps",
+    "lines",
+    "save",
+    "shift_schedule",
+    "tradeoff",
+]

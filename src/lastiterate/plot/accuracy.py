@@ -1,0 +1,99 @@
+"""What privacy costs: accuracy against epsilon."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lastiterate._numerics import guards
+from lastiterate.errors import InvalidType
+from lastiterate.plot.labels import End, finish
+from lastiterate.plot.scales import scale
+from lastiterate.plot.style import FAINT, figure, heading, plain_pens, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Results = Mapping[str, Mapping[float, Sequence[float]]]
+
+
+def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figure:
+    """Each method's mean over seeds, the seeds as faint dots and two standard errors as a band.
+
+    Parameters
+    ----------
+    results : {method: {epsilon: [accuracy of each seed]}}
+        Epsilons may be given as text, as JSON has them.
+    measure : str
+        What the numbers are.
+    """
+    table = _checked(results)
+    with style():
+        canvas = figure()
+        axes = canvas.add_subplot()
+        scale(axes, "x", [epsilon for rows in table.values() for epsilon in rows], logs=True)
+        ends = []
+        lows, highs = [], []
+        last = max(epsilon for rows in table.values() for epsilon in rows)
+        for name, pen in plain_pens(list(table)).items():
+            rows = table[name]
+            epsilons = sorted(rows)
+            means = np.array([np.mean(rows[epsilon]) for epsilon in epsilons])
+            errors = np.array(
+                [2.0 * np.std(rows[e], ddof=1) / len(rows[e]) ** 0.5 if len(rows[e]) > 1 else 0.0
+                 for e in epsilons]
+            )  # fmt: skip
+            axes.fill_between(
+                epsilons, means - errors, means + errors, color=pen.colour, alpha=0.18, linewidth=0
+            )
+            axes.plot(epsilons, means, color=pen.colour, linestyle=pen.dash, marker="o", ms=3.5)
+            seeds = [(e, x) for e in epsilons for x in rows[e]]
+            axes.plot(
+                *zip(*seeds, strict=True), color=pen.colour, alpha=0.35, ls="", marker=".", ms=3
+            )
+            if epsilons[-1] < last:
+                axes.plot(
+                    [epsilons[-1], last], [means[-1]] * 2, color=pen.colour, lw=0.6, alpha=0.6
+                )
+            ends.append(End(float(means[-1]), name, pen))
+            lows += [x for _, x in seeds] + (means - errors).tolist()
+            highs += [x for _, x in seeds] + (means + errors).tolist()
+        room = 0.06 * (max(highs) - min(lows)) or 0.05
+        axes.set_ylim(min(lows) - room, max(highs) + room)
+        axes.set_xlabel("epsilon", loc="right")
+        heading(axes, measure)
+        axes.grid(axis="y", color=FAINT, linewidth=0.5)
+        axes.set_axisbelow(True)
+        axes.margins(x=0.02)
+        finish(canvas, [(axes, ends)])
+    return canvas
+
+
+def _checked(results: object) -> dict[str, dict[float, list[float]]]:
+    must_be = "{method: {epsilon: [accuracies]}}, with at least one of each"
+    if not isinstance(results, Mapping) or not results:
+        raise InvalidType("results", results, must_be=must_be)
+    table: dict[str, dict[float, list[float]]] = {}
+    for name, rows in results.items():
+        if not isinstance(rows, Mapping) or not rows:
+            raise InvalidType(f"results[{name!r}]", rows, must_be=must_be)
+        table[str(name)] = {
+            _epsilon(epsilon): _values(f"results[{name!r}][{epsilon!r}]", values)
+            for epsilon, values in rows.items()
+        }
+    return table
+
+
+def _epsilon(epsilon: object) -> float:
+    if isinstance(epsilon, str):
+        try:
+            epsilon = float(epsilon)
+        except ValueError:
+            raise InvalidType("epsilon", epsilon, must_be="a number in (0, inf)") from None
+    return guards.number("epsilon", epsilon, above=0.0)
+
+
+def _values(name: str, values: object) -> list[float]:
+    return [float(x) for x in guards.numbers(name, values, at_least=-1e300)]

@@ -1,0 +1,103 @@
+"""What an attacker can do: false alarms against misses."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lastiterate._numerics import guards
+from lastiterate._numerics.exact import Array
+from lastiterate.accounting import PrivacyReport
+from lastiterate.errors import InvalidType
+from lastiterate.plot.labels import End, finish
+from lastiterate.plot.style import FAINT, GREY, Pen, figure, heading, pens, style
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.profile import PrivacyProfile
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_RATES = np.concatenate([np.geomspace(1e-5, 0.02, 80), np.linspace(0.021, 0.5, 160)])
+_EPSILONS = np.concatenate(
+    [
+        [0.0],
+        np.geomspace(1e-4, 0.02, 60),
+        np.linspace(0.021, 12.0, 400),
+        np.geomspace(12.1, 600, 80),
+    ]
+)
+Drawable = PrivacyReport | PrivacyProfile | Mapping[str, PrivacyProfile]
+
+
+def tradeoff(what: Drawable, *, references: tuple[float, ...] = (0.5, 1.0, 2.0)) -> Figure:
+    """The least miss rate of any attacker with each false-alarm rate up to one half.
+
+    Curves are symmetric, so the other half says the same.  Every curve is drawn on the safe
+    side: at or below the true one.
+
+    Parameters
+    ----------
+    what : PrivacyReport, PrivacyProfile or {name: PrivacyProfile}
+        A report is drawn with every bound that applies.
+    references : tuple of float
+        Gaussian mechanisms to compare with, by their mu.
+    """
+    profiles = named_profiles(what)
+    mus = [guards.number("references", mu, at_least=0.0) for mu in references]
+    with style():
+        canvas = figure(7.2, 4.6)
+        axes = canvas.add_subplot()
+        axes.set(xlim=(0.0, 0.5), ylim=(0.0, 1.0))
+        faint = Pen(GREY, (0, (3, 2)))
+        ends = []
+        rates = np.concatenate([[0.0], _RATES])
+        axes.plot(rates, 1.0 - rates, color=GREY, linewidth=0.9, linestyle=(0, (1, 1.5)))
+        ends.append(End(0.5, "nothing learnt", Pen(GREY, "-")))
+        for mu in mus:
+            values = [1.0, *map(GaussianProfile(mu).tradeoff, _RATES.tolist())]
+            axes.plot(rates, values, color=faint.colour, linestyle=faint.dash, linewidth=0.9)
+            ends.append(End(values[-1], f"Gaussian, mu = {mu:g}", faint))
+        drawn = pens(list(profiles))
+        for name, profile in profiles.items():
+            pen = drawn[name]
+            values_of = least_misses(profile, rates)
+            axes.plot(rates, values_of, color=pen.colour, linestyle=pen.dash)
+            ends.append(End(float(values_of[-1]), name, pen))
+        axes.set_xlabel("false-positive rate", loc="right")
+        heading(axes, "least false-negative rate of any attacker")
+        axes.grid(color=FAINT, linewidth=0.5)
+        axes.set_axisbelow(True)
+        finish(canvas, [(axes, ends)])
+    return canvas
+
+
+def least_misses(profile: PrivacyProfile, rates: Array) -> Array:
+    """The trade-off curve at all rates, from one evaluation of the delta curve.
+
+    Every epsilon gives a valid lower bound, so a grid of them errs on the safe side.
+    """
+    kept = 1.0 - profile.deltas(_EPSILONS)
+    growth = np.exp(_EPSILONS)
+    with np.errstate(over="ignore"):
+        steep = kept - growth * rates[:, None]
+    flat = (kept - rates[:, None]) / growth
+    return np.asarray(np.clip(np.maximum(steep, flat).max(axis=1), 0.0, 1.0))
+
+
+def named_profiles(what: Drawable) -> dict[str, PrivacyProfile]:
+    """What to draw, by name."""
+    if isinstance(what, PrivacyReport):
+        return dict(what.all)
+    if isinstance(what, PrivacyProfile):
+        mu = what.gdp()
+        return {f"mu = {mu:.3g}" if math.isfinite(mu) else type(what).__name__: what}
+    must_be = "a PrivacyReport, a PrivacyProfile or a dict of name and PrivacyProfile"
+    if not isinstance(what, Mapping) or not what:
+        raise InvalidType("what", what, must_be=must_be)
+    for name, profile in what.items():
+        if not isinstance(name, str) or not isinstance(profile, PrivacyProfile):
+            raise InvalidType("what", what, must_be=must_be)
+    return dict(what)

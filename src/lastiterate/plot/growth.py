@@ -1,0 +1,142 @@
+"""Epsilon as training goes on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lastiterate._numerics import guards
+from lastiterate.accounting import PrivacyReport, account
+from lastiterate.bounds.non_convex import NON_CONVEX
+from lastiterate.errors import InvalidType, NoBoundApplies
+from lastiterate.plot.named_lines import lines
+from lastiterate.plot.style import GREY, Pen, pens
+from lastiterate.run.batches import FixedOrder, FullBatch, PoissonSampled, SampledWithoutReplacement
+from lastiterate.run.training_run import Schedule, TrainingRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_POINTS, _FURTHER = 25, 100
+_COSTLY_POINTS, _COSTLY_FURTHER = 7, 3  # where a point takes seconds
+_LOWER = "lower bound"
+
+
+def epsilon_by_steps(
+    run: TrainingRun,
+    *,
+    bounds: str | list[str] | None = None,
+    delta: float = 1e-5,
+    steps: Sequence[int] | None = None,
+) -> Figure:
+    """Every bound's epsilon at `delta`, had the run been stopped after each of `steps`.
+
+    Schedules and `FixedOrder` are known up to the end of the run only; others are continued.
+    The lower bound is drawn where all bounds are, and curves have a gap where a bound does
+    not apply or is not finite.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        What was done.
+    bounds : str or list of str, optional
+        Ids or families, as for `account`; None is all certified bounds.
+    delta : float
+        Of (epsilon, delta)-DP.
+    steps : sequence of int, optional
+        From an epoch on to 100 times the run; where batches are drawn anew or steps may expand,
+        which takes longer, fewer and to 3 times the run.
+    """
+    if not isinstance(run, TrainingRun):
+        raise InvalidType("run", run, must_be="a TrainingRun")
+    guards.number("delta", delta, at_least=0.0, at_most=1.0)
+    lengths = usual_steps(run) if steps is None else _given(steps)
+    curves = _curves(run, lengths, bounds, delta)
+    drawn = pens([name for name in curves if name != _LOWER]) | {_LOWER: Pen(GREY, (0, (1, 1)))}
+    here = len(lengths) > 1 and run.steps in lengths
+    counted = f"{run.steps:,} {'step' if run.steps == 1 else 'steps'}"
+    return lines(
+        lengths,
+        curves,
+        across="steps",
+        up=f"epsilon at delta = {delta:g}",
+        pens=drawn,
+        mark=(float(run.steps), f"this run: {counted}") if here else None,
+        undotted=(_LOWER,),
+    )
+
+
+def usual_steps(run: TrainingRun) -> list[int]:
+    """Round a geometric grid from an epoch to well beyond the run, which is one of them."""
+    epoch = 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
+    points, further = _POINTS, _FURTHER
+    drawn_anew = isinstance(run.batches, (SampledWithoutReplacement, PoissonSampled))
+    if drawn_anew or not NON_CONVEX.unmet(run):
+        points, further = _COSTLY_POINTS, _COSTLY_FURTHER
+        epoch = max(1, run.steps // 10)
+    if not run.is_constant or isinstance(run.batches, FixedOrder):
+        further = 1
+    first, last = min(epoch, run.steps), min(run.steps * further, 2**53)
+    if first == last:
+        first = 1
+    grid = np.geomspace(first, last, points)
+    return sorted({round(x) for x in grid.tolist()} | {run.steps})
+
+
+def stopped(run: TrainingRun, steps: int) -> TrainingRun:
+    """The same run after so many steps."""
+    guards.count("steps", steps, at_least=1)
+    batches = run.batches
+    ends = not run.is_constant or isinstance(batches, FixedOrder)
+    if ends:
+        guards.count("steps", steps, at_least=1, at_most=run.steps)
+    if isinstance(batches, FixedOrder):
+        seen = [position for position in batches.positions if position <= steps]
+        batches = FixedOrder(batches.examples, batches.batch_size, tuple(seen))
+    return run.replace(
+        steps=steps,
+        batches=batches,
+        step_size=_cut(run.step_size, steps),
+        noise_std=_cut(run.noise_std, steps),
+    )
+
+
+def _given(steps: Sequence[int]) -> list[int]:
+    if isinstance(steps, (str, bytes)) or not hasattr(steps, "__iter__") or not len(steps):
+        raise InvalidType("steps", steps, must_be="one or more whole numbers")
+    return sorted({guards.count("steps", one, at_least=1) for one in steps})
+
+
+def _cut(schedule: Schedule, steps: int) -> Schedule:
+    return schedule[:steps] if isinstance(schedule, tuple) else schedule
+
+
+def _curves(
+    run: TrainingRun, lengths: list[int], bounds: str | list[str] | None, delta: float
+) -> dict[str, list[float]]:
+    reports: list[PrivacyReport | None] = []
+    refused: NoBoundApplies | None = None
+    for steps in lengths:
+        try:
+            reports.append(account(stopped(run, steps), bounds=bounds))
+        except NoBoundApplies as error:
+            reports.append(None)
+            refused = error
+    ids = list(dict.fromkeys(id_ for report in reports if report for id_ in report.all))
+    if not ids and refused is not None:
+        raise refused
+    curves = {
+        id_: [
+            report.all[id_].epsilon(delta) if report and id_ in report.all else math.nan
+            for report in reports
+        ]
+        for id_ in ids
+    }
+    if bounds is None:
+        lower = [report.lower.epsilon(delta) if report else math.nan for report in reports]
+        if max(lower, default=0.0) > 0.0:
+            curves[_LOWER] = [value if value > 0.0 else math.nan for value in lower]
+    return curves

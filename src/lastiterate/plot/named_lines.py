@@ -1,0 +1,86 @@
+"""Curves over one axis, each named at its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from lastiterate._numerics import guards
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.plot.labels import End, finish
+from lastiterate.plot.labels import mark as named_mark
+from lastiterate.plot.scales import scale
+from lastiterate.plot.style import FAINT, Pen, figure, heading, plain_pens, style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Mark = tuple[float, str]
+
+
+def lines(
+    x: Sequence[float],
+    curves: Mapping[str, Sequence[float]],
+    *,
+    across: str,
+    up: str,
+    pens: Mapping[str, Pen] | None = None,
+    mark: Mark | None = None,
+    undotted: Collection[str] = (),
+) -> Figure:
+    """Every curve over the same `x`; logarithmic where values span much.
+
+    What is not finite is left out, and said so where a curve ends with it.
+
+    Parameters
+    ----------
+    x : sequence of float
+        Increasing.
+    curves : {name: values at x}
+        nan where there is none.
+    across, up : str
+        What the axes show.
+    pens : {name: Pen}, optional
+        How each is drawn.
+    mark : (float, str), optional
+        A place on the axis and its name; curves have a dot there, but for the `undotted`.
+    """
+    places = guards.numbers("x", x, at_least=-1e300).tolist()
+    _check(curves, len(places))
+    with style():
+        canvas = figure()
+        axes = canvas.add_subplot()
+        scale(axes, "x", places, whole=all(place.is_integer() for place in places))
+        scale(axes, "y", [value for curve in curves.values() for value in curve])
+        axes.set_xlabel(across, loc="right")
+        heading(axes, up, marks=mark is not None)
+        drawn = plain_pens(list(curves)) if pens is None else pens
+        ends = []
+        for name, values in curves.items():
+            pen = drawn[name]
+            shown = [value if math.isfinite(value) else math.nan for value in values]
+            alone = "o" if len(places) == 1 else ""
+            axes.plot(places, shown, color=pen.colour, linestyle=pen.dash, marker=alone)
+            ends.append(End(values[-1], _named(name, values[-1]), pen))
+            if mark is not None and mark[0] in places and name not in undotted:
+                here = shown[places.index(mark[0])]
+                axes.plot([mark[0]], [here], "o", ms=4.5, color=pen.colour, clip_on=False)
+        if mark is not None:
+            named_mark(axes, *mark)
+        axes.grid(axis="y", color=FAINT, linewidth=0.5)
+        axes.set_axisbelow(True)
+        finish(canvas, [(axes, ends)])
+    return canvas
+
+
+def _check(curves: object, length: int) -> None:
+    if not isinstance(curves, Mapping) or not curves:
+        raise InvalidType("curves", curves, must_be="a dict of name and values")
+    for name, values in curves.items():
+        if len(values) != length:
+            raise InvalidParameter(f"curves[{name!r}]", values, must_be=f"of length {length}")
+
+
+def _named(name: str, last: float) -> str:
+    return f"{name}\n(not finite)" if math.isinf(last) else name

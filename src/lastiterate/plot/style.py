@@ -1,0 +1,113 @@
+"""How every picture looks: colours that the colour-blind can tell apart, one typeface, no boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from lastiterate.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+INK = "#1f2328"
+GREY = "#7a7f87"
+FAINT = "#c9cdd3"
+# Okabe and Ito 2008, without black and yellow.
+BLUE, VERMILLION, GREEN = "#0072b2", "#d55e00", "#009e73"
+PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
+PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
+DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
+
+DPI = 100  # at which pictures are laid out; files may have any
+_RC: Any = {
+    "figure.dpi": DPI,
+    "figure.facecolor": "none",
+    "savefig.facecolor": "none",
+    "font.family": "DejaVu Sans",
+    "font.size": 9.0,
+    "text.color": INK,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.facecolor": "none",
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 9.5,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 8.5,
+    "ytick.labelsize": 8.5,
+    "lines.linewidth": 1.8,
+    "lines.solid_capstyle": "round",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "lastiterate",
+}
+# A bound has the same colour and dash in every picture.
+_OWN: dict[str, tuple[str, Any]] = {
+    "composition/fixed-order": (GREY, "-"),
+    "composition/sampled": (ORANGE, "-"),
+    "fixed-order/contractive": (BLUE, "-"),
+    "fixed-order/bounded-domain": (SKY, DASHES[1]),
+    "fixed-order/non-convex": (PURPLE, "-"),
+    "random-order/shuffled-once": (GREEN, "-"),
+    "random-order/shuffled-each-epoch": (GREEN, "-"),
+    "random-order/sampled": (VERMILLION, "-"),
+    "random-order/poisson": (VERMILLION, "-"),
+}
+
+
+@dataclass(frozen=True)
+class Pen:
+    """A colour and a dash."""
+
+    colour: str
+    dash: Any
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """matplotlib's defaults and this style, whatever the caller's settings are."""
+    try:
+        from matplotlib import rc_context, rcdefaults, rcParams
+    except ImportError:
+        raise MissingExtra("drawing", "matplotlib", extra="plot") from None
+    with rc_context():
+        rcdefaults()
+        rcParams.update(_RC)
+        yield
+
+
+def figure(width: float = 7.2, height: float = 3.9) -> Figure:
+    """An empty figure, in inches; it belongs to no window and to no global state."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as NewFigure
+
+    made = NewFigure(figsize=(width, height))
+    FigureCanvasAgg(made)
+    return made
+
+
+def pens(names: list[str]) -> dict[str, Pen]:
+    """One for each: the library's bounds their own, others the next free one."""
+    found = {name: Pen(*_OWN[name]) for name in names if name in _OWN}
+    taken = set(found.values())
+    free = (Pen(c, d) for d in (*DASHES[1:], "-") for c in PALETTE if Pen(c, d) not in taken)
+    for name in names:
+        if name not in found:
+            found[name] = next(free, Pen(GREY, ":"))
+    return found
+
+
+def plain_pens(names: list[str]) -> dict[str, Pen]:
+    """One for each of any names, solid first."""
+    every = [Pen(colour, dash) for dash in DASHES for colour in PALETTE]
+    return {name: every[i % len(every)] for i, name in enumerate(names)}
+
+
+def heading(axes: Axes, text: str, *, marks: bool = False) -> None:
+    """What the vertical axis shows, read without turning the head; above the marks if any."""
+    axes.set_title(text, loc="left", pad=21.0 if marks else 9.0, fontweight="bold")

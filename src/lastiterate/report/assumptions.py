@@ -1,0 +1,181 @@
+"""What the person who describes a run vouches for, in words with the run's numbers.
+
+Only what the bound in question rests on.  What can be read off the numbers, such as step sizes
+of at most 2/smoothness, was checked and is not repeated here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from lastiterate._numerics.digits import short
+from lastiterate.bounds.bound import Bound
+from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.hypotheses import CONVEX
+from lastiterate.bounds.non_convex import NON_CONVEX
+from lastiterate.bounds.random_order import SHUFFLED_ONCE
+from lastiterate.report.words import needs_last_iterate_only, needs_secret_order, scheduled
+from lastiterate.run.batches import (
+    Cyclic,
+    FixedOrder,
+    FullBatch,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    ShuffledEachEpoch,
+    ShuffledOnce,
+)
+from lastiterate.run.domain import Ball
+from lastiterate.run.training_run import TrainingRun
+
+_GIVEN_THE_ORDER = (BOUNDED_DOMAIN, CONTRACTIVE, NON_CONVEX)
+_MOST_LISTED = 8
+
+
+def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
+    """Each as a clause that follows "You state that"."""
+    hides = needs_last_iterate_only(bound, run)
+    stated = list(_loss(bound, run)) if hides else []
+    stated += _gradients(run)
+    stated.append(_batches(run, secret=needs_secret_order(bound, run)))
+    stated += _noise(run, released=hides)
+    if hides:
+        stated.append(
+            "every step is a plain gradient step, without momentum or preconditioning, and the "
+            "number of steps was fixed beforehand"
+        )
+        stated += _domain(bound, run)
+    stated.append("the start does not depend on the examples, whose number is public")
+    return stated
+
+
+def _loss(bound: Bound, run: TrainingRun) -> Iterator[str]:
+    loss = run.loss
+    basis = _basis(bound, run)
+    contracting = CONVEX in basis.needs
+    penalty = loss.regulariser
+    included = f" (a penalty of curvature {short(penalty)} included)" if penalty else ""
+    known = []
+    if loss.smoothness is not None:
+        known.append(f"{short(loss.smoothness)}-smooth")
+    if contracting or (loss.convex and loss.smoothness is not None):
+        # An empty Poisson batch, or a clipped one, keeps of the curvature only the penalty's.
+        curved = 0.0 if isinstance(run.batches, PoissonSampled) else loss.strong_convexity
+        curved = 0.0 if run.clip_may_be_active else curved
+        known.append(f"{short(curved)}-strongly convex" if curved > 0.0 else "convex")
+    if known:
+        yield f"the loss of every possible example is {' and '.join(known)}{included}"
+    if penalty and isinstance(run.batches, PoissonSampled):
+        yield "that penalty is added in every step, whatever the batch"
+    if loss.holder is not None and not contracting:
+        constant, order = loss.holder
+        yield (
+            f"the gradient of every possible example moves by at most {short(constant)} "
+            f"d^{short(order)} between points at distance d{_aside(run)}"
+        )
+    if contracting and run.clip_norm is None:
+        yield "steps use the gradients of these losses as they are: none is clipped to a norm"
+
+
+def _basis(bound: Bound, run: TrainingRun) -> Bound:
+    """The bound whose hypotheses on the loss count."""
+    if bound is not SHUFFLED_ONCE:
+        return bound
+    return next(given for given in _GIVEN_THE_ORDER if not given.unmet(run))
+
+
+def _gradients(run: TrainingRun) -> Iterator[str]:
+    bound, lipschitz = run.gradient_bound, run.loss.lipschitz
+    aside = _aside(run)
+    if lipschitz is not None:
+        idle = run.clip_norm is not None and not run.clip_may_be_active
+        so = ", so that the clip never acts" if idle else ""
+        yield f"no possible example has a gradient of norm above {short(lipschitz)}{aside}{so}"
+    if run.clip_norm is not None:
+        yield f"every example's gradient is clipped to norm {short(run.clip_norm)}{aside}"
+    replaced = run.adjacency == "replace"
+    follows = bound is not None and run.sensitivity >= bound * (2.0 if replaced else 1.0)
+    if follows:
+        return
+    most = f"{short(run.sensitivity)} in norm"
+    if replaced:
+        yield f"any two possible examples' gradients, at the same point, differ by at most {most}"
+    else:
+        yield f"the gradient of every possible example is at most {most}{aside}"
+
+
+def _aside(run: TrainingRun) -> str:
+    return ", the penalty aside" if run.loss.regulariser else ""
+
+
+def _batches(run: TrainingRun, *, secret: bool) -> str:
+    rule = run.batches
+    size, examples = f"{rule.batch_size:,}", f"{rule.examples:,}"
+    if isinstance(rule, FullBatch):
+        return f"every step averages the gradients of all {examples} examples"
+    if isinstance(rule, PoissonSampled):
+        drawn = (
+            f"every step takes each of {examples} examples on its own with probability "
+            f"{size}/{examples}, in secret, and divides the sum of gradients by {size}"
+            if secret
+            else f"which examples a step takes does not depend on what they hold, and every step "
+            f"divides the sum of gradients by {size}"
+        )
+        cut = rule.largest_batch
+        if cut is None or cut == rule.examples:
+            return drawn
+        return f"{drawn}; batches of more than {cut:,} are cut to that size at random"
+    whole = f"every batch has exactly {size} of {examples} examples"
+    if not secret:
+        chosen = "chosen without regard to what they hold"
+        if isinstance(rule, Cyclic):
+            chosen = "in the same order every epoch, chosen without regard to what they hold"
+        if isinstance(rule, FixedOrder):
+            chosen += f", and none is more exposed than the one seen in {_steps(rule)}"
+        return f"{whole}, {chosen}{_rest(run)}"
+    how = {
+        ShuffledOnce: "from one uniform shuffle, drawn in secret",
+        ShuffledEachEpoch: "from a new uniform shuffle every epoch, drawn in secret",
+        SampledWithoutReplacement: "drawn uniformly, anew every step and in secret",
+    }
+    return f"{whole}, {how[type(rule)]}{_rest(run)}"
+
+
+def _rest(run: TrainingRun) -> str:
+    rule = run.batches
+    rest = rule.examples % rule.batch_size
+    if isinstance(rule, SampledWithoutReplacement) or rest == 0:
+        return ""
+    return f"; the {rest:,} left over sit out the epoch"
+
+
+def _steps(rule: FixedOrder) -> str:
+    seen = [f"{step:,}" for step in rule.positions]
+    if not seen:
+        return "no step"
+    if len(seen) > _MOST_LISTED:
+        return f"{len(seen):,} steps, from {seen[0]} to {seen[-1]}"
+    return ("step " if len(seen) == 1 else "steps ") + ", ".join(seen)
+
+
+def _noise(run: TrainingRun, *, released: bool) -> Iterator[str]:
+    most = max(run.noise_std) if isinstance(run.noise_std, tuple) else run.noise_std
+    if most > 0.0:
+        yield (
+            f"independent Gaussian noise of standard deviation {scheduled(run.noise_std)} per "
+            "coordinate is added to the averaged gradient in every step"
+        )
+    if released and run.release_noise_std > 0.0:
+        yield (
+            f"independent Gaussian noise of standard deviation {short(run.release_noise_std)} per "
+            "coordinate is added once, to the published parameters"
+        )
+
+
+def _domain(bound: Bound, run: TrainingRun) -> Iterator[str]:
+    if not isinstance(run.domain, Ball):
+        return
+    wide = f" of diameter {short(run.domain.diameter)}" if bound is not CONTRACTIVE else ""
+    yield (
+        f"every iterate and the published model are projected onto one closed convex set{wide}, "
+        "chosen without regard to the examples"
+    )

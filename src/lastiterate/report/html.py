@@ -1,0 +1,164 @@
+"""A report as one page: no scripts, nothing fetched, readable by day and by night."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lastiterate._numerics.digits import down, times, up
+from lastiterate.accounting import PrivacyReport
+from lastiterate.bounds.bound import Certainty
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.errors import InvalidParameter, NoBoundApplies
+from lastiterate.plot import delta_by_epsilon, epsilon_by_steps, shift_schedule, tradeoff
+from lastiterate.plot.save import as_svg
+from lastiterate.report.page_style import CSS, themed
+from lastiterate.report.record import Summary, summary
+from lastiterate.report.words import what_is_protected, what_was_done
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def write_html(report: PrivacyReport, path: str | Path, *, delta: float, title: str) -> None:
+    """The page as a file."""
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_text(as_html(report, delta=delta, title=title), encoding="utf-8")
+
+
+def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report") -> str:
+    """The page as text."""
+    told = summary(report, delta)
+    body = [
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{escape(what_was_done(report.run))} {escape(what_is_protected(report.run))}</p>",
+        _answer(told),
+        *_picture("steps", lambda: epsilon_by_steps(report.run, delta=delta), _STEPS),
+        "<h2>Bounds that apply</h2>",
+        _bounds(told),
+        f"<p>{escape(told.why)}</p>",
+        "<h2>What you state</h2>",
+        "<p>The guarantee rests on this, and nobody can check it from the model:</p>",
+        _bullets(told.assumptions),
+        "<h2>What may be published</h2>",
+        f"<p>You may publish {escape(told.release.allowed)}; nothing else. This voids it:</p>",
+        _bullets(told.release.voided_by),
+        "<h2>What it means for an attacker</h2>",
+        *_picture("tradeoff", lambda: tradeoff(report), _TRADEOFF),
+        *_picture("delta", lambda: delta_by_epsilon(report, delta=_shown(delta)), _DELTA),
+        *_why_pictures(report),
+        *_refused(told),
+        "<h2>The run</h2>",
+        "<details open><summary>As TOML, which <code>lastiterate account</code> takes</summary>",
+        f"<pre>{escape(report.run.to_toml().strip())}</pre></details>",
+    ]
+    return _PAGE.format(title=escape(title), css=CSS, body="\n".join(body))
+
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>{title}</title>
+<style>{css}</style>
+</head>
+<body>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
+_STEPS = "Epsilon of this run, had it been stopped earlier or gone on longer."
+_TRADEOFF = (
+    "Whoever tries to tell two data sets that differ in one example apart, by what is published, "
+    "errs at least so often. Dashed: mechanisms that add Gaussian noise once."
+)
+_DELTA = "Every epsilon with its delta, of every bound that applies."
+_PLAN = (
+    "For the most exposed place in the order: each time the example is seen the two runs are "
+    "driven apart; what is paid of that is hidden by the noise of the step, and mu squared is the "
+    "sum of what is paid over the noise, squared."
+)
+
+
+def _answer(told: Summary) -> str:
+    kind = "certified" if told.certainty is Certainty.UPPER else "as published, not certified"
+    if told.lower_bound is None or not told.gap < math.inf:
+        known = "No lower bound is known."
+    else:
+        known = (
+            f"At most {times(told.gap)} times what any proof could give: no guarantee for runs so "
+            f"described is below {down(told.lower_epsilon)} ({told.lower_bound})."
+        )
+    return (
+        f'<p class="answer"><strong>&epsilon; = {escape(up(told.epsilon))}</strong> '
+        f"at &delta; = {told.delta:g}, {kind}</p>\n<p>{escape(known)}</p>"
+    )
+
+
+def _bounds(told: Summary) -> str:
+    heads = ("&epsilon;", "&mu; (GDP)", "advantage", "to best")
+    rows = []
+    for row in told.bounds:
+        name = escape(row.id) + ("" if row.used else " *")
+        cells = [up(row.epsilon), up(row.mu), up(row.advantage), times(row.ratio)]
+        numbers = "".join(f'<td class="number">{escape(cell)}</td>' for cell in cells)
+        source = escape(str(CATALOGUE[row.id].source))
+        chosen = ' class="used"' if row.id == told.bound else ""
+        rows.append(
+            f'<tr{chosen}><td class="id">{name}</td>{numbers}<td class="source">{source}</td></tr>'
+        )
+    columns = "".join(f'<th class="number">{one}</th>' for one in heads)
+    head = f"<th>bound</th>{columns}<th>source</th>"
+    table = f'<div class="wide"><table><tr>{head}</tr>\n' + "\n".join(rows) + "\n</table></div>"
+    if all(row.used for row in told.bounds):
+        return table
+    return f"{table}\n<p>* as published: the proof has a gap, so it is listed and not used.</p>"
+
+
+def _bullets(clauses: Iterable[str]) -> str:
+    return "<ul>" + "".join(f"<li>{escape(clause)}</li>" for clause in clauses) + "</ul>"
+
+
+def _refused(told: Summary) -> list[str]:
+    if not told.refusals:
+        return []
+    rows = [
+        f'<tr><td class="id">{"<br>".join(map(escape, one.bounds))}</td>'
+        f"<td>{escape(one.reason.needs)}</td><td>{escape(one.reason.found)}</td>"
+        f"<td>{escape(one.reason.remedy)}</td></tr>"
+        for one in told.refusals
+    ]
+    head = "<tr><th>bound</th><th>needs</th><th>found</th><th>what would help</th></tr>"
+    return [
+        "<h2>Bounds that do not apply</h2>",
+        f'<div class="wide"><table>{head}\n' + "\n".join(rows) + "\n</table></div>",
+    ]
+
+
+def _why_pictures(report: PrivacyReport) -> list[str]:
+    """The engine's plan, of runs that it can be written out for."""
+    try:
+        drawn = _picture("plan", lambda: shift_schedule(report.run), _PLAN)
+    except (NoBoundApplies, InvalidParameter):
+        return []
+    return ["<h2>How the noise of other steps hides an example</h2>", *drawn]
+
+
+def _picture(name: str, draw: Callable[[], Figure], caption: str) -> list[str]:
+    svg = themed(as_svg(draw()), prefix=name)
+    label = escape(caption, quote=True)
+    return [
+        f'<figure role="img" aria-label="{label}">{svg}<figcaption>{label}</figcaption></figure>'
+    ]
+
+
+def _shown(delta: float) -> float:
+    """A delta that the picture can mark."""
+    return delta if 0.0 < delta < 1.0 else 1e-5

@@ -1,0 +1,87 @@
+"""A report as text that a person can read."""
+
+from __future__ import annotations
+
+import math
+from io import StringIO
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from lastiterate._numerics.digits import down, times, up
+from lastiterate.accounting import PrivacyReport
+from lastiterate.bounds.bound import Certainty
+from lastiterate.report.record import Summary, summary
+from lastiterate.report.words import what_is_protected, what_was_done
+
+_DELTA = 1e-5
+_WIDTH = 100
+
+
+def as_text(report: PrivacyReport, *, delta: float = _DELTA) -> str:
+    """What is certified, by which bound and why, what it rests on, what the others would need."""
+    told = summary(report, delta)
+    out = StringIO()
+    console = Console(file=out, width=_WIDTH, color_system=None, highlight=False)
+    for line in (what_was_done(report.run), what_is_protected(report.run), "", _answer(told)):
+        console.print(Text(line))
+    console.print(_bounds(told))
+    if any(not row.used for row in told.bounds):
+        console.print("* as published: the proof has a gap, so it is listed and not used", "\n")
+    console.print(Text(told.why), "", sep="\n")
+    console.print("You state that")
+    console.print(_bullets(told.assumptions), "")
+    console.print(
+        Text(f"You may publish {told.release.allowed}; nothing else."), "This voids it:", sep="\n"
+    )
+    console.print(_bullets(told.release.voided_by))
+    if told.refusals:
+        console.print("", "What other bounds for such batches would need:", sep="\n")
+        console.print(_refusals(told))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _answer(told: Summary) -> str:
+    kind = "certified" if told.certainty is Certainty.UPPER else "as published, not certified"
+    first = f"epsilon = {up(told.epsilon)} at delta = {told.delta:g}, {kind}."
+    if told.lower_bound is None or not told.gap < math.inf:
+        return f"{first} No lower bound is known."
+    return (
+        f"{first} At most {times(told.gap)} times what any proof could give: no guarantee for runs "
+        f"so described is below {down(told.lower_epsilon)} ({told.lower_bound})."
+    )
+
+
+def _bounds(told: Summary) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    certified = told.certainty is Certainty.UPPER
+    table.add_column("certified bound" if certified else "bound as published, not certified")
+    for heading in ("epsilon", "mu (GDP)", "advantage", "to the best"):
+        table.add_column(heading, justify="right")
+    for row in told.bounds:
+        listed = row.id if row.used else f"{row.id} *"
+        table.add_row(
+            f"{row.id}  <- used" if row.id == told.bound else listed,
+            up(row.epsilon),
+            up(row.mu),
+            up(row.advantage),
+            times(row.ratio),
+        )
+    return table
+
+
+def _bullets(clauses: tuple[str, ...]) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for clause in clauses:
+        table.add_row(" -", Text(clause))
+    return table
+
+
+def _refusals(told: Summary) -> Table:
+    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+    for refusal in told.refusals:
+        needs = f"{refusal.reason.needs}; found {refusal.reason.found}"
+        table.add_row(Text("\n".join(refusal.bounds)), Text(f"{needs}\n-> {refusal.reason.remedy}"))
+    return table

@@ -1,0 +1,97 @@
+"""A run in words: what was done, and what may be published of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lastiterate._numerics.digits import short
+from lastiterate.bounds.bound import Bound
+from lastiterate.run.batches import (
+    Cyclic,
+    FixedOrder,
+    FullBatch,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    ShuffledEachEpoch,
+    ShuffledOnce,
+)
+from lastiterate.run.training_run import Schedule, TrainingRun
+
+_ORDERS: dict[type, str] = {
+    Cyclic: "in the same order every epoch",
+    FixedOrder: "in a fixed order",
+    ShuffledOnce: "shuffled once",
+    ShuffledEachEpoch: "shuffled every epoch",
+    SampledWithoutReplacement: "drawn anew every step",
+    PoissonSampled: "on average, each example drawn on its own every step",
+}
+_RELEASED = {
+    "last-iterate": "the last iterate",
+    "last-iterate-and-order": "the last iterate and the order of the batches",
+    "every-iterate": "every iterate",
+}
+
+
+@dataclass(frozen=True)
+class Release:
+    """What the guarantee lets be published, and what would void it."""
+
+    allowed: str
+    voided_by: tuple[str, ...]
+
+
+def what_was_done(run: TrainingRun) -> str:
+    """Steps and batches, in a line."""
+    batches = run.batches
+    if isinstance(batches, FullBatch):
+        seen = f"each on all of {batches.examples:,} examples"
+    else:
+        order = _ORDERS[type(batches)]
+        seen = f"batches of {batches.batch_size:,} of {batches.examples:,} examples {order}"
+    counted = "1 step" if run.steps == 1 else f"{run.steps:,} steps"
+    return f"{counted} of noisy gradient descent, {seen}."
+
+
+def what_is_protected(run: TrainingRun) -> str:
+    """What is released, and the change that it hides."""
+    changed = "replaced by another" if run.adjacency == "replace" else "left out (zeroed)"
+    noise = " with noise added" if run.release_noise_std > 0.0 else ""
+    return f"Released: {_RELEASED[run.releases]}{noise}. Protected: one example being {changed}."
+
+
+def release_rule(bound: Bound, run: TrainingRun) -> Release:
+    """Derived from what the bound refuses: its hypotheses decide, not the run's own plan."""
+    secret, only_last = needs_secret_order(bound, run), needs_last_iterate_only(bound, run)
+    if only_last:
+        noise = ", with the noise on release" if run.release_noise_std > 0.0 else ""
+        allowed = f"the parameters after step {run.steps:,}{noise}"
+    else:
+        allowed = "the parameters after every step"
+    if not secret and not isinstance(run.batches, FullBatch):
+        allowed += ", and the order of the batches"
+    voided = []
+    if only_last:
+        voided.append("any other iterate, such as a checkpoint or an average of iterates")
+    voided.append("a loss or score on these examples, or stopping, tuning or choosing by one")
+    if secret:
+        voided.append("the order of the batches, or the seed it came from")
+    voided.append("the noise, or the seed it came from")
+    return Release(allowed, tuple(voided))
+
+
+def needs_secret_order(bound: Bound, run: TrainingRun) -> bool:
+    """Whether the bound would refuse this run if the order were published."""
+    return bool(bound.unmet(run.replace(releases="last-iterate-and-order")))
+
+
+def needs_last_iterate_only(bound: Bound, run: TrainingRun) -> bool:
+    """Whether the bound would refuse this run if every iterate were published."""
+    return bool(bound.unmet(run.replace(releases="every-iterate")))
+
+
+def scheduled(value: Schedule) -> str:
+    """A number, or the range of a schedule."""
+    if not isinstance(value, tuple):
+        return short(value)
+    low, high = min(value), max(value)
+    return short(low) if low == high else f"between {short(low)} and {short(high)}, as scheduled,"

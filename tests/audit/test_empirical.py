@@ -1,0 +1,296 @@
+"""Audits catch broken trainers with the power stated, and leave the honest one alone."""
+
+import functools
+import json
+import math
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import binom
+
+import lastiterate as li
+from lastiterate import GaussianProfile, InvalidParameter
+from lastiterate.audit import empirical
+from lastiterate.audit.evidence import Claim, Evidence, power, upper_limits
+from lastiterate.cli import main
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
+
+EPOCHS, LENGTH, RUNS = 10, 3, 20_000
+RUN = li.TrainingRun(
+    loss=li.Loss(smoothness=1.0, lipschitz=1.0),
+    sensitivity=2.0,
+    batches=li.Cyclic(30, 10),
+    steps=EPOCHS * LENGTH,
+    step_size=1.0,
+    noise_std=0.36,
+    release_noise_std=0.36 * math.sqrt(2.0),
+)
+REPORT = li.account(RUN)
+
+
+def simulated(world, seeds, *, noise=1.0, outlier=1.0, visits=1, same=False):
+    """Clipped linear losses in one dimension: everyone is at -1, in world 1 one is at +1.
+
+    All runs of a block at once.  `noise` and `outlier` multiply what they should be, the example
+    is in `visits` batches of each epoch, and `same` noise is that of every run.
+    """
+    count = 1 if same else len(seeds)
+    rng = np.random.default_rng(7 if same else seeds)
+    size = RUN.batches.batch_size
+    x = np.zeros(count)
+    for k in range(RUN.steps):
+        seen = k % LENGTH >= LENGTH - visits
+        gradient = -1.0 + seen * world * (1.0 + outlier) / size
+        x -= RUN.step_size * (gradient + noise * RUN.noise_std * rng.normal(size=count))
+    x += noise * RUN.release_noise_std * rng.normal(size=count)
+    return np.broadcast_to(x, len(seeds))
+
+
+def true_mu(*, noise=1.0, outlier=1.0, visits=1):
+    """Of these runs: two Gaussians with known means and variance."""
+    gap = EPOCHS * visits * (1.0 + outlier) / RUN.batches.batch_size
+    variance = RUN.steps * RUN.noise_std**2 + RUN.release_noise_std**2
+    return gap / (noise * math.sqrt(variance))
+
+
+BROKEN = {
+    "noise 20 % too small": {"noise": 0.8},
+    "clipping switched off for an outlier": {"outlier": 3.0},
+    "an example visited twice an epoch": {"visits": 2},
+}
+
+
+class TestBrokenTrainers:
+    @pytest.mark.parametrize("what", BROKEN)
+    def test_are_caught_with_this_power(self, what):
+        rate = float(ndtr(-true_mu(**BROKEN[what]) / 2))
+        assert power(rate, rate, REPORT, runs=RUNS // 2, confidence=0.99) > 0.999
+        trainer = functools.partial(simulated, **BROKEN[what])
+        verdict = empirical.audit(trainer, REPORT, runs=RUNS)
+        assert verdict.refuted
+        assert "REFUTED at 99" in str(verdict)
+        assert REPORT.gdp() < verdict.gdp() < true_mu(**BROKEN[what])
+
+    def test_the_same_noise_in_every_run_is_caught_for_certain(self):
+        assert power(0.0, 0.0, REPORT, runs=100) == 1.0
+        assert empirical.audit(functools.partial(simulated, same=True), REPORT, runs=200).refuted
+
+    def test_a_claim_that_is_too_small_is_caught(self):
+        claim = Claim(0.5, 1e-5)
+        rate = float(ndtr(-true_mu() / 2))
+        assert power(rate, rate, claim, runs=2_000) > 0.999
+        assert empirical.audit(simulated, claim, runs=4_000).refuted
+
+    def test_what_differs_in_one_of_many_directions(self):
+        def trainer(world, seeds):
+            noise = np.random.default_rng(seeds).normal(size=(len(seeds), 5))
+            return noise @ np.diag([9.0, 1.0, 0.1, 1.0, 3.0]) + 0.2 * world * np.eye(5)[2]
+
+        assert empirical.audit(trainer, GaussianProfile(1.5)).refuted
+        assert not empirical.audit(trainer, GaussianProfile(2.0)).refuted
+
+
+class TestHonestTrainer:
+    def test_is_not_flagged_in_fifty_repetitions(self):
+        """Held against exactly what it is, the least that is true of it."""
+        exact = GaussianProfile(true_mu())
+        assert true_mu() < REPORT.gdp() < 1.04 * true_mu()
+        for seed in range(50):
+            verdict = empirical.audit(simulated, exact, runs=2_000, seed=seed)
+            assert not verdict.refuted
+            assert verdict.gdp() < true_mu()
+
+    def test_power_is_at_most_the_level_where_the_certificate_is_true(self):
+        rate = float(ndtr(-0.5))
+        assert power(rate, rate, GaussianProfile(1.0), runs=1_000) < 0.01
+
+
+class TestEvidence:
+    @pytest.mark.parametrize("rate", [0.001, 0.1, 0.5, 0.97])
+    def test_limits_are_rarely_below_the_rate(self, rate):
+        counts = np.arange(301.0)
+        wrong = upper_limits(counts, 300, 0.99) < rate
+        assert binom.pmf(counts, 300, rate)[wrong].sum() <= 0.01 + 1e-12
+
+    def test_power_is_the_chance_of_a_refutation(self):
+        certificate, runs = GaussianProfile(0.8), 60
+        pmf = [binom.pmf(np.arange(runs + 1), runs, rate) for rate in (0.2, 0.3)]
+        expected = sum(
+            pmf[0][h] * pmf[1][m]
+            for h in range(40)
+            for m in range(45)
+            if Evidence(runs, h, m, 0.99).limits[1]
+            < certificate.tradeoff(Evidence(runs, h, m, 0.99).limits[0])
+        )
+        assert power(0.2, 0.3, certificate, runs=runs) == pytest.approx(expected, abs=1e-6)
+
+    def test_no_runs_prove_nothing(self):
+        assert Evidence(10, 10, 10, 0.99).lower.epsilon(0.0) == 0.0
+
+
+class Interrupted(Exception):
+    pass
+
+
+def interrupted_after(blocks):
+    """The trainer, and how many blocks it made, which end with an interruption."""
+    made = []
+
+    def trainer(world, seeds):
+        if len(made) == blocks:
+            raise Interrupted
+        made.append((world, int(seeds[0])))
+        return simulated(world, seeds)
+
+    return trainer, made
+
+
+class TestResuming:
+    settings = MappingProxyType({"runs": 1_000, "block": 100, "name": "simulated"})
+
+    @pytest.mark.parametrize("cut", [0, 1, 40])
+    def test_a_killed_audit_gives_the_same_result(self, tmp_path, cut):
+        """`cut`: how many characters of the last line were not written any more."""
+        file = tmp_path / "audit.jsonl"
+        whole = empirical.audit(simulated, REPORT, **self.settings)
+        trainer, first = interrupted_after(7)
+        with pytest.raises(Interrupted):
+            empirical.audit(trainer, REPORT, file=file, **self.settings)
+        text = file.read_text()
+        file.write_text(text[: len(text) - cut])
+        trainer, second = interrupted_after(100)
+        assert empirical.audit(trainer, REPORT, file=file, **self.settings) == whole
+        assert len(first) + len(second) == 20 + (cut > 0)
+        again, made = interrupted_after(0)
+        assert empirical.audit(again, REPORT, file=file, **self.settings) == whole
+        assert not made
+
+    def test_processes_do_not_matter(self, tmp_path):
+        file = tmp_path / "audit.jsonl"
+        whole = empirical.audit(simulated, REPORT, **self.settings)
+        assert empirical.audit(simulated, REPORT, jobs=2, file=file, **self.settings) == whole
+        assert len(file.read_text().splitlines()) == 21
+
+    @pytest.mark.parametrize("change", [{"runs": 900}, {"seed": 1}, {"name": "other"}])
+    def test_another_audit_is_refused(self, tmp_path, change):
+        file = tmp_path / "audit.jsonl"
+        empirical.audit(simulated, REPORT, file=file, **self.settings)
+        with pytest.raises(InvalidParameter, match="same audit"):
+            empirical.audit(simulated, REPORT, file=file, **dict(self.settings, **change))
+
+    def test_a_file_of_something_else_is_refused(self, tmp_path):
+        file = tmp_path / "audit.jsonl"
+        file.write_text("hello\n")
+        with pytest.raises(InvalidParameter, match="one JSON object a line"):
+            empirical.audit(simulated, REPORT, file=file)
+        assert file.read_text() == "hello\n"
+
+
+class TestRefusals:
+    def test_results_that_are_not_numbers(self):
+        with pytest.raises(li.LastIterateError, match="not finite"):
+            empirical.audit(lambda world, seeds: np.full(len(seeds), np.nan), REPORT)
+
+    def test_results_of_another_length(self):
+        with pytest.raises(InvalidParameter, match="a row for each"):
+            empirical.audit(lambda world, seeds: np.zeros(len(seeds) + 1), REPORT)
+
+    @pytest.mark.parametrize("confidence", [0.0, 1.0, math.nan])
+    def test_confidence(self, confidence):
+        with pytest.raises(InvalidParameter, match="confidence must be"):
+            empirical.audit(simulated, REPORT, confidence=confidence)
+
+    def test_a_certificate_that_certifies_nothing(self):
+        with pytest.raises(InvalidParameter, match="certificate must be"):
+            empirical.audit(simulated, 1.0)
+
+    def test_estimators_are_fitted_on_their_worlds(self):
+        rows = np.random.default_rng(0).normal(size=(60, 2))
+        canary = rows.copy(), rows[:, 0].copy()
+        canary[0][0], canary[1][0] = (0.0, 1.0), 100.0
+
+        def make(seed):
+            return PrivateRidge(epsilon=5.0, delta=1e-3, epochs=1, random_state=seed)
+
+        trainer = empirical.fits(make, (rows, rows[:, 0]), canary)
+        seeds = np.array([5, 6], dtype=np.uint64)
+        released = [trainer(world, seeds) for world in (0, 1)]
+        direct = make(6).fit(*canary)
+        assert released[1][1].tolist() == [*np.ravel(direct.coef_), direct.intercept_]
+        assert released[0].shape == (2, 3)
+        assert (released[0] != released[1]).any(axis=1).all()
+
+    def test_one_at_a_time(self):
+        trainer = empirical.one_at_a_time(lambda world, seed: [world, seed])
+        assert trainer(1, np.array([5, 6], dtype=np.uint64)).tolist() == [[1, 5], [1, 6]]
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory):
+    rows = np.random.default_rng(0).normal(size=(200, 2))
+    model = PrivateLogisticRegression(epsilon=3.0, delta=1e-3, epochs=2)
+    file = tmp_path_factory.mktemp("model") / "certificate.json"
+    file.write_text(model.fit(rows, rows[:, 0] > 0).certificate_)
+    return file
+
+
+class TestCommand:
+    def test_the_librarys_trainer_is_not_refuted(self, capsys, tmp_path, certificate):
+        record = tmp_path / "audit.jsonl"
+        given = ["audit", "--certificate", str(certificate), "--runs", "100"]
+        assert main([*given, "--record", str(record)]) == 0
+        said = capsys.readouterr().out
+        assert "not refuted" in said
+        assert main([*given, "--record", str(record)]) == 0
+        assert capsys.readouterr().out == said
+        assert json.loads(record.read_text().splitlines()[0])["runs"] == 100
+
+    def test_with_a_third_of_the_noise_it_is(self, capsys, monkeypatch, certificate):
+        from lastiterate.audit import own_trainer
+
+        honest = own_trainer.noisy_descent
+
+        def quiet(run, *rest):
+            return honest(
+                run.replace(
+                    noise_std=run.noise_std / 3, release_noise_std=run.release_noise_std / 3
+                ),
+                *rest,
+            )
+
+        monkeypatch.setattr(own_trainer, "noisy_descent", quiet)
+        assert main(["audit", "--certificate", str(certificate), "--runs", "200"]) == 1
+        assert "REFUTED" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        "given, message",
+        [
+            ([], "model must be given"),
+            (["--certificate", "missing.json"], "No such file"),
+            (["--model", "m.json", "--certificate", "c.json"], "got model='both'"),
+        ],
+    )
+    def test_bad_input(self, capsys, given, message):
+        assert main(["audit", *given]) == 2
+        assert message in capsys.readouterr().err
+
+    def test_too_few_runs(self, capsys, certificate):
+        assert main(["audit", "--certificate", str(certificate), "--runs", "2"]) == 2
+        assert "runs must be" in capsys.readouterr().err
+
+    @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+    def test_the_pair_is_as_far_apart_as_the_run_says(self, adjacency):
+        """The first step of a regression: the means differ by eta L / b."""
+        from lastiterate.audit.own_trainer import certified_trainer
+
+        rows = np.random.default_rng(0).normal(size=(50, 2))
+        model = PrivateRidge(epsilon=1.0, delta=1e-3, batches="full", adjacency=adjacency)
+        trainer, report = certified_trainer(model.fit(rows, rows[:, 0]).certificate_)
+        run = report.run.replace(steps=1)
+        one = type(trainer)(run, trainer.objective, trainer.radius)
+        seeds = np.arange(3, dtype=np.uint64)
+        gap = np.abs(one(1, seeds) - one(0, seeds))
+        expected = run.step_size * run.sensitivity / run.batches.batch_size
+        assert gap == pytest.approx(expected, rel=1e-5)

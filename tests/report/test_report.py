@@ -1,0 +1,285 @@
+"""What a report tells: the numbers are certified as printed, the words follow from the bound."""
+
+import json
+import math
+from decimal import Decimal
+from html.parser import HTMLParser
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lastiterate as li
+from lastiterate._numerics.digits import down, times, up
+from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED
+from lastiterate.report.assumptions import assumptions
+from lastiterate.report.reasons import charges, why
+from lastiterate.report.record import as_record, summary
+from lastiterate.report.rows import ranked
+from lastiterate.report.text import as_text
+from lastiterate.report.words import release_rule
+
+RUN = li.TrainingRun(
+    loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
+    sensitivity=10.0,
+    batches=li.ShuffledOnce(examples=60_000, batch_size=1_500),
+    steps=80,
+    step_size=0.05,
+    noise_std=0.01,
+)
+POISSON = li.TrainingRun.from_dp_sgd(
+    loss=li.Loss(smoothness=1.0, regulariser=0.01, lipschitz=1.0),
+    batches=li.PoissonSampled(1_000, 20, 40),
+    clip_norm=1.0,
+    noise_multiplier=1.1,
+    steps=20,
+    step_size=0.1,
+    adjacency="zero-out",
+)
+NON_CONVEX = RUN.replace(
+    loss=li.Loss(smoothness=0.5, convex=False, holder=(0.3, 0.5), lipschitz=7.0, regulariser=0.01)
+)
+RUNS = {
+    "shuffled once": RUN,
+    "its order published": RUN.replace(releases="last-iterate-and-order"),
+    "every iterate": RUN.replace(releases="every-iterate"),
+    "cyclic, with a rest": RUN.replace(batches=li.Cyclic(60_100, 1_500)),
+    "fixed order": RUN.replace(batches=li.FixedOrder(60_000, 1_500, [3, 40, 77])),
+    "shuffled each epoch": RUN.replace(batches=li.ShuffledEachEpoch(60_000, 1_500)),
+    "sampled": RUN.replace(batches=li.SampledWithoutReplacement(60_000, 1_500)),
+    "full": RUN.replace(batches=li.FullBatch(60_000)),
+    "ball": RUN.replace(domain=li.Ball(0.5)),
+    "release noise": RUN.replace(release_noise_std=0.002),
+    "output perturbation": RUN.replace(noise_std=0.0, release_noise_std=0.1),
+    "schedule": RUN.replace(step_size=[0.05 / (1 + k) for k in range(80)]),
+    "non-convex": NON_CONVEX,
+    "poisson, cut": POISSON,
+    "not finite": RUN.replace(noise_std=1e-300),
+}
+
+
+def told_of(name, delta=1e-5):
+    return summary(li.account(RUNS[name]), delta)
+
+
+def stated(name):
+    return " | ".join(told_of(name).assumptions)
+
+
+class TestDigits:
+    @given(value=st.floats(0.0, 1e300))
+    def test_print_is_certified(self, value):
+        exact = Decimal(value)
+        assert Decimal(up(value)) >= exact >= Decimal(down(value))
+        room = max(Decimal("0.0001"), exact / 1000) if value >= 1e-3 else exact / 500
+        assert Decimal(up(value)) - exact <= room
+        assert Decimal(times(value)) >= exact
+
+    def test_what_is_not_finite(self):
+        assert up(math.inf) == times(math.inf) == "inf"
+
+
+class TestText:
+    @pytest.mark.parametrize("name", RUNS)
+    def test_fits_and_has_every_part(self, name):
+        text = str(li.account(RUNS[name]))
+        assert max(map(len, text.splitlines())) <= 100
+        for part in ("epsilon = ", "<- used", "You state that", "You may publish", "voids it"):
+            assert part in text
+        assert "nan" not in text.split("What other bounds")[0].replace("nance", "")
+
+    def test_the_lower_bound_is_named_and_the_ratio_is_to_it(self):
+        told = told_of("full")
+        assert told.lower_bound in as_text(li.account(RUNS["full"]))
+        assert told.gap == pytest.approx(told.epsilon / told.lower_epsilon)
+        assert told.gap == pytest.approx(1.0, abs=1e-3)
+
+    def test_other_deltas_are_asked_not_assumed(self):
+        report = li.account(RUN)
+        assert f"epsilon = {up(report.epsilon(1e-8))} at delta = 1e-08" in as_text(
+            report, delta=1e-8
+        )
+
+
+class TestWhy:
+    def test_every_bound_of_the_library_has_words_of_its_own(self):
+        own = [id_ for id_ in CATALOGUE if not id_.startswith(PUBLISHED)]
+        assert all(not charges(id_, RUN).startswith("gives") for id_ in own)
+
+    def test_names_the_best_and_the_next(self):
+        text = why(RUN, ranked(li.account(RUN), 1e-5))
+        assert text.startswith("random-order/shuffled-once is the least: it averages over")
+        assert "fixed-order/contractive charges the most exposed place" in text
+
+    def test_one_bound_alone(self):
+        report = li.account(RUN, bounds="composition/fixed-order")
+        assert "only bound that applies" in why(RUN, ranked(report, 1e-5))
+
+    def test_shrinking_is_claimed_only_where_losses_curve(self):
+        flat = RUN.replace(loss=li.Loss(smoothness=1.0))
+        assert "shrinking" in charges("fixed-order/contractive", RUN)
+        assert "shrinking" not in charges("fixed-order/contractive", flat)
+
+
+class TestAssumptions:
+    def test_the_numbers_of_the_run(self):
+        text = stated("shuffled once")
+        assert "32.502-smooth and 0.002-strongly convex" in text
+        assert "differ by at most 10 in norm" in text
+        assert "exactly 1,500 of 60,000 examples" in text
+        assert "standard deviation 0.01 per coordinate" in text
+        assert "the start does not depend on the examples" in text
+
+    def test_composition_needs_nothing_of_the_loss(self):
+        text = stated("every iterate")
+        assert "smooth" not in text
+        assert "convex" not in text
+        assert "in secret" not in text
+
+    @pytest.mark.parametrize(
+        "name", ["shuffled once", "shuffled each epoch", "sampled", "poisson, cut"]
+    )
+    def test_secrecy_where_the_bound_uses_it(self, name):
+        assert "in secret" in stated(name)
+
+    @pytest.mark.parametrize("name", ["its order published", "cyclic, with a rest", "full"])
+    def test_no_secrecy_where_it_does_not(self, name):
+        assert "in secret" not in stated(name)
+
+    def test_each_kind_of_run(self):
+        assert "the 100 left over sit out" in stated("cyclic, with a rest")
+        assert "seen in steps 3, 40, 77" in stated("fixed order")
+        assert "all 60,000 examples" in stated("full")
+        assert "closed convex set of diameter 0.5" in stated("ball")
+        assert "0.002 per coordinate is added once, to the published" in stated("release noise")
+        assert "averaged gradient" not in stated("output perturbation")
+        assert "cut to that size at random" in stated("poisson, cut")
+        assert "so that the clip never acts" in stated("poisson, cut")
+
+    def test_noise_that_is_scheduled(self):
+        run = RUN.replace(noise_std=[0.01 + k / 1000 for k in range(80)])
+        text = " ".join(assumptions(CATALOGUE["fixed-order/contractive"], run))
+        assert "between 0.01 and 0.089, as scheduled, per coordinate" in text
+
+    def test_without_convexity(self):
+        text = stated("non-convex")
+        assert "0.5-smooth (a penalty of curvature 0.01 included)" in text
+        assert "at most 0.3 d^0.5 between points at distance d" in text
+        assert "gradient of norm above 7" in text
+        assert "convex" not in text
+
+    def test_no_smoothness_where_a_clip_hides_curvature(self):
+        run = RUN.replace(clip_norm=5.0)
+        text = " ".join(assumptions(CATALOGUE["fixed-order/non-convex"], run))
+        assert "clipped to norm 5" in text
+        assert "strongly" not in text
+
+
+class TestRelease:
+    def test_follows_what_the_bound_refuses(self):
+        last = release_rule(CATALOGUE["random-order/shuffled-once"], RUN)
+        assert last.allowed == "the parameters after step 80"
+        assert any("order of the batches" in one for one in last.voided_by)
+        assert any("checkpoint" in one for one in last.voided_by)
+        fixed = release_rule(CATALOGUE["fixed-order/contractive"], RUN)
+        assert fixed.allowed == "the parameters after step 80, and the order of the batches"
+        every = release_rule(CATALOGUE["composition/fixed-order"], RUN)
+        assert every.allowed == "the parameters after every step, and the order of the batches"
+        assert not any("checkpoint" in one for one in every.voided_by)
+
+
+def _refuse(text):
+    raise AssertionError(f"{text} is not JSON")
+
+
+class TestJson:
+    @pytest.mark.parametrize("name", RUNS)
+    def test_is_json_with_stable_keys(self, name):
+        report = li.account(RUNS[name])
+        record = json.loads(report.to_json(), parse_constant=_refuse)
+        assert list(record) == [
+            "delta", "epsilon", "bound", "certainty", "all", "bounds", "lower", "why",
+            "assumptions", "release", "unmet", "run",
+        ]  # fmt: skip
+        assert list(record["bounds"][0]) == [
+            "id", "epsilon", "mu", "advantage", "ratio", "used", "certainty", "gives", "source",
+        ]  # fmt: skip
+        assert record["bounds"][0]["id"] == record["bound"] == report.bound
+        assert record["epsilon"] == (report.epsilon(1e-5) if name != "not finite" else "inf")
+        assert li.TrainingRun.from_json(json.dumps(record["run"])) == report.run
+
+    def test_what_is_only_published_says_so(self):
+        record = as_record(li.account(RUN, including="published"), delta=1e-5)
+        others = [row for row in record["bounds"] if not row["used"]]
+        assert all(row["certainty"] == "as_published" for row in others)
+
+    def test_bad_delta_is_refused(self):
+        with pytest.raises(li.InvalidParameter, match="delta must be"):
+            li.account(RUN).to_json(delta=2.0)
+
+
+class _Page(HTMLParser):
+    """Collects ids and references, and checks that what is opened is closed."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.ids, self.links, self.tags = [], [], [], set()
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.add(tag)
+        found = dict(attributes)
+        self.ids += [found["id"]] if "id" in found else []
+        self.links += [found[key] for key in ("href", "xlink:href", "src") if key in found]
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        self.handle_starttag(tag, attributes)
+        self.open.pop()
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    li.account(RUN.replace(steps=40, release_noise_std=0.002)).to_html(
+        file, title="<script>alert('&')</script>"
+    )
+    return file.read_text(encoding="utf-8")
+
+
+class TestHtml:
+    def test_is_one_file_that_fetches_nothing(self, page):
+        parsed = _Page()
+        parsed.feed(page)
+        assert not parsed.open
+        assert not parsed.tags & {"script", "link", "img", "iframe", "object"}
+        assert all(link.startswith("#") for link in parsed.links)
+        assert "@import" not in page
+        assert "url(http" not in page
+
+    def test_parts_of_pictures_have_names_of_their_own(self, page):
+        parsed = _Page()
+        parsed.feed(page)
+        assert len(parsed.ids) == len(set(parsed.ids))
+        assert {link[1:] for link in parsed.links} <= set(parsed.ids)
+        assert page.count("<svg") == 4
+
+    def test_text_is_escaped(self, page):
+        assert "&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in page
+
+    def test_tells_what_the_text_tells(self, page):
+        report = li.account(RUN.replace(steps=40, release_noise_std=0.002))
+        told = summary(report, 1e-5)
+        assert up(told.epsilon) in page
+        for clause in (*told.assumptions, *told.release.voided_by):
+            assert clause.replace("'", "&#x27;") in page
+        for id_ in (*report.all, "fixed-order/bounded-domain"):
+            assert id_ in page
+
+    def test_pictures_follow_the_colours_of_the_page(self, page):
+        pictures = page[page.index("<svg") :]
+        assert "#0072b2" not in pictures
+        assert "var(--ink)" in pictures
