@@ -17,7 +17,7 @@ from lastiterate.cli import main
 from .pages import PAGES, ROOT, blocks, commands, name
 
 # Commands that are not run here, and why.
-NOT_RUN: dict[str, str] = {}
+NOT_RUN = {"lastiterate demo": "tests/cli/test_demo.py does, and looks at what it writes"}
 LANGUAGES = {"python", "pycon", "sh", "json"}
 
 

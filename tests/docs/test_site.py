@@ -30,7 +30,7 @@ def test_the_site(tmp_path):
         for path in tmp_path.rglob("*.html")
     }
     _nothing_is_fetched(pages)
-    _formulas_are_drawn(pages)
+    _markup_is_rendered(pages)
     for id_ in (*li.CATALOGUE, *LOWER_BOUNDS, *APPROXIMATIONS):
         assert f'id="{id_.replace("/", "-")}"' in pages["bounds.html"]
     for word in ("account", "calibrate", "compare", "train", "verify"):
@@ -45,8 +45,8 @@ def _nothing_is_fetched(pages):
         assert not fetched, (name, fetched)
 
 
-def _formulas_are_drawn(pages):
+def _markup_is_rendered(pages):
     assert pages["notation.html"].count("<math") > 30
     for name, text in pages.items():
-        for left in ('class="arithmatex"', ":math:", ".. math::"):
+        for left in ('class="arithmatex"', ":math:", ".. math::", "====="):
             assert left not in text, (name, left)
