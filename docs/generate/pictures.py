@@ -1,12 +1,12 @@
 """The pages' pictures, drawn when they are built."""
 
 import numpy as np
-from lastiterate.plot.save import as_svg
-from lastiterate.plot.style import BLUE, GREY, VERMILLION, figure, style
 from matplotlib.figure import Figure
 
 import lastiterate as li
 from lastiterate import plot
+from lastiterate.plot.save import as_svg
+from lastiterate.plot.style import BLUE, GREY, VERMILLION, figure, style
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
