@@ -1,6 +1,6 @@
 """Every bound, by id; lower bounds and approximations apart, since they are other things."""
 
-from lastiterate.bounds import lower, turning
+from lastiterate.bounds import drifting, lower
 from lastiterate.bounds.bound import Approximation, Bound, LowerBound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
@@ -43,7 +43,7 @@ CATALOGUE: dict[str, Bound] = {
     )
 }
 LOWER_BOUNDS: dict[str, LowerBound] = {
-    bound.id: bound for bound in (*lower.BOUNDS, *turning.BOUNDS, *lower_bounds.BOUNDS)
+    bound.id: bound for bound in (*lower.BOUNDS, *drifting.BOUNDS, *lower_bounds.BOUNDS)
 }
 APPROXIMATIONS: dict[str, Approximation] = {one.id: one for one in estimates.APPROXIMATIONS}
 PUBLISHED = "published"  # the family that `account` uses only when asked

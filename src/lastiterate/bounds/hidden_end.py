@@ -32,7 +32,7 @@ import math
 from itertools import product
 
 import numpy as np
-from scipy.optimize import isotonic_regression
+import scipy
 
 from lastiterate._numerics.exact import Array
 from lastiterate.bounds import steps as terms
@@ -160,7 +160,7 @@ def _energy(age: Array, gap: float, worth: float) -> float:
     spread = since if gap < 1e-12 else np.expm1(2 * log_c * since) / math.expm1(2 * log_c)
     between = np.exp(2 * log_c * (age - since + 1.0)) * spread
     between[-1] += worth
-    rates = isotonic_regression(np.exp(age * log_c) / between, weights=between).x
+    rates = scipy.optimize.isotonic_regression(np.exp(age * log_c) / between, weights=between).x
     return float(np.sum(between * np.square(rates)))
 
 

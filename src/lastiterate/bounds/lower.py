@@ -13,7 +13,7 @@ Every curvature that the run's description admits is a valid instance.
 import math
 
 import numpy as np
-from scipy.fft import irfft, next_fast_len
+import scipy
 
 from lastiterate._numerics.directed import ULP
 from lastiterate._numerics.exact import Array
@@ -146,7 +146,7 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
     sizes, counts = np.unique((terms / width).astype(np.int64), return_counts=True)
     mean, square = (probability * float(counts @ sizes**power) for power in (1, 2))
     most = min(float(counts @ sizes), mean + 12.0 * math.sqrt(square) + 40.0 * _CELLS_TO_A_TERM)
-    cells = min(next_fast_len(int(most) + 1, real=True), _MOST_CELLS)
+    cells = min(scipy.fft.next_fast_len(int(most) + 1, real=True), _MOST_CELLS)
     angles = (-2j * math.pi / cells) * np.arange(cells // 2 + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = [
@@ -154,7 +154,7 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
             for k, n in zip(sizes, counts, strict=True)
         ]
     rounding = 4 * ULP * (terms.size + 64.0)  # of the logarithms, and hence of the transform
-    law = irfft(np.nan_to_num(np.exp(sum(logs))), cells) - rounding
+    law = scipy.fft.irfft(np.nan_to_num(np.exp(sum(logs))), cells) - rounding
     likely = np.flatnonzero(law > 0.0)
     groups = np.array_split(likely, min(_MOST_MEANS, likely.size))
     return [float(law[g].sum()) for g in groups], [float(g[0]) * width * _DOWN for g in groups]
