@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 BENCH  := .venv-bench
 DATA   ?= data
 
-.PHONY: run test test-all lint docs bench bench-others bench-utility bench-train clean
+.PHONY: run test test-all lint docs bench bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
@@ -34,14 +34,18 @@ docs: $(READY)  ## these pages, into site/
 bench: $(READY)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
 
+scoreboard: $(READY)  ## how far every bound is from the truth
+	@$(BIN)/python benchmarks/scoreboard.py --out docs/scoreboard.md
+
 bench-others: $(BENCH)/.ready  ## what other accountants charge for the README's run
 	@$(BENCH)/bin/python benchmarks/against_others.py --write docs/against_others.md
 
 bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of the data sets
-	@cd benchmarks && ../$(BENCH)/bin/python utility.py --data "$(abspath $(DATA))" --picture ../docs/utility.png
+	@$(BENCH)/bin/python benchmarks/utility.py --data "$(abspath $(DATA))" --results benchmarks/utility-fresh.json
 
 bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products and Opacus
-	@cd benchmarks && ../$(BENCH)/bin/python train_throughput.py
+	@$(BENCH)/bin/python benchmarks/train_throughput.py
+	@$(BENCH)/bin/python benchmarks/memory.py
 
 # Apart from .venv, because others' packages need older versions.
 $(BENCH)/.ready: pyproject.toml

@@ -12,7 +12,7 @@ from functools import cache
 import dp_accounting
 import numpy as np
 from dp_accounting.pld import PLDAccountant
-from scipy.special import expit, softmax
+from scipy.special import expit
 
 import lastiterate as li
 from lastiterate.train.default_rule import Wishes, planned_run
@@ -58,39 +58,60 @@ def fixed_size_multiplier(epsilon, examples, size, steps):
     return li.calibrate(run, epsilon=epsilon, delta=DELTA).noise_std * size
 
 
-def dp_sgd(data, epsilon, passes, seed, *, batches, step_size, clip, poisson):
-    """Accuracy of DP-SGD with `batches` batches a pass; the clip is in units of the radius."""
+def dp_sgd(data, passes, seed, trials, *, poisson):
+    """Accuracies of DP-SGD, for trials (epsilon, setting) with their `batches` a pass in common.
+
+    Trained side by side on the same batches and the same standard normal draws: one product then
+    serves all of them.  The clip is in units of the radius.
+    """
     rows, labels, test_rows, test_labels = data
     count, classes = len(rows), int(labels.max()) + 1
+    (batches,) = {setting["batches"] for _, setting in trials}
     size, steps = count // batches, batches * passes
-    if poisson:
-        multiplier = poisson_multiplier(epsilon, size / count, steps)
-    else:
-        multiplier = fixed_size_multiplier(epsilon, count, size, steps)
+    multipliers = [
+        poisson_multiplier(epsilon, size / count, steps)
+        if poisson
+        else fixed_size_multiplier(epsilon, count, size, steps)
+        for epsilon, _ in trials
+    ]
+    clip, step, multiplier = (
+        np.array(values, np.float32)[:, np.newaxis, np.newaxis]
+        for values in (
+            [setting["clip"] for _, setting in trials],
+            [setting["step_size"] for _, setting in trials],
+            multipliers,
+        )
+    )
     rng = np.random.default_rng(seed)
     rows = np.hstack([rows, np.full((count, 1), INTERCEPT, np.float32)])
-    outputs = 1 if classes == 2 else classes
-    weights = np.zeros((outputs, rows.shape[1]))
+    outputs, width = 1 if classes == 2 else classes, rows.shape[1]
+    weights = np.zeros((len(trials), outputs, width), np.float32)
+    noise_scale = multiplier * clip * np.float32(RADIUS)
     for _ in range(steps):
         if poisson:
             chosen = np.flatnonzero(rng.random(count) < size / count)
         else:
             chosen = rng.choice(count, size, replace=False, shuffle=False)
         batch = rows[chosen]
-        residual = _residual(weights.astype(np.float32) @ batch.T, labels[chosen])
-        norms = np.sqrt((residual**2).sum(axis=0)) * RADIUS
-        residual *= np.minimum(1.0, clip * RADIUS / np.maximum(norms, 1e-12))
-        gradient = residual @ batch + multiplier * clip * RADIUS * rng.normal(size=weights.shape)
-        weights -= step_size / size * gradient
-    return _accuracy(weights, test_rows, test_labels)
+        products = weights.reshape(-1, width) @ batch.T
+        residual = _residual(products.reshape(len(trials), outputs, -1), labels[chosen])
+        norms = np.sqrt(np.einsum("tkb,tkb->tb", residual, residual))[:, np.newaxis]
+        residual *= np.minimum(1.0, clip / np.maximum(norms, 1e-12))
+        gradient = residual.reshape(-1, chosen.size) @ batch
+        noise = noise_scale * rng.standard_normal((outputs, width), dtype=np.float32)
+        weights -= step / size * (gradient.reshape(weights.shape) + noise)
+    return [_accuracy(each, test_rows, test_labels) for each in weights]
 
 
 def _residual(outputs, labels):
-    if outputs.shape[0] == 1:
-        return expit(outputs) - labels
-    residual = softmax(outputs, axis=0)
-    residual[labels, np.arange(labels.size)] -= 1.0
-    return residual
+    """Of logits (trials, outputs, examples), which are overwritten."""
+    if outputs.shape[1] == 1:
+        return expit(outputs, out=outputs) - labels.astype(np.float32)
+    outputs -= outputs.max(axis=1, keepdims=True)
+    np.exp(outputs, out=outputs)
+    outputs /= outputs.sum(axis=1, keepdims=True)
+    outputs[:, labels, np.arange(labels.size)] -= 1.0
+    return outputs
 
 
 def _accuracy(weights, rows, labels):

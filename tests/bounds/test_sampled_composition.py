@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
@@ -9,6 +10,7 @@ import lastiterate as li
 from lastiterate import GaussianProfile
 from tests.bounds.test_random_order import mnist
 from tests.reference.gaussian import delta_of_gaussian
+from tests.reference.sampled_walk import sampled_pair
 
 
 class TestCompositionOfSampledSteps:
@@ -48,8 +50,8 @@ class TestCompositionOfSampledSteps:
         "batches, adjacency",
         [
             (li.SampledWithoutReplacement(1000, 20), "zero-out"),
-            (li.PoissonSampled(1000, 20), "replace"),
             (li.PoissonSampled(1000, 20, 40), "zero-out"),
+            (li.PoissonSampled(1000, 20, 40), "replace"),
         ],
     )
     def test_other_adjacencies_are_not_covered(self, batches, adjacency):
@@ -63,6 +65,46 @@ class TestCompositionOfSampledSteps:
             adjacency=adjacency,
         )
         assert "adjacency" in str(li.account(run).unmet["composition/sampled"][0])
+
+    def test_poisson_batches_of_gradients_of_any_size_are_not_covered(self):
+        run = mnist(li.PoissonSampled, 5)
+        assert "any size" in str(li.account(run).unmet["composition/sampled"][0])
+
+    @pytest.mark.parametrize("seed", [0, 1, 9, 11])
+    def test_a_replaced_example_of_poisson_batches(self, seed):
+        """Linear losses on a grid, with gradients of any two sizes up to the clip."""
+        rng = np.random.default_rng(seed)
+        steps, q, clip, size = int(rng.integers(1, 8)), 0.2, 1.5, 4
+        run = li.TrainingRun(
+            loss=li.Loss(convex=False),
+            batches=li.PoissonSampled(20, size),
+            sensitivity=2 * clip,
+            clip_norm=clip,
+            steps=steps,
+            step_size=1.0,
+            noise_std=0.3,
+        )
+        report = li.account(run, bounds="composition/sampled")
+        near = 0.0
+        for shifts in ((-clip, clip), tuple(rng.uniform(-clip, clip, 2)), (0.0, clip)):
+            room = 3.0 * math.sqrt(steps) + steps * clip / size
+            p, other = sampled_pair(
+                steps=steps,
+                slope=1.0,
+                shifts=[shift / size for shift in shifts],
+                q=q,
+                noise=0.3,
+                low=-room,
+                high=room,
+                cells=700,
+                clip=False,
+            )
+            for epsilon in (0.1, 0.5, 1.0):
+                exact = np.maximum(p - math.exp(epsilon) * other, 0.0).sum()
+                assert exact <= report.delta(epsilon) * (1 + 1e-4) + 1e-7
+                near = max(near, exact / report.delta(epsilon))
+        if steps == 1:
+            assert near > 0.99
 
     def test_a_million_steps_that_hide_nothing(self):
         # The sum of linear losses tells the two worlds apart by 60 standard deviations.

@@ -1,6 +1,8 @@
 """The command: what it prints, what it writes, and how it refuses."""
 
 import json
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate.cli import main
+from lastiterate.cli import main, training
 from lastiterate.cli.training import _digest
+from lastiterate.train.noise import Randomness
 
 RUN = [
     "--examples", "60000", "--batch-size", "1500", "--epochs", "50", "--step-size", "0.05",
@@ -124,6 +127,40 @@ class TestTraining:
         assert np.mean([a == b for a, b in zip(predicted, truth, strict=True)]) > 0.8
         text = said(capsys, "verify", str(certificate), "--model", str(model))
         assert "holds: epsilon = 2 at delta = 1e-05" in text
+
+    def test_progress_is_shown_on_a_terminal_only(self, capsys, people, tmp_path, monkeypatch):
+        self.train(capsys, people, tmp_path)
+        assert capsys.readouterr().err == ""
+        seen = []
+        monkeypatch.setattr(training.Bar, "update", lambda bar, task, **told: seen.append(told))
+        monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+        self.train(capsys, people, tmp_path)
+        steps = seen[0]["total"]
+        assert seen == [{"total": steps, "completed": k + 1} for k in range(steps)]
+
+    @pytest.mark.parametrize("when", ["training", "writing"])
+    def test_interrupted_it_leaves_nothing(self, capsys, people, tmp_path, monkeypatch, when):
+        def interrupt(*_, **__):
+            raise KeyboardInterrupt
+
+        if when == "training":
+            monkeypatch.setattr(Randomness, "normal", interrupt)
+        else:
+            # After the first of the two files.
+            replace, moved = Path.replace, []
+            monkeypatch.setattr(
+                Path,
+                "replace",
+                lambda path, to: interrupt() if moved else moved.append(replace(path, to)),
+            )
+        out = tmp_path / "some" / "model"
+        text = said(
+            capsys, "train", str(people[0]), "--target", "income", "--schema", str(people[1]),
+            "--out", str(out), code=130,
+        )  # fmt: skip
+        assert "interrupted" in text
+        assert not (tmp_path / "some").exists()
 
     def test_a_changed_certificate_fails(self, capsys, people, tmp_path):
         self.train(capsys, people, tmp_path)

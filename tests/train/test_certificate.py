@@ -100,6 +100,39 @@ class TestForgery:
         with pytest.raises(InvalidCertificate, match=reason):
             verify(json.dumps(forged | {"digest": _digest(forged)}))
 
+    @pytest.mark.parametrize(
+        "path, value, reason",
+        [
+            (("format",), 2, "its format"),
+            (("guarantee", "certainty"), "estimate", "its certainty"),
+            (("guarantee", "source"), "hearsay", "its source"),
+            (("guarantee", "adjacency"), "zero-out", "its adjacency"),
+            (("guarantee", "bound"), "composition/sampled", "does not cover"),
+            (("features", "longer rows"), "kept", "longer rows"),
+            (("features", "width"), 0, "features.width"),
+            (("features", "width"), 3.5, "features.width"),
+            (("features", "intercept"), -1.0, "features.intercept"),
+            (("randomness",), "a coin", "its randomness"),
+            (("arithmetic", "products"), "float16", "its products"),
+            (("arithmetic", "parameters and noise"), "float32", "its precision"),
+            (("arithmetic", "not charged"), "nothing", "its account of rounding"),
+            (("public",), "nothing", "what is public"),
+            (("hypotheses", 0, "needs"), "luck", "its hypotheses"),
+        ],
+    )
+    def test_statements_that_do_not_follow(self, model, path, value, reason):
+        forged = changed(json.loads(model.certificate_), path, value)
+        del forged["digest"]
+        with pytest.raises(InvalidCertificate, match=reason):
+            verify(json.dumps(forged | {"digest": _digest(forged)}))
+
+    def test_sizes_that_are_not_the_models(self, model):
+        forged = changed(json.loads(model.certificate_), ("features", "width"), 4)
+        del forged["digest"]
+        text = json.dumps(forged | {"digest": _digest(forged)})
+        with pytest.raises(InvalidCertificate, match="another model"):
+            verify(text, parameters=model.parameters_)
+
     @pytest.mark.parametrize("text", ["{", "{}", '{"run": 3}'])
     def test_nonsense(self, text):
         with pytest.raises(InvalidCertificate):

@@ -201,7 +201,7 @@ class TestNothingIsLeftBehind:
     def test_by_a_fit_that_fails(self, monkeypatch, error):
         model = PrivateLogisticRegression().fit(X, Y)
 
-        def fails(*_):
+        def fails(*_, **__):
             raise error
 
         monkeypatch.setattr(estimator, "noisy_descent", fails)
@@ -279,20 +279,15 @@ class TestRefusals:
         with pytest.raises(InvalidParameter, match="at least two classes"):
             PrivateLogisticRegression().fit(X, np.zeros(600))
 
-    @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e30])
+    @pytest.mark.parametrize("bad", [np.nan, np.inf])
     def test_rows_that_would_poison_the_model(self, bad):
         rows = X.copy()
         rows[3, 1] = bad
         for each in (rows, sparse.csr_array(rows)):
-            with pytest.raises(ValueError, match=r"NaN|infinity|longer than"):
+            with pytest.raises(ValueError, match=r"NaN|infinity"):
                 PrivateLogisticRegression().fit(each, Y)
 
     def test_values_of_the_data_are_not_printed(self, capfd):
-        rows = X.copy()
-        rows[3, 1] = 123456.5e20
-        with pytest.raises(InvalidParameter) as caught:
-            PrivateLogisticRegression().fit(rows, Y)
-        assert "1234" not in str(caught.value)
         with pytest.raises(InvalidParameter) as caught:
             PrivateLogisticRegression(classes=[0, 1]).fit(X, np.where(Y, 1, 987654))
         assert "98765" not in str(caught.value)

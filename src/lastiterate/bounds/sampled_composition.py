@@ -26,12 +26,13 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     mechanism on a batch that has the differing example with probability p.
 
     For Poisson batches and an example being left out, the two directions of that step are
-    composed separately.
+    composed separately; if it is replaced by another, and gradients are of norm at most C, the step
+    is N(0, 1) moved with probability p by C/(b sigma), one way or the other.
 
     **Holds when.** every step draws its batch uniformly without replacement (and an example is
     replaced), or includes every example independently, never cut (and an example is left
-    out), independently and in secret, and has noise.  What is released does not matter,
-    except the order.
+    out, or replaced where gradients are bounded), independently and in secret, and has noise.
+    What is released does not matter, except the order.
 
     **Tight** for one step, if nothing else is known of the losses.
 
@@ -46,21 +47,29 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
 
 def composed_steps(run: TrainingRun, steps: int, *, share: float = 1.0) -> PrivacyProfile:
     """So many of the run's steps, with this share of the variance of their noise."""
+    import dp_accounting
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
     probability = run.batches.batch_size / run.batches.examples
     noise = float(np.min(run.noise_std)) * math.sqrt(share)
-    ratio = at_least(run.sensitivity / run.batches.batch_size / noise, ulps=terms.WIDENING)
+    replaced = run.adjacency == "replace"
+    moved = run.sensitivity / run.batches.batch_size
+    if isinstance(run.batches, PoissonSampled) and replaced:
+        assert run.gradient_bound is not None
+        moved = run.gradient_bound / run.batches.batch_size
+    ratio = at_least(moved / noise, ulps=terms.WIDENING)
     one = SubsampledGaussian(probability, ratio)
     cell = max(cell_of_losses(probability, ratio, steps), 1.1 * least_discretization(one))
     if cell > _LARGEST_CELL:
         return worst_order_composition(run)
     if isinstance(run.batches, PoissonSampled):
+        relations = dp_accounting.NeighboringRelation
         pld = from_gaussian_mechanism(
             1.0 / ratio,
             sampling_prob=probability,
             value_discretization_interval=cell,
             use_connect_dots=True,
+            neighboring_relation=relations.REPLACE_ONE if replaced else relations.ADD_OR_REMOVE_ONE,
         )
     else:
         pld = to_pld(one, discretization=cell)
@@ -82,10 +91,11 @@ def _other_adjacency(run: TrainingRun) -> str | None:
     So the theorem compares the example with any other too, which zero-out sensitivity does
     not bound.
     """
-    poisson = isinstance(run.batches, PoissonSampled)
-    if run.adjacency != ("zero-out" if poisson else "replace"):
-        return f"adjacency={run.adjacency!r}"
-    cut = isinstance(run.batches, PoissonSampled) and run.batches.largest_batch
+    if not isinstance(run.batches, PoissonSampled):
+        return None if run.adjacency == "replace" else f"adjacency={run.adjacency!r}"
+    if run.adjacency == "replace" and run.gradient_bound is None:
+        return "adjacency='replace' and gradients of any size"
+    cut = run.batches.largest_batch
     return f"largest_batch={cut}" if cut and cut != run.batches.examples else None
 
 
@@ -102,9 +112,10 @@ def _too_many(run: TrainingRun) -> str | None:
 
 
 THEIR_ADJACENCY = Hypothesis(
-    "adjacency='replace' for batches of a fixed size; 'zero-out', never cut, for Poisson's",
+    "adjacency='replace' for batches of a fixed size; for Poisson's, which must not be cut, "
+    "'zero-out', or a bound on gradients",
     _other_adjacency,
-    "state that adjacency and its sensitivity, and leave out largest_batch",
+    "state that adjacency and its sensitivity, or clip_norm, and leave out largest_batch",
 )
 
 SAMPLED_COMPOSITION = Bound(

@@ -65,7 +65,8 @@ def train(
     bound = float(np.sqrt(len(coding.columns))) if feature_bound is None else feature_bound
     model = model_class(
         epsilon=epsilon, delta=delta, adjacency=adjacency, epochs=epochs, feature_bound=bound
-    ).fit(rows, labels)
+    )
+    _fit(model, rows, labels)
     record = {
         "format": _FORMAT,
         "target": target,
@@ -77,10 +78,8 @@ def train(
         "coef": model.coef_.tolist(),
         "intercept": model.intercept_.tolist(),
     }
-    out.mkdir(parents=True, exist_ok=True)
     text = json.dumps(record | {"digest": _digest(record)}, indent=1) + "\n"
-    (out / "model.json").write_text(text, encoding="utf-8")
-    (out / "certificate.json").write_text(model.certificate_, encoding="utf-8")
+    _write(out, {"model.json": text, "certificate.json": model.certificate_})
     print(as_text(model.privacy_, delta=delta))
     print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
     unscaled = [name for name in columns if name not in described]
@@ -156,6 +155,46 @@ def _certificate(path: Path) -> dict[str, Any]:
     if not {"run", "guarantee", "features"} <= set(record):
         raise InvalidParameter("certificate", str(path), must_be=must_be)
     return record
+
+
+def _fit(model: Any, rows: Any, labels: Any) -> None:
+    """With a bar that shows how many steps are done, on a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+    from lastiterate.train.estimator import fit_with_progress
+
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        model.fit(rows, labels)
+        return
+    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("training", total=None)
+        fit_with_progress(
+            model, rows, labels, lambda steps, done: bar.update(task, total=steps, completed=done)
+        )
+
+
+def _write(folder: Path, texts: dict[str, str]) -> None:
+    """All of the files or, if interrupted, none."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    drafts = {folder / name: folder / f".{name}.draft" for name in texts}
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for final, draft in drafts.items():
+            draft.write_text(texts[final.name], encoding="utf-8")
+        for final, draft in drafts.items():
+            if not final.exists():
+                written.append(final)
+            draft.replace(final)
+    except BaseException:
+        for path in (*drafts.values(), *written):
+            path.unlink(missing_ok=True)
+        for each in made:
+            if each.is_dir():
+                each.rmdir()
+        raise
 
 
 def _logistic_regression() -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import lastiterate
+from lastiterate._numerics import guards
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds import hypotheses as need
 from lastiterate.bounds.bound import Hypothesis
@@ -30,6 +31,7 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.train import objectives
 from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.examples import Examples
+from lastiterate.train.noise import REPRODUCIBLE, SECURE
 from lastiterate.train.objectives import Objective
 
 _FORMAT = 1
@@ -54,6 +56,7 @@ _NOT_CHARGED = (
     "the guarantee is that of exact arithmetic: the rounding of matrix products, and that noise "
     "takes only floating-point values, are not charged"
 )
+_LONGER_ROWS = "scaled down to the bound"
 _PUBLIC = "the number of examples, the label set, and every parameter of the estimator"
 
 
@@ -93,7 +96,7 @@ def issue(
             "width": examples.features,
             "bound": examples.feature_bound,
             "intercept": examples.intercept,
-            "longer rows": "scaled down to the bound",
+            "longer rows": _LONGER_ROWS,
         },
         "hypotheses": _hypotheses(bound),
         "randomness": provenance,
@@ -139,11 +142,13 @@ def verify(certificate: str | Path, *, parameters: Any = None) -> PrivacyReport:
         reasons += _broken_promises(run, objective, record["features"])
         report = account(run)
         reasons += _wrong_guarantee(report, record["guarantee"])
-        if record["hypotheses"] != _hypotheses(record["guarantee"]["bound"]):
-            reasons.append("its hypotheses are not those of its bound")
+        reasons += _wrong_statements(record)
+        shape = _shape(objective, record["features"])
     except _UNREADABLE as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
-    if parameters is not None and record.get("model") != model_digest(parameters):
+    if parameters is not None and (
+        record.get("model") != model_digest(parameters) or np.shape(parameters) != shape
+    ):
         reasons.append("it belongs to another model")
     if reasons:
         raise InvalidCertificate(reasons)
@@ -242,6 +247,38 @@ def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> lis
     if guarantee["bound"] not in report.all:
         reasons.append(f"its bound {guarantee['bound']!r} does not cover the run")
     return reasons
+
+
+def _wrong_statements(record: Mapping[str, Any]) -> list[str]:
+    """What is not as it must be, whatever the run."""
+    guarantee, arithmetic = record["guarantee"], record["arithmetic"]
+    bound = CATALOGUE[guarantee["bound"]]
+    derived = {
+        "format": (record["format"], _FORMAT),
+        "certainty": (guarantee["certainty"], bound.certainty.value),
+        "source": (guarantee["source"], str(bound.source)),
+        "hypotheses": (record["hypotheses"], _hypotheses(guarantee["bound"])),
+        "treatment of longer rows": (record["features"]["longer rows"], _LONGER_ROWS),
+        "precision of parameters and noise": (arithmetic["parameters and noise"], "float64"),
+        "account of rounding": (arithmetic["not charged"], _NOT_CHARGED),
+        "list of what is public": (record["public"], _PUBLIC),
+    }
+    reasons = [
+        f"its {what} is not {must!r}" for what, (is_, must) in derived.items() if is_ != must
+    ]
+    if record["randomness"] not in (SECURE, REPRODUCIBLE):
+        reasons.append("its randomness is of no kind that trainers use")
+    if arithmetic["products"] not in ("float32", "float64"):
+        reasons.append("its products are of no precision that trainers use")
+    return reasons
+
+
+def _shape(objective: Objective, features: Mapping[str, Any]) -> tuple[int, int]:
+    """Of the parameters."""
+    width = guards.count("features.width", features["width"], at_least=1)
+    guards.number("features.bound", features["bound"], above=0.0)
+    intercept = guards.number("features.intercept", features["intercept"], at_least=0.0)
+    return objective.outputs, width + (intercept > 0.0)
 
 
 def _hypotheses(bound: str) -> list[dict[str, str]]:

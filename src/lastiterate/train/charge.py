@@ -16,7 +16,7 @@ which only raises mu.  The at most g - 1 errors after it are paid for as they ar
 participation alone, :math:`c^{g-1}s/(\eta\sigma\sqrt{g + h})`.  Payment plans superpose, and mu
 is proportional to L.
 
-**Tight.** No need: for e = 1e-12 it is some 1e-8.
+**Tight.** No need: for e = 1e-11 it is some 1e-7.
 """
 
 import numpy as np

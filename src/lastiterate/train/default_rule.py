@@ -13,9 +13,14 @@ T              steps: :math:`\nu n \mu/(R L \eta)`, at most 20,000
 :math:`R L \eta T/(n\mu)` is the standard deviation that noise would give an output if no
 curvature damped it.  Runs in which it is :math:`\nu`, 1 for a logit and a tenth of the bound for a
 target, are near the best everywhere: with fewer steps less is learnt, with more the noise grows
-faster than what is learnt.  Batches are as large as `epochs` passes allow.  Noise on release worth
-half an epoch's hides the last participations, after which the guarantee is that of full batches,
-for any batch size.
+faster than what is learnt.  Batches are as large as `epochs` passes allow, but at least 16: steps
+as long as 2/smoothness along smaller ones would add more noise of sampling than they teach, so
+that at few passes there are fewer of them.  Noise on release worth half an epoch's hides the last
+participations, after which the guarantee is that of full batches, for any batch size.
+
+The least batch was chosen on validation splits of the training data (MNIST, Adult, IMDb; no test
+set): at 2 passes and epsilon 4, where it matters, 16 changes accuracy by .34, .28 and -.07 points
+against none (standard errors .2), 32 by -.32, .10 and .02, 64 by -1.6, -.2 and -.2.
 """
 
 import math
@@ -49,6 +54,7 @@ RULES = {
     "full": FullBatch,
 }
 _MOST_STEPS = 20_000
+_LEAST_BATCH = 16
 _RELEASE_WORTH = 0.5  # epochs
 
 
@@ -100,8 +106,7 @@ def planned_run(
     sensitivity = objective.sensitivity(radius=radius, adjacency=wishes.adjacency)
     steps = _steps(wishes, examples, _unit(objective) / (radius * step), sensitivity)
     batches = _batches(wishes, examples, steps, mapped=mapped)
-    if wishes.batch_size is not None or wishes.batches == "full":
-        steps = min(steps, wishes.epochs * batches.batches_per_epoch)
+    steps = min(steps, wishes.epochs * batches.batches_per_epoch)
     noise = sensitivity / batches.batch_size if wishes.noise_std is None else wishes.noise_std
     run = TrainingRun(
         loss=loss,
@@ -156,7 +161,7 @@ def _batches(wishes: Wishes, examples: int, steps: int, *, mapped: bool) -> Batc
         return FullBatch(examples)
     size = wishes.batch_size
     if size is None:
-        size = max(examples // math.ceil(steps / wishes.epochs), 1)
+        size = max(examples // math.ceil(steps / wishes.epochs), min(_LEAST_BATCH, examples))
     size = guards.count("batch_size", size, at_least=1, at_most=examples)
     # Of a file the rows after the last full batch are always left out.
     counted = examples // size * size if mapped else examples

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -18,13 +20,15 @@ from lastiterate.accounting import account
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.train.certificate import issue
 from lastiterate.train.default_rule import Wishes, planned_run
-from lastiterate.train.examples import Examples, bounded, is_mapped, norm_factors
+from lastiterate.train.examples import Examples, bounded, is_mapped, norm_factors, shortened
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Objective
 
 # The constant feature of the intercept, in units of the bound: large enough to be learnt, and
-# small enough to add only 1 % to the norms that noise is proportional to.
+# small enough to add only 1 % to the norms that noise is proportional to.  On validation splits of
+# the training data (Adult and IMDb at epsilon 0.5 and 2, MNIST at 0.5) 1/16, 1/8 and 1/4 are within
+# .1 points of each other; 1/2 is .1 to .3 behind, and 1 from .3 to 1.3.
 _INTERCEPT = 0.125
 
 PARAMETERS = """
@@ -48,14 +52,17 @@ PARAMETERS = """
     batches : {"shuffled-once", "shuffled-each-epoch", "sampled", "cyclic", "full"}
         Which examples each step sees.
     feature_bound : float, default=1.0
-        Rows with a larger norm are scaled down to it.  It must not depend on the data; rows that
-        are much shorter lose accuracy.  At the default, typical rows become unit vectors.
+        Rows with a larger norm, however large, are scaled down to it.  It must not depend on the
+        data; rows that are much shorter lose accuracy.  At the default, typical rows become unit
+        vectors.  Rows that are not finite are refused before training, which tells that there
+        are some.
     clip_norm : float, optional
         The largest norm of an example's gradient; chosen for you.
     fit_intercept : bool, default=True
         Whether to add a constant feature of `feature_bound`/8.
     random_state : int, optional
-        For tests: whoever knows it can remove the noise.  None is secure.
+        For tests: whoever knows it can remove the noise, and a pickled model holds it.  None is
+        secure.
     warm_start : False
         Continuing from a released model would have to be charged for both.
 """
@@ -63,6 +70,14 @@ PARAMETERS = """
 
 class PrivacyWarning(UserWarning):
     """Something next to the training spends privacy that `privacy_` does not include."""
+
+
+Progress = Callable[[int, int], object]
+
+
+def fit_with_progress(model: PrivateLinearModel, X: Any, y: Any, progress: Progress) -> None:
+    """`model.fit(X, y)`, telling `progress` the number of steps and how many are done."""
+    model._fit(X, y, None, progress)
 
 
 @dataclass(frozen=True)
@@ -77,16 +92,16 @@ class Task:
 class PrivateLinearModel(BaseEstimator):
     """A linear model of which only the last iterate is published."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any, progress: Progress | None = None) -> Self:
         self._forget()
         try:
-            self._fit_anew(X, y, sample_weight)
+            self._fit_anew(X, y, sample_weight, progress)
         except BaseException:
             self._forget()
             raise
         return self
 
-    def _fit_anew(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit_anew(self, X: Any, y: Any, sample_weight: Any, progress: Progress | None) -> None:
         if sample_weight is not None:
             raise InvalidParameter(
                 "sample_weight",
@@ -111,9 +126,11 @@ class PrivateLinearModel(BaseEstimator):
         examples = Examples(
             rows, task.targets, examples.factors, examples.feature_bound, examples.intercept
         )
-        self._train(task, examples, wishes)
+        self._train(task, examples, wishes, progress)
 
-    def _train(self, task: Task, examples: Examples, wishes: Wishes) -> None:
+    def _train(
+        self, task: Task, examples: Examples, wishes: Wishes, progress: Progress | None
+    ) -> None:
         run = planned_run(
             task.objective,
             wishes,
@@ -123,7 +140,8 @@ class PrivateLinearModel(BaseEstimator):
         )
         report = account(run)
         source = randomness(self.random_state)
-        parameters = noisy_descent(run, task.objective, examples, source)
+        tell = None if progress is None else partial(progress, run.steps)
+        parameters = noisy_descent(run, task.objective, examples, source, progress=tell)
         certificate = issue(
             report,
             task.objective,
@@ -208,6 +226,7 @@ class PrivateLinearModel(BaseEstimator):
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
         factors = norm_factors(rows, self.feature_bound)
+        rows, factors = shortened(rows, factors, bound=self.feature_bound)
         scores = np.asarray(rows @ self.coef_.reshape(-1, rows.shape[1]).T, dtype=np.float64)
         return np.asarray(scores * factors[:, np.newaxis] + self.intercept_)
 

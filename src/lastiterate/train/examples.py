@@ -25,7 +25,7 @@ Rows = Any  # a dense array or a compressed sparse row matrix
 Selection = slice | Order
 
 _CHUNK = 2**20  # entries looked at together
-_LONGEST = 1e12  # in units of the bound: products with longer rows might overflow
+_SHORTEST = 1e-12  # a factor: products with longer rows might overflow
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,13 +71,17 @@ class Examples:
 
     def batch(self, chosen: Selection) -> tuple[Rows, NDArray[Any], Array]:
         """Rows, targets and factors."""
-        return _read(self.rows, chosen), self.targets[chosen], self.factors[chosen]
+        rows, factors = shortened(
+            _read(self.rows, chosen), self.factors[chosen], bound=self.feature_bound
+        )
+        return rows, self.targets[chosen], factors
 
 
 def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float) -> Examples:
     """The examples, each row's norm brought within `bound`."""
-    bound = guards.number("feature_bound", bound, above=0.0)
-    intercept = guards.number("intercept", intercept, at_least=0.0)
+    # So that nothing in training overflows float32, whatever the rows are.
+    bound = guards.number("feature_bound", bound, at_least=1e-12, at_most=1e12)
+    intercept = guards.number("intercept", intercept, at_least=0.0, at_most=1e12)
     if rows.dtype not in (np.float32, np.float64):
         raise InvalidType("X", rows.dtype, must_be="of float32 or float64")
     if targets.dtype.kind == "f" and not np.isfinite(targets).all():
@@ -94,13 +98,32 @@ def norm_factors(rows: Rows, bound: float) -> Array:
     stride = max(1, _CHUNK // max(width, 1))
     for start in range(0, count, stride):
         part = slice(start, min(start + stride, count))
-        norms = _norms(_read(rows, part))
-        if not (norms <= _LONGEST * bound).all():
-            must_be = f"finite, with no row longer than {_LONGEST:g} times feature_bound"
-            raise InvalidParameter("X", "a row that is not", must_be=must_be)
-        long = norms * (1.0 + (width + 8) * ULP) > bound
-        factors[part][long] = bound / norms[long] * margin
+        units, norms = _norms(_read(rows, part))
+        if not np.isfinite(norms).all():
+            raise InvalidParameter("X", "a row that is not", must_be="finite everywhere")
+        with np.errstate(over="ignore"):
+            long = units * norms * (1.0 + (width + 8) * ULP) > bound
+        found = bound / units[long] / norms[long] * margin
+        # Where the factor itself cannot be computed well, the row counts as 0.
+        factors[part][long] = np.where(found >= np.finfo(float).tiny, found, 0.0)
     return factors
+
+
+def shortened(rows: Rows, factors: Array, *, bound: float) -> tuple[Rows, Array]:
+    """The same, rows beyond what products can hold being scaled down themselves."""
+    if not factors.size or factors.min() >= _SHORTEST:
+        return rows, factors
+    long = np.flatnonzero(factors < _SHORTEST)
+    rows, factors = rows.copy(), factors.copy()
+    scaled = rows[long].astype(np.float64)
+    if isinstance(rows, np.ndarray):
+        rows[long] = scaled * factors[long, np.newaxis]
+    else:
+        rows = rows.tolil()
+        rows[long] = scaled.multiply(factors[long, np.newaxis])
+        rows = rows.tocsr()
+    factors[long] = norm_factors(rows[long], bound)
+    return rows, factors
 
 
 def is_mapped(rows: Rows) -> bool:
@@ -113,28 +136,23 @@ def is_mapped(rows: Rows) -> bool:
     )
 
 
-def _norms(rows: Rows) -> Array:
+def _norms(rows: Rows) -> tuple[Array, Array]:
+    """For each row a unit and its norm in it, so that squares neither overflow nor vanish."""
     if isinstance(rows, np.ndarray):
-        # Scaled by the largest entry, so that squares neither overflow nor vanish.
         largest = np.abs(rows).max(axis=1, initial=0.0).astype(np.float64)
-        unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
-        moderate = (unit > 1e-18) & (unit < 1e18)
-        if moderate.all():
-            squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-            return np.asarray(np.sqrt(squares))
-        with np.errstate(invalid="ignore"):
-            scaled = rows / unit[:, np.newaxis]
-            return np.asarray(unit * np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))
+        units = np.where((largest > 1e18) | (largest < 1e-18), largest, 1.0)
+        units[~(np.isfinite(units) & (units > 0.0))] = 1.0
+        scaled = rows if (units == 1.0).all() else rows / units[:, np.newaxis]
+        return units, np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled, dtype=np.float64)))
     rows = rows.tocsr(copy=not rows.has_canonical_format)
     rows.sum_duplicates()
     owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     entries = np.abs(rows.data.astype(np.float64))
     largest = np.zeros(rows.shape[0])
     np.maximum.at(largest, owner, entries)  # nan and inf stay what they are
-    unit = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
-    with np.errstate(invalid="ignore"):
-        squares = np.bincount(owner, weights=(entries / unit[owner]) ** 2, minlength=unit.size)
-        return np.asarray(unit * np.sqrt(squares))
+    units = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
+    squares = np.bincount(owner, weights=(entries / units[owner]) ** 2, minlength=units.size)
+    return units, np.asarray(np.sqrt(squares))
 
 
 def _read(rows: Rows, chosen: Selection) -> Rows:

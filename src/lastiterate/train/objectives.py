@@ -29,7 +29,7 @@ from lastiterate._numerics.directed import at_least
 from lastiterate._numerics.exact import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.loss import Loss
-from lastiterate.train import clipping
+from lastiterate.train import clipping, envelope
 
 _ULPS = 8
 
@@ -149,7 +149,7 @@ class Softmax(Objective):
 
     @property
     def residual_error(self) -> float:
-        return clipping.ENVELOPE_ERROR if self.kind == "envelope" else 0.0
+        return envelope.TOLERANCE if self.kind == "envelope" else 0.0
 
     @property
     def curvature(self) -> float:

@@ -62,11 +62,15 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if ranges is not None:
             low, high = ranges
             rows = np.clip((rows - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
-        factors = norm_factors(rows, self.bound).astype(rows.dtype)
-        if sparse.issparse(rows):
-            scaled: Any = rows
-            return scaled.multiply(factors[:, np.newaxis]).tocsr()
-        return np.where(factors[:, np.newaxis] < 1.0, rows * factors[:, np.newaxis], rows)
+        factors = norm_factors(rows, self.bound)
+        # Every entry of a scaled row is rounded, to the precision of the rows.
+        long = factors < 1.0
+        factors[long] *= 1.0 - float(np.finfo(rows.dtype).eps)
+        if not isinstance(rows, np.ndarray):
+            return rows.multiply(factors[:, np.newaxis]).tocsr().astype(rows.dtype)
+        rows = rows.copy()
+        rows[long] = rows[long] * factors[long, np.newaxis]
+        return rows
 
     def _range(self, width: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
         if (self.low is None) != (self.high is None):

@@ -1,0 +1,156 @@
+"""How far every bound is from the truth, as a page: certified, published, composition, witness.
+
+    python benchmarks/scoreboard.py --out docs/scoreboard.md
+
+A witness is an instance that obeys the run's description, found by lower bounds or by search, whose
+privacy is computed exactly.  No guarantee for such runs can be below it.
+"""
+
+import argparse
+import math
+from pathlib import Path
+
+from rich.progress import track
+
+import lastiterate as li
+from lastiterate.audit import exact
+from lastiterate.errors import LastIterateError
+
+DELTA = 1e-5
+HEAD = """# Scoreboard
+
+Epsilon at delta 1e-5 of runs of every kind, by `make scoreboard`. *Witness* is the most exposed
+instance known that obeys the run's description, its privacy computed exactly; *ratio* is certified
+over witness: 1 means that no proof can do better. *Published* is the best proved theorem of the
+five papers.
+
+| run | bound | certified | published | composition | witness | by | ratio | what is left |
+|---|---|---:|---:|---:|---:|---|---:|---|
+"""
+MNIST = {"sensitivity": 10.0, "steps": 2_000, "step_size": 0.05, "noise_std": 0.01}
+POISSON_LOSS = li.Loss(smoothness=32.502, regulariser=0.002)
+EXACT = "exact: drifting iterates attain it"
+SHORT = "steps with step_size * smoothness < 1 cannot forget at once; no bound uses that"
+HIDDEN = "the bound lets the place in the order be known at the end, the witness does not"
+SAMPLED = "the steps before the hidden end count as known; the rest of the noise is split"
+BALL = "the bound charges a diameter once; a walk in an interval forgets more than that"
+LATE = "as for the ball, and the last participation is charged alone"
+CLIPPED = "clipped gradients may expand distances; the witness is linear"
+EXPANDS = "exact: drifting iterates of curvature -smoothness attain it"
+POISSON = "batches of random size; the witness is linear, and sampling is hidden in it"
+
+
+def mnist(batches, **changes):
+    settings = {**MNIST, "loss": li.Loss(smoothness=32.502, strong_convexity=0.002), **changes}
+    return li.TrainingRun(batches=batches(60_000, 1_500), **settings)
+
+
+def small(batches, **changes):
+    settings = {
+        "loss": li.Loss(smoothness=1.0),
+        "sensitivity": 1.0,
+        "steps": 200,
+        "step_size": 1.0,
+        "noise_std": 1.0,
+        **changes,
+    }
+    return li.TrainingRun(batches=batches, **settings)
+
+
+def settings():
+    strong = [li.Loss(smoothness=32.5 + m, strong_convexity=m) for m in (0.02, 0.2)]
+    full = li.FullBatch(4)
+    yield (
+        "full batch, strongly convex",
+        small(full, loss=li.Loss(smoothness=1.0, strong_convexity=0.1)),
+        EXACT,
+    )
+    yield "full batch, convex", small(full, steps=20), EXACT
+    yield "cyclic, strongly convex", mnist(li.Cyclic), EXACT
+    yield "cyclic, 200 epochs", mnist(li.Cyclic, steps=8_000), EXACT
+    yield "cyclic, curvature 0.2", mnist(li.Cyclic, loss=strong[1]), EXACT
+    yield "cyclic, release noise", mnist(li.Cyclic, release_noise_std=0.002), EXACT
+    yield "cyclic, short steps", mnist(li.Cyclic, step_size=0.015), SHORT
+    yield "shuffled once", mnist(li.ShuffledOnce), HIDDEN
+    yield "shuffled once, 200 epochs", mnist(li.ShuffledOnce, steps=8_000), HIDDEN
+    yield "shuffled once, curvature 0.02", mnist(li.ShuffledOnce, loss=strong[0]), HIDDEN
+    yield "shuffled once, release noise", mnist(li.ShuffledOnce, release_noise_std=0.002), HIDDEN
+    yield "shuffled each epoch", mnist(li.ShuffledEachEpoch), HIDDEN
+    yield "sampled", mnist(li.SampledWithoutReplacement), SAMPLED
+    yield "sampled, curvature 0.02", mnist(li.SampledWithoutReplacement, loss=strong[0]), SAMPLED
+    yield "sampled, curvature 0.2", mnist(li.SampledWithoutReplacement, loss=strong[1]), SAMPLED
+    yield (
+        "Poisson, left out",
+        mnist(li.PoissonSampled, adjacency="zero-out", sensitivity=5.0, loss=POISSON_LOSS),
+        POISSON,
+    )
+    yield "full batch, ball", small(full, domain=li.Ball(4.0)), BALL
+    yield "full batch, ball, less noise", small(full, domain=li.Ball(4.0), noise_std=0.3), BALL
+    yield "cyclic, ball", small(li.Cyclic(40, 4), domain=li.Ball(4.0)), LATE
+    yield (
+        "non-convex, cyclic",
+        small(
+            li.Cyclic(40, 4), steps=20, loss=li.Loss(smoothness=1.0, convex=False), noise_std=0.5
+        ),
+        EXPANDS,
+    )
+    yield (
+        "norm-clipped convex, cyclic",
+        small(
+            li.Cyclic(40, 4),
+            steps=30,
+            loss=li.Loss(smoothness=0.1),
+            sensitivity=2.0,
+            clip_norm=1.0,
+            noise_std=10.0,
+        ),
+        CLIPPED,
+    )
+
+
+def row(name, run, why):
+    own, report = li.account(run), li.account(run, including="published")
+    ours = own.epsilon(DELTA)
+
+    def least(prefix):
+        found = [p.epsilon(DELTA) for id_, p in report.used.items() if id_.startswith(prefix)]
+        return min(found, default=math.inf)
+
+    lower = report.lower.epsilon(DELTA)
+    try:
+        found = exact.worst(run, delta=DELTA, tries=16)
+        searched, family = found.epsilon, found.family
+    except LastIterateError:
+        searched, family = 0.0, "none"
+    witness = max(lower, searched)
+    by = (
+        family
+        if searched > lower * (1 + 1e-6)
+        else max(
+            report.lower_bounds,
+            key=lambda id_: report.lower_bounds[id_].epsilon(DELTA),
+            default="none",
+        )
+    )
+    ratio = ours / witness if witness > 0 else math.inf
+    if ratio < 1.0:
+        raise SystemExit(f"{name}: certified {ours} is below a witness of {witness}")
+    numbers = [ours, least("published"), least("composition"), witness]
+    shown = [f"{math.ceil(x * 1e4) / 1e4:.4f}" if x < 1e6 else "-" for x in numbers[:3]]
+    shown.append(f"{math.floor(witness * 1e4) / 1e4:.4f}")
+    return f"| {name} | {own.bound_at(DELTA)} | {' | '.join(shown)} | {by} | {ratio:.3f} | {why} |"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, help="the page to write")
+    options = parser.parse_args()
+    rows = [row(*one) for one in track(list(settings()), "runs", transient=True)]
+    page = HEAD + "\n".join(rows) + "\n"
+    print(page)
+    if options.out:
+        options.out.write_text(page)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The envelope's equations are solved, whatever finite logits they have."""
+
+import numpy as np
+import pytest
+
+from lastiterate.train import clipping, envelope
+
+CLIPS = (0.01, 2**0.5 / 4, 0.9, 1.0)
+
+
+def clipped_columns(classes, clip, *, scale, count=200, seed=0):
+    """Wrong logits less the label's, where the softmax residual is longer than the clip."""
+    rng = np.random.default_rng(seed)
+    v = np.maximum(scale * (rng.normal(size=(classes - 1, count)) + rng.integers(2)), -80.0)
+    return v[:, length(v) > clip]
+
+
+def length(v):
+    top = np.maximum(v.max(axis=0), 0.0)
+    p = np.exp(v - top)
+    p /= p.sum(axis=0) + np.exp(-top)
+    return np.sqrt(p.sum(axis=0) ** 2 + (p**2).sum(axis=0))
+
+
+def barely_clipped(classes, clip, *, by, count=60, seed=0):
+    """Logits whose residual is longer than the clip by a share `by`."""
+    q = np.exp(np.random.default_rng(seed).normal(size=(classes - 1, count)))
+    q /= q.sum(axis=0)
+    p = clip * (1 + by) / np.sqrt(1 + (q**2).sum(axis=0)) * q
+    p = p[:, p.sum(axis=0) < 0.99]
+    return np.log(p) - np.log1p(-p.sum(axis=0))
+
+
+def check(v, p, c):
+    """That p is on the sphere and stationary: multipliers from two classes agree."""
+    m = p.sum(axis=0)
+    np.testing.assert_allclose(m**2 + (p**2).sum(axis=0), c * c, rtol=1e-12)
+    gradient = v - np.log(np.maximum(p, 1e-320)) + np.log1p(-m)
+    present = p > 1e-20
+    along = p + m
+    s = (p * gradient).sum(axis=0) / (p * along).sum(axis=0)
+    off = np.where(present, gradient - s * along, 0.0) / (2 + s / 2)
+    assert np.abs(off).max() <= 3e-11
+    assert (s >= -1e-9).all()
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 50])
+@pytest.mark.parametrize("clip", CLIPS)
+class TestSolutions:
+    @pytest.mark.parametrize("scale", [0.3, 3.0, 30.0, 1e4, 1e8])
+    def test_of_any_logits(self, classes, clip, scale):
+        v = clipped_columns(classes, clip, scale=scale)
+        if v.size:
+            check(v, envelope.wrong_class_part(v.copy(), clip), clip)
+
+    @pytest.mark.parametrize("by", [1e-15, 1e-12, 1e-9, 1e-6, 1e-3])
+    def test_of_residuals_hardly_longer_than_the_clip(self, classes, clip, by):
+        v = barely_clipped(classes, clip, by=by)
+        check(v, envelope.wrong_class_part(v.copy(), clip), clip)
+
+
+@pytest.mark.parametrize("scale", [0.3, 3.0, 30.0, 1e4, 1e12])
+@pytest.mark.parametrize("classes", [2, 10])
+def test_halving_alone_would_do(classes, scale):
+    v = clipped_columns(classes, 0.3, scale=scale, count=20)
+    with np.errstate(all="ignore"):
+        p, failed = envelope._halved(v, 0.3)
+    assert not failed.size
+    if scale < 1e10:
+        np.testing.assert_allclose(p, envelope.wrong_class_part(v.copy(), 0.3), atol=1e-11)
+
+
+def test_what_newton_cannot_certify_is_halved(monkeypatch):
+    v = clipped_columns(5, 0.3, scale=2.0, count=30)
+    expected = envelope.wrong_class_part(v.copy(), 0.3)
+    monkeypatch.setattr(envelope, "_newton", lambda p, h, m, s, c, spare: (m, s))
+    found = envelope.wrong_class_part(v.copy(), 0.3)
+    np.testing.assert_allclose(found, expected, atol=1e-11)
+
+
+def test_the_label_may_be_any_class():
+    rng = np.random.default_rng(0)
+    u = rng.normal(size=(6, 400))
+    y = rng.integers(6, size=400)
+    turned = clipping.envelope_clipped_residual(np.roll(u, 1, axis=0), (y + 1) % 6, 0.3)
+    straight = clipping.envelope_clipped_residual(u, y, 0.3)
+    np.testing.assert_allclose(turned, np.roll(straight, 1, axis=0), atol=1e-11)
+    np.testing.assert_allclose(straight.sum(axis=0), 0.0, atol=1e-14)
+    assert (straight[y, np.arange(400)] < 0.0).all()

@@ -1,0 +1,65 @@
+"""Rows of any finite length are brought within the bound, in training and in prediction."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateScaler
+from lastiterate.train.examples import bounded, norm_factors
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(200, 4))
+Y = (X[:, 0] + X[:, 1] > 0).astype(int)
+LENGTHS = [1e13, 1e30, 1e37, 1e200, 1e307]
+
+
+def stretched(length, dtype):
+    rows = X / np.linalg.norm(X, axis=1, keepdims=True)
+    rows[::3] *= length
+    return rows.astype(dtype)
+
+
+CASES = [
+    *((length, np.float64) for length in LENGTHS),
+    *((length, np.float32) for length in LENGTHS if length < 1e38),
+]
+
+
+@pytest.mark.parametrize("length, dtype", CASES)
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_they_count_as_if_scaled_down(length, dtype, kind):
+    model = PrivateLogisticRegression(random_state=3)
+    plain, long = kind(stretched(1.0, dtype)), kind(stretched(length, dtype))
+    first, second = model.fit(plain, Y).coef_, model.fit(long, Y).coef_
+    np.testing.assert_allclose(first, second, atol=1e-3 if dtype == np.float32 else 1e-9)
+    np.testing.assert_array_equal(model.predict(long), model.predict(plain))
+
+
+@pytest.mark.parametrize("length, dtype", CASES)
+def test_batches_are_within_the_bound(length, dtype):
+    examples = bounded(stretched(length, dtype), Y, bound=1.0, intercept=0.0)
+    rows, _, factors = examples.batch(slice(0, 50))
+    assert np.isfinite(rows).all()
+    norms = np.linalg.norm(rows.astype(np.longdouble), axis=1)
+    assert (norms * factors <= 1.0).all()
+
+
+def test_a_row_whose_norm_overflows_counts_as_zero():
+    rows = np.full((1, 4), 1.7e308)
+    factors = norm_factors(rows, 1e-12)
+    assert factors[0] == 0.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("bound", [1.0, 0.3, 7.0])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+def test_scaled_rows_never_exceed_the_bound(dtype, bound, kind):
+    rows = RNG.normal(size=(5_000, 30)).astype(dtype)
+    scaled = PrivateScaler(bound).fit_transform(kind(rows))
+    assert scaled.dtype == dtype
+    dense = scaled.toarray() if sparse.issparse(scaled) else scaled
+    norms = np.linalg.norm(dense.astype(np.longdouble), axis=1)
+    long = np.linalg.norm(rows.astype(np.longdouble), axis=1) > bound
+    assert norms.max() <= bound
+    assert norms[long].min() > bound * (1 - 4 * np.finfo(dtype).eps - 1e-13)
+    np.testing.assert_array_equal(dense[~long], rows[~long])
