@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 BENCH  := .venv-bench
 DATA   ?= data
 
-.PHONY: run test test-all lint bench bench-others bench-utility bench-train scoreboard clean
+.PHONY: run test test-all lint docs bench bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
@@ -26,6 +26,10 @@ lint: $(READY)
 	@$(BIN)/ruff format --check .
 	@echo "== mypy --strict src"
 	@$(BIN)/mypy
+
+docs: $(READY)  ## these pages, into site/
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "== written: site/index.html (with search: $(BIN)/python -m http.server -d site)"
 
 bench: $(READY)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
@@ -58,4 +62,4 @@ $(READY): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) lastiterate-demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,24 @@
+"""What is made when the pages are built: the table of bounds, the commands, the pictures."""
+
+from typing import Any
+
+import bounds_page
+import commands_page
+import maths
+import pictures
+from mkdocs.structure.files import File, Files
+
+
+def on_files(files: Files, *, config: Any) -> Files:
+    """Adds pages and pictures that are nowhere in the source tree."""
+    made = {"bounds.md": bounds_page.text(), "commands.md": commands_page.text()}
+    for name, content in made.items():
+        files.append(File.generated(config, name, content=content))
+    for name, content in pictures.all_of_them().items():
+        files.append(File.generated(config, f"pictures/{name}", content=content))
+    return files
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Formulas."""
+    return maths.as_mathml(html)

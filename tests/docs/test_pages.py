@@ -1,0 +1,78 @@
+"""Nothing on the pages is only text: code runs, commands run, names exist.
+
+The blocks of Python are doctests, which pytest collects from the pages themselves.
+"""
+
+import json
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.bounds.catalogue import APPROXIMATIONS, LOWER_BOUNDS
+from lastiterate.cli import main
+
+from .pages import PAGES, ROOT, blocks, commands, name
+
+# Commands that are not run here, and why.
+NOT_RUN = {"lastiterate demo": "tests/cli/test_demo.py does, and looks at what it writes"}
+LANGUAGES = {"python", "pycon", "sh", "json"}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder but for the small files that commands read."""
+    rng = np.random.default_rng(0)
+    age, job = rng.integers(18, 90, 2_000), rng.choice(["a", "b"], 2_000)
+    income = np.where(age + 20 * (job == "a") > 60, ">50K", "<=50K")
+    rows = [f"{x},{j},{y}" for x, j, y in zip(age, job, income, strict=True)]
+    (tmp_path / "people.csv").write_text("\n".join(["age,job,income", *rows]) + "\n")
+    schema = {"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}
+    (tmp_path / "people.json").write_text(json.dumps(schema))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+with_commands = [page for page in PAGES if commands(page)]
+
+
+@pytest.mark.parametrize("page", with_commands, ids=name)
+def test_every_command_runs(page, folder, capsys):
+    for line in commands(page):
+        if line in NOT_RUN:
+            continue
+        code = main(shlex.split(line, comments=True)[1:])
+        assert code == 0, f"{line}\n{capsys.readouterr().err}"
+
+
+def test_what_is_not_run_is_on_a_page():
+    assert set(NOT_RUN) <= {line for page in PAGES for line in commands(page)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_block_is_executed_or_data(page):
+    for block in blocks(page):
+        assert block.language in LANGUAGES, block
+        if block.language in ("python", "pycon"):
+            assert block.text.startswith(">>> "), block
+
+
+def test_pytest_collects_every_page_with_code(request):
+    coded = {page for page in PAGES if any(block.text.startswith(">>>") for block in blocks(page))}
+    asked = request.config.getini("testpaths")
+    assert coded <= {path for pattern in asked for path in ROOT.glob(pattern)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_bound_that_is_named_exists(page):
+    pattern = r"\b(?:composition|fixed-order|random-order|lower|published/[a-z-]+)/[a-z-]+[a-z]"
+    known = {*li.CATALOGUE, *LOWER_BOUNDS, *APPROXIMATIONS}
+    assert set(re.findall(pattern, page.read_text(encoding="utf-8"))) <= known
+
+
+def test_every_public_name_is_in_the_reference():
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
+    listed = set(re.findall(r"^::: lastiterate\.(\w+)$", pages, re.MULTILINE))
+    assert listed >= set(li.__all__) - {"__version__"}
