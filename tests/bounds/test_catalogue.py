@@ -15,7 +15,11 @@ from lastiterate.profile.profile import PrivacyProfile
 
 BOUNDS = list(CATALOGUE.values())
 ROUNDING = 1e-3  # of epsilon where it comes from a grid
-CHOICE = {"random-order/sampled-hidden-end": 0.1}  # another noise may be given another split
+CHOICE = {  # another noise may be given another window, or another split
+    "random-order/sampled": 0.03,
+    "random-order/poisson": 0.03,
+    "random-order/sampled-hidden-end": 0.1,
+}
 # The library's own; tests/bounds/test_published.py has the papers'.
 OWN = [bound for bound in BOUNDS if not bound.id.startswith("published/")]
 UPPER = [bound for bound in OWN if bound.certainty is Certainty.UPPER]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 import lastiterate as li
-from lastiterate.bounds.non_convex import _moduli
+from lastiterate.bounds.non_convex import moduli as moduli_of
 from tests.reference.chien_li import gdp_smooth
 from tests.reference.quadratics import gdp_of_autoregression
 
@@ -68,7 +68,7 @@ class TestModuliAreTrue:
             step_size=eta,
             adjacency=adjacency,
         )
-        moduli = _moduli(run, np.array([1]), 2)  # the second step has the differing example
+        moduli = moduli_of(run, np.array([1]), 2)  # the second step has the differing example
         low = 0.0 if convex else -smoothness
         for _ in range(2000):
             losses, others = (Quadratics(rng, size, low, smoothness) for _ in range(2))
@@ -98,7 +98,7 @@ class TestModuliAreTrue:
             step_size=eta,
             adjacency=adjacency,
         )
-        moduli = _moduli(run, np.array([1]), 2)
+        moduli = moduli_of(run, np.array([1]), 2)
         unit = eta  # distances are measured in step sizes
         # Opposite gradients (or one and none) at the same point.
         assert moduli(np.zeros(3))[1] * unit >= eta * factor / 3

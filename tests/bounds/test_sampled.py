@@ -56,12 +56,13 @@ class TestSampled:
 
     def test_the_next_noise_level_uses_the_same_law(self, monkeypatch):
         run = mnist(li.SampledWithoutReplacement, 5)
-        li.account(run)
+        li.account(run, bounds="random-order/sampled")
         monkeypatch.setattr(
             "lastiterate.engine.faces.coefficients",
             lambda *_: pytest.fail("computed again"),
         )
-        assert li.account(run.replace(noise_std=0.02)).epsilon(1e-5) > 0
+        quieter = run.replace(noise_std=0.02)
+        assert li.account(quieter, bounds="random-order/sampled").epsilon(1e-5) > 0
 
     def test_a_published_order_counts_as_always_taking_part(self):
         run = mnist(li.SampledWithoutReplacement, 5, releases="last-iterate-and-order")
@@ -106,7 +107,7 @@ class TestSampled:
     def test_more_steps_never_more_private_but_for_the_grid(self):
         run = mnist(li.SampledWithoutReplacement, 1, 0.0)
         epsilons = [
-            li.account(run.replace(steps=steps), bounds="random-order").epsilon(1e-4)
+            li.account(run.replace(steps=steps), bounds="random-order/sampled").epsilon(1e-4)
             for steps in (20, 60, 120, 175, 185, 260)
         ]
         assert all(later >= 0.99 * earlier for earlier, later in pairwise(epsilons))
@@ -116,7 +117,8 @@ class TestSampled:
         gap, steps = 0.05 * 0.02, 400
         energies = simulated_energies(rng, steps, 0.025, 1 - gap, 4000)
         exact = GaussianMixtureProfile(np.full(4000, 1 / 4000), 10 / 15 * np.sqrt(energies))
-        ours = li.account(mnist(li.SampledWithoutReplacement, 10, 0.02), bounds="random-order")
+        run = mnist(li.SampledWithoutReplacement, 10, 0.02)
+        ours = li.account(run, bounds="random-order/sampled")
         for epsilon in (0.5, 1.0, 2.0):
             delta = exact.delta(epsilon)
             assert 0.9 * delta <= ours.delta(epsilon) <= 1.35 * delta
@@ -181,7 +183,8 @@ class TestPoisson:
 
     def test_as_batches_of_a_fixed_size_where_large_ones_are_rare(self):
         # Steps contract on batches of up to 1,845 examples, nine standard deviations away.
-        fixed = li.account(mnist(li.SampledWithoutReplacement, 5), bounds="random-order")
+        run = mnist(li.SampledWithoutReplacement, 5)
+        fixed = li.account(run, bounds="random-order/sampled")
         ours = li.account(self.run(), bounds="random-order")
         assert ours.epsilon(1e-5) == pytest.approx(fixed.epsilon(1e-5), rel=1e-3)
 
@@ -261,7 +264,8 @@ def sampled_runs(draw, lengths):
 
 
 def mixture(run):
-    return li.account(run, bounds="random-order").epsilon(1e-5)
+    rule = "poisson" if isinstance(run.batches, li.PoissonSampled) else "sampled"
+    return li.account(run, bounds=f"random-order/{rule}").epsilon(1e-5)
 
 
 class TestRegimes:

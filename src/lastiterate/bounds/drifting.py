@@ -22,6 +22,7 @@ from itertools import accumulate
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from lastiterate._numerics.exact import Array
 from lastiterate._numerics.scan import suffix_products
@@ -36,6 +37,7 @@ from lastiterate.run.training_run import TrainingRun
 _DOWN = 1.0 - 1e-9
 _MOST_STEPS = 1_000_000
 _MOST_ENTRIES = 2_000_000  # steps times positions
+_SHORT = 5_000
 _POWERS = (1.0, 0.75, 0.5, 0.25, 0.0)
 
 
@@ -73,29 +75,46 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     kept = terms.every_step(np.where(largest > 0.0, least / largest, 1.0), run.steps)
     most = max(1, _MOST_ENTRIES // run.steps)
     latest = sorted(terms.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
-    mus = []
-    for seen in latest:
-        mass = np.zeros(run.steps)
-        mass[seen] = arrivals[seen]
-        mus.append(_mu(mass, noise, release, kept))
+    mus = [_mu(seen, arrivals[seen], noise, release, kept) for seen in latest]
     return MeansLowerProfile([1.0], [max(mus)])
 
 
-def _mu(mass: Array, noise: Array, release: float, kept: Array) -> float:
-    """Of what arrives in each step, in units of the end; a step keeps at least `kept` of before."""
+def _mu(seen: NDArray[np.intp], masses: Array, noise: Array, release: float, kept: Array) -> float:
+    """Of what arrives in the steps seen, in units of the end.
+
+    A step keeps at least `kept` of what was before.
+    """
     weights = noise.copy()
     weights[-1] += release  # which has no factor of its own
     weights = np.maximum(weights, 1e-12 * weights.max())  # any sequence is a valid instance
-    if not weights.max() > 0.0:
+    if not (weights.max() > 0.0 and seen.size):
         return 0.0
-    best = scipy.optimize.isotonic_regression(mass / weights, weights=weights).x
+    between = np.add.reduceat(weights, seen)
+    best = np.zeros(noise.size)
+    best[seen[0] :] = np.repeat(
+        _isotonic(masses / between, between), np.diff(seen, append=noise.size)
+    )
     found = 0.0
     for power in _POWERS if kept.any() else _POWERS[:1]:
         x = _raised(best**power, kept)
         hidden = float(np.square(x) @ noise) + float(x[-1] ** 2) * release
         if hidden > 0.0:
-            found = max(found, float(x @ mass) / math.sqrt(hidden) * _DOWN)
+            found = max(found, float(x[seen] @ masses) / math.sqrt(hidden) * _DOWN)
     return found
+
+
+def _isotonic(values: Array, weights: Array) -> Array:
+    """The non-decreasing regression; where it is short, faster than loading scipy's is."""
+    if values.size > _SHORT:
+        return np.asarray(scipy.optimize.isotonic_regression(values, weights=weights).x)
+    pools: list[tuple[float, float, int]] = []
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        mass, width, count = value * weight, weight, 1
+        while pools and pools[-1][0] * width >= mass * pools[-1][1]:
+            before = pools.pop()
+            mass, width, count = mass + before[0], width + before[1], count + before[2]
+        pools.append((mass, width, count))
+    return np.repeat([mass / width for mass, width, _ in pools], [count for *_, count in pools])
 
 
 def _raised(wanted: Array, kept: Array) -> Array:

@@ -32,6 +32,10 @@ _CHARGES = {
         "averages over the example's secret place in the last epoch"
     ),
     "random-order/sampled": _AVERAGES,
+    "random-order/sampled-hidden-end": (
+        "averages over the steps in which the example takes part, in secret, and keeps the last "
+        "of them hidden"
+    ),
     "random-order/poisson": _AVERAGES,
 }
 
