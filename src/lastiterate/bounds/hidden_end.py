@@ -78,7 +78,8 @@ def sampled_hidden_end(run: TrainingRun) -> PrivacyProfile:
     :math:`\theta` are chosen by a simulation of V, and any choice is valid.
     """
     last, share = _best_split(run)
-    if last == 0:
+    late = composed_steps(run, last, share=share) if last else None
+    if late is None:
         return sampled(run)
     gap = float(terms.gaps(run)[0])
     noise = float(terms.noises(run)[0])
@@ -91,7 +92,6 @@ def sampled_hidden_end(run: TrainingRun) -> PrivacyProfile:
             release_noise_std=math.sqrt(worth) * terms.unit(run) * noise * (1.0 - 1e-9),
         )
     )
-    late = composed_steps(run, last, share=share)
     coarse = LossDistributionProfile(to_pld(late, discretization=_CELL))
     return compose(_fewer_parts(early), coarse)
 

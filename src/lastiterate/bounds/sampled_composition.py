@@ -42,11 +42,14 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
     transforms; a schedule of noise is charged its least.
     """
-    return composed_steps(run, run.steps)
+    return composed_steps(run, run.steps) or worst_order_composition(run)
 
 
-def composed_steps(run: TrainingRun, steps: int, *, share: float = 1.0) -> PrivacyProfile:
-    """So many of the run's steps, with this share of the variance of their noise."""
+def composed_steps(run: TrainingRun, steps: int, *, share: float = 1.0) -> PrivacyProfile | None:
+    """So many of the run's steps, with this share of the variance of their noise.
+
+    None where losses are too large to be written down.
+    """
     import dp_accounting
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
@@ -61,7 +64,7 @@ def composed_steps(run: TrainingRun, steps: int, *, share: float = 1.0) -> Priva
     one = SubsampledGaussian(probability, ratio)
     cell = max(cell_of_losses(probability, ratio, steps), 1.1 * least_discretization(one))
     if cell > _LARGEST_CELL:
-        return worst_order_composition(run)
+        return None
     if isinstance(run.batches, PoissonSampled):
         relations = dp_accounting.NeighboringRelation
         pld = from_gaussian_mechanism(

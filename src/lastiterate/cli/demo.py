@@ -63,6 +63,8 @@ def demo(
     (out / "report.txt").write_text(as_text(report, delta=_DELTA) + "\n", encoding="utf-8")
     print(f"\n{_charges(report.run)}\n\n{_accuracies(out, tables)}\n")
     pictured = _picture(report.run, out / "epsilon.png")
+    if pictured:
+        report.to_html(out / "report.html", delta=_DELTA)
     print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     if not pictured:
         print("no picture: drawing needs matplotlib: pip install 'lastiterate[plot]'")
@@ -166,31 +168,10 @@ def _share(guesses: list[Any], truth: list[int]) -> float:
 def _picture(run: "TrainingRun", path: Path) -> bool:
     """Epsilon against training time; False without matplotlib."""
     try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return False
-    from lastiterate.accounting import account
+        from lastiterate import plot
 
-    per_epoch, reached = run.batches.batches_per_epoch, run.steps / run.batches.batches_per_epoch
-    epochs = range(1, 2 * round(reached) + 1)
-    reports = [account(run.replace(steps=per_epoch * epoch)) for epoch in epochs]
-    every = [report.all["composition/fixed-order"].epsilon(_DELTA) for report in reports]
-    last = [report.epsilon(_DELTA) for report in reports]
-    figure = Figure(figsize=(7, 3.6), layout="constrained")
-    axes = figure.subplots()
-    axes.plot(epochs, every, color="0.4")
-    axes.plot(epochs, last, color="C0")
-    axes.plot([reached], [account(run).epsilon(_DELTA)], "o", color="C0")
-    middle = len(epochs) * 3 // 4
-    for text, at, epsilon, colour in (
-        ("every iterate charged for", middle, every[middle], "0.4"),
-        ("only the last iterate released", len(epochs), last[-1], "C0"),
-        ("this model", reached, last[round(reached)], "C0"),
-    ):
-        axes.annotate(
-            text, (at, epsilon), (-6, 8), color=colour, ha="right", textcoords="offset points"
-        )
-    axes.set(xlim=0, ylim=0, xlabel="epochs", ylabel=f"epsilon at delta = {_DELTA:g}")
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(path, dpi=150)
+        figure = plot.epsilon_by_steps(run, delta=_DELTA)
+    except MissingExtra:
+        return False
+    plot.save(figure, path)
     return True
