@@ -126,6 +126,8 @@ class TestTightness:
         {"loss": li.Loss(smoothness=32.5, lipschitz=5.0)},
         {"steps": 2_000_000},
         {"batches": li.ShuffledOnce(60_000, 1_500)},
+        # The gradient of a loss of a single curvature cannot change sign along the way.
+        {"loss": li.Loss(smoothness=30.0, strong_convexity=30.0)},
     ],
 )
 def test_only_what_the_description_admits(changes):
@@ -168,3 +170,8 @@ def test_losses_that_drift():
         ends.append(x)
     apart = abs(ends[0].mean() - ends[1].mean()) / np.std(ends[0])
     assert apart == pytest.approx(mu, rel=0.02)
+
+
+def test_a_step_that_forgets_everything():
+    run = example(li.Cyclic(60_000, 1_500), loss=li.Loss(smoothness=20.0, strong_convexity=20.0))
+    assert DRIFTING.profile(run).means[0] == pytest.approx(li.account(run).gdp(), rel=1e-6)

@@ -75,6 +75,19 @@ class TestImprovement:
         whole = report.all["random-order/sampled"].epsilon(1e-5)
         assert report.all["random-order/sampled-hidden-end"].epsilon(1e-5) == whole
 
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"release_noise_std": 1e160},
+            {"sensitivity": 1e-300, "noise_std": 1e30},
+            {"loss": li.Loss(smoothness=20.0, strong_convexity=20.0)},
+            {"noise_std": 1e-3},
+        ],
+    )
+    def test_extremes_do_not_break_the_account(self, changes):
+        report = li.account(mnist(li.SampledWithoutReplacement, 1).replace(**changes))
+        assert report.all["random-order/sampled-hidden-end"].epsilon(1e-5) >= 0.0
+
     def test_needs_what_both_need(self):
         run = mnist(li.SampledWithoutReplacement, 50)
         assert SAMPLED_HIDDEN_END.unmet(run.replace(adjacency="zero-out"))

@@ -8,6 +8,8 @@ from dp_accounting.pld import privacy_loss_distribution
 
 import lastiterate as li
 from lastiterate import GaussianProfile
+from lastiterate.profile.loss_distribution import to_pld
+from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from tests.bounds.test_random_order import mnist
 from tests.reference.gaussian import delta_of_gaussian
 from tests.reference.sampled_walk import sampled_pair
@@ -105,6 +107,17 @@ class TestCompositionOfSampledSteps:
                 near = max(near, exact / report.delta(epsilon))
         if steps == 1:
             assert near > 0.99
+
+    @pytest.mark.parametrize("p, r", [(0.01, 3.0), (0.01, 3.5355), (0.5, 3.0), (1e-3, 1e-9)])
+    def test_one_step_as_losses_is_the_curve_itself(self, p, r):
+        """Large losses must not cancel, small ones must not take much memory."""
+        one = SubsampledGaussian(p, r)
+        pld = to_pld(one, discretization=max(2e-4 * min(r, 1.0), 1e-13))
+        losses = li.from_pld(pld)
+        assert losses.pld._pmf_remove.size < 10**6
+        for epsilon in (0.0, 0.1 * r, r, 2 * r):
+            exact = one.delta(epsilon)
+            assert exact <= losses.delta(epsilon) <= exact * 1.001 + 1e-10
 
     def test_a_million_steps_that_hide_nothing(self):
         # The sum of linear losses tells the two worlds apart by 60 standard deviations.

@@ -31,7 +31,8 @@ _IMPROVED_STEPS = 5_000
 
 def exposing_slopes(may: Admitted, seen: Array, release_noise_std: float) -> Array:
     """Slopes that tell participations in the steps `seen` (0 or 1 each) apart best."""
-    least = np.where(may.gentlest <= 0.0, 0.0, may.gentlest)
+    crossed = (may.gentlest <= 0.0) & (may.steepest >= 0.0)
+    least = np.where(crossed, 0.0, np.minimum(np.abs(may.gentlest), np.abs(may.steepest)))
     most = np.maximum(np.abs(may.steepest), np.abs(may.gentlest))
     weights = _isotonic_weights(most, may.shifts * seen, may.noise_stds**2, release_noise_std)
     slopes = np.array(most)

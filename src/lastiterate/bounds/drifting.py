@@ -4,7 +4,8 @@ r"""Lower bounds from iterates that drift past changing curvature.
 step the iterate travels much farther than noise ever carries it.  Where it is at step k is then
 known, so the curvature that it meets may be any admitted one, another in every step: the factor
 :math:`a_k = 1 - \eta_k\kappa_k` is free between :math:`1 - \eta_k M` and :math:`1 - \eta_k m`.  One
-of the two examples has a further linear term, of slope L.  Deviations from the way are a Gaussian
+of the two examples has a further linear term, of slope L or, so that nothing cancels where factors
+are negative, -L by turns (it bends where there is room).  Deviations from the way are a Gaussian
 autoregression; with :math:`w_k = \prod_{j>k}|a_j|` the last iterates are Gaussian and apart by
 
 .. math:: \mu(w) = \frac{\sum_k w_k s_k}{\sqrt{\sum_k (w_k\eta_k\sigma_k)^2 + \rho^2}},
@@ -72,7 +73,8 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     release = terms.release_noise(run) ** 2
     if not (np.isfinite(arrivals).all() and np.isfinite(noise).all()):
         return MeansLowerProfile([1.0], [0.0])
-    kept = terms.every_step(np.where(largest > 0.0, least / largest, 1.0), run.steps)
+    kept = np.divide(least, largest, out=np.ones(least.size), where=largest > 0.0)
+    kept = terms.every_step(kept, run.steps)
     most = max(1, _MOST_ENTRIES // run.steps)
     latest = sorted(terms.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
     mus = [_mu(seen, arrivals[seen], noise, release, kept) for seen in latest]
@@ -133,7 +135,11 @@ def _bounded_gradients(run: TrainingRun) -> str | None:
         return f"adjacency={run.adjacency!r}"
     if run.gradient_bound is not None:
         return f"gradients of at most {run.gradient_bound!r}"
-    return None if admitted_curvatures(run) is not None else f"{run.loss!r}"
+    span = admitted_curvatures(run)
+    if span is None:
+        return f"{run.loss!r}"
+    rigid = span[0] == span[1] and float(np.max(run.step_size)) * span[1] > 1.0
+    return f"losses of a single curvature, {span[1]!r}" if rigid else None
 
 
 def _bounded(run: TrainingRun) -> str | None:
@@ -152,7 +158,7 @@ BOUNDS = (
         needs=(
             Hypothesis("an unbounded domain", _bounded, "see published/bok-su-altschuler"),
             Hypothesis(
-                "losses of any gradient, one being replaced by another",
+                "losses of any gradient and of more than one curvature, one example being replaced",
                 _bounded_gradients,
                 "see lower/quadratic",
             ),

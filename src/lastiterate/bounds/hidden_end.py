@@ -42,7 +42,11 @@ from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION, composed
 from lastiterate.profile.compose import compose
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.loss_distribution import LossDistributionProfile, to_pld
+from lastiterate.profile.loss_distribution import (
+    LossDistributionProfile,
+    least_discretization,
+    to_pld,
+)
 from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import SampledWithoutReplacement
@@ -54,7 +58,9 @@ _DRAWS = 100
 _MOST_ARRIVALS = 1_000
 _USUAL_DELTA = 1e-5
 _HEAVY = 1.6  # sampled steps against Gaussian ones of the same spread, in the tails
-_LASTS = (5, 10, 20, 40, 80, 160, 320, 640)
+_LEAST_RATIO = 1e-6
+_MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
+_LASTS = (1, 2, 5, 10, 20, 40, 80, 160, 320, 640)
 _SHARES = (0.5, 0.7, 0.85, 0.93)
 
 
@@ -84,15 +90,17 @@ def sampled_hidden_end(run: TrainingRun) -> PrivacyProfile:
     gap = float(terms.gaps(run)[0])
     noise = float(terms.noises(run)[0])
     paying = (1.0 - share) * _geometric(gap, last) * (1.0 - 1e-9)
-    own = run.release_noise_std / (terms.unit(run) * noise)
-    worth = paying + own * own * math.exp(min(-2 * last * math.log1p(-gap), 300.0)) * (1.0 - 1e-9)
+    own = min(run.release_noise_std / (terms.unit(run) * noise), _MOST_RELEASED)
+    unshrunk = math.exp(min(-2 * last * math.log1p(-min(gap, 0.9)), 300.0)) * (1.0 - 1e-9)
+    worth = min(paying + own * own * unshrunk, 1e12)
     early = sampled(
         run.replace(
             steps=run.steps - last,
             release_noise_std=math.sqrt(worth) * terms.unit(run) * noise * (1.0 - 1e-9),
         )
     )
-    coarse = LossDistributionProfile(to_pld(late, discretization=_CELL))
+    cell = max(_CELL, 1.1 * least_discretization(late))
+    coarse = LossDistributionProfile(to_pld(late, discretization=cell))
     return compose(_fewer_parts(early), coarse)
 
 
@@ -115,8 +123,10 @@ def _best_split(run: TrainingRun) -> tuple[int, float]:
     probability = run.batches.batch_size / run.batches.examples
     gap, noise = float(terms.gaps(run)[0]), float(terms.noises(run)[0])
     ratio = float(terms.arrivals(run)[0]) / noise
+    if not _LEAST_RATIO < ratio < 1.0 / _LEAST_RATIO:
+        return 0, 1.0
     ratio = math.exp(round(math.log(ratio) / 0.1) * 0.1)  # so that noise levels share a split
-    own = (run.release_noise_std / (terms.unit(run) * noise)) ** 2
+    own = min(run.release_noise_std / (terms.unit(run) * noise), _MOST_RELEASED) ** 2
     ages = _ages(gap, run.steps, probability)
     whole = _rough_epsilon(ages, gap, own, ratio, 0.0)
     found = {(0, 1.0): 0.99 * whole}  # less is not worth what composing costs

@@ -140,20 +140,24 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
     All rounded down: the terms to a grid, a sum that does not fit by wrapping around, and in the
     end sums to the least of a group.
     """
-    width = float(terms.max()) / _CELLS_TO_A_TERM
-    if not width > 0.0:
-        return [1.0 * _DOWN], [0.0]
+    if probability == 1.0:
+        return [_DOWN], [math.fsum(terms) * _DOWN]
+    largest, total = float(terms.max()), float(terms.sum())
+    spread = math.sqrt(probability * float(terms @ terms))
+    most = min(total, probability * total + 12.0 * spread + 40.0 * largest)
+    if not largest > 0.0:
+        return [_DOWN], [0.0]
+    width = largest / max(1, min(_CELLS_TO_A_TERM, int(_MOST_CELLS * largest / most)))
     sizes, counts = np.unique((terms / width).astype(np.int64), return_counts=True)
-    mean, square = (probability * float(counts @ sizes**power) for power in (1, 2))
-    most = min(float(counts @ sizes), mean + 12.0 * math.sqrt(square) + 40.0 * _CELLS_TO_A_TERM)
-    cells = min(scipy.fft.next_fast_len(int(most) + 1, real=True), _MOST_CELLS)
+    cells = scipy.fft.next_fast_len(int(most / width) + 2, real=True)
     angles = (-2j * math.pi / cells) * np.arange(cells // 2 + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = [
             n * np.log1p(probability * np.expm1(angles * k))
             for k, n in zip(sizes, counts, strict=True)
         ]
-    rounding = 4 * ULP * (terms.size + 64.0)  # of the logarithms, and hence of the transform
+    # Of the angles and logarithms, and hence of the transform.
+    rounding = 4 * ULP * (terms.size + 64.0) * math.pi * _CELLS_TO_A_TERM
     law = scipy.fft.irfft(np.nan_to_num(np.exp(sum(logs))), cells) - rounding
     likely = np.flatnonzero(law > 0.0)
     groups = np.array_split(likely, min(_MOST_MEANS, likely.size))

@@ -85,7 +85,7 @@ def cell_of_losses(probability: float, ratio: float, steps: int) -> float:
     mean = probability * steps
     most = min(mean + math.sqrt(60 * mean) + 30, steps)  # participations, but for e^-30
     reach = min(spread * spread / 2 + 10 * spread + 20 * ratio, most * ratio * (ratio / 2 + 10))
-    return max(min(1e-4, probability * ratio / 5), reach / 400_000)
+    return max(min(1e-4, max(probability * ratio / 5, 1e-9)), reach / 400_000)
 
 
 def _other_adjacency(run: TrainingRun) -> str | None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _TAIL = 1e-15
 _MOST_CELLS = 2_000_000
+_LEAST_CELLS = 16
 
 
 class LossDistributionProfile(PrivacyProfile):
@@ -179,7 +180,7 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
     if not cell >= least:
         must_be = f"at least {least:.3g} for losses this large"
         raise InvalidParameter("discretization", discretization, must_be=must_be)
-    cells = math.ceil(_reach(profile) / cell)
+    cells = max(math.ceil(_reach(profile) / cell), _LEAST_CELLS)
     epsilons = cell * np.arange(cells + 1, dtype=np.float64)
     right = _convex(epsilons, np.minimum.accumulate(profile.deltas(epsilons)))
     # The dual direction of a symmetric curve: delta(-t) = 1 - e^-t (1 - delta(t)).
@@ -197,12 +198,13 @@ def least_discretization(profile: PrivacyProfile) -> float:
 def _reach(profile: PrivacyProfile) -> float:
     """An epsilon beyond which next to nothing is left (what is left becomes infinite loss)."""
     floor = float(profile.deltas(np.array([1e9]))[0])
-    return max(min(profile.epsilon(min(floor * 1.01 + _TAIL, 1.0)), 1e9), 1e-3)
+    return max(min(profile.epsilon(min(floor * 1.01 + _TAIL, 1.0)), 1e9), 1e-12)
 
 
 def _convex(epsilons: Array, deltas: Array) -> Array:
     """The lower convex envelope of the points (e^epsilon, delta), at the same epsilons."""
-    growth = np.diff(np.expm1(epsilons - epsilons[-1]))  # e^epsilon in units of its largest
+    # Steps of e^epsilon, in units of its largest.
+    growth = np.exp(epsilons[:-1] - epsilons[-1]) * np.expm1(np.diff(epsilons))
     if not growth.min() > TINY:
         return deltas
     slopes = np.diff(deltas) / growth
