@@ -23,6 +23,7 @@ from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
 _CELLS = 8192
+_SHORT = 500
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
 
@@ -110,19 +111,25 @@ def _mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
     worth = at_most(min(terms.release_noise(run) / noise, _MOST_RELEASED) ** 2, ulps=8)
     ratio = at_least(arrival / noise, ulps=terms.WIDENING)
     profiles: list[PrivacyProfile] = []
-    rough = float(f"{worth:.1e}")  # so that noise levels near each other share a window
-    for length, payment in best_windows(gap, run.steps, probability, cap, rough):
-        earlier = run.steps - length
-        law = released_law(length, probability, worth)
-        left = leftover_law(
-            gap=gap, steps=earlier, probability=probability, cap=cap, payment=payment
-        )
-        extra = price(gap, length, worth) * left.levels
-        roots, masses = _added(np.sqrt(law.energies), law.masses, extra, left.chances)
-        units = np.hypot(roots, math.sqrt(spent(gap, earlier, payment))) * (1.0 + 4 * ULP)
-        all_lost = min(law.lost + left.lost + lost, 1.0)
-        profiles.append(GaussianMixtureProfile(masses, units * ratio, lost=all_lost))
+    for used in _release_noise(worth, run.steps):
+        rough = float(f"{used:.1e}")  # so that noise levels near each other share a window
+        for length, payment in best_windows(gap, run.steps, probability, cap, rough):
+            earlier = run.steps - length
+            law = released_law(length, probability, used)
+            left = leftover_law(
+                gap=gap, steps=earlier, probability=probability, cap=cap, payment=payment
+            )
+            extra = price(gap, length, used) * left.levels
+            roots, masses = _added(np.sqrt(law.energies), law.masses, extra, left.chances)
+            units = np.hypot(roots, math.sqrt(spent(gap, earlier, payment))) * (1.0 + 4 * ULP)
+            all_lost = min(law.lost + left.lost + lost, 1.0)
+            profiles.append(GaussianMixtureProfile(masses, units * ratio, lost=all_lost))
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+
+
+def _release_noise(worth: float, steps: int) -> tuple[float, ...]:
+    """How much of it to use: in short runs, whose laws are lumpy, less is sometimes better."""
+    return (worth, worth / 4.0, 0.0) if worth > 0.0 and steps <= _SHORT else (worth,)
 
 
 def _added(one: Array, chance: Array, other: Array, chance_of_other: Array) -> tuple[Array, Array]:

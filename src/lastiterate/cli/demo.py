@@ -168,10 +168,10 @@ def _share(guesses: list[Any], truth: list[int]) -> float:
 def _picture(run: "TrainingRun", path: Path) -> bool:
     """Epsilon against training time; False without matplotlib."""
     try:
-        from lastiterate import plot
-
-        figure = plot.epsilon_by_steps(run, delta=_DELTA)
-    except MissingExtra:
+        import matplotlib.figure  # noqa: F401 - only whether it is there
+    except ImportError:
         return False
-    plot.save(figure, path)
+    from lastiterate import plot
+
+    plot.save(plot.epsilon_by_steps(run, delta=_DELTA), path)
     return True
