@@ -139,7 +139,7 @@ class TestContract:
             assert not math.isnan(profile.gdp())
 
     @given(data=st.data(), factor=st.floats(1.0, 3.0))
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     def test_more_noise_never_less_private(self, bound, data, factor):
         run = data.draw(runs(bound.id))
         assume(not bound.unmet(run))
@@ -150,7 +150,7 @@ class TestContract:
         )
 
     @given(data=st.data(), factor=st.floats(0.3, 1.0))
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     def test_less_sensitivity_never_less_private(self, bound, data, factor):
         run = data.draw(runs(bound.id))
         assume(not bound.unmet(run))
@@ -161,7 +161,7 @@ class TestContract:
         )
 
     @given(data=st.data(), release=st.floats(0.0, 10.0))
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     def test_noise_on_release_never_hurts(self, bound, data, release):
         run = data.draw(runs(bound.id)).replace(release_noise_std=0.0)
         assume(not bound.unmet(run))
@@ -170,7 +170,7 @@ class TestContract:
         assert after <= before * (1 + CHOICE.get(bound.id, 1e-9)) + ROUNDING
 
     @given(data=st.data())
-    @settings(max_examples=40)
+    @settings(max_examples=20)
     def test_the_worst_position_is_the_one_charged(self, bound, data):
         run = data.draw(runs(bound.id))
         assume(not bound.unmet(run))
