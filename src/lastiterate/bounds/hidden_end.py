@@ -74,8 +74,8 @@ def sampled_hidden_end(run: TrainingRun) -> PrivacyProfile:
 
     **Holds when.** both `random-order/sampled` and `composition/sampled` do.
 
-    **Tight.** Below `random-order/sampled` by up to a half; see the table in the docs for what is
-    left.
+    **Tight.** Below `random-order/sampled` by a few per cent where the past lasts, by a factor
+    where losses curve; the scoreboard in the docs has what is left.
 
     **Source.** This library; Bok, Su and Altschuler 2024, Theorem C.3; Dong, Roth and Su 2022,
     Theorem 9.

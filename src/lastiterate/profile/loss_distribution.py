@@ -211,6 +211,7 @@ def _convex(epsilons: Array, deltas: Array) -> Array:
     if np.all(np.diff(slopes) >= 0.0):
         return deltas
     smoothed = scipy.optimize.isotonic_regression(slopes, weights=growth).x
-    envelope = deltas[0] + np.concatenate([[0.0], np.cumsum(smoothed * growth)])
-    # Rounding must not push the envelope below itself: never above the curve, never below 0.
-    return np.asarray(np.clip(np.minimum(envelope + 1e-15, deltas), 0.0, 1.0))
+    # Summed from the right the terms are of one sign, so that only the last digits are in doubt.
+    above = np.append(suffix_sums(-smoothed * growth), 0.0) + deltas[-1]
+    envelope = above * (1.0 + (4 * roundings(deltas.size) + 64) * ULP)
+    return np.asarray(np.clip(np.minimum(envelope, deltas), 0.0, 1.0))

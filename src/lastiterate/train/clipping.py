@@ -46,7 +46,7 @@ def margin_clipped_residual(u: Array, y: Labels, c: float) -> Array:
 
 
 def envelope_clipped_residual(u: Array, y: Labels, c: float) -> Array:
-    r"""The gradient of :math:`\inf_v \ell(v) + c|u - v|`, for the softmax loss, to within 1e-12.
+    r"""The gradient of :math:`\inf_v \ell(v) + c|u - v|`, for the softmax loss, to within 1e-11.
 
     An infimal convolution of convex functions: convex, c-Lipschitz, as smooth as the loss, and
     equal to it where |p - e_y| <= c.
