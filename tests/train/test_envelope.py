@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from lastiterate.errors import NumericalFailure
 from lastiterate.train import clipping, envelope
 
 CLIPS = (0.01, 2**0.5 / 4, 0.9, 1.0)
@@ -68,6 +69,20 @@ def test_halving_alone_would_do(classes, scale):
     assert not failed.size
     if scale < 1e10:
         np.testing.assert_allclose(p, envelope.wrong_class_part(v.copy(), 0.3), atol=1e-11)
+
+
+@pytest.mark.parametrize("scale", [1e20, 1e60, 1e150, 1e300])
+@pytest.mark.parametrize("clip", [0.01, 0.3, 1.0])
+def test_no_finite_logits_are_too_large(clip, scale):
+    v = clipped_columns(5, clip, scale=scale, count=20)
+    v[:2, :5] = scale  # with ties
+    check(v, envelope.wrong_class_part(v.copy(), clip), clip)
+
+
+def test_infinite_logits_are_not_certified():
+    v = np.array([[np.inf, np.nan, 1.0], [0.0, 0.0, np.inf]])
+    with pytest.raises(NumericalFailure, match="could not be certified"):
+        envelope.wrong_class_part(v, 0.3)
 
 
 def test_what_newton_cannot_certify_is_halved(monkeypatch):

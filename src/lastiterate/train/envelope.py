@@ -137,27 +137,29 @@ def _too_far_off(off: Array, s: Array) -> Columns:
 
 
 def _halved(v: Array, c: float) -> tuple[Array, Columns]:
-    """As `_quickly`, by halving an interval of log s, and for each s one of B."""
+    """As `_quickly`, by halving an interval of log s, and for each s one of B less the top v."""
     count = v.shape[1]
     top = np.maximum(v.max(axis=0), 0.0)
+    below = v - top
     spread = np.log(v.shape[0]) + 2.0
     low, high = np.full(count, -40.0), np.log(4.0 * (top + spread) / (c * c))
     for _ in range(_HALVINGS):
         log_s = (low + high) / 2
         s = np.exp(log_s)
-        least, most = np.zeros(count), top + s + spread
+        # As B >= 0, and as no p exceeds 1.
+        least, most = np.maximum(-top, -s), s + spread
         for _ in range(_HALVINGS):
-            B = (least + most) / 2
-            p = wrightomega(v - B + log_s) / s
+            beyond = (least + most) / 2
+            p = wrightomega(below - beyond + log_s) / s
             m = p.sum(axis=0)
-            small = (m >= 1.0) | (s * m - np.log1p(-m) > B)
-            least, most = np.where(small, B, least), np.where(small, most, B)
+            small = (m >= 1.0) | (s * m - np.log1p(-m) - top > beyond)
+            least, most = np.where(small, beyond, least), np.where(small, most, beyond)
         long = m * m + _dot(p, p) > c * c
         low, high = np.where(long, log_s, low), np.where(long, high, log_s)
     m, _ = _put_on_sphere(p, c)
     off = s * p + (s * m - np.log1p(-m)) - v + np.log(p)
     # Classes whose p has no logarithm in floats are as good as absent.
-    return p, _too_far_off(np.where(p > 1e-300, off, 0.0), s)
+    return p, _too_far_off(np.where(p <= 1e-300, 0.0, off), s)
 
 
 def _newton(
