@@ -37,7 +37,7 @@ TOLERANCE = 1e-11
 _ROUNDING = 1e-14  # of F, relative to 2 + s/2
 _LOWEST = -80.0
 _TINY = 1e-36
-_COARSE_ROUNDS = 3
+_COARSE_ROUNDS = 2
 _FINE_ROUNDS = 20
 _FAR_UP = 0.5
 _HALVINGS = 64
@@ -88,9 +88,10 @@ def _approached(v: Array, c: np.floating[Any], *, rounds: int) -> _Guess:
     common = top - np.log(factor)
     empty = np.log(1 - m)
     s = np.maximum(m * (common + empty) / (c * c), least)
-    # p = W(y)/s for these s and B, and W(y) is about log(1 + y).
+    # p = W(y)/s for these s and B; W(y) is about z - z log(1 + z)/(2 + z) with z = log(1 + y).
     p *= s * np.exp(np.minimum(common + empty - s * m, 80))
     np.log1p(p, out=p)
+    p *= 1 - np.log1p(p) / (2 + p)
     m, _ = _put_on_sphere(p, c)
     h -= np.log(p)
     s = np.maximum((_dot(p, h) + m * np.log(1 - m)) / (c * c), least)
