@@ -15,6 +15,7 @@ makes the guarantee hold for floats as it does for real numbers.
 
 from __future__ import annotations
 
+import math
 import os
 import secrets
 from typing import Any, NoReturn, Protocol
@@ -100,7 +101,7 @@ class Randomness:
 
     def normal(self, shape: tuple[int, ...]) -> Array:
         """Independent standard normal numbers."""
-        size = int(np.prod(shape))
+        size = math.prod(shape)
         half = (size + 1) // 2
         words = self._bits.words(2 * half).view(np.int64)
         # |k + 1/2| 2^-63 is uniform on (0, 1), to 63 bits.

@@ -111,7 +111,7 @@ class Logistic(Objective):
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = expit(u)
         residual -= y
-        return np.clip(residual, -self.clip, self.clip, out=residual)
+        return residual.clip(-self.clip, self.clip, out=residual)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +188,7 @@ class Huber(Objective):
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = u - y
-        return np.clip(residual, -self.clip, self.clip, out=residual)
+        return residual.clip(-self.clip, self.clip, out=residual)
 
 
 @dataclass(frozen=True, kw_only=True)
