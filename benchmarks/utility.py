@@ -16,7 +16,7 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -208,26 +208,28 @@ def neighbours(setting, limits):
 
 def run(options):
     """Measure what the file of results does not hold yet, and write it after every group."""
-    from datasets import load
+    import datasets
 
     path = Path(options.results)
     results = json.loads(path.read_text()) if path.exists() else {}
-    for name, passes in itertools.product(options.datasets, options.passes):
-        data = None
-        for title in options.methods:
-            method = METHODS[title]
-            if all(key(name, passes, epsilon, title) in results for epsilon in EPSILONS):
-                continue
-            if not method.iterative and passes != PASSES[0]:
-                continue
-            if title == "diffprivlib" and not importlib.util.find_spec("diffprivlib"):
-                continue
-            data = load(name, options.data) if data is None else data
-            for epsilon, found in measured(method, data, passes, options).items():
-                results[key(name, passes, epsilon, title)] = found
-                kinds = {k: round(np.mean(found[k]), 2) for k in ("default", "tuned") if k in found}
-                print(key(name, passes, epsilon, title), kinds, flush=True)
-            path.write_text(json.dumps(results, indent=1) + "\n")
+    load = cache(partial(datasets.load, folder=options.data))
+    groups = list(itertools.product(options.datasets, options.passes, options.methods))
+    # What does not go by passes comes last: it takes longest.
+    for name, passes, title in sorted(
+        groups, key=lambda group: METHODS[group[2]].iterative, reverse=True
+    ):
+        method = METHODS[title]
+        if all(key(name, passes, epsilon, title) in results for epsilon in EPSILONS):
+            continue
+        if not method.iterative and passes != PASSES[0]:
+            continue
+        if title == "diffprivlib" and not importlib.util.find_spec("diffprivlib"):
+            continue
+        for epsilon, found in measured(method, load(name), passes, options).items():
+            results[key(name, passes, epsilon, title)] = found
+            kinds = {k: round(np.mean(found[k]), 2) for k in ("default", "tuned") if k in found}
+            print(key(name, passes, epsilon, title), kinds, flush=True)
+        path.write_text(json.dumps(results, indent=1) + "\n")
     return results
 
 
