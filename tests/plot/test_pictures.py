@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate import plot
+from lastiterate._numerics.progress import heard_by
 from lastiterate.bounds.fixed_order import written_out
 from lastiterate.bounds.plans import worst_plan
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra, NoBoundApplies
@@ -111,6 +112,12 @@ class TestShowWhatWasComputed:
             li.account(RUN.replace(steps=k), bounds="fixed-order").epsilon(1e-5) for k in (40, 400)
         ]
         assert list(axes.lines[0].get_ydata()) == expected
+
+    def test_whoever_waits_for_them_hears_how_far_it_is(self):
+        heard = []
+        with heard_by(lambda what, share: heard.append((what, share))):
+            plot.epsilon_by_steps(RUN, bounds="fixed-order", steps=[40, 400])
+        assert heard == [("every length", 0.0), ("every length", 0.5), ("every length", 1.0)]
 
     def test_a_schedule_is_cut_not_stretched(self):
         run = RUNS["schedule"]

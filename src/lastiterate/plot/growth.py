@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lastiterate._numerics import guards
+from lastiterate._numerics.progress import told
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.non_convex import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies
@@ -119,7 +120,7 @@ def _curves(
 ) -> dict[str, list[float]]:
     reports: list[PrivacyReport | None] = []
     refused: NoBoundApplies | None = None
-    for steps in lengths:
+    for steps in told("every length", lengths):
         try:
             reports.append(account(stopped(run, steps), bounds=bounds))
         except NoBoundApplies as error:
