@@ -19,6 +19,7 @@ CHOICE = {  # another noise may be given another window, or another split
     "random-order/sampled": 0.03,
     "random-order/poisson": 0.03,
     "random-order/sampled-hidden-end": 0.1,
+    "random-order/poisson-hidden-end": 0.1,
 }
 # The library's own; tests/bounds/test_published.py has the papers'.
 OWN = [bound for bound in BOUNDS if not bound.id.startswith("published/")]
@@ -31,6 +32,7 @@ RULES = {
     "random-order/sampled": [li.SampledWithoutReplacement],
     "random-order/sampled-hidden-end": [li.SampledWithoutReplacement],
     "random-order/poisson": [li.PoissonSampled],
+    "random-order/poisson-hidden-end": [li.PoissonSampled],
     "composition/sampled": [li.SampledWithoutReplacement],
     "fixed-order/non-convex": [li.FullBatch, li.Cyclic, li.ShuffledOnce, li.FixedOrder],
 }

@@ -7,7 +7,13 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds import hidden_end
-from lastiterate.bounds.hidden_end import SAMPLED_HIDDEN_END, _best_split, _energy, _geometric
+from lastiterate.bounds.hidden_end import (
+    POISSON_HIDDEN_END,
+    SAMPLED_HIDDEN_END,
+    _best_split,
+    _energy,
+    _geometric,
+)
 from tests.bounds.test_random_order import mnist
 from tests.reference.sampled_walk import sampled_pair
 
@@ -33,28 +39,41 @@ class TestOracle:
             domain=li.Unbounded() if math.isinf(half) else li.Ball(2 * half),
         )
         split = int(rng.integers(1, steps)), float(rng.uniform(0.3, 0.95))
-        monkeypatch.setattr(hidden_end, "_best_split", lambda run: split)
-        bound = SAMPLED_HIDDEN_END.profile(run)
+        monkeypatch.setattr(hidden_end, "_best_split", lambda sampling, run: split)
+        nearly_linear = li.Loss(
+            smoothness=strong + 0.02,
+            strong_convexity=strong,
+            regulariser=strong,
+            lipschitz=size * shift / eta / 2,
+        )
+        poisson = run.replace(loss=nearly_linear, batches=li.PoissonSampled(examples, size))
+        left_out = poisson.replace(adjacency="zero-out", sensitivity=run.sensitivity / 2)
+        apart, opposite = (0.0, shift), (-shift / 2, shift / 2)
         slope = rng.choice([1 - eta * strong, rng.uniform(0.0, 1 - eta * strong)])
         room = half if math.isfinite(half) else 8.0 * math.sqrt(steps) + shift * steps
-        for shifts in ((0.0, shift), (-shift / 2, shift / 2)):
-            p, q = sampled_pair(
-                steps=steps,
-                slope=slope,
-                shifts=shifts,
-                q=size / examples,
-                noise=1.0,
-                low=-room,
-                high=room,
-                cells=500,
-                clip=math.isfinite(half),
-            )
-            for epsilon in (0.1, 0.5, 1.0, 2.0):
-                growth = math.exp(epsilon)
-                exact = max(
-                    np.maximum(p - growth * q, 0).sum(), np.maximum(q - growth * p, 0).sum()
+        for bound, instances in (
+            (SAMPLED_HIDDEN_END.profile(run), (apart, opposite)),
+            (POISSON_HIDDEN_END.profile(poisson), (opposite,)),
+            (POISSON_HIDDEN_END.profile(left_out), ((0.0, shift / 2),)),
+        ):
+            for shifts in instances:
+                p, q = sampled_pair(
+                    steps=steps,
+                    slope=slope,
+                    shifts=shifts,
+                    q=size / examples,
+                    noise=1.0,
+                    low=-room,
+                    high=room,
+                    cells=500,
+                    clip=math.isfinite(half),
                 )
-                assert exact <= bound.delta(epsilon) * (1 + 1e-6) + 1e-7
+                for epsilon in (0.1, 0.5, 1.0, 2.0):
+                    growth = math.exp(epsilon)
+                    exact = max(
+                        np.maximum(p - growth * q, 0).sum(), np.maximum(q - growth * p, 0).sum()
+                    )
+                    assert exact <= bound.delta(epsilon) * (1 + 1e-6) + 1e-7
 
 
 class TestImprovement:
@@ -68,9 +87,17 @@ class TestImprovement:
         report = li.account(mnist(li.SampledWithoutReplacement, 50, 2.0))
         assert report.epsilon(1e-5) < 0.3 * report.all["random-order/sampled"].epsilon(1e-5)
 
+    def test_of_poisson_batches_too(self):
+        run = mnist(li.PoissonSampled, 50, 0.2).replace(adjacency="zero-out", sensitivity=5.0)
+        loss = li.Loss(smoothness=32.7, strong_convexity=0.2, regulariser=0.2)
+        report = li.account(run.replace(loss=loss))
+        others = [p.epsilon(1e-5) for id_, p in report.all.items() if id_ != report.bound]
+        assert report.bound == "random-order/poisson-hidden-end"
+        assert report.epsilon(1e-5) < 0.5 * min(others)
+
     def test_nothing_to_hide_in_a_single_step(self):
         run = mnist(li.SampledWithoutReplacement, 1).replace(steps=1)
-        assert _best_split(run) == (0, 1.0)
+        assert _best_split(run, run) == (0, 1.0)
         report = li.account(run)
         whole = report.all["random-order/sampled"].epsilon(1e-5)
         assert report.all["random-order/sampled-hidden-end"].epsilon(1e-5) == whole

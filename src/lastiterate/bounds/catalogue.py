@@ -4,7 +4,7 @@ from lastiterate.bounds import drifting, lower
 from lastiterate.bounds.bound import Approximation, Bound, LowerBound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
-from lastiterate.bounds.hidden_end import SAMPLED_HIDDEN_END
+from lastiterate.bounds.hidden_end import POISSON_HIDDEN_END, SAMPLED_HIDDEN_END
 from lastiterate.bounds.non_convex import NON_CONVEX
 from lastiterate.bounds.published import (
     altschuler_talwar,
@@ -33,6 +33,7 @@ CATALOGUE: dict[str, Bound] = {
         SAMPLED,
         SAMPLED_HIDDEN_END,
         POISSON,
+        POISSON_HIDDEN_END,
         SAMPLED_COMPOSITION,
         *bok_su_altschuler.BOUNDS,
         *bok_su_altschuler_sampled.BOUNDS,

@@ -29,6 +29,7 @@ Projections are after the sum and bring nothing further apart.
 """
 
 import math
+from functools import lru_cache
 from itertools import product
 
 import numpy as np
@@ -37,7 +38,7 @@ import scipy
 from lastiterate._numerics.exact import Array
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.sampled import SAMPLED, sampled
+from lastiterate.bounds.sampled import POISSON, SAMPLED, at_worst, mixture
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION, composed_steps
 from lastiterate.profile.compose import compose
 from lastiterate.profile.gaussian import gaussian_deltas
@@ -49,7 +50,7 @@ from lastiterate.profile.loss_distribution import (
 )
 from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import SampledWithoutReplacement
+from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _CELL = 2e-3
@@ -57,11 +58,12 @@ _FEWER = 0.003  # parts of a mixture nearer to each other than this are made one
 _DRAWS = 100
 _MOST_ARRIVALS = 1_000
 _USUAL_DELTA = 1e-5
-_HEAVY = 1.6  # sampled steps against Gaussian ones of the same spread, in the tails
+_LATE_DELTA = 1e-3  # late losses add to early ones: it is not their tail that matters most
 _LEAST_RATIO = 1e-6
 _MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
-_LASTS = (1, 2, 5, 10, 20, 40, 80, 160, 320, 640)
-_SHARES = (0.5, 0.7, 0.85, 0.93)
+_TRIED = 5
+_LASTS = (1, 2, 5, 10, 20, 40, 80, 120, 160, 320, 640)
+_SHARES = (0.5, 0.7, 0.8, 0.87, 0.93)
 
 
 def sampled_hidden_end(run: TrainingRun) -> PrivacyProfile:
@@ -83,22 +85,44 @@ def sampled_hidden_end(run: TrainingRun) -> PrivacyProfile:
     **Computed as** its two parts are, composed as privacy loss distributions; R and
     :math:`\theta` are chosen by a simulation of V, and any choice is valid.
     """
-    last, share = _best_split(run)
-    late = composed_steps(run, last, share=share) if last else None
+    return _hidden_end(run, run)
+
+
+def poisson_hidden_end(run: TrainingRun) -> PrivacyProfile:
+    r"""The same for batches of random size.
+
+    **Bound.** As for batches of a fixed size, with the contraction of `random-order/poisson` and
+    the Gaussian mechanism on Poisson batches of `composition/sampled`.
+
+    **Holds when.** both of these do.  Given which other examples each batch has, and that none is
+    larger than K, the differing one takes part independently with probability p, or, where it
+    would be one too many, not at all; the chance of larger ones in any step is charged
+    delta = 1.
+
+    **Tight.** As for batches of a fixed size.
+
+    **Source.** This library; Bok, Su and Altschuler 2024, Theorem C.3; Zhu, Dong and Wang 2022.
+
+    **Computed as** for batches of a fixed size.
+    """
+    fixed, lost = at_worst(run)
+    return _hidden_end(run, fixed, lost)
+
+
+def _hidden_end(sampling: TrainingRun, run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
+    """With the batches of `sampling` and the contraction of `run`."""
+    last, share = _best_split(sampling, run)
+    late = composed_steps(sampling, last, share=share) if last else None
     if late is None:
-        return sampled(run)
+        return mixture(run, lost)
     gap = float(terms.gaps(run)[0])
     noise = float(terms.noises(run)[0])
     paying = (1.0 - share) * _geometric(gap, last) * (1.0 - 1e-9)
     own = min(run.release_noise_std / (terms.unit(run) * noise), _MOST_RELEASED)
     unshrunk = math.exp(min(-2 * last * math.log1p(-min(gap, 0.9)), 300.0)) * (1.0 - 1e-9)
     worth = min(paying + own * own * unshrunk, 1e12)
-    early = sampled(
-        run.replace(
-            steps=run.steps - last,
-            release_noise_std=math.sqrt(worth) * terms.unit(run) * noise * (1.0 - 1e-9),
-        )
-    )
+    released = math.sqrt(worth) * terms.unit(run) * noise * (1.0 - 1e-9)
+    early = mixture(run.replace(steps=run.steps - last, release_noise_std=released), lost)
     cell = max(_CELL, 1.1 * least_discretization(late))
     coarse = LossDistributionProfile(to_pld(late, discretization=cell))
     return compose(_fewer_parts(early), coarse)
@@ -118,7 +142,7 @@ def _fewer_parts(profile: PrivacyProfile) -> PrivacyProfile:
     return fewer[0] if len(fewer) == 1 else BestProfile(fewer)
 
 
-def _best_split(run: TrainingRun) -> tuple[int, float]:
+def _best_split(sampling: TrainingRun, run: TrainingRun) -> tuple[int, float]:
     """How many steps to hide and which share of their noise hides them, by a rough simulation."""
     probability = run.batches.batch_size / run.batches.examples
     gap, noise = float(terms.gaps(run)[0]), float(terms.noises(run)[0])
@@ -126,18 +150,40 @@ def _best_split(run: TrainingRun) -> tuple[int, float]:
     if not _LEAST_RATIO < ratio < 1.0 / _LEAST_RATIO:
         return 0, 1.0
     ratio = math.exp(round(math.log(ratio) / 0.1) * 0.1)  # so that noise levels share a split
+    rounded = sampling.replace(noise_std=run.sensitivity / run.batches.batch_size / ratio)
     own = min(run.release_noise_std / (terms.unit(run) * noise), _MOST_RELEASED) ** 2
     ages = _ages(gap, run.steps, probability)
-    whole = _rough_epsilon(ages, gap, own, ratio, 0.0)
-    found = {(0, 1.0): 0.99 * whole}  # less is not worth what composing costs
-    for last, share in product(_LASTS, _SHARES):
-        if last >= run.steps or ratio * ratio / share > 50.0:
-            continue
+
+    def epsilon(last: int, share: float, hidden: float) -> float:
         worth = (1.0 - share) * _geometric(gap, last) + own
-        hidden = last * (probability * math.sqrt(math.expm1(ratio * ratio / share))) ** 2
         kept = [age[age < run.steps - last] for age in ages]
-        found[last, share] = _rough_epsilon(kept, gap, worth, ratio, _HEAVY * hidden)
+        return _rough_epsilon(kept, gap, worth, ratio, hidden)
+
+    rough = {}
+    for last, share in product(_LASTS, _SHARES):
+        if last < run.steps and ratio * ratio / share <= 50.0:
+            spread = probability * math.sqrt(last * math.expm1(ratio * ratio / share))
+            # Their tails are heavier than a Gaussian's of that spread.
+            rough[last, share] = epsilon(last, share, (1.0 + ratio) * spread * spread)
+    whole = epsilon(0, 1.0, 0.0)
+    found = {(0, 1.0): 0.99 * whole}  # less is not worth what composing costs
+    for last, share in sorted(rough, key=rough.__getitem__)[:_TRIED]:
+        found[last, share] = epsilon(last, share, _hidden_square(rounded, last, share))
     return min(found, key=found.__getitem__)
+
+
+@lru_cache(maxsize=256)
+def _hidden_square(run: TrainingRun, last: int, share: float) -> float:
+    """The square of the mu of a Gaussian mechanism about as private as the last steps."""
+    late = composed_steps(run, last, share=share, least_cell=_CELL)
+    if late is None:
+        return math.inf
+    epsilon, low, high = late.epsilon(_LATE_DELTA), 0.0, 100.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        delta = gaussian_deltas(np.array([middle]), np.array([epsilon]))[0]
+        low, high = (middle, high) if delta < _LATE_DELTA else (low, middle)
+    return high * high
 
 
 def _ages(gap: float, steps: int, probability: float) -> list[Array]:
@@ -174,17 +220,29 @@ def _energy(age: Array, gap: float, worth: float) -> float:
     return float(np.sum(between * np.square(rates)))
 
 
+_SOURCE = Citation(
+    "lastiterate",
+    2026,
+    "Hidden ends of sampled runs",
+    "docs, tightness; after Bok, Su and Altschuler 2024 and Dong, Roth and Su 2022",
+)
+
 SAMPLED_HIDDEN_END = Bound(
     id="random-order/sampled-hidden-end",
     gives="that average for most steps, composed with the last ones, whose batches stay hidden",
     covers=(SampledWithoutReplacement,),
     needs=tuple(dict.fromkeys((*SAMPLED.needs, *SAMPLED_COMPOSITION.needs))),
     certainty=Certainty.UPPER,
-    source=Citation(
-        "lastiterate",
-        2026,
-        "Hidden ends of sampled runs",
-        "docs, tightness; after Bok, Su and Altschuler 2024 and Dong, Roth and Su 2022",
-    ),
+    source=_SOURCE,
     evaluate=sampled_hidden_end,
+)
+
+POISSON_HIDDEN_END = Bound(
+    id="random-order/poisson-hidden-end",
+    gives="the same for batches of random size",
+    covers=(PoissonSampled,),
+    needs=tuple(dict.fromkeys((*POISSON.needs, *SAMPLED_COMPOSITION.needs))),
+    certainty=Certainty.UPPER,
+    source=_SOURCE,
+    evaluate=poisson_hidden_end,
 )

@@ -25,6 +25,7 @@ from lastiterate.run.training_run import TrainingRun
 _CELLS = 8192
 _SHORT = 500
 _LEAST_GAP = 1e-15  # less contraction than this is not used
+_NEVER = 1e-9  # a chance that may be charged without anyone noticing
 _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
 
 
@@ -52,7 +53,7 @@ def sampled(run: TrainingRun) -> PrivacyProfile:
     **Computed as** the exact law by Fourier transforms, costs rounded up, what is cut charged
     delta = 1; Z by a law that dominates it.  The better of two choices of R and payments.
     """
-    return _mixture(run)
+    return mixture(run)
 
 
 def poisson(run: TrainingRun) -> PrivacyProfile:
@@ -61,9 +62,9 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
     **Bound.** As for batches of a fixed size, with the contraction that holds for every batch
     of at most K examples: :math:`1 - c = \min(\eta\lambda, 2 - \eta((M - \lambda) K/b +
     \lambda))`, :math:`\lambda` the shared regulariser, which alone counts since a batch may
-    be empty.  K is the size to which batches are cut, or, if steps on batches of that size are
-    too long, the largest size for which they are not; the chance of larger ones in any
-    step, at most :math:`T\,P(\mathrm{Bin}(n, b/n) > K)`, is charged delta = 1.
+    be empty.  K is the size to which batches are cut, or, if steps on batches of that size
+    contract less, one that hardly any exceeds and for which they are not too long; the chance of
+    larger ones in any step, at most :math:`T\,P(\mathrm{Bin}(n, b/n) > K)`, is charged delta = 1.
 
     **Holds when.** every step includes every example independently and in secret with
     probability b/n, sums are divided by b, and larger batches are cut uniformly at random
@@ -78,16 +79,22 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** for batches of a fixed size.
     """
+    return mixture(*at_worst(run))
+
+
+def at_worst(run: TrainingRun) -> tuple[TrainingRun, float]:
+    """A run on batches of a fixed size whose steps contract no more than those on Poisson's.
+
+    And the chance that one of them does not contract as much.
+    """
     batches, loss = run.batches, run.loss
     if not isinstance(batches, PoissonSampled) or loss.smoothness is None:
         raise ValueError("a run with Poisson batches and a known smoothness is needed")
-    eta, size = float(terms.step_sizes(run)[0]), batches.batch_size
-    cut = batches.largest_batch or batches.examples
+    size, cut = batches.batch_size, batches.largest_batch or batches.examples
     own = Fraction(loss.smoothness) - Fraction(loss.regulariser)
-    room = (2 / Fraction(eta) - Fraction(loss.regulariser)) * size
-    largest = cut if cut * own <= room else max(math.floor(room / own), size)
+    largest = _largest_that_counts(run, own, cut)
     smoothness = float(own * largest / size) * (1.0 + 4 * ULP) + loss.regulariser
-    at_worst = run.replace(
+    fixed = run.replace(
         loss=Loss(
             smoothness=smoothness * (1.0 + 2 * ULP),
             strong_convexity=loss.regulariser,
@@ -99,10 +106,25 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
     if largest < cut:
         chance = float(scipy.stats.binom.sf(largest, batches.examples, size / batches.examples))
         larger = min(run.steps * chance * (1.0 + 1e-6), 1.0)
-    return _mixture(at_worst, lost=larger)
+    return fixed, larger
 
 
-def _mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
+def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int) -> int:
+    """A size of batch that hardly any exceeds, if possible without loss of contraction."""
+    eta, shared = Fraction(float(terms.step_sizes(run)[0])), Fraction(run.loss.regulariser)
+    if own * cut * eta <= (2 - 2 * eta * shared) * run.batches.batch_size:
+        return cut
+
+    def largest(gap: Fraction) -> int:
+        return math.floor((2 - eta * shared - gap) * run.batches.batch_size / (eta * own))
+
+    probability = run.batches.batch_size / run.batches.examples
+    hardly_any = scipy.stats.binom.isf(_NEVER / run.steps, run.batches.examples, probability)
+    return min(cut, largest(Fraction(0)), max(largest(eta * shared), int(hardly_any)))
+
+
+def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
+    """The average over participations, of which a share `lost` gets no guarantee."""
     gap = float(terms.gaps(run)[0])
     gap = gap if gap > _LEAST_GAP else 0.0
     probability = run.batches.batch_size / run.batches.examples

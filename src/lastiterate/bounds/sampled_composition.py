@@ -45,10 +45,13 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     return composed_steps(run, run.steps) or worst_order_composition(run)
 
 
-def composed_steps(run: TrainingRun, steps: int, *, share: float = 1.0) -> PrivacyProfile | None:
+def composed_steps(
+    run: TrainingRun, steps: int, *, share: float = 1.0, least_cell: float = 0.0
+) -> PrivacyProfile | None:
     """So many of the run's steps, with this share of the variance of their noise.
 
-    None where losses are too large to be written down.
+    Losses are rounded to cells of at least `least_cell`.  None where they are too large to be
+    written down.
     """
     import dp_accounting
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
@@ -62,7 +65,8 @@ def composed_steps(run: TrainingRun, steps: int, *, share: float = 1.0) -> Priva
         moved = run.gradient_bound / run.batches.batch_size
     ratio = at_least(moved / noise, ulps=terms.WIDENING)
     one = SubsampledGaussian(probability, ratio)
-    cell = max(cell_of_losses(probability, ratio, steps), 1.1 * least_discretization(one))
+    fine = max(cell_of_losses(probability, ratio, steps), least_cell)
+    cell = max(fine, 1.1 * least_discretization(one))
     if cell > _LARGEST_CELL:
         return None
     if isinstance(run.batches, PoissonSampled):

@@ -15,6 +15,7 @@ from lastiterate.run.batches import FullBatch
 from lastiterate.run.training_run import TrainingRun
 
 _AVERAGES = "averages over the steps in which the secretly drawn example takes part"
+_HIDES = f"{_AVERAGES}, and keeps the last of them hidden"
 _CHARGES = {
     "composition/fixed-order": (
         "charges every step that sees the example, as if all iterates were published"
@@ -32,11 +33,9 @@ _CHARGES = {
         "averages over the example's secret place in the last epoch"
     ),
     "random-order/sampled": _AVERAGES,
-    "random-order/sampled-hidden-end": (
-        "averages over the steps in which the example takes part, in secret, and keeps the last "
-        "of them hidden"
-    ),
+    "random-order/sampled-hidden-end": _HIDES,
     "random-order/poisson": _AVERAGES,
+    "random-order/poisson-hidden-end": _HIDES,
 }
 
 
