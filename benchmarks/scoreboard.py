@@ -84,6 +84,12 @@ def settings():
         mnist(li.PoissonSampled, adjacency="zero-out", sensitivity=5.0, loss=POISSON_LOSS),
         POISSON,
     )
+    curved = li.Loss(smoothness=32.7, regulariser=0.2)
+    yield (
+        "Poisson, left out, curvature 0.2",
+        mnist(li.PoissonSampled, adjacency="zero-out", sensitivity=5.0, loss=curved),
+        SAMPLED,
+    )
     yield "full batch, ball", small(full, domain=li.Ball(4.0)), BALL
     yield "full batch, ball, less noise", small(full, domain=li.Ball(4.0), noise_std=0.3), BALL
     yield "cyclic, ball", small(li.Cyclic(40, 4), domain=li.Ball(4.0)), LATE
