@@ -119,7 +119,8 @@ def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int) -> int:
         return math.floor((2 - eta * shared - gap) * run.batches.batch_size / (eta * own))
 
     probability = run.batches.batch_size / run.batches.examples
-    hardly_any = scipy.stats.binom.isf(_NEVER / run.steps, run.batches.examples, probability)
+    chance = max(_NEVER / run.steps, 1e-16)  # less than that, and scipy finds no size
+    hardly_any = scipy.stats.binom.isf(chance, run.batches.examples, probability)
     return min(cut, largest(Fraction(0)), max(largest(eta * shared), int(hardly_any)))
 
 
