@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from mpmath import mp, mpf
 
 import lastiterate as li
 from lastiterate.sampling import _secure_normal
@@ -88,7 +89,15 @@ class TestPureProfile:
         for epsilon in (0.0, limit / 2, limit * 0.99):
             assert gaussian.delta(epsilon) >= profile.delta(epsilon) * (1 - 1e-9)
 
+    @pytest.mark.parametrize("exponent", range(-28, 3))
+    def test_gaussian_guarantee_in_sixty_digits(self, exponent):
+        with mp.workdps(60):
+            for limit in (1.7 * 10.0**exponent, 4.3 * 10.0**exponent):
+                half = mpf(li.PureProfile(limit).gdp()) / 2
+                assert mp.erfc(half / mp.sqrt(2)) / 2 <= 1 / (1 + mp.exp(mpf(limit)))
+
     def test_ends(self):
+        assert li.PureProfile(5e-324).gdp() > 0.0
         assert li.PureProfile(0.0).gdp() == li.PureProfile(0.0).delta(0.0) == 0.0
         assert li.PureProfile(math.inf).delta(5.0) == 1.0
         with pytest.raises(li.InvalidParameter, match="limit must be"):

@@ -127,7 +127,14 @@ class TestTraining:
         assert predicted[0] == "income"
         assert np.mean([a == b for a, b in zip(predicted, truth, strict=True)]) > 0.8
         text = said(capsys, "verify", str(certificate), "--model", str(model))
-        assert "holds: epsilon = 2 at delta = 1e-05" in text
+        assert "holds: epsilon = 2.0000 at delta = 1e-05" in text
+
+    def test_verify_prints_no_less_than_is_certified(self, capsys, people, tmp_path):
+        self.train(capsys, people, tmp_path, "--epsilon", "1.2345612")
+        certificate = tmp_path / "model" / "certificate.json"
+        stated = json.loads(certificate.read_text())["guarantee"]["epsilon"]
+        printed = said(capsys, "verify", str(certificate)).split("epsilon = ")[1].split()[0]
+        assert stated <= float(printed) <= stated + 1e-4
 
     def test_progress_is_shown_on_a_terminal_only(self, capsys, people, tmp_path, monkeypatch):
         self.train(capsys, people, tmp_path)

@@ -15,6 +15,12 @@ from tests.reference.gaussian import delta_of_gaussian
 mus = st.floats(-2, 1.3).map(lambda x: 10.0**x)
 
 
+class TestLostProbability:
+    def test_what_is_added_to_it_is_not_rounded_away(self):
+        profile = li.GaussianMixtureProfile([0.99], [0.07], lost=0.01)
+        assert profile.delta(5.0) > 0.01
+
+
 class TestRenyi:
     @given(mus, st.floats(-30, -0.5).map(lambda x: 10.0**x))
     @settings(max_examples=30)

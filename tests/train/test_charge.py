@@ -54,6 +54,16 @@ class TestSoundness:
             stated = least_mu(run.replace(sensitivity=charged), position=position, error=0.0)
             assert least_mu(run, position=position, error=0.0) < true <= stated
 
+    def test_no_sensitivity_covers_errors_under_a_cap(self):
+        # What one participation brings is cut to the diameter, whatever it is; errors are not.
+        run = run_of(DATA, li.Cyclic(103, 20), objective=Sloppy(classes=3), steps=5)
+        capped = run.step_size * run.sensitivity / 20 / 2
+        alone = [
+            least_mu(run.replace(sensitivity=L), position=0, error=0.0, diameter=capped)
+            for L in (run.sensitivity, 2 * run.sensitivity)
+        ]
+        assert alone[0] == alone[1] < least_mu(run, position=0, error=1e-7, diameter=capped)
+
 
 class TestTightness:
     @pytest.mark.parametrize("name", RULES)
@@ -74,3 +84,14 @@ class TestRefusals:
         run = run_of(DATA, RULES["sampled"], objective=SOFT, steps=1_000, l2=0.5)
         with pytest.raises(InvalidParameter, match="'margin' for this run"):
             charged_sensitivity(run, SOFT, radius=DATA.radius)
+
+    @pytest.mark.parametrize("name", [name for name in RULES if name != "full"])
+    def test_bounded_domains(self, name):
+        run = run_of(DATA, RULES[name], objective=SOFT, domain=li.Ball(1.0))
+        with pytest.raises(InvalidParameter, match="'margin' for batches on a bounded domain"):
+            charged_sensitivity(run, SOFT, radius=DATA.radius)
+
+    def test_bounded_domains_but_for_full_batches(self):
+        run = run_of(DATA, RULES["full"], objective=SOFT, domain=li.Ball(1.0))
+        exact = SOFT.sensitivity(radius=DATA.radius, adjacency="replace")
+        assert charged_sensitivity(run, SOFT, radius=DATA.radius) > exact

@@ -39,6 +39,26 @@ class TestRows:
         rows = sparse.csr_matrix((np.array([3.0, 3.0]), np.array([0, 0]), np.array([0, 2])))
         assert norm_factors(rows, 3.0)[0] <= 0.5
 
+    @pytest.mark.parametrize("claimed", [False, True])
+    def test_repeated_entries_that_cancel_move_a_model_as_little_as_any_row(self, claimed):
+        def with_last_row(entries):
+            indptr = np.append(np.arange(500), 499 + len(entries))
+            data = np.append(np.ones(499), entries)
+            rows = sparse.csr_matrix((data, np.zeros(data.size, dtype=int), indptr))
+            if claimed:
+                rows.has_sorted_indices = rows.has_canonical_format = True
+            model = PrivateLogisticRegression(batches="full", fit_intercept=False, random_state=0)
+            return model.fit(rows, np.arange(500) > 4).coef_
+
+        assert np.array_equal(with_last_row([1e300, -1e300]), with_last_row([0.0]))
+
+    @pytest.mark.parametrize("column", [-1, 3])
+    def test_sparse_rows_with_entries_elsewhere(self, column):
+        rows = sparse.csr_matrix(np.ones((50, 3)))
+        rows.indices[-1] = column
+        with pytest.raises(InvalidParameter, match="entries all lie in it"):
+            PrivateLogisticRegression().fit(rows, np.arange(50) > 20)
+
     def test_whole_numbers_are_refused(self):
         with pytest.raises(InvalidParameter, match="float32 or float64"):
             bounded(np.ones((2, 2), dtype=int), np.zeros(2), bound=1.0, intercept=0.0)

@@ -12,8 +12,9 @@ from typing import Annotated, Any
 import typer
 
 import lastiterate as li
+from lastiterate._numerics.digits import up
 from lastiterate._numerics.progress import told
-from lastiterate.cli.columns import epsilon_table, rounded_up
+from lastiterate.cli.columns import epsilon_table
 from lastiterate.cli.described import takes_run
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
@@ -92,7 +93,7 @@ def calibrate_command(
         print(f"{name} = {getattr(private, name)!r}")
     if private.clip_norm is not None:
         print(f"noise_multiplier = {private.noise_multiplier!r}")
-    print(f"epsilon = {rounded_up(reached)} at delta = {delta:g}")
+    print(f"epsilon = {up(reached)} at delta = {delta:g}")
 
 
 def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = False) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from lastiterate._numerics.digits import down, up
 from lastiterate.cli.training import read_model
 from lastiterate.errors import InvalidParameter, MissingExtra
 
@@ -70,8 +71,8 @@ def audit(
         return 130
     print(verdict)
     print(
-        f"epsilon at delta = {delta:g}: certified {report.epsilon(delta):.4f}; these runs deny "
-        f"less than {verdict.epsilon(delta):.4f}"
+        f"epsilon at delta = {delta:g}: certified {up(report.epsilon(delta))}; these runs deny "
+        f"less than {down(verdict.epsilon(delta))}"
     )
     return 1 if verdict.refuted else 0
 

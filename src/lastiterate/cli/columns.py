@@ -1,7 +1,8 @@
 """Numbers in columns, the same on a terminal and in a pipe."""
 
-import math
 from collections.abc import Mapping
+
+from lastiterate._numerics.digits import up
 
 
 def epsilon_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> str:
@@ -14,14 +15,9 @@ def epsilon_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> str:
     lines = [["", *(family + slash for family, slash, _ in heads)]]
     lines.append([title, *(condition for _, _, condition in heads)])
     for key, row in rows.items():
-        lines.append([key, *(rounded_up(row[id_]) if id_ in row else "-" for id_ in ids)])
+        lines.append([key, *(up(row[id_]) if id_ in row else "-" for id_ in ids)])
     widths = [max(len(line[k]) for line in lines) for k in range(len(ids) + 1)]
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(line, widths, strict=True))
         for line in lines
     )
-
-
-def rounded_up(value: float) -> str:
-    """Four decimals, none below the value."""
-    return f"{value:.4g}" if value > 1e12 else f"{math.ceil(value * 1e4) / 1e4:.4f}"

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from lastiterate._numerics.digits import up
 from lastiterate.cli.json_file import read_object
 from lastiterate.cli.table_file import Coding, read_schema, read_table
 from lastiterate.errors import InvalidParameter, MissingExtra
@@ -143,7 +144,7 @@ def verify(
         return 1
     stated = described["guarantee"]
     print(
-        f"holds: epsilon = {stated['epsilon']:.6g} at delta = {stated['delta']:g}, one example "
+        f"holds: epsilon = {up(stated['epsilon'])} at delta = {stated['delta']:g}, one example "
         f"{'replaced' if report.run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
     )
     return 0

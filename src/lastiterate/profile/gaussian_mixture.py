@@ -82,7 +82,8 @@ class GaussianMixtureProfile(PrivacyProfile):
             @ self._weights
             for k in range(0, epsilons.size, rows)
         ]
-        return np.minimum(np.concatenate(parts) * rounding + self._lost, 1.0)
+        known = np.concatenate(parts) * rounding
+        return np.minimum((known + self._lost) * (1.0 + ULP) if self._lost else known, 1.0)
 
     def renyi(self, order: float) -> float:
         """log of the average of exp((order - 1) order mu^2 / 2), over order - 1."""

@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import log_ndtr, ndtri_exp
+from scipy.special import erfinv, log_ndtr, ndtri_exp
 
 from lastiterate._numerics import guards
 from lastiterate._numerics.directed import TINY, ULP, at_least
@@ -55,6 +55,11 @@ class PureProfile(PrivacyProfile):
         """The mu at which mu-GDP's trade-off meets randomised response's."""
         if self.limit in (0.0, math.inf):
             return self.limit
-        # Phi(-mu/2) = 1/(1 + e^limit).
-        mu = -2.0 * float(ndtri_exp(-np.logaddexp(0.0, self.limit)))
-        return at_least(mu * (1.0 + 1e-12), ulps=1) if log_ndtr(-mu / 2) < 0.0 else math.inf
+        # Phi(-mu/2) = 1/(1 + e^limit); near 1/2, where that cancels, as an error function.
+        if self.limit < 1.0:
+            mu = math.sqrt(8.0) * float(erfinv(math.tanh(self.limit / 2.0)))
+        else:
+            mu = -2.0 * float(ndtri_exp(-np.logaddexp(0.0, self.limit)))
+        if not log_ndtr(-mu / 2) < 0.0:
+            return math.inf
+        return at_least(max(mu, TINY) * (1.0 + 1e-12), ulps=1)

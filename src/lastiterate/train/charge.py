@@ -9,12 +9,13 @@ differing example takes part.  Stating :math:`L(1 + \kappa)` for L covers that, 
 g is the most steps from one participation to the next, c the least contraction, and
 :math:`h = (\rho/\eta\sigma)^2` the release noise in units of a step's.
 
-**Holds when.** losses are convex, smooth and steps at most 2/smoothness.  Before the first
-participation the runs are equal.  Errors up to the last one are moved to the next participation,
-which only raises mu.  The at most g - 1 errors after it are paid for as they arrive, at
-:math:`\sqrt{g-1}\,q/\eta\sigma`; what mu there is without them is at least that of the last
-participation alone, :math:`c^{g-1}s/(\eta\sigma\sqrt{g + h})`.  Payment plans superpose, and mu
-is proportional to L.
+**Holds when.** losses are convex, smooth and steps at most 2/smoothness, and the domain is
+unbounded, unless every step sees the example: where the diameter caps the distance, a larger L may
+cost nothing, so that no L covers the errors.  Before the first participation the runs are equal.
+Errors up to the last one are moved to the next participation, which only raises mu.  The at most
+g - 1 errors after it are paid for as they arrive, at :math:`\sqrt{g-1}\,q/\eta\sigma`; what mu
+there is without them is at least that of the last participation alone,
+:math:`c^{g-1}s/(\eta\sigma\sqrt{g + h})`.  Payment plans superpose, and mu is proportional to L.
 
 **Tight.** No need: for e = 1e-11 it is some 1e-7.
 """
@@ -31,6 +32,7 @@ from lastiterate.run.batches import (
     ShuffledEachEpoch,
     ShuffledOnce,
 )
+from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.objectives import Objective
 
@@ -42,6 +44,9 @@ def charged_sensitivity(run: TrainingRun, objective: Objective, *, radius: float
     exact = objective.sensitivity(radius=radius, adjacency=run.adjacency)
     if objective.residual_error == 0.0:
         return exact
+    if isinstance(run.domain, Ball) and _largest_gap(run) > 1:
+        must_be = "'margin' for batches on a bounded domain: no sensitivity covers its error there"
+        raise InvalidParameter("clip", "envelope", must_be=must_be)
     batch = run.batches.batch_size
     if isinstance(run.batches, PoissonSampled):
         batch = run.batches.largest_batch or run.batches.examples

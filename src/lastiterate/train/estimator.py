@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -20,7 +20,14 @@ from lastiterate.accounting import account
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.train.certificate import issue
 from lastiterate.train.default_rule import Wishes, planned_run
-from lastiterate.train.examples import Examples, bounded, is_mapped, norm_factors, shortened
+from lastiterate.train.examples import (
+    Examples,
+    bounded,
+    is_mapped,
+    norm_factors,
+    one_entry_a_place,
+    shortened,
+)
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Objective
@@ -123,10 +130,7 @@ class PrivateLinearModel(BaseEstimator):
         intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
         examples = bounded(rows, targets, bound=bound, intercept=intercept)
         task = self._task(targets, examples.radius)
-        examples = Examples(
-            rows, task.targets, examples.factors, examples.feature_bound, examples.intercept
-        )
-        self._train(task, examples, wishes, progress)
+        self._train(task, replace(examples, targets=task.targets), wishes, progress)
 
     def _train(
         self, task: Task, examples: Examples, wishes: Wishes, progress: Progress | None
@@ -225,6 +229,7 @@ class PrivateLinearModel(BaseEstimator):
         rows = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
+        rows = one_entry_a_place(rows)
         factors = norm_factors(rows, self.feature_bound)
         rows, factors = shortened(rows, factors, bound=self.feature_bound)
         scores = np.asarray(rows @ self.coef_.reshape(-1, rows.shape[1]).T, dtype=np.float64)

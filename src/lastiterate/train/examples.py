@@ -86,7 +86,30 @@ def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float
         raise InvalidType("X", rows.dtype, must_be="of float32 or float64")
     if targets.dtype.kind == "f" and not np.isfinite(targets).all():
         raise InvalidParameter("y", "a target that is not", must_be="finite everywhere")
+    rows = one_entry_a_place(rows)
     return Examples(rows, targets, norm_factors(rows, bound), bound, intercept)
+
+
+def one_entry_a_place(rows: Rows) -> Rows:
+    """Rows of the same values, in which no place of a sparse matrix is named twice.
+
+    Entries of one place may cancel, so that the row is short; multiplied one by one they would
+    drown all that other rows add to the same sum.
+    """
+    if isinstance(rows, np.ndarray):
+        return rows
+    # Made anew, since what the matrix says of itself need not be true.
+    try:
+        own = type(rows)((rows.data, rows.indices, rows.indptr), shape=rows.shape)
+        own.check_format(full_check=True)
+    except ValueError:
+        # scipy would read and write elsewhere in memory.
+        must_be = "a sparse matrix whose entries all lie in it"
+        raise InvalidParameter("X", "one with others", must_be=must_be) from None
+    if not own.has_canonical_format:
+        own = own.copy()
+        own.sum_duplicates()
+    return own
 
 
 def norm_factors(rows: Rows, bound: float) -> Array:
@@ -144,8 +167,7 @@ def _norms(rows: Rows) -> tuple[Array, Array]:
         units[~(np.isfinite(units) & (units > 0.0))] = 1.0
         scaled = rows if (units == 1.0).all() else rows / units[:, np.newaxis]
         return units, np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled, dtype=np.float64)))
-    rows = rows.tocsr(copy=not rows.has_canonical_format)
-    rows.sum_duplicates()
+    rows = one_entry_a_place(rows)
     owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     entries = np.abs(rows.data.astype(np.float64))
     largest = np.zeros(rows.shape[0])
