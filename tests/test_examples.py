@@ -42,20 +42,6 @@ def test_the_picture_s_example_prints_its_table():
     assert all(number in printed for number in ("3.48", "4.44", "161.61"))
 
 
-def test_what_the_readme_says_of_sampled_batches():
-    run = li.TrainingRun(
-        loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
-        sensitivity=10.0,
-        batches=li.SampledWithoutReplacement(60_000, 1_500),
-        steps=2_000,
-        step_size=0.05,
-        noise_std=0.01,
-    )
-    report = li.account(run)
-    assert f"{report.epsilon(1e-5):.2f}" == "3.89"
-    assert f"{report.all['composition/sampled'].epsilon(1e-5):.2f}" == "4.44"
-
-
 def test_the_tables_of_sampled_batches(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "examples")
     import sampled_batches

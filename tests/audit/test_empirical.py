@@ -243,6 +243,7 @@ class TestCommand:
         assert main([*given, "--record", str(record)]) == 0
         said = capsys.readouterr().out
         assert "not refuted" in said
+        assert "mu < 0" not in said
         assert main([*given, "--record", str(record)]) == 0
         assert capsys.readouterr().out == said
         assert json.loads(record.read_text().splitlines()[0])["runs"] == 100

@@ -47,6 +47,7 @@ def _nothing_is_fetched(pages):
 
 def _markup_is_rendered(pages):
     assert pages["notation.html"].count("<math") > 30
+    assert pages["notation.html"].count('<mo stretchy="false">&#x02016;</mo>') > 4
     for name, text in pages.items():
         for left in ('class="arithmatex"', ":math:", ".. math::", "====="):
             assert left not in text, (name, left)

@@ -99,6 +99,25 @@ class TestReadable:
         assert_readable(plot.tradeoff(profiles))
         assert_readable(plot.delta_by_epsilon(profiles, delta=delta))
 
+    @pytest.mark.parametrize(
+        "draw",
+        [
+            lambda: plot.accuracy_by_epsilon({"one": {0.5: [0.8, 0.9], 2: [0.9]}}),
+            lambda: plot.shift_schedule(RUNS["cyclic"]),
+        ],
+        ids=["accuracy", "plan"],
+    )
+    def test_dots_on_the_edge_are_whole(self, draw):
+        dotted = [
+            line
+            for axes in draw().axes
+            for line in axes.lines
+            if line.get_marker() != "None"
+            and set(np.float64(line.get_xdata())) & set(axes.get_xlim())
+        ]
+        assert dotted
+        assert not any(line.get_clip_on() for line in dotted)
+
     def test_many_methods(self):
         results = {f"method {i}": {0.5: [0.8, 0.81], 2: [0.82 + i * 1e-4]} for i in range(12)}
         assert_readable(plot.accuracy_by_epsilon(results))

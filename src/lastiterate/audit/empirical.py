@@ -67,11 +67,12 @@ class Verdict:
 
     def __str__(self) -> str:
         false, missed = self.evidence.limits
+        denied = f"the trainer is not mu-GDP for mu < {self.gdp():.4g}"
         return (
             f"{'REFUTED' if self.refuted else 'not refuted'} at {self.evidence.confidence:.3%} "
             f"confidence: a test with false-positive rate at most {false:.4g} and false-negative "
             f"rate at most {missed:.4g} ({self.evidence.runs} judged runs in each world); "
-            f"the trainer is not mu-GDP for mu < {self.gdp():.4g}"
+            f"{denied if self.gdp() > 0.0 else 'which denies nothing'}"
         )
 
 

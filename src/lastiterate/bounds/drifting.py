@@ -26,7 +26,7 @@ import scipy
 from numpy.typing import NDArray
 
 from lastiterate._numerics.exact import Array
-from lastiterate._numerics.scan import suffix_products
+from lastiterate._numerics.scan import suffix_products, suffix_sums
 from lastiterate.bounds import steps as terms
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.bounds.lower import admitted_curvatures
@@ -39,6 +39,7 @@ _DOWN = 1.0 - 1e-9
 _MOST_STEPS = 1_000_000
 _MOST_ENTRIES = 2_000_000  # steps times positions
 _SHORT = 5_000
+_LARGEST = 600.0  # logarithm of a square that is told from a larger one
 _POWERS = (1.0, 0.75, 0.5, 0.25, 0.0)
 
 
@@ -58,7 +59,8 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     **Source.** This library; the upper bounds' is Bok, Su and Altschuler 2024, Theorem C.3.
 
     **Computed as** isotonic regression (where some of the past must be kept, of powers of it,
-    raised as needed), for the positions seen last; rounded down.
+    raised as needed), for the positions seen last, by logarithms where steps expand; rounded
+    down.
     """
     span = admitted_curvatures(run)
     assert span is not None
@@ -66,11 +68,13 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     largest = np.abs(factors).max(axis=1)
     crossed = (factors.min(axis=1) <= 0.0) & (factors.max(axis=1) >= 0.0)
     least = np.where(crossed, 0.0, np.abs(factors).min(axis=1))
+    release = terms.release_noise(run) ** 2
+    if not least.any() and largest.min() > 1.0 and float(terms.noises(run).min()) > 0.0:
+        return MeansLowerProfile([1.0], [_mu_of_expanding(run, np.log(largest), release)])
     with np.errstate(all="ignore"):
         reach = suffix_products(terms.every_step(largest, run.steps))
         arrivals = reach * terms.every_step(terms.arrivals(run), run.steps)
         noise = np.square(reach * terms.every_step(terms.noises(run), run.steps))
-    release = terms.release_noise(run) ** 2
     if not (np.isfinite(arrivals).all() and np.isfinite(noise).all()):
         return MeansLowerProfile([1.0], [0.0])
     kept = np.divide(least, largest, out=np.ones(least.size), where=largest > 0.0)
@@ -79,6 +83,41 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     latest = sorted(terms.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
     mus = [_mu(seen, arrivals[seen], noise, release, kept) for seen in latest]
     return MeansLowerProfile([1.0], [max(mus)])
+
+
+def _mu_of_expanding(run: TrainingRun, growth: Array, release: float) -> float:
+    """By logarithms: what arrived long ago is larger at the end than floating point has numbers.
+
+    Every factor of 0 is admitted, so the regression is one, and each of its pools adds the square
+    of what arrives in it over its noise.
+    """
+    growths = terms.every_step(growth, run.steps)
+    reach = np.append(suffix_sums(growths[1:]), 0.0)
+    arrivals = reach + np.log(terms.every_step(terms.arrivals(run), run.steps))
+    noise = 2.0 * (reach + np.log(terms.every_step(terms.noises(run), run.steps)))
+    noise[-1] = np.logaddexp(noise[-1], math.log(release) if release > 0.0 else -math.inf)
+    most = max(1, _MOST_ENTRIES // run.steps)
+    latest = sorted(terms.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
+    squares = [_square_of_pools(arrivals[seen], noise, seen) for seen in latest if seen.size]
+    # Logarithms as large as these are known to fewer digits.
+    down = _DOWN - 1e-14 * float(np.abs(noise).max())
+    return math.sqrt(max(squares, default=0.0)) * max(down, 0.0)
+
+
+def _square_of_pools(masses: Array, noise: Array, seen: NDArray[np.intp]) -> float:
+    pools: list[tuple[float, float]] = []
+    between = np.logaddexp.reduceat(noise, seen)
+    for mass, width in zip(masses.tolist(), between.tolist(), strict=True):
+        while pools and pools[-1][0] - pools[-1][1] >= mass - width:
+            before = pools.pop()
+            mass, width = _log_sum(mass, before[0]), _log_sum(width, before[1])
+        pools.append((mass, width))
+    return math.fsum(math.exp(min(2.0 * mass - width, _LARGEST)) for mass, width in pools)
+
+
+def _log_sum(one: float, other: float) -> float:
+    larger, smaller = max(one, other), min(one, other)
+    return larger + math.log1p(math.exp(smaller - larger))
 
 
 def _mu(seen: NDArray[np.intp], masses: Array, noise: Array, release: float, kept: Array) -> float:

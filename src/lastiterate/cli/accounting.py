@@ -6,6 +6,7 @@ What computes and draws is loaded when a command runs, so that --help is immedia
 import inspect
 import json
 import math
+import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from lastiterate.run.training_run import TrainingRun
 Delta = Annotated[float, typer.Option(help="of (epsilon, delta)-DP")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 Including = Annotated[str | None, typer.Option(help="bounds to list besides: published")]
+_ROLE = re.compile(r":math:`([^`]+)`")
 
 EXAMPLE = (
     "--examples 60000 --batch-size 1500 --epochs 50 --step-size 0.05 --noise-std 0.01 "
@@ -122,7 +124,8 @@ def bounds_command(
             raise InvalidParameter("explain", explain, must_be=error.must_be) from None
         for bound in explained:
             print(f"{bound.id}: {bound.gives}\n{bound.certainty.value}\n{bound.source}\n")
-            print(f"{inspect.cleandoc(bound.evaluate.__doc__ or '')}\n\nNeeds:")
+            statement = _ROLE.sub(r"\1", inspect.cleandoc(bound.evaluate.__doc__ or ""))
+            print(f"{statement}\n\nNeeds:")
             for one in bound.needs:
                 print(f"  - {one.needs}\n    otherwise: {one.remedy}")
         return

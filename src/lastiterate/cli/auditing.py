@@ -10,7 +10,7 @@ import typer
 
 from lastiterate._numerics.digits import down, up
 from lastiterate.cli.training import read_model
-from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.errors import InvalidParameter
 
 Runs = Annotated[int, typer.Option(help="of each of two adjacent data sets")]
 Confidence = Annotated[float, typer.Option(help="of a refutation")]
@@ -43,12 +43,10 @@ def audit(
 
     Example: lastiterate audit --model model/model.json --runs 2000 --record audit.jsonl
     """
+    from lastiterate.audit import empirical
+    from lastiterate.audit.own_trainer import certified_trainer
+
     path = _certificate_file(model, certificate)
-    try:
-        from lastiterate.audit import empirical
-        from lastiterate.audit.own_trainer import certified_trainer
-    except ImportError:
-        raise MissingExtra("an audit of training", "scikit-learn", extra="sklearn") from None
     parameters = None if model is None else np.array(read_model(model)["parameters"])
     trainer, report = certified_trainer(path, parameters=parameters)
     try:

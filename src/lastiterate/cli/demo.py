@@ -45,6 +45,7 @@ def demo(
 
     Example: lastiterate demo
     """
+    _check_extra()
     out.mkdir(parents=True, exist_ok=True)
     print("1,347 of scikit-learn's handwritten digits, of 64 pixels each, as anyone's table:\n")
     tables = _write_tables(out)
@@ -71,6 +72,13 @@ def demo(
     print(f"\n{_NEXT.format(me=_name_of_command(), out=out)}")
 
 
+def _check_extra() -> None:
+    try:
+        import sklearn  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise MissingExtra("the demo", "scikit-learn", extra="sklearn") from None
+
+
 def _name_of_command() -> str:
     """What to type: the full path where the command is not found by its name."""
     if shutil.which("lastiterate") is None and Path(sys.argv[0]).name == "lastiterate":
@@ -80,11 +88,9 @@ def _name_of_command() -> str:
 
 def _write_tables(out: Path) -> dict[str, list[int]]:
     """The rows to train on and those to test with; their labels."""
-    try:
-        from sklearn.datasets import load_digits
-        from sklearn.model_selection import train_test_split
-    except ImportError:
-        raise MissingExtra("the demo", "scikit-learn", extra="sklearn") from None
+    from sklearn.datasets import load_digits
+    from sklearn.model_selection import train_test_split
+
     pixels, digits = load_digits(return_X_y=True)
     columns = [f"pixel{k}" for k in range(pixels.shape[1])]
     parts = train_test_split(pixels.astype(int), digits, test_size=0.25, random_state=0)

@@ -40,10 +40,10 @@ class Coding:
         text = [name for name in undescribed if not _are_numbers(table[name])]
         if text:
             must_be = (
-                "numbers in every row, none left empty, or have a public vocabulary: "
-                '--schema with {"%s": {"values": [..]}}'
+                "described by --schema, with a public vocabulary as in "
+                '{"%s": {"values": [..]}}, unless they have a number in every row'
             )
-            raise InvalidParameter("every column", text, must_be=must_be % text[0])
+            raise InvalidParameter("columns", text, must_be=must_be % text[0])
         return np.column_stack([self._coded(name, table[name]) for name in self.columns])
 
     def _coded(self, name: str, cells: list[Any]) -> Array:

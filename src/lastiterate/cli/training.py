@@ -114,7 +114,7 @@ def predict(
         csv.writer(sys.stdout, lineterminator="\n").writerows([[record["target"]], *labels])
         return
     with out.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([[record["target"]], *labels])
+        csv.writer(file, lineterminator="\n").writerows([[record["target"]], *labels])
 
 
 def verify(
@@ -127,7 +127,6 @@ def verify(
 
     Example: lastiterate verify model/certificate.json --model model/model.json
     """
-    _logistic_regression()
     from lastiterate.train.certificate import InvalidCertificate
     from lastiterate.train.certificate import verify as derive
 

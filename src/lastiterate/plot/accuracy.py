@@ -24,8 +24,8 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
 
     Parameters
     ----------
-    results : {method: {epsilon: [accuracy of each seed]}}
-        Epsilons may be given as text, as JSON has them.
+    results : mapping
+        ``{method: {epsilon: [accuracy of each seed]}}``; epsilons may be text, as in JSON.
     measure : str
         What the numbers are.
     """
@@ -67,6 +67,8 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
         axes.grid(axis="y", color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)
         axes.margins(x=0.02)
+        for line in axes.lines:
+            line.set_clip_on(False)  # or dots on the edge are halved
         finish(canvas, [(axes, ends)])
     return canvas
 

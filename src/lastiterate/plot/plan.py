@@ -80,7 +80,7 @@ def _draw_paid(axes: Axes, paid: Array, plan: Plan, *, composed: bool) -> list[E
     arrived = plan.arrivals / plan.arrivals.max()
     if plan.seen.size <= _MOST_STEMS:
         axes.vlines(plan.seen + 1, bottom, arrived, color=FAINT, linewidth=1.0)
-        axes.plot(plan.seen + 1, arrived, "o", ms=2.5, color=GREY)
+        axes.plot(plan.seen + 1, arrived, "o", ms=2.5, color=GREY, clip_on=False)
     else:
         axes.plot(plan.seen + 1, arrived, color=GREY, linewidth=1.0)
     _draw(axes, steps, visible, pen)

@@ -1,0 +1,241 @@
+"""What the README and the pages for users say in numbers."""
+
+import json
+import math
+import re
+import tomllib
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.bounds.plans import worst_plan
+from lastiterate.linear_model import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.train.default_rule import Wishes, planned_run
+from lastiterate.train.objectives import Huber, Logistic, Softmax
+
+from .claims import RUN, WORDS, claim, text_of, value
+
+R, LAM = 7.0, 0.1  # any
+
+
+def constants(objective):
+    """Smoothness, the bound on gradients, and the sensitivity under replacement."""
+    return pytest.approx(
+        (
+            objective.loss(radius=R, l2=LAM).smoothness,
+            objective.gradient_bound(radius=R),
+            objective.sensitivity(radius=R, adjacency="replace"),
+        ),
+        rel=1e-12,
+    )
+
+
+LOGISTIC, SOFTMAX = Logistic(clip=1.0), Softmax(classes=3, clip=2**0.5)  # never clipped
+
+
+@claim("README.md", r"Both need only Python ([\d.]+) or newer")
+@claim("docs/index.md", r"\nPython ([\d.]+) or newer\.")
+def python_version(least):
+    project = tomllib.loads(text_of("pyproject.toml"))["project"]
+    assert project["requires-python"] == f">={least}"
+
+
+@claim("docs/index.md", r"\*\*The bounds of (\w+) papers\*\*")
+@claim("docs/research.md", r"bounds on the last iterate \((\w+) papers\)")
+@claim("docs/errata.md", r"in the (\w+) papers whose bounds it implements")
+def papers(many):
+    published = {id_.split("/")[1] for id_ in li.CATALOGUE if id_.startswith("published/")}
+    assert len(published) == WORDS[many]
+
+
+@claim("docs/research.md", r"lists tables and figures of the (\w+) papers")
+def papers_reproduced(many):
+    papers(many)
+
+
+@claim("README.md", r"Epsilon at delta ([\de-]+) of that training, longer and longer, rounded up")
+def delta_of_the_table(delta):
+    """Whose rows tests/test_examples.py compares with the page's."""
+    assert f"Epsilon at delta {delta}, rounded up," in text_of("docs/against_others.md")
+
+
+@claim("README.md", r"\| accountant \|.*?((?:\| [\d,]+ epochs )+\|)")
+def epochs_of_the_table(columns):
+    heading = next(
+        line for line in text_of("docs/against_others.md").splitlines() if "| accountant" in line
+    )
+    assert heading.endswith(columns)
+
+
+@claim(
+    "README.md",
+    r"at most ([\d.]+) points behind the best rival tuned on the test set, in every cell of a "
+    r"table of (\w+) data sets, (\w+) epsilons, and (\d+) and (\d+) passes",
+)
+def shortfall(points, *counts):
+    results = json.loads(text_of("benchmarks/utility.json"))
+    cells = {tuple(key.split("|")): found for key, found in results.items()}
+    tuned = {key: np.mean(found["tuned"]) for key, found in cells.items() if "tuned" in found}
+    behind = [
+        max(
+            mean
+            for (data, passes, epsilon, rival), mean in tuned.items()
+            if (data, epsilon) == (key[0], key[2])
+            and (passes == key[1] or rival == "diffprivlib")  # which does not go by passes
+            and ("Opacus" in rival) == ("zero-out" in key[3])
+        )
+        - np.mean(found["default"])
+        for key, found in cells.items()
+        if key[3].startswith("ours")
+    ]
+    data, passes, epsilons, _ = (set(one) for one in zip(*cells, strict=True))
+    assert [WORDS[one] for one in counts[:2]] == [len(data), len(epsilons)]
+    assert set(counts[2:]) == passes
+    # Under each of two adjacencies.
+    assert len(behind) == 2 * len(data) * len(epsilons) * len(passes)
+    assert math.ceil(max(behind) * 100 - 1e-9) / 100 == float(points)
+
+
+@claim(
+    "README.md",
+    r"`smoothness = ([^`]+)` \(two classes\) or `([^`]+)` \(softmax\), `strong_convexity = lam`, "
+    r"and unclipped gradients have norm at most `([^`]+)` \(or `([^`]+)`\), "
+    r"so `sensitivity = ([^`]+)` \(or `([^`]+)`\)",
+)
+def logistic_regression(*formulas):
+    values = [value(formula, R=R, lam=LAM) for formula in formulas]
+    assert values[::2] == constants(LOGISTIC)
+    assert values[1::2] == constants(SOFTMAX)
+
+
+@claim("README.md", r"has R\^2 = (\d+), (\w+) classes, and clips to norm (\d)")
+def the_run(squared, classes, clip):
+    assert f"Softmax(classes={WORDS[classes]}, clip" in text_of("docs/notation.md")
+    radius = float(squared) ** 0.5
+    softmax = Softmax(classes=WORDS[classes], clip=float(clip) / radius)
+    loss = softmax.loss(radius=radius, l2=RUN.loss.strong_convexity)
+    assert loss.smoothness == pytest.approx(RUN.loss.smoothness, rel=1e-12)
+    sensitivity = softmax.sensitivity(radius=radius, adjacency="replace")
+    assert sensitivity == pytest.approx(RUN.sensitivity, rel=1e-12)
+
+
+@claim("README.md", r"batches have epsilon ([\d.]+) where composition has ([\d.]+)")
+def sampled_batches(ours, composed):
+    report = li.account(RUN.replace(batches=li.SampledWithoutReplacement(60_000, 1_500)))
+    assert f"{report.epsilon(1e-5):.2f}" == ours
+    assert f"{report.all['composition/sampled'].epsilon(1e-5):.2f}" == composed
+
+
+def planned(objective):
+    return planned_run(objective, Wishes(epsilon=1.0, delta=1e-5), examples=5_000, radius=1.0)
+
+
+@claim("docs/choosing.md", r"at most `2/smoothness`; the trainers take it \|[^|]*: half of it")
+def step_sizes():
+    for objective, product in ((Logistic(), 2.0), (Softmax(classes=3), 2.0), (Huber(clip=1.0), 1)):
+        run = planned(objective)
+        assert run.step_size * run.loss.smoothness == pytest.approx(product, rel=1e-12)
+
+
+@claim("docs/choosing.md", r"worth half an epoch: `([^`]+)`")
+def release_noise(formula):
+    run = planned(Logistic())
+    names = {
+        "step_size": run.step_size,
+        "noise_std": run.noise_std,
+        "batches_per_epoch": run.batches.batches_per_epoch,
+    }
+    assert run.release_noise_std == pytest.approx(value(formula, **names), rel=1e-9)
+
+
+@claim("docs/choosing.md", r"\| batches \| `(\w+)`")
+def batches_of_the_trainers(rule):
+    assert type(planned(Logistic()).batches).__name__ == rule
+
+
+@claim("docs/choosing.md", r"\| penalty \(l2\) \| (\d) if you stop early")
+def penalty_of_the_trainers(l2):
+    assert PrivateLogisticRegression().l2 == float(l2)
+
+
+@claim("docs/choosing.md", r"\| delta \| below 1/examples, ([\de-]+) or less")
+def delta_of_the_trainers(delta):
+    assert PrivateLogisticRegression().delta == float(delta)
+
+
+@claim("docs/choosing.md", r"after about `([^`]+)` passes")
+def when_a_ball_matters(formula):
+    ball = li.Ball(diameter=0.3)
+    passes = value(formula, diameter=0.3, batch_size=1_500, step_size=0.05, sensitivity=10.0)
+    for share, helps in ((0.95, False), (1.05, True)):
+        flat = RUN.replace(loss=li.Loss(smoothness=32.5), steps=round(share * passes) * 40)
+        free, held = (
+            li.account(one, bounds="fixed-order").gdp() for one in (flat, flat.replace(domain=ball))
+        )
+        assert (held < free * (1 - 1e-9)) == helps
+
+
+@claim("docs/dp-sgd.md", r"gradients of norm at most (R) \(two classes\) or `([^`]+)` \(more\)")
+def gradients(two, more):
+    for formula, objective in ((two, LOGISTIC), (more, SOFTMAX)):
+        assert value(formula, R=R) == pytest.approx(objective.gradient_bound(radius=R), rel=1e-12)
+
+
+@claim("docs/dp-sgd.md", r"The (\w+) numbers that every pipeline has(?s:.*?)lastiterate (.+)")
+def numbers_of_a_pipeline(many, command):
+    assert command.count("--") == WORDS[many]
+
+
+@claim("docs/faq.md", r"since a gradient can move (twice) as far")
+def twice_as_far(_):
+    settings = {
+        "loss": li.Loss(convex=False),
+        "batches": RUN.batches,
+        "clip_norm": 5.0,
+        "noise_multiplier": 3.0,
+        "steps": 1,
+        "step_size": 0.1,
+    }
+    replaced, left_out = (
+        li.TrainingRun.from_dp_sgd(adjacency=one, **settings).sensitivity
+        for one in ("replace", "zero-out")
+    )
+    assert replaced == 2 * left_out
+
+
+@claim("docs/last-iterate.md", r"after ([\d,]+), (\d+), ([\d,]+) and ([\d,]+) steps")
+def pictured_steps(*steps):
+    source = text_of("docs/generate/pictures.py")
+    drawn = re.search(r'"two-laws": two_laws\(\(([\d_, ]+)\)\)', source)
+    assert [one.replace(",", "_") for one in steps] == drawn[1].split(", ")
+
+
+@claim("docs/last-iterate.md", r"what (\w+) arrivals owe is paid in small instalments")
+def pictured_arrivals(many):
+    assert worst_plan(RUN).seen.size == WORDS[many]
+
+
+@claim("docs/linear-models.md", r"Keep `feature_bound=([\d.]+)`")
+def feature_bound(default):
+    assert PrivateLogisticRegression().feature_bound == float(default)
+
+
+@claim("docs/linear-models.md", r"`PrivateLinearSVC` \| (two) classes")
+def classes_of_the_svc(_):
+    rows = np.eye(3).repeat(20, axis=0)
+    with pytest.raises(ValueError, match="class"):
+        PrivateLinearSVC().fit(rows, rows.argmax(axis=1))
+
+
+@claim(
+    "docs/notation.md",
+    r"\| logistic, two classes \| \$R\^2/4 \+ \\lambda\$ \| \$R\$ \| \$2R\$ \|\n"
+    r"\| softmax, three or more \| \$R\^2/2 \+ \\lambda\$ \| \$\\sqrt 2 R\$ \| \$2\\sqrt 2 R\$ \|\n"
+    r"\| squared error, residuals clipped to \$c\$ \| \$R\^2 \+ \\lambda\$ \| \$cR\$ \| \$2cR\$ \|",
+)
+def common_losses():
+    root, c = 2**0.5, 3.0
+    assert constants(LOGISTIC) == (R**2 / 4 + LAM, R, 2 * R)
+    assert (R**2 / 2 + LAM, root * R, 2 * root * R) == constants(SOFTMAX)
+    assert (R**2 + LAM, c * R, 2 * c * R) == constants(Huber(clip=c))
