@@ -115,6 +115,12 @@ class TestExtremes:
         assert mu == pytest.approx(math.sqrt(growth), rel=1e-9)
         assert mu >= math.sqrt(growth) * (1 - 1e-14)
 
+    def test_steps_that_forget_all_leave_what_arrives_in_them(self):
+        plan = optimal_shifts(contraction=[0.5, 0.0, 0.5, 0.0, 0.5], sensitivity=1.0, noise=1.0)
+        assert plan.mu == pytest.approx(math.sqrt(1.8))
+        assert plan.z[:3] == pytest.approx([0.0, 1.0, 1.0])
+        assert np.all(np.isfinite(plan.z))
+
     @pytest.mark.parametrize("c", [1.0 + 1e-9, 1.01, 1.5, 1e3])
     def test_endless_expansion_pays_for_every_arrival_alone(self, c):
         steps = 20_000

@@ -162,7 +162,7 @@ def _forward_path(c: Array, s: Array, start: float, diameter: float, upto: int) 
     """Unpaid distances before the first payment: the diameter, or tracked where there is none."""
     path = np.full(upto, diameter)
     if math.isinf(diameter):
-        position = np.cumsum(np.log(c[: upto - 1]))
+        position = np.cumsum(np.log(np.maximum(c[: upto - 1], 1e-300)))
         with np.errstate(divide="ignore"):
             arrivals = np.logaddexp.accumulate(
                 np.append(math.log(start) if start else -math.inf, np.log(s[: upto - 1]) - position)
