@@ -8,7 +8,7 @@ import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.examples import bounded
 from lastiterate.train.noise import Randomness, SeededBits
-from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.noisy_descent import _times, noisy_descent
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 
 from .problems import RULES, examples, run_of
@@ -177,6 +177,18 @@ class TestGradient:
                 for each in (data, thin)
             ]
             np.testing.assert_allclose(*ends, atol=1e-7)
+
+    @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+    def test_an_example_hardly_changes_how_the_others_are_rounded(self, kind):
+        rng = np.random.default_rng(0)
+        rows = (rng.normal(size=(100_000, 8)) + 0.5).astype(np.float32)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        residual = rng.uniform(0.0, 0.5, size=(1, 100_000))
+        other = residual.copy()
+        other[0, 5] = -0.5
+        moved = _times(other, kind(rows)) - _times(residual, kind(rows))
+        own = (other - residual)[0, 5] * rows[5].astype(float)
+        assert np.linalg.norm(moved - own) <= 5e-5
 
     def test_softmax_of_two_classes_descends_as_logistic_does(self):
         """With u = (-w/2, w/2) both have the same probabilities; no clip is active here."""

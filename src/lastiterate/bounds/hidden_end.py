@@ -112,7 +112,7 @@ def poisson_hidden_end(run: TrainingRun) -> PrivacyProfile:
 def _hidden_end(sampling: TrainingRun, run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
     """With the batches of `sampling` and the contraction of `run`."""
     last, share = _best_split(sampling, run)
-    late = composed_steps(sampling, last, share=share) if last else None
+    late = _late_steps(sampling, last, share) if last else None
     if late is None:
         return mixture(run, lost)
     gap = float(terms.gaps(run)[0])
@@ -123,7 +123,8 @@ def _hidden_end(sampling: TrainingRun, run: TrainingRun, lost: float = 0.0) -> P
     worth = min(paying + own * own * unshrunk, 1e12)
     released = math.sqrt(worth) * terms.unit(run) * noise * (1.0 - 1e-9)
     early = mixture(run.replace(steps=run.steps - last, release_noise_std=released), lost)
-    cell = max(_CELL, 1.1 * least_discretization(late))
+    scale = min(max(early.epsilon(_USUAL_DELTA) / 10.0, 1.0), 100.0)  # large ones need fewer digits
+    cell = max(_CELL * scale, 1.1 * least_discretization(late))
     coarse = LossDistributionProfile(to_pld(late, discretization=cell))
     return compose(_fewer_parts(early), coarse)
 
@@ -137,6 +138,7 @@ def _geometric(gap: float, count: int) -> float:
 
 
 def _fewer_parts(profile: PrivacyProfile) -> PrivacyProfile:
+    """The least of several curves may be composed: each bounds the average over V of the best."""
     parts = profile.profiles if isinstance(profile, BestProfile) else (profile,)
     fewer = [p.coarser(_FEWER) if isinstance(p, GaussianMixtureProfile) else p for p in parts]
     return fewer[0] if len(fewer) == 1 else BestProfile(fewer)
@@ -172,10 +174,17 @@ def _best_split(sampling: TrainingRun, run: TrainingRun) -> tuple[int, float]:
     return min(found, key=found.__getitem__)
 
 
+def _late_steps(run: TrainingRun, last: int, share: float) -> PrivacyProfile | None:
+    """Their losses in cells of about half of what they are composed in, if they are not small."""
+    ratio = run.sensitivity / run.batches.batch_size / float(np.min(run.noise_std))
+    typical = run.batches.batch_size / run.batches.examples * ratio
+    return composed_steps(run, last, share=share, least_cell=min(_CELL / 2, typical / 5))
+
+
 @lru_cache(maxsize=256)
 def _hidden_square(run: TrainingRun, last: int, share: float) -> float:
     """The square of the mu of a Gaussian mechanism about as private as the last steps."""
-    late = composed_steps(run, last, share=share, least_cell=_CELL)
+    late = _late_steps(run, last, share)
     if late is None:
         return math.inf
     epsilon, low, high = late.epsilon(_LATE_DELTA), 0.0, 100.0

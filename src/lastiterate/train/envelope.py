@@ -21,7 +21,8 @@ solution's derivative in :math:`v_i` has norm at most :math:`\sqrt{p_i/2}`, and
 
 **Certainty.** What is returned has been measured.  Newton's method, in float32 and then in float64,
 meets the tolerance for logits as they occur; what it does not meet it for is solved by halving
-intervals, which cannot fail: m falls with B, the norm with s.
+intervals, since m falls with B, the norm with s.  Only where floats end (logits of 1e299, or
+residuals longer than a clip below 1e-5 by no more than rounding) that may fail too, and raises.
 """
 
 from typing import Any, NamedTuple
