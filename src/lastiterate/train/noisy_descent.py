@@ -9,9 +9,10 @@ Two matrix products a step, in the precision of the rows; everything else, and s
 2,048 rows, in float64.  What the rounding of those products does to the guarantee is *not*
 charged.  Measured on MNIST in float32 (epsilon 1, 5,070 steps) it moves a step by 3e-6 of the
 noise; were every step's rounding an adversary's choice, that would add 4e-4 to a mu of 0.27.  The
-worst case that can be proved is larger; with float64 rows both are smaller by nine orders of magnitude.  How long a step takes may
-depend on the data (clipped residuals are solved for, very long rows are copied), so whoever can
-time a training from nearby learns something that is not accounted for.
+worst case that can be proved is larger; with float64 rows both are smaller by nine orders of
+magnitude.  How long a step takes may depend on the data (clipped residuals are solved for, very
+long rows are copied), so whoever can time a training from nearby learns something that is not
+accounted for.  Rows must not be changed by others meanwhile: their norms are taken once.
 """
 
 import math
