@@ -65,7 +65,7 @@ def test_what_needs_an_extra_names_it(folder, extra, words):
     "words, printed",
     [
         (["account", *RUN], "random-order/shuffled-once  <- used"),
-        (["verify", "m/certificate.json", *MODEL], "holds: epsilon = 1 "),
+        (["verify", "m/certificate.json", *MODEL], "holds: epsilon = 1.0000 "),
         (["predict", "m/model.json", "data.csv"], "yes"),
         (["audit", *MODEL, "--runs", "20"], "not refuted"),
     ],

@@ -61,7 +61,8 @@ _USUAL_DELTA = 1e-5
 _LATE_DELTA = 1e-3  # late losses add to early ones: it is not their tail that matters most
 _LEAST_RATIO = 1e-6
 _MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
-_TRIED = 5
+_TRIED = 4
+_HOPELESS = 30.0  # an epsilon that is not worth the time
 _LASTS = (1, 2, 5, 10, 20, 40, 80, 120, 160, 320, 640)
 _SHARES = (0.5, 0.7, 0.8, 0.87, 0.93)
 
@@ -161,13 +162,15 @@ def _best_split(sampling: TrainingRun, run: TrainingRun) -> tuple[int, float]:
         kept = [age[age < run.steps - last] for age in ages]
         return _rough_epsilon(kept, gap, worth, ratio, hidden)
 
+    whole = epsilon(0, 1.0, 0.0)
+    if whole > _HOPELESS:
+        return 0, 1.0
     rough = {}
     for last, share in product(_LASTS, _SHARES):
         if last < run.steps and ratio * ratio / share <= 50.0:
             spread = probability * math.sqrt(last * math.expm1(ratio * ratio / share))
             # Their tails are heavier than a Gaussian's of that spread.
             rough[last, share] = epsilon(last, share, (1.0 + ratio) * spread * spread)
-    whole = epsilon(0, 1.0, 0.0)
     found = {(0, 1.0): 0.99 * whole}  # less is not worth what composing costs
     for last, share in sorted(rough, key=rough.__getitem__)[:_TRIED]:
         found[last, share] = epsilon(last, share, _hidden_square(rounded, last, share))
