@@ -13,6 +13,7 @@ import numpy as np
 from datasets import load
 
 import lastiterate as li
+from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.examples import bounded
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Softmax
@@ -30,13 +31,15 @@ def main():
         for release in (0.0, 0.002):
             run = li.TrainingRun(
                 loss=objective.loss(radius=examples.radius, l2=0.002),
-                sensitivity=10.0 * (1 + 1e-6),
+                sensitivity=10.0,
                 batches=li.ShuffledOnce(60_000, 1_500),
                 steps=2_000,
                 step_size=0.05,
                 noise_std=0.01,
                 release_noise_std=release,
             )
+            sensitivity = charged_sensitivity(run, objective, radius=examples.radius)
+            run = run.replace(sensitivity=sensitivity)
             scores = []
             for _ in range(options.seeds):
                 found = noisy_descent(run, objective, examples)
