@@ -43,8 +43,8 @@ bench-others: $(BENCH)/.ready  ## what other accountants charge for the README's
 bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of the data sets
 	@$(BENCH)/bin/python benchmarks/utility.py --data "$(abspath $(DATA))" --results benchmarks/utility-fresh.json
 
-bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products and Opacus
-	@$(BENCH)/bin/python benchmarks/train_throughput.py
+bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products and Opacus; DATA=folder for MNIST
+	@$(BENCH)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
 	@$(BENCH)/bin/python benchmarks/memory.py
 
 # Apart from .venv, because others' packages need older versions.

@@ -2,9 +2,9 @@
 
 Everything is measured in one run, turn by turn, on the same rows and batches; the least of several
 timings counts.  Opacus is measured only where it is installed.  The rows are MNIST's with `--data`,
-else drawn around one centre a class; for two classes, even digits against odd ones.  An envelope
-is solved for where an example is clipped, so the share of these is printed, and what it costs when
-all are.
+else drawn around one centre a class, so that about as many are clipped; for two classes, even
+digits against odd ones.  An envelope is solved for where an example is clipped, so the share of
+these is printed, and what it costs when all are.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def rows_and_digits(folder):
     rng = np.random.default_rng(0)
     digits = rng.integers(10, size=EXAMPLES)
     rows = rng.standard_normal((EXAMPLES, WIDTH), dtype=np.float32)
-    rows += 2.0 * rng.standard_normal((10, WIDTH), dtype=np.float32)[digits]
+    rows += 0.3 * rng.standard_normal((10, WIDTH), dtype=np.float32)[digits]
     rows /= np.linalg.norm(rows, axis=1, keepdims=True)
     return rows, digits
 
