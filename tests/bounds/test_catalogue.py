@@ -145,24 +145,16 @@ class TestContract:
             assert profile.epsilon(1e-5) >= 0.0
             assert not math.isnan(profile.gdp())
 
-    def test_more_noise_never_less_private(self, bound):
+    @pytest.mark.parametrize(
+        "name, factors", [("noise_std", (1.0, 3.0)), ("sensitivity", (0.3, 1.0))]
+    )
+    def test_more_noise_or_less_sensitivity_never_less_private(self, bound, name, factors):
         @settings(max_examples=how_many(bound))
-        @given(run=runs(bound.id), factor=st.floats(1.0, 3.0))
+        @given(run=runs(bound.id), factor=st.floats(*factors))
         def check(run, factor):
             assume(not bound.unmet(run))
             before = bound.profile(run).epsilon(1e-3)
-            after = bound.profile(changed(run, noise_std=factor)).epsilon(1e-3)
-            assert after <= before * (1 + CHOICE.get(bound.id, 1e-6)) + ROUNDING
-
-        check()
-
-    def test_less_sensitivity_never_less_private(self, bound):
-        @settings(max_examples=how_many(bound))
-        @given(run=runs(bound.id), factor=st.floats(0.3, 1.0))
-        def check(run, factor):
-            assume(not bound.unmet(run))
-            before = bound.profile(run).epsilon(1e-3)
-            after = bound.profile(changed(run, sensitivity=factor)).epsilon(1e-3)
+            after = bound.profile(changed(run, **{name: factor})).epsilon(1e-3)
             assert after <= before * (1 + CHOICE.get(bound.id, 1e-6)) + ROUNDING
 
         check()

@@ -1,6 +1,7 @@
 """Batches drawn anew every step: exact laws, simulations, the oracle, published theorems."""
 
 import math
+from fractions import Fraction
 from itertools import pairwise
 
 import numpy as np
@@ -9,6 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
+from lastiterate.bounds import steps as terms
+from lastiterate.bounds.sampled import at_worst
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from tests.bounds.test_random_order import mnist
 from tests.engine.test_participation import simulated_energies
@@ -296,3 +299,53 @@ class TestRegimes:
     @settings(max_examples=12, deadline=None)
     def test_long_runs(self, run, factor, rho):
         self.check(run, factor, rho)
+
+
+class TestLargestBatch:
+    """The size of Poisson batches beyond which nothing is promised."""
+
+    @pytest.mark.parametrize("step_size", [0.3, 0.9, 1.2])
+    @pytest.mark.parametrize("regulariser", [0.0, 0.05, 0.4])
+    def test_smaller_ones_contract_and_larger_ones_are_charged(self, step_size, regulariser):
+        examples, size, steps = 60, 12, 30
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.0, regulariser=regulariser),
+            sensitivity=1.0,
+            batches=li.PoissonSampled(examples, size),
+            steps=steps,
+            step_size=step_size,
+            noise_std=1.0,
+        )
+        fixed, lost = at_worst(run)
+        own = 1.0 - regulariser
+        largest = round((fixed.loss.smoothness - regulariser) / own * size)
+        gap = float(terms.gaps(fixed)[0])
+        for batch in range(largest + 1):
+            factor = 1.0 - step_size * (regulariser + own * batch / size)
+            assert abs(factor) <= 1.0 - gap + 1e-12
+        p = Fraction(size, examples)
+        larger = sum(
+            math.comb(examples, k) * p**k * (1 - p) ** (examples - k)
+            for k in range(largest + 1, examples + 1)
+        )
+        assert min(steps * larger, 1) <= lost <= float(steps * larger) * 1.00001 + 1e-300
+
+    def test_contraction_is_kept_where_there_is_room(self):
+        loss = li.Loss(smoothness=32.7, regulariser=0.2)
+        run = mnist(li.PoissonSampled, 50).replace(loss=loss, sensitivity=5.0, adjacency="zero-out")
+        fixed, lost = at_worst(run)
+        assert float(terms.gaps(fixed)[0]) == pytest.approx(0.05 * 0.2, rel=1e-9)
+        assert 0.0 < lost < 1e-8
+
+    def test_losses_of_a_penalty_alone(self):
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.5, regulariser=1.5),
+            sensitivity=1.0,
+            batches=li.PoissonSampled(60, 10),
+            steps=20,
+            step_size=1.0,
+            noise_std=1.0,
+        )
+        fixed, lost = at_worst(run)
+        assert lost == 0.0
+        assert float(terms.gaps(fixed)[0]) == pytest.approx(0.5)

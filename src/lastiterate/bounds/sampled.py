@@ -112,7 +112,7 @@ def at_worst(run: TrainingRun) -> tuple[TrainingRun, float]:
 def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int) -> int:
     """A size of batch that hardly any exceeds, if possible without loss of contraction."""
     eta, shared = Fraction(float(terms.step_sizes(run)[0])), Fraction(run.loss.regulariser)
-    if own * cut * eta <= (2 - 2 * eta * shared) * run.batches.batch_size:
+    if own == 0 or own * cut * eta <= (2 - 2 * eta * shared) * run.batches.batch_size:
         return cut
 
     def largest(gap: Fraction) -> int:
