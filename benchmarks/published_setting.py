@@ -14,7 +14,7 @@ from datasets import load
 
 import lastiterate as li
 from lastiterate.train.charge import charged_sensitivity
-from lastiterate.train.examples import bounded
+from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Softmax
 

@@ -15,8 +15,8 @@ from dp_accounting.pld import PLDAccountant
 from scipy.special import expit
 
 import lastiterate as li
-from lastiterate.train.default_rule import Wishes, planned_run
-from lastiterate.train.examples import bounded
+from lastiterate.train.data import bounded
+from lastiterate.train.defaults import Wishes, planned_run
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, Softmax
 

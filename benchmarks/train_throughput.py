@@ -18,7 +18,7 @@ from rich.table import Table
 
 import lastiterate as li
 from lastiterate.train import clipping
-from lastiterate.train.examples import bounded
+from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, Softmax
 

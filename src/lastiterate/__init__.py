@@ -25,7 +25,10 @@ if TYPE_CHECKING:
     from lastiterate.errors import LastIterateError as LastIterateError
     from lastiterate.errors import NoBoundApplies as NoBoundApplies
     from lastiterate.errors import UnreachableTarget as UnreachableTarget
+    from lastiterate.langevin_sampling import langevin as langevin
     from lastiterate.planning import plan as plan
+    from lastiterate.profile.best import BestProfile as BestProfile
+    from lastiterate.profile.best import MixtureProfile as MixtureProfile
     from lastiterate.profile.compose import compose as compose
     from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
     from lastiterate.profile.gaussian_mixture import (
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
         LossDistributionProfile as LossDistributionProfile,
     )
     from lastiterate.profile.loss_distribution import from_pld as from_pld
-    from lastiterate.profile.mixture import BestProfile as BestProfile
-    from lastiterate.profile.mixture import MixtureProfile as MixtureProfile
     from lastiterate.profile.profile import PrivacyProfile as PrivacyProfile
     from lastiterate.profile.pure import PureProfile as PureProfile
     from lastiterate.profile.renyi import LinearRenyiProfile as LinearRenyiProfile
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from lastiterate.run.domain import Unbounded as Unbounded
     from lastiterate.run.loss import Loss as Loss
     from lastiterate.run.training_run import TrainingRun as TrainingRun
-    from lastiterate.sampling import langevin as langevin
 
 __version__ = "0.1.0"
 
@@ -67,7 +67,7 @@ _HOME = {
     "profile.gaussian": ("GaussianProfile",),
     "profile.gaussian_mixture": ("GaussianMixtureProfile",),
     "profile.loss_distribution": ("LossDistributionProfile", "from_pld"),
-    "profile.mixture": ("BestProfile", "MixtureProfile"),
+    "profile.best": ("BestProfile", "MixtureProfile"),
     "profile.profile": ("PrivacyProfile",),
     "profile.pure": ("PureProfile",),
     "profile.renyi": ("LinearRenyiProfile", "RenyiProfile"),
@@ -83,7 +83,7 @@ _HOME = {
     "run.domain": ("Ball", "Unbounded"),
     "run.loss": ("Loss",),
     "run.training_run": ("TrainingRun",),
-    "sampling": ("langevin",),
+    "langevin_sampling": ("langevin",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

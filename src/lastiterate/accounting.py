@@ -11,8 +11,8 @@ from pathlib import Path
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE, LOWER_BOUNDS, PUBLISHED, select
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
-from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
 

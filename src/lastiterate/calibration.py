@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.accounting import account
 from lastiterate.errors import (
     InvalidParameter,
@@ -64,9 +64,9 @@ def calibrate(
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    epsilon = guards.number("epsilon", epsilon, at_least=0.0)
-    delta = guards.number("delta", delta, above=0.0, below=1.0)
-    guards.choice("over", over, among=tuple(_SEARCHES))
+    epsilon = _check.number("epsilon", epsilon, at_least=0.0)
+    delta = _check.number("delta", delta, above=0.0, below=1.0)
+    _check.choice("over", over, among=tuple(_SEARCHES))
 
     def excess(changed: TrainingRun) -> float:
         """How far above the target, in logarithms; at most 0 if it is met."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.accounting import account
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
@@ -73,13 +73,13 @@ def plan(
     >>> found.excess_risk < found.published.excess_risk / 10
     True
     """
-    n = guards.count("examples", examples, at_least=1)
-    d = guards.count("dimension", dimension, at_least=1)
-    L = guards.number("lipschitz", lipschitz, above=0.0)
-    m = guards.number("strong_convexity", strong_convexity, above=0.0)
-    M = guards.number("smoothness", smoothness, at_least=m)
-    target = guards.number("epsilon", epsilon, above=0.0)
-    guards.number("delta", delta, above=0.0, below=1.0)
+    n = _check.count("examples", examples, at_least=1)
+    d = _check.count("dimension", dimension, at_least=1)
+    L = _check.number("lipschitz", lipschitz, above=0.0)
+    m = _check.number("strong_convexity", strong_convexity, above=0.0)
+    M = _check.number("smoothness", smoothness, at_least=m)
+    target = _check.number("epsilon", epsilon, above=0.0)
+    _check.number("delta", delta, above=0.0, below=1.0)
     description = TrainingRun(
         loss=Loss(smoothness=M, strong_convexity=m),
         sensitivity=2.0 * L,

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate.bounds import steps as terms
+from lastiterate.bounds import quantities
 from lastiterate.bounds.sampled import at_worst
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from tests.bounds.test_random_order import mnist
-from tests.engine.test_participation import simulated_energies
+from tests.bounds.test_shuffled import mnist
+from tests.engine.test_energy_law import simulated_energies
 from tests.reference.enumeration import law_of_mu
 from tests.reference.grid import exact_pair
 from tests.reference.instances import random_instance
@@ -61,7 +61,7 @@ class TestSampled:
         run = mnist(li.SampledWithoutReplacement, 5)
         li.account(run, bounds="random-order/sampled")
         monkeypatch.setattr(
-            "lastiterate.engine.faces.coefficients",
+            "lastiterate.engine.energy.faces.coefficients",
             lambda *_: pytest.fail("computed again"),
         )
         quieter = run.replace(noise_std=0.02)
@@ -319,7 +319,7 @@ class TestLargestBatch:
         fixed, lost = at_worst(run)
         own = 1.0 - regulariser
         largest = round((fixed.loss.smoothness - regulariser) / own * size)
-        gap = float(terms.gaps(fixed)[0])
+        gap = float(quantities.gaps(fixed)[0])
         for batch in range(largest + 1):
             factor = 1.0 - step_size * (regulariser + own * batch / size)
             assert abs(factor) <= 1.0 - gap + 1e-12
@@ -334,7 +334,7 @@ class TestLargestBatch:
         loss = li.Loss(smoothness=32.7, regulariser=0.2)
         run = mnist(li.PoissonSampled, 50).replace(loss=loss, sensitivity=5.0, adjacency="zero-out")
         fixed, lost = at_worst(run)
-        assert float(terms.gaps(fixed)[0]) == pytest.approx(0.05 * 0.2, rel=1e-9)
+        assert float(quantities.gaps(fixed)[0]) == pytest.approx(0.05 * 0.2, rel=1e-9)
         assert 0.0 < lost < 1e-8
 
     def test_losses_of_a_penalty_alone(self):
@@ -348,4 +348,4 @@ class TestLargestBatch:
         )
         fixed, lost = at_worst(run)
         assert lost == 0.0
-        assert float(terms.gaps(fixed)[0]) == pytest.approx(0.5)
+        assert float(quantities.gaps(fixed)[0]) == pytest.approx(0.5)

@@ -10,7 +10,7 @@ import lastiterate as li
 from lastiterate import GaussianProfile
 from lastiterate.profile.loss_distribution import to_pld
 from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
-from tests.bounds.test_random_order import mnist
+from tests.bounds.test_shuffled import mnist
 from tests.reference.gaussian import delta_of_gaussian
 from tests.reference.sampled_walk import sampled_pair
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.plans import worst_plan
+from lastiterate.bounds.shift_schedule import worst_plan
 from lastiterate.linear_model import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.train.default_rule import Wishes, planned_run
+from lastiterate.train.defaults import Wishes, planned_run
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 
 from .claims import RUN, WORDS, claim, text_of, value

@@ -55,8 +55,8 @@ class TestOptimality:
             "noise": rng.uniform(0.3, 3.0, 400),
         }
         whole = optimal_shifts(**steps).mu
-        monkeypatch.setattr("lastiterate.engine.pieces.LEAST_UNIT", 1e-25)
-        monkeypatch.setattr("lastiterate.engine.pieces._NEGLIGIBLE", 1e-15)
+        monkeypatch.setattr("lastiterate.engine.uncapped.LEAST_UNIT", 1e-25)
+        monkeypatch.setattr("lastiterate.engine.uncapped._NEGLIGIBLE", 1e-15)
         split = optimal_shifts(**steps).mu
         assert whole * (1 - 1e-12) <= split <= whole * (1 + 1e-9)
 

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mpmath import mp, mpf
 
-from lastiterate._numerics.directed import at_least, at_most
-from lastiterate._numerics.exact import (
+from lastiterate._numerics.products import (
     distance_of_product_to_one,
     two_minus_product,
     two_product,
 )
-from lastiterate._numerics.scan import prefix_sums, roundings, suffix_products, suffix_sums
+from lastiterate._numerics.rounding import at_least, at_most
 from lastiterate._numerics.search import least_true
+from lastiterate._numerics.sums import prefix_sums, roundings, suffix_products, suffix_sums
 
 positive = st.floats(1e-100, 1e100)
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate._numerics.progress import heard_by
+from lastiterate._progress import heard_by
 from lastiterate.bounds.fixed_order import written_out
-from lastiterate.bounds.plans import worst_plan
+from lastiterate.bounds.shift_schedule import worst_plan
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra, NoBoundApplies
 from lastiterate.plot.attack import least_misses
 

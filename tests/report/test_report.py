@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate._numerics.digits import down, times, up
+from lastiterate._digits import down, times, up
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED
 from lastiterate.report.assumptions import assumptions
 from lastiterate.report.reasons import charges, why

@@ -3,7 +3,7 @@
 import numpy as np
 
 import lastiterate as li
-from lastiterate.train.examples import bounded
+from lastiterate.train.data import bounded
 from lastiterate.train.objectives import Logistic
 
 RULES = {

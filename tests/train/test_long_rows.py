@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse
 
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateScaler
-from lastiterate.train.examples import bounded, norm_factors
+from lastiterate.train.data import bounded, norm_factors
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 4))

@@ -10,11 +10,11 @@ from scipy import stats
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.train.examples import bounded, is_mapped
+from lastiterate.train.batching import arranged
+from lastiterate.train.data import bounded, is_mapped
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic
-from lastiterate.train.order import arranged
 
 from .problems import RULES, run_of
 

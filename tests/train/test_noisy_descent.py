@@ -6,7 +6,7 @@ from scipy import sparse, stats
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
-from lastiterate.train.examples import bounded
+from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import _times, noisy_descent
 from lastiterate.train.objectives import Huber, Logistic, Softmax

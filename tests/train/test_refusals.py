@@ -10,7 +10,7 @@ import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
 from lastiterate.train.certificate import InvalidCertificate, verify
-from lastiterate.train.examples import bounded, norm_factors
+from lastiterate.train.data import bounded, norm_factors
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, SmoothedHinge
 

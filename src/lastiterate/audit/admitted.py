@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.run.batches import PoissonSampled
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun

@@ -9,9 +9,9 @@ from functools import cached_property
 
 import numpy as np
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.directed import ULP
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ULP
 from lastiterate.audit import quadrature
 from lastiterate.audit.grid import Laws
 from lastiterate.profile.lower import LowerProfile
@@ -55,7 +55,7 @@ class ExactCurve:
 
     def delta(self, epsilon: float) -> Bracket:
         """Hockey-stick divergence of order e^epsilon, the larger of the two directions."""
-        value = guards.number("epsilon", epsilon, at_least=0.0, at_most=_LARGEST_EPSILON)
+        value = _check.number("epsilon", epsilon, at_least=0.0, at_most=_LARGEST_EPSILON)
         parts = [self._hockey_stick(value, world) for world in (0, 1)]
         return Bracket(
             max(0.0, *(middle - error for middle, error in parts)),
@@ -64,7 +64,7 @@ class ExactCurve:
 
     def epsilon(self, delta: float) -> Bracket:
         """The least epsilon of (epsilon, delta)-DP of this pair; from above inf if unknown."""
-        target = guards.number("delta", delta, above=0.0, at_most=1.0)
+        target = _check.number("delta", delta, above=0.0, at_most=1.0)
         below, step = 0.0, _RESOLUTION
         if self.delta(0.0).lower > target:
             below = self._split(0.0, _LARGEST_EPSILON, lambda one: one.lower > target)[0]
@@ -80,7 +80,7 @@ class ExactCurve:
 
         From above by tests on cells, from below by what delta allows at each epsilon.
         """
-        alpha = guards.number("fpr", fpr, at_least=0.0, at_most=1.0)
+        alpha = _check.number("fpr", fpr, at_least=0.0, at_most=1.0)
         # Tests may be mixed, so rates between those of two tests are reached too.
         reached = [np.interp(alpha, *rates) for rates in self._tests]
         upper = 1.0 - float(max(reached)) + 4 * ULP
@@ -95,7 +95,7 @@ class ExactCurve:
 
         It is that of the cells in which the iterate falls, and a coarser look only lowers it.
         """
-        alpha = guards.number("order", order, above=1.0)
+        alpha = _check.number("order", order, above=1.0)
         least, most = self._cells
         best = 0.0
         for world in (0, 1):

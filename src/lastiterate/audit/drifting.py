@@ -20,7 +20,7 @@ import math
 import numpy as np
 from scipy.optimize import isotonic_regression, minimize
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.audit.admitted import Admitted
 from lastiterate.audit.maps import linear
 from lastiterate.audit.pair import Step

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.audit.evidence import Certificate, Claim, Evidence, margins, power, upper_limits
 from lastiterate.audit.trials import Seeds, Trainer, outputs
 from lastiterate.errors import InvalidParameter, InvalidType
@@ -130,8 +130,8 @@ def audit(
     """
     if not callable(trainer):
         raise InvalidType("trainer", trainer, must_be="a function of a world and seeds")
-    _check(certificate, confidence)
-    guards.count("runs", runs, at_least=_FEWEST)
+    _check_claim(certificate, confidence)
+    _check.count("runs", runs, at_least=_FEWEST)
     first, second = outputs(
         trainer,
         runs=runs,
@@ -152,7 +152,7 @@ def judge(
 
     The rows must be in an order that has nothing to do with what they hold.
     """
-    _check(certificate, confidence)
+    _check_claim(certificate, confidence)
     first, second = (np.asarray(one, dtype=float).reshape(len(one), -1) for one in (first, second))
     if first.shape != second.shape or len(first) < _FEWEST:
         must_be = f"two arrays of the same shape, of at least {_FEWEST} rows"
@@ -229,8 +229,8 @@ def _best_threshold(
     return float(thresholds[int(np.argmax(margins(false, passed, certificate)))])
 
 
-def _check(certificate: Certificate, confidence: float) -> None:
+def _check_claim(certificate: Certificate, confidence: float) -> None:
     if not callable(getattr(certificate, "tradeoff", None)):
         must_be = "a PrivacyProfile, a PrivacyReport or a Claim"
         raise InvalidType("certificate", certificate, must_be=must_be)
-    guards.number("confidence", confidence, above=0.0, below=1.0)
+    _check.number("confidence", confidence, above=0.0, below=1.0)

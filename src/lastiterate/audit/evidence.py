@@ -16,8 +16,8 @@ import numpy as np
 from scipy.special import ndtri
 from scipy.stats import beta, binom
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.profile.lower import OneTestLowerProfile
 
 
@@ -41,12 +41,12 @@ class Claim:
     delta: float
 
     def __post_init__(self) -> None:
-        guards.number("epsilon", self.epsilon, at_least=0.0, at_most=700.0)
-        guards.number("delta", self.delta, at_least=0.0, at_most=1.0)
+        _check.number("epsilon", self.epsilon, at_least=0.0, at_most=700.0)
+        _check.number("delta", self.delta, at_least=0.0, at_most=1.0)
 
     def tradeoff(self, fpr: float) -> float:
         """The least false-negative rate of any test with this false-positive rate."""
-        alpha = guards.number("fpr", fpr, at_least=0.0, at_most=1.0)
+        alpha = _check.number("fpr", fpr, at_least=0.0, at_most=1.0)
         growth, kept = math.exp(self.epsilon), 1.0 - self.delta
         return max(0.0, kept - growth * alpha, (kept - alpha) / growth)
 

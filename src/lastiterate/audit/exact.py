@@ -8,7 +8,7 @@
 (4.3772, True)
 """
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.audit.curve import Bracket, ExactCurve
 from lastiterate.audit.families import FAMILIES
 from lastiterate.audit.grid import last_laws
@@ -32,4 +32,4 @@ def curve(pair: Pair, *, width: float = 2.0) -> ExactCurve:
     """
     if not isinstance(pair, Pair):
         raise InvalidType("pair", pair, must_be="a Pair")
-    return ExactCurve(last_laws(pair, guards.number("width", width, above=0.0, at_most=20.0)))
+    return ExactCurve(last_laws(pair, _check.number("width", width, above=0.0, at_most=20.0)))

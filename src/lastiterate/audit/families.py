@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.audit import drifting
 from lastiterate.audit.admitted import Admitted, admitted
 from lastiterate.audit.autoregression import autoregression_lower_profile

@@ -18,8 +18,8 @@ import numpy as np
 from scipy.sparse import csc_array
 from scipy.special import ndtr
 
-from lastiterate._numerics.directed import ULP
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ULP
 from lastiterate.audit import quadrature
 from lastiterate.audit.maps import PiecewiseLinear
 from lastiterate.audit.pair import Pair, Step

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 
 
@@ -34,7 +34,7 @@ class PiecewiseLinear:
 
     def __post_init__(self) -> None:
         for name in ("knots", "values"):
-            numbers = guards.numbers(name, getattr(self, name), at_least=-1e300)
+            numbers = _check.numbers(name, getattr(self, name), at_least=-1e300)
             object.__setattr__(self, name, tuple(numbers.tolist()))
         if len(self.values) != len(self.knots):
             must_be = f"as many as the {len(self.knots)} knots"
@@ -42,7 +42,7 @@ class PiecewiseLinear:
         if any(not a < b for a, b in pairwise(self.knots)):
             raise InvalidParameter("knots", self.knots, must_be="increasing numbers")
         for name in ("left_slope", "right_slope"):
-            object.__setattr__(self, name, guards.number(name, getattr(self, name)))
+            object.__setattr__(self, name, _check.number(name, getattr(self, name)))
 
     def __call__(self, x: Array) -> Array:
         inside = np.interp(x, self.knots, self.values)

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.trials import Seeds
 from lastiterate.run.batches import Cyclic
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.certificate import described, verify
-from lastiterate.train.examples import Examples, bounded
+from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Huber, Objective

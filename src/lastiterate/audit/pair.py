@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.audit.maps import IDENTITY, PiecewiseLinear
 from lastiterate.audit.participation import Always, Participation
 from lastiterate.errors import InvalidParameter, InvalidType
@@ -30,11 +30,11 @@ class Step:
     domain: Interval | None = None
 
     def __post_init__(self) -> None:
-        guards.number("noise_std", self.noise_std, above=0.0)
+        _check.number("noise_std", self.noise_std, above=0.0)
         if self.domain is not None:
             low, high = self.domain
-            guards.number("domain[0]", low)
-            guards.number("domain[1]", high, above=low)
+            _check.number("domain[0]", low)
+            _check.number("domain[1]", high, above=low)
 
     @property
     def maps(self) -> tuple[PiecewiseLinear, ...]:
@@ -74,8 +74,8 @@ class Pair:
         chosen = Always() if participation is None else participation
         if not isinstance(chosen, Participation):
             raise InvalidType("participation", chosen, must_be="a Participation")
-        noise = guards.number("release_noise_std", release_noise_std, at_least=0.0)
-        object.__setattr__(self, "start", guards.number("start", start))
+        noise = _check.number("release_noise_std", release_noise_std, at_least=0.0)
+        object.__setattr__(self, "start", _check.number("start", start))
         object.__setattr__(self, "steps", listed)
         object.__setattr__(self, "participation", chosen)
         object.__setattr__(self, "release_noise_std", noise)

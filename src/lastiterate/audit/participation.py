@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import binom
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.run import batches as rules
 from lastiterate.run.training_run import TrainingRun
 
@@ -74,7 +74,7 @@ class Sampled(Participation):
     probability: float
 
     def __post_init__(self) -> None:
-        guards.number("probability", self.probability, at_least=0.0, at_most=1.0)
+        _check.number("probability", self.probability, at_least=0.0, at_most=1.0)
 
     @property
     def start(self) -> Array:
@@ -140,7 +140,7 @@ def participation(run: TrainingRun, *, position: int | None = None) -> Participa
     left_out = 1.0 - length * rule.batch_size / rule.examples
     if isinstance(rule, rules.Cyclic):
         place = (run.steps - 1) % length if position is None else position
-        guards.count("position", place, at_least=0, at_most=length - 1)
+        _check.count("position", place, at_least=0, at_most=length - 1)
         return AtSteps(frozenset(range(place + 1, run.steps + 1, length)))
     if isinstance(rule, rules.ShuffledOnce):
         return ShuffledOnce(length, max(left_out, 0.0))

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import minimize
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.audit.families import FAMILIES, Family, Parameters
 from lastiterate.audit.pair import Pair
@@ -88,10 +88,10 @@ def worst(
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    target = guards.number("delta", delta, above=0.0, below=1.0)
-    budget = guards.count("tries", tries, at_least=1)
+    target = _check.number("delta", delta, above=0.0, below=1.0)
+    budget = _check.count("tries", tries, at_least=1)
     asked = list(FAMILIES) if family is None else [family] if isinstance(family, str) else family
-    chosen = [FAMILIES[guards.choice("family", id_, among=tuple(FAMILIES))] for id_ in asked]
+    chosen = [FAMILIES[_check.choice("family", id_, among=tuple(FAMILIES))] for id_ in asked]
     unmet = {one.id: one.unmet(run) for one in chosen}
     applying = [one for one in chosen if unmet[one.id] is None]
     if not applying:

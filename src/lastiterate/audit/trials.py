@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, MissingExtra, NumericalFailure
 
 Seeds = NDArray[np.uint64]
@@ -39,9 +39,9 @@ def outputs(
     progress: bool = False,
 ) -> tuple[Array, Array]:
     """What `trainer(world, seeds)` releases in each world: a row for each of `runs` runs."""
-    size = guards.count("block", block, at_least=1)
-    count = guards.count("runs", runs, at_least=2)
-    start = guards.count("seed", seed, at_least=0)
+    size = _check.count("block", block, at_least=1)
+    count = _check.count("runs", runs, at_least=2)
+    start = _check.count("seed", seed, at_least=0)
     lengths = [min(size, count - first) for first in range(0, count, size)]
     wanted = [(world, number) for number in range(len(lengths)) for world in (0, 1)]
     header = {"format": _FORMAT, "name": name, "runs": count, "seed": start, "block": size}
@@ -56,7 +56,7 @@ def outputs(
         return one, _checked(trainer(world, seeds), lengths[number])
 
     with _shown(len(wanted), len(done), progress) as advance:
-        for one, rows in _made(make, todo, guards.count("jobs", jobs, at_least=1)):
+        for one, rows in _made(make, todo, _check.count("jobs", jobs, at_least=1)):
             done[one] = rows
             if file is not None:
                 record = {"world": one[0], "number": one[1], "outputs": rows.tolist()}

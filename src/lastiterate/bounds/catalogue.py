@@ -1,11 +1,11 @@
 """Every bound, by id; lower bounds and approximations apart, since they are other things."""
 
 from lastiterate.bounds import drifting, lower
+from lastiterate.bounds.amplified_tail import POISSON_HIDDEN_END, SAMPLED_HIDDEN_END
 from lastiterate.bounds.bound import Approximation, Bound, LowerBound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
+from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
-from lastiterate.bounds.hidden_end import POISSON_HIDDEN_END, SAMPLED_HIDDEN_END
-from lastiterate.bounds.non_convex import NON_CONVEX
 from lastiterate.bounds.published import (
     altschuler_talwar,
     bok_su_altschuler,
@@ -16,9 +16,9 @@ from lastiterate.bounds.published import (
     lower_bounds,
     ye_shokri,
 )
-from lastiterate.bounds.random_order import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
 from lastiterate.bounds.sampled import POISSON, SAMPLED
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
+from lastiterate.bounds.shuffled import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
 from lastiterate.errors import InvalidParameter, InvalidType
 
 CATALOGUE: dict[str, Bound] = {

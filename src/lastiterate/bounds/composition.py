@@ -5,10 +5,9 @@ from typing import get_args
 
 import numpy as np
 
-from lastiterate._numerics.directed import TINY
-from lastiterate._numerics.exact import Array
-from lastiterate.bounds import hypotheses as need
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import TINY
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import (
@@ -42,13 +41,13 @@ def worst_order_composition(run: TrainingRun) -> GaussianProfile:
     per_unit_noise = max(run.sensitivity / run.batches.batch_size, TINY)
     if run.is_constant:
         noise = float(np.max(run.noise_std))
-        return terms.gaussian(per_unit_noise / noise * math.sqrt(_most_participations(run)))
-    noise_std = terms.every_step(np.array(run.noise_std), run.steps)
+        return quantities.gaussian(per_unit_noise / noise * math.sqrt(_most_participations(run)))
+    noise_std = quantities.every_step(np.array(run.noise_std), run.steps)
     largest = float((1.0 / noise_std).max())
     squares = (1.0 / noise_std / largest) ** 2
     mu = per_unit_noise * largest * math.sqrt(_worst_sum(run, squares))
     # numpy's pairwise sums of n terms are off by about log2 n ulps.
-    return terms.gaussian(mu * (1.0 + 64 * np.finfo(float).eps))
+    return quantities.gaussian(mu * (1.0 + 64 * np.finfo(float).eps))
 
 
 def _most_participations(run: TrainingRun) -> int:
@@ -65,14 +64,14 @@ def _worst_sum(run: TrainingRun, squares: Array) -> float:
     if isinstance(run.batches, ShuffledEachEpoch):
         starts = np.arange(0, run.steps, run.batches.batches_per_epoch)
         return float(np.maximum.reduceat(squares, starts).sum())
-    return max(float(squares[pattern].sum()) for pattern in terms.patterns(run))
+    return max(float(squares[pattern].sum()) for pattern in quantities.patterns(run))
 
 
 FIXED_ORDER_COMPOSITION = Bound(
     id="composition/fixed-order",
     gives="a Gaussian guarantee for all iterates together, growing with the square root of steps",
     covers=get_args(Batches),
-    needs=(need.NOISY,),
+    needs=(conditions.NOISY,),
     certainty=Certainty.UPPER,
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Corollary 3.3"),
     evaluate=worst_order_composition,

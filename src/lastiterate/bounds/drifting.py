@@ -25,9 +25,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from lastiterate._numerics.exact import Array
-from lastiterate._numerics.scan import suffix_products, suffix_sums
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.sums import suffix_products, suffix_sums
+from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.bounds.lower import admitted_curvatures
 from lastiterate.profile.lower import MeansLowerProfile
@@ -64,23 +64,23 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     """
     span = admitted_curvatures(run)
     assert span is not None
-    factors = 1.0 - terms.step_sizes(run)[:, None] * np.array(span)
+    factors = 1.0 - quantities.step_sizes(run)[:, None] * np.array(span)
     largest = np.abs(factors).max(axis=1)
     crossed = (factors.min(axis=1) <= 0.0) & (factors.max(axis=1) >= 0.0)
     least = np.where(crossed, 0.0, np.abs(factors).min(axis=1))
-    release = terms.release_noise(run) ** 2
-    if not least.any() and largest.min() > 1.0 and float(terms.noises(run).min()) > 0.0:
+    release = quantities.release_noise(run) ** 2
+    if not least.any() and largest.min() > 1.0 and float(quantities.noises(run).min()) > 0.0:
         return MeansLowerProfile([1.0], [_mu_of_expanding(run, np.log(largest), release)])
     with np.errstate(all="ignore"):
-        reach = suffix_products(terms.every_step(largest, run.steps))
-        arrivals = reach * terms.every_step(terms.arrivals(run), run.steps)
-        noise = np.square(reach * terms.every_step(terms.noises(run), run.steps))
+        reach = suffix_products(quantities.every_step(largest, run.steps))
+        arrivals = reach * quantities.every_step(quantities.arrivals(run), run.steps)
+        noise = np.square(reach * quantities.every_step(quantities.noises(run), run.steps))
     if not (np.isfinite(arrivals).all() and np.isfinite(noise).all()):
         return MeansLowerProfile([1.0], [0.0])
     kept = np.divide(least, largest, out=np.ones(least.size), where=largest > 0.0)
-    kept = terms.every_step(kept, run.steps)
+    kept = quantities.every_step(kept, run.steps)
     most = max(1, _MOST_ENTRIES // run.steps)
-    latest = sorted(terms.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
+    latest = sorted(quantities.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
     mus = [_mu(seen, arrivals[seen], noise, release, kept) for seen in latest]
     return MeansLowerProfile([1.0], [max(mus)])
 
@@ -91,13 +91,13 @@ def _mu_of_expanding(run: TrainingRun, growth: Array, release: float) -> float:
     Every factor of 0 is admitted, so the regression is one, and each of its pools adds the square
     of what arrives in it over its noise.
     """
-    growths = terms.every_step(growth, run.steps)
+    growths = quantities.every_step(growth, run.steps)
     reach = np.append(suffix_sums(growths[1:]), 0.0)
-    arrivals = reach + np.log(terms.every_step(terms.arrivals(run), run.steps))
-    noise = 2.0 * (reach + np.log(terms.every_step(terms.noises(run), run.steps)))
+    arrivals = reach + np.log(quantities.every_step(quantities.arrivals(run), run.steps))
+    noise = 2.0 * (reach + np.log(quantities.every_step(quantities.noises(run), run.steps)))
     noise[-1] = np.logaddexp(noise[-1], math.log(release) if release > 0.0 else -math.inf)
     most = max(1, _MOST_ENTRIES // run.steps)
-    latest = sorted(terms.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
+    latest = sorted(quantities.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
     squares = [_square_of_pools(arrivals[seen], noise, seen) for seen in latest if seen.size]
     # Logarithms as large as these are known to fewer digits.
     down = _DOWN - 1e-14 * float(np.abs(noise).max())

@@ -5,13 +5,12 @@ from itertools import pairwise
 
 import numpy as np
 
-from lastiterate._numerics.directed import ULP
-from lastiterate._numerics.exact import Array
-from lastiterate._numerics.scan import suffix_products
-from lastiterate.bounds import hypotheses as need
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.sums import suffix_products
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.steps import Pattern
+from lastiterate.bounds.quantities import Pattern
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import optimal_shifts, pattern_mus
 from lastiterate.profile.gaussian import GaussianProfile
@@ -74,7 +73,7 @@ def bounded_domain(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** the least over start times, each as for `contractive`; rounded up.
     """
-    return _worst(run, terms.diameter(run))
+    return _worst(run, quantities.diameter(run))
 
 
 def contractive_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
@@ -84,18 +83,18 @@ def contractive_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
 
 def bounded_domain_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
     """The guarantee of each position in the order of the batches."""
-    return _by_position(run, terms.diameter(run))
+    return _by_position(run, quantities.diameter(run))
 
 
 def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
     if isinstance(run.batches, ShuffledEachEpoch):
-        return terms.gaussian(latest_order_mu(run, diameter, epochs_of(run)))
+        return quantities.gaussian(latest_order_mu(run, diameter, epochs_of(run)))
     if run.is_constant:
         # Steps after the last participation only post-process (and contract what is left for
         # the release noise), and participations do not become fewer as it moves later:
         # the example seen in the very last step is the most exposed.
         last = None if isinstance(run.batches, FixedOrder) else 0
-        return terms.gaussian(_constant_mu(run, diameter, tail=last))
+        return quantities.gaussian(_constant_mu(run, diameter, tail=last))
     return max(_by_position(run, diameter), key=lambda profile: profile.mu)
 
 
@@ -104,11 +103,11 @@ def grouped_positions(run: TrainingRun, diameter: float) -> tuple[list[float], l
 
     For constant schedules only: there a position that is seen later is never less exposed.
     """
-    count, period = terms.positions(run), terms.period(run)
+    count, period = quantities.positions(run), quantities.period(run)
     tails = sorted((run.steps - 1 - position) % period for position in range(count))
     firsts = group_edges(count)
     mus = [_constant_mu(run, diameter, tail=tails[first]) for first in firsts[:-1]]
-    return [terms.gaussian(mu).mu for mu in mus], [b - a for a, b in pairwise(firsts)]
+    return [quantities.gaussian(mu).mu for mu in mus], [b - a for a, b in pairwise(firsts)]
 
 
 def group_edges(count: int) -> list[int]:
@@ -124,20 +123,20 @@ def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]
     if isinstance(run.batches, ShuffledEachEpoch):
         return [_worst(run, diameter)]
     if isinstance(run.batches, FixedOrder) and run.is_constant:
-        return [terms.gaussian(_constant_mu(run, diameter, tail=None))]
+        return [quantities.gaussian(_constant_mu(run, diameter, tail=None))]
     if run.is_constant:
-        period, steps = terms.period(run), run.steps
-        tails = [(steps - 1 - position) % period for position in range(terms.positions(run))]
-        return [terms.gaussian(_constant_mu(run, diameter, tail=tail)) for tail in tails]
+        period, steps = quantities.period(run), run.steps
+        tails = [(steps - 1 - position) % period for position in range(quantities.positions(run))]
+        return [quantities.gaussian(_constant_mu(run, diameter, tail=tail)) for tail in tails]
     contraction, arrival, noise = written_out(run)
     mus = pattern_mus(
         contraction=contraction,
         sensitivity=arrival,
         noise=noise,
-        patterns=terms.patterns(run),
+        patterns=quantities.patterns(run),
         diameter=diameter,
     )
-    return [terms.gaussian(mu) for mu in mus]
+    return [quantities.gaussian(mu) for mu in mus]
 
 
 def _constant_mu(run: TrainingRun, diameter: float, *, tail: int | None) -> float:
@@ -145,7 +144,7 @@ def _constant_mu(run: TrainingRun, diameter: float, *, tail: int | None) -> floa
         assert isinstance(run.batches, FixedOrder)
         return rolled_up_mu(run, np.array(run.batches.positions), diameter)
     gap, arrival, noise = (float(x[0]) for x in _constants(run))
-    period = terms.period(run)
+    period = quantities.period(run)
     periodic = PeriodicRun(
         gap=gap,
         sensitivity=arrival,
@@ -153,13 +152,13 @@ def _constant_mu(run: TrainingRun, diameter: float, *, tail: int | None) -> floa
         period=period,
         participations=-(-(run.steps - tail) // period),
         tail=tail,
-        release_noise=terms.release_noise(run),
+        release_noise=quantities.release_noise(run),
     )
     return periodic_mu(periodic, diameter=diameter)
 
 
 def _constants(run: TrainingRun) -> tuple[Array, Array, Array]:
-    return terms.gaps(run), terms.arrivals(run), terms.noises(run)
+    return quantities.gaps(run), quantities.arrivals(run), quantities.noises(run)
 
 
 def rolled_up_mu(run: TrainingRun, seen: Pattern, diameter: float, *, start: float = 0.0) -> float:
@@ -179,13 +178,13 @@ def rolled_up_mu(run: TrainingRun, seen: Pattern, diameter: float, *, start: flo
         spread = np.expm1(2 * exponent) / np.expm1(2 * log_c) if gap > 0.0 else idle * 1.0
     off = (16 + 8 * np.minimum(-exponent, 750.0)) * np.finfo(float).eps
     contraction = np.ones(2 * seen.size + 1)
-    contraction[0:-1:2] = terms.contractions(np.array([gap]))
+    contraction[0:-1:2] = quantities.contractions(np.array([gap]))
     contraction[1:-1:2] = np.minimum(np.exp(exponent) * (1 + off), 1.0)
     sensitivity = np.zeros(contraction.size)
     sensitivity[0:-1:2] = arrival
     noises = np.full(contraction.size, noise)
     noises[1:-1:2] = noise * np.sqrt(spread) * (1 - off)
-    noises[-1] = terms.release_noise(run)
+    noises[-1] = quantities.release_noise(run)
     return optimal_shifts(
         contraction=contraction,
         sensitivity=sensitivity,
@@ -217,7 +216,7 @@ def latest_order_mu(
     ends = [epoch[-1] for epoch in epochs] + ([last] if last else [])
     before = (epochs[0][0] - 1 if epochs else (last or 1) - 1) // run.batches.batches_per_epoch
     if run.is_constant:
-        start = before * float(terms.arrivals(run)[0])
+        start = before * float(quantities.arrivals(run)[0])
         return rolled_up_mu(run, np.array(ends), diameter, start=start)
     contraction, arrival, noise = written_out(run)
     pattern = np.zeros(arrival.size)
@@ -240,11 +239,11 @@ def latest_order_mu(
 
 def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
     """Every step, and the release as one more."""
-    gap, arrival, noise = (terms.every_step(x, run.steps) for x in _constants(run))
+    gap, arrival, noise = (quantities.every_step(x, run.steps) for x in _constants(run))
     return (
-        np.append(terms.contractions(gap), 1.0),
+        np.append(quantities.contractions(gap), 1.0),
         np.append(arrival, 0.0),
-        np.append(noise, terms.release_noise(run)),
+        np.append(noise, quantities.release_noise(run)),
     )
 
 
@@ -256,7 +255,7 @@ _FULL_BATCHES = (
     SampledWithoutReplacement,
     ShuffledOnce,
 )
-_CONTRACTING = (need.ONLY_LAST_ITERATE, *need.CONTRACTING)
+_CONTRACTING = (conditions.ONLY_LAST_ITERATE, *conditions.CONTRACTING)
 
 CONTRACTIVE = Bound(
     id="fixed-order/contractive",
@@ -273,7 +272,7 @@ BOUNDED_DOMAIN = Bound(
     id="fixed-order/bounded-domain",
     gives="a Gaussian guarantee for the last iterate that converges where the domain is bounded",
     covers=_FULL_BATCHES,
-    needs=(*_CONTRACTING, need.BOUNDED),
+    needs=(*_CONTRACTING, conditions.BOUNDED),
     certainty=Certainty.UPPER,
     source=SHIFTED_INTERPOLATION,
     evaluate=bounded_domain,

@@ -8,12 +8,12 @@ L_BSA-Lipschitz each, L = 2 L_BSA.)
 
 import math
 
-from lastiterate._numerics.directed import at_least
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.rounding import at_least
+from lastiterate.bounds import quantities
 from lastiterate.bounds.published import needs
 from lastiterate.errors import InvalidParameter
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.pure import PureProfile
 from lastiterate.run.domain import Ball, Domain
@@ -37,7 +37,7 @@ def stationary(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    eta, L, gap = terms.unit(run), run.sensitivity, needs.gap(run)
+    eta, L, gap = quantities.unit(run), run.sensitivity, needs.gap(run)
     squares = [] if not gap > 0.0 else [(2.0 - gap) / gap * eta * L * L / 2.0]
     if isinstance(run.domain, Ball):
         squares.append(2.0 * L * run.domain.diameter + eta * L * L / 2.0)

@@ -15,9 +15,9 @@ import math
 import numpy as np
 import scipy
 
-from lastiterate._numerics.directed import ULP
-from lastiterate._numerics.exact import Array
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ULP
+from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.profile.lower import BestLowerProfile, MeansLowerProfile
 from lastiterate.run.batches import (
@@ -88,9 +88,9 @@ def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
 
 
 def _profile(run: TrainingRun, curvature: float) -> MeansLowerProfile | None:
-    etas = terms.every_step(terms.step_sizes(run), run.steps)[-_MOST_STEPS:]
+    etas = quantities.every_step(quantities.step_sizes(run), run.steps)[-_MOST_STEPS:]
     factors = 1.0 - etas * curvature
-    sigmas = terms.every_step(np.atleast_1d(np.array(run.noise_std)), run.steps)[-etas.size :]
+    sigmas = quantities.every_step(np.atleast_1d(np.array(run.noise_std)), run.steps)[-etas.size :]
     with np.errstate(over="ignore", invalid="ignore"):
         reach = np.append(np.cumprod(factors[:0:-1])[::-1], 1.0)  # of step k at the end
         variance = float(np.sum((etas * sigmas * reach) ** 2)) + run.release_noise_std**2
@@ -123,7 +123,7 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float] | None, list[fl
             return None, []
         # Earlier participations than those at hand only add to the distance.
         return law_of_sum(shifts, probability)
-    patterns = [pattern[pattern >= first] - first for pattern in terms.patterns(run)]
+    patterns = [pattern[pattern >= first] - first for pattern in quantities.patterns(run)]
     means = [abs(float(np.sum(shifts[pattern]))) for pattern in patterns]
     if not isinstance(rule, ShuffledOnce):
         return [1.0], [max(means)]

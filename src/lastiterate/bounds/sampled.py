@@ -6,17 +6,16 @@ from fractions import Fraction
 import numpy as np
 import scipy
 
-from lastiterate._numerics.directed import ULP, at_least, at_most
-from lastiterate._numerics.exact import Array
-from lastiterate.bounds import hypotheses as need
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ULP, at_least, at_most
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.random_order import SECRET_ORDER
-from lastiterate.engine.leftover import leftover_law, spent
-from lastiterate.engine.released import released_law
-from lastiterate.engine.window import best_windows, price
+from lastiterate.bounds.shuffled import SECRET_ORDER
+from lastiterate.engine.energy.release import released_law
+from lastiterate.engine.energy.unpaid import leftover_law, spent
+from lastiterate.engine.energy.windows import best_windows, price
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.loss import Loss
@@ -111,7 +110,7 @@ def at_worst(run: TrainingRun) -> tuple[TrainingRun, float]:
 
 def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int) -> int:
     """A size of batch that hardly any exceeds, if possible without loss of contraction."""
-    eta, shared = Fraction(float(terms.step_sizes(run)[0])), Fraction(run.loss.regulariser)
+    eta, shared = Fraction(float(quantities.step_sizes(run)[0])), Fraction(run.loss.regulariser)
     if own == 0 or own * cut * eta <= (2 - 2 * eta * shared) * run.batches.batch_size:
         return cut
 
@@ -126,13 +125,13 @@ def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int) -> int:
 
 def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
     """The average over participations, of which a share `lost` gets no guarantee."""
-    gap = float(terms.gaps(run)[0])
+    gap = float(quantities.gaps(run)[0])
     gap = gap if gap > _LEAST_GAP else 0.0
     probability = run.batches.batch_size / run.batches.examples
-    arrival, noise = float(terms.arrivals(run)[0]), float(terms.noises(run)[0])
-    cap = terms.diameter(run) / arrival * (1.0 + 1e-12)
-    worth = at_most(min(terms.release_noise(run) / noise, _MOST_RELEASED) ** 2, ulps=8)
-    ratio = at_least(arrival / noise, ulps=terms.WIDENING)
+    arrival, noise = float(quantities.arrivals(run)[0]), float(quantities.noises(run)[0])
+    cap = quantities.diameter(run) / arrival * (1.0 + 1e-12)
+    worth = at_most(min(quantities.release_noise(run) / noise, _MOST_RELEASED) ** 2, ulps=8)
+    ratio = at_least(arrival / noise, ulps=quantities.WIDENING)
     profiles: list[PrivacyProfile] = []
     for used in _release_noise(worth, run.steps):
         rough = float(f"{used:.1e}")  # so that noise levels near each other share a window
@@ -169,9 +168,9 @@ def _added(one: Array, chance: Array, other: Array, chance_of_other: Array) -> t
 
 _NEEDS = (
     SECRET_ORDER,
-    *need.CONTRACTING,
-    need.CONSTANT,
-    need.NOISY,
+    *conditions.CONTRACTING,
+    conditions.CONSTANT,
+    conditions.NOISY,
 )
 _SOURCE = Citation(
     "Bok, Su and Altschuler; Abramson and Pitman",

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.directed import at_least
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.rounding import at_least
+from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.composition import worst_order_composition
 from lastiterate.profile.loss_distribution import least_discretization, self_composed, to_pld
@@ -63,7 +63,7 @@ def composed_steps(
     if isinstance(run.batches, PoissonSampled) and replaced:
         assert run.gradient_bound is not None
         moved = run.gradient_bound / run.batches.batch_size
-    ratio = at_least(moved / noise, ulps=terms.WIDENING)
+    ratio = at_least(moved / noise, ulps=quantities.WIDENING)
     one = SubsampledGaussian(probability, ratio)
     fine = max(cell_of_losses(probability, ratio, steps), least_cell)
     cell = max(fine, 1.1 * least_discretization(one))

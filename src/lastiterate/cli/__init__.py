@@ -12,7 +12,7 @@ import typer
 
 import lastiterate
 from lastiterate.cli import accounting, auditing, demo, plotting, reproducing, training
-from lastiterate.cli.waiting import progress_bar
+from lastiterate.cli.progress_bar import progress_bar
 from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it

@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 
 import lastiterate as li
-from lastiterate._numerics.digits import up
-from lastiterate._numerics.progress import told
+from lastiterate._digits import up
+from lastiterate._progress import told
 from lastiterate.cli.columns import epsilon_table
-from lastiterate.cli.described import takes_run
+from lastiterate.cli.run_options import takes_run
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
 

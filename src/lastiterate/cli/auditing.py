@@ -8,7 +8,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from lastiterate._numerics.digits import down, up
+from lastiterate._digits import down, up
 from lastiterate.cli.training import read_model
 from lastiterate.errors import InvalidParameter
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from lastiterate._numerics.digits import up
+from lastiterate._digits import up
 
 
 def epsilon_table(title: str, rows: Mapping[str, Mapping[str, float]]) -> str:

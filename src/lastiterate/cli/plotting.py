@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastiterate.cli.accounting import EXAMPLE, Delta, Including
-from lastiterate.cli.described import takes_run
+from lastiterate.cli.run_options import takes_run
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.cli.json_file import read_object
 from lastiterate.errors import InvalidParameter, MissingExtra
 

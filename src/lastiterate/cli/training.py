@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from lastiterate._numerics.digits import up
+from lastiterate._digits import up
 from lastiterate.cli.json_file import read_object
 from lastiterate.cli.table_file import Coding, read_schema, read_table
 from lastiterate.errors import InvalidParameter, MissingExtra

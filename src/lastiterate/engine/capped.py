@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.exact import Array
-from lastiterate._numerics.scan import suffix_sums
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.sums import suffix_sums
 from lastiterate.engine.minorant import Minorant
-from lastiterate.engine.pieces import Piece, piece_from
+from lastiterate.engine.uncapped import Piece, piece_from
 
 _MOST_STARTS = 500
 

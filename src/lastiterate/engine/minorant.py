@@ -19,9 +19,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from lastiterate._numerics.directed import ULP
-from lastiterate._numerics.exact import Array
-from lastiterate._numerics.scan import roundings, suffix_sums
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.sums import roundings, suffix_sums
 from lastiterate.errors import NumericalFailure
 
 # Variances below this are treated as no noise at all: quotients by them could overflow.

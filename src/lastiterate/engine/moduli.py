@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.directed import ULP
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ULP
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lastiterate._numerics.directed import at_least
+from lastiterate._numerics.rounding import at_least
 from lastiterate.engine.minorant import LEAST_MU
 
 _FARTHEST = 1e150

@@ -32,13 +32,13 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.directed import TINY, ULP, at_least
-from lastiterate._numerics.exact import Array
-from lastiterate._numerics.scan import roundings, suffix_products
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import TINY, ULP, at_least
+from lastiterate._numerics.sums import roundings, suffix_products
 from lastiterate.engine.capped import best_capped_start
 from lastiterate.engine.minorant import LEAST_MU, minorant_of_arrivals
-from lastiterate.engine.pieces import Piece, in_range, settle, write_out
+from lastiterate.engine.uncapped import Piece, in_range, settle, write_out
 from lastiterate.errors import InvalidParameter
 
 
@@ -97,8 +97,8 @@ def optimal_shifts(
     (0.707106781187, array([0.5, 0.5]), array([0. , 0.5, 0. ]))
     """
     c, s, n = _steps(contraction, sensitivity, noise)
-    start = guards.number("start", start, at_least=0.0)
-    diameter = guards.number("diameter", diameter, above=0.0, infinite=True)
+    start = _check.number("start", start, at_least=0.0)
+    diameter = _check.number("diameter", diameter, above=0.0, infinite=True)
     start = min(start, diameter)
     largest, loudest = max(float(s.max()), start), float(n.max())
     if largest == 0.0:
@@ -157,9 +157,9 @@ def pattern_mus(
 def _steps(*arguments: ArrayLike) -> tuple[Array, Array, Array]:
     names = ("contraction", "sensitivity", "noise")
     arrays = [
-        guards.numbers(name, value)
+        _check.numbers(name, value)
         if np.ndim(value)
-        else np.array([guards.number(name, value, at_least=0.0)])
+        else np.array([_check.number(name, value, at_least=0.0)])
         for name, value in zip(names, arguments, strict=True)
     ]
     length = max(array.size for array in arrays)

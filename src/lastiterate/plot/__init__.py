@@ -5,8 +5,8 @@ from lastiterate.plot.attack import tradeoff
 from lastiterate.plot.curves import delta_by_epsilon
 from lastiterate.plot.growth import epsilon_by_steps
 from lastiterate.plot.named_lines import lines
-from lastiterate.plot.plan import shift_schedule
 from lastiterate.plot.save import save
+from lastiterate.plot.shifts import shift_schedule
 
 __all__ = [
     "accuracy_by_epsilon",

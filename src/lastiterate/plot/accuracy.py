@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.errors import InvalidType
 from lastiterate.plot.labels import End, finish
 from lastiterate.plot.scales import scale
@@ -94,8 +94,8 @@ def _epsilon(epsilon: object) -> float:
             epsilon = float(epsilon)
         except ValueError:
             raise InvalidType("epsilon", epsilon, must_be="a number in (0, inf)") from None
-    return guards.number("epsilon", epsilon, above=0.0)
+    return _check.number("epsilon", epsilon, above=0.0)
 
 
 def _values(name: str, values: object) -> list[float]:
-    return [float(x) for x in guards.numbers(name, values, at_least=-1e300)]
+    return [float(x) for x in _check.numbers(name, values, at_least=-1e300)]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidType
 from lastiterate.plot.labels import End, finish
@@ -46,7 +46,7 @@ def tradeoff(what: Drawable, *, references: tuple[float, ...] = (0.5, 1.0, 2.0))
         Gaussian mechanisms to compare with, by their mu.
     """
     profiles = named_profiles(what)
-    mus = [guards.number("references", mu, at_least=0.0) for mu in references]
+    mus = [_check.number("references", mu, at_least=0.0) for mu in references]
     with style():
         canvas = figure(7.2, 4.6)
         axes = canvas.add_subplot()

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.digits import up
+from lastiterate import _check
+from lastiterate._digits import up
 from lastiterate.plot.attack import Drawable, named_profiles
 from lastiterate.plot.labels import End, finish, mark
 from lastiterate.plot.scales import scale
@@ -35,7 +35,7 @@ def delta_by_epsilon(what: Drawable, *, delta: float = 1e-5) -> Figure:
         At which the least epsilon is marked.
     """
     profiles = named_profiles(what)
-    guards.number("delta", delta, above=_LEAST, below=1.0)
+    _check.number("delta", delta, above=_LEAST, below=1.0)
     best = min(profile.epsilon(delta) for profile in profiles.values())
     floor, reach = _frame(list(profiles.values()), delta, best)
     with style():

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.progress import told
+from lastiterate import _check
+from lastiterate._progress import told
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.bounds.non_convex import NON_CONVEX
+from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.plot.named_lines import lines
 from lastiterate.plot.style import GREY, Pen, pens
@@ -53,7 +53,7 @@ def epsilon_by_steps(
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    guards.number("delta", delta, at_least=0.0, at_most=1.0)
+    _check.number("delta", delta, at_least=0.0, at_most=1.0)
     lengths = usual_steps(run) if steps is None else _given(steps)
     curves = _curves(run, lengths, bounds, delta)
     drawn = pens([name for name in curves if name != _LOWER]) | {_LOWER: Pen(GREY, (0, (1, 1)))}
@@ -89,11 +89,11 @@ def usual_steps(run: TrainingRun) -> list[int]:
 
 def stopped(run: TrainingRun, steps: int) -> TrainingRun:
     """The same run after so many steps."""
-    guards.count("steps", steps, at_least=1)
+    _check.count("steps", steps, at_least=1)
     batches = run.batches
     ends = not run.is_constant or isinstance(batches, FixedOrder)
     if ends:
-        guards.count("steps", steps, at_least=1, at_most=run.steps)
+        _check.count("steps", steps, at_least=1, at_most=run.steps)
     if isinstance(batches, FixedOrder):
         seen = [position for position in batches.positions if position <= steps]
         batches = FixedOrder(batches.examples, batches.batch_size, tuple(seen))
@@ -108,7 +108,7 @@ def stopped(run: TrainingRun, steps: int) -> TrainingRun:
 def _given(steps: Sequence[int]) -> list[int]:
     if isinstance(steps, (str, bytes)) or not hasattr(steps, "__iter__") or not len(steps):
         raise InvalidType("steps", steps, must_be="one or more whole numbers")
-    return sorted({guards.count("steps", one, at_least=1) for one in steps})
+    return sorted({_check.count("steps", one, at_least=1) for one in steps})
 
 
 def _cut(schedule: Schedule, steps: int) -> Schedule:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.plot.labels import End, finish
 from lastiterate.plot.labels import mark as named_mark
@@ -46,8 +46,8 @@ def lines(
     mark : (float, str), optional
         A place on the axis and its name; curves have a dot there, but for the `undotted`.
     """
-    places = guards.numbers("x", x, at_least=-1e300).tolist()
-    _check(curves, len(places))
+    places = _check.numbers("x", x, at_least=-1e300).tolist()
+    _check_curves(curves, len(places))
     with style():
         canvas = figure()
         axes = canvas.add_subplot()
@@ -74,7 +74,7 @@ def lines(
     return canvas
 
 
-def _check(curves: object, length: int) -> None:
+def _check_curves(curves: object, length: int) -> None:
     if not isinstance(curves, Mapping) or not curves:
         raise InvalidType("curves", curves, must_be="a dict of name and values")
     for name, values in curves.items():

@@ -2,10 +2,10 @@
 
 import math
 
-from lastiterate._numerics.directed import at_least
+from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 
 
 @dataclass(frozen=True)
@@ -15,4 +15,4 @@ class Estimate:
     mu: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mu", guards.number("mu", self.mu, at_least=0.0, infinite=True))
+        object.__setattr__(self, "mu", _check.number("mu", self.mu, at_least=0.0, infinite=True))

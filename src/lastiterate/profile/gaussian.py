@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import erfc, erfcx, ndtr, ndtri
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.directed import TINY, ULP, at_least, at_most
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import TINY, ULP, at_least, at_most
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -28,7 +28,7 @@ class GaussianProfile(PrivacyProfile):
     mu: float
 
     def __post_init__(self) -> None:
-        value = guards.number("mu", self.mu, at_least=0.0, infinite=True)
+        value = _check.number("mu", self.mu, at_least=0.0, infinite=True)
         object.__setattr__(self, "mu", value)
 
     def deltas(self, epsilons: Array) -> Array:
@@ -36,7 +36,7 @@ class GaussianProfile(PrivacyProfile):
 
     def tradeoff(self, fpr: float) -> float:
         """Phi(Phi^-1(1 - fpr) - mu), rounded down."""
-        alpha = guards.number("fpr", fpr, at_least=0.0, at_most=1.0)
+        alpha = _check.number("fpr", fpr, at_least=0.0, at_most=1.0)
         if alpha == 0.0 or self.mu == math.inf:
             return 1.0 if alpha == 0.0 and self.mu < math.inf else 0.0
         if alpha == 1.0:

@@ -5,9 +5,9 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.directed import ULP, at_least
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ULP, at_least
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.profile import PrivacyProfile, check_order
@@ -33,8 +33,8 @@ class GaussianMixtureProfile(PrivacyProfile):
         values = np.array(mus, dtype=np.float64)
         if values.ndim != 1 or not values.size or not np.all(values >= 0.0):
             raise InvalidParameter("mus", mus, must_be="a sequence of numbers in [0, inf]")
-        shares = guards.numbers("weights", weights, length=values.size)
-        self._lost = guards.number("lost", lost, at_least=0.0, at_most=1.0)
+        shares = _check.numbers("weights", weights, length=values.size)
+        self._lost = _check.number("lost", lost, at_least=0.0, at_most=1.0)
         total = math.fsum(shares)
         if not 1.0 - self._lost - 1e-9 <= total <= 1.0 + 1e-9:
             raise InvalidParameter("weights", weights, must_be="numbers that add up to 1")
@@ -61,7 +61,7 @@ class GaussianMixtureProfile(PrivacyProfile):
         top = float(self._mus.max(initial=0.0))
         if not 0.0 < top < math.inf:
             return self
-        steps = math.log1p(guards.number("ratio", ratio, above=0.0))
+        steps = math.log1p(_check.number("ratio", ratio, above=0.0))
         least = 1e-4 * top
         levels = np.ceil(np.log(np.maximum(self._mus, least) / least) / steps).astype(np.int64)
         weights = np.bincount(levels, self._weights)

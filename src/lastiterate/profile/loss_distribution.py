@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.directed import TINY, ULP
-from lastiterate._numerics.exact import Array
-from lastiterate._numerics.scan import roundings, suffix_sums
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import TINY, ULP
+from lastiterate._numerics.sums import roundings, suffix_sums
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
@@ -48,7 +48,7 @@ class LossDistributionProfile(PrivacyProfile):
         default = 4 * ULP * math.log2(size + 1) * math.sqrt(size)
         self._pld = pld
         self._losses = [_Losses(pmf.to_dense_pmf()) for pmf in dict.fromkeys(pmfs)]
-        self.slack = default if slack is None else guards.number("slack", slack, at_least=0.0)
+        self.slack = default if slack is None else _check.number("slack", slack, at_least=0.0)
 
     def __repr__(self) -> str:
         return f"LossDistributionProfile(cells of {self.discretization:g}, slack {self.slack:.1e})"
@@ -175,7 +175,7 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    cell = guards.number("discretization", discretization, above=0.0)
+    cell = _check.number("discretization", discretization, above=0.0)
     least = least_discretization(profile)
     if not cell >= least:
         must_be = f"at least {least:.3g} for losses this large"

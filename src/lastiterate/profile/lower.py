@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.directed import ULP
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ULP
 
 _LARGEST_EPSILON = 700.0
 _SLACK = 256 * ULP
@@ -32,7 +32,7 @@ class LowerProfile(ABC):
 
     def delta(self, epsilon: float) -> float:
         """No (epsilon, delta) with a smaller delta is true."""
-        value = guards.number("epsilon", epsilon, at_least=0.0, infinite=True)
+        value = _check.number("epsilon", epsilon, at_least=0.0, infinite=True)
         return self._delta(value)
 
     def _delta(self, epsilon: float) -> float:
@@ -45,7 +45,7 @@ class LowerProfile(ABC):
 
     def epsilon(self, delta: float) -> float:
         """No (epsilon, delta) with a smaller epsilon is true."""
-        target = guards.number("delta", delta, at_least=0.0, at_most=1.0)
+        target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
         false, true = self.tests()
         gained = true * (1.0 - _SLACK) - target
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -72,8 +72,8 @@ class OneTestLowerProfile(LowerProfile):
     power: float
 
     def __post_init__(self) -> None:
-        guards.number("fpr", self.fpr, at_least=0.0, at_most=1.0)
-        guards.number("power", self.power, at_least=0.0, at_most=1.0)
+        _check.number("fpr", self.fpr, at_least=0.0, at_most=1.0)
+        _check.number("power", self.power, at_least=0.0, at_most=1.0)
 
     def tests(self) -> tuple[Array, Array]:
         # The second accepts where the first rejects, and tells the data sets the other way.
@@ -91,8 +91,8 @@ class MeansLowerProfile(LowerProfile):
     means: tuple[float, ...]
 
     def __init__(self, weights: Sequence[float], means: Sequence[float]) -> None:
-        chances = guards.numbers("weights", weights, length=len(means))
-        guards.numbers("means", means)
+        chances = _check.numbers("weights", weights, length=len(means))
+        _check.numbers("means", means)
         if not chances.sum() <= 1.0 + 1e-9:
             raise ValueError(f"weights must add up to at most 1; got {chances.sum()!r}.")
         object.__setattr__(self, "weights", tuple(map(float, weights)))
@@ -128,7 +128,7 @@ class MeansLowerProfile(LowerProfile):
         return super().gdp()
 
     def epsilon(self, delta: float) -> float:
-        target = guards.number("delta", delta, at_least=0.0, at_most=1.0)
+        target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
         low, high = super().epsilon(target), _LARGEST_EPSILON
         if len(self.means) > 1 or self._delta(low) <= target:
             return low

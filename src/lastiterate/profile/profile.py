@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.directed import ULP, at_most
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ULP, at_most
 from lastiterate._numerics.search import least_true
 
 _LARGEST_EPSILON = 1e15
@@ -31,12 +31,12 @@ class PrivacyProfile(ABC):
 
     def delta(self, epsilon: float) -> float:
         """The least delta of (epsilon, delta)-DP."""
-        value = guards.number("epsilon", epsilon, at_least=0.0, infinite=True)
+        value = _check.number("epsilon", epsilon, at_least=0.0, infinite=True)
         return float(self.deltas(np.array([value]))[0])
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon of (epsilon, delta)-DP; inf if there is none."""
-        target = guards.number("delta", delta, at_least=0.0, at_most=1.0)
+        target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
 
         def holds(epsilon: float) -> bool:
             return bool(self.deltas(np.array([epsilon]))[0] <= target)
@@ -56,7 +56,7 @@ class PrivacyProfile(ABC):
         It is the sup over epsilon of 1 - delta - e^epsilon fpr and
         e^-epsilon (1 - delta - fpr); every epsilon gives a valid value, so a search suffices.
         """
-        alpha = guards.number("fpr", fpr, at_least=0.0, at_most=1.0)
+        alpha = _check.number("fpr", fpr, at_least=0.0, at_most=1.0)
         epsilons = np.concatenate([[0.0], np.geomspace(1e-6, 700.0, 400)])
         best = 0.0
         for _ in range(3):
@@ -100,4 +100,4 @@ class PrivacyProfile(ABC):
 
 def check_order(order: float) -> float:
     """A Renyi order, at least 1 (1 is the Kullback-Leibler divergence)."""
-    return guards.number("order", order, at_least=1.0, infinite=True)
+    return _check.number("order", order, at_least=1.0, infinite=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import erfinv, log_ndtr, ndtri_exp
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.directed import TINY, ULP, at_least
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import TINY, ULP, at_least
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 
@@ -23,7 +23,7 @@ class PureProfile(PrivacyProfile):
     limit: float
 
     def __post_init__(self) -> None:
-        value = guards.number("limit", self.limit, at_least=0.0, infinite=True)
+        value = _check.number("limit", self.limit, at_least=0.0, infinite=True)
         object.__setattr__(self, "limit", value)
 
     def deltas(self, epsilons: Array) -> Array:

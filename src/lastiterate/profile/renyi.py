@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.directed import TINY, at_least
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import TINY, at_least
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 400)
@@ -96,7 +96,7 @@ class LinearRenyiProfile(PrivacyProfile):
     rho: float
 
     def __post_init__(self) -> None:
-        value = guards.number("rho", self.rho, at_least=0.0, infinite=True)
+        value = _check.number("rho", self.rho, at_least=0.0, infinite=True)
         object.__setattr__(self, "rho", value)
 
     def renyi(self, order: float) -> float:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.profile import PrivacyProfile
 

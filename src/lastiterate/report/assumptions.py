@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lastiterate._numerics.digits import short
+from lastiterate._digits import short
 from lastiterate.bounds.bound import Bound
+from lastiterate.bounds.conditions import CONVEX
+from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
-from lastiterate.bounds.hypotheses import CONVEX
-from lastiterate.bounds.non_convex import NON_CONVEX
-from lastiterate.bounds.random_order import SHUFFLED_ONCE
+from lastiterate.bounds.shuffled import SHUFFLED_ONCE
 from lastiterate.report.words import needs_last_iterate_only, needs_secret_order, scheduled
 from lastiterate.run.batches import (
     Cyclic,

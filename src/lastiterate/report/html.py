@@ -8,7 +8,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lastiterate._numerics.digits import down, times, up
+from lastiterate._digits import down, times, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.bounds.hypotheses import CONVEX
-from lastiterate.bounds.steps import gaps
+from lastiterate.bounds.conditions import CONVEX
+from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import Unmet
 from lastiterate.report.rows import Row
 from lastiterate.run.batches import FullBatch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.accounting import PrivacyReport
 
 
@@ -23,7 +23,7 @@ class Row:
 
 def ranked(report: PrivacyReport, delta: float) -> tuple[Row, ...]:
     """The bound that answers, as `report.bound_at` chooses it, then the others by epsilon."""
-    guards.number("delta", delta, at_least=0.0, at_most=1.0)
+    _check.number("delta", delta, at_least=0.0, at_most=1.0)
     epsilons = {id_: profile.epsilon(delta) for id_, profile in report.all.items()}
     best = min(report.used, key=lambda id_: (epsilons[id_], report.used[id_].gdp()))
     order = sorted(report.all, key=lambda id_: (id_ != best, epsilons[id_]))

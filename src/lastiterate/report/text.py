@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lastiterate._numerics.digits import down, times, up
+from lastiterate._digits import down, times, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Certainty
 from lastiterate.report.record import Summary, summary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lastiterate._numerics.digits import short
+from lastiterate._digits import short
 from lastiterate.bounds.bound import Bound
 from lastiterate.run.batches import (
     Cyclic,

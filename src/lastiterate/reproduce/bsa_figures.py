@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.profile.gaussian import GaussianProfile

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
 
 
@@ -18,8 +18,8 @@ class _Batches:
     batch_size: int
 
     def __post_init__(self) -> None:
-        examples = guards.count("examples", self.examples, at_least=1)
-        size = guards.count("batch_size", self.batch_size, at_least=1, at_most=examples)
+        examples = _check.count("examples", self.examples, at_least=1)
+        size = _check.count("batch_size", self.batch_size, at_least=1, at_most=examples)
         object.__setattr__(self, "examples", examples)
         object.__setattr__(self, "batch_size", size)
 
@@ -36,7 +36,7 @@ class FullBatch(_Batches):
     batch_size: int = field(init=False, repr=False, default=0)
 
     def __post_init__(self) -> None:
-        examples = guards.count("examples", self.examples, at_least=1)
+        examples = _check.count("examples", self.examples, at_least=1)
         object.__setattr__(self, "examples", examples)
         object.__setattr__(self, "batch_size", examples)
 
@@ -85,7 +85,7 @@ class PoissonSampled(_Batches):
     def __post_init__(self) -> None:
         super().__post_init__()
         stated = self.examples if self.largest_batch is None else self.largest_batch
-        largest = guards.count(
+        largest = _check.count(
             "largest_batch", stated, at_least=self.batch_size, at_most=self.examples
         )
         object.__setattr__(self, "largest_batch", largest)
@@ -113,7 +113,7 @@ class FixedOrder(_Batches):
         if not ordered:
             raise InvalidType("positions", self.positions, must_be=must_be)
         steps = tuple(
-            guards.count(f"positions[{i}]", step, at_least=1)
+            _check.count(f"positions[{i}]", step, at_least=1)
             for i, step in enumerate(self.positions)
         )
         if any(later <= earlier for earlier, later in pairwise(steps)):

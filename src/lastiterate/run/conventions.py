@@ -18,7 +18,7 @@ DP-SGD libraries       step_size * N(0, (z C / b)^2)              clip norm C
 import math
 from typing import TypedDict
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 
 
 class NoiseAndSensitivity(TypedDict):
@@ -62,4 +62,4 @@ def _converted(noise_std: float, sensitivity: float) -> NoiseAndSensitivity:
 
 
 def _positive(name: str, value: float) -> float:
-    return guards.number(name, value, above=0.0)
+    return _check.number(name, value, above=0.0)

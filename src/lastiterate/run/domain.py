@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Ball:
     diameter: float
 
     def __post_init__(self) -> None:
-        value = guards.number("diameter", self.diameter, above=0.0)
+        value = _check.number("diameter", self.diameter, above=0.0)
         object.__setattr__(self, "diameter", value)
 
 

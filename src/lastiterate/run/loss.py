@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
 
 
@@ -47,8 +47,8 @@ class Loss:
         if not isinstance(self.convex, (bool, np.bool_)):
             raise InvalidType("convex", self.convex, must_be="True or False")
         self._set("convex", bool(self.convex))
-        regulariser = guards.number("regulariser", self.regulariser, at_least=0.0)
-        strong = guards.number("strong_convexity", self.strong_convexity, at_least=0.0)
+        regulariser = _check.number("regulariser", self.regulariser, at_least=0.0)
+        strong = _check.number("strong_convexity", self.strong_convexity, at_least=0.0)
         if self.convex:
             strong = max(strong, regulariser)
         elif strong > 0.0:
@@ -60,7 +60,7 @@ class Loss:
         self._set("regulariser", regulariser)
         self._set("strong_convexity", strong)
         if self.smoothness is not None:
-            smooth = guards.number("smoothness", self.smoothness, at_least=0.0)
+            smooth = _check.number("smoothness", self.smoothness, at_least=0.0)
             least = max(strong, regulariser)
             if not smooth >= least:
                 name = "strong_convexity" if strong >= regulariser else "regulariser"
@@ -69,7 +69,7 @@ class Loss:
                 )
             self._set("smoothness", smooth)
         if self.lipschitz is not None:
-            self._set("lipschitz", guards.number("lipschitz", self.lipschitz, above=0.0))
+            self._set("lipschitz", _check.number("lipschitz", self.lipschitz, above=0.0))
         if self.holder is not None:
             self._set("holder", _holder(self.holder))
 
@@ -91,6 +91,6 @@ class Loss:
 def _holder(pair: object) -> tuple[float, float]:
     if not isinstance(pair, (tuple, list)) or len(pair) != 2:
         raise InvalidType("holder", pair, must_be="a pair (constant, order)")
-    constant = guards.number("holder[0]", pair[0], at_least=0.0)
-    order = guards.number("holder[1]", pair[1], above=0.0, at_most=1.0)
+    constant = _check.number("holder[0]", pair[0], at_least=0.0)
+    order = _check.number("holder[1]", pair[1], above=0.0, at_most=1.0)
     return constant, order

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, get_args
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batches import Batches, FixedOrder
 from lastiterate.run.domain import Domain, Unbounded
@@ -86,18 +86,18 @@ class TrainingRun:
         _instance("loss", self.loss, (Loss,))
         _instance("batches", self.batches, get_args(Batches))
         _instance("domain", self.domain, get_args(Domain))
-        self._set("sensitivity", guards.number("sensitivity", self.sensitivity, above=0.0))
-        self._set("steps", guards.count("steps", self.steps, at_least=1))
-        release = guards.number("release_noise_std", self.release_noise_std, at_least=0.0)
+        self._set("sensitivity", _check.number("sensitivity", self.sensitivity, above=0.0))
+        self._set("steps", _check.count("steps", self.steps, at_least=1))
+        release = _check.number("release_noise_std", self.release_noise_std, at_least=0.0)
         self._set("release_noise_std", release)
         self._set("step_size", _schedule("step_size", self.step_size, self.steps))
         silent = "a number in (0, inf), or 0 where release_noise_std is positive"
         allowed = None if release > 0.0 else silent
         self._set("noise_std", _schedule("noise_std", self.noise_std, self.steps, positive=allowed))
         if self.clip_norm is not None:
-            self._set("clip_norm", guards.number("clip_norm", self.clip_norm, above=0.0))
-        guards.choice("adjacency", self.adjacency, among=ADJACENCIES)
-        guards.choice("releases", self.releases, among=RELEASES)
+            self._set("clip_norm", _check.number("clip_norm", self.clip_norm, above=0.0))
+        _check.choice("adjacency", self.adjacency, among=ADJACENCIES)
+        _check.choice("releases", self.releases, among=RELEASES)
         if isinstance(self.batches, FixedOrder):
             last = self.batches.positions[-1:] or (1,)
             if last[0] > self.steps:
@@ -144,9 +144,9 @@ class TrainingRun:
         (0.1, 4.0)
         """
         _instance("batches", batches, get_args(Batches))
-        clip = guards.number("clip_norm", clip_norm, above=0.0)
-        multiplier = guards.number("noise_multiplier", noise_multiplier, at_least=0.0)
-        guards.choice("adjacency", adjacency, among=ADJACENCIES)
+        clip = _check.number("clip_norm", clip_norm, above=0.0)
+        multiplier = _check.number("noise_multiplier", noise_multiplier, at_least=0.0)
+        _check.choice("adjacency", adjacency, among=ADJACENCIES)
         return cls(
             loss=loss,
             batches=batches,
@@ -255,13 +255,13 @@ def _schedule(
 ) -> Schedule:
     """A float, or a tuple of `steps` floats; `positive` is what to say of 0, None if it may be."""
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and _dimension(value):
-        array = guards.numbers(name, value, length=steps)
+        array = _check.numbers(name, value, length=steps)
         where = int(array.argmin())
         name, least = f"{name}[{where}]", float(array[where])
         schedule: Schedule = tuple(array.tolist())
     else:
         above = None if positive is None or value == 0 else 0.0
-        schedule = least = guards.number(name, value, at_least=0.0, above=above)
+        schedule = least = _check.number(name, value, at_least=0.0, above=above)
     if positive is not None and not least > 0.0:
         raise InvalidParameter(name, least, must_be=positive)
     return schedule

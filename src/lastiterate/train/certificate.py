@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 
 import lastiterate
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.fixed_order import CONTRACTIVE
-from lastiterate.bounds.random_order import SECRET_ORDER
+from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.errors import InvalidParameter, LastIterateError
 from lastiterate.run.serialise import from_dict, to_dict
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train import objectives
 from lastiterate.train.charge import charged_sensitivity
-from lastiterate.train.examples import Examples
+from lastiterate.train.data import Examples
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
 from lastiterate.train.objectives import Objective
 
@@ -45,12 +45,15 @@ _KINDS = {
     )
 }
 _ENFORCED: dict[Hypothesis, str] = {
-    need.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports step counts only",
+    conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"
+    " step counts only",
     SECRET_ORDER: "drawn from the generator under randomness, used once and discarded",
-    need.CONVEX: "the residuals are clipped so that they are the gradient of a convex loss",
-    need.SMOOTH: "from the bound on features, to which longer rows are scaled down, and the clip",
-    need.SHORT_STEPS: "the step size is a constant of the run, checked against the smoothness",
-    need.NO_ACTIVE_CLIP: "no norm clipping: the clipped loss is the one described",
+    conditions.CONVEX: "the residuals are clipped so that they are the gradient of a convex loss",
+    conditions.SMOOTH: "from the bound on features, to which longer rows are scaled down,"
+    " and the clip",
+    conditions.SHORT_STEPS: "the step size is a constant of the run,"
+    " checked against the smoothness",
+    conditions.NO_ACTIVE_CLIP: "no norm clipping: the clipped loss is the one described",
 }
 _NOT_CHARGED = (
     "the guarantee is that of exact arithmetic: the rounding of matrix products, and that noise "
@@ -275,9 +278,9 @@ def _wrong_statements(record: Mapping[str, Any]) -> list[str]:
 
 def _shape(objective: Objective, features: Mapping[str, Any]) -> tuple[int, int]:
     """Of the parameters."""
-    width = guards.count("features.width", features["width"], at_least=1)
-    guards.number("features.bound", features["bound"], above=0.0)
-    intercept = guards.number("features.intercept", features["intercept"], at_least=0.0)
+    width = _check.count("features.width", features["width"], at_least=1)
+    _check.number("features.bound", features["bound"], above=0.0)
+    intercept = _check.number("features.intercept", features["intercept"], at_least=0.0)
     return objective.outputs, width + (intercept > 0.0)
 
 

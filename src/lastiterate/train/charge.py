@@ -22,8 +22,8 @@ there is without them is at least that of the last participation alone,
 
 import numpy as np
 
-from lastiterate._numerics.directed import at_least
-from lastiterate.bounds.steps import gaps
+from lastiterate._numerics.rounding import at_least
+from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batches import (
     Cyclic,

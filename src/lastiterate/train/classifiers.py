@@ -10,7 +10,7 @@ from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.estimator import PARAMETERS, PrivateLinearModel, Task
 from lastiterate.train.objectives import Logistic, Objective, SmoothedHinge, Softmax

@@ -16,7 +16,7 @@ c      the largest norm of a residual
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.train.envelope import wrong_class_part
 
 Labels = NDArray[np.intp]

@@ -14,13 +14,12 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.train.certificate import issue
-from lastiterate.train.default_rule import Wishes, planned_run
-from lastiterate.train.examples import (
+from lastiterate.train.data import (
     Examples,
     bounded,
     is_mapped,
@@ -28,6 +27,7 @@ from lastiterate.train.examples import (
     one_entry_a_place,
     shortened,
 )
+from lastiterate.train.defaults import Wishes, planned_run
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Objective
@@ -126,7 +126,7 @@ class PrivateLinearModel(BaseEstimator):
         _warn_of_selection()
         wishes = self._wishes()
         rows, targets = self._validated(X, y)
-        bound = guards.number("feature_bound", self.feature_bound, above=0.0)
+        bound = _check.number("feature_bound", self.feature_bound, above=0.0)
         intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
         examples = bounded(rows, targets, bound=bound, intercept=intercept)
         task = self._task(targets, examples.radius)

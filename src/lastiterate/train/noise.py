@@ -23,8 +23,8 @@ from typing import Any, NoReturn, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.errors import LastIterateError, MissingExtra
 
 Words = NDArray[np.uint64]
@@ -82,7 +82,7 @@ class SeededBits:
     provenance = REPRODUCIBLE
 
     def __init__(self, seed: int) -> None:
-        self._stream = np.random.PCG64(guards.count("seed", seed, at_least=0))
+        self._stream = np.random.PCG64(_check.count("seed", seed, at_least=0))
 
     def words(self, count: int) -> Words:
         return np.asarray(self._stream.random_raw(count), dtype=np.uint64)
@@ -165,4 +165,4 @@ def randomness(random_state: Any) -> Randomness:
         return Randomness(SeededBits(int(random_state.randint(2**31))))
     if isinstance(random_state, np.random.Generator):
         return Randomness(SeededBits(int(random_state.integers(2**53))))
-    return Randomness(SeededBits(guards.count("random_state", random_state, at_least=0)))
+    return Randomness(SeededBits(_check.count("random_state", random_state, at_least=0)))

@@ -23,15 +23,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.run.domain import Ball, Domain
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.batching import arranged
 from lastiterate.train.charge import charged_sensitivity
-from lastiterate.train.examples import Examples, Rows
+from lastiterate.train.data import Examples, Rows
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
-from lastiterate.train.order import arranged
 
 GRID_BITS = 24
 _SUMMED = 2_048  # rows, at most, in one product of float32

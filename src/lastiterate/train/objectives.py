@@ -24,9 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.directed import at_least
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.loss import Loss
 from lastiterate.train import clipping, envelope
@@ -98,7 +98,7 @@ class Logistic(Objective):
     clip: float = 0.25
 
     def __post_init__(self) -> None:
-        clip = guards.number("clip", self.clip, above=0.0)
+        clip = _check.number("clip", self.clip, above=0.0)
         object.__setattr__(self, "clip", min(clip, 1.0))
 
     @property
@@ -135,9 +135,9 @@ class Softmax(Objective):
     kind: str = "envelope"
 
     def __post_init__(self) -> None:
-        guards.count("classes", self.classes, at_least=2)
-        guards.choice("kind", self.kind, among=("envelope", "margin"))
-        clip = min(guards.number("clip", self.clip, above=0.0), 2**0.5)
+        _check.count("classes", self.classes, at_least=2)
+        _check.choice("kind", self.kind, among=("envelope", "margin"))
+        clip = min(_check.number("clip", self.clip, above=0.0), 2**0.5)
         if self.kind == "envelope" and not (clip <= 1.0 or clip == 2**0.5):
             must_be = "a number in (0, 1], or at least sqrt(2), where nothing is clipped"
             raise InvalidParameter("clip", self.clip, must_be=must_be)
@@ -177,7 +177,7 @@ class Huber(Objective):
     clip: float
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clip", guards.number("clip", self.clip, above=0.0))
+        object.__setattr__(self, "clip", _check.number("clip", self.clip, above=0.0))
 
     @property
     def curvature(self) -> float:
@@ -203,9 +203,9 @@ class SmoothedHinge(Objective):
     width: float = 1.0
 
     def __post_init__(self) -> None:
-        clip = guards.number("clip", self.clip, above=0.0)
+        clip = _check.number("clip", self.clip, above=0.0)
         object.__setattr__(self, "clip", min(clip, 1.0))
-        object.__setattr__(self, "width", guards.number("width", self.width, above=0.0))
+        object.__setattr__(self, "width", _check.number("width", self.width, above=0.0))
 
     @property
     def curvature(self) -> float:

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
-from lastiterate._numerics import guards
-from lastiterate._numerics.exact import Array
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
+from lastiterate.train.data import Examples
 from lastiterate.train.estimator import PARAMETERS, PrivateLinearModel, Task
-from lastiterate.train.examples import Examples
 from lastiterate.train.objectives import Huber
 
 _TARGETS = """    target_bound : float, default=1.0
@@ -35,7 +35,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _scaled(self, targets: NDArray[Any]) -> Array:
         """In units of the bound, and within it."""
-        bound = guards.number("target_bound", self.target_bound, above=0.0)
+        bound = _check.number("target_bound", self.target_bound, above=0.0)
         try:
             numbers = np.asarray(targets, dtype=np.float64)
         except (TypeError, ValueError):
@@ -180,4 +180,4 @@ class PrivateHuberRegressor(_PrivateRegressor):
         self.warm_start = warm_start
 
     def _default_clip(self) -> float:
-        return guards.number("threshold", self.threshold, above=0.0)
+        return _check.number("threshold", self.threshold, above=0.0)

@@ -10,9 +10,9 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from lastiterate._numerics import guards
+from lastiterate import _check
 from lastiterate.errors import InvalidParameter
-from lastiterate.train.examples import norm_factors
+from lastiterate.train.data import norm_factors
 
 
 class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -47,7 +47,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: None = None) -> Self:
         """Learn the number of features."""
         rows = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
-        guards.number("bound", self.bound, above=0.0)
+        _check.number("bound", self.bound, above=0.0)
         if self._range(rows.shape[1]) is not None and sparse.issparse(rows):
             raise InvalidParameter("low", self.low, must_be="None for sparse rows")
         return self

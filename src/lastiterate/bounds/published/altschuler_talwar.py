@@ -10,14 +10,13 @@ from functools import partial
 
 import numpy as np
 
-from lastiterate._numerics.exact import Array
-from lastiterate.bounds import hypotheses as need
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.arrays import Array
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order import contractive
 from lastiterate.bounds.published import needs
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
-from lastiterate.bounds.random_order import SECRET_ORDER
+from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.engine.shifts import optimal_shifts
 from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile
 from lastiterate.run.batches import Cyclic, FullBatch, SampledWithoutReplacement, ShuffledOnce
@@ -75,9 +74,9 @@ def bounded_iteration(run: TrainingRun) -> LinearRenyiProfile:
     length = run.batches.batches_per_epoch
     steps = min(run.steps, _MOST_UNROLLED // length * length or run.steps)
     pattern = np.zeros(steps)
-    pattern[::-length] = float(terms.arrivals(run)[0])
-    diameter = terms.diameter(run)
-    noise = float(terms.noises(run)[0])
+    pattern[::-length] = float(quantities.arrivals(run)[0])
+    diameter = quantities.diameter(run)
+    noise = float(quantities.noises(run)[0])
     mu = optimal_shifts(
         contraction=1.0, sensitivity=pattern, noise=noise, start=diameter, diameter=diameter
     ).mu
@@ -186,7 +185,7 @@ def _unrolled_best(one: Array, start: Array, gap: float, run: TrainingRun) -> Ar
 
 
 _ORDERED = (FullBatch, Cyclic, ShuffledOnce)
-_SAMPLED = (SECRET_ORDER, *needs.GRADIENT_STEPS, need.BOUNDED)
+_SAMPLED = (SECRET_ORDER, *needs.GRADIENT_STEPS, conditions.BOUNDED)
 
 BOUNDS = (
     Bound(
@@ -202,7 +201,7 @@ BOUNDS = (
         id=f"{PAPER}/bounded",
         gives="Renyi divergences of the last iterate, the same for all long runs",
         covers=_ORDERED,
-        needs=(*needs.GRADIENT_STEPS, need.BOUNDED),
+        needs=(*needs.GRADIENT_STEPS, conditions.BOUNDED),
         certainty=Certainty.UPPER,
         source=cite("Proposition 3.2"),
         evaluate=bounded_iteration,
@@ -211,7 +210,7 @@ BOUNDS = (
         id=f"{PAPER}/bounded-strongly-convex",
         gives="Renyi divergences of the last iterate that converge",
         covers=(FullBatch,),
-        needs=(*needs.GRADIENT_STEPS, need.BOUNDED, needs.STRONGLY_CONVEX),
+        needs=(*needs.GRADIENT_STEPS, conditions.BOUNDED, needs.STRONGLY_CONVEX),
         certainty=Certainty.UPPER,
         source=cite("Proposition 5.6"),
         evaluate=bounded_strongly_convex,

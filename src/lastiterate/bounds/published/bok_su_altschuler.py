@@ -8,11 +8,11 @@ epoch, E epochs, r = L/(b sigma), and k = D b/(eta L), the diameter in units of 
 import math
 from dataclasses import replace
 
-from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.published import needs
+from lastiterate.bounds.quantities import gaussian
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
-from lastiterate.bounds.steps import gaussian
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import Cyclic, FullBatch, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
@@ -156,7 +156,7 @@ def cyclic_bounded(run: TrainingRun) -> GaussianProfile:
 
 
 def _too_early(run: TrainingRun) -> str | None:
-    if need.BOUNDED.check(run) is not None or not run.is_constant:
+    if conditions.BOUNDED.check(run) is not None or not run.is_constant:
         return None
     (_, whole), seen = needs.unrolled(run), needs.epochs(run)
     return None if seen >= whole else f"{seen} < {whole}"
@@ -168,8 +168,8 @@ LONG_ENOUGH = Hypothesis(
     "see fixed-order/bounded-domain, which has no such limit",
 )
 _FULL, _ORDERED = (FullBatch,), (Cyclic, ShuffledOnce)
-_EVERY_ITERATE = (need.CONSTANT, need.NOISY)
-_BOUNDED = (*needs.GRADIENT_STEPS, need.BOUNDED)
+_EVERY_ITERATE = (conditions.CONSTANT, conditions.NOISY)
+_BOUNDED = (*needs.GRADIENT_STEPS, conditions.BOUNDED)
 
 BOUNDS = (
     Bound(

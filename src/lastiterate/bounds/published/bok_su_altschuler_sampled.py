@@ -13,14 +13,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lastiterate._numerics.directed import at_least
-from lastiterate.bounds import hypotheses as need
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.rounding import at_least
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
 from lastiterate.bounds.published import needs
 from lastiterate.bounds.published.bok_su_altschuler import PAPER, cite
-from lastiterate.bounds.random_order import SECRET_ORDER
 from lastiterate.bounds.sampled_composition import THEIR_ADJACENCY, cell_of_losses
+from lastiterate.bounds.shuffled import SECRET_ORDER
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.loss_distribution import (
     LossDistributionProfile,
@@ -28,7 +28,6 @@ from lastiterate.profile.loss_distribution import (
     self_composed,
     to_pld,
 )
-from lastiterate.profile.mixture import BestProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.run.batches import SampledWithoutReplacement
@@ -178,8 +177,8 @@ def bounded_domain(run: TrainingRun) -> PrivacyProfile:
     **Computed as** a pessimistic composition of privacy loss distributions.
     """
     ratio, _, probability = _constants(run)
-    noise = float(terms.noises(run)[0])
-    across = at_least(terms.diameter(run) / noise, ulps=terms.WIDENING)
+    noise = float(quantities.noises(run)[0])
+    across = at_least(quantities.diameter(run) / noise, ulps=quantities.WIDENING)
     plans = (
         _Plan(
             at_least(alpha * across / math.sqrt(length), ulps=8),
@@ -206,8 +205,8 @@ def _loud_step(run: TrainingRun) -> str | None:
 _NEEDS = (
     SECRET_ORDER,
     THEIR_ADJACENCY,
-    *need.CONTRACTING,
-    need.CONSTANT,
+    *conditions.CONTRACTING,
+    conditions.CONSTANT,
     Hypothesis(
         f"sensitivity/(batch_size noise_std) <= {_LARGEST_RATIO:g}", _loud_step, "use more noise"
     ),
@@ -237,7 +236,7 @@ BOUNDS = (
         id=f"{PAPER}/sampled-bounded-domain",
         gives="the last iterate of sampled batches on a bounded domain",
         covers=(SampledWithoutReplacement,),
-        needs=(*_NEEDS, need.BOUNDED),
+        needs=(*_NEEDS, conditions.BOUNDED),
         certainty=Certainty.UPPER,
         source=cite("Theorem 4.10"),
         evaluate=bounded_domain,

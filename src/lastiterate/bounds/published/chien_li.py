@@ -11,14 +11,13 @@ from functools import partial
 
 import numpy as np
 
-from lastiterate._numerics.exact import Array
-from lastiterate.bounds import hypotheses as need
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.arrays import Array
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.published import chien_li_distances as distances
 from lastiterate.bounds.published.chien_li_programme import least_energies, least_energy_linear
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
-from lastiterate.bounds.random_order import SECRET_ORDER
+from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile, averaged_divergence
 from lastiterate.run.batches import Cyclic, FullBatch, SampledWithoutReplacement, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
@@ -57,13 +56,13 @@ def smooth(run: TrainingRun) -> LinearRenyiProfile:
 
     **Computed as** the least over starts, the shares beta being optimal for each; rounded up.
     """
-    c, s = _lipschitz(run), float(terms.arrivals(run)[0])
+    c, s = _lipschitz(run), float(quantities.arrivals(run)[0])
     energies = [run.steps * s * s]
     for count in _unrolled(run.steps):
         before = run.steps - count
         gathered = s * (before if c == 1.0 else math.expm1(_grown(c, before)) / (c - 1.0))
         start = (
-            min(gathered * _UP, distances.doubled_bound(run) * before, terms.diameter(run))
+            min(gathered * _UP, distances.doubled_bound(run) * before, quantities.diameter(run))
             if before
             else 0.0
         )
@@ -79,10 +78,10 @@ def _lipschitz(run: TrainingRun) -> float:
     """Lemma 3.4's constant, rounded up."""
     assert run.loss.smoothness is not None
     x = float(np.max(run.step_size)) * run.loss.smoothness
-    if any(hypothesis.check(run) for hypothesis in need.CONTRACTING):
+    if any(hypothesis.check(run) for hypothesis in conditions.CONTRACTING):
         return (1.0 + x) * _UP
     strong = x <= 1.0 and run.loss.strong_convexity > 0.0
-    return float(terms.contractions(terms.gaps(run))[0]) if strong else 1.0
+    return float(quantities.contractions(quantities.gaps(run))[0]) if strong else 1.0
 
 
 def _unrolled(steps: int) -> list[int]:
@@ -136,7 +135,7 @@ def cyclic(run: TrainingRun) -> LinearRenyiProfile:
 def cyclic_by_position(run: TrainingRun) -> Sequence[LinearRenyiProfile]:
     """The guarantee of each position in the order of the batches."""
     patterns = []
-    for pattern in terms.patterns(run):
+    for pattern in quantities.patterns(run):
         seen = np.zeros(run.steps)
         seen[pattern] = 1.0
         patterns.append(seen)
@@ -190,7 +189,7 @@ def sampled(run: TrainingRun) -> RenyiProfile:
 
 def _sampled(run: TrainingRun, lengths: Array, energies: Array, orders: Array) -> Array:
     q = run.batches.batch_size / run.batches.examples
-    noise = float(terms.noises(run)[0])
+    noise = float(quantities.noises(run)[0])
     z = noise * run.batches.batch_size / doubled_radius(run)
     # All of the noise where nothing is left from before the start.
     best = run.steps * sampled_gaussian(q, z, orders)
@@ -223,7 +222,7 @@ def _expanding_regulariser(run: TrainingRun) -> str | None:
     return f"regulariser={run.loss.regulariser!r}"
 
 
-_COMMON = (need.ONLY_LAST_ITERATE, need.CONSTANT, need.NOISY)
+_COMMON = (conditions.ONLY_LAST_ITERATE, conditions.CONSTANT, conditions.NOISY)
 _HOELDER = (
     *_COMMON,
     Hypothesis(
@@ -243,7 +242,7 @@ BOUNDS = (
         id=f"{PAPER}/smooth",
         gives="Renyi divergences of the last iterate, convex or not",
         covers=(FullBatch,),
-        needs=(*_COMMON, need.SMOOTH),
+        needs=(*_COMMON, conditions.SMOOTH),
         certainty=Certainty.UPPER,
         source=cite("Theorem 3.1"),
         evaluate=smooth,

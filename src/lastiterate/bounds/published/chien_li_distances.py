@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lastiterate._numerics.exact import Array
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.arrays import Array
+from lastiterate.bounds import quantities
 from lastiterate.bounds.published.chien_li_programme import least_energies
 from lastiterate.run.training_run import TrainingRun
 
@@ -16,7 +16,7 @@ _LONGEST = 2_000
 
 def rate(run: TrainingRun, energy: float) -> float:
     """energy/(2 sigma^2)."""
-    return energy / (2.0 * float(terms.noises(run)[0]) ** 2) * _UP
+    return energy / (2.0 * float(quantities.noises(run)[0]) ** 2) * _UP
 
 
 def doubled_bound(run: TrainingRun) -> float:
@@ -39,7 +39,7 @@ def growth(run: TrainingRun) -> tuple[float, float]:
 def forward_distances(run: TrainingRun, pattern: Array) -> Array:
     """D_t of Lemma A.2 before each step, capped by the diameter; inf where that is too far."""
     (rise, order), size = growth(run), run.batches.batch_size
-    s, cap, most = float(terms.arrivals(run)[0]), terms.diameter(run), doubled_bound(run)
+    s, cap, most = float(quantities.arrivals(run)[0]), quantities.diameter(run), doubled_bound(run)
     own, others = (s, 1.0) if math.isinf(most) else (most / size, (size - 1) / size)
     walked, z = np.zeros(run.steps), 0.0
     for k in range(run.steps):
@@ -54,7 +54,7 @@ def forward_distances(run: TrainingRun, pattern: Array) -> Array:
 
 def least_energy(run: TrainingRun, patterns: Sequence[Array], lengths: Array) -> Array:
     """The least energy of each pattern of participations, over starts and payments."""
-    s, longest = float(terms.arrivals(run)[0]), int(lengths.max())
+    s, longest = float(quantities.arrivals(run)[0]), int(lengths.max())
     starts = np.concatenate([forward_distances(run, pattern)[-lengths] for pattern in patterns])
     late = np.array([s * pattern[-longest:] for pattern in patterns])
     arrivals = np.repeat(late, lengths.size, axis=0)

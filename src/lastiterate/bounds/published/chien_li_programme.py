@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 
 _CANDIDATES = 32
 _ROUNDS = 4

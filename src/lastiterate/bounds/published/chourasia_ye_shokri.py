@@ -8,7 +8,7 @@ eta, since only that product enters.
 
 import math
 
-from lastiterate.bounds import hypotheses as need
+from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.published import needs
 from lastiterate.profile.renyi import LinearRenyiProfile
@@ -97,7 +97,7 @@ BOUNDS = (
         id=f"{PAPER}/linear",
         gives="Renyi divergences of all iterates",
         covers=(FullBatch,),
-        needs=(need.CONSTANT, need.NOISY),
+        needs=(conditions.CONSTANT, conditions.NOISY),
         certainty=Certainty.UPPER,
         source=cite("Theorem 1"),
         evaluate=linear,

@@ -10,8 +10,7 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate.bounds import hypotheses as need
-from lastiterate.bounds import steps as terms
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Approximation
 from lastiterate.bounds.published import needs
 from lastiterate.bounds.published.bok_su_altschuler import PAPER, cite
@@ -48,7 +47,7 @@ def strongly_convex_estimate(run: TrainingRun) -> Estimate:
 def bounded_estimate(run: TrainingRun) -> Estimate:
     """The last iterate on a bounded domain: Proposition C.15, the best R = t - tau."""
     share, r = run.batches.batch_size / run.batches.examples, needs.ratio(run)
-    far = terms.diameter(run) / float(np.max(run.noise_std))  # D/(eta sigma)
+    far = quantities.diameter(run) / float(np.max(run.noise_std))  # D/(eta sigma)
     spread = 2.0 * share**2 * _growth(2.0 * math.sqrt(2.0) * r)
     best = math.sqrt(2.0) * far / math.sqrt(spread) if 0.0 < spread < math.inf else 1.0
     choices = {min(max(1.0, f(min(best, run.steps))), run.steps) for f in (math.floor, math.ceil)}
@@ -62,7 +61,7 @@ APPROXIMATIONS = (
         id=f"{PAPER}/sampled-composition-estimate",
         gives="an approximate mu for all iterates",
         covers=_SAMPLED,
-        needs=(need.CONSTANT, need.NOISY),
+        needs=(conditions.CONSTANT, conditions.NOISY),
         source=cite("Lemma A.5"),
         evaluate=composition_estimate,
     ),
@@ -78,7 +77,7 @@ APPROXIMATIONS = (
         id=f"{PAPER}/sampled-bounded-estimate",
         gives="an approximate mu for the last iterate",
         covers=_SAMPLED,
-        needs=(*needs.GRADIENT_STEPS, need.BOUNDED),
+        needs=(*needs.GRADIENT_STEPS, conditions.BOUNDED),
         source=cite("Proposition C.15"),
         evaluate=bounded_estimate,
     ),

@@ -9,8 +9,7 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
-from lastiterate.bounds import hypotheses as need
-from lastiterate.bounds import steps as terms
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Hypothesis, LowerBound
 from lastiterate.bounds.lower import admitted_curvatures
 from lastiterate.bounds.published import (
@@ -53,9 +52,9 @@ def bounded_lower_bound(run: TrainingRun) -> OneTestLowerProfile:
     """
     length = run.batches.batches_per_epoch
     most = run.steps // length
-    k = terms.diameter(run) / float(terms.arrivals(run)[0])
+    k = quantities.diameter(run) / float(quantities.arrivals(run)[0])
     R = np.unique(np.clip(np.linspace(k / 2.0, k, 400).astype(np.int64), 1, most)).astype(float)
-    released = (run.release_noise_std / (terms.unit(run) * float(np.max(run.noise_std)))) ** 2
+    released = (run.release_noise_std / (quantities.unit(run) * float(np.max(run.noise_std)))) ** 2
     spread = np.sqrt(R * length + released) / needs.ratio(run)
     missed = 2.0 * ndtr(-(k - R) / spread) + ndtr(-(R - k / 2.0) / spread)
     least = min(1.0, float(missed.min()) / _DOWN + 1e-300)
@@ -147,7 +146,7 @@ def _no_room(run: TrainingRun) -> str | None:
 def _too_early(run: TrainingRun) -> str | None:
     if not isinstance(run.domain, Ball):
         return None
-    k = terms.diameter(run) / float(terms.arrivals(run)[0])
+    k = quantities.diameter(run) / float(quantities.arrivals(run)[0])
     seen = run.steps // run.batches.batches_per_epoch
     return None if k >= 2.0 and k / 2.0 < seen else f"{seen} epochs for {k:.4g}"
 
@@ -157,7 +156,7 @@ def _outside_theorem_4_1(run: TrainingRun) -> str | None:
         return None
     bound = run.gradient_bound
     L = run.sensitivity if bound is None else min(bound, run.sensitivity)
-    D, eta, sigma = run.domain.diameter, terms.unit(run), float(np.max(run.noise_std))
+    D, eta, sigma = run.domain.diameter, quantities.unit(run), float(np.max(run.noise_std))
     long = 0.75 * D * run.batches.examples / (L * eta)
     inside = _LEAST_DIAMETER * eta * L <= D and sigma**2 * eta**2 * long <= _MOST_NOISE * D * D
     if inside and run.steps >= long and run.release_noise_std == 0.0:
@@ -190,8 +189,8 @@ _LINEAR = Hypothesis(
     "losses that may be linear: no strong convexity", _not_linear, "see lower/quadratic"
 )
 _SQUARE = (
-    need.CONSTANT,
-    need.NOISY,
+    conditions.CONSTANT,
+    conditions.NOISY,
     Hypothesis(
         "quadratics of curvature strong_convexity > 0 that the description admits",
         _no_square,
@@ -207,9 +206,9 @@ BOUNDS = (
         gives="a drifting walk in an interval",
         covers=(FullBatch, Cyclic),
         needs=(
-            need.CONSTANT,
-            need.NOISY,
-            need.BOUNDED,
+            conditions.CONSTANT,
+            conditions.NOISY,
+            conditions.BOUNDED,
             _LINEAR,
             Hypothesis("room for a drift in the batch", _no_room, "use larger batches"),
             Hypothesis(
@@ -234,9 +233,9 @@ BOUNDS = (
         gives="a walk in an interval, with random drift",
         covers=(SampledWithoutReplacement,),
         needs=(
-            need.CONSTANT,
-            need.NOISY,
-            need.BOUNDED,
+            conditions.CONSTANT,
+            conditions.NOISY,
+            conditions.BOUNDED,
             _LINEAR,
             Hypothesis(
                 "a domain, noise and number of steps in the theorem's range, no noise on release",

@@ -4,9 +4,8 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.directed import TINY, at_least
-from lastiterate.bounds import hypotheses as need
-from lastiterate.bounds import steps as terms
+from lastiterate._numerics.rounding import TINY, at_least
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Hypothesis
 from lastiterate.run.training_run import TrainingRun
 
@@ -19,12 +18,12 @@ def ratio(run: TrainingRun) -> float:
 
 def gap(run: TrainingRun) -> float:
     """1 - c, rounded down."""
-    return float(terms.gaps(run)[0])
+    return float(quantities.gaps(run)[0])
 
 
 def diameter_in_arrivals(run: TrainingRun) -> float:
     """D/(eta L/b), rounded up."""
-    return at_least(terms.diameter(run) / float(terms.arrivals(run)[0]), ulps=8)
+    return at_least(quantities.diameter(run) / float(quantities.arrivals(run)[0]), ulps=8)
 
 
 def unrolled(run: TrainingRun) -> tuple[float, int]:
@@ -69,16 +68,16 @@ def _one_batch(run: TrainingRun) -> str | None:
 
 
 def _no_contraction(run: TrainingRun) -> str | None:
-    if run.loss.smoothness is None or np.all(terms.gaps(run) > 0.0):
+    if run.loss.smoothness is None or np.all(quantities.gaps(run) > 0.0):
         return None
-    return f"strong_convexity={run.loss.strong_convexity!r}, step_size={terms.unit(run)!r}"
+    return f"strong_convexity={run.loss.strong_convexity!r}, step_size={quantities.unit(run)!r}"
 
 
 def _past_the_best_step(run: TrainingRun) -> str | None:
     """eta (lambda + beta) < 2, so that c = 1 - eta lambda."""
     if run.loss.smoothness is None:
         return None
-    largest, both = terms.unit(run), run.loss.strong_convexity + run.loss.smoothness
+    largest, both = quantities.unit(run), run.loss.strong_convexity + run.loss.smoothness
     return None if largest * both * (1 - 1e-15) <= 2.0 else f"step_size {largest!r} > {2 / both!r}"
 
 
@@ -97,4 +96,9 @@ BEST_STEP_AT_MOST = Hypothesis(
     "step_size <= 2/(smoothness + strong_convexity)", _past_the_best_step, "shorten the steps"
 )
 
-GRADIENT_STEPS = (need.ONLY_LAST_ITERATE, need.CONSTANT, need.NOISY, *need.CONTRACTING)
+GRADIENT_STEPS = (
+    conditions.ONLY_LAST_ITERATE,
+    conditions.CONSTANT,
+    conditions.NOISY,
+    *conditions.CONTRACTING,
+)

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from lastiterate._numerics.exact import Array
+from lastiterate._numerics.arrays import Array
 from lastiterate.run.training_run import TrainingRun
 
 _UP = 1.0 + 1e-9

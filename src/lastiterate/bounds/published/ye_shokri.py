@@ -13,12 +13,12 @@ from functools import partial
 
 import numpy as np
 
-from lastiterate._numerics.directed import at_least
-from lastiterate._numerics.exact import Array
-from lastiterate.bounds import hypotheses as need
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import at_least
+from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.published import needs
-from lastiterate.bounds.random_order import SECRET_ORDER
+from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile, averaged_divergence
 from lastiterate.run.batches import Cyclic, SampledWithoutReplacement, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
@@ -248,7 +248,7 @@ BOUNDS = (
         needs=(
             SECRET_ORDER,
             Hypothesis("norm-clipped gradients", _not_clipped, "see published/ye-shokri/shuffled"),
-            *(h for h in _ORDERED if h is not need.NO_ACTIVE_CLIP),
+            *(h for h in _ORDERED if h is not conditions.NO_ACTIVE_CLIP),
         ),
         certainty=Certainty.AS_PUBLISHED,
         source=cite("Corollary 5.3"),

@@ -1,0 +1,110 @@
+"""Checks of arguments: one place builds the message, nan and bool never pass."""
+
+import math
+import operator
+from collections.abc import Iterable
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate.errors import InvalidParameter, InvalidType
+
+_EXACT_INTEGERS = 2**53
+
+
+def number(
+    name: str,
+    value: object,
+    *,
+    above: float | None = None,
+    at_least: float | None = None,
+    below: float | None = None,
+    at_most: float | None = None,
+    infinite: bool = False,
+) -> float:
+    """`value` as a float inside the stated interval."""
+    must_be = _interval("a number", above, at_least, below, at_most, infinite)
+    if isinstance(value, (bool, np.bool_, str, bytes)) or not hasattr(value, "__float__"):
+        raise InvalidType(name, value, must_be=must_be)
+    if isinstance(value, np.ndarray) and value.ndim > 0:
+        raise InvalidType(name, value, must_be=must_be)
+    try:
+        result = float(value)
+    except OverflowError:
+        raise InvalidParameter(name, value, must_be=must_be) from None
+    except (TypeError, ValueError):
+        raise InvalidType(name, value, must_be=must_be) from None
+    inside = (
+        (above is None or result > above)
+        and (at_least is None or result >= at_least)
+        and (below is None or result < below)
+        and (at_most is None or result <= at_most)
+        and (infinite or math.isfinite(result))
+        and not math.isnan(result)
+    )
+    if not inside:
+        raise InvalidParameter(name, value, must_be=must_be)
+    return result
+
+
+def count(name: str, value: object, *, at_least: int, at_most: int | None = None) -> int:
+    """`value` as an int inside the stated interval."""
+    top = _EXACT_INTEGERS if at_most is None else at_most
+    must_be = f"a whole number in [{at_least}, {top if at_most is not None else '2**53'}]"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, (bool, np.bool_)) or not hasattr(value, "__index__"):
+        raise InvalidType(name, value, must_be=must_be)
+    result = operator.index(value)
+    if not at_least <= result <= top:
+        raise InvalidParameter(name, value, must_be=must_be)
+    return result
+
+
+def numbers(
+    name: str, values: object, *, length: int | None = None, at_least: float = 0.0
+) -> Array:
+    """`values` as a one-dimensional array of finite floats >= `at_least`."""
+    size = "" if length is None else f" of length {length}"
+    must_be = f"a number or a sequence{size} of finite numbers >= {at_least:g}"
+    if isinstance(values, (str, bytes)) or not isinstance(values, (Iterable, np.ndarray)):
+        raise InvalidType(name, values, must_be=must_be)
+    try:
+        listed = values if isinstance(values, np.ndarray) else np.array(list(values))
+        if listed.dtype.kind not in "iuf" and listed.size:
+            raise TypeError
+        array = np.asarray(listed, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InvalidType(name, values, must_be=must_be) from None
+    if array.ndim != 1 or array.size == 0 or (length is not None and array.size != length):
+        found = f"{must_be}, not of shape {array.shape}"
+        raise InvalidParameter(name, values, must_be=found)
+    if not (array.min() >= at_least and array.max() < math.inf):  # nan fails both
+        where = int(np.argmin((array >= at_least) & (array < math.inf)))
+        raise InvalidParameter(f"{name}[{where}]", float(array[where]), must_be=must_be)
+    return array
+
+
+def choice(name: str, value: object, *, among: tuple[str, ...]) -> str:
+    """`value`, one of a few words."""
+    must_be = "one of " + ", ".join(map(repr, among))
+    if not isinstance(value, str):
+        raise InvalidType(name, value, must_be=must_be)
+    if value not in among:
+        raise InvalidParameter(name, value, must_be=must_be)
+    return value
+
+
+def _interval(
+    kind: str,
+    above: float | None,
+    at_least: float | None,
+    below: float | None,
+    at_most: float | None,
+    infinite: bool,
+) -> str:
+    left = f"({above:g}" if above is not None else f"[{at_least:g}" if at_least is not None else "("
+    right = f"{below:g})" if below is not None else f"{at_most:g}]" if at_most is not None else ")"
+    low = "-inf" if left == "(" else ""
+    high = ("inf]" if infinite else "inf)") if right == ")" else ""
+    return f"{kind} in {left}{low}, {high or right}"

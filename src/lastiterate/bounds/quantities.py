@@ -1,0 +1,115 @@
+r"""A run in the engine's terms: contractions, arrivals and noise.
+
+Distances are in parameter space, in units of the largest step size.  The engine's answer is
+proportional to arrivals over noise, so the single roundings made here move mu by a few
+ulps, which `WIDENING` covers.  Contractions are rounded towards 1.
+"""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.products import two_minus_product
+from lastiterate._numerics.rounding import TINY, at_least
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.run.batches import (
+    Cyclic,
+    FixedOrder,
+    FullBatch,
+    SampledWithoutReplacement,
+    ShuffledOnce,
+)
+from lastiterate.run.domain import Ball
+from lastiterate.run.training_run import TrainingRun
+
+WIDENING = 16  # ulps
+
+Pattern = NDArray[np.intp]
+
+
+def gaussian(mu: float) -> GaussianProfile:
+    """The profile of a mu computed from a run's rounded arrivals and noise."""
+    return GaussianProfile(at_least(mu, ulps=WIDENING))
+
+
+def step_sizes(run: TrainingRun) -> Array:
+    """One entry if constant, else one for each step."""
+    return np.atleast_1d(np.array(run.step_size))
+
+
+def gaps(run: TrainingRun) -> Array:
+    r"""1 - c for each step size, rounded down; negative where a step may expand.
+
+    c = max(|1 - eta m|, |1 - eta M|) for m-strongly convex, M-smooth losses (Bok, Su and
+    Altschuler 2024, Lemma 2.8), so 1 - c = min(eta m, 2 - eta M) while that is at most 1.
+    """
+    if run.loss.smoothness is None:
+        raise ValueError("gaps need a smoothness")
+    eta = step_sizes(run)
+    smooth = np.full(eta.size, run.loss.smoothness)
+    flat = np.nextafter(eta * run.loss.strong_convexity, -np.inf).clip(0.0)
+    return np.asarray(np.minimum(flat, two_minus_product(eta, smooth)))
+
+
+def contractions(gap: Array) -> Array:
+    """c = 1 - gap, rounded up."""
+    return np.where(gap == 0.0, 1.0, np.nextafter(1.0 - gap, np.inf))
+
+
+def unit(run: TrainingRun) -> float:
+    """The largest step size."""
+    return float(np.max(run.step_size))
+
+
+def relative_step_sizes(run: TrainingRun) -> Array:
+    return np.asarray(np.maximum(step_sizes(run) / unit(run), TINY))
+
+
+def arrivals(run: TrainingRun) -> Array:
+    """What a participation adds to the distance."""
+    moved = max(run.sensitivity / run.batches.batch_size, TINY)
+    return np.asarray(np.maximum(relative_step_sizes(run) * moved, TINY))
+
+
+def noises(run: TrainingRun) -> Array:
+    """Noise of each step."""
+    return np.asarray(step_sizes(run) / unit(run) * np.array(run.noise_std))
+
+
+def release_noise(run: TrainingRun) -> float:
+    return run.release_noise_std / unit(run)
+
+
+def diameter(run: TrainingRun) -> float:
+    if not isinstance(run.domain, Ball):
+        return math.inf
+    return max(run.domain.diameter / unit(run), TINY)
+
+
+def every_step(values: Array, steps: int) -> Array:
+    return np.broadcast_to(values, (steps,))
+
+
+def period(run: TrainingRun) -> int:
+    """Steps between participations; batches drawn anew may have the same example every time."""
+    always = isinstance(run.batches, (FullBatch, SampledWithoutReplacement))
+    return 1 if always else run.batches.batches_per_epoch
+
+
+def positions(run: TrainingRun) -> int:
+    """How many positions an example may have in the order of the batches."""
+    if isinstance(run.batches, (Cyclic, ShuffledOnce)):
+        return min(run.batches.batches_per_epoch, run.steps)
+    return 1
+
+
+def patterns(run: TrainingRun) -> Iterator[Pattern]:
+    """For each position the steps, counted from 0, in which its examples take part."""
+    if isinstance(run.batches, FixedOrder):
+        yield np.array(run.batches.positions, dtype=np.intp) - 1
+        return
+    for position in range(positions(run)):
+        yield np.arange(position, run.steps, period(run))

@@ -1,0 +1,156 @@
+"""The last iterate of runs whose batch order is random and stays secret.
+
+Given the order, which is independent of the data, a fixed-order bound holds; hockey-stick
+divergence is jointly convex, so the average of the delta curves over all orders holds too.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+
+from lastiterate.bounds import conditions, quantities
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.expanding import NON_CONVEX
+from lastiterate.bounds.fixed_order import (
+    BOUNDED_DOMAIN,
+    CONTRACTIVE,
+    epochs_of,
+    group_edges,
+    grouped_positions,
+    latest_order_mu,
+)
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.run.batches import ShuffledEachEpoch, ShuffledOnce
+from lastiterate.run.training_run import TrainingRun
+
+_GIVEN_THE_ORDER = (CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
+MIXTURE = Citation(
+    "Bok, Su and Altschuler; Ye and Shokri",
+    2024,
+    "Shifted interpolation; Differentially private learning needs hidden state",
+    "Theorem C.3 given the order; joint convexity as in Lemma 4.1",
+)
+
+
+def shuffled_once(run: TrainingRun) -> GaussianMixtureProfile:
+    r"""A mixture over the position of the differing example.
+
+    **Bound.** :math:`\delta(\varepsilon) = \frac1l \sum_j \delta_{\mu_j}(\varepsilon)`, where
+    :math:`\mu_j` is the fixed-order guarantee of position j, the best of those that apply.
+    Examples left over by the last full batch take no part at all.
+
+    **Holds when.** the examples are shuffled once, uniformly and in secret, and a fixed-order
+    bound covers the run.
+
+    **Tight.** The exact average of guarantees that are tight given the position.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3; Ye and Shokri 2022, Lemma 4.1.
+
+    **Computed as** an average of Gaussian curves, each rounded up.
+    """
+    share = run.batches.batch_size / run.batches.examples
+    if run.is_constant and not CONTRACTIVE.unmet(run):
+        mus, sizes = grouped_positions(run, quantities.diameter(run))
+    else:
+        tables = [bound.by_position for bound in _GIVEN_THE_ORDER if not bound.unmet(run)]
+        listed = [[p.gdp() for p in by_position(run)] for by_position in tables if by_position]
+        mus = np.min(listed, axis=0).tolist()
+        sizes = [1] * len(mus)
+    weights = [share * size for size in sizes]
+    unseen = max(0.0, 1.0 - share * sum(sizes))
+    return GaussianMixtureProfile([*weights, unseen], [*mus, 0.0])
+
+
+def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
+    r"""A mixture over the position in the last epoch, all earlier ones being as late as can be.
+
+    **Bound.** :math:`\delta(\varepsilon) = \frac1l \sum_j \delta_{\mu_j}(\varepsilon)`, where
+    :math:`\mu_j` is that of participations at the ends of all epochs but the last, and at
+    position j in the last.  Where the last epoch is cut short, the example may not be in it:
+    then the one before is the last.
+
+    **Holds when.** the examples are shuffled uniformly, independently and in secret before every
+    epoch, losses are convex and smooth, no step exceeds 2/smoothness, and gradients are not
+    changed by norm clipping.  (Moving a participation later, or making it larger, never lowers
+    mu.)
+
+    **Tight** to a fraction of a per cent of shuffling once where epochs are many.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3; Ye and Shokri 2022, Lemma 4.1.
+
+    **Computed as** isotonic regression for each position; rounded up.
+    """
+    cap, epochs = quantities.diameter(run), epochs_of(run)
+    final, length = epochs[-1], run.batches.batches_per_epoch
+    mus, weights = [], []
+    for group in _groups(run, final):
+        mus.append(latest_order_mu(run, cap, epochs[:-1], last=group[-1]))
+        weights.append(len(group) / length)
+    absent = 1.0 - len(final) / length
+    if absent > 0.0 and len(epochs) > 1:
+        for group in _groups(run, epochs[-2]):
+            mus.append(latest_order_mu(run, cap, epochs[:-2], last=group[-1]))
+            weights.append(absent * len(group) / length)
+    elif absent > 0.0:
+        mus.append(0.0)  # not seen at all
+        weights.append(absent)
+    return GaussianMixtureProfile(weights, [quantities.gaussian(mu).mu for mu in mus])
+
+
+def _groups(run: TrainingRun, epoch: range) -> list[range]:
+    """Steps that are charged together, at the last of them, which is the most exposed.
+
+    One by one in a schedule, where the last need not be.
+    """
+    if not run.is_constant:
+        return [range(step, step + 1) for step in epoch]
+    end = len(epoch)
+    edges = group_edges(end)
+    return [epoch[end - last : end - first] for first, last in pairwise(edges)]
+
+
+def _published_order(run: TrainingRun) -> str | None:
+    return None if run.releases == "last-iterate" else f"releases={run.releases!r}"
+
+
+def _no_fixed_order_bound(run: TrainingRun) -> str | None:
+    if any(not bound.unmet(run) for bound in _GIVEN_THE_ORDER):
+        return None
+    return "a run that none of them covers"
+
+
+SECRET_ORDER = Hypothesis(
+    "a batch order that stays secret",
+    _published_order,
+    "publish neither the order of the batches nor its seed, and nothing but the final model",
+)
+
+SHUFFLED_ONCE = Bound(
+    id="random-order/shuffled-once",
+    gives="the average over the example's place in a secret order, drawn once",
+    covers=(ShuffledOnce,),
+    needs=(
+        SECRET_ORDER,
+        Hypothesis(
+            "a fixed-order bound that covers the run",
+            _no_fixed_order_bound,
+            "see what fixed-order/contractive and fixed-order/non-convex need",
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    source=MIXTURE,
+    evaluate=shuffled_once,
+)
+
+SHUFFLED_EACH_EPOCH = Bound(
+    id="random-order/shuffled-each-epoch",
+    gives="the average over the example's place in the last of many secret orders",
+    covers=(ShuffledEachEpoch,),
+    needs=(
+        SECRET_ORDER,
+        *conditions.CONTRACTING,
+    ),
+    certainty=Certainty.UPPER,
+    source=MIXTURE,
+    evaluate=shuffled_each_epoch,
+)

@@ -1,0 +1,1 @@
+"""The law of what random participations cost.  In order: faces, law, release; unpaid, windows."""

@@ -1,0 +1,184 @@
+r"""What earlier random participations leave behind: a law that dominates the true one.
+
+Steps are counted backwards, j = 0 the latest; V_j are independent and 1 with probability p.  A
+plan that pays :math:`g c^{2j}` (in units of the end) whenever that much is there, at a cost
+of :math:`g^2 \sum_j c^{2j}`, leaves a distance Z.  Two laws dominate it:
+
+* for c < 1 the recursion :math:`z \leftarrow (c^m z - G)^+ + N`, N binomial, over blocks of m
+  steps in which only what was there before is paid, on a grid and rounded up;
+* always, as :math:`Z = \max_k \sum_{j < k} (c^j V_j - g c^{2j})`, the maximal inequality for
+  martingales, :math:`P(Z > z) \le \exp(\max_k \Psi_k(\theta) - \theta z)` for every
+  :math:`\theta`, where :math:`\Psi_k` is the logarithm of the moment of the sum to k.
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._progress import told
+
+RATES = np.geomspace(1e-3, 300.0, 160)  # the largest weight is 1
+_TERMS = 4096
+_LEVELS = 400
+_UNLIKELY = 1e-15
+_MEMORY = 60.0  # time constants; what is older is e^-60 of the whole
+_BLOCKS = 128  # in a time constant, or in the run
+_REMEMBERED = 12  # time constants, by the recursion
+_CELLS = 32_768
+_CUT = 1e-16
+_ROUNDING = 1e-12  # of the chances of one block
+
+
+class Leftover(NamedTuple):
+    """Z is at most levels[i] with probability chances[i], but for `lost`."""
+
+    levels: Array
+    chances: Array
+    lost: float
+
+
+class Terms(NamedTuple):
+    """Weights c^j, payments for g = 1, how many there are of each, and the sum of the too old.
+
+    Where there are many they are grouped: each group has its largest weight and its least
+    payment.
+    """
+
+    weights: Array
+    payments: Array
+    counts: Array
+    rest: float
+
+
+@lru_cache(maxsize=16)
+def leftover_law(
+    *, gap: float, steps: int, probability: float, cap: float, payment: float = 0.0
+) -> Leftover:
+    """A law that dominates that of min(Z, cap)."""
+    listed = terms(gap, steps)
+    top = min(float(listed.weights @ listed.counts), cap)
+    if top == 0.0:
+        return Leftover(np.zeros(1), np.ones(1), 0.0)
+    if 0.0 < gap < 0.5:
+        return _by_recursion(gap, steps, probability, cap, payment, top)
+    return _by_moments(listed, probability, cap, payment, top)
+
+
+def terms(gap: float, steps: int, most: int = _TERMS) -> Terms:
+    """What there is to pay and, for each unit of g, what is paid."""
+    if gap >= 1.0 or gap == 0.0:
+        count = float(steps if gap == 0.0 else min(steps, 1))
+        return Terms(np.ones(1), np.ones(1), np.array([count]), 0.0)
+    log_c = math.log1p(-gap)
+    last = min(steps, math.ceil(_MEMORY / gap))
+    edges = np.unique(np.linspace(0, last, min(last, most) + 1).astype(np.int64))
+    rest = math.exp(last * log_c) * min(float(steps - last), 1.0 / gap)
+    weights, payments = np.exp(edges[:-1] * log_c), np.exp(2 * (edges[1:] - 1) * log_c)
+    return Terms(weights, payments * (1.0 - 1e-12), np.diff(edges).astype(float), rest)
+
+
+def peaks(listed: Terms, probability: float, payment: float, rates: Array) -> Array:
+    """The largest Psi_k for each rate: at the end of a group, as it is linear within."""
+    result = np.empty(rates.size)
+    for i, rate in enumerate(rates):
+        each = np.log1p(probability * np.expm1(rate * listed.weights)) * (1.0 + 1e-12)
+        sums = np.cumsum(listed.counts * (each - rate * payment * listed.payments))
+        result[i] = max(0.0, sums.max())
+    return result
+
+
+def spent(gap: float, steps: int, payment: float) -> float:
+    """What the payments cost, rounded up."""
+    return payment**2 * total_of_squares(gap, steps) * (1.0 + 1e-9) if payment else 0.0
+
+
+def total_of_squares(gap: float, steps: int) -> float:
+    """1 + c^2 + .. + c^(2 (steps - 1)), to within 1e-10 or so."""
+    if gap == 0.0 or steps == 0:
+        return float(steps)
+    if gap >= 1.0:
+        return 1.0
+    log_c = math.log1p(-gap)
+    return math.expm1(2 * steps * log_c) / math.expm1(2 * log_c)
+
+
+def _by_recursion(
+    gap: float, steps: int, probability: float, cap: float, payment: float, top: float
+) -> Leftover:
+    size = max(1, int(min(1.0 / gap, steps) / _BLOCKS))
+    kept = min(math.ceil(steps / size), math.ceil(_REMEMBERED / (gap * size)))
+    log_c = math.log1p(-gap)
+    decay = math.exp(size * log_c) * (1.0 + 1e-12)
+    older = math.exp(kept * size * log_c) * min(float(max(steps - kept * size, 0)), 1.0 / gap)
+    paid = payment * total_of_squares(gap, size) * (1.0 - 1e-9)
+    counts = np.arange(size + 1)
+    arrivals = scipy.stats.binom.pmf(counts, size, probability)
+    common = np.flatnonzero(arrivals > _CUT)
+    lost = kept * (size * _CUT + _ROUNDING)
+    reach = _end(gap, steps, probability, top) + float(common[-1]) + 1.0
+    cells = max(1, int(_CELLS / reach))  # in one arrival
+    length = math.ceil(reach * cells) + 1
+    level = np.arange(length) / cells
+    law = np.zeros(length)
+    law[0] = 1.0
+    most = math.ceil(cap * cells) if cap * cells < length else length - 1
+    for block in told("what earlier steps leave", range(kept - 1, -1, -1)):
+        less = np.maximum(decay * level - paid * math.exp(block * size * log_c), 0.0)
+        place = np.ceil(less * cells * (1.0 - 1e-15)).astype(np.int64)
+        moved = np.bincount(place, weights=law, minlength=length)
+        law = np.zeros(length)
+        for count in common:
+            shift = int(count) * cells
+            law[shift:] += arrivals[count] * moved[: length - shift]
+        law[most] += law[most + 1 :].sum()
+        law[most + 1 :] = 0.0
+    lost += abs(1.0 - float(law.sum()))
+    ends = _ends(law)
+    chances = np.diff(np.cumsum(law)[ends], prepend=0.0)
+    levels = np.minimum(level[ends] + older, cap) * (1.0 + 1e-12)
+    return Leftover(levels, np.maximum(chances, 0.0), lost + 1e-12)
+
+
+def _ends(law: Array) -> NDArray[np.int64]:
+    """Few cells, to which what lies between them is moved up."""
+    used = np.flatnonzero(law > _UNLIKELY / law.size)
+    first, last = int(used[0]), int(np.flatnonzero(law)[-1])
+    return np.unique(np.append(np.linspace(first, used[-1], 2 * _LEVELS).astype(np.int64), last))
+
+
+def _end(gap: float, steps: int, probability: float, top: float) -> float:
+    """What the leftovers do not exceed but with a negligible chance, payments or not."""
+    listed = terms(gap, steps, most=512)
+    chances = (peaks(listed, probability, 0.0, RATES) + 30.0) / RATES
+    return min(float(chances.min()) * 1.01, top)
+
+
+def _by_moments(
+    listed: Terms, probability: float, cap: float, payment: float, top: float
+) -> Leftover:
+    largest = peaks(listed, probability, payment, RATES)
+    coarse = np.geomspace(min(1e-6 * top, 1e-2), top, _LEVELS)
+    chances = _tail(largest, coarse)
+    low = coarse[chances >= 0.99][-1] if chances[0] >= 0.99 else 0.0
+    high = min(1.1 * coarse[chances > _UNLIKELY][-1], top) if chances[0] > _UNLIKELY else top
+    single = [1.0] if 0.0 < 1.0 < high else []
+    levels = np.unique(np.concatenate([[0.0, top], single, np.linspace(low, high, _LEVELS)]))
+    tail = _tail(largest, levels)
+    tail[0] = min(tail[0], probability * float(listed.counts.sum()))  # that there is any at all
+    tail = np.minimum.accumulate(np.minimum(tail, 1.0))
+    tail[-1] = 0.0  # neither its largest value nor the cap is exceeded
+    masses = -np.diff(tail, prepend=1.0)
+    needed = masses > 0.0
+    levels = np.minimum(levels + listed.rest, cap)[needed] * (1.0 + 1e-12)
+    return Leftover(levels, masses[needed], 0.0)
+
+
+def _tail(largest: Array, levels: Array) -> Array:
+    """P(Z > level), at most."""
+    logs = np.min(largest[:, None] - RATES[:, None] * levels, axis=0)
+    return np.asarray(np.exp(np.minimum(logs, 0.0)) * (1.0 + 1e-9))

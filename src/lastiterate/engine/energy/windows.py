@@ -1,0 +1,108 @@
+r"""How many of the last steps to solve exactly, and how much to pay before them.
+
+What earlier participations left, Z, is paid over the last R steps and the release in proportion
+to what is left of each step's noise: that costs :math:`\kappa Z` with
+:math:`\kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}`.  Together with the plan for the
+participations of those steps, of energy q, and that of earlier payments, of energy e, which
+concern other steps,
+
+.. math:: \mu^2 \le (\sqrt q + \kappa Z)^2 + e .
+
+Every choice of R and of the payments is valid; those made here are judged by rough quantiles.
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from lastiterate._numerics.rounding import at_least
+from lastiterate.engine.energy.unpaid import RATES, peaks, spent, terms, total_of_squares
+
+_LONGEST_WINDOW = 16_000
+_SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
+_LONGEST_SECOND = 4_000
+_MEMORY = 12.0  # time constants
+
+
+class Window(NamedTuple):
+    """The last `length` steps, and what is paid in the step before them (then c^j of it)."""
+
+    length: int
+    payment: float
+
+
+def price(gap: float, window: int, worth: float) -> float:
+    """kappa, rounded up."""
+    decayed = max(window * math.log1p(-gap), -700.0) if gap < 1.0 else -700.0
+    return at_least(
+        math.exp(decayed) / math.sqrt(total_of_squares(gap, window) + worth), ulps=10_000
+    )
+
+
+class _Quantiles(NamedTuple):
+    """How far out leftovers, in e-folds, and energies, in variances, are looked at."""
+
+    leftover: float
+    energy: float
+
+
+_NEAR, _FAR = _Quantiles(0.5, 3.0), _Quantiles(3.0, 8.0)
+
+
+@lru_cache(maxsize=64)
+def best_windows(
+    gap: float, steps: int, probability: float, cap: float, worth: float
+) -> tuple[Window, ...]:
+    """The windows and payments whose cost looks least, near the mean and far out."""
+    problem = _Problem(gap, steps, probability, cap, worth)
+    first, second = (_best(problem, quantiles) for quantiles in (_NEAR, _FAR))
+    return (first,) if second == first or second.length > _LONGEST_SECOND else (first, second)
+
+
+class _Problem(NamedTuple):
+    gap: float
+    steps: int
+    probability: float
+    cap: float
+    worth: float
+
+
+def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
+    gap, steps, probability, _, _ = problem
+    # What is older than this is forgotten, so that endless runs all get the same window.
+    steps = min(steps, math.ceil(_MEMORY / gap)) if gap > 0.0 else steps
+    longest = min(steps, _LONGEST_WINDOW)
+    lengths = sorted({max(1, round(longest * 0.9**k)) for k in range(90)})
+    # Payments are worth their cost in windows comparable with the memory of the run.
+    memory = min(1.0 / gap, 2.0 * longest) if gap > 0.0 else 2.0 * longest
+    choices = [Window(length, 0.0) for length in lengths] + [
+        Window(length, slope * probability * math.exp(length * math.log1p(-gap)))
+        for length in lengths
+        if length < steps and 0.2 * memory <= length <= 3.0 * memory and gap < 0.5
+        for slope in _SLOPES
+    ]
+    shorter = problem._replace(steps=steps)
+    return min(choices, key=lambda choice: _cost(choice, shorter, quantiles))
+
+
+def _cost(window: Window, problem: _Problem, quantiles: _Quantiles) -> float:
+    gap, steps, probability, cap, worth = problem
+    length, payment = window
+    spread = probability * (1 - probability) * (math.log1p(length / (1 + worth)) + 0.58)
+    inside = math.sqrt(probability**2 * length + quantiles.energy * spread)
+    left = min(cap, _leftover(problem, steps - length, payment, quantiles.leftover))
+    return math.hypot(
+        inside + price(gap, length, worth) * left,
+        math.sqrt(spent(gap, steps - length, payment)),
+    )
+
+
+def _leftover(problem: _Problem, steps: int, payment: float, folds: float) -> float:
+    if steps == 0:
+        return 0.0
+    listed = terms(problem.gap, steps, most=256)
+    rates = RATES[::6]
+    largest = peaks(listed, problem.probability, payment, rates)
+    return float(np.min((largest + folds) / rates))

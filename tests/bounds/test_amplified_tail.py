@@ -1,0 +1,154 @@
+"""Sampled batches whose last steps stay hidden: the oracle, and what it improves."""
+
+import math
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.bounds import amplified_tail
+from lastiterate.bounds.amplified_tail import (
+    POISSON_HIDDEN_END,
+    SAMPLED_HIDDEN_END,
+    _best_split,
+    _energy,
+    _geometric,
+)
+from tests.bounds.test_shuffled import mnist
+from tests.reference.sampled_walk import sampled_pair
+
+
+class TestOracle:
+    """Every split is a theorem: the exact law of one-dimensional runs is never above it."""
+
+    @pytest.mark.parametrize(
+        "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 24))]
+    )
+    def test_random_splits(self, seed, monkeypatch):
+        rng = np.random.default_rng(seed)
+        steps, size, examples = int(rng.integers(4, 60)), 2, int(rng.integers(4, 30))
+        eta, strong = 0.5, float(rng.choice([0.0, 0.1, 0.6]))
+        shift, half = rng.uniform(0.2, 1.5), float(rng.choice([math.inf, 1.0, 3.0]))
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=2.0, strong_convexity=strong),
+            sensitivity=size * shift / eta,
+            batches=li.SampledWithoutReplacement(examples, size),
+            steps=steps,
+            step_size=eta,
+            noise_std=1.0 / eta,
+            domain=li.Unbounded() if math.isinf(half) else li.Ball(2 * half),
+        )
+        split = int(rng.integers(1, steps)), float(rng.uniform(0.3, 0.95))
+        monkeypatch.setattr(amplified_tail, "_best_split", lambda sampling, run: split)
+        nearly_linear = li.Loss(
+            smoothness=strong + 0.02,
+            strong_convexity=strong,
+            regulariser=strong,
+            lipschitz=size * shift / eta / 2,
+        )
+        poisson = run.replace(loss=nearly_linear, batches=li.PoissonSampled(examples, size))
+        left_out = poisson.replace(adjacency="zero-out", sensitivity=run.sensitivity / 2)
+        apart, opposite = (0.0, shift), (-shift / 2, shift / 2)
+        slope = rng.choice([1 - eta * strong, rng.uniform(0.0, 1 - eta * strong)])
+        room = half if math.isfinite(half) else 8.0 * math.sqrt(steps) + shift * steps
+        for bound, instances in (
+            (SAMPLED_HIDDEN_END.profile(run), (apart, opposite)),
+            (POISSON_HIDDEN_END.profile(poisson), (opposite,)),
+            (POISSON_HIDDEN_END.profile(left_out), ((0.0, shift / 2),)),
+        ):
+            for shifts in instances:
+                p, q = sampled_pair(
+                    steps=steps,
+                    slope=slope,
+                    shifts=shifts,
+                    q=size / examples,
+                    noise=1.0,
+                    low=-room,
+                    high=room,
+                    cells=500,
+                    clip=math.isfinite(half),
+                )
+                for epsilon in (0.1, 0.5, 1.0, 2.0):
+                    growth = math.exp(epsilon)
+                    exact = max(
+                        np.maximum(p - growth * q, 0).sum(), np.maximum(q - growth * p, 0).sum()
+                    )
+                    assert exact <= bound.delta(epsilon) * (1 + 1e-6) + 1e-7
+
+
+class TestImprovement:
+    def test_below_both_of_its_parts(self):
+        report = li.account(mnist(li.SampledWithoutReplacement, 50))
+        assert report.bound == "random-order/sampled-hidden-end"
+        assert report.epsilon(1e-5) < 0.96 * report.all["random-order/sampled"].epsilon(1e-5)
+        assert 3.1 < report.lower.epsilon(1e-5) < report.epsilon(1e-5) < 3.9
+
+    def test_most_where_losses_curve(self):
+        report = li.account(mnist(li.SampledWithoutReplacement, 50, 2.0))
+        assert report.epsilon(1e-5) < 0.3 * report.all["random-order/sampled"].epsilon(1e-5)
+
+    def test_of_poisson_batches_too(self):
+        run = mnist(li.PoissonSampled, 50, 0.2).replace(adjacency="zero-out", sensitivity=5.0)
+        loss = li.Loss(smoothness=32.7, strong_convexity=0.2, regulariser=0.2)
+        report = li.account(run.replace(loss=loss))
+        others = [p.epsilon(1e-5) for id_, p in report.all.items() if id_ != report.bound]
+        assert report.bound == "random-order/poisson-hidden-end"
+        assert report.epsilon(1e-5) < 0.5 * min(others)
+
+    def test_nothing_to_hide_in_a_single_step(self):
+        run = mnist(li.SampledWithoutReplacement, 1).replace(steps=1)
+        assert _best_split(run, run) == (0, 1.0)
+        report = li.account(run)
+        whole = report.all["random-order/sampled"].epsilon(1e-5)
+        assert report.all["random-order/sampled-hidden-end"].epsilon(1e-5) == whole
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"release_noise_std": 1e160},
+            {"sensitivity": 1e-300, "noise_std": 1e30},
+            {"loss": li.Loss(smoothness=20.0, strong_convexity=20.0)},
+            {"noise_std": 1e-3},
+        ],
+    )
+    def test_extremes_do_not_break_the_account(self, changes):
+        report = li.account(mnist(li.SampledWithoutReplacement, 1).replace(**changes))
+        assert report.all["random-order/sampled-hidden-end"].epsilon(1e-5) >= 0.0
+
+    def test_needs_what_both_need(self):
+        run = mnist(li.SampledWithoutReplacement, 50)
+        assert SAMPLED_HIDDEN_END.unmet(run.replace(adjacency="zero-out"))
+        assert SAMPLED_HIDDEN_END.unmet(run.replace(releases="last-iterate-and-order"))
+        assert SAMPLED_HIDDEN_END.unmet(run.replace(loss=li.Loss(smoothness=9.0, convex=False)))
+        assert SAMPLED_HIDDEN_END.unmet(run.replace(noise_std=1e-9))
+
+
+@pytest.mark.parametrize("gap", [0.0, 1e-14, 1e-5, 0.1, 0.8])
+def test_noise_of_the_last_steps_is_not_overstated(gap):
+    for count in (1, 7, 40):
+        exact = math.fsum((1 - gap) ** (-2 * j) for j in range(1, count + 1))
+        assert _geometric(gap, count) == pytest.approx(exact, rel=1e-9)
+        assert _geometric(gap, count) * (1 - 1e-9) <= exact
+    assert _geometric(1.0, 10**6) < math.inf
+
+
+def test_the_rough_energy_is_the_engine_s():
+    ages, gap = np.array([9.0, 4.0, 3.0, 0.0]), 0.05
+    arrivals = np.zeros(13)
+    arrivals[11 - ages.astype(int)] = 1.0
+    noise = np.append(np.ones(12), math.sqrt(3.0))
+    plan = li.optimal_shifts(
+        contraction=np.append(np.full(12, 1 - gap), 1.0), sensitivity=arrivals, noise=noise
+    )
+    assert _energy(ages, gap, 3.0) == pytest.approx(plan.mu**2, rel=1e-9)
+
+
+def test_fewer_parts_promise_less():
+    rng = np.random.default_rng(0)
+    mus = rng.gamma(4.0, 0.2, 500)
+    fine = li.GaussianMixtureProfile(np.full(500, 1 / 500), mus)
+    coarse = fine.coarser(0.01)
+    assert coarse.mus.size < 400
+    for epsilon in (0.0, 0.5, 2.0, 6.0):
+        assert fine.delta(epsilon) <= coarse.delta(epsilon)
+        assert coarse.epsilon(1e-5) == pytest.approx(fine.epsilon(1e-5), rel=0.02)

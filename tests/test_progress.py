@@ -1,0 +1,34 @@
+"""What a listener hears of a loop."""
+
+import pytest
+
+from lastiterate._progress import heard_by, told
+
+
+def test_the_items_come_as_they_are_heard_or_not():
+    heard = []
+    with heard_by(lambda what, share: heard.append((what, share))):
+        assert list(told("counting", range(4))) == [0, 1, 2, 3]
+    assert heard == [("counting", share) for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    assert list(told("counting", range(4))) == [0, 1, 2, 3]
+    assert len(heard) == 5
+
+
+def test_nobody_listens_after_an_error():
+    heard = []
+
+    def fail():
+        with heard_by(lambda what, share: heard.append(share)):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    list(told("counting", [1]))
+    assert heard == []
+
+
+def test_nothing_to_do_is_done():
+    heard = []
+    with heard_by(lambda what, share: heard.append(share)):
+        assert list(told("counting", [])) == []
+    assert heard == [1.0]
