@@ -13,7 +13,6 @@ from lastiterate.errors import (
     NoBoundApplies,
     UnreachableTarget,
 )
-from lastiterate.run.batches import FixedOrder
 from lastiterate.run.training_run import TrainingRun
 
 _TOLERANCE = 5e-7
@@ -164,8 +163,8 @@ def _close_in(
 
 
 def _most_steps(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
-    if not run.is_constant or isinstance(run.batches, FixedOrder):
-        what = "batches" if isinstance(run.batches, FixedOrder) else "step_size and noise_std"
+    if not run.is_constant or not run.batches.any_length:
+        what = "step_size and noise_std" if run.batches.any_length else "batches"
         must_be = f"'noise_std' unless {what} do not depend on the number of steps"
         raise InvalidParameter("over", "steps", must_be=must_be)
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.trials import Seeds
-from lastiterate.run.batches import Cyclic
+from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.certificate import described, verify
 from lastiterate.train.data import Examples, bounded
@@ -64,10 +64,11 @@ class OwnTrainer:
     @property
     def _exposed(self) -> int:
         """In a fixed order, an example that the last step sees."""
-        rule = self.run.batches
-        if not isinstance(rule, Cyclic):
+        rule, last = self.run.batches, self.run.steps - 1
+        if rule.drawn is not Drawn.NEVER:
             return 0
-        return (self.run.steps - 1) % rule.batches_per_epoch * rule.batch_size
+        place = next(i for i in range(rule.places(last + 1)) if last in rule.seen(i, last + 1))
+        return place * rule.batch_size
 
 
 def certified_trainer(

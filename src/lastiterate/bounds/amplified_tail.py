@@ -147,7 +147,7 @@ def _fewer_parts(profile: PrivacyProfile) -> PrivacyProfile:
 
 def _best_split(sampling: TrainingRun, run: TrainingRun) -> tuple[int, float]:
     """How many steps to hide and which share of their noise hides them, by a rough simulation."""
-    probability = run.batches.batch_size / run.batches.examples
+    probability = run.batches.share
     gap, noise = float(quantities.gaps(run)[0]), float(quantities.noises(run)[0])
     ratio = float(quantities.arrivals(run)[0]) / noise
     if not _LEAST_RATIO < ratio < 1.0 / _LEAST_RATIO:
@@ -180,7 +180,7 @@ def _best_split(sampling: TrainingRun, run: TrainingRun) -> tuple[int, float]:
 def _late_steps(run: TrainingRun, last: int, share: float) -> PrivacyProfile | None:
     """Their losses in cells of about half of what they are composed in, if they are not small."""
     ratio = run.sensitivity / run.batches.batch_size / float(np.min(run.noise_std))
-    typical = run.batches.batch_size / run.batches.examples * ratio
+    typical = run.batches.share * ratio
     return composed_steps(run, last, share=share, least_cell=min(_CELL / 2, typical / 5))
 
 

@@ -8,6 +8,7 @@ from lastiterate.errors import NoBoundApplies, Unmet
 from lastiterate.profile.estimate import Estimate
 from lastiterate.profile.lower import LowerProfile
 from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.run.batches import BatchRule
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -51,7 +52,7 @@ class Statement:
 
     id: str
     gives: str
-    covers: tuple[type, ...]
+    covers: tuple[type[BatchRule], ...]
     needs: tuple[Hypothesis, ...]
     source: Citation
 
@@ -66,7 +67,7 @@ class Statement:
 
     def is_about(self, run: TrainingRun) -> bool:
         """Whether the statement is about this batch rule at all."""
-        return isinstance(run.batches, self.covers)
+        return type(run.batches) in self.covers
 
     def _require(self, run: TrainingRun) -> None:
         unmet = self.unmet(run)

@@ -1,7 +1,7 @@
 """Composition: every iterate is charged for, as if all had been published."""
 
 import math
-from typing import get_args
+from typing import assert_never
 
 import numpy as np
 
@@ -10,14 +10,7 @@ from lastiterate._numerics.rounding import TINY
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import (
-    Batches,
-    FixedOrder,
-    FullBatch,
-    PoissonSampled,
-    SampledWithoutReplacement,
-    ShuffledEachEpoch,
-)
+from lastiterate.run.batches import RULES, Drawn
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -41,7 +34,9 @@ def worst_order_composition(run: TrainingRun) -> GaussianProfile:
     per_unit_noise = max(run.sensitivity / run.batches.batch_size, TINY)
     if run.is_constant:
         noise = float(np.max(run.noise_std))
-        return quantities.gaussian(per_unit_noise / noise * math.sqrt(_most_participations(run)))
+        return quantities.gaussian(
+            per_unit_noise / noise * math.sqrt(run.batches.most_seen(run.steps))
+        )
     noise_std = quantities.every_step(np.array(run.noise_std), run.steps)
     largest = float((1.0 / noise_std).max())
     squares = (1.0 / noise_std / largest) ** 2
@@ -50,27 +45,24 @@ def worst_order_composition(run: TrainingRun) -> GaussianProfile:
     return quantities.gaussian(mu * (1.0 + 64 * np.finfo(float).eps))
 
 
-def _most_participations(run: TrainingRun) -> int:
-    if isinstance(run.batches, FixedOrder):
-        return len(run.batches.positions)
-    if isinstance(run.batches, (FullBatch, SampledWithoutReplacement, PoissonSampled)):
-        return run.steps
-    return -(-run.steps // run.batches.batches_per_epoch)
-
-
 def _worst_sum(run: TrainingRun, squares: Array) -> float:
-    if isinstance(run.batches, (SampledWithoutReplacement, PoissonSampled)):
-        return float(squares.sum())
-    if isinstance(run.batches, ShuffledEachEpoch):
-        starts = np.arange(0, run.steps, run.batches.batches_per_epoch)
-        return float(np.maximum.reduceat(squares, starts).sum())
-    return max(float(squares[pattern].sum()) for pattern in quantities.patterns(run))
+    drawn = run.batches.drawn
+    match drawn:
+        case Drawn.NEVER | Drawn.ONCE:
+            return max(float(squares[seen].sum()) for seen in quantities.patterns(run))
+        case Drawn.EACH_EPOCH:
+            starts = np.arange(0, run.steps, run.batches.batches_per_epoch)
+            return float(np.maximum.reduceat(squares, starts).sum())
+        case Drawn.EACH_STEP:
+            return float(squares.sum())
+        case _:
+            assert_never(drawn)
 
 
 FIXED_ORDER_COMPOSITION = Bound(
     id="composition/fixed-order",
     gives="a Gaussian guarantee for all iterates together, growing with the square root of steps",
-    covers=get_args(Batches),
+    covers=tuple(RULES.values()),
     needs=(conditions.NOISY,),
     certainty=Certainty.UPPER,
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Corollary 3.3"),

@@ -4,24 +4,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.products import distance_of_product_to_one
 from lastiterate._numerics.rounding import ULP
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.quantities import Pattern
 from lastiterate.engine.moduli import Branch, Moduli
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import pattern_mus
 from lastiterate.engine.tangents import concave_shifts
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import (
-    Cyclic,
-    FixedOrder,
-    FullBatch,
-    SampledWithoutReplacement,
-    ShuffledOnce,
-)
+from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 200_000  # written out one by one
@@ -64,7 +57,7 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
     **Computed as** tangents and isotonic regression; rounded up.
     """
     constant_noise = run.is_constant and np.max(run.noise_std) > 0.0
-    if constant_noise and _work(run, quantities.positions(run)) > _MOST_WORK:
+    if constant_noise and _work(run, quantities.places(run)) > _MOST_WORK:
         # Noise on release may be left unused, and then only the last position is to be solved.
         run = run.replace(release_noise_std=0.0)
     mus = _position_mus(run, _exposed(run))
@@ -73,13 +66,13 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
 
 def non_convex_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
     """The guarantee of each position in the order of the batches."""
-    return [quantities.gaussian(mu) for mu in _position_mus(run, range(quantities.positions(run)))]
+    return [quantities.gaussian(mu) for mu in _position_mus(run, range(quantities.places(run)))]
 
 
 def _exposed(run: TrainingRun) -> Sequence[int]:
     """Positions among which the most exposed is."""
-    count = quantities.positions(run)
-    if not run.is_constant or run.release_noise_std > 0.0:
+    count = quantities.places(run)
+    if not run.is_constant or run.batches.period is None or run.release_noise_std > 0.0:
         return range(count)
     # Without release noise, what follows the last participation is post-processing, so
     # the position of the very last step is the most exposed.
@@ -97,7 +90,7 @@ def _position_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
         ways.append([_closed_form_mu(run, position) for position in chosen])
     if _work(run, len(chosen)) <= _MOST_WORK:
         ways.append(_written_out_mus(run, chosen))
-    elif not run.is_constant:
+    elif not run.is_constant or run.batches.period is None:
         ways.append(_linear_mus(run, chosen))
     return [min(mus) for mus in zip(*ways, strict=True)]
 
@@ -137,18 +130,15 @@ def _late(values: Array, window: int) -> Array:
     return quantities.every_step(values if values.size == 1 else values[-window:], window)
 
 
-def _late_patterns(run: TrainingRun, window: int) -> list[Pattern]:
+def _late_patterns(run: TrainingRun, window: int) -> list[IntArray]:
     """Participations among the last `window` steps, counted from the first of these."""
-    first = run.steps - window
-    if isinstance(run.batches, FixedOrder) or first == 0:
+    first, period = run.steps - window, run.batches.period
+    if period is None or first == 0:
         return [pattern[pattern >= first] - first for pattern in quantities.patterns(run)]
-    period = quantities.period(run)
-    return [
-        np.arange((i - first) % period, window, period) for i in range(quantities.positions(run))
-    ]
+    return [np.arange((i - first) % period, window, period) for i in range(quantities.places(run))]
 
 
-def moduli(run: TrainingRun, pattern: Pattern, window: int) -> Moduli:
+def moduli(run: TrainingRun, pattern: IntArray, window: int) -> Moduli:
     """The last `window` steps, then the release, which keeps distances."""
     relative = _late(quantities.relative_step_sizes(run), window)
     taking_part = np.zeros(window, dtype=bool)
@@ -237,9 +227,9 @@ def _linear_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
 def _closed_form_mu(run: TrainingRun, position: int) -> float:
     """For constant schedules and a known Lipschitz constant; no cap."""
     rise = _linear_rise(run)
-    if rise is None or isinstance(run.batches, FixedOrder):
+    period = run.batches.period
+    if rise is None or period is None:
         return np.inf
-    period = quantities.period(run)
     tail = (run.steps - 1 - position) % period
     # 1 - |1 - eta lambda|, without cancelling where eta lambda is small.
     pull = float(quantities.step_sizes(run)[0]) * run.loss.regulariser
@@ -274,7 +264,7 @@ def _contracts(run: TrainingRun) -> str | None:
 NON_CONVEX = Bound(
     id="fixed-order/non-convex",
     gives="a Gaussian guarantee for the last iterate without convexity, or with clipped gradients",
-    covers=(FullBatch, Cyclic, FixedOrder, SampledWithoutReplacement, ShuffledOnce),
+    covers=rules(Drawn.NEVER, Drawn.ONCE, Drawn.EACH_STEP, exact_size=True),
     needs=(
         conditions.ONLY_LAST_ITERATE,
         Hypothesis(

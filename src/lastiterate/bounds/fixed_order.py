@@ -5,23 +5,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.rounding import ULP
 from lastiterate._numerics.sums import suffix_products
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.quantities import Pattern
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import optimal_shifts, pattern_mus
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import (
-    Cyclic,
-    FixedOrder,
-    FullBatch,
-    SampledWithoutReplacement,
-    ShuffledEachEpoch,
-    ShuffledOnce,
-)
+from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_EPOCHS = 20_000  # written out one by one
@@ -87,31 +79,31 @@ def bounded_domain_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
 
 
 def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
-    if isinstance(run.batches, ShuffledEachEpoch):
+    if run.batches.drawn is Drawn.EACH_EPOCH:
         return quantities.gaussian(latest_order_mu(run, diameter, epochs_of(run)))
-    if run.is_constant:
+    if run.is_constant and run.batches.period is not None:
         # Steps after the last participation only post-process (and contract what is left for
         # the release noise), and participations do not become fewer as it moves later:
         # the example seen in the very last step is the most exposed.
-        last = None if isinstance(run.batches, FixedOrder) else 0
-        return quantities.gaussian(_constant_mu(run, diameter, tail=last))
+        return quantities.gaussian(_periodic_mu(run, diameter, run.batches.period, tail=0))
     return max(_by_position(run, diameter), key=lambda profile: profile.mu)
 
 
-def grouped_positions(run: TrainingRun, diameter: float) -> tuple[list[float], list[int]]:
-    """mu and the number of positions of each of some groups, at the worst of the group.
+def grouped_places(run: TrainingRun, diameter: float, period: int) -> tuple[list[float], list[int]]:
+    """mu and the number of places of each of some groups, at the worst of the group.
 
-    For constant schedules only: there a position that is seen later is never less exposed.
+    For constant schedules and participations at equal distances only: there a place that is seen
+    later is never less exposed.
     """
-    count, period = quantities.positions(run), quantities.period(run)
-    tails = sorted((run.steps - 1 - position) % period for position in range(count))
+    count = quantities.places(run)
+    tails = sorted((run.steps - 1 - place) % period for place in range(count))
     firsts = group_edges(count)
-    mus = [_constant_mu(run, diameter, tail=tails[first]) for first in firsts[:-1]]
+    mus = [_periodic_mu(run, diameter, period, tail=tails[first]) for first in firsts[:-1]]
     return [quantities.gaussian(mu).mu for mu in mus], [b - a for a, b in pairwise(firsts)]
 
 
 def group_edges(count: int) -> list[int]:
-    """Where groups of `count` positions begin, the most exposed first and one by one."""
+    """Where groups of `count` places begin, the most exposed first and one by one."""
     alone = min(count, _MOST_ALONE)
     ratio = count / max(alone, 1)
     rest = alone * ratio ** np.linspace(0.0, 1.0, _MOST_ALONE) if ratio > 1.0 else np.empty(0)
@@ -120,14 +112,16 @@ def group_edges(count: int) -> list[int]:
 
 
 def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]:
-    if isinstance(run.batches, ShuffledEachEpoch):
+    rule = run.batches
+    if rule.drawn is Drawn.EACH_EPOCH:
         return [_worst(run, diameter)]
-    if isinstance(run.batches, FixedOrder) and run.is_constant:
-        return [quantities.gaussian(_constant_mu(run, diameter, tail=None))]
+    if run.is_constant and rule.period is not None:
+        tails = [(run.steps - 1 - place) % rule.period for place in range(quantities.places(run))]
+        mus = [_periodic_mu(run, diameter, rule.period, tail=tail) for tail in tails]
+        return [quantities.gaussian(mu) for mu in mus]
     if run.is_constant:
-        period, steps = quantities.period(run), run.steps
-        tails = [(steps - 1 - position) % period for position in range(quantities.positions(run))]
-        return [quantities.gaussian(_constant_mu(run, diameter, tail=tail)) for tail in tails]
+        mus = [rolled_up_mu(run, seen + 1, diameter) for seen in quantities.patterns(run)]
+        return [quantities.gaussian(mu) for mu in mus]
     contraction, arrival, noise = written_out(run)
     mus = pattern_mus(
         contraction=contraction,
@@ -139,12 +133,9 @@ def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]
     return [quantities.gaussian(mu) for mu in mus]
 
 
-def _constant_mu(run: TrainingRun, diameter: float, *, tail: int | None) -> float:
-    if tail is None:
-        assert isinstance(run.batches, FixedOrder)
-        return rolled_up_mu(run, np.array(run.batches.positions), diameter)
+def _periodic_mu(run: TrainingRun, diameter: float, period: int, *, tail: int) -> float:
+    """For a constant schedule, `tail` steps after the last participation."""
     gap, arrival, noise = (float(x[0]) for x in _constants(run))
-    period = quantities.period(run)
     periodic = PeriodicRun(
         gap=gap,
         sensitivity=arrival,
@@ -161,7 +152,7 @@ def _constants(run: TrainingRun) -> tuple[Array, Array, Array]:
     return quantities.gaps(run), quantities.arrivals(run), quantities.noises(run)
 
 
-def rolled_up_mu(run: TrainingRun, seen: Pattern, diameter: float, *, start: float = 0.0) -> float:
+def rolled_up_mu(run: TrainingRun, seen: IntArray, diameter: float, *, start: float = 0.0) -> float:
     """For a constant schedule and participations in the steps `seen`, counted from 1.
 
     The idle steps from each up to the next are rolled into a single step; `start` is the
@@ -247,20 +238,13 @@ def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
     )
 
 
-_FULL_BATCHES = (
-    FullBatch,
-    Cyclic,
-    FixedOrder,
-    ShuffledEachEpoch,
-    SampledWithoutReplacement,
-    ShuffledOnce,
-)
+_OF_EXACT_SIZE = rules(*Drawn, exact_size=True)
 _CONTRACTING = (conditions.ONLY_LAST_ITERATE, *conditions.CONTRACTING)
 
 CONTRACTIVE = Bound(
     id="fixed-order/contractive",
     gives="a Gaussian guarantee for the last iterate that converges where losses curve",
-    covers=_FULL_BATCHES,
+    covers=_OF_EXACT_SIZE,
     needs=_CONTRACTING,
     certainty=Certainty.UPPER,
     source=SHIFTED_INTERPOLATION,
@@ -271,7 +255,7 @@ CONTRACTIVE = Bound(
 BOUNDED_DOMAIN = Bound(
     id="fixed-order/bounded-domain",
     gives="a Gaussian guarantee for the last iterate that converges where the domain is bounded",
-    covers=_FULL_BATCHES,
+    covers=_OF_EXACT_SIZE,
     needs=(*_CONTRACTING, conditions.BOUNDED),
     certainty=Certainty.UPPER,
     source=SHIFTED_INTERPOLATION,

@@ -9,25 +9,15 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.products import two_minus_product
 from lastiterate._numerics.rounding import TINY, at_least
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import (
-    Cyclic,
-    FixedOrder,
-    FullBatch,
-    SampledWithoutReplacement,
-    ShuffledOnce,
-)
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
 WIDENING = 16  # ulps
-
-Pattern = NDArray[np.intp]
 
 
 def gaussian(mu: float) -> GaussianProfile:
@@ -93,23 +83,12 @@ def every_step(values: Array, steps: int) -> Array:
     return np.broadcast_to(values, (steps,))
 
 
-def period(run: TrainingRun) -> int:
-    """Steps between participations; batches drawn anew may have the same example every time."""
-    always = isinstance(run.batches, (FullBatch, SampledWithoutReplacement))
-    return 1 if always else run.batches.batches_per_epoch
+def places(run: TrainingRun) -> int:
+    """How many places an example may have in the order of the batches."""
+    return run.batches.places(run.steps)
 
 
-def positions(run: TrainingRun) -> int:
-    """How many positions an example may have in the order of the batches."""
-    if isinstance(run.batches, (Cyclic, ShuffledOnce)):
-        return min(run.batches.batches_per_epoch, run.steps)
-    return 1
-
-
-def patterns(run: TrainingRun) -> Iterator[Pattern]:
-    """For each position the steps, counted from 0, in which its examples take part."""
-    if isinstance(run.batches, FixedOrder):
-        yield np.array(run.batches.positions, dtype=np.intp) - 1
-        return
-    for position in range(positions(run)):
-        yield np.arange(position, run.steps, period(run))
+def patterns(run: TrainingRun) -> Iterator[IntArray]:
+    """For each place the steps, counted from 0, in which its examples take part."""
+    for place in range(places(run)):
+        yield run.batches.seen(place, run.steps)

@@ -87,9 +87,9 @@ def at_worst(run: TrainingRun) -> tuple[TrainingRun, float]:
     And the chance that one of them does not contract as much.
     """
     batches, loss = run.batches, run.loss
-    if not isinstance(batches, PoissonSampled) or loss.smoothness is None:
-        raise ValueError("a run with Poisson batches and a known smoothness is needed")
-    size, cut = batches.batch_size, batches.largest_batch or batches.examples
+    if loss.smoothness is None:
+        raise ValueError("a run with a known smoothness is needed")
+    size, cut = batches.batch_size, batches.largest_size
     own = Fraction(loss.smoothness) - Fraction(loss.regulariser)
     largest = _largest_that_counts(run, own, cut)
     smoothness = float(own * largest / size) * (1.0 + 4 * ULP) + loss.regulariser
@@ -103,7 +103,7 @@ def at_worst(run: TrainingRun) -> tuple[TrainingRun, float]:
     )
     larger = 0.0
     if largest < cut:
-        chance = float(scipy.stats.binom.sf(largest, batches.examples, size / batches.examples))
+        chance = float(scipy.stats.binom.sf(largest, batches.examples, batches.share))
         larger = min(run.steps * chance * (1.0 + 1e-6), 1.0)
     return fixed, larger
 
@@ -117,7 +117,7 @@ def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int) -> int:
     def largest(gap: Fraction) -> int:
         return math.floor((2 - eta * shared - gap) * run.batches.batch_size / (eta * own))
 
-    probability = run.batches.batch_size / run.batches.examples
+    probability = run.batches.share
     chance = max(_NEVER / run.steps, 1e-16)  # less than that, and scipy finds no size
     hardly_any = scipy.stats.binom.isf(chance, run.batches.examples, probability)
     return min(cut, largest(Fraction(0)), max(largest(eta * shared), int(hardly_any)))
@@ -127,7 +127,7 @@ def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
     """The average over participations, of which a share `lost` gets no guarantee."""
     gap = float(quantities.gaps(run)[0])
     gap = gap if gap > _LEAST_GAP else 0.0
-    probability = run.batches.batch_size / run.batches.examples
+    probability = run.batches.share
     arrival, noise = float(quantities.arrivals(run)[0]), float(quantities.noises(run)[0])
     cap = quantities.diameter(run) / arrival * (1.0 + 1e-12)
     worth = at_most(min(quantities.release_noise(run) / noise, _MOST_RELEASED) ** 2, ulps=8)

@@ -56,11 +56,11 @@ def composed_steps(
     import dp_accounting
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
-    probability = run.batches.batch_size / run.batches.examples
+    probability = run.batches.share
     noise = float(np.min(run.noise_std)) * math.sqrt(share)
     replaced = run.adjacency == "replace"
     moved = run.sensitivity / run.batches.batch_size
-    if isinstance(run.batches, PoissonSampled) and replaced:
+    if not run.batches.exact_size and replaced:
         assert run.gradient_bound is not None
         moved = run.gradient_bound / run.batches.batch_size
     ratio = at_least(moved / noise, ulps=quantities.WIDENING)
@@ -69,7 +69,7 @@ def composed_steps(
     cell = max(fine, 1.1 * least_discretization(one))
     if cell > _LARGEST_CELL:
         return None
-    if isinstance(run.batches, PoissonSampled):
+    if not run.batches.exact_size:
         relations = dp_accounting.NeighboringRelation
         pld = from_gaussian_mechanism(
             1.0 / ratio,
@@ -98,12 +98,12 @@ def _other_adjacency(run: TrainingRun) -> str | None:
     So the theorem compares the example with any other too, which zero-out sensitivity does
     not bound.
     """
-    if not isinstance(run.batches, PoissonSampled):
+    if run.batches.exact_size:
         return None if run.adjacency == "replace" else f"adjacency={run.adjacency!r}"
     if run.adjacency == "replace" and run.gradient_bound is None:
         return "adjacency='replace' and gradients of any size"
-    cut = run.batches.largest_batch
-    return f"largest_batch={cut}" if cut and cut != run.batches.examples else None
+    cut = run.batches.largest_size
+    return None if cut == run.batches.examples else f"largest_batch={cut}"
 
 
 def _loud_step(run: TrainingRun) -> str | None:

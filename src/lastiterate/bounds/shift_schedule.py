@@ -6,15 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate.bounds import quantities
 from lastiterate.bounds.expanding import NON_CONVEX, moduli
 from lastiterate.bounds.fixed_order import CONTRACTIVE, epochs_of, written_out
-from lastiterate.bounds.quantities import Pattern
 from lastiterate.engine.shifts import Shifts, optimal_shifts
 from lastiterate.engine.tangents import concave_shifts
 from lastiterate.errors import InvalidParameter, NoBoundApplies
-from lastiterate.run.batches import FixedOrder, ShuffledEachEpoch
+from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 500_000
@@ -31,7 +30,7 @@ class Plan:
 
     bound: str
     shifts: Shifts
-    seen: Pattern
+    seen: IntArray
     arrivals: Array
     diameter: float
 
@@ -67,18 +66,17 @@ def worst_plan(run: TrainingRun) -> Plan:
     return Plan(bound.id, shifts, seen, arrivals, diameter)
 
 
-def _most_exposed(run: TrainingRun) -> Pattern:
+def _most_exposed(run: TrainingRun) -> IntArray:
     """The steps, counted from 0, that see the example of the worst position."""
-    if isinstance(run.batches, ShuffledEachEpoch):
+    rule = run.batches
+    if rule.drawn is Drawn.EACH_EPOCH:
         if not run.is_constant:
             must_be = "constant, as noise_std, where every epoch has an order of its own"
             raise InvalidParameter("step_size", "a schedule", must_be=must_be)
         return np.array([epoch[-1] - 1 for epoch in epochs_of(run)], dtype=np.intp)
-    if isinstance(run.batches, FixedOrder):
-        return next(quantities.patterns(run))
-    if run.is_constant:
-        count = quantities.positions(run)
-        return np.arange((run.steps - 1) % count, run.steps, quantities.period(run))
+    count = quantities.places(run)
+    if count == 1 or (run.is_constant and rule.period is not None):
+        return rule.seen((run.steps - 1) % count, run.steps)
     by_position = (NON_CONVEX if CONTRACTIVE.unmet(run) else CONTRACTIVE).by_position
     assert by_position is not None
     worst = int(np.argmax([profile.gdp() for profile in by_position(run)]))

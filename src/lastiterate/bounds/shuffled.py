@@ -16,11 +16,11 @@ from lastiterate.bounds.fixed_order import (
     CONTRACTIVE,
     epochs_of,
     group_edges,
-    grouped_positions,
+    grouped_places,
     latest_order_mu,
 )
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.run.batches import ShuffledEachEpoch, ShuffledOnce
+from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
 _GIVEN_THE_ORDER = (CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
@@ -48,9 +48,9 @@ def shuffled_once(run: TrainingRun) -> GaussianMixtureProfile:
 
     **Computed as** an average of Gaussian curves, each rounded up.
     """
-    share = run.batches.batch_size / run.batches.examples
-    if run.is_constant and not CONTRACTIVE.unmet(run):
-        mus, sizes = grouped_positions(run, quantities.diameter(run))
+    share, period = run.batches.share, run.batches.period
+    if run.is_constant and period is not None and not CONTRACTIVE.unmet(run):
+        mus, sizes = grouped_places(run, quantities.diameter(run), period)
     else:
         tables = [bound.by_position for bound in _GIVEN_THE_ORDER if not bound.unmet(run)]
         listed = [[p.gdp() for p in by_position(run)] for by_position in tables if by_position]
@@ -128,7 +128,7 @@ SECRET_ORDER = Hypothesis(
 SHUFFLED_ONCE = Bound(
     id="random-order/shuffled-once",
     gives="the average over the example's place in a secret order, drawn once",
-    covers=(ShuffledOnce,),
+    covers=rules(Drawn.ONCE, exact_size=True),
     needs=(
         SECRET_ORDER,
         Hypothesis(
@@ -145,7 +145,7 @@ SHUFFLED_ONCE = Bound(
 SHUFFLED_EACH_EPOCH = Bound(
     id="random-order/shuffled-each-epoch",
     gives="the average over the example's place in the last of many secret orders",
-    covers=(ShuffledEachEpoch,),
+    covers=rules(Drawn.EACH_EPOCH, exact_size=True),
     needs=(
         SECRET_ORDER,
         *conditions.CONTRACTING,

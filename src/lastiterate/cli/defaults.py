@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from lastiterate.run.batches import RULES, Drawn
+
 _POISSON = (
     "assumed: --batches poisson (each step draws every example with probability "
     "batch-size/examples), as Opacus does by default. For a loader that "
@@ -52,7 +54,8 @@ def _for_the_last_iterate(flags: dict[str, Any], step_size: float | None) -> lis
         missing += ["--smoothness"] if flags["smoothness"] is None else []
         if clip is not None and not (lipschitz is not None and lipschitz <= clip):
             missing.append("--lipschitz (a bound on gradient norms, at most --clip-norm)")
-    if flags["batches"] in ("full", "cyclic", "shuffled-once"):
+    rule = RULES.get(flags["batches"])
+    if rule is not None and rule.drawn in (Drawn.NEVER, Drawn.ONCE):
         more = ["--diameter"] if flags["diameter"] is None else []
         ways["iterates projected onto a ball"] = rate + more
     if not all(ways.values()):

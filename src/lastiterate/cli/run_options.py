@@ -12,20 +12,13 @@ import typer
 
 from lastiterate.cli.defaults import filled_in
 from lastiterate.errors import InvalidParameter
-from lastiterate.run import batches as rules
+from lastiterate.run.batches import RULES, BatchRule
 from lastiterate.run.domain import Ball, Unbounded
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
 _Value = TypeVar("_Value")
-_RULES: dict[str, Callable[..., rules.Batches]] = {
-    "full": rules.FullBatch,
-    "cyclic": rules.Cyclic,
-    "shuffled-once": rules.ShuffledOnce,
-    "shuffled-each-epoch": rules.ShuffledEachEpoch,
-    "sampled": rules.SampledWithoutReplacement,
-    "poisson": rules.PoissonSampled,
-}
+_RULES = [name for name, rule in RULES.items() if rule.from_sizes]
 
 RunFile = Annotated[
     Path | None,
@@ -192,27 +185,25 @@ def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
-def _rule(rule: str, examples: int | None, batch_size: int | None) -> rules.Batches:
+def _rule(rule: str, examples: int | None, batch_size: int | None) -> BatchRule:
     if rule not in _RULES:
         raise InvalidParameter("batches", rule, must_be=f"one of {', '.join(_RULES)}")
-    count, kind = _given("examples", examples), _RULES[rule]
-    if kind is not rules.FullBatch:
-        return kind(count, _given("batch-size", batch_size))
+    kind, count = RULES[rule], _given("examples", examples)
+    if kind.ordered:
+        return kind.of_sizes(count, _given("batch-size", batch_size))
     if batch_size not in (None, count):
-        raise InvalidParameter("batch-size", batch_size, must_be="left out with --batches full")
-    return rules.FullBatch(count)
+        must_be = f"left out with --batches {rule}"
+        raise InvalidParameter("batch-size", batch_size, must_be=must_be)
+    return kind.of_sizes(count, None)
 
 
-def _steps(steps: int | None, epochs: float | None, batches: rules.Batches) -> int:
+def _steps(steps: int | None, epochs: float | None, batches: BatchRule) -> int:
     if steps is not None:
         return steps
     passes = _given("steps", epochs)
     if not 0.0 < passes < 1e12:
         raise InvalidParameter("epochs", passes, must_be="in (0, 1e12)")
-    length = batches.batches_per_epoch
-    if isinstance(batches, (rules.SampledWithoutReplacement, rules.PoissonSampled)):
-        length = -(-batches.examples // batches.batch_size)  # nothing is left out of a pass
-    return max(1, math.ceil(passes * length * (1.0 - 1e-12)))
+    return max(1, math.ceil(passes * batches.steps_per_pass * (1.0 - 1e-12)))
 
 
 def _given(name: str, value: _Value | None) -> _Value:

@@ -15,7 +15,7 @@ from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.plot.named_lines import lines
 from lastiterate.plot.style import GREY, Pen, pens
-from lastiterate.run.batches import FixedOrder, FullBatch, PoissonSampled, SampledWithoutReplacement
+from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import Schedule, TrainingRun
 
 if TYPE_CHECKING:
@@ -72,13 +72,12 @@ def epsilon_by_steps(
 
 def usual_steps(run: TrainingRun) -> list[int]:
     """Round a geometric grid from an epoch to well beyond the run, which is one of them."""
-    epoch = 1 if isinstance(run.batches, FullBatch) else run.batches.batches_per_epoch
+    epoch = run.batches.batches_per_epoch
     points, further = _POINTS, _FURTHER
-    drawn_anew = isinstance(run.batches, (SampledWithoutReplacement, PoissonSampled))
-    if drawn_anew or not NON_CONVEX.unmet(run):
+    if run.batches.drawn is Drawn.EACH_STEP or not NON_CONVEX.unmet(run):
         points, further = _COSTLY_POINTS, _COSTLY_FURTHER
         epoch = max(1, run.steps // 10)
-    if not run.is_constant or isinstance(run.batches, FixedOrder):
+    if not (run.is_constant and run.batches.any_length):
         further = 1
     first, last = min(epoch, run.steps), min(run.steps * further, 2**53)
     if first == last:
@@ -90,16 +89,11 @@ def usual_steps(run: TrainingRun) -> list[int]:
 def stopped(run: TrainingRun, steps: int) -> TrainingRun:
     """The same run after so many steps."""
     _check.count("steps", steps, at_least=1)
-    batches = run.batches
-    ends = not run.is_constant or isinstance(batches, FixedOrder)
-    if ends:
+    if not (run.is_constant and run.batches.any_length):
         _check.count("steps", steps, at_least=1, at_most=run.steps)
-    if isinstance(batches, FixedOrder):
-        seen = [position for position in batches.positions if position <= steps]
-        batches = FixedOrder(batches.examples, batches.batch_size, tuple(seen))
     return run.replace(
         steps=steps,
-        batches=batches,
+        batches=run.batches.stopped(steps),
         step_size=_cut(run.step_size, steps),
         noise_std=_cut(run.noise_std, steps),
     )

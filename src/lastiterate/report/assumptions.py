@@ -15,20 +15,10 @@ from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.shuffled import SHUFFLED_ONCE
 from lastiterate.report.words import needs_last_iterate_only, needs_secret_order, scheduled
-from lastiterate.run.batches import (
-    Cyclic,
-    FixedOrder,
-    FullBatch,
-    PoissonSampled,
-    SampledWithoutReplacement,
-    ShuffledEachEpoch,
-    ShuffledOnce,
-)
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
 _GIVEN_THE_ORDER = (BOUNDED_DOMAIN, CONTRACTIVE, NON_CONVEX)
-_MOST_LISTED = 8
 
 
 def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
@@ -36,7 +26,7 @@ def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
     hides = needs_last_iterate_only(bound, run)
     stated = list(_loss(bound, run)) if hides else []
     stated += _gradients(run)
-    stated.append(_batches(run, secret=needs_secret_order(bound, run)))
+    stated.append(run.batches.stated(secret=needs_secret_order(bound, run)))
     stated += _noise(run, released=hides)
     if hides:
         stated.append(
@@ -58,13 +48,13 @@ def _loss(bound: Bound, run: TrainingRun) -> Iterator[str]:
     if loss.smoothness is not None:
         known.append(f"{short(loss.smoothness)}-smooth")
     if contracting or (loss.convex and loss.smoothness is not None):
-        # An empty Poisson batch, or a clipped one, keeps of the curvature only the penalty's.
-        curved = 0.0 if isinstance(run.batches, PoissonSampled) else loss.strong_convexity
+        # A batch that may be empty, or a clipped one, keeps of the curvature only the penalty's.
+        curved = loss.strong_convexity if run.batches.exact_size else 0.0
         curved = 0.0 if run.clip_may_be_active else curved
         known.append(f"{short(curved)}-strongly convex" if curved > 0.0 else "convex")
     if known:
         yield f"the loss of every possible example is {' and '.join(known)}{included}"
-    if penalty and isinstance(run.batches, PoissonSampled):
+    if penalty and not run.batches.exact_size:
         yield "that penalty is added in every step, whatever the batch"
     if loss.holder is not None and not contracting:
         constant, order = loss.holder
@@ -105,56 +95,6 @@ def _gradients(run: TrainingRun) -> Iterator[str]:
 
 def _aside(run: TrainingRun) -> str:
     return ", the penalty aside" if run.loss.regulariser else ""
-
-
-def _batches(run: TrainingRun, *, secret: bool) -> str:
-    rule = run.batches
-    size, examples = f"{rule.batch_size:,}", f"{rule.examples:,}"
-    if isinstance(rule, FullBatch):
-        return f"every step averages the gradients of all {examples} examples"
-    if isinstance(rule, PoissonSampled):
-        drawn = (
-            f"every step takes each of {examples} examples on its own with probability "
-            f"{size}/{examples}, in secret, and divides the sum of gradients by {size}"
-            if secret
-            else f"which examples a step takes does not depend on what they hold, and every step "
-            f"divides the sum of gradients by {size}"
-        )
-        cut = rule.largest_batch
-        if cut is None or cut == rule.examples:
-            return drawn
-        return f"{drawn}; batches of more than {cut:,} are cut to that size at random"
-    whole = f"every batch has exactly {size} of {examples} examples"
-    if not secret:
-        chosen = "chosen without regard to what they hold"
-        if isinstance(rule, Cyclic):
-            chosen = "in the same order every epoch, chosen without regard to what they hold"
-        if isinstance(rule, FixedOrder):
-            chosen += f", and none is more exposed than the one seen in {_steps(rule)}"
-        return f"{whole}, {chosen}{_rest(run)}"
-    how = {
-        ShuffledOnce: "from one uniform shuffle, drawn in secret",
-        ShuffledEachEpoch: "from a new uniform shuffle every epoch, drawn in secret",
-        SampledWithoutReplacement: "drawn uniformly, anew every step and in secret",
-    }
-    return f"{whole}, {how[type(rule)]}{_rest(run)}"
-
-
-def _rest(run: TrainingRun) -> str:
-    rule = run.batches
-    rest = rule.examples % rule.batch_size
-    if isinstance(rule, SampledWithoutReplacement) or rest == 0:
-        return ""
-    return f"; the {rest:,} left over sit out the epoch"
-
-
-def _steps(rule: FixedOrder) -> str:
-    seen = [f"{step:,}" for step in rule.positions]
-    if not seen:
-        return "no step"
-    if len(seen) > _MOST_LISTED:
-        return f"{len(seen):,} steps, from {seen[0]} to {seen[-1]}"
-    return ("step " if len(seen) == 1 else "steps ") + ", ".join(seen)
 
 
 def _noise(run: TrainingRun, *, released: bool) -> Iterator[str]:

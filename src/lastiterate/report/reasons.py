@@ -11,7 +11,6 @@ from lastiterate.bounds.conditions import CONVEX
 from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import Unmet
 from lastiterate.report.rows import Row
-from lastiterate.run.batches import FullBatch
 from lastiterate.run.training_run import TrainingRun
 
 _AVERAGES = "averages over the steps in which the secretly drawn example takes part"
@@ -64,15 +63,14 @@ def charges(id_: str, run: TrainingRun) -> str:
     bound = CATALOGUE[id_]
     if id_ not in _CHARGES:
         return f"gives {bound.gives}"
-    one_place = isinstance(run.batches, FullBatch)
     curved = CONVEX in bound.needs and bool((gaps(run) > 0.0).all())
     return _CHARGES[id_].format(
         fading="every step shrinking what earlier ones left of an example"
         if curved
         else "later noise hiding what earlier steps left of an example",
-        counts="counts on"
-        if one_place
-        else "charges the most exposed place in the order, counting on",
+        counts="charges the most exposed place in the order, counting on"
+        if run.batches.ordered
+        else "counts on",
     )
 
 

@@ -6,25 +6,8 @@ from dataclasses import dataclass
 
 from lastiterate._digits import short
 from lastiterate.bounds.bound import Bound
-from lastiterate.run.batches import (
-    Cyclic,
-    FixedOrder,
-    FullBatch,
-    PoissonSampled,
-    SampledWithoutReplacement,
-    ShuffledEachEpoch,
-    ShuffledOnce,
-)
 from lastiterate.run.training_run import Schedule, TrainingRun
 
-_ORDERS: dict[type, str] = {
-    Cyclic: "in the same order every epoch",
-    FixedOrder: "in a fixed order",
-    ShuffledOnce: "shuffled once",
-    ShuffledEachEpoch: "shuffled every epoch",
-    SampledWithoutReplacement: "drawn anew every step",
-    PoissonSampled: "on average, each example drawn on its own every step",
-}
 _RELEASED = {
     "last-iterate": "the last iterate",
     "last-iterate-and-order": "the last iterate and the order of the batches",
@@ -42,14 +25,8 @@ class Release:
 
 def what_was_done(run: TrainingRun) -> str:
     """Steps and batches, in a line."""
-    batches = run.batches
-    if isinstance(batches, FullBatch):
-        seen = f"each on all of {batches.examples:,} examples"
-    else:
-        order = _ORDERS[type(batches)]
-        seen = f"batches of {batches.batch_size:,} of {batches.examples:,} examples {order}"
     counted = "1 step" if run.steps == 1 else f"{run.steps:,} steps"
-    return f"{counted} of noisy gradient descent, {seen}."
+    return f"{counted} of noisy gradient descent, {run.batches.described()}."
 
 
 def what_is_protected(run: TrainingRun) -> str:
@@ -67,7 +44,7 @@ def release_rule(bound: Bound, run: TrainingRun) -> Release:
         allowed = f"the parameters after step {run.steps:,}{noise}"
     else:
         allowed = "the parameters after every step"
-    if not secret and not isinstance(run.batches, FullBatch):
+    if not secret and run.batches.ordered:
         allowed += ", and the order of the batches"
     voided = []
     if only_last:

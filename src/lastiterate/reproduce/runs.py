@@ -1,13 +1,13 @@
 """The runs that the papers' tables and figures are about."""
 
-from lastiterate.run.batches import Batches, Cyclic, FullBatch
+from lastiterate.run.batches import BatchRule, Cyclic, FullBatch
 from lastiterate.run.conventions import chien_li, chourasia_ye_shokri, ye_shokri
 from lastiterate.run.domain import Ball, Domain, Unbounded
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
 
-def mnist(epochs: int, regulariser: float, batches: Batches | None = None) -> TrainingRun:
+def mnist(epochs: int, regulariser: float, batches: BatchRule | None = None) -> TrainingRun:
     """Bok, Su and Altschuler's logistic regression, were its clipped steps contractions."""
     return TrainingRun(
         loss=Loss(smoothness=32.5 + regulariser, strong_convexity=regulariser),

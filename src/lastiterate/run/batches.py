@@ -1,37 +1,68 @@
-"""Which examples each step sees.
+"""The batch rules.
 
-Batches have exactly `batch_size` examples.  Where that does not divide `examples`, the
-remainder is left out of every epoch: a smaller batch would have a larger sensitivity.
+Batches have exactly `batch_size` examples, unless the rule says otherwise.  Where that does not
+divide `examples`, the remainder is left out of every epoch (drop_last=True in PyTorch's words): a
+smaller batch would have a larger sensitivity.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Self
+
+import numpy as np
 
 from lastiterate import _check
+from lastiterate._numerics.arrays import IntArray
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.run.batch_rule import (
+    RULES,
+    BatchRule,
+    Chance,
+    Drawn,
+    PlacedRule,
+    SampledRule,
+    Selection,
+    rules,
+)
+
+__all__ = [
+    "RULES",
+    "BatchRule",
+    "Cyclic",
+    "Drawn",
+    "FixedOrder",
+    "FullBatch",
+    "PoissonSampled",
+    "SampledWithoutReplacement",
+    "ShuffledEachEpoch",
+    "ShuffledOnce",
+    "rules",
+]
+
+_MOST_LISTED = 8
 
 
-@dataclass(frozen=True)
-class _Batches:
-    examples: int
-    batch_size: int
-
-    def __post_init__(self) -> None:
-        examples = _check.count("examples", self.examples, at_least=1)
-        size = _check.count("batch_size", self.batch_size, at_least=1, at_most=examples)
-        object.__setattr__(self, "examples", examples)
-        object.__setattr__(self, "batch_size", size)
+class _InOrder(PlacedRule, abstract=True):
+    """The places are visited in the same order every epoch."""
 
     @property
-    def batches_per_epoch(self) -> int:
-        """How many full batches one pass over the examples makes."""
-        return self.examples // self.batch_size
+    def period(self) -> int | None:
+        return self.batches_per_epoch
+
+    def visited(self, steps: IntArray) -> IntArray:
+        return steps % self.batches_per_epoch
 
 
 @dataclass(frozen=True)
-class FullBatch(_Batches):
+class FullBatch(_InOrder):
     """Every step sees every example."""
+
+    name = "full"
+    drawn = Drawn.NEVER
+    in_words = "all at once"
+    ordered = False
+    reads_blocks = False  # all rows at once
 
     batch_size: int = field(init=False, repr=False, default=0)
 
@@ -40,67 +71,52 @@ class FullBatch(_Batches):
         object.__setattr__(self, "examples", examples)
         object.__setattr__(self, "batch_size", examples)
 
+    @classmethod
+    def of_sizes(cls, examples: int, batch_size: int | None) -> Self:
+        rule = cls(examples)
+        if batch_size not in (None, rule.examples):
+            must_be = "left out with full batches, or all examples"
+            raise InvalidParameter("batch_size", batch_size, must_be=must_be)
+        return rule
+
+    def described(self) -> str:
+        return f"each on all of {self.examples:,} examples"
+
+    def stated(self, *, secret: bool) -> str:
+        return f"every step averages the gradients of all {self.examples:,} examples"
+
 
 @dataclass(frozen=True)
-class Cyclic(_Batches):
+class Cyclic(_InOrder):
     """One fixed partition into batches, visited in the same, public order every epoch.
 
     Examples that do not fill a batch of `batch_size` are left out of every epoch (drop_last=True
     in PyTorch's words): a smaller batch would have a larger sensitivity.
     """
 
-
-@dataclass(frozen=True)
-class ShuffledOnce(_Batches):
-    """The examples are shuffled in secret, once; then the batches are visited in order.
-
-    Examples that do not fill a batch are left out of every epoch.
-    """
+    name = "cyclic"
+    drawn = Drawn.NEVER
+    in_words = "in the same order every epoch"
+    openly = "in the same order every epoch, chosen without regard to what they hold"
 
 
 @dataclass(frozen=True)
-class ShuffledEachEpoch(_Batches):
-    """The examples are shuffled in secret before every epoch.
-
-    Examples that do not fill a batch are left out of that epoch.
-    """
-
-
-@dataclass(frozen=True)
-class SampledWithoutReplacement(_Batches):
-    """Every step draws `batch_size` distinct examples in secret, anew."""
-
-
-@dataclass(frozen=True)
-class PoissonSampled(_Batches):
-    """Every step includes each example with probability batch_size/examples, in secret.
-
-    `batch_size` is the expected size, by which the sum of gradients is divided; a batch
-    of more than `largest_batch` examples is cut to that size uniformly at random.  None, as in
-    Opacus, cuts nothing.
-    """
-
-    largest_batch: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        stated = self.examples if self.largest_batch is None else self.largest_batch
-        largest = _check.count(
-            "largest_batch", stated, at_least=self.batch_size, at_most=self.examples
-        )
-        object.__setattr__(self, "largest_batch", largest)
-
-
-@dataclass(frozen=True)
-class FixedOrder(_Batches):
+class FixedOrder(PlacedRule):
     """Any fixed order, told by the steps that see the example most exposed by it.
 
-    `positions` are not an order of the examples: they are the steps, counted from 1 as in
-    x_1, .., x_T, in which that one example is in the batch.
+    `positions` are the steps, counted from 1 as in x_1, .., x_T, in which that one example is in
+    the batch.
 
     >>> FixedOrder(examples=100, batch_size=10, positions=[3, 13, 20])
     FixedOrder(examples=100, batch_size=10, positions=(3, 13, 20))
     """
+
+    name = "fixed-order"
+    drawn = Drawn.NEVER
+    in_words = "in a fixed order"
+    any_length = False
+    from_sizes = False
+    reads_blocks = False
 
     positions: tuple[int, ...]
 
@@ -120,13 +136,147 @@ class FixedOrder(_Batches):
             raise InvalidParameter("positions", steps, must_be=must_be)
         object.__setattr__(self, "positions", steps)
 
+    def places(self, steps: int) -> int:
+        return 1
 
-Batches = (
-    FullBatch
-    | Cyclic
-    | ShuffledOnce
-    | ShuffledEachEpoch
-    | SampledWithoutReplacement
-    | PoissonSampled
-    | FixedOrder
-)
+    def visited(self, steps: IntArray) -> IntArray:
+        return np.where(np.isin(steps + 1, np.array(self.positions, dtype=np.intp)), 0, -1)
+
+    def seen(self, place: int, steps: int) -> IntArray:
+        return np.array(self.positions, dtype=np.intp) - 1
+
+    def check_length(self, steps: int) -> None:
+        if self.positions and self.positions[-1] > steps:
+            must_be = f"increasing whole numbers in [1, steps] = [1, {steps}]"
+            raise InvalidParameter("positions", self.positions, must_be=must_be)
+
+    def stopped(self, steps: int) -> BatchRule:
+        kept = tuple(position for position in self.positions if position <= steps)
+        return FixedOrder(self.examples, self.batch_size, kept)
+
+    def selections(self, chance: Chance) -> Iterator[Selection]:
+        must_be = "a rule that says which examples each step sees"
+        raise InvalidParameter("batches", self, must_be=must_be)
+
+    def stated(self, *, secret: bool) -> str:
+        most_exposed = f", and none is more exposed than the one seen in {self._listed()}"
+        return (
+            f"every batch has exactly {self.batch_size:,} of {self.examples:,} examples, "
+            f"{self.openly}{most_exposed}{self._left_over()}"
+        )
+
+    def _listed(self) -> str:
+        seen = [f"{step:,}" for step in self.positions]
+        if not seen:
+            return "no step"
+        if len(seen) > _MOST_LISTED:
+            return f"{len(seen):,} steps, from {seen[0]} to {seen[-1]}"
+        return ("step " if len(seen) == 1 else "steps ") + ", ".join(seen)
+
+
+@dataclass(frozen=True)
+class SampledWithoutReplacement(SampledRule):
+    """Every step draws `batch_size` distinct examples in secret, anew."""
+
+    name = "sampled"
+    drawn = Drawn.EACH_STEP
+    in_words = "drawn anew every step"
+    in_secret = "drawn uniformly, anew every step and in secret"
+
+    @property
+    def probability(self) -> float:
+        return self.share
+
+    def drawn_batch(self, chance: Chance) -> IntArray:
+        return chance.subset(self.examples, self.batch_size)
+
+
+@dataclass(frozen=True)
+class PoissonSampled(SampledRule):
+    """Every step includes each example with probability batch_size/examples, in secret.
+
+    `batch_size` is the expected size, by which the sum of gradients is divided; a batch
+    of more than `largest_batch` examples is cut to that size uniformly at random.  None, as in
+    Opacus, cuts nothing.
+    """
+
+    name = "poisson"
+    drawn = Drawn.EACH_STEP
+    in_words = "on average, each example drawn on its own every step"
+    in_secret = "each drawn on its own every step, in secret"
+    exact_size = False
+
+    largest_batch: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        stated = self.examples if self.largest_batch is None else self.largest_batch
+        largest = _check.count(
+            "largest_batch", stated, at_least=self.batch_size, at_most=self.examples
+        )
+        object.__setattr__(self, "largest_batch", largest)
+
+    @property
+    def largest_size(self) -> int:
+        return self.examples if self.largest_batch is None else self.largest_batch
+
+    @property
+    def probability(self) -> float:
+        """To be drawn, and to be among those that the largest batch keeps."""
+        if self.largest_size >= self.examples:
+            return self.share
+        from scipy.stats import binom  # which takes long to load
+
+        sizes = 1.0 + np.arange(self.examples)
+        probabilities = binom.pmf(sizes - 1.0, self.examples - 1, self.share)
+        kept = float(probabilities @ np.minimum(1.0, self.largest_size / sizes))
+        return self.share * min(1.0, kept)
+
+    def drawn_batch(self, chance: Chance) -> IntArray:
+        drawn = chance.each_with_probability(self.examples, self.batch_size, self.examples)
+        if drawn.size > self.largest_size:
+            drawn = drawn[chance.subset(drawn.size, self.largest_size)]
+        return drawn
+
+    def stated(self, *, secret: bool) -> str:
+        size, examples = f"{self.batch_size:,}", f"{self.examples:,}"
+        drawn = (
+            f"every step takes each of {examples} examples on its own with probability "
+            f"{size}/{examples}, in secret, and divides the sum of gradients by {size}"
+            if secret
+            else f"which examples a step takes does not depend on what they hold, and every step "
+            f"divides the sum of gradients by {size}"
+        )
+        if self.largest_size == self.examples:
+            return drawn
+        return f"{drawn}; batches of more than {self.largest_size:,} are cut to that size at random"
+
+
+@dataclass(frozen=True)
+class ShuffledEachEpoch(_InOrder):
+    """The examples are shuffled in secret before every epoch.
+
+    Examples that do not fill a batch are left out of that epoch.
+    """
+
+    name = "shuffled-each-epoch"
+    drawn = Drawn.EACH_EPOCH
+    in_words = "shuffled every epoch"
+    in_secret = "from a new uniform shuffle every epoch, drawn in secret"
+
+    @property
+    def period(self) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class ShuffledOnce(_InOrder):
+    """The examples are shuffled in secret, once; then the batches are visited in order.
+
+    Examples that do not fill a batch are left out of every epoch.
+    """
+
+    name = "shuffled-once"
+    drawn = Drawn.ONCE
+    in_words = "shuffled once"
+    in_secret = "from one uniform shuffle, drawn in secret"

@@ -12,13 +12,13 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, get_args
 
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.run.batches import Batches
+from lastiterate.run.batches import RULES
 from lastiterate.run.domain import Domain
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
 _KINDS = {
-    "batches": {kind.__name__: kind for kind in get_args(Batches)},
+    "batches": {kind.__name__: kind for kind in RULES.values()},
     "domain": {kind.__name__: kind for kind in get_args(Domain)},
     "loss": {"Loss": Loss},
 }

@@ -10,7 +10,8 @@ from typing import Any, get_args
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.run.batches import Batches, FixedOrder
+from lastiterate.run.batch_rule import BatchRule
+from lastiterate.run.batches import RULES, FixedOrder
 from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.loss import Loss
 
@@ -37,8 +38,8 @@ class TrainingRun:
     sensitivity : float
         L: the largest |grad f(x) - grad g(x)| over two admissible examples and all x.
         Losses with gradients of norm at most C have L = 2C.
-    batches : FullBatch, Cyclic, ShuffledOnce, ...
-        Which examples each step sees.
+    batches : BatchRule
+        Which examples each step sees: FullBatch, Cyclic, ShuffledOnce, ...
     steps : int
         T, the number of steps (not epochs).
     step_size, noise_std : float or sequence of length `steps`
@@ -72,7 +73,7 @@ class TrainingRun:
 
     loss: Loss
     sensitivity: float
-    batches: Batches
+    batches: BatchRule
     steps: int
     step_size: Schedule
     noise_std: Schedule
@@ -84,7 +85,7 @@ class TrainingRun:
 
     def __post_init__(self) -> None:
         _instance("loss", self.loss, (Loss,))
-        _instance("batches", self.batches, get_args(Batches))
+        _instance("batches", self.batches, tuple(RULES.values()))
         _instance("domain", self.domain, get_args(Domain))
         self._set("sensitivity", _check.number("sensitivity", self.sensitivity, above=0.0))
         self._set("steps", _check.count("steps", self.steps, at_least=1))
@@ -98,11 +99,7 @@ class TrainingRun:
             self._set("clip_norm", _check.number("clip_norm", self.clip_norm, above=0.0))
         _check.choice("adjacency", self.adjacency, among=ADJACENCIES)
         _check.choice("releases", self.releases, among=RELEASES)
-        if isinstance(self.batches, FixedOrder):
-            last = self.batches.positions[-1:] or (1,)
-            if last[0] > self.steps:
-                must_be = f"increasing whole numbers in [1, steps] = [1, {self.steps}]"
-                raise InvalidParameter("positions", self.batches.positions, must_be=must_be)
+        self.batches.check_length(self.steps)
         self._check_sensitivity()
 
     def __repr__(self) -> str:
@@ -116,7 +113,7 @@ class TrainingRun:
         cls,
         *,
         loss: Loss,
-        batches: Batches,
+        batches: BatchRule,
         clip_norm: float,
         noise_multiplier: float,
         steps: int,
@@ -143,7 +140,7 @@ class TrainingRun:
         >>> run.noise_std, run.sensitivity
         (0.1, 4.0)
         """
-        _instance("batches", batches, get_args(Batches))
+        _instance("batches", batches, tuple(RULES.values()))
         clip = _check.number("clip_norm", clip_norm, above=0.0)
         multiplier = _check.number("noise_multiplier", noise_multiplier, at_least=0.0)
         _check.choice("adjacency", adjacency, among=ADJACENCIES)

@@ -25,13 +25,6 @@ import numpy as np
 from lastiterate._numerics.rounding import at_least
 from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batches import (
-    Cyclic,
-    FullBatch,
-    PoissonSampled,
-    ShuffledEachEpoch,
-    ShuffledOnce,
-)
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.objectives import Objective
@@ -44,13 +37,10 @@ def charged_sensitivity(run: TrainingRun, objective: Objective, *, radius: float
     exact = objective.sensitivity(radius=radius, adjacency=run.adjacency)
     if objective.residual_error == 0.0:
         return exact
-    if isinstance(run.domain, Ball) and _largest_gap(run) > 1:
+    if isinstance(run.domain, Ball) and run.batches.longest_wait(run.steps) > 1:
         must_be = "'margin' for batches on a bounded domain: no sensitivity covers its error there"
         raise InvalidParameter("clip", "envelope", must_be=must_be)
-    batch = run.batches.batch_size
-    if isinstance(run.batches, PoissonSampled):
-        batch = run.batches.largest_batch or run.batches.examples
-    error = 2.0 * objective.residual_error * radius * batch / exact
+    error = 2.0 * objective.residual_error * radius * run.batches.largest_size / exact
     with np.errstate(over="ignore"):
         share = float(error * _steps_charged(run))
     if not share <= _MOST:
@@ -65,29 +55,17 @@ def charged_sensitivity(run: TrainingRun, objective: Objective, *, radius: float
 
 def _steps_charged(run: TrainingRun) -> float:
     steps, noises = np.atleast_1d(run.step_size), np.atleast_1d(run.noise_std)
-    gap = _largest_gap(run)
+    wait = run.batches.longest_wait(run.steps)
     # In a schedule, the least favourable of its steps for each part.
     uneven = float(steps.max() / steps.min())
-    ahead = gap * uneven
+    ahead = wait * uneven
     contraction = max((1.0 - float(gaps(run).max())) * (1.0 - 1e-12), 1e-300)
     if noises.min() > 0.0:
         uneven *= float(noises.max() / noises.min())
         worth = (run.release_noise_std / float(steps.min() * noises.min())) ** 2
-        after = np.sqrt((gap - 1) * (gap + worth))
+        after = np.sqrt((wait - 1) * (wait + worth))
     else:
         # All is paid for on release.
         worth = (float(steps.max() * noises.max()) / run.release_noise_std) ** 2
-        after = (gap - 1) * np.sqrt(1.0 + gap * worth)
-    return float(ahead + after * uneven * np.power(contraction, 1.0 - gap))
-
-
-def _largest_gap(run: TrainingRun) -> int:
-    """The most steps from one participation to the next."""
-    length = run.batches.batches_per_epoch
-    if isinstance(run.batches, FullBatch):
-        return 1
-    if isinstance(run.batches, Cyclic | ShuffledOnce):
-        return min(length, run.steps)
-    if isinstance(run.batches, ShuffledEachEpoch):
-        return min(2 * length, run.steps)
-    return run.steps
+        after = (wait - 1) * np.sqrt(1.0 + wait * worth)
+    return float(ahead + after * uneven * np.power(contraction, 1.0 - wait))

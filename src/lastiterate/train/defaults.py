@@ -34,25 +34,13 @@ from lastiterate._numerics.search import least_true
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batches import (
-    Batches,
-    Cyclic,
-    FullBatch,
-    SampledWithoutReplacement,
-    ShuffledEachEpoch,
-    ShuffledOnce,
-)
+from lastiterate.run.batches import RULES, BatchRule, Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.objectives import Huber, Objective
 
-RULES = {
-    "shuffled-once": ShuffledOnce,
-    "shuffled-each-epoch": ShuffledEachEpoch,
-    "sampled": SampledWithoutReplacement,
-    "cyclic": Cyclic,
-    "full": FullBatch,
-}
+# Steps on batches of random size contract only for those that are not much larger.
+TRAINED = tuple(name for name, rule in RULES.items() if rule.from_sizes and rule.exact_size)
 _MOST_STEPS = 20_000
 _LEAST_BATCH = 16
 _RELEASE_WORTH = 0.5  # epochs
@@ -87,7 +75,7 @@ class Wishes:
         _check.choice("adjacency", self.adjacency, among=("replace", "zero-out"))
         self._set("l2", _check.number("l2", self.l2, at_least=0.0))
         _check.count("epochs", self.epochs, at_least=1)
-        _check.choice("batches", self.batches, among=tuple(RULES))
+        _check.choice("batches", self.batches, among=TRAINED)
 
     def _set(self, name: str, value: float) -> None:
         object.__setattr__(self, name, value)
@@ -156,22 +144,21 @@ def _unit(objective: Objective) -> float:
     return 0.1 if isinstance(objective, Huber) else 1.0
 
 
-def _batches(wishes: Wishes, examples: int, steps: int, *, mapped: bool) -> Batches:
-    if wishes.batches == "full":
-        return FullBatch(examples)
-    size = wishes.batch_size
+def _batches(wishes: Wishes, examples: int, steps: int, *, mapped: bool) -> BatchRule:
+    kind, size = RULES[wishes.batches], wishes.batch_size
+    if not kind.ordered:
+        return kind.of_sizes(examples, None)
     if size is None:
         size = max(examples // math.ceil(steps / wishes.epochs), min(_LEAST_BATCH, examples))
     size = _check.count("batch_size", size, at_least=1, at_most=examples)
     # Of a file the rows after the last full batch are always left out.
     counted = examples // size * size if mapped else examples
-    rule: Batches = RULES[wishes.batches](counted, size)
-    return rule
+    return kind.of_sizes(counted, size)
 
 
-def _release_noise(wishes: Wishes, batches: Batches, step_noise: float) -> float:
+def _release_noise(wishes: Wishes, batches: BatchRule, step_noise: float) -> float:
     if wishes.release_noise_std is not None:
         return wishes.release_noise_std
-    if isinstance(batches, SampledWithoutReplacement):
+    if batches.drawn is Drawn.EACH_STEP:
         return 0.0  # no bound makes use of it
     return step_noise * math.sqrt(_RELEASE_WORTH * batches.batches_per_epoch)

@@ -1,0 +1,313 @@
+"""What a batch rule has to say of itself; accounting, training and audits ask nothing else."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from itertools import count
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import IntArray
+from lastiterate.errors import InvalidParameter
+
+Selection = slice | IntArray
+
+
+class Drawn(Enum):
+    """When chance decides which examples a batch has."""
+
+    NEVER = "never"
+    ONCE = "once, before the first step"
+    EACH_EPOCH = "before each epoch"
+    EACH_STEP = "before each step"
+
+
+class Chance(Protocol):
+    """What drawing batches takes: uniform and independent of the data, and in secret."""
+
+    def permutation(self, count: int, /) -> IntArray: ...
+
+    def subset(self, count: int, size: int, /) -> IntArray: ...
+
+    def each_with_probability(
+        self, count: int, numerator: int, denominator: int, /
+    ) -> IntArray: ...
+
+
+RULES: dict[str, type[BatchRule]] = {}
+
+
+def rules(*drawn: Drawn, exact_size: bool | None = None) -> tuple[type[BatchRule], ...]:
+    """The rules drawn at one of these times, and of this kind."""
+    return tuple(
+        rule
+        for rule in RULES.values()
+        if rule.drawn in drawn and exact_size in (None, rule.exact_size)
+    )
+
+
+@dataclass(frozen=True)
+class BatchRule(ABC):
+    """Which examples each step sees.
+
+    A rule is a frozen dataclass that states, as class attributes,
+
+    ==============  ======================================================================
+    name            as files of settings and the command call it
+    drawn           when chance decides
+    in_words        the order of the batches, after "batches of 10 of 100 examples .."
+    openly          how batches come about, if their order may be known
+    in_secret       the same, if the guarantee rests on its being secret
+    exact_size      whether every batch has exactly `batch_size` examples
+    ordered         whether there is an order that could be published
+    any_length      whether the rule says nothing of the number of steps
+    from_sizes      whether `examples` and `batch_size` say all of it
+    reads_blocks    whether the rule can be kept by reading whole blocks of rows
+    ==============  ======================================================================
+
+    and implements the abstract methods of `PlacedRule` or `SampledRule`.  One that lacks
+    any of this cannot be defined or made.
+    """
+
+    examples: int
+    batch_size: int
+
+    name: ClassVar[str]
+    drawn: ClassVar[Drawn]
+    in_words: ClassVar[str]
+    openly: ClassVar[str] = "chosen without regard to what they hold"
+    in_secret: ClassVar[str] = ""
+    exact_size: ClassVar[bool] = True
+    ordered: ClassVar[bool] = True
+    any_length: ClassVar[bool] = True
+    from_sizes: ClassVar[bool] = True
+    reads_blocks: ClassVar[bool] = False
+
+    def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if abstract:
+            return
+        wanted = ["name", "drawn", "in_words"]
+        missing = [one for one in wanted if not hasattr(cls, one)]
+        if not missing and cls.drawn is not Drawn.NEVER and not cls.in_secret:
+            missing = ["in_secret"]
+        if missing:
+            raise TypeError(f"batch rule {cls.__name__} does not state {', '.join(missing)}")
+        if cls.name in RULES and RULES[cls.name].__qualname__ != cls.__qualname__:
+            raise TypeError(f"there is a batch rule called {cls.name!r} already")
+        RULES[cls.name] = cls
+
+    def __post_init__(self) -> None:
+        examples = _check.count("examples", self.examples, at_least=1)
+        size = _check.count("batch_size", self.batch_size, at_least=1, at_most=examples)
+        object.__setattr__(self, "examples", examples)
+        object.__setattr__(self, "batch_size", size)
+
+    @classmethod
+    def of_sizes(cls, examples: int, batch_size: int | None) -> Self:
+        """The rule for so many examples; a batch size of None is as good as not stated."""
+        if batch_size is None:
+            raise InvalidParameter("batch_size", None, must_be="given for these batches")
+        return cls(examples, batch_size)
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """How many full batches one pass over the examples makes."""
+        return self.examples // self.batch_size
+
+    @property
+    def share(self) -> float:
+        """Of the examples, that a batch has."""
+        return self.batch_size / self.examples
+
+    @property
+    def largest_size(self) -> int:
+        """How many examples a batch may have."""
+        return self.batch_size
+
+    @property
+    @abstractmethod
+    def steps_per_pass(self) -> int:
+        """How many steps users call an epoch."""
+
+    @property
+    @abstractmethod
+    def period(self) -> int | None:
+        """Steps from one participation to the next, where these are always as many.
+
+        Batches drawn anew every step may have the same example every time.
+        """
+
+    @abstractmethod
+    def places(self, steps: int) -> int:
+        """How many places are told apart, of which an example has one."""
+
+    @abstractmethod
+    def seen(self, place: int, steps: int) -> IntArray:
+        """The steps, counted from 0, that may see the example at this place."""
+
+    @abstractmethod
+    def longest_wait(self, steps: int) -> int:
+        """The most steps from a participation up to the next, or up to the end."""
+
+    @abstractmethod
+    def selections(self, chance: Chance) -> Iterator[Selection]:
+        """The endless sequence of batches, as indices into `arrangement`."""
+
+    def arrangement(self, chance: Chance) -> IntArray | None:
+        """The order in which examples are laid out before training; None is as they are."""
+        del chance
+        return None
+
+    def blocks(self, chance: Chance) -> Iterator[int]:
+        """The endless sequence of batches, if only whole blocks of rows can be read."""
+        raise NotImplementedError(f"{type(self).__name__} cannot be read in blocks")
+
+    def most_seen(self, steps: int) -> int:
+        """In how many of so many steps an example may take part."""
+        if self.period is not None:
+            return -(-steps // self.period)
+        return max(self.seen(place, steps).size for place in range(self.places(steps)))
+
+    def check_length(self, steps: int) -> None:
+        """Refuses a number of steps that the rule cannot have."""
+        del steps
+
+    def stopped(self, steps: int) -> BatchRule:
+        """The rule of the same run after so many steps."""
+        del steps
+        return self
+
+    def described(self) -> str:
+        """What each step sees, after "100 steps of noisy gradient descent, ..."."""
+        return f"batches of {self.batch_size:,} of {self.examples:,} examples {self.in_words}"
+
+    def stated(self, *, secret: bool) -> str:
+        """What the person who describes a run vouches for, after "you state that"."""
+        how = self.in_secret if secret else self.openly
+        return (
+            f"every batch has exactly {self.batch_size:,} of {self.examples:,} examples, "
+            f"{how}{self._left_over()}"
+        )
+
+    def _left_over(self) -> str:
+        return ""
+
+
+class PlacedRule(BatchRule, abstract=True):
+    """Every example has a place, and each step sees the examples of one place.
+
+    Drawn `ONCE`, an example's place is uniform among `batches_per_epoch`, or it has none with the
+    probability of being left over.  Drawn `EACH_EPOCH`, the same holds in every epoch anew, whose
+    `batches_per_epoch` steps see each place once.  Places are numbered as they are first seen.
+    """
+
+    reads_blocks = True
+
+    @abstractmethod
+    def visited(self, steps: IntArray) -> IntArray:
+        """The place that each of these steps, counted from 0, sees; -1 is none of interest."""
+
+    @property
+    def steps_per_pass(self) -> int:
+        return self.batches_per_epoch
+
+    @property
+    def period(self) -> int | None:
+        return None
+
+    def places(self, steps: int) -> int:
+        return min(self.batches_per_epoch, steps)
+
+    def seen(self, place: int, steps: int) -> IntArray:
+        if self.drawn is Drawn.EACH_EPOCH:
+            raise ValueError("an example has another place in every epoch")
+        if self.period is not None:
+            return np.arange(place, steps, self.period)
+        return np.flatnonzero(self.visited(np.arange(steps)) == place)
+
+    def most_seen(self, steps: int) -> int:
+        if self.drawn is Drawn.EACH_EPOCH:
+            return -(-steps // self.batches_per_epoch)
+        return super().most_seen(steps)
+
+    def longest_wait(self, steps: int) -> int:
+        if self.drawn is Drawn.EACH_EPOCH:
+            return min(2 * self.batches_per_epoch, steps)
+        if self.period is not None:
+            return min(self.period, steps)
+        waits = (np.diff(self.seen(i, steps), append=steps) for i in range(self.places(steps)))
+        return max(int(wait.max(initial=1)) for wait in waits)
+
+    def arrangement(self, chance: Chance) -> IntArray | None:
+        if self.drawn is not Drawn.ONCE:
+            return None
+        whole = self.batch_size * self.batches_per_epoch
+        return chance.permutation(self.examples)[:whole]
+
+    def selections(self, chance: Chance) -> Iterator[Selection]:
+        for epoch in self._epochs():
+            anew = self.drawn is Drawn.EACH_EPOCH
+            order = chance.permutation(self.examples) if anew else None
+            for place in epoch.tolist():
+                block = slice(place * self.batch_size, (place + 1) * self.batch_size)
+                yield block if order is None else order[block]
+
+    def blocks(self, chance: Chance) -> Iterator[int]:
+        """The blocks, each of them one place, in an order drawn as that of examples would be.
+
+        All that bounds for shuffled batches use is that each single example's place is uniform: of
+        a block visited at a uniformly random time that is true of every example in it.
+        """
+        length = self.batches_per_epoch
+        block_at = chance.permutation(length) if self.drawn is Drawn.ONCE else np.arange(length)
+        for epoch in self._epochs():
+            if self.drawn is Drawn.EACH_EPOCH:
+                block_at = chance.permutation(length)
+            yield from block_at[epoch].tolist()
+
+    def _epochs(self) -> Iterator[IntArray]:
+        length = self.batches_per_epoch
+        return (self.visited(np.arange(start, start + length)) for start in count(0, length))
+
+    def _left_over(self) -> str:
+        rest = self.examples % self.batch_size
+        return f"; the {rest:,} left over sit out the epoch" if rest else ""
+
+
+class SampledRule(BatchRule, abstract=True):
+    """Every step draws its batch anew, independently of all others."""
+
+    @property
+    @abstractmethod
+    def probability(self) -> float:
+        """That a step sees an example."""
+
+    @abstractmethod
+    def drawn_batch(self, chance: Chance) -> IntArray:
+        """The examples of one step."""
+
+    @property
+    def steps_per_pass(self) -> int:
+        return -(-self.examples // self.batch_size)  # nothing is left out of a pass
+
+    @property
+    def period(self) -> int | None:
+        return 1
+
+    def places(self, steps: int) -> int:
+        return 1
+
+    def seen(self, place: int, steps: int) -> IntArray:
+        return np.arange(steps)
+
+    def longest_wait(self, steps: int) -> int:
+        return steps
+
+    def selections(self, chance: Chance) -> Iterator[Selection]:
+        return (self.drawn_batch(chance) for _ in count())
