@@ -1,8 +1,7 @@
-"""Every bound, by id; lower bounds and approximations apart, since they are other things."""
+"""Every upper bound, by id; approximations apart, since they are other things."""
 
-from lastiterate.bounds import drifting, lower
 from lastiterate.bounds.amplified_tail import POISSON_HIDDEN_END, SAMPLED_HIDDEN_END
-from lastiterate.bounds.bound import Approximation, Bound, LowerBound
+from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
@@ -13,7 +12,6 @@ from lastiterate.bounds.published import (
     chien_li,
     chourasia_ye_shokri,
     estimates,
-    lower_bounds,
     ye_shokri,
 )
 from lastiterate.bounds.sampled import POISSON, SAMPLED
@@ -42,9 +40,6 @@ CATALOGUE: dict[str, Bound] = {
         *chien_li.BOUNDS,
         *chourasia_ye_shokri.BOUNDS,
     )
-}
-LOWER_BOUNDS: dict[str, LowerBound] = {
-    bound.id: bound for bound in (*lower.BOUNDS, *drifting.BOUNDS, *lower_bounds.BOUNDS)
 }
 APPROXIMATIONS: dict[str, Approximation] = {one.id: one for one in estimates.APPROXIMATIONS}
 PUBLISHED = "published"  # the family that `account` uses only when asked

@@ -4,6 +4,7 @@ import numpy as np
 
 from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.quantities import gaps, step_sizes
+from lastiterate.run.batch_rule import Drawn
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
@@ -81,3 +82,23 @@ BOUNDED = Hypothesis(
 
 # Under these no step drives two points apart.
 CONTRACTING = (CONVEX, SMOOTH, SHORT_STEPS, NO_ACTIVE_CLIP)
+
+
+def _bounded(run: TrainingRun) -> str | None:
+    return f"{run.domain!r}" if isinstance(run.domain, Ball) else None
+
+
+UNBOUNDED = Hypothesis(
+    "an unbounded domain", _bounded, "see published/bok-su-altschuler/bounded-lower"
+)
+
+
+def at_most_steps(
+    most: int, remedy: str = "shorten the run", *, drawn: tuple[Drawn, ...] = tuple(Drawn)
+) -> Hypothesis:
+    """A limit on the length of runs, or only of those whose batches are drawn at these times."""
+
+    def too_long(run: TrainingRun) -> str | None:
+        return f"steps={run.steps}" if run.batches.drawn in drawn and run.steps > most else None
+
+    return Hypothesis(f"at most {most} steps", too_long, remedy)

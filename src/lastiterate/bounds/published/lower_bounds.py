@@ -11,7 +11,6 @@ from scipy.special import ndtr
 
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Hypothesis, LowerBound
-from lastiterate.bounds.lower import admitted_curvatures
 from lastiterate.bounds.published import (
     altschuler_talwar,
     bok_su_altschuler,
@@ -19,6 +18,7 @@ from lastiterate.bounds.published import (
     needs,
 )
 from lastiterate.profile.lower import MeansLowerProfile, OneTestLowerProfile
+from lastiterate.run.admitted_losses import quadratic_curvatures
 from lastiterate.run.batches import Cyclic, FullBatch, SampledWithoutReplacement
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
@@ -130,7 +130,7 @@ def sampled_bounded_lower_bound(run: TrainingRun) -> OneTestLowerProfile:
 
 
 def _not_linear(run: TrainingRun) -> str | None:
-    span = admitted_curvatures(run)
+    span = quadratic_curvatures(run)
     if span is not None and span[0] <= 0.0 <= span[1]:
         return None
     return f"strong_convexity={run.loss.strong_convexity!r}"
@@ -165,7 +165,7 @@ def _outside_theorem_4_1(run: TrainingRun) -> str | None:
 
 
 def _no_square(run: TrainingRun) -> str | None:
-    span = admitted_curvatures(run)
+    span = quadratic_curvatures(run)
     if span is not None and 0.0 < run.loss.strong_convexity <= span[1] and run.loss.convex:
         return None
     return f"strong_convexity={run.loss.strong_convexity!r}"
@@ -174,10 +174,6 @@ def _no_square(run: TrainingRun) -> str | None:
 def _long_step(run: TrainingRun) -> str | None:
     x = float(np.max(run.step_size)) * run.loss.strong_convexity
     return None if x < 1.0 else f"step_size strong_convexity = {x!r}"
-
-
-def _bounded(run: TrainingRun) -> str | None:
-    return f"{run.domain!r}" if isinstance(run.domain, Ball) else None
 
 
 def _released(run: TrainingRun) -> str | None:
@@ -196,7 +192,7 @@ _SQUARE = (
         _no_square,
         "see lower/quadratic",
     ),
-    Hypothesis("an unbounded domain", _bounded, "see published/bok-su-altschuler/bounded-lower"),
+    conditions.UNBOUNDED,
     Hypothesis("no noise on release", _released, "see lower/quadratic"),
 )
 
