@@ -5,15 +5,7 @@ from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
-from lastiterate.bounds.published import (
-    altschuler_talwar,
-    bok_su_altschuler,
-    bok_su_altschuler_sampled,
-    chien_li,
-    chourasia_ye_shokri,
-    estimates,
-    ye_shokri,
-)
+from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.sampled import POISSON, SAMPLED
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
 from lastiterate.bounds.shuffled import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
@@ -33,15 +25,12 @@ CATALOGUE: dict[str, Bound] = {
         POISSON,
         POISSON_HIDDEN_END,
         SAMPLED_COMPOSITION,
-        *bok_su_altschuler.BOUNDS,
-        *bok_su_altschuler_sampled.BOUNDS,
-        *altschuler_talwar.BOUNDS,
-        *ye_shokri.BOUNDS,
-        *chien_li.BOUNDS,
-        *chourasia_ye_shokri.BOUNDS,
+        *(bound for paper in PAPERS for bound in paper.BOUNDS),
     )
 }
-APPROXIMATIONS: dict[str, Approximation] = {one.id: one for one in estimates.APPROXIMATIONS}
+APPROXIMATIONS: dict[str, Approximation] = {
+    one.id: one for paper in PAPERS for one in getattr(paper, "APPROXIMATIONS", ())
+}
 PUBLISHED = "published"  # the family that `account` uses only when asked
 
 

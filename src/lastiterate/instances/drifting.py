@@ -246,7 +246,7 @@ def _bounded_gradients(run: TrainingRun) -> str | None:
     return f"losses of a single curvature, {span[1]!r}" if rigid else None
 
 
-BOUNDS = (
+LOWER_BOUNDS = (
     LowerBound(
         id="lower/drifting",
         gives="the exact privacy of iterates that drift past changing curvature",

@@ -116,7 +116,7 @@ def _no_quadratic(run: TrainingRun) -> str | None:
     return None if quadratic_curvatures(run) is not None else "none"
 
 
-BOUNDS = (
+LOWER_BOUNDS = (
     LowerBound(
         id="lower/quadratic",
         gives="the exact privacy of the most exposed quadratics",
