@@ -20,6 +20,7 @@ LAYERS = [
     {"engine"},
     {"profile"},
     {"bounds"},
+    {"instances"},
     {"accounting"},
     {"plot"},
     {"calibration", "langevin_sampling", "report"},
@@ -32,23 +33,30 @@ LAYERS = [
 STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]
 
 
-def imports():
-    """(importing entry, imported entry, file) for every import inside the package."""
+def imported():
+    """(importing file, imported module) for every import inside the package."""
+    folders = {".".join(("lastiterate", *path.relative_to(PACKAGE).parts[:-1]))
+               for path in PACKAGE.rglob("__init__.py")}  # fmt: skip
     for file in sorted(PACKAGE.rglob("*.py")):
-        entry = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
-        if entry == "__init__":
-            continue
         for node in ast.walk(ast.parse(file.read_text())):
             modules = []
             if isinstance(node, ast.ImportFrom) and node.module:
                 modules = [node.module]
-                if node.module == "lastiterate":
-                    modules = [f"lastiterate.{name.name}" for name in node.names]
+                if node.module in folders:
+                    modules = [f"{node.module}.{name.name}" for name in node.names]
             elif isinstance(node, ast.Import):
                 modules = [name.name for name in node.names]
             for module in modules:
                 if module.startswith("lastiterate."):
-                    yield entry, module.split(".")[1], file.name
+                    yield file, module
+
+
+def imports():
+    """(importing entry, imported entry, file) for every import inside the package."""
+    for file, module in imported():
+        entry = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+        if entry != "__init__":
+            yield entry, module.split(".")[1], file.name
 
 
 def level(entry):
@@ -79,11 +87,22 @@ def test_strangers_do_not_know_each_other(one, other):
     assert (other, one) not in pairs
 
 
-def test_the_oracle_does_not_know_what_it_is_to_check():
-    """Only the search, which divides the two, and the audited trainer itself may."""
-    proved = {"engine", "bounds", "accounting", "train"}
-    knowing = {file for entry, other, file in imports() if entry == "audit" and other in proved}
-    assert knowing == {"search.py", "own_trainer.py"}
+class TestTheOracleDoesNotKnowWhatItIsToCheck:
+    def test_audits(self):
+        """Only the search, which divides the two, and the audited trainer itself may."""
+        proved = {"engine", "bounds", "accounting", "train"}
+        knowing = {file for entry, other, file in imports() if entry == "audit" and other in proved}
+        assert knowing == {"worst_instance.py", "own_trainer.py"}
+
+    def test_instances(self):
+        """Records, conditions and quantities of a run are no evaluations; one file lists all."""
+        known = {
+            (file.name, module)
+            for file, module in imported()
+            if file.parent.name == "instances" and module.split(".")[1] in ("engine", "bounds")
+        }
+        records = {f"lastiterate.bounds.{name}" for name in ("bound", "conditions", "quantities")}
+        assert {file for file, module in known if module not in records} == {"lower_bounds.py"}
 
 
 def test_no_file_is_too_long():

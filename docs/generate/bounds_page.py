@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from docstrings import as_markdown
 
 from lastiterate.bounds.bound import Bound, Certainty, Statement
-from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, LOWER_BOUNDS, PUBLISHED
+from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE, PUBLISHED
+from lastiterate.instances.lower_bounds import LOWER_BOUNDS
 
 _HEAD = """# Table of bounds
 

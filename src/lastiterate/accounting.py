@@ -9,8 +9,9 @@ from functools import cached_property
 from pathlib import Path
 
 from lastiterate.bounds.bound import Bound, Certainty
-from lastiterate.bounds.catalogue import CATALOGUE, LOWER_BOUNDS, PUBLISHED, select
+from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, select
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
+from lastiterate.instances.lower_bounds import LOWER_BOUNDS
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.profile import PrivacyProfile

@@ -56,6 +56,16 @@ class NoBoundApplies(LastIterateError):
         super().__init__("\n".join(lines))
 
 
+class NoInstanceApplies(LastIterateError):
+    """None of the families of instances asked for is known to obey the run's description."""
+
+    def __init__(self, run: object, needs: Mapping[str, str]) -> None:
+        self.run, self.needs = run, needs
+        lines = [f"no instance is known that obeys this run's description:\n  {run}"]
+        lines.extend(f"  {family}\n    needs {reason}" for family, reason in needs.items())
+        super().__init__("\n".join(lines))
+
+
 class UnreachableTarget(LastIterateError, ValueError):
     """No value of the parameter being calibrated meets the target."""
 

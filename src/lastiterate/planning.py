@@ -15,6 +15,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate.accounting import account
+from lastiterate.bounds.published import chourasia_ye_shokri
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batches import FullBatch
@@ -89,8 +90,10 @@ def plan(
         noise_std=1.0,
         domain=Ball(2.0 * L / m),
     )
-    run, risk = _best(description, d, target, delta)
-    return Plan(run, risk, _published(description, d, L, target, delta))
+    theirs = chourasia_ye_shokri.planned(
+        description, dimension=d, lipschitz=L, epsilon=target, delta=delta
+    )
+    return Plan(*_best(description, d, target, delta), PublishedPlan(*theirs))
 
 
 def excess_risk(run: TrainingRun, dimension: int) -> float:
@@ -129,24 +132,3 @@ def _best(
     assert best is not None
     run = calibrate(best[1], epsilon=epsilon, delta=delta)
     return run, excess_risk(run, dimension)
-
-
-def _published(
-    description: TrainingRun, d: int, L: float, epsilon: float, delta: float
-) -> PublishedPlan:
-    r"""sigma^2 = 8 L^2 (eps + 2 log(1/delta))/(m eps^2 n^2), eta = m/(2 M^2), K = log(..)/(eta m).
-
-    Their risk is Lemma 6's, :math:`\frac{2ML^2}{m^2}e^{-m\eta K} + \frac{2Md\sigma^2}{m}`.
-    """
-    loss, n = description.loss, description.batches.examples
-    M, m = loss.smoothness, loss.strong_convexity
-    assert M is not None
-    eta, log = m / (2.0 * M * M), math.log(1.0 / delta)
-    variance = 8.0 * L * L * (epsilon + 2.0 * log) / (m * epsilon**2 * n * n)
-    length = 2.0 * M * M / (m * m) * math.log(max(n * n * epsilon**2 / (4.0 * log * d), math.e))
-    steps = max(1, math.ceil(length))
-    risk = 2.0 * M * L * L / (m * m) * math.exp(-m * eta * steps) + 2.0 * M * d * variance / m
-    run = description.replace(
-        steps=steps, step_size=eta, noise_std=math.sqrt(variance) * math.sqrt(2.0 / eta)
-    )
-    return PublishedPlan(run, risk)

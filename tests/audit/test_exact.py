@@ -6,10 +6,13 @@ from itertools import product
 import numpy as np
 import pytest
 
+import lastiterate as li
 from lastiterate import GaussianProfile, InvalidParameter
-from lastiterate.audit import exact, participation, quadrature
-from lastiterate.audit.maps import PiecewiseLinear, bent, linear
+from lastiterate.audit import exact
 from lastiterate.errors import NumericalFailure
+from lastiterate.instances import participation, quadrature
+from lastiterate.instances.maps import PiecewiseLinear, bent, linear
+from lastiterate.run.batches import RULES, Drawn
 from tests.reference.grid import exact_pair
 from tests.reference.instances import random_instance
 
@@ -145,8 +148,13 @@ class TestParticipation:
 
     step = shifting(0.9, 0.8, domain=(-2.0, 2.5))
 
-    def agrees(self, rule, patterns):
+    def agrees(self, batches, patterns):
         steps = [self.step] * len(patterns[0][1])
+        run = li.TrainingRun(
+            loss=li.Loss(), sensitivity=1.0, batches=batches, steps=len(steps), step_size=1.0,
+            noise_std=1.0,
+        )  # fmt: skip
+        rule = participation.participation(run)
         curve, other = exact.curve(exact.Pair(0.0, steps, rule)), enumerated(self.step, patterns)
         for epsilon in EPSILONS:
             assert curve.delta(epsilon).middle == pytest.approx(other.delta(epsilon), abs=1e-11)
@@ -155,20 +163,51 @@ class TestParticipation:
         patterns = [
             (0.3 ** sum(seen) * 0.7 ** (5 - sum(seen)), seen) for seen in product((0, 1), repeat=5)
         ]
-        self.agrees(participation.Sampled(0.3), patterns)
+        self.agrees(li.SampledWithoutReplacement(10, 3), patterns)
 
     def test_shuffled_once(self):
         patterns = [(0.3, [int(k % 3 == j) for k in range(7)]) for j in range(3)]
         patterns.append((0.1, [0] * 7))
-        self.agrees(participation.ShuffledOnce(3, left_out=0.1), patterns)
+        self.agrees(li.ShuffledOnce(10, 3), patterns)
 
     def test_shuffled_each_epoch(self):
         epochs = [(0.3, [1, 0, 0]), (0.3, [0, 1, 0]), (0.3, [0, 0, 1]), (0.1, [0, 0, 0])]
         patterns = [(a * b, x + y) for (a, x), (b, y) in product(epochs, repeat=2)]
-        self.agrees(participation.ShuffledEachEpoch(3, left_out=0.1), patterns)
+        self.agrees(li.ShuffledEachEpoch(10, 3), patterns)
 
-    def test_at_steps(self):
-        self.agrees(participation.AtSteps(frozenset({2, 4})), [(1.0, [0, 1, 0, 1])])
+    def test_fixed_orders(self):
+        self.agrees(li.FixedOrder(4, 1, [2, 4]), [(1.0, [0, 1, 0, 1])])
+        self.agrees(li.Cyclic(3, 1), [(1.0, [1, 0, 0, 1])])
+        self.agrees(li.FullBatch(3), [(1.0, [1, 1, 1, 1])])
+
+    @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
+    def test_every_rule_is_a_chain_of_the_places_it_states(self, rule):
+        """How often each step sees an example, from the rule's own word for it."""
+        batches = rule.of_sizes(7, 3) if rule.from_sizes and rule.ordered else None
+        batches = batches or (rule(7) if rule.from_sizes else rule(7, 3, (1, 4, 6)))
+        run = li.TrainingRun(
+            loss=li.Loss(), sensitivity=1.0, batches=batches, steps=6, step_size=1.0, noise_std=1.0
+        )
+        chain = participation.participation(run)
+        seen = chain.expected(6)
+        if rule.drawn is Drawn.NEVER:
+            assert set(np.flatnonzero(seen)) in [
+                set(batches.seen(place, 6)) for place in range(batches.places(6))
+            ]
+            assert set(seen) <= {0.0, 1.0}
+        else:
+            assert seen == pytest.approx(np.full(6, 3 / 7))
+        for k in range(6):
+            assert sum(chain.step(k)).sum(axis=1) == pytest.approx(1.0)
+
+    def test_another_place(self):
+        run = li.TrainingRun(
+            loss=li.Loss(), sensitivity=1.0, batches=li.Cyclic(3, 1), steps=7, step_size=1.0,
+            noise_std=1.0,
+        )  # fmt: skip
+        assert participation.participation(run, place=1).positions == {2, 5}
+        with pytest.raises(InvalidParameter, match="place must be"):
+            participation.participation(run, place=3)
 
 
 class TestRefusals:

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.audit import exact, participation
-from lastiterate.audit.admitted import admitted
-from lastiterate.audit.autoregression import autoregression_lower_profile
-from lastiterate.audit.families import FAMILIES
+from lastiterate.audit import exact
+from lastiterate.errors import NoInstanceApplies
+from lastiterate.instances import participation
+from lastiterate.instances.admitted import admitted
+from lastiterate.instances.families import FAMILIES
+from lastiterate.instances.quadratics import autoregression_lower_profile
 
 RULES = {
     "full": li.FullBatch(12),
@@ -101,6 +103,29 @@ def obeys(run, pair, family):
         assert step.noise_std == pytest.approx(eta * 0.8)
 
 
+class TestOneCurvature:
+    """Gradients that differ by a constant: signs alternate in steps longer than 1/curvature."""
+
+    RUN = run_of(
+        RULES["full"],
+        loss=li.Loss(smoothness=0.5, strong_convexity=0.5),
+        step_size=3.0,
+        noise_std=0.8,
+    )
+
+    def test_is_what_the_instance_shows(self):
+        family = FAMILIES["quadratics"]
+        assert FAMILIES["drifting-quadratics"].unmet(self.RUN) is not None
+        weights = (-0.5) ** np.arange(self.RUN.steps)
+        mu = abs(weights.sum()) * 3.0 / 12 / (0.8 * math.sqrt((weights**2).sum()))
+        assert family.lower(self.RUN, {}).gdp() == pytest.approx(mu, rel=1e-6)
+        assert exact.curve(family.pair(self.RUN, {})).lower.gdp() == pytest.approx(mu, rel=1e-3)
+
+    def test_random_orders_that_cancel_tell_nothing(self):
+        run = self.RUN.replace(batches=RULES["sampled"])
+        assert FAMILIES["quadratics"].lower(run, {}).gdp() == 0.0
+
+
 class TestTightness:
     @pytest.mark.parametrize("strong, step_size", [(0.2, 1.2), (0.5, 1.3), (0.0, 2.0), (0.9, 0.3)])
     def test_full_batches_of_quadratics_are_exact(self, strong, step_size):
@@ -156,7 +181,7 @@ class TestClosedForms:
         steps, chance, shift = 1_000, 0.02, 0.5
         ones = np.ones(steps)
         profile = autoregression_lower_profile(
-            ones, shift * ones, ones, 0.0, participation.Sampled(chance)
+            ones, shift * ones, ones, 0.0, participation.AnyStep(chance)
         )
         from scipy.stats import binom, norm
 
@@ -199,8 +224,14 @@ class TestRefusals:
             exact.worst(run_of(RULES["full"]), family="cubics")
 
     def test_a_family_that_does_not_apply_says_why(self):
-        with pytest.raises(li.NoBoundApplies, match="a bounded domain"):
+        with pytest.raises(NoInstanceApplies, match="a bounded domain"):
             exact.worst(run_of(RULES["full"]), family="linear-losses")
+
+    def test_does_not_say_that_no_bound_covers_the_run(self):
+        run = run_of(RULES["full"], domain=li.Ball(1.0))
+        assert li.account(run).all
+        with pytest.raises(NoInstanceApplies, match="no instance is known"):
+            exact.worst(run, family="quadratics")
 
     def test_delta(self):
         with pytest.raises(li.InvalidParameter, match="delta must be"):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate.bounds.catalogue import LOWER_BOUNDS
+from lastiterate.instances.lower_bounds import LOWER_BOUNDS
 
 DRIFTING = LOWER_BOUNDS["lower/drifting"]
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 
 import lastiterate as li
 from lastiterate.bounds.bound import Certainty
-from lastiterate.bounds.catalogue import CATALOGUE, LOWER_BOUNDS
-from lastiterate.bounds.lower import admitted_curvatures, law_of_sum
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.instances.lower_bounds import LOWER_BOUNDS
+from lastiterate.instances.random_sums import law_of_sum
 from lastiterate.profile.lower import (
     BestLowerProfile,
     LowerProfile,
@@ -19,6 +20,7 @@ from lastiterate.profile.lower import (
     OneTestLowerProfile,
 )
 from lastiterate.run import conventions
+from lastiterate.run.admitted_losses import quadratic_curvatures
 from tests.bounds.test_catalogue import runs
 from tests.reference import gaussian, papers
 from tests.reference.grid import exact_pair
@@ -261,7 +263,7 @@ class TestQuadratics:
         ],
     )
     def test_only_losses_that_the_description_admits(self, loss, others, expected):
-        assert admitted_curvatures(square(loss=loss, **others)) == expected
+        assert quadratic_curvatures(square(loss=loss, **others)) == expected
 
     def test_an_expanding_run(self):
         run = square(loss=li.Loss(smoothness=1.0, convex=False))

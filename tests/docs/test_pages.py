@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.catalogue import APPROXIMATIONS, LOWER_BOUNDS
+from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.cli import main
+from lastiterate.instances.lower_bounds import LOWER_BOUNDS
 
 from .pages import PAGES, ROOT, blocks, commands, name
 

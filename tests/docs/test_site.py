@@ -8,7 +8,8 @@ import sys
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.catalogue import APPROXIMATIONS, LOWER_BOUNDS
+from lastiterate.bounds.catalogue import APPROXIMATIONS
+from lastiterate.instances.lower_bounds import LOWER_BOUNDS
 
 from .pages import ROOT
 

@@ -1,1 +1,1 @@
-"""Attacks on a guarantee: exact privacy of small instances, and tests of real trainers."""
+"""Attacks on a guarantee: exact instances against what is certified, and tests of real trainers."""

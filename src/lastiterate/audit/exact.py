@@ -1,7 +1,7 @@
 """Exact privacy of one-dimensional instances: what a guarantee has to survive.
 
 >>> from lastiterate.audit import exact
->>> from lastiterate.audit.maps import linear
+>>> from lastiterate.instances.maps import linear
 >>> one = exact.Step(linear(1.0), (linear(1.0), linear(1.0, offset=1.0)), noise_std=1.0)
 >>> curve = exact.curve(exact.Pair(0.0, [one]))
 >>> round(curve.epsilon(1e-5).lower, 4), curve.delta(1.0).error < 1e-12
@@ -9,12 +9,12 @@
 """
 
 from lastiterate import _check
-from lastiterate.audit.curve import Bracket, ExactCurve
-from lastiterate.audit.families import FAMILIES
-from lastiterate.audit.grid import last_laws
-from lastiterate.audit.pair import Pair, Step
-from lastiterate.audit.search import Witness, worst
+from lastiterate.audit.worst_instance import Witness, worst
 from lastiterate.errors import InvalidType
+from lastiterate.instances.curve import Bracket, ExactCurve
+from lastiterate.instances.families import FAMILIES
+from lastiterate.instances.grid import last_laws
+from lastiterate.instances.pair import Pair, Step
 
 __all__ = ["FAMILIES", "Bracket", "ExactCurve", "Pair", "Step", "Witness", "curve", "worst"]
 

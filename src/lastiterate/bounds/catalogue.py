@@ -1,21 +1,11 @@
-"""Every bound, by id; lower bounds and approximations apart, since they are other things."""
+"""Every upper bound, by id; approximations apart, since they are other things."""
 
-from lastiterate.bounds import drifting, lower
 from lastiterate.bounds.amplified_tail import POISSON_HIDDEN_END, SAMPLED_HIDDEN_END
-from lastiterate.bounds.bound import Approximation, Bound, LowerBound
+from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
-from lastiterate.bounds.published import (
-    altschuler_talwar,
-    bok_su_altschuler,
-    bok_su_altschuler_sampled,
-    chien_li,
-    chourasia_ye_shokri,
-    estimates,
-    lower_bounds,
-    ye_shokri,
-)
+from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.sampled import POISSON, SAMPLED
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
 from lastiterate.bounds.shuffled import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
@@ -35,18 +25,12 @@ CATALOGUE: dict[str, Bound] = {
         POISSON,
         POISSON_HIDDEN_END,
         SAMPLED_COMPOSITION,
-        *bok_su_altschuler.BOUNDS,
-        *bok_su_altschuler_sampled.BOUNDS,
-        *altschuler_talwar.BOUNDS,
-        *ye_shokri.BOUNDS,
-        *chien_li.BOUNDS,
-        *chourasia_ye_shokri.BOUNDS,
+        *(bound for paper in PAPERS for bound in paper.BOUNDS),
     )
 }
-LOWER_BOUNDS: dict[str, LowerBound] = {
-    bound.id: bound for bound in (*lower.BOUNDS, *drifting.BOUNDS, *lower_bounds.BOUNDS)
+APPROXIMATIONS: dict[str, Approximation] = {
+    one.id: one for paper in PAPERS for one in getattr(paper, "APPROXIMATIONS", ())
 }
-APPROXIMATIONS: dict[str, Approximation] = {one.id: one for one in estimates.APPROXIMATIONS}
 PUBLISHED = "published"  # the family that `account` uses only when asked
 
 

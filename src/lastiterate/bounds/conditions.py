@@ -3,7 +3,9 @@
 import numpy as np
 
 from lastiterate.bounds.bound import Hypothesis
-from lastiterate.bounds.quantities import gaps, step_sizes
+from lastiterate.bounds.quantities import gaps, step_sizes, unit
+from lastiterate.run.admitted_losses import quadratic_curvatures
+from lastiterate.run.batch_rule import Drawn
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
@@ -81,3 +83,100 @@ BOUNDED = Hypothesis(
 
 # Under these no step drives two points apart.
 CONTRACTING = (CONVEX, SMOOTH, SHORT_STEPS, NO_ACTIVE_CLIP)
+
+
+def _bounded(run: TrainingRun) -> str | None:
+    return f"{run.domain!r}" if isinstance(run.domain, Ball) else None
+
+
+UNBOUNDED = Hypothesis(
+    "an unbounded domain", _bounded, "see published/bok-su-altschuler/bounded-lower"
+)
+
+
+def at_most_steps(
+    most: int, remedy: str = "shorten the run", *, drawn: tuple[Drawn, ...] = tuple(Drawn)
+) -> Hypothesis:
+    """A limit on the length of runs, or only of those whose batches are drawn at these times."""
+
+    def too_long(run: TrainingRun) -> str | None:
+        return f"steps={run.steps}" if run.batches.drawn in drawn and run.steps > most else None
+
+    return Hypothesis(f"at most {most} steps", too_long, remedy)
+
+
+def _cut_short(run: TrainingRun) -> str | None:
+    length = run.batches.batches_per_epoch
+    return None if run.steps % length == 0 else f"{run.steps} steps of {length} an epoch"
+
+
+def _one_batch(run: TrainingRun) -> str | None:
+    return None if run.batches.batches_per_epoch >= 2 else "one batch"
+
+
+def _no_contraction(run: TrainingRun) -> str | None:
+    if run.loss.smoothness is None or np.all(gaps(run) > 0.0):
+        return None
+    return f"strong_convexity={run.loss.strong_convexity!r}, step_size={unit(run)!r}"
+
+
+def _past_the_best_step(run: TrainingRun) -> str | None:
+    """eta (lambda + beta) < 2, so that c = 1 - eta lambda."""
+    if run.loss.smoothness is None:
+        return None
+    largest, both = unit(run), run.loss.strong_convexity + run.loss.smoothness
+    return None if largest * both * (1 - 1e-15) <= 2.0 else f"step_size {largest!r} > {2 / both!r}"
+
+
+def _not_linear(run: TrainingRun) -> str | None:
+    span = quadratic_curvatures(run)
+    if span is not None and span[0] <= 0.0 <= span[1]:
+        return None
+    return f"strong_convexity={run.loss.strong_convexity!r}"
+
+
+def _no_square(run: TrainingRun) -> str | None:
+    span = quadratic_curvatures(run)
+    if span is not None and 0.0 < run.loss.strong_convexity <= span[1] and run.loss.convex:
+        return None
+    return f"strong_convexity={run.loss.strong_convexity!r}"
+
+
+def _noisy_release(run: TrainingRun) -> str | None:
+    rho = run.release_noise_std
+    return None if rho == 0.0 else f"release_noise_std={rho!r}"
+
+
+WHOLE_EPOCHS = Hypothesis(
+    "whole epochs", _cut_short, "make steps a multiple of examples // batch_size"
+)
+SEVERAL_BATCHES = Hypothesis(
+    "at least two batches an epoch", _one_batch, "see published/chourasia-ye-shokri for one batch"
+)
+STRONGLY_CONVEX = Hypothesis(
+    "strongly convex losses, and steps shorter than 2/smoothness",
+    _no_contraction,
+    "add a regulariser: Loss(strong_convexity=..)",
+)
+BEST_STEP_AT_MOST = Hypothesis(
+    "step_size <= 2/(smoothness + strong_convexity)", _past_the_best_step, "shorten the steps"
+)
+MAY_BE_LINEAR = Hypothesis(
+    "losses that may be linear: no strong convexity", _not_linear, "see lower/quadratic"
+)
+
+# Constant gradient steps that do not drive two points apart, of which the last is published.
+GRADIENT_STEPS = (ONLY_LAST_ITERATE, CONSTANT, NOISY, *CONTRACTING)
+
+# What quadratics of the least curvature show is then a closed form.
+SQUARES = (
+    CONSTANT,
+    NOISY,
+    Hypothesis(
+        "quadratics of curvature strong_convexity > 0 that the description admits",
+        _no_square,
+        "see lower/quadratic",
+    ),
+    UNBOUNDED,
+    Hypothesis("no noise on release", _noisy_release, "see lower/quadratic"),
+)

@@ -10,7 +10,6 @@ import math
 
 from lastiterate._numerics.rounding import at_least
 from lastiterate.bounds import quantities
-from lastiterate.bounds.published import needs
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
@@ -37,7 +36,7 @@ def stationary(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    eta, L, gap = quantities.unit(run), run.sensitivity, needs.gap(run)
+    eta, L, gap = quantities.unit(run), run.sensitivity, quantities.constant_gap(run)
     squares = [] if not gap > 0.0 else [(2.0 - gap) / gap * eta * L * L / 2.0]
     if isinstance(run.domain, Ball):
         squares.append(2.0 * L * run.domain.diameter + eta * L * L / 2.0)

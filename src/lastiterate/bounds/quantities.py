@@ -92,3 +92,40 @@ def patterns(run: TrainingRun) -> Iterator[IntArray]:
     """For each place the steps, counted from 0, in which its examples take part."""
     for place in range(places(run)):
         yield run.batches.seen(place, run.steps)
+
+
+def arrival_over_noise(run: TrainingRun) -> float:
+    """r = L/(b sigma) of a run with constant noise, rounded up."""
+    noise = float(np.max(run.noise_std))
+    return at_least(max(run.sensitivity / run.batches.batch_size / noise, TINY), ulps=4)
+
+
+def constant_gap(run: TrainingRun) -> float:
+    """1 - c of a run with a constant step size, rounded down."""
+    return float(gaps(run)[0])
+
+
+def diameter_in_arrivals(run: TrainingRun) -> float:
+    """D/(eta L/b), rounded up."""
+    return at_least(diameter(run) / float(arrivals(run)[0]), ulps=8)
+
+
+def forgotten(gap: float, steps: int) -> float:
+    """(1 - c^steps)/(1 - c), to a few ulps; `steps` where nothing is forgotten."""
+    if gap == 0.0:
+        return float(steps)
+    if gap >= 1.0:
+        return 1.0 if steps else 0.0
+    return -math.expm1(steps * math.log1p(-gap)) / gap
+
+
+def remembered(gap: float, steps: int) -> float:
+    """c^steps."""
+    if gap >= 1.0:
+        return 0.0 if steps else 1.0
+    return math.exp(steps * math.log1p(-gap))
+
+
+def epochs(run: TrainingRun) -> int:
+    """How many whole passes over the batches the run makes."""
+    return run.steps // run.batches.batches_per_epoch

@@ -10,6 +10,7 @@ from scipy.special import ndtr, ndtri
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.published.bok_su_altschuler.estimates import limit
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.renyi import LinearRenyiProfile
 from lastiterate.reproduce import runs
@@ -166,11 +167,6 @@ def figure_9(canvas: Any) -> None:
     axes.legend()
 
 
-def _limit(mu: float, p: float, count: float) -> float:
-    growth = math.exp(mu * mu) * ndtr(1.5 * mu) + 3 * ndtr(-0.5 * mu) - 2
-    return math.sqrt(2 * count * growth) * p
-
-
 def figure_10(canvas: Any) -> None:
     """Limit theorems only: both curves are estimates."""
     shares, ratios, eta, sigma = (0.01, 0.02, 0.04), (0.25, 0.5, 1.0), 0.1, 3.0
@@ -181,13 +177,13 @@ def figure_10(canvas: Any) -> None:
             last = min(
                 math.hypot(
                     math.sqrt(10) / (eta * sigma * math.sqrt(R)),
-                    _limit(2 * math.sqrt(10) / 3 * r, p, R),
+                    limit(2 * math.sqrt(10) / 3 * r, p, R),
                 )
                 for R in range(100, 5000, 100)
             )
             for steps, shade in ((5_000, "#e0a698"), (20_000, "#cc7560"), (80_000, _THEIRS)):
                 label = f"composition, {steps:,} steps"
-                _tradeoff(grid[i, j], _limit(r, p, steps), color=shade, linestyle="--", label=label)
+                _tradeoff(grid[i, j], limit(r, p, steps), color=shade, linestyle="--", label=label)
             _tradeoff(
                 grid[i, j], last, color=_OURS, linestyle="--", label="last iterate, any number"
             )

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 
 from lastiterate.accounting import account
-from lastiterate.bounds.catalogue import CATALOGUE, LOWER_BOUNDS
+from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.published.sampled_gaussian import sampled_gaussian
+from lastiterate.instances.lower_bounds import LOWER_BOUNDS
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.reproduce import runs
 from lastiterate.reproduce.items import FigureItem

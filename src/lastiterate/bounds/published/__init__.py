@@ -1,1 +1,22 @@
-"""Theorems of five papers, as published; a file for each paper."""
+"""Theorems of five papers, as published; a file or a folder for each paper, whole.
+
+A paper exports BOUNDS and, where it has some, LOWER_BOUNDS and APPROXIMATIONS.
+"""
+
+from types import ModuleType
+
+from lastiterate.bounds.published import (
+    altschuler_talwar,
+    bok_su_altschuler,
+    chien_li,
+    chourasia_ye_shokri,
+    ye_shokri,
+)
+
+PAPERS: tuple[ModuleType, ...] = (
+    bok_su_altschuler,
+    altschuler_talwar,
+    ye_shokri,
+    chien_li,
+    chourasia_ye_shokri,
+)

@@ -12,20 +12,25 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
 from lastiterate.bounds.fixed_order import contractive
-from lastiterate.bounds.published import needs
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
+from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, diameter_in_arrivals
 from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.engine.shifts import optimal_shifts
+from lastiterate.profile.lower import OneTestLowerProfile
 from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile
 from lastiterate.run.batches import Cyclic, FullBatch, SampledWithoutReplacement, ShuffledOnce
+from lastiterate.run.domain import Ball
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/altschuler-talwar"
 _UP = 1.0 + 1e-12
 _MOST_UNROLLED = 100_000
+_LEAST_DIAMETER = 1e3  # c_D of footnote 11
+_MOST_NOISE = 1e-3  # c_sigma
+_POWER = 0.8999  # .99993 - .1
 _SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
 
 
@@ -98,14 +103,14 @@ def bounded_strongly_convex(run: TrainingRun) -> LinearRenyiProfile:
 
     **Computed as** the least over R, which all are valid; rounded up.
     """
-    gap, k = needs.gap(run), needs.diameter_in_arrivals(run)
+    gap, k = constant_gap(run), diameter_in_arrivals(run)
     R = _unrolled(run.steps).astype(float)
     log_c = math.log1p(-gap) if gap < 1.0 else -1e300
     kept = np.exp(R * log_c)
     mass = k * kept + -np.expm1(R * log_c) / gap
     spread = -np.expm1(2.0 * R * log_c) / (gap * (2.0 - gap))
     least = float(np.min(mass * mass / spread))
-    return LinearRenyiProfile(needs.ratio(run) ** 2 * least / 2.0 * (1.0 + 1e-11))
+    return LinearRenyiProfile(arrival_over_noise(run) ** 2 * least / 2.0 * (1.0 + 1e-11))
 
 
 def _unrolled(steps: int) -> Array:
@@ -151,13 +156,13 @@ def sampled_strongly_convex(run: TrainingRun) -> RenyiProfile:
 
     **Computed as** the least over R, and over a grid of splits.
     """
-    return RenyiProfile(partial(_sampled, run, needs.gap(run)), at_once=True)
+    return RenyiProfile(partial(_sampled, run, constant_gap(run)), at_once=True)
 
 
 def _sampled(run: TrainingRun, gap: float, orders: Array) -> Array:
     q = run.batches.batch_size / run.batches.examples
     z = float(np.max(run.noise_std)) * run.batches.batch_size / doubled_radius(run)
-    far = needs.diameter_in_arrivals(run) * needs.ratio(run)  # D/(eta sigma)
+    far = diameter_in_arrivals(run) * arrival_over_noise(run)  # D/(eta sigma)
     best = np.full(orders.size, np.inf)
     for split in _SPLITS:
         one = sampled_gaussian(q, z * math.sqrt(split), orders)
@@ -184,15 +189,48 @@ def _unrolled_best(one: Array, start: Array, gap: float, run: TrainingRun) -> Ar
     return np.asarray(np.fmin(*totals))
 
 
+def sampled_bounded_lower_bound(run: TrainingRun) -> OneTestLowerProfile:
+    r"""Sampled batches: a walk with random drift against one without.
+
+    **Bound.** The test "x >= 0" has probability 1/2 without the drift and .8999 with it; so the run
+    is not (.1, .01)-DP, nor (100, .005)-Renyi.
+
+    **Holds when.** losses may be linear, iterates are projected, :math:`D \ge 1000\,\eta L`,
+    :math:`\sigma^2 \le D^2/(1000\,\eta^2\bar T)` and :math:`T \ge \bar T = .75\,Dn/(\eta L)`.  L is
+    the largest of one gradient, the other being 0.
+
+    **Tight** to a constant factor in the Renyi divergence.
+
+    **Source.** Theorem 4.1 and footnote 11.
+
+    **Computed as** printed.
+    """
+    del run
+    return OneTestLowerProfile(fpr=0.5, power=_POWER)
+
+
+def _outside_theorem_4_1(run: TrainingRun) -> str | None:
+    if not isinstance(run.domain, Ball) or not run.is_constant:
+        return None
+    bound = run.gradient_bound
+    L = run.sensitivity if bound is None else min(bound, run.sensitivity)
+    D, eta, sigma = run.domain.diameter, quantities.unit(run), float(np.max(run.noise_std))
+    long = 0.75 * D * run.batches.examples / (L * eta)
+    inside = _LEAST_DIAMETER * eta * L <= D and sigma**2 * eta**2 * long <= _MOST_NOISE * D * D
+    if inside and run.steps >= long and run.release_noise_std == 0.0:
+        return None
+    return f"D/(eta L) = {D / (eta * L):.4g}, {run.steps} steps for {long:.4g}"
+
+
 _ORDERED = (FullBatch, Cyclic, ShuffledOnce)
-_SAMPLED = (SECRET_ORDER, *needs.GRADIENT_STEPS, conditions.BOUNDED)
+_SAMPLED = (SECRET_ORDER, *conditions.GRADIENT_STEPS, conditions.BOUNDED)
 
 BOUNDS = (
     Bound(
         id=f"{PAPER}/iteration",
         gives="Renyi divergences of the last iterate of convex descent",
         covers=_ORDERED,
-        needs=needs.GRADIENT_STEPS,
+        needs=conditions.GRADIENT_STEPS,
         certainty=Certainty.UPPER,
         source=cite("Proposition 2.17"),
         evaluate=iteration,
@@ -201,7 +239,7 @@ BOUNDS = (
         id=f"{PAPER}/bounded",
         gives="Renyi divergences of the last iterate, the same for all long runs",
         covers=_ORDERED,
-        needs=(*needs.GRADIENT_STEPS, conditions.BOUNDED),
+        needs=(*conditions.GRADIENT_STEPS, conditions.BOUNDED),
         certainty=Certainty.UPPER,
         source=cite("Proposition 3.2"),
         evaluate=bounded_iteration,
@@ -210,7 +248,7 @@ BOUNDS = (
         id=f"{PAPER}/bounded-strongly-convex",
         gives="Renyi divergences of the last iterate that converge",
         covers=(FullBatch,),
-        needs=(*needs.GRADIENT_STEPS, conditions.BOUNDED, needs.STRONGLY_CONVEX),
+        needs=(*conditions.GRADIENT_STEPS, conditions.BOUNDED, conditions.STRONGLY_CONVEX),
         certainty=Certainty.UPPER,
         source=cite("Proposition 5.6"),
         evaluate=bounded_strongly_convex,
@@ -228,9 +266,30 @@ BOUNDS = (
         id=f"{PAPER}/sampled-strongly-convex",
         gives="Renyi divergences of sampled batches that converge",
         covers=(SampledWithoutReplacement,),
-        needs=(*_SAMPLED, needs.STRONGLY_CONVEX),
+        needs=(*_SAMPLED, conditions.STRONGLY_CONVEX),
         certainty=Certainty.AS_PUBLISHED,
         source=cite("Theorem 5.1 through (5.3)"),
         evaluate=sampled_strongly_convex,
+    ),
+)
+
+LOWER_BOUNDS = (
+    LowerBound(
+        id=f"{PAPER}/bounded-lower",
+        gives="a walk in an interval, with random drift",
+        covers=(SampledWithoutReplacement,),
+        needs=(
+            conditions.CONSTANT,
+            conditions.NOISY,
+            conditions.BOUNDED,
+            conditions.MAY_BE_LINEAR,
+            Hypothesis(
+                "a domain, noise and number of steps in the theorem's range, no noise on release",
+                _outside_theorem_4_1,
+                "none: the constants are the paper's",
+            ),
+        ),
+        source=cite("Theorem 4.1"),
+        evaluate=sampled_bounded_lower_bound,
     ),
 )

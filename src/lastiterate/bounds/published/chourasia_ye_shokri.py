@@ -8,15 +8,19 @@ eta, since only that product enters.
 
 import math
 
+import numpy as np
+
 from lastiterate.bounds import conditions
-from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.published import needs
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
+from lastiterate.bounds.quantities import arrival_over_noise, constant_gap
+from lastiterate.profile.lower import MeansLowerProfile
 from lastiterate.profile.renyi import LinearRenyiProfile
 from lastiterate.run.batches import FullBatch
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chourasia-ye-shokri"
 _UP = 1.0 + 1e-12
+_DOWN = 1.0 - 1e-9
 
 
 def cite(where: str) -> Citation:
@@ -41,7 +45,7 @@ def linear(run: TrainingRun) -> LinearRenyiProfile:
 
     **Computed as** printed; rounded up.
     """
-    return LinearRenyiProfile(needs.ratio(run) ** 2 * run.steps / 2.0 * _UP)
+    return LinearRenyiProfile(arrival_over_noise(run) ** 2 * run.steps / 2.0 * _UP)
 
 
 def strongly_convex(run: TrainingRun) -> LinearRenyiProfile:
@@ -59,8 +63,8 @@ def strongly_convex(run: TrainingRun) -> LinearRenyiProfile:
 
     **Computed as** printed; rounded up.
     """
-    x = needs.gap(run)
-    rate = needs.ratio(run) ** 2 * (2.0 / x) * -math.expm1(-x * run.steps / 2.0)
+    x = constant_gap(run)
+    rate = arrival_over_noise(run) ** 2 * (2.0 / x) * -math.expm1(-x * run.steps / 2.0)
     return LinearRenyiProfile(rate * _UP)
 
 
@@ -78,10 +82,53 @@ def squared_loss(run: TrainingRun) -> LinearRenyiProfile:
 
     **Computed as** printed; rounded up.
     """
-    x = needs.gap(run)  # or 2 - eta m, which gives the same
+    x = constant_gap(run)  # or 2 - eta m, which gives the same
     bend = x * (2.0 - x)
-    rate = needs.ratio(run) ** 2 * (2.0 / bend) * -math.expm1(-bend * run.steps / 2.0)
+    rate = arrival_over_noise(run) ** 2 * (2.0 / bend) * -math.expm1(-bend * run.steps / 2.0)
     return LinearRenyiProfile(rate * _UP)
+
+
+def squared_lower_bound(run: TrainingRun) -> MeansLowerProfile:
+    r"""Full batches of quadratics.
+
+    **Bound.** :math:`\mu = r\sqrt{(1 - e^{-xT})/x}`, :math:`x = \eta m`: their
+    :math:`\frac{\alpha S_g^2}{4\sigma^2n^2}(1 - e^{-\eta K})` has curvature 1, and n^2
+    where eta^2 is printed.
+
+    **Holds when.** quadratics of curvature m obey the description, x < 1, the domain is
+    unbounded.
+
+    **Tight.** Below the exact :math:`\frac{2-x}{1+(1-x)^T}\cdot\frac{1-(1-x)^T}{x}`.
+
+    **Source.** Theorem 3.
+
+    **Computed as** printed; rounded down.
+    """
+    x = float(np.max(run.step_size)) * run.loss.strong_convexity
+    square = -math.expm1(-x * run.steps) / x
+    return MeansLowerProfile([1.0], [arrival_over_noise(run) * math.sqrt(square) * _DOWN])
+
+
+def planned(
+    description: TrainingRun, *, dimension: int, lipschitz: float, epsilon: float, delta: float
+) -> tuple[TrainingRun, float]:
+    r"""Theorem 4: the run for a target, on full batches, and its excess risk.
+
+    sigma^2 = 8 L^2 (eps + 2 log(1/delta))/(m eps^2 n^2), eta = m/(2 M^2), K = log(..)/(eta m).
+    Their risk is Lemma 6's, :math:`\frac{2ML^2}{m^2}e^{-m\eta K} + \frac{2Md\sigma^2}{m}`.
+    """
+    loss, n, d, L = description.loss, description.batches.examples, dimension, lipschitz
+    M, m = loss.smoothness, loss.strong_convexity
+    assert M is not None
+    eta, log = m / (2.0 * M * M), math.log(1.0 / delta)
+    variance = 8.0 * L * L * (epsilon + 2.0 * log) / (m * epsilon**2 * n * n)
+    length = 2.0 * M * M / (m * m) * math.log(max(n * n * epsilon**2 / (4.0 * log * d), math.e))
+    steps = max(1, math.ceil(length))
+    risk = 2.0 * M * L * L / (m * m) * math.exp(-m * eta * steps) + 2.0 * M * d * variance / m
+    run = description.replace(
+        steps=steps, step_size=eta, noise_std=math.sqrt(variance) * math.sqrt(2.0 / eta)
+    )
+    return run, risk
 
 
 def _not_squared(run: TrainingRun) -> str | None:
@@ -90,7 +137,12 @@ def _not_squared(run: TrainingRun) -> str | None:
     return f"smoothness={run.loss.smoothness!r}, strong_convexity={run.loss.strong_convexity!r}"
 
 
-_CONTRACTING = (*needs.GRADIENT_STEPS, needs.STRONGLY_CONVEX)
+def _long_step(run: TrainingRun) -> str | None:
+    x = float(np.max(run.step_size)) * run.loss.strong_convexity
+    return None if x < 1.0 else f"step_size strong_convexity = {x!r}"
+
+
+_CONTRACTING = (*conditions.GRADIENT_STEPS, conditions.STRONGLY_CONVEX)
 
 BOUNDS = (
     Bound(
@@ -106,7 +158,7 @@ BOUNDS = (
         id=f"{PAPER}/strongly-convex",
         gives="Renyi divergences of the last iterate that converge",
         covers=(FullBatch,),
-        needs=(*_CONTRACTING, needs.BEST_STEP_AT_MOST),
+        needs=(*_CONTRACTING, conditions.BEST_STEP_AT_MOST),
         certainty=Certainty.UPPER,
         source=cite("Theorem 2 and Corollary 1"),
         evaluate=strongly_convex,
@@ -126,5 +178,19 @@ BOUNDS = (
         certainty=Certainty.UPPER,
         source=cite("Corollary 2"),
         evaluate=squared_loss,
+    ),
+)
+
+LOWER_BOUNDS = (
+    LowerBound(
+        id=f"{PAPER}/squared-lower",
+        gives="nearly the exact privacy of squared losses",
+        covers=(FullBatch,),
+        needs=(
+            *conditions.SQUARES,
+            Hypothesis("step_size strong_convexity < 1", _long_step, "shorten"),
+        ),
+        source=cite("Theorem 3"),
+        evaluate=squared_lower_bound,
     ),
 )

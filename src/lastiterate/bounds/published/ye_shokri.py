@@ -17,7 +17,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_least
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.published import needs
+from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, epochs, forgotten
 from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile, averaged_divergence
 from lastiterate.run.batches import Cyclic, SampledWithoutReplacement, ShuffledOnce
@@ -54,25 +54,25 @@ def naive(run: TrainingRun) -> LinearRenyiProfile:
 
     **Computed as** printed; rounded up.
     """
-    x = needs.gap(run)
-    rate = needs.ratio(run) ** 2 * (2.0 / x) * -math.expm1(-x * needs.epochs(run) / 2.0)
+    x = constant_gap(run)
+    rate = arrival_over_noise(run) ** 2 * (2.0 / x) * -math.expm1(-x * epochs(run) / 2.0)
     return LinearRenyiProfile(rate * _UP)
 
 
 def _rates(run: TrainingRun) -> tuple[float, Array]:
     """The common first term, and rho_j for the steps j = 1..l left from a participation on."""
-    x, length = needs.gap(run), run.batches.batches_per_epoch
+    x, length = constant_gap(run), run.batches.batches_per_epoch
     j = np.arange(1, length + 1)
     log_c = math.log1p(-x) if x < 1.0 else -math.inf
     with np.errstate(invalid="ignore"):
         kept = np.exp(np.where(j > 1, 2.0 * (j - 1) * log_c, 0.0))
         sums = np.expm1(2.0 * j * log_c) / math.expm1(2.0 * log_c)
-    rho = needs.ratio(run) ** 2 / 2.0 * kept / sums * _UP
+    rho = arrival_over_noise(run) ** 2 / 2.0 * kept / sums * _UP
     half = length // 2
     later = length - half
     # (1 - c^{2 later (K-1)})/(1 - c^{2 later}).
-    repeats = needs.epochs(run) - 1
-    grown = needs.forgotten(-math.expm1(2.0 * later * log_c), repeats)
+    repeats = epochs(run) - 1
+    grown = forgotten(-math.expm1(2.0 * later * log_c), repeats)
     return float(rho[half - 1] * grown) * _UP, rho
 
 
@@ -147,8 +147,8 @@ def sampled(run: TrainingRun) -> RenyiProfile:
 def _sampled_divergences(run: TrainingRun, orders: Array) -> Array:
     less = orders - 1.0
     share = run.batches.batch_size / run.batches.examples
-    lost = needs.gap(run) * (2.0 - needs.gap(run))
-    cost = orders * needs.ratio(run) ** 2 / 2.0
+    lost = constant_gap(run) * (2.0 - constant_gap(run))
+    cost = orders * arrival_over_noise(run) ** 2 / 2.0
     total = np.zeros_like(orders)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for _ in range(run.steps):
@@ -191,20 +191,16 @@ def _not_clipped(run: TrainingRun) -> str | None:
     return None if run.clip_norm is not None else "clip_norm=None"
 
 
-def _too_long(run: TrainingRun) -> str | None:
-    return None if run.steps <= _MOST_STEPS else f"steps={run.steps}"
-
-
-_PROPER = (needs.STRONGLY_CONVEX, needs.BEST_STEP_AT_MOST)
-_STEPS = (*needs.GRADIENT_STEPS, *_PROPER)
-_ORDERED = (*_STEPS, needs.SEVERAL_BATCHES, needs.WHOLE_EPOCHS)
+_PROPER = (conditions.STRONGLY_CONVEX, conditions.BEST_STEP_AT_MOST)
+_STEPS = (*conditions.GRADIENT_STEPS, *_PROPER)
+_ORDERED = (*_STEPS, conditions.SEVERAL_BATCHES, conditions.WHOLE_EPOCHS)
 
 BOUNDS = (
     Bound(
         id=f"{PAPER}/naive",
         gives="Renyi divergences that converge, slowly",
         covers=(Cyclic, ShuffledOnce),
-        needs=(*_STEPS, needs.WHOLE_EPOCHS),
+        needs=(*_STEPS, conditions.WHOLE_EPOCHS),
         certainty=Certainty.UPPER,
         source=cite("Theorem 2.1"),
         evaluate=naive,
@@ -235,7 +231,7 @@ BOUNDS = (
         needs=(
             SECRET_ORDER,
             *_STEPS,
-            Hypothesis(f"at most {_MOST_STEPS} steps", _too_long, "see random-order/sampled"),
+            conditions.at_most_steps(_MOST_STEPS, "see random-order/sampled"),
         ),
         certainty=Certainty.UPPER,
         source=cite("Theorem 4.3"),

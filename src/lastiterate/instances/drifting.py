@@ -1,4 +1,4 @@
-r"""Lower bounds from iterates that drift past changing curvature.
+r"""Iterates that drift past changing curvature: the instances that expose most.
 
 **Instances.** All examples share one loss on the line, whose gradient is so large that in every
 step the iterate travels much farther than noise ever carries it.  Where it is at step k is then
@@ -23,16 +23,17 @@ from itertools import accumulate
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.sums import suffix_products, suffix_sums
-from lastiterate.bounds import quantities
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
-from lastiterate.bounds.lower import admitted_curvatures
+from lastiterate.instances.admitted import Admitted
+from lastiterate.instances.maps import linear
+from lastiterate.instances.pair import Step
 from lastiterate.profile.lower import MeansLowerProfile
-from lastiterate.run.batches import Cyclic, FixedOrder, FullBatch
-from lastiterate.run.domain import Ball
+from lastiterate.run.admitted_losses import quadratic_curvatures
+from lastiterate.run.batch_rule import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
 _DOWN = 1.0 - 1e-9
@@ -41,6 +42,8 @@ _MOST_ENTRIES = 2_000_000  # steps times positions
 _SHORT = 5_000
 _LARGEST = 600.0  # logarithm of a square that is told from a larger one
 _POWERS = (1.0, 0.75, 0.5, 0.25, 0.0)
+_REMEMBERED = 1e-12  # earlier steps weigh less
+_IMPROVED_STEPS = 5_000
 
 
 def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
@@ -62,7 +65,7 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     raised as needed), for the positions seen last, by logarithms where steps expand; rounded
     down.
     """
-    span = admitted_curvatures(run)
+    span = quadratic_curvatures(run)
     assert span is not None
     factors = 1.0 - quantities.step_sizes(run)[:, None] * np.array(span)
     largest = np.abs(factors).max(axis=1)
@@ -104,7 +107,7 @@ def _mu_of_expanding(run: TrainingRun, growth: Array, release: float) -> float:
     return math.sqrt(max(squares, default=0.0)) * max(down, 0.0)
 
 
-def _square_of_pools(masses: Array, noise: Array, seen: NDArray[np.intp]) -> float:
+def _square_of_pools(masses: Array, noise: Array, seen: IntArray) -> float:
     pools: list[tuple[float, float]] = []
     between = np.logaddexp.reduceat(noise, seen)
     for mass, width in zip(masses.tolist(), between.tolist(), strict=True):
@@ -120,7 +123,7 @@ def _log_sum(one: float, other: float) -> float:
     return larger + math.log1p(math.exp(smaller - larger))
 
 
-def _mu(seen: NDArray[np.intp], masses: Array, noise: Array, release: float, kept: Array) -> float:
+def _mu(seen: IntArray, masses: Array, noise: Array, release: float, kept: Array) -> float:
     """Of what arrives in the steps seen, in units of the end.
 
     A step keeps at least `kept` of what was before.
@@ -169,39 +172,93 @@ def _raised(wanted: Array, kept: Array) -> Array:
     return np.array(list(raised))[::-1]
 
 
+def exposing_slopes(may: Admitted, seen: Array, release_noise_std: float) -> Array:
+    """Slopes that tell participations in the steps `seen` (0 or 1 each) apart best."""
+    crossed = (may.gentlest <= 0.0) & (may.steepest >= 0.0)
+    least = np.where(crossed, 0.0, np.minimum(np.abs(may.gentlest), np.abs(may.steepest)))
+    most = np.maximum(np.abs(may.steepest), np.abs(may.gentlest))
+    weights = _isotonic_weights(most, may.shifts * seen, may.noise_stds**2, release_noise_std)
+    slopes = np.array(most)
+    # The slope of a step makes the weight of the step before it.
+    ahead = weights[1:]
+    wanted = np.divide(weights[:-1], ahead, out=np.ones_like(ahead), where=ahead > 0.0)
+    slopes[1:] = np.clip(wanted, least[1:], most[1:])
+    if least.max() > 0.0 and slopes.size <= _IMPROVED_STEPS:
+        slopes = _improved(slopes, (least, most), may, seen, release_noise_std)
+    return slopes
+
+
+def _isotonic_weights(most: Array, masses: Array, variances: Array, release: float) -> Array:
+    """The best weights, up to a factor, with w_k at most `most` of step k + 1 times w_{k+1}."""
+    reach = np.append(np.cumprod(most[:0:-1])[::-1], 1.0)
+    kept = np.flatnonzero(reach > _REMEMBERED * reach.max())[0]
+    scale, mass, variance = reach[kept:], masses[kept:], variances[kept:]
+    values, counts = scale * mass, scale**2 * variance
+    if release > 0.0:
+        values, counts = np.append(values, 0.0), np.append(counts, release**2)
+    counts = np.maximum(counts, 1e-30 * counts.max())
+    fitted = _isotonic(values / counts, counts)
+    fitted = fitted[: scale.size]
+    if not fitted.max() > 0.0:
+        return reach
+    return np.concatenate([np.zeros(kept), scale * fitted / fitted.max()])
+
+
+def _improved(
+    slopes: Array, ends: tuple[Array, Array], may: Admitted, seen: Array, release: float
+) -> Array:
+    """By gradient ascent on the logarithm of mu, in the logarithms of the slopes."""
+    low, high = (np.log(np.maximum(end, 1e-12)) for end in ends)
+    masses, variances = may.shifts * seen, may.noise_stds**2
+
+    def descent(logs: Array) -> tuple[float, Array]:
+        weights = np.exp(np.append(np.cumsum(logs[:0:-1])[::-1], 0.0))
+        gap, variance = weights @ masses, weights**2 @ variances + release**2
+        each = weights * masses / gap - weights**2 * variances / variance
+        gradient = np.concatenate([[0.0], np.cumsum(each)[:-1]])
+        return float(-math.log(gap) + math.log(variance) / 2.0), -gradient
+
+    start = np.clip(np.log(np.maximum(slopes, 1e-12)), low, high)
+    found = scipy.optimize.minimize(
+        descent, start, jac=True, method="L-BFGS-B", bounds=list(zip(low, high, strict=True))
+    )
+    return np.asarray(np.clip(np.exp(found.x), *ends))
+
+
+def drifting_steps(slopes: Array, may: Admitted) -> list[Step]:
+    """The deviation from the way; the shift is the second world's."""
+    each = zip(slopes, may.shifts, may.noise_stds, strict=True)
+    return [
+        Step(linear(slope), (linear(slope), linear(slope, shift)), float(noise))
+        for slope, shift, noise in each
+    ]
+
+
 def _bounded_gradients(run: TrainingRun) -> str | None:
     if run.adjacency != "replace":
         return f"adjacency={run.adjacency!r}"
     if run.gradient_bound is not None:
         return f"gradients of at most {run.gradient_bound!r}"
-    span = admitted_curvatures(run)
+    span = quadratic_curvatures(run)
     if span is None:
         return f"{run.loss!r}"
     rigid = span[0] == span[1] and float(np.max(run.step_size)) * span[1] > 1.0
     return f"losses of a single curvature, {span[1]!r}" if rigid else None
 
 
-def _bounded(run: TrainingRun) -> str | None:
-    return f"{run.domain!r}" if isinstance(run.domain, Ball) else None
-
-
-def _long(run: TrainingRun) -> str | None:
-    return f"steps={run.steps}" if run.steps > _MOST_STEPS else None
-
-
-BOUNDS = (
+LOWER_BOUNDS = (
     LowerBound(
         id="lower/drifting",
         gives="the exact privacy of iterates that drift past changing curvature",
-        covers=(FullBatch, Cyclic, FixedOrder),
+        covers=rules(Drawn.NEVER, exact_size=True),
         needs=(
-            Hypothesis("an unbounded domain", _bounded, "see published/bok-su-altschuler"),
+            conditions.UNBOUNDED,
             Hypothesis(
                 "losses of any gradient and of more than one curvature, one example being replaced",
                 _bounded_gradients,
                 "see lower/quadratic",
             ),
-            Hypothesis(f"at most {_MOST_STEPS} steps", _long, "shorten the run"),
+            conditions.at_most_steps(_MOST_STEPS),
         ),
         source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
         evaluate=drifting_lower_bound,

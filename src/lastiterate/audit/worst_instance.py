@@ -12,9 +12,9 @@ from scipy.optimize import minimize
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
-from lastiterate.audit.families import FAMILIES, Family, Parameters
-from lastiterate.audit.pair import Pair
-from lastiterate.errors import InvalidType, NoBoundApplies, NumericalFailure, Unmet
+from lastiterate.errors import InvalidType, NoInstanceApplies, NumericalFailure
+from lastiterate.instances.families import FAMILIES, Family, Parameters
+from lastiterate.instances.pair import Pair
 from lastiterate.profile.lower import LowerProfile
 from lastiterate.run.training_run import TrainingRun
 
@@ -95,9 +95,7 @@ def worst(
     unmet = {one.id: one.unmet(run) for one in chosen}
     applying = [one for one in chosen if unmet[one.id] is None]
     if not applying:
-        raise NoBoundApplies(
-            run, {id_: [Unmet(str(reason), "this run")] for id_, reason in unmet.items()}
-        )
+        raise NoInstanceApplies(run, {id_: str(reason) for id_, reason in unmet.items()})
     certified = account(run).epsilon(target)
     found = [_worst_of(run, one, target, budget) for one in applying]
     epsilon, best, parameters, lower = max(found, key=lambda one: one[0])

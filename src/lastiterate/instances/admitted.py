@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.run.batches import PoissonSampled
+from lastiterate.run.admitted_losses import local_curvatures
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
@@ -26,6 +26,8 @@ class Admitted:
     `gentlest` and `steepest` are the least and largest slope of a step without the example,
     `plain` is the regulariser's alone.  `share` is the part of a batch that keeps its curvature
     when the example joins.  `bound` is that of gradients, `drift` of the others' common one.
+    `has_instances` says whether there are any, the example's loss being linear where gradients
+    are bounded.
     """
 
     step_sizes: Array
@@ -40,6 +42,7 @@ class Admitted:
     may_be_left_out: bool
     domain: tuple[float, float] | None
     sensitivity: float
+    has_instances: bool
 
     @property
     def is_free(self) -> bool:
@@ -47,10 +50,9 @@ class Admitted:
         return self.domain is None and math.isinf(self.bound)
 
     @property
-    def has_instances(self) -> bool:
-        """Whether the example's loss may be what is needed: linear where gradients are bounded."""
-        linear = bool(np.all(self.steepest >= self.plain))
-        return math.isinf(self.bound) or linear
+    def has_one_curvature(self) -> bool:
+        """Whether all losses are equally curved, and everywhere."""
+        return np.array_equal(self.gentlest, self.steepest)
 
     def own_move(self, k: int, push: float) -> float:
         """How far the example, in the first world, moves step k beyond the others of its batch.
@@ -69,30 +71,28 @@ class Admitted:
 def admitted(run: TrainingRun) -> Admitted:
     """The steps that obey the description, or as many of them as are known."""
     etas = np.broadcast_to(np.asarray(run.step_size, dtype=float), (run.steps,))
-    loss, size = run.loss, run.batches.batch_size
+    size, penalty = run.batches.batch_size, run.loss.regulariser
     bound, left_out = run.gradient_bound, run.adjacency == "zero-out"
     if bound is None and left_out:
         bound = run.sensitivity
-    low, high = 0.0, 0.0  # curvature beyond the regulariser
-    uneven = isinstance(run.batches, PoissonSampled)  # batches of unknown size
-    if loss.smoothness is not None and loss.holder is None and not uneven:
-        high = loss.smoothness - loss.regulariser
-        low = -high
-    if loss.convex:
-        low = loss.strong_convexity - loss.regulariser
-    half = run.domain.diameter / 2.0 if isinstance(run.domain, Ball) else math.inf
+    span = local_curvatures(run)
+    linear = span is not None and span[0] <= penalty
+    sized = run.batches.exact_size  # how curved a batch of unknown size is, is unknown too
+    low, high = span if span is not None and sized else (penalty, penalty)
     limit = math.inf if bound is None else bound
+    half = run.domain.diameter / 2.0 if isinstance(run.domain, Ball) else math.inf
     return Admitted(
         step_sizes=etas,
         noise_stds=etas * np.asarray(run.noise_std, dtype=float),
         shifts=etas * run.sensitivity / size,
-        gentlest=1.0 - etas * (loss.regulariser + max(low, high)),
-        steepest=1.0 - etas * (loss.regulariser + low),
-        plain=1.0 - etas * loss.regulariser,
+        gentlest=1.0 - etas * high,
+        steepest=1.0 - etas * low,
+        plain=1.0 - etas * penalty,
         share=1.0 if bound is None else (size - 1) / size,
         bound=limit,
-        drift=0.0 if uneven else limit,
+        drift=limit if sized else 0.0,
         may_be_left_out=left_out,
         domain=None if math.isinf(half) else (-half, half),
         sensitivity=run.sensitivity,
+        has_instances=linear if bound is not None or not sized else span is not None,
     )

@@ -1,4 +1,4 @@
-r"""Bok, Su and Altschuler 2024: closed forms in f-DP.
+r"""Bok, Su and Altschuler 2024: closed forms in f-DP, for full batches and fixed orders.
 
 Their convention is this library's: L is the largest difference of two gradients, the noise is
 sigma on the averaged gradient.  Below c = max(|1 - eta m|, |1 - eta M|), l = n // b batches an
@@ -9,21 +9,21 @@ import math
 from dataclasses import replace
 
 from lastiterate.bounds import conditions
-from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.published import needs
-from lastiterate.bounds.quantities import gaussian
+from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
+from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
+from lastiterate.bounds.quantities import (
+    arrival_over_noise,
+    constant_gap,
+    diameter_in_arrivals,
+    epochs,
+    forgotten,
+    gaussian,
+    remembered,
+)
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import Cyclic, FullBatch, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
-
-PAPER = "published/bok-su-altschuler"
-
-
-def cite(where: str) -> Citation:
-    return Citation(
-        "Bok, Su and Altschuler", 2024, "Shifted interpolation for differential privacy", where
-    )
 
 
 def full_batch_composition(run: TrainingRun) -> GaussianProfile:
@@ -39,7 +39,7 @@ def full_batch_composition(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    return gaussian(needs.ratio(run) * math.sqrt(run.steps))
+    return gaussian(arrival_over_noise(run) * math.sqrt(run.steps))
 
 
 def full_batch_strongly_convex(run: TrainingRun) -> GaussianProfile:
@@ -56,9 +56,22 @@ def full_batch_strongly_convex(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed, from 1 - c; rounded up.
     """
-    gap = needs.gap(run)
-    spread = needs.forgotten(gap, run.steps) * (2.0 - gap)
-    return gaussian(needs.ratio(run) * math.sqrt(spread / (1.0 + needs.remembered(gap, run.steps))))
+    gap = constant_gap(run)
+    spread = forgotten(gap, run.steps) * (2.0 - gap)
+    return gaussian(
+        arrival_over_noise(run) * math.sqrt(spread / (1.0 + remembered(gap, run.steps)))
+    )
+
+
+def _unrolled(run: TrainingRun) -> tuple[float, int]:
+    """k = D/(eta L/b), rounded up, and the steps or epochs ceil(k) to unroll.
+
+    The proof needs k^2/R <= k, which an R that is short of k by a relative 1e-12 violates by as
+    much, and the first number makes up for; so parameters that divide evenly in decimals
+    are not charged one more step.
+    """
+    k = diameter_in_arrivals(run)
+    return k * (1.0 + 4e-12), math.ceil(k * (1.0 - 1e-12))
 
 
 def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
@@ -74,8 +87,8 @@ def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    k, whole = needs.unrolled(run)
-    return gaussian(needs.ratio(run) * math.sqrt(3.0 * k + whole))
+    k, whole = _unrolled(run)
+    return gaussian(arrival_over_noise(run) * math.sqrt(3.0 * k + whole))
 
 
 def full_batch_bounded_from(run: TrainingRun) -> GaussianProfile:
@@ -91,12 +104,12 @@ def full_batch_bounded_from(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** the less of the two whole numbers next to k, where the minimum is.
     """
-    k = needs.diameter_in_arrivals(run)
+    k = diameter_in_arrivals(run)
     choices = {
         min(max(1, round_(min(k, run.steps))), run.steps) for round_ in (math.floor, math.ceil)
     }
     least = min(math.sqrt(R) + k / math.sqrt(R) for R in choices)
-    return gaussian(needs.ratio(run) * least)
+    return gaussian(arrival_over_noise(run) * least)
 
 
 def cyclic_composition(run: TrainingRun) -> GaussianProfile:
@@ -112,7 +125,7 @@ def cyclic_composition(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    return gaussian(needs.ratio(run) * math.sqrt(needs.epochs(run)))
+    return gaussian(arrival_over_noise(run) * math.sqrt(epochs(run)))
 
 
 def cyclic_strongly_convex(run: TrainingRun) -> GaussianProfile:
@@ -130,11 +143,13 @@ def cyclic_strongly_convex(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed, from 1 - c; rounded up.
     """
-    gap, length = needs.gap(run), run.batches.batches_per_epoch
-    earlier = length * (needs.epochs(run) - 1)
-    share = (2.0 - gap) * needs.forgotten(gap, earlier) / (1.0 + needs.remembered(gap, earlier))
-    decay = needs.remembered(gap, length - 1) / needs.forgotten(gap, length)
-    return gaussian(needs.ratio(run) * math.sqrt(1.0 + decay * decay * share) * (1.0 + 1e-12))
+    gap, length = constant_gap(run), run.batches.batches_per_epoch
+    earlier = length * (epochs(run) - 1)
+    share = (2.0 - gap) * forgotten(gap, earlier) / (1.0 + remembered(gap, earlier))
+    decay = remembered(gap, length - 1) / forgotten(gap, length)
+    return gaussian(
+        arrival_over_noise(run) * math.sqrt(1.0 + decay * decay * share) * (1.0 + 1e-12)
+    )
 
 
 def cyclic_bounded(run: TrainingRun) -> GaussianProfile:
@@ -151,14 +166,14 @@ def cyclic_bounded(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    (k, whole), length = needs.unrolled(run), run.batches.batches_per_epoch
-    return gaussian(needs.ratio(run) * math.sqrt(1.0 + (3.0 * k + whole) / length))
+    (k, whole), length = _unrolled(run), run.batches.batches_per_epoch
+    return gaussian(arrival_over_noise(run) * math.sqrt(1.0 + (3.0 * k + whole) / length))
 
 
 def _too_early(run: TrainingRun) -> str | None:
     if conditions.BOUNDED.check(run) is not None or not run.is_constant:
         return None
-    (_, whole), seen = needs.unrolled(run), needs.epochs(run)
+    (_, whole), seen = _unrolled(run), epochs(run)
     return None if seen >= whole else f"{seen} < {whole}"
 
 
@@ -169,7 +184,7 @@ LONG_ENOUGH = Hypothesis(
 )
 _FULL, _ORDERED = (FullBatch,), (Cyclic, ShuffledOnce)
 _EVERY_ITERATE = (conditions.CONSTANT, conditions.NOISY)
-_BOUNDED = (*needs.GRADIENT_STEPS, conditions.BOUNDED)
+_BOUNDED = (*conditions.GRADIENT_STEPS, conditions.BOUNDED)
 
 BOUNDS = (
     Bound(
@@ -185,7 +200,7 @@ BOUNDS = (
         id=f"{PAPER}/full-batch",
         gives="a Gaussian guarantee for the last iterate, exact for quadratics",
         covers=_FULL,
-        needs=(*needs.GRADIENT_STEPS, needs.STRONGLY_CONVEX),
+        needs=(*conditions.GRADIENT_STEPS, conditions.STRONGLY_CONVEX),
         certainty=Certainty.UPPER,
         source=cite("Theorems 4.2 and C.5"),
         evaluate=full_batch_strongly_convex,
@@ -212,7 +227,7 @@ BOUNDS = (
         id=f"{PAPER}/cyclic-composition",
         gives="a Gaussian guarantee for all iterates",
         covers=_ORDERED,
-        needs=(*_EVERY_ITERATE, needs.WHOLE_EPOCHS),
+        needs=(*_EVERY_ITERATE, conditions.WHOLE_EPOCHS),
         certainty=Certainty.UPPER,
         source=cite("Theorem 4.4"),
         evaluate=cyclic_composition,
@@ -221,7 +236,7 @@ BOUNDS = (
         id=f"{PAPER}/cyclic",
         gives="a Gaussian guarantee for the last iterate that converges",
         covers=_ORDERED,
-        needs=(*needs.GRADIENT_STEPS, needs.STRONGLY_CONVEX, needs.WHOLE_EPOCHS),
+        needs=(*conditions.GRADIENT_STEPS, conditions.STRONGLY_CONVEX, conditions.WHOLE_EPOCHS),
         certainty=Certainty.UPPER,
         source=cite("Theorem 4.5"),
         evaluate=cyclic_strongly_convex,
@@ -230,7 +245,7 @@ BOUNDS = (
         id=f"{PAPER}/cyclic-bounded",
         gives="a Gaussian guarantee for the last iterate, the same for all long runs",
         covers=_ORDERED,
-        needs=(*_BOUNDED, needs.WHOLE_EPOCHS, LONG_ENOUGH),
+        needs=(*_BOUNDED, conditions.WHOLE_EPOCHS, LONG_ENOUGH),
         certainty=Certainty.UPPER,
         source=cite("Theorem 4.6"),
         evaluate=cyclic_bounded,

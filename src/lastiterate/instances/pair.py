@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from lastiterate import _check
-from lastiterate.audit.maps import IDENTITY, PiecewiseLinear
-from lastiterate.audit.participation import Always, Participation
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.instances.maps import IDENTITY, PiecewiseLinear
+from lastiterate.instances.participation import Always, Participation
 
 Interval = tuple[float, float]
 
@@ -50,7 +50,7 @@ class Pair:
     Examples
     --------
     >>> from lastiterate.audit import exact
-    >>> from lastiterate.audit.maps import linear
+    >>> from lastiterate.instances.maps import linear
     >>> step = Step(linear(0.9), (linear(0.9), linear(0.9, offset=0.5)), noise_std=1.0)
     >>> exact.curve(Pair(0.0, [step] * 20)).epsilon(1e-5).lower
     9.5614...

@@ -12,14 +12,14 @@ from scipy.special import ndtr
 
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Approximation
-from lastiterate.bounds.published import needs
-from lastiterate.bounds.published.bok_su_altschuler import PAPER, cite
+from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
+from lastiterate.bounds.quantities import arrival_over_noise, constant_gap
 from lastiterate.profile.estimate import Estimate
 from lastiterate.run.batches import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 
-def _growth(mu: float) -> float:
+def growth(mu: float) -> float:
     """v(mu); about mu^2 where that is small, without cancelling."""
     if mu > 25.0:
         return math.inf
@@ -28,27 +28,31 @@ def _growth(mu: float) -> float:
     return math.expm1(mu * mu) * float(ndtr(1.5 * mu)) + bent / 2.0
 
 
+def limit(mu: float, probability: float, steps: float) -> float:
+    """The Gaussian parameter to which so many steps of ratio mu tend."""
+    return math.sqrt(2.0 * steps * growth(mu)) * probability
+
+
 def composition_estimate(run: TrainingRun) -> Estimate:
     """All iterates: Lemma A.5, as in the last column of their Table 3."""
-    share = run.batches.batch_size / run.batches.examples
-    return Estimate(math.sqrt(2.0 * run.steps * _growth(needs.ratio(run))) * share)
+    return Estimate(limit(arrival_over_noise(run), run.batches.share, run.steps))
 
 
 def strongly_convex_estimate(run: TrainingRun) -> Estimate:
     """The last iterate of strongly convex descent: Proposition C.14, the best R = t - tau."""
-    share, r = run.batches.batch_size / run.batches.examples, needs.ratio(run)
-    gap = needs.gap(run)
+    share, r = run.batches.share, arrival_over_noise(run)
+    gap = constant_gap(run)
     R = np.arange(1.0, min(run.steps, 1_000_000) + 1)
     carried = r * np.exp((R + 1.0) * math.log1p(-gap)) / gap if gap < 1.0 else np.zeros_like(R)
-    squares = 8.0 * carried**2 + 2.0 * share**2 * R * _growth(2.0 * r)
+    squares = 8.0 * carried**2 + 2.0 * share**2 * R * growth(2.0 * r)
     return Estimate(math.sqrt(float(squares.min())))
 
 
 def bounded_estimate(run: TrainingRun) -> Estimate:
     """The last iterate on a bounded domain: Proposition C.15, the best R = t - tau."""
-    share, r = run.batches.batch_size / run.batches.examples, needs.ratio(run)
+    share, r = run.batches.share, arrival_over_noise(run)
     far = quantities.diameter(run) / float(np.max(run.noise_std))  # D/(eta sigma)
-    spread = 2.0 * share**2 * _growth(2.0 * math.sqrt(2.0) * r)
+    spread = 2.0 * share**2 * growth(2.0 * math.sqrt(2.0) * r)
     best = math.sqrt(2.0) * far / math.sqrt(spread) if 0.0 < spread < math.inf else 1.0
     choices = {min(max(1.0, f(min(best, run.steps))), run.steps) for f in (math.floor, math.ceil)}
     return Estimate(math.sqrt(min(2.0 * far**2 / R + spread * R for R in choices)))
@@ -69,7 +73,7 @@ APPROXIMATIONS = (
         id=f"{PAPER}/sampled-estimate",
         gives="an approximate mu for the last iterate",
         covers=_SAMPLED,
-        needs=(*needs.GRADIENT_STEPS, needs.STRONGLY_CONVEX),
+        needs=(*conditions.GRADIENT_STEPS, conditions.STRONGLY_CONVEX),
         source=cite("Proposition C.14"),
         evaluate=strongly_convex_estimate,
     ),
@@ -77,7 +81,7 @@ APPROXIMATIONS = (
         id=f"{PAPER}/sampled-bounded-estimate",
         gives="an approximate mu for the last iterate",
         covers=_SAMPLED,
-        needs=(*needs.GRADIENT_STEPS, conditions.BOUNDED),
+        needs=(*conditions.GRADIENT_STEPS, conditions.BOUNDED),
         source=cite("Proposition C.15"),
         evaluate=bounded_estimate,
     ),

@@ -20,10 +20,10 @@ from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import ULP
-from lastiterate.audit import quadrature
-from lastiterate.audit.maps import PiecewiseLinear
-from lastiterate.audit.pair import Pair, Step
 from lastiterate.errors import NumericalFailure
+from lastiterate.instances import quadrature
+from lastiterate.instances.maps import PiecewiseLinear
+from lastiterate.instances.pair import Pair, Step
 
 REACH = 9.5
 LOST = 1e-22

@@ -8,16 +8,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.audit import drifting
-from lastiterate.audit.admitted import Admitted, admitted
-from lastiterate.audit.autoregression import autoregression_lower_profile
-from lastiterate.audit.curve import ExactCurve
-from lastiterate.audit.grid import last_laws
-from lastiterate.audit.maps import bent
-from lastiterate.audit.pair import Pair, Step
-from lastiterate.audit.participation import AtSteps, participation
+from lastiterate.instances import drifting
+from lastiterate.instances.admitted import Admitted, admitted
+from lastiterate.instances.curve import ExactCurve
+from lastiterate.instances.grid import last_laws
+from lastiterate.instances.maps import bent
+from lastiterate.instances.pair import Pair, Step
+from lastiterate.instances.participation import participation
+from lastiterate.instances.quadratics import autoregression_lower_profile
 from lastiterate.profile.lower import LowerProfile
-from lastiterate.run.batches import FullBatch
 from lastiterate.run.training_run import TrainingRun
 
 Parameters = Mapping[str, float]
@@ -67,7 +66,7 @@ class Quadratics(Family):
 
     def spans(self, run: TrainingRun) -> Spans:
         may = admitted(run)
-        if not may.is_free or np.array_equal(may.gentlest, may.steepest):
+        if not may.is_free or may.has_one_curvature:
             return {}
         return {"bend": (0.0, 1.0)}
 
@@ -76,7 +75,9 @@ class Quadratics(Family):
         if not may.is_free:
             return may.plain
         bend = parameters.get("bend", 0.0)
-        return np.asarray((1.0 - bend) * may.steepest + bend * may.gentlest)
+        slopes = np.asarray((1.0 - bend) * may.steepest + bend * may.gentlest)
+        # A loss of several curvatures may bend on the way, so that no arrivals cancel.
+        return slopes if may.has_one_curvature else np.abs(slopes)
 
     def pair(self, run: TrainingRun, parameters: Parameters) -> Pair:
         may, slopes = admitted(run), self.slopes(run, parameters)
@@ -100,10 +101,10 @@ class DriftingQuadratics(Quadratics):
         may = admitted(run)
         if not may.is_free:
             return "no projection and no bound on gradients"
-        return "curvatures that vary" if np.array_equal(may.gentlest, may.steepest) else None
+        return "curvatures that vary" if may.has_one_curvature else None
 
     def spans(self, run: TrainingRun) -> Spans:
-        if isinstance(participation(run), AtSteps) or isinstance(run.batches, FullBatch):
+        if not participation(run).by_chance:
             return {}
         return {"late": (0.0, 1.0), "fade": (0.0, 1.0)}
 
@@ -138,7 +139,7 @@ class PiecewiseLinearMaps(Family):
     def spans(self, run: TrainingRun) -> Spans:
         may = admitted(run)
         spans: dict[str, tuple[float, float]] = {}
-        if not np.array_equal(may.gentlest, may.steepest):
+        if not may.has_one_curvature:
             spans |= {"inner": (0.0, 1.0), "outer": (0.0, 1.0), "width": (0.0, 1.0)}
         if may.drift > 0.0:
             spans |= {"push": (-1.0, 1.0)}

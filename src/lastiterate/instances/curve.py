@@ -12,8 +12,8 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import ULP
-from lastiterate.audit import quadrature
-from lastiterate.audit.grid import Laws
+from lastiterate.instances import quadrature
+from lastiterate.instances.grid import Laws
 from lastiterate.profile.lower import LowerProfile
 
 _LARGEST_EPSILON = 100.0

@@ -7,7 +7,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.bounds import quantities
-from lastiterate.bounds.published.chien_li_programme import least_energies
+from lastiterate.bounds.published.chien_li.programme import least_energies
 from lastiterate.run.training_run import TrainingRun
 
 _UP = 1.0 + 1e-11

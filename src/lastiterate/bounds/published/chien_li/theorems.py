@@ -14,8 +14,8 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.published import chien_li_distances as distances
-from lastiterate.bounds.published.chien_li_programme import least_energies, least_energy_linear
+from lastiterate.bounds.published.chien_li import distances
+from lastiterate.bounds.published.chien_li.programme import least_energies, least_energy_linear
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
 from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile, averaged_divergence
@@ -25,6 +25,7 @@ from lastiterate.run.training_run import TrainingRun
 PAPER = "published/chien-li"
 _UP = 1.0 + 1e-11
 _LONGEST = 2_000
+_MOST_STEPS = 100_000
 _MOST_BATCHES = 200
 _SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
 
@@ -207,10 +208,6 @@ def _nothing_known(run: TrainingRun) -> str | None:
     return "smoothness=None, holder=None"
 
 
-def _too_long(run: TrainingRun) -> str | None:
-    return None if run.steps <= 100_000 else f"steps={run.steps}"
-
-
 def _too_many(run: TrainingRun) -> str | None:
     length = run.batches.batches_per_epoch
     return None if length <= _MOST_BATCHES else f"{length} batches"
@@ -231,7 +228,7 @@ _HOELDER = (
         "state Loss(smoothness=..) or Loss(holder=..)",
     ),
     Hypothesis("step_size regulariser <= 2", _expanding_regulariser, "shorten the steps"),
-    Hypothesis("at most 100000 steps", _too_long, "see fixed-order/non-convex"),
+    conditions.at_most_steps(_MOST_STEPS, "see fixed-order/non-convex"),
 )
 _FEW = Hypothesis(
     f"at most {_MOST_BATCHES} batches an epoch", _too_many, "see fixed-order/non-convex"

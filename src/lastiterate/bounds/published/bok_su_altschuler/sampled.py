@@ -16,8 +16,9 @@ import numpy as np
 from lastiterate._numerics.rounding import at_least
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
-from lastiterate.bounds.published import needs
-from lastiterate.bounds.published.bok_su_altschuler import PAPER, cite
+from lastiterate.bounds.published.bok_su_altschuler.estimates import growth
+from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
+from lastiterate.bounds.quantities import arrival_over_noise, constant_gap
 from lastiterate.bounds.sampled_composition import THEIR_ADJACENCY, cell_of_losses
 from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.profile.best import BestProfile
@@ -49,7 +50,7 @@ class _Plan(NamedTuple):
         """The square of the Gaussian parameter that the central limit theorem suggests."""
         total = min(self.gaussian, 1e100) ** 2
         for mu, times in self.sampled:
-            total += times * 2.0 * probability**2 * _spread(mu)
+            total += times * 2.0 * probability**2 * growth(mu)
         return total
 
     def profile(self, probability: float) -> PrivacyProfile:
@@ -76,15 +77,6 @@ class _Plan(NamedTuple):
             )
             total = total.compose(one)
         return LossDistributionProfile(total, slack=LossDistributionProfile(total).slack + slack)
-
-
-def _spread(mu: float) -> float:
-    """e^(mu^2) Phi(3 mu/2) + 3 Phi(-mu/2) - 2."""
-
-    def cdf(x: float) -> float:
-        return 0.5 * math.erfc(-x / math.sqrt(2.0))
-
-    return math.exp(min(mu * mu, 600.0)) * cdf(1.5 * mu) + 3.0 * cdf(-0.5 * mu) - 2.0
 
 
 def _least(plans: Iterable[_Plan], probability: float) -> PrivacyProfile:
@@ -192,8 +184,12 @@ def bounded_domain(run: TrainingRun) -> PrivacyProfile:
 
 def _constants(run: TrainingRun) -> tuple[float, float, float]:
     """r rounded up, 1 - c rounded down, p."""
-    probability = run.batches.batch_size / run.batches.examples
-    return max(needs.ratio(run), _LEAST_RATIO), max(needs.gap(run), 0.0), probability
+    probability = run.batches.share
+    return (
+        max(arrival_over_noise(run), _LEAST_RATIO),
+        max(constant_gap(run), 0.0),
+        probability,
+    )
 
 
 def _loud_step(run: TrainingRun) -> str | None:
@@ -211,7 +207,7 @@ _NEEDS = (
         f"sensitivity/(batch_size noise_std) <= {_LARGEST_RATIO:g}", _loud_step, "use more noise"
     ),
 )
-_STRONGLY_CONVEX = (*_NEEDS, needs.STRONGLY_CONVEX)
+_STRONGLY_CONVEX = (*_NEEDS, conditions.STRONGLY_CONVEX)
 
 BOUNDS = (
     Bound(

@@ -1,0 +1,141 @@
+r"""Lower bounds from runs that can be solved: quadratic losses, whose iterates are Gaussian.
+
+All examples but one have the loss :math:`\frac\kappa2|x|^2 + \langle g, x\rangle`; the one is
+replaced by :math:`\frac\kappa2|x|^2 + \langle g - Lv, x\rangle`.  With
+:math:`c_j = 1 - \eta_j\kappa` the last iterates are Gaussian with the same variance,
+
+.. math:: \sum_k (\eta_k\sigma_k)^2 \prod_{j>k} c_j^2 + \rho^2, \qquad
+          \text{their means apart by } \sum_k V_k \frac{\eta_k L}{b} \prod_{j>k} c_j.
+
+Every curvature that the run's description admits is a valid instance.  Where the curvature may be
+another in every step, `drifting` has the same with other slopes c.
+"""
+
+import math
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate.bounds import conditions, quantities
+from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
+from lastiterate.instances.participation import Participation, probability_of_a_step
+from lastiterate.instances.random_sums import law_of_sum
+from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
+from lastiterate.run.admitted_losses import quadratic_curvatures
+from lastiterate.run.batch_rule import Drawn, rules
+from lastiterate.run.training_run import TrainingRun
+
+_DOWN = 1.0 - 1e-9
+_CURVATURES = 33
+_MOST_STEPS = 200_000
+
+
+def autoregression_lower_profile(
+    slopes: Array, shifts: Array, noise_stds: Array, release_noise_std: float, rule: Participation
+) -> LowerProfile:
+    """What an instance with these slopes tells, rounded down."""
+    weights = np.append(np.cumprod(slopes[:0:-1])[::-1], 1.0)
+    variance = float(((weights * noise_stds) ** 2).sum()) + release_noise_std**2
+    arrivals = weights * shifts / math.sqrt(variance) * _DOWN
+    if rule.by_chance and arrivals.min() < 0.0:  # thresholds need not be good tests
+        return MeansLowerProfile([1.0], [0.0])
+    return rule.lower_profile(arrivals)
+
+
+def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
+    r"""The most exposed of the quadratics that the run's description admits.
+
+    **Bound.** The exact curve of the instance above; for a shuffled order that of the mixture
+    over its place, for sampled batches over the steps in which it takes part, each by thresholds.
+
+    **Holds when.** the domain is unbounded, and some quadratic has the stated smoothness, strong
+    convexity and bound on gradients.
+
+    **Tight.** Exact for full batches with step sizes at most 2/(M + m).
+
+    **Source.** Bok, Su and Altschuler 2024, Theorems 4.2 and C.17.
+
+    **Computed as** the largest over a grid of curvatures; rounded down.
+    """
+    span = quadratic_curvatures(run)
+    assert span is not None
+    low, high = span
+    shortest = 1.0 / float(np.max(run.step_size))
+    curvatures = {*np.linspace(low, high, _CURVATURES).tolist(), low, high}
+    if low <= shortest <= high:
+        curvatures.add(shortest)
+    profiles = tuple(_profile(run, curvature) for curvature in sorted(curvatures))
+    return BestLowerProfile(tuple(profile for profile in profiles if profile is not None))
+
+
+def _profile(run: TrainingRun, curvature: float) -> MeansLowerProfile | None:
+    etas = quantities.every_step(quantities.step_sizes(run), run.steps)[-_MOST_STEPS:]
+    factors = 1.0 - etas * curvature
+    sigmas = quantities.every_step(np.atleast_1d(np.array(run.noise_std)), run.steps)[-etas.size :]
+    with np.errstate(over="ignore", invalid="ignore"):
+        reach = np.append(np.cumprod(factors[:0:-1])[::-1], 1.0)  # of step k at the end
+        variance = float(np.sum((etas * sigmas * reach) ** 2)) + run.release_noise_std**2
+    if run.steps > etas.size:
+        # Earlier steps have added no more variance than this, and their arrivals are left out.
+        variance += _earlier_variance(run, float(np.max(np.abs(factors))), float(reach[0] ** 2))
+    if not (0.0 < variance < math.inf):
+        return None
+    shifts = etas * (run.sensitivity / run.batches.batch_size) * reach / math.sqrt(variance)
+    law = _means(run, shifts * _DOWN)
+    return None if law is None else MeansLowerProfile(*law)
+
+
+def _earlier_variance(run: TrainingRun, largest: float, last: float) -> float:
+    if largest > 1.0:
+        return math.inf
+    most = float(np.max(np.array(run.step_size) * np.max(run.noise_std))) ** 2
+    count = run.steps - _MOST_STEPS
+    kept = largest * largest
+    return last * most * (count if kept == 1.0 else min(count, 1.0 / (1.0 - kept)))
+
+
+def _means(run: TrainingRun, shifts: Array) -> tuple[list[float], list[float]] | None:
+    """How likely each distance between the means is; None where signs make them cancel."""
+    rule, first = run.batches, run.steps - shifts.size
+    if rule.drawn is not Drawn.NEVER and not np.all(shifts >= 0.0):
+        return None
+    if rule.drawn is Drawn.EACH_STEP:
+        # Earlier participations than those at hand only add to the distance.
+        return law_of_sum(shifts, probability_of_a_step(rule))
+    patterns = [pattern[pattern >= first] - first for pattern in quantities.patterns(run)]
+    means = [abs(float(np.sum(shifts[pattern]))) for pattern in patterns]
+    if rule.drawn is Drawn.NEVER:
+        return [1.0], [max(means)]
+    if rule.drawn is not Drawn.ONCE:
+        raise ValueError(f"no law of the places of {rule!r} is known")
+    rest = max(0.0, 1.0 - rule.share * len(means))
+    return [*([rule.share * _DOWN] * len(means)), rest * _DOWN], [*means, 0.0]
+
+
+def _no_quadratic(run: TrainingRun) -> str | None:
+    return None if quadratic_curvatures(run) is not None else "none"
+
+
+LOWER_BOUNDS = (
+    LowerBound(
+        id="lower/quadratic",
+        gives="the exact privacy of the most exposed quadratics",
+        covers=rules(Drawn.NEVER, Drawn.ONCE, Drawn.EACH_STEP, exact_size=True),
+        needs=(
+            conditions.UNBOUNDED,
+            Hypothesis(
+                "a quadratic that the description admits",
+                _no_quadratic,
+                "state all of the strong convexity as a regulariser, or no bound on gradients",
+            ),
+            conditions.at_most_steps(_MOST_STEPS, drawn=(Drawn.ONCE, Drawn.EACH_STEP)),
+        ),
+        source=Citation(
+            "Bok, Su and Altschuler",
+            2024,
+            "Shifted interpolation for differential privacy",
+            "Theorems 4.2 and C.17",
+        ),
+        evaluate=quadratic_lower_bound,
+    ),
+)
