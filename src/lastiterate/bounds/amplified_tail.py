@@ -36,9 +36,10 @@ import numpy as np
 import scipy
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.bounds import quantities
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.sampled import POISSON, SAMPLED, at_worst, mixture
+from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
+from lastiterate.bounds.sampled import AVERAGES, POISSON, SAMPLED, at_worst, mixture
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION, composed_steps
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.compose import compose
@@ -153,7 +154,7 @@ def _best_split(sampling: TrainingRun, run: TrainingRun) -> tuple[int, float]:
     if not _LEAST_RATIO < ratio < 1.0 / _LEAST_RATIO:
         return 0, 1.0
     ratio = math.exp(round(math.log(ratio) / 0.1) * 0.1)  # so that noise levels share a split
-    rounded = sampling.replace(noise_std=run.sensitivity / run.batches.batch_size / ratio)
+    rounded = sampling.replace(noise_std=quantities.gradient_change(run) / ratio)
     own = min(run.release_noise_std / (quantities.unit(run) * noise), _MOST_RELEASED) ** 2
     ages = _ages(gap, run.steps, probability)
 
@@ -179,8 +180,7 @@ def _best_split(sampling: TrainingRun, run: TrainingRun) -> tuple[int, float]:
 
 def _late_steps(run: TrainingRun, last: int, share: float) -> PrivacyProfile | None:
     """Their losses in cells of about half of what they are composed in, if they are not small."""
-    ratio = run.sensitivity / run.batches.batch_size / float(np.min(run.noise_std))
-    typical = run.batches.share * ratio
+    typical = run.batches.share * quantities.ratio(run)
     return composed_steps(run, last, share=share, least_cell=min(_CELL / 2, typical / 5))
 
 
@@ -232,6 +232,7 @@ def _energy(age: Array, gap: float, worth: float) -> float:
     return float(np.sum(between * np.square(rates)))
 
 
+_CHARGES = f"{AVERAGES}, and keeps the last of them hidden"
 _SOURCE = Citation(
     "lastiterate",
     2026,
@@ -243,18 +244,24 @@ SAMPLED_HIDDEN_END = Bound(
     id="random-order/sampled-hidden-end",
     gives="that average for most steps, composed with the last ones, whose batches stay hidden",
     covers=(SampledWithoutReplacement,),
-    needs=tuple(dict.fromkeys((*SAMPLED.needs, *SAMPLED_COMPOSITION.needs))),
+    needs=conditions.of_all(SAMPLED, SAMPLED_COMPOSITION),
     certainty=Certainty.UPPER,
     source=_SOURCE,
     evaluate=sampled_hidden_end,
+    rests_on=(SAMPLED, SAMPLED_COMPOSITION),
+    charges=_CHARGES,
+    pen=Pen(VERMILLION, DASHES[1]),
 )
 
 POISSON_HIDDEN_END = Bound(
     id="random-order/poisson-hidden-end",
     gives="the same for batches of random size",
     covers=(PoissonSampled,),
-    needs=tuple(dict.fromkeys((*POISSON.needs, *SAMPLED_COMPOSITION.needs))),
+    needs=conditions.of_all(POISSON, SAMPLED_COMPOSITION),
     certainty=Certainty.UPPER,
     source=_SOURCE,
     evaluate=poisson_hidden_end,
+    rests_on=(POISSON, SAMPLED_COMPOSITION),
+    charges=_CHARGES,
+    pen=Pen(VERMILLION, DASHES[1]),
 )

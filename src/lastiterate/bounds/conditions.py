@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from lastiterate.bounds.bound import Hypothesis
-from lastiterate.bounds.quantities import gaps, step_sizes
+from lastiterate.bounds.bound import Bound, Hypothesis
+from lastiterate.bounds.quantities import gaps, ratio, step_sizes
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
@@ -46,6 +46,28 @@ def _silent(run: TrainingRun) -> str | None:
     return None if least > 0.0 else f"noise_std {least!r}"
 
 
+def _published_order(run: TrainingRun) -> str | None:
+    return None if run.releases == "last-iterate" else f"releases={run.releases!r}"
+
+
+def _published_batches(run: TrainingRun) -> str | None:
+    return f"releases={run.releases!r}" if "order" in run.releases else None
+
+
+def _other_adjacency(run: TrainingRun) -> str | None:
+    """A batch of fixed size without the example has another in its place.
+
+    So the theorem compares the example with any other too, which zero-out sensitivity does
+    not bound.
+    """
+    if run.batches.exact_size:
+        return None if run.adjacency == "replace" else f"adjacency={run.adjacency!r}"
+    if run.adjacency == "replace" and run.gradient_bound is None:
+        return "adjacency='replace' and gradients of any size"
+    cut = run.batches.largest_size
+    return None if cut == run.batches.examples else f"largest_batch={cut}"
+
+
 def contracts_by_step_size(run: TrainingRun) -> bool:
     """Whether no step is longer than 2/smoothness, decided without rounding."""
     return bool(np.all(gaps(run) >= 0.0))
@@ -81,3 +103,58 @@ BOUNDED = Hypothesis(
 
 # Under these no step drives two points apart.
 CONTRACTING = (CONVEX, SMOOTH, SHORT_STEPS, NO_ACTIVE_CLIP)
+
+# Everything but the last iterate stays secret, or, of batches drawn anew, just their draws.
+SECRET_ORDER = Hypothesis(
+    "a batch order that stays secret",
+    _published_order,
+    "publish neither the order of the batches nor its seed, and nothing but the final model",
+)
+SECRET_BATCHES = Hypothesis(
+    "batches that stay secret", _published_batches, "publish neither the batches nor their seed"
+)
+THEIR_ADJACENCY = Hypothesis(
+    "adjacency='replace' for batches of a fixed size; for Poisson's, which must not be cut, "
+    "'zero-out', or a bound on gradients",
+    _other_adjacency,
+    "state that adjacency and its sensitivity, or clip_norm, and leave out largest_batch",
+)
+
+
+def at_most_steps(most: int, *, because: str, remedy: str) -> Hypothesis:
+    """A limit on the number of steps, and what is beyond it."""
+
+    def too_many(run: TrainingRun) -> str | None:
+        return None if run.steps <= most else f"steps={run.steps}"
+
+    return Hypothesis(f"at most {most} steps, {because}", too_many, remedy)
+
+
+def enough_noise(largest_ratio: float, *, remedy: str) -> Hypothesis:
+    """Noise in every step, and not too little for what an example may add."""
+
+    def too_little(run: TrainingRun) -> str | None:
+        if not np.min(run.noise_std) > 0.0:
+            return _silent(run)
+        found = ratio(run)
+        if found <= largest_ratio:
+            return None
+        return f"sensitivity/(batch_size noise_std) = {found:.4g}"
+
+    limit = f"sensitivity/(batch_size noise_std) <= {largest_ratio:g}"
+    return Hypothesis(f"noise in every step, and {limit}", too_little, remedy)
+
+
+def one_of(bounds: tuple[Bound, ...], *, needs: str, remedy: str) -> Hypothesis:
+    """That one of these bounds, at least, covers the run."""
+
+    def none_covers(run: TrainingRun) -> str | None:
+        covered = any(not bound.unmet(run) for bound in bounds)
+        return None if covered else "a run that none of them covers"
+
+    return Hypothesis(needs, none_covers, remedy)
+
+
+def of_all(*bounds: Bound) -> tuple[Hypothesis, ...]:
+    """The hypotheses of all these bounds, each once."""
+    return tuple(dict.fromkeys(one for bound in bounds for one in bound.needs))

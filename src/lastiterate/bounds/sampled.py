@@ -10,14 +10,15 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import ULP, at_least, at_most
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.shuffled import SECRET_ORDER
+from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.pen import VERMILLION, Pen
 from lastiterate.engine.energy.release import released_law
 from lastiterate.engine.energy.unpaid import leftover_law, spent
 from lastiterate.engine.energy.windows import best_windows, price
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
+from lastiterate.run.batches import Drawn, PoissonSampled, SampledWithoutReplacement, rules
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
@@ -166,8 +167,10 @@ def _added(one: Array, chance: Array, other: Array, chance_of_other: Array) -> t
     return cell * np.arange(masses.size, dtype=np.float64) * (1.0 + 1e-12), masses
 
 
+AVERAGES = "averages over the steps in which the secretly drawn example takes part"
+_GIVEN_THE_BATCHES = (CONTRACTIVE, BOUNDED_DOMAIN)
 _NEEDS = (
-    SECRET_ORDER,
+    conditions.SECRET_ORDER,
     *conditions.CONTRACTING,
     conditions.CONSTANT,
     conditions.NOISY,
@@ -182,19 +185,25 @@ _SOURCE = Citation(
 SAMPLED = Bound(
     id="random-order/sampled",
     gives="the average over the steps in which a secretly sampled example takes part",
-    covers=(SampledWithoutReplacement,),
+    covers=rules(Drawn.EACH_STEP, exact_size=True),
     needs=_NEEDS,
     certainty=Certainty.UPPER,
     source=_SOURCE,
     evaluate=sampled,
+    rests_on=_GIVEN_THE_BATCHES,
+    charges=AVERAGES,
+    pen=Pen(VERMILLION),
 )
 
 POISSON = Bound(
     id="random-order/poisson",
     gives="the same average for batches of random size",
-    covers=(PoissonSampled,),
+    covers=(PoissonSampled,),  # whose sizes have a law that is charged
     needs=_NEEDS,
     certainty=Certainty.UPPER,
     source=_SOURCE,
     evaluate=poisson,
+    rests_on=_GIVEN_THE_BATCHES,
+    charges=AVERAGES,
+    pen=Pen(VERMILLION),
 )
