@@ -1,7 +1,7 @@
 """Every bound, by id; lower bounds and approximations apart, since they are other things."""
 
 from lastiterate.bounds import drifting, lower
-from lastiterate.bounds.amplified_tail import POISSON_HIDDEN_END, SAMPLED_HIDDEN_END
+from lastiterate.bounds.amplified_tail import POISSON_AMPLIFIED_TAIL, SAMPLED_AMPLIFIED_TAIL
 from lastiterate.bounds.bound import Approximation, Bound, LowerBound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.expanding import NON_CONVEX
@@ -31,9 +31,9 @@ CATALOGUE: dict[str, Bound] = {
         SHUFFLED_ONCE,
         SHUFFLED_EACH_EPOCH,
         SAMPLED,
-        SAMPLED_HIDDEN_END,
+        SAMPLED_AMPLIFIED_TAIL,
         POISSON,
-        POISSON_HIDDEN_END,
+        POISSON_AMPLIFIED_TAIL,
         SAMPLED_COMPOSITION,
         *bok_su_altschuler.BOUNDS,
         *bok_su_altschuler_sampled.BOUNDS,
