@@ -7,6 +7,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate.accounting import account
+from lastiterate.bounds import quantities
 from lastiterate.errors import (
     InvalidParameter,
     InvalidType,
@@ -93,7 +94,7 @@ def _least_noise(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
             return silent
     noise = np.array(run.noise_std)
     if not noise.any():
-        noise = np.array(run.sensitivity / run.batches.batch_size)
+        noise = np.array(quantities.gradient_change(run))
     # Relative to its mean, so that a factor is a noise level.
     shape = noise / noise.mean()
 
@@ -212,7 +213,7 @@ def _least_release_noise(run: TrainingRun, excess: Excess, target: str) -> Train
         bare = run.replace(release_noise_std=0.0)
         if excess(bare) <= 0.0:
             return bare
-    unit = float(np.max(run.step_size)) * run.sensitivity / run.batches.batch_size
+    unit = quantities.unit(run) * run.sensitivity / run.batches.batch_size
     first = math.log(run.release_noise_std or unit)
     level = _boundary(lambda log: excess(run.replace(release_noise_std=math.exp(log))), first)
     if level is None:

@@ -7,13 +7,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds import amplified_tail
-from lastiterate.bounds.amplified_tail import (
-    POISSON_HIDDEN_END,
-    SAMPLED_HIDDEN_END,
-    _best_split,
-    _energy,
-    _geometric,
-)
+from lastiterate.bounds.amplified_tail import POISSON_AMPLIFIED_TAIL, SAMPLED_AMPLIFIED_TAIL
+from lastiterate.bounds.split import NO_TAIL, Split, best_split, rough_energy, sum_of_growth
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from tests.bounds.test_shuffled import mnist
 from tests.reference.sampled_walk import sampled_pair
 
@@ -38,8 +34,8 @@ class TestOracle:
             noise_std=1.0 / eta,
             domain=li.Unbounded() if math.isinf(half) else li.Ball(2 * half),
         )
-        split = int(rng.integers(1, steps)), float(rng.uniform(0.3, 0.95))
-        monkeypatch.setattr(amplified_tail, "_best_split", lambda sampling, run: split)
+        split = Split(int(rng.integers(1, steps)), float(rng.uniform(0.3, 0.95)))
+        monkeypatch.setattr(amplified_tail, "best_split", lambda sampling, run: split)
         nearly_linear = li.Loss(
             smoothness=strong + 0.02,
             strong_convexity=strong,
@@ -52,9 +48,9 @@ class TestOracle:
         slope = rng.choice([1 - eta * strong, rng.uniform(0.0, 1 - eta * strong)])
         room = half if math.isfinite(half) else 8.0 * math.sqrt(steps) + shift * steps
         for bound, instances in (
-            (SAMPLED_HIDDEN_END.profile(run), (apart, opposite)),
-            (POISSON_HIDDEN_END.profile(poisson), (opposite,)),
-            (POISSON_HIDDEN_END.profile(left_out), ((0.0, shift / 2),)),
+            (SAMPLED_AMPLIFIED_TAIL.profile(run), (apart, opposite)),
+            (POISSON_AMPLIFIED_TAIL.profile(poisson), (opposite,)),
+            (POISSON_AMPLIFIED_TAIL.profile(left_out), ((0.0, shift / 2),)),
         ):
             for shifts in instances:
                 p, q = sampled_pair(
@@ -97,7 +93,7 @@ class TestImprovement:
 
     def test_nothing_to_hide_in_a_single_step(self):
         run = mnist(li.SampledWithoutReplacement, 1).replace(steps=1)
-        assert _best_split(run, run) == (0, 1.0)
+        assert best_split(run, run) == NO_TAIL
         report = li.account(run)
         whole = report.all["random-order/sampled"].epsilon(1e-5)
         assert report.all["random-order/sampled-hidden-end"].epsilon(1e-5) == whole
@@ -117,19 +113,19 @@ class TestImprovement:
 
     def test_needs_what_both_need(self):
         run = mnist(li.SampledWithoutReplacement, 50)
-        assert SAMPLED_HIDDEN_END.unmet(run.replace(adjacency="zero-out"))
-        assert SAMPLED_HIDDEN_END.unmet(run.replace(releases="last-iterate-and-order"))
-        assert SAMPLED_HIDDEN_END.unmet(run.replace(loss=li.Loss(smoothness=9.0, convex=False)))
-        assert SAMPLED_HIDDEN_END.unmet(run.replace(noise_std=1e-9))
+        assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(adjacency="zero-out"))
+        assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(releases="last-iterate-and-order"))
+        assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(loss=li.Loss(smoothness=9.0, convex=False)))
+        assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(noise_std=1e-9))
 
 
 @pytest.mark.parametrize("gap", [0.0, 1e-14, 1e-5, 0.1, 0.8])
 def test_noise_of_the_last_steps_is_not_overstated(gap):
     for count in (1, 7, 40):
         exact = math.fsum((1 - gap) ** (-2 * j) for j in range(1, count + 1))
-        assert _geometric(gap, count) == pytest.approx(exact, rel=1e-9)
-        assert _geometric(gap, count) * (1 - 1e-9) <= exact
-    assert _geometric(1.0, 10**6) < math.inf
+        assert sum_of_growth(gap, count) == pytest.approx(exact, rel=1e-9)
+        assert sum_of_growth(gap, count) * (1 - 1e-9) <= exact
+    assert sum_of_growth(1.0, 10**6) < math.inf
 
 
 def test_the_rough_energy_is_the_engine_s():
@@ -140,13 +136,13 @@ def test_the_rough_energy_is_the_engine_s():
     plan = li.optimal_shifts(
         contraction=np.append(np.full(12, 1 - gap), 1.0), sensitivity=arrivals, noise=noise
     )
-    assert _energy(ages, gap, 3.0) == pytest.approx(plan.mu**2, rel=1e-9)
+    assert rough_energy(ages, gap, 3.0) == pytest.approx(plan.mu**2, rel=1e-9)
 
 
 def test_fewer_parts_promise_less():
     rng = np.random.default_rng(0)
     mus = rng.gamma(4.0, 0.2, 500)
-    fine = li.GaussianMixtureProfile(np.full(500, 1 / 500), mus)
+    fine = GaussianMixtureProfile(np.full(500, 1 / 500), mus)
     coarse = fine.coarser(0.01)
     assert coarse.mus.size < 400
     for epsilon in (0.0, 0.5, 2.0, 6.0):

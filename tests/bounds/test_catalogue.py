@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate import CATALOGUE, NoBoundApplies
+from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Certainty
 from lastiterate.profile.profile import PrivacyProfile
 
@@ -123,6 +124,83 @@ class TestRecord:
             "**Computed as**",
         ):
             assert heading in bound.evaluate.__doc__
+
+
+@pytest.mark.parametrize("bound", OWN, ids=lambda bound: bound.id)
+class TestOwnRecord:
+    def test_says_what_it_charges(self, bound):
+        assert bound.charges
+        filled = bound.charges.format(counts="counts on", fading="later noise")
+        assert not set("{}") & set(filled)
+
+    def test_has_a_pen_in_a_colour_of_its_family(self, bound):
+        assert bound.pen is not None
+        family = bound.id.split("/")[0]
+        sharing = [other for other in OWN if other.pen.colour == bound.pen.colour]
+        assert {other.id.split("/")[0] for other in sharing} == {family}
+
+    def test_no_bound_for_the_same_batches_has_the_same_pen(self, bound):
+        others = [one for one in OWN if one is not bound and set(one.covers) & set(bound.covers)]
+        assert bound.pen not in [other.pen for other in others]
+
+
+CONTRACTING = li.TrainingRun(
+    loss=li.Loss(smoothness=1.0, strong_convexity=0.1, regulariser=0.1, lipschitz=1.0),
+    sensitivity=1.0,
+    batches=li.Cyclic(60, 10),
+    steps=20,
+    step_size=0.1,
+    noise_std=1.0,
+)
+
+
+def covered_by(bound):
+    """The run above with batches that the bound is about, on a ball if it needs one."""
+    rule = next(batch_rules(CONTRACTING.steps, bound.covers))
+    run = CONTRACTING.replace(batches=rule)
+    return run.replace(domain=li.Ball(1.0)) if bound.id.endswith("domain") else run
+
+
+class TestBasis:
+    """What a bound rests on is asked of the bound."""
+
+    @pytest.mark.parametrize(
+        "bound",
+        [bound for bound in OWN if bound.id != "fixed-order/non-convex"],
+        ids=lambda bound: bound.id,
+    )
+    def test_contracting_steps_that_hide_need_what_fixed_orders_need(self, bound):
+        run = covered_by(bound)
+        assert not bound.unmet(run)
+        expected = list(bound.needs)
+        if not bound.id.startswith("composition"):
+            more = CATALOGUE["fixed-order/contractive"].needs
+            expected += [one for one in more if one not in expected]
+        assert list(bound.all_needs(run)) == expected
+
+    @pytest.mark.parametrize("bound", OWN, ids=lambda bound: bound.id)
+    @given(data=st.data())
+    @settings(max_examples=30)
+    def test_holds_wherever_the_bound_does(self, bound, data):
+        run = data.draw(runs(bound.id))
+        assume(not bound.unmet(run))
+        assert bool(bound.basis(run)) == bool(bound.rests_on)
+        assert not any(one.check(run) for one in bound.all_needs(run))
+
+    def test_of_a_shuffled_run_depends_on_the_run(self):
+        shuffled = CATALOGUE["random-order/shuffled-once"]
+        run = CONTRACTING.replace(batches=li.ShuffledOnce(60, 10))
+
+        def basis(**changes):
+            return [bound.id for bound in shuffled.basis(run.replace(**changes))]
+
+        assert basis() == ["fixed-order/contractive"]
+        on_a_ball = ["fixed-order/contractive", "fixed-order/bounded-domain"]
+        assert basis(domain=li.Ball(1.0)) == on_a_ball
+        expanding = li.Loss(smoothness=1.0, convex=False)
+        assert basis(loss=expanding) == ["fixed-order/non-convex"]
+        assert conditions.CONVEX in shuffled.all_needs(run)
+        assert conditions.CONVEX not in shuffled.all_needs(run.replace(loss=expanding))
 
 
 def how_many(bound):

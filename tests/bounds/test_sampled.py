@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate.bounds import quantities
-from lastiterate.bounds.sampled import at_worst
+from lastiterate.bounds.sampled import fixed_size_majorant
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from tests.bounds.test_shuffled import mnist
 from tests.engine.test_energy_law import simulated_energies
@@ -316,7 +316,8 @@ class TestLargestBatch:
             step_size=step_size,
             noise_std=1.0,
         )
-        fixed, lost = at_worst(run)
+        majorant = fixed_size_majorant(run)
+        fixed, lost = majorant.run, majorant.exceeded
         own = 1.0 - regulariser
         largest = round((fixed.loss.smoothness - regulariser) / own * size)
         gap = float(quantities.gaps(fixed)[0])
@@ -333,7 +334,8 @@ class TestLargestBatch:
     def test_contraction_is_kept_where_there_is_room(self):
         loss = li.Loss(smoothness=32.7, regulariser=0.2)
         run = mnist(li.PoissonSampled, 50).replace(loss=loss, sensitivity=5.0, adjacency="zero-out")
-        fixed, lost = at_worst(run)
+        majorant = fixed_size_majorant(run)
+        fixed, lost = majorant.run, majorant.exceeded
         assert float(quantities.gaps(fixed)[0]) == pytest.approx(0.05 * 0.2, rel=1e-9)
         assert 0.0 < lost < 1e-8
 
@@ -346,6 +348,7 @@ class TestLargestBatch:
             step_size=1.0,
             noise_std=1.0,
         )
-        fixed, lost = at_worst(run)
+        majorant = fixed_size_majorant(run)
+        fixed, lost = majorant.run, majorant.exceeded
         assert lost == 0.0
         assert float(quantities.gaps(fixed)[0]) == pytest.approx(0.5)

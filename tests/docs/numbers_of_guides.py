@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.shift_schedule import worst_plan
+from lastiterate.bounds.shift_schedule import worst_schedule
 from lastiterate.linear_model import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.train.defaults import Wishes, planned_run
 from lastiterate.train.objectives import Huber, Logistic, Softmax
@@ -213,7 +213,7 @@ def pictured_steps(*steps):
 
 @claim("docs/last-iterate.md", r"what (\w+) arrivals owe is paid in small instalments")
 def pictured_arrivals(many):
-    assert worst_plan(RUN).seen.size == WORDS[many]
+    assert worst_schedule(RUN).seen.size == WORDS[many]
 
 
 @claim("docs/linear-models.md", r"Keep `feature_bound=([\d.]+)`")

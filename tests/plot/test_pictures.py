@@ -13,7 +13,7 @@ import lastiterate as li
 from lastiterate import plot
 from lastiterate._progress import heard_by
 from lastiterate.bounds.fixed_order import written_out
-from lastiterate.bounds.shift_schedule import worst_plan
+from lastiterate.bounds.shift_schedule import worst_schedule
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra, NoBoundApplies
 from lastiterate.plot.attack import least_misses
 
@@ -173,7 +173,7 @@ class TestPlan:
     )
     def test_is_the_one_behind_the_bound(self, name):
         run = RUNS[name]
-        plan = worst_plan(run)
+        plan = worst_schedule(run)
         contraction, arriving, noise = written_out(run)
         came = np.zeros(arriving.size)
         came[plan.seen] = arriving[plan.seen]
@@ -189,7 +189,7 @@ class TestPlan:
 
     def test_non_convex(self):
         bound = li.account(RUNS["non-convex"], bounds="fixed-order/non-convex")
-        assert worst_plan(RUNS["non-convex"]).shifts.mu == pytest.approx(bound.gdp(), rel=1e-6)
+        assert worst_schedule(RUNS["non-convex"]).shifts.mu == pytest.approx(bound.gdp(), rel=1e-6)
 
     def test_refusals(self):
         with pytest.raises(NoBoundApplies):

@@ -4,7 +4,7 @@ The mixture of `sampled` reveals in which steps the example took part.  That is 
 what the very last participation brings has no later noise to hide in.  Composition with sampling
 never reveals it, but charges for every iterate.  Here the last R steps are charged as in
 composition, with a share :math:`\theta` of their noise, while the rest of it pays what is left of
-the distance.
+the distance.  `split` chooses R and :math:`\theta`.
 
 **Proof.** Let z be the distance, after T - R steps and given the participations V so far, between
 the run on one data set, x', and a third run, x~, as in `engine.shifts`; the run on the other data
@@ -18,7 +18,7 @@ since both take the same step.  Compare it with x:
 * given that result, B against B plus a shift that depends on S, x~ and x' is, by joint
   convexity, at most a shift of length a with noise B.
 
-Adaptive composition gives both, and the step is the sum of the two.  So the steps are worth
+Adaptive composition gives both, and the step is the sum of the two.  So the steps cost
 :math:`C_p(G(r/\sqrt\theta))^{\otimes R}`, and the shifts are those of R more steps of the engine,
 without arrivals and with noise B, which together are like noise on release.  The last steps are
 independent of V, so averaging over V leaves for the whole run
@@ -29,20 +29,27 @@ Projections are after the sum and bring nothing further apart.
 """
 
 import math
-from functools import lru_cache
-from itertools import product
 
-import numpy as np
-import scipy
-
-from lastiterate._numerics.arrays import Array
-from lastiterate.bounds import quantities
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.sampled import POISSON, SAMPLED, at_worst, mixture
-from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION, composed_steps
+from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
+from lastiterate.bounds.sampled import (
+    AVERAGES,
+    POISSON,
+    SAMPLED,
+    fixed_size_majorant,
+    mixture,
+)
+from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
+from lastiterate.bounds.split import (
+    CELL,
+    USUAL_DELTA,
+    Split,
+    best_split,
+    relative_release_noise,
+)
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.compose import compose
-from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.loss_distribution import (
     LossDistributionProfile,
@@ -53,21 +60,10 @@ from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
-_CELL = 2e-3
 _FEWER = 0.003  # parts of a mixture nearer to each other than this are made one
-_DRAWS = 100
-_MOST_ARRIVALS = 1_000
-_USUAL_DELTA = 1e-5
-_LATE_DELTA = 1e-3  # late losses add to early ones: it is not their tail that matters most
-_LEAST_RATIO = 1e-6
-_MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
-_TRIED = 4
-_HOPELESS = 30.0  # an epsilon that is not worth the time
-_LASTS = (1, 2, 5, 10, 20, 40, 80, 120, 160, 320, 640)
-_SHARES = (0.5, 0.7, 0.8, 0.87, 0.93)
 
 
-def sampled_hidden_end(run: TrainingRun) -> PrivacyProfile:
+def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     r"""A mixture over early participations, composed with last steps whose batches stay hidden.
 
     **Bound.** :math:`\big(E_V\,\delta_{\mu(V)}\big) \otimes C_p(G(r/\sqrt\theta))^{\otimes R}`: V
@@ -86,10 +82,10 @@ def sampled_hidden_end(run: TrainingRun) -> PrivacyProfile:
     **Computed as** its two parts are, composed as privacy loss distributions; R and
     :math:`\theta` are chosen by a simulation of V, and any choice is valid.
     """
-    return _hidden_end(run, run)
+    return _composed(run, run)
 
 
-def poisson_hidden_end(run: TrainingRun) -> PrivacyProfile:
+def poisson_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     r"""The same for batches of random size.
 
     **Bound.** As for batches of a fixed size, with the contraction of `random-order/poisson` and
@@ -97,7 +93,7 @@ def poisson_hidden_end(run: TrainingRun) -> PrivacyProfile:
 
     **Holds when.** both of these do.  Given which other examples each batch has, and that none is
     larger than K, the differing one takes part independently with probability p, or, where it
-    would be one too many, not at all; the chance of larger ones in any step is charged
+    would be one too many, not at all; the probability of larger ones in any step is charged
     delta = 1.
 
     **Tight.** As for batches of a fixed size.
@@ -106,36 +102,36 @@ def poisson_hidden_end(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** for batches of a fixed size.
     """
-    fixed, lost = at_worst(run)
-    return _hidden_end(run, fixed, lost)
+    majorant = fixed_size_majorant(run)
+    return _composed(run, majorant.run, majorant.exceeded)
 
 
-def _hidden_end(sampling: TrainingRun, run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
-    """With the batches of `sampling` and the contraction of `run`."""
-    last, share = _best_split(sampling, run)
-    late = _late_steps(sampling, last, share) if last else None
-    if late is None:
+def _composed(sampling: TrainingRun, run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
+    """With the batches of `sampling` and the contraction of `run`.
+
+    Where no tail helps, or its losses are too large to be composed, the mixture alone.
+    """
+    split = best_split(sampling, run)
+    tail = split.tail(sampling) if split.steps else None
+    if tail is None:
         return mixture(run, lost)
-    gap = float(quantities.gaps(run)[0])
-    noise = float(quantities.noises(run)[0])
-    paying = (1.0 - share) * _geometric(gap, last) * (1.0 - 1e-9)
-    own = min(run.release_noise_std / (quantities.unit(run) * noise), _MOST_RELEASED)
-    unshrunk = math.exp(min(-2 * last * math.log1p(-min(gap, 0.9)), 300.0)) * (1.0 - 1e-9)
-    worth = min(paying + own * own * unshrunk, 1e12)
-    released = math.sqrt(worth) * quantities.unit(run) * noise * (1.0 - 1e-9)
-    early = mixture(run.replace(steps=run.steps - last, release_noise_std=released), lost)
-    scale = min(max(early.epsilon(_USUAL_DELTA) / 10.0, 1.0), 100.0)  # large ones need fewer digits
-    cell = max(_CELL * scale, 1.1 * least_discretization(late))
-    coarse = LossDistributionProfile(to_pld(late, discretization=cell))
+    early = mixture(_before_the_tail(run, split), lost)
+    scale = min(max(early.epsilon(USUAL_DELTA) / 10.0, 1.0), 100.0)  # large ones need fewer digits
+    cell = max(CELL * scale, 1.1 * least_discretization(tail))
+    coarse = LossDistributionProfile(to_pld(tail, discretization=cell))
     return compose(_fewer_parts(early), coarse)
 
 
-def _geometric(gap: float, count: int) -> float:
-    """The sum of c^-2j for j = 1 .. count, not above it."""
-    growth = -2.0 * math.log1p(-min(gap, 0.9))
-    if growth * count < 1e-12:
-        return float(count)
-    return math.expm1(min(growth * count, 300.0)) / -math.expm1(-growth)
+def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
+    """The steps before it, with as much noise on release as the tail pays with, and the run's."""
+    gap = float(quantities.gaps(run)[0])
+    noise = float(quantities.noises(run)[0])
+    paying = split.release_in_steps(gap) * (1.0 - 1e-9)
+    unshrunk = math.exp(min(-2 * split.steps * math.log1p(-min(gap, 0.9)), 300.0)) * (1.0 - 1e-9)
+    own = relative_release_noise(run)
+    in_steps = min(paying + own * own * unshrunk, 1e12)
+    released = math.sqrt(in_steps) * quantities.unit(run) * noise * (1.0 - 1e-9)
+    return run.replace(steps=run.steps - split.steps, release_noise_std=released)
 
 
 def _fewer_parts(profile: PrivacyProfile) -> PrivacyProfile:
@@ -145,93 +141,7 @@ def _fewer_parts(profile: PrivacyProfile) -> PrivacyProfile:
     return fewer[0] if len(fewer) == 1 else BestProfile(fewer)
 
 
-def _best_split(sampling: TrainingRun, run: TrainingRun) -> tuple[int, float]:
-    """How many steps to hide and which share of their noise hides them, by a rough simulation."""
-    probability = run.batches.share
-    gap, noise = float(quantities.gaps(run)[0]), float(quantities.noises(run)[0])
-    ratio = float(quantities.arrivals(run)[0]) / noise
-    if not _LEAST_RATIO < ratio < 1.0 / _LEAST_RATIO:
-        return 0, 1.0
-    ratio = math.exp(round(math.log(ratio) / 0.1) * 0.1)  # so that noise levels share a split
-    rounded = sampling.replace(noise_std=run.sensitivity / run.batches.batch_size / ratio)
-    own = min(run.release_noise_std / (quantities.unit(run) * noise), _MOST_RELEASED) ** 2
-    ages = _ages(gap, run.steps, probability)
-
-    def epsilon(last: int, share: float, hidden: float) -> float:
-        worth = (1.0 - share) * _geometric(gap, last) + own
-        kept = [age[age < run.steps - last] for age in ages]
-        return _rough_epsilon(kept, gap, worth, ratio, hidden)
-
-    whole = epsilon(0, 1.0, 0.0)
-    if whole > _HOPELESS:
-        return 0, 1.0
-    rough = {}
-    for last, share in product(_LASTS, _SHARES):
-        if last < run.steps and ratio * ratio / share <= 50.0:
-            spread = probability * math.sqrt(last * math.expm1(ratio * ratio / share))
-            # Their tails are heavier than a Gaussian's of that spread.
-            rough[last, share] = epsilon(last, share, (1.0 + ratio) * spread * spread)
-    found = {(0, 1.0): 0.99 * whole}  # less is not worth what composing costs
-    for last, share in sorted(rough, key=rough.__getitem__)[:_TRIED]:
-        found[last, share] = epsilon(last, share, _hidden_square(rounded, last, share))
-    return min(found, key=found.__getitem__)
-
-
-def _late_steps(run: TrainingRun, last: int, share: float) -> PrivacyProfile | None:
-    """Their losses in cells of about half of what they are composed in, if they are not small."""
-    ratio = run.sensitivity / run.batches.batch_size / float(np.min(run.noise_std))
-    typical = run.batches.share * ratio
-    return composed_steps(run, last, share=share, least_cell=min(_CELL / 2, typical / 5))
-
-
-@lru_cache(maxsize=256)
-def _hidden_square(run: TrainingRun, last: int, share: float) -> float:
-    """The square of the mu of a Gaussian mechanism about as private as the last steps."""
-    late = _late_steps(run, last, share)
-    if late is None:
-        return math.inf
-    epsilon, low, high = late.epsilon(_LATE_DELTA), 0.0, 100.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        delta = gaussian_deltas(np.array([middle]), np.array([epsilon]))[0]
-        low, high = (middle, high) if delta < _LATE_DELTA else (low, middle)
-    return high * high
-
-
-def _ages(gap: float, steps: int, probability: float) -> list[Array]:
-    """How long before the end an example took part, in some draws; only what may still matter."""
-    rng = np.random.default_rng(0)
-    span = int(min(steps, 10.0 / max(gap, 1e-12), _MOST_ARRIVALS / probability))
-    counts = rng.binomial(span, probability, _DRAWS)
-    return [np.unique(rng.integers(0, span, count))[::-1].astype(float) for count in counts]
-
-
-def _rough_epsilon(
-    ages: list[Array], gap: float, worth: float, ratio: float, hidden: float
-) -> float:
-    """Of the average over draws of Gaussian curves, with the square of one more mu."""
-    energies = [_energy(age, gap, worth) for age in ages]
-    mus = np.sqrt(ratio * ratio * np.array(energies) + hidden + 1e-12)
-    low, high = 0.0, 700.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        delta = float(np.mean(gaussian_deltas(mus, np.full(mus.size, middle))))
-        low, high = (middle, high) if delta > _USUAL_DELTA else (low, middle)
-    return high
-
-
-def _energy(age: Array, gap: float, worth: float) -> float:
-    if not age.size:
-        return 0.0
-    log_c = math.log1p(-min(gap, 0.9))
-    since = -np.diff(age, append=-1.0)  # steps from each participation up to the next
-    spread = since if gap < 1e-12 else np.expm1(2 * log_c * since) / math.expm1(2 * log_c)
-    between = np.exp(2 * log_c * (age - since + 1.0)) * spread
-    between[-1] += worth
-    rates = scipy.optimize.isotonic_regression(np.exp(age * log_c) / between, weights=between).x
-    return float(np.sum(between * np.square(rates)))
-
-
+_CHARGES = f"{AVERAGES}, and keeps the last of them hidden"
 _SOURCE = Citation(
     "lastiterate",
     2026,
@@ -239,22 +149,28 @@ _SOURCE = Citation(
     "docs, tightness; after Bok, Su and Altschuler 2024 and Dong, Roth and Su 2022",
 )
 
-SAMPLED_HIDDEN_END = Bound(
+SAMPLED_AMPLIFIED_TAIL = Bound(
     id="random-order/sampled-hidden-end",
     gives="that average for most steps, composed with the last ones, whose batches stay hidden",
     covers=(SampledWithoutReplacement,),
-    needs=tuple(dict.fromkeys((*SAMPLED.needs, *SAMPLED_COMPOSITION.needs))),
+    needs=conditions.of_all(SAMPLED, SAMPLED_COMPOSITION),
     certainty=Certainty.UPPER,
     source=_SOURCE,
-    evaluate=sampled_hidden_end,
+    evaluate=sampled_amplified_tail,
+    rests_on=(SAMPLED, SAMPLED_COMPOSITION),
+    charges=_CHARGES,
+    pen=Pen(VERMILLION, DASHES[1]),
 )
 
-POISSON_HIDDEN_END = Bound(
+POISSON_AMPLIFIED_TAIL = Bound(
     id="random-order/poisson-hidden-end",
     gives="the same for batches of random size",
     covers=(PoissonSampled,),
-    needs=tuple(dict.fromkeys((*POISSON.needs, *SAMPLED_COMPOSITION.needs))),
+    needs=conditions.of_all(POISSON, SAMPLED_COMPOSITION),
     certainty=Certainty.UPPER,
     source=_SOURCE,
-    evaluate=poisson_hidden_end,
+    evaluate=poisson_amplified_tail,
+    rests_on=(POISSON, SAMPLED_COMPOSITION),
+    charges=_CHARGES,
+    pen=Pen(VERMILLION, DASHES[1]),
 )

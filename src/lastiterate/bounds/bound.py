@@ -1,9 +1,12 @@
 """A theorem as data: what it covers, what it needs, where it comes from, what it gives."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from lastiterate.bounds.pen import Pen
 from lastiterate.errors import NoBoundApplies, Unmet
 from lastiterate.profile.estimate import Estimate
 from lastiterate.profile.lower import LowerProfile
@@ -62,12 +65,15 @@ class Statement:
             rules = " or ".join(rule.__name__ for rule in self.covers)
             found = type(run.batches).__name__
             return [Unmet(f"batches of {rules}", found, f"use {self.covers[-1].__name__}")]
-        checked = (hypothesis.check(run) for hypothesis in self.needs)
-        return [unmet for unmet in checked if unmet is not None]
+        return self._violated(run)
 
     def is_about(self, run: TrainingRun) -> bool:
         """Whether the statement is about this batch rule at all."""
         return type(run.batches) in self.covers
+
+    def _violated(self, run: TrainingRun) -> list[Unmet]:
+        checked = (hypothesis.check(run) for hypothesis in self.needs)
+        return [unmet for unmet in checked if unmet is not None]
 
     def _require(self, run: TrainingRun) -> None:
         unmet = self.unmet(run)
@@ -79,12 +85,26 @@ class Statement:
 class Bound(Statement):
     """An upper bound, proved or as published.
 
-    `by_position` gives the guarantee of each position in an epoch, in order.
+    `by_position` gives the guarantee of each position in an epoch, in order.  `rests_on` are the
+    bounds that its proof applies, given what chance decides.  `charges` says how it comes to its
+    number, after "it ..": reports fill in `{counts}` and `{fading}`.
     """
 
     certainty: Certainty
     evaluate: Callable[[TrainingRun], PrivacyProfile]
     by_position: Callable[[TrainingRun], Sequence[PrivacyProfile]] | None = None
+    rests_on: tuple[Bound, ...] = ()
+    charges: str = ""
+    pen: Pen | None = None
+
+    def basis(self, run: TrainingRun) -> tuple[Bound, ...]:
+        """The bounds it rests on for this run: those whose hypotheses hold, given the batches."""
+        return tuple(bound for bound in self.rests_on if not bound._violated(run))
+
+    def all_needs(self, run: TrainingRun) -> tuple[Hypothesis, ...]:
+        """Its hypotheses, then those of what it rests on for this run, each once."""
+        deeper = (one for bound in self.basis(run) for one in bound.all_needs(run))
+        return tuple(dict.fromkeys((*self.needs, *deeper)))
 
     def profile(self, run: TrainingRun) -> PrivacyProfile:
         """The guarantee, or `NoBoundApplies` with the reasons."""
@@ -103,7 +123,7 @@ class LowerBound(Statement):
         return Certainty.LOWER
 
     def profile(self, run: TrainingRun) -> LowerProfile:
-        """What no guarantee can deny, or `NoBoundApplies` with the reasons."""
+        """A lower bound on every valid guarantee, or `NoBoundApplies` with the reasons."""
         self._require(run)
         return self.evaluate(run)
 

@@ -1,6 +1,6 @@
 """Every upper bound, by id; approximations apart, since they are other things."""
 
-from lastiterate.bounds.amplified_tail import POISSON_HIDDEN_END, SAMPLED_HIDDEN_END
+from lastiterate.bounds.amplified_tail import POISSON_AMPLIFIED_TAIL, SAMPLED_AMPLIFIED_TAIL
 from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.expanding import NON_CONVEX
@@ -21,9 +21,9 @@ CATALOGUE: dict[str, Bound] = {
         SHUFFLED_ONCE,
         SHUFFLED_EACH_EPOCH,
         SAMPLED,
-        SAMPLED_HIDDEN_END,
+        SAMPLED_AMPLIFIED_TAIL,
         POISSON,
-        POISSON_HIDDEN_END,
+        POISSON_AMPLIFIED_TAIL,
         SAMPLED_COMPOSITION,
         *(bound for paper in PAPERS for bound in paper.BOUNDS),
     )

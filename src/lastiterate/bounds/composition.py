@@ -9,6 +9,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import TINY
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.pen import GREY, Pen
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import RULES, Drawn
 from lastiterate.run.training_run import TrainingRun
@@ -31,16 +32,14 @@ def worst_order_composition(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** a sum of squares, rounded up.
     """
-    per_unit_noise = max(run.sensitivity / run.batches.batch_size, TINY)
+    moved = max(quantities.gradient_change(run), TINY)
     if run.is_constant:
         noise = float(np.max(run.noise_std))
-        return quantities.gaussian(
-            per_unit_noise / noise * math.sqrt(run.batches.most_seen(run.steps))
-        )
+        return quantities.gaussian(moved / noise * math.sqrt(run.batches.most_seen(run.steps)))
     noise_std = quantities.every_step(np.array(run.noise_std), run.steps)
     largest = float((1.0 / noise_std).max())
     squares = (1.0 / noise_std / largest) ** 2
-    mu = per_unit_noise * largest * math.sqrt(_worst_sum(run, squares))
+    mu = moved * largest * math.sqrt(_worst_sum(run, squares))
     # numpy's pairwise sums of n terms are off by about log2 n ulps.
     return quantities.gaussian(mu * (1.0 + 64 * np.finfo(float).eps))
 
@@ -67,4 +66,6 @@ FIXED_ORDER_COMPOSITION = Bound(
     certainty=Certainty.UPPER,
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Corollary 3.3"),
     evaluate=worst_order_composition,
+    charges="charges every step that sees the example, as if all iterates were published",
+    pen=Pen(GREY),
 )

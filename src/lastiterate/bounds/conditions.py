@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from lastiterate.bounds.bound import Hypothesis
-from lastiterate.bounds.quantities import gaps, step_sizes, unit
+from lastiterate.bounds.bound import Bound, Hypothesis
+from lastiterate.bounds.quantities import gaps, ratio, step_sizes, unit
 from lastiterate.run.admitted_losses import quadratic_curvatures
 from lastiterate.run.batch_rule import Drawn
 from lastiterate.run.domain import Ball
@@ -46,6 +46,28 @@ def _varying(run: TrainingRun) -> str | None:
 def _silent(run: TrainingRun) -> str | None:
     least = float(np.min(run.noise_std))
     return None if least > 0.0 else f"noise_std {least!r}"
+
+
+def _published_order(run: TrainingRun) -> str | None:
+    return None if run.releases == "last-iterate" else f"releases={run.releases!r}"
+
+
+def _published_batches(run: TrainingRun) -> str | None:
+    return f"releases={run.releases!r}" if "order" in run.releases else None
+
+
+def _other_adjacency(run: TrainingRun) -> str | None:
+    """A batch of fixed size without the example has another in its place.
+
+    So the theorem compares the example with any other too, which zero-out sensitivity does
+    not bound.
+    """
+    if run.batches.exact_size:
+        return None if run.adjacency == "replace" else f"adjacency={run.adjacency!r}"
+    if run.adjacency == "replace" and run.gradient_bound is None:
+        return "adjacency='replace' and gradients of any size"
+    cut = run.batches.largest_size
+    return None if cut == run.batches.examples else f"largest_batch={cut}"
 
 
 def contracts_by_step_size(run: TrainingRun) -> bool:
@@ -95,14 +117,19 @@ UNBOUNDED = Hypothesis(
 
 
 def at_most_steps(
-    most: int, remedy: str = "shorten the run", *, drawn: tuple[Drawn, ...] = tuple(Drawn)
+    most: int,
+    remedy: str = "shorten the run",
+    *,
+    because: str = "",
+    drawn: tuple[Drawn, ...] = tuple(Drawn),
 ) -> Hypothesis:
     """A limit on the length of runs, or only of those whose batches are drawn at these times."""
 
     def too_long(run: TrainingRun) -> str | None:
         return f"steps={run.steps}" if run.batches.drawn in drawn and run.steps > most else None
 
-    return Hypothesis(f"at most {most} steps", too_long, remedy)
+    limit = f"at most {most} steps"
+    return Hypothesis(f"{limit}, {because}" if because else limit, too_long, remedy)
 
 
 def _cut_short(run: TrainingRun) -> str | None:
@@ -180,3 +207,49 @@ SQUARES = (
     UNBOUNDED,
     Hypothesis("no noise on release", _noisy_release, "see lower/quadratic"),
 )
+
+# Everything but the last iterate stays secret, or, of batches drawn anew, just their draws.
+SECRET_ORDER = Hypothesis(
+    "a batch order that stays secret",
+    _published_order,
+    "publish neither the order of the batches nor its seed, and nothing but the final model",
+)
+SECRET_BATCHES = Hypothesis(
+    "batches that stay secret", _published_batches, "publish neither the batches nor their seed"
+)
+THEIR_ADJACENCY = Hypothesis(
+    "adjacency='replace' for batches of a fixed size; for Poisson's, which must not be cut, "
+    "'zero-out', or a bound on gradients",
+    _other_adjacency,
+    "state that adjacency and its sensitivity, or clip_norm, and leave out largest_batch",
+)
+
+
+def enough_noise(largest_ratio: float, *, remedy: str) -> Hypothesis:
+    """Noise in every step, and not too little for what an example may add."""
+
+    def too_little(run: TrainingRun) -> str | None:
+        if not np.min(run.noise_std) > 0.0:
+            return _silent(run)
+        found = ratio(run)
+        if found <= largest_ratio:
+            return None
+        return f"sensitivity/(batch_size noise_std) = {found:.4g}"
+
+    limit = f"sensitivity/(batch_size noise_std) <= {largest_ratio:g}"
+    return Hypothesis(f"noise in every step, and {limit}", too_little, remedy)
+
+
+def one_of(bounds: tuple[Bound, ...], *, needs: str, remedy: str) -> Hypothesis:
+    """That one of these bounds, at least, covers the run."""
+
+    def none_covers(run: TrainingRun) -> str | None:
+        covered = any(not bound.unmet(run) for bound in bounds)
+        return None if covered else "a run that none of them covers"
+
+    return Hypothesis(needs, none_covers, remedy)
+
+
+def of_all(*bounds: Bound) -> tuple[Hypothesis, ...]:
+    """The hypotheses of all these bounds, each once."""
+    return tuple(dict.fromkeys(one for bound in bounds for one in bound.needs))

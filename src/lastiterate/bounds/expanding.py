@@ -9,6 +9,7 @@ from lastiterate._numerics.products import distance_of_product_to_one
 from lastiterate._numerics.rounding import ULP
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.pen import PURPLE, Pen
 from lastiterate.engine.moduli import Branch, Moduli
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import pattern_mus
@@ -254,11 +255,8 @@ def _nothing_known(run: TrainingRun) -> str | None:
 
 
 def _contracts(run: TrainingRun) -> str | None:
-    if any(hypothesis.check(run) for hypothesis in (conditions.CONVEX, conditions.SMOOTH)):
-        return None
-    if conditions.SHORT_STEPS.check(run) or conditions.NO_ACTIVE_CLIP.check(run):
-        return None
-    return "steps that contract"
+    expands = any(hypothesis.check(run) for hypothesis in conditions.CONTRACTING)
+    return None if expands else "steps that contract"
 
 
 NON_CONVEX = Bound(
@@ -287,4 +285,8 @@ NON_CONVEX = Bound(
     ),
     evaluate=non_convex,
     by_position=non_convex_by_position,
+    charges=(
+        "{counts} how little a step can drive two runs apart, and later noise hiding the rest"
+    ),
+    pen=Pen(PURPLE),
 )

@@ -10,6 +10,7 @@ from lastiterate._numerics.rounding import ULP
 from lastiterate._numerics.sums import suffix_products
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.pen import BLUE, DASHES, SKY, Pen
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import optimal_shifts, pattern_mus
 from lastiterate.profile.gaussian import GaussianProfile
@@ -99,7 +100,7 @@ def grouped_places(run: TrainingRun, diameter: float, period: int) -> tuple[list
     tails = sorted((run.steps - 1 - place) % period for place in range(count))
     firsts = group_edges(count)
     mus = [_periodic_mu(run, diameter, period, tail=tails[first]) for first in firsts[:-1]]
-    return [quantities.gaussian(mu).mu for mu in mus], [b - a for a, b in pairwise(firsts)]
+    return [quantities.widened(mu) for mu in mus], [b - a for a, b in pairwise(firsts)]
 
 
 def group_edges(count: int) -> list[int]:
@@ -250,6 +251,8 @@ CONTRACTIVE = Bound(
     source=SHIFTED_INTERPOLATION,
     evaluate=contractive,
     by_position=contractive_by_position,
+    charges="{counts} {fading}",
+    pen=Pen(BLUE),
 )
 
 BOUNDED_DOMAIN = Bound(
@@ -261,4 +264,6 @@ BOUNDED_DOMAIN = Bound(
     source=SHIFTED_INTERPOLATION,
     evaluate=bounded_domain,
     by_position=bounded_domain_by_position,
+    charges="{counts} {fading}, and on two runs never being further apart than the diameter",
+    pen=Pen(SKY, DASHES[1]),
 )

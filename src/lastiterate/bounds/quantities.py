@@ -20,9 +20,24 @@ from lastiterate.run.training_run import TrainingRun
 WIDENING = 16  # ulps
 
 
+def widened(mu: float) -> float:
+    """A mu computed from a run's rounded arrivals and noise, rounded up."""
+    return at_least(mu, ulps=WIDENING)
+
+
 def gaussian(mu: float) -> GaussianProfile:
-    """The profile of a mu computed from a run's rounded arrivals and noise."""
-    return GaussianProfile(at_least(mu, ulps=WIDENING))
+    """The profile of such a mu."""
+    return GaussianProfile(widened(mu))
+
+
+def gradient_change(run: TrainingRun) -> float:
+    """L/b: how far an example may move the averaged gradient of its batch."""
+    return run.sensitivity / run.batches.batch_size
+
+
+def ratio(run: TrainingRun) -> float:
+    """r = L/(b sigma) for the least noise of any step, as the nearest float."""
+    return gradient_change(run) / float(np.min(run.noise_std))
 
 
 def step_sizes(run: TrainingRun) -> Array:
@@ -60,8 +75,7 @@ def relative_step_sizes(run: TrainingRun) -> Array:
 
 def arrivals(run: TrainingRun) -> Array:
     """What a participation adds to the distance."""
-    moved = max(run.sensitivity / run.batches.batch_size, TINY)
-    return np.asarray(np.maximum(relative_step_sizes(run) * moved, TINY))
+    return np.asarray(np.maximum(relative_step_sizes(run) * max(gradient_change(run), TINY), TINY))
 
 
 def noises(run: TrainingRun) -> Array:

@@ -1,6 +1,7 @@
 """The last iterate of runs whose batches are drawn anew every step."""
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -10,21 +11,22 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import ULP, at_least, at_most
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.shuffled import SECRET_ORDER
+from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.pen import VERMILLION, Pen
 from lastiterate.engine.energy.release import released_law
 from lastiterate.engine.energy.unpaid import leftover_law, spent
 from lastiterate.engine.energy.windows import best_windows, price
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
+from lastiterate.run.batches import Drawn, PoissonSampled, SampledWithoutReplacement, rules
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
 _CELLS = 8192
 _SHORT = 500
 _LEAST_GAP = 1e-15  # less contraction than this is not used
-_NEVER = 1e-9  # a chance that may be charged without anyone noticing
+_NEVER = 1e-9  # a probability that may be charged without anyone noticing
 _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
 
 
@@ -35,15 +37,15 @@ def sampled(run: TrainingRun) -> PrivacyProfile:
     Bernoulli(b/n), with :math:`\mu(V)^2 \le r^2 ((\sqrt{q_R} + \kappa Z)^2 + e)`: :math:`q_R` is
     the energy of a plan for the participations of the last R steps without contraction and the
     release, Z what the earlier ones left after payments of energy e (at most the diameter), and
-    :math:`\kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}` the price of paying it over those
-    steps and the release, which is worth h steps.  (Plans for different arrivals are
+    :math:`\kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}` the rate of paying it over those
+    steps and the release, which counts as h steps.  (Plans for different arrivals are
     superposed; those for different steps are orthogonal.)  r = L/(b sigma).
 
     **Holds when.** every step draws its batch uniformly without replacement, independently and
     in secret; losses are convex and smooth, no step exceeds 2/smoothness, gradients are not
     changed by norm clipping; step size and noise are constant.
 
-    **Tight.** For c = 1 and R = T the exact mixture but for the grid; contraction inside the
+    **Tight.** For c = 1 and R = T the exact mixture up to the grid; contraction inside the
     window is not used.
 
     **Source.** Bok, Su and Altschuler 2024, Theorem C.3; the law of the faces of the convex
@@ -62,8 +64,9 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
     of at most K examples: :math:`1 - c = \min(\eta\lambda, 2 - \eta((M - \lambda) K/b +
     \lambda))`, :math:`\lambda` the shared regulariser, which alone counts since a batch may
     be empty.  K is the size to which batches are cut, or, if steps on batches of that size
-    contract less, one that hardly any exceeds and for which they are not too long; the chance of
-    larger ones in any step, at most :math:`T\,P(\mathrm{Bin}(n, b/n) > K)`, is charged delta = 1.
+    contract less, one that hardly any exceeds and for which they are not too long; the
+    probability of larger ones in any step, at most :math:`T\,P(\mathrm{Bin}(n, b/n) > K)`, is
+    charged delta = 1.
 
     **Holds when.** every step includes every example independently and in secret with
     probability b/n, sums are divided by b, and larger batches are cut uniformly at random
@@ -78,13 +81,22 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** for batches of a fixed size.
     """
-    return mixture(*at_worst(run))
+    majorant = fixed_size_majorant(run)
+    return mixture(majorant.run, majorant.exceeded)
 
 
-def at_worst(run: TrainingRun) -> tuple[TrainingRun, float]:
-    """A run on batches of a fixed size whose steps contract no more than those on Poisson's.
+@dataclass(frozen=True)
+class Majorant:
+    """A `run` that costs at least as much, except with probability `exceeded`."""
 
-    And the chance that one of them does not contract as much.
+    run: TrainingRun
+    exceeded: float
+
+
+def fixed_size_majorant(run: TrainingRun) -> Majorant:
+    """On batches of a fixed size, whose steps contract no more than those on Poisson's.
+
+    It is exceeded where a batch has more examples than are counted on.
     """
     batches, loss = run.batches, run.loss
     if loss.smoothness is None:
@@ -101,11 +113,11 @@ def at_worst(run: TrainingRun) -> tuple[TrainingRun, float]:
         ),
         batches=SampledWithoutReplacement(batches.examples, size),
     )
-    larger = 0.0
+    exceeded = 0.0
     if largest < cut:
-        chance = float(scipy.stats.binom.sf(largest, batches.examples, batches.share))
-        larger = min(run.steps * chance * (1.0 + 1e-6), 1.0)
-    return fixed, larger
+        probability = float(scipy.stats.binom.sf(largest, batches.examples, batches.share))
+        exceeded = min(run.steps * probability * (1.0 + 1e-6), 1.0)
+    return Majorant(fixed, exceeded)
 
 
 def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int) -> int:
@@ -117,23 +129,23 @@ def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int) -> int:
     def largest(gap: Fraction) -> int:
         return math.floor((2 - eta * shared - gap) * run.batches.batch_size / (eta * own))
 
-    probability = run.batches.share
-    chance = max(_NEVER / run.steps, 1e-16)  # less than that, and scipy finds no size
-    hardly_any = scipy.stats.binom.isf(chance, run.batches.examples, probability)
+    probability = max(_NEVER / run.steps, 1e-16)  # less than that, and scipy finds no size
+    hardly_any = scipy.stats.binom.isf(probability, run.batches.examples, run.batches.share)
     return min(cut, largest(Fraction(0)), max(largest(eta * shared), int(hardly_any)))
 
 
 def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
-    """The average over participations, of which a share `lost` gets no guarantee."""
+    """The average over participations, of which a probability `lost` gets no guarantee."""
     gap = float(quantities.gaps(run)[0])
     gap = gap if gap > _LEAST_GAP else 0.0
     probability = run.batches.share
     arrival, noise = float(quantities.arrivals(run)[0]), float(quantities.noises(run)[0])
     cap = quantities.diameter(run) / arrival * (1.0 + 1e-12)
-    worth = at_most(min(quantities.release_noise(run) / noise, _MOST_RELEASED) ** 2, ulps=8)
+    relative = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
+    release_in_steps = at_most(relative**2, ulps=8)
     ratio = at_least(arrival / noise, ulps=quantities.WIDENING)
     profiles: list[PrivacyProfile] = []
-    for used in _release_noise(worth, run.steps):
+    for used in _release_used(release_in_steps, run.steps):
         rough = float(f"{used:.1e}")  # so that noise levels near each other share a window
         for length, payment in best_windows(gap, run.steps, probability, cap, rough):
             earlier = run.steps - length
@@ -149,25 +161,29 @@ def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
 
 
-def _release_noise(worth: float, steps: int) -> tuple[float, ...]:
+def _release_used(whole: float, steps: int) -> tuple[float, ...]:
     """How much of it to use: in short runs, whose laws are lumpy, less is sometimes better."""
-    return (worth, worth / 4.0, 0.0) if worth > 0.0 and steps <= _SHORT else (worth,)
+    return (whole, whole / 4.0, 0.0) if whole > 0.0 and steps <= _SHORT else (whole,)
 
 
-def _added(one: Array, chance: Array, other: Array, chance_of_other: Array) -> tuple[Array, Array]:
+def _added(
+    one: Array, probability: Array, other: Array, probability_of_other: Array
+) -> tuple[Array, Array]:
     """The law of the sum of two independent variables, rounded up to a grid."""
     if other.size == 1 and other[0] == 0.0:
-        return one, chance
+        return one, probability
     cell = (one.max() + other.max()) / (_CELLS - 1)
     place = np.ceil((one + other[:, None]) / cell).astype(np.int64)
-    weights = chance * chance_of_other[:, None]
+    weights = probability * probability_of_other[:, None]
     masses = np.zeros(int(place.max()) + 1)
     np.add.at(masses, place.ravel(), weights.ravel())
     return cell * np.arange(masses.size, dtype=np.float64) * (1.0 + 1e-12), masses
 
 
+AVERAGES = "averages over the steps in which the secretly drawn example takes part"
+_GIVEN_THE_BATCHES = (CONTRACTIVE, BOUNDED_DOMAIN)
 _NEEDS = (
-    SECRET_ORDER,
+    conditions.SECRET_ORDER,
     *conditions.CONTRACTING,
     conditions.CONSTANT,
     conditions.NOISY,
@@ -182,19 +198,25 @@ _SOURCE = Citation(
 SAMPLED = Bound(
     id="random-order/sampled",
     gives="the average over the steps in which a secretly sampled example takes part",
-    covers=(SampledWithoutReplacement,),
+    covers=rules(Drawn.EACH_STEP, exact_size=True),
     needs=_NEEDS,
     certainty=Certainty.UPPER,
     source=_SOURCE,
     evaluate=sampled,
+    rests_on=_GIVEN_THE_BATCHES,
+    charges=AVERAGES,
+    pen=Pen(VERMILLION),
 )
 
 POISSON = Bound(
     id="random-order/poisson",
     gives="the same average for batches of random size",
-    covers=(PoissonSampled,),
+    covers=(PoissonSampled,),  # whose sizes have a law that is charged
     needs=_NEEDS,
     certainty=Certainty.UPPER,
     source=_SOURCE,
     evaluate=poisson,
+    rests_on=_GIVEN_THE_BATCHES,
+    charges=AVERAGES,
+    pen=Pen(VERMILLION),
 )

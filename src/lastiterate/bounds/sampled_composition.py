@@ -5,9 +5,10 @@ import math
 import numpy as np
 
 from lastiterate._numerics.rounding import at_least
-from lastiterate.bounds import quantities
-from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds import conditions, quantities
+from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.composition import worst_order_composition
+from lastiterate.bounds.pen import ORANGE, Pen
 from lastiterate.profile.loss_distribution import least_discretization, self_composed, to_pld
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
@@ -20,7 +21,7 @@ _MOST_COMPOSED = 10_000_000
 
 
 def sampled_composition(run: TrainingRun) -> PrivacyProfile:
-    r"""All iterates, with the chance of taking part.
+    r"""All iterates, with the probability of taking part.
 
     **Bound.** :math:`C_p(G(r))^{\otimes T}`, p = b/n, r = L/(b sigma): every step is a Gaussian
     mechanism on a batch that has the differing example with probability p.
@@ -40,9 +41,11 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     Proposition D.4.
 
     **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
-    transforms; a schedule of noise is charged its least.
+    transforms; a schedule of noise is charged its least.  Losses too large for that are charged
+    as in `composition/fixed-order`, which is never less: as if every step saw the example.
     """
-    return composed_steps(run, run.steps) or worst_order_composition(run)
+    composed = composed_steps(run, run.steps)
+    return worst_order_composition(run) if composed is None else composed
 
 
 def composed_steps(
@@ -50,8 +53,8 @@ def composed_steps(
 ) -> PrivacyProfile | None:
     """So many of the run's steps, with this share of the variance of their noise.
 
-    Losses are rounded to cells of at least `least_cell`.  None where they are too large to be
-    written down.
+    Losses are rounded to cells of at least `least_cell`.  None where they would need cells so
+    coarse that nothing is gained.
     """
     import dp_accounting
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
@@ -59,7 +62,7 @@ def composed_steps(
     probability = run.batches.share
     noise = float(np.min(run.noise_std)) * math.sqrt(share)
     replaced = run.adjacency == "replace"
-    moved = run.sensitivity / run.batches.batch_size
+    moved = quantities.gradient_change(run)
     if not run.batches.exact_size and replaced:
         assert run.gradient_bound is not None
         moved = run.gradient_bound / run.batches.batch_size
@@ -87,67 +90,30 @@ def cell_of_losses(probability: float, ratio: float, steps: int) -> float:
     """Fine enough for the sum of all losses, coarse enough to hold it."""
     spread = probability * math.sqrt(steps * math.expm1(min(ratio * ratio, 600.0)))
     mean = probability * steps
-    most = min(mean + math.sqrt(60 * mean) + 30, steps)  # participations, but for e^-30
+    most = min(mean + math.sqrt(60 * mean) + 30, steps)  # participations, up to e^-30
     reach = min(spread * spread / 2 + 10 * spread + 20 * ratio, most * ratio * (ratio / 2 + 10))
     return max(min(1e-4, max(probability * ratio / 5, 1e-9)), reach / 400_000)
 
-
-def _other_adjacency(run: TrainingRun) -> str | None:
-    """A batch of fixed size without the example has another in its place.
-
-    So the theorem compares the example with any other too, which zero-out sensitivity does
-    not bound.
-    """
-    if run.batches.exact_size:
-        return None if run.adjacency == "replace" else f"adjacency={run.adjacency!r}"
-    if run.adjacency == "replace" and run.gradient_bound is None:
-        return "adjacency='replace' and gradients of any size"
-    cut = run.batches.largest_size
-    return None if cut == run.batches.examples else f"largest_batch={cut}"
-
-
-def _loud_step(run: TrainingRun) -> str | None:
-    least = float(np.min(run.noise_std))
-    if not least > 0.0:
-        return f"noise_std {least!r}"
-    ratio = run.sensitivity / run.batches.batch_size / least
-    return None if ratio <= _LARGEST_RATIO else f"sensitivity/(batch_size noise_std) = {ratio:.4g}"
-
-
-def _too_many(run: TrainingRun) -> str | None:
-    return None if run.steps <= _MOST_COMPOSED else f"steps={run.steps}"
-
-
-THEIR_ADJACENCY = Hypothesis(
-    "adjacency='replace' for batches of a fixed size; for Poisson's, which must not be cut, "
-    "'zero-out', or a bound on gradients",
-    _other_adjacency,
-    "state that adjacency and its sensitivity, or clip_norm, and leave out largest_batch",
-)
 
 SAMPLED_COMPOSITION = Bound(
     id="composition/sampled",
     gives="all iterates together, with amplification by sampling",
     covers=(SampledWithoutReplacement, PoissonSampled),
     needs=(
-        THEIR_ADJACENCY,
-        Hypothesis(
-            "batches that stay secret",
-            lambda run: f"releases={run.releases!r}" if "order" in run.releases else None,
-            "publish neither the batches nor their seed",
+        conditions.THEIR_ADJACENCY,
+        conditions.SECRET_BATCHES,
+        conditions.enough_noise(
+            _LARGEST_RATIO, remedy="use more noise: below this, composition/fixed-order is as good"
         ),
-        Hypothesis(
-            f"noise in every step, and sensitivity/(batch_size noise_std) <= {_LARGEST_RATIO:g}",
-            _loud_step,
-            "use more noise: below this, composition/fixed-order is as good",
-        ),
-        Hypothesis(
-            f"at most {_MOST_COMPOSED} steps, beyond which rounding is not negligible",
-            _too_many,
-            "see random-order/sampled, which has no such limit",
+        conditions.at_most_steps(
+            _MOST_COMPOSED,
+            because="beyond which rounding is not negligible",
+            remedy="see random-order/sampled, which has no such limit",
         ),
     ),
     certainty=Certainty.UPPER,
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),
     evaluate=sampled_composition,
+    charges="charges every iterate, less for the example's chance to be left out",
+    pen=Pen(ORANGE),
 )

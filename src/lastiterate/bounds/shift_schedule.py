@@ -1,4 +1,4 @@
-"""The plan behind a fixed-order bound: what is paid when, for the most exposed position."""
+"""The shifts behind a fixed-order bound: what is paid when, for the most exposed position."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOST_CONCAVE = 20_000
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShiftSchedule:
     """`shifts` in units of the largest step size; the release is one more step.
 
     `arrivals` are what the participations in the steps `seen` (from 0) bring, and `diameter` the
@@ -35,7 +35,7 @@ class Plan:
     diameter: float
 
 
-def worst_plan(run: TrainingRun) -> Plan:
+def worst_schedule(run: TrainingRun) -> ShiftSchedule:
     """The optimal shifts for the most exposed position, all steps written out.
 
     For batches that are drawn in secret this is the worst order, not their average.
@@ -63,7 +63,7 @@ def worst_plan(run: TrainingRun) -> Plan:
         )
         shifts = concave_shifts(moduli(run, seen, run.steps), noise, diameter=diameter)
     arrivals = quantities.every_step(quantities.arrivals(run), run.steps)[seen]
-    return Plan(bound.id, shifts, seen, arrivals, diameter)
+    return ShiftSchedule(bound.id, shifts, seen, arrivals, diameter)
 
 
 def _most_exposed(run: TrainingRun) -> IntArray:

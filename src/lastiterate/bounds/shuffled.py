@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import (
     BOUNDED_DOMAIN,
@@ -19,11 +19,12 @@ from lastiterate.bounds.fixed_order import (
     grouped_places,
     latest_order_mu,
 )
+from lastiterate.bounds.pen import GREEN, Pen
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
-_GIVEN_THE_ORDER = (CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
+GIVEN_THE_ORDER = (CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
 MIXTURE = Citation(
     "Bok, Su and Altschuler; Ye and Shokri",
     2024,
@@ -52,7 +53,7 @@ def shuffled_once(run: TrainingRun) -> GaussianMixtureProfile:
     if run.is_constant and period is not None and not CONTRACTIVE.unmet(run):
         mus, sizes = grouped_places(run, quantities.diameter(run), period)
     else:
-        tables = [bound.by_position for bound in _GIVEN_THE_ORDER if not bound.unmet(run)]
+        tables = [bound.by_position for bound in GIVEN_THE_ORDER if not bound.unmet(run)]
         listed = [[p.gdp() for p in by_position(run)] for by_position in tables if by_position]
         mus = np.min(listed, axis=0).tolist()
         sizes = [1] * len(mus)
@@ -94,7 +95,7 @@ def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
     elif absent > 0.0:
         mus.append(0.0)  # not seen at all
         weights.append(absent)
-    return GaussianMixtureProfile(weights, [quantities.gaussian(mu).mu for mu in mus])
+    return GaussianMixtureProfile(weights, [quantities.widened(mu) for mu in mus])
 
 
 def _groups(run: TrainingRun, epoch: range) -> list[range]:
@@ -109,37 +110,24 @@ def _groups(run: TrainingRun, epoch: range) -> list[range]:
     return [epoch[end - last : end - first] for first, last in pairwise(edges)]
 
 
-def _published_order(run: TrainingRun) -> str | None:
-    return None if run.releases == "last-iterate" else f"releases={run.releases!r}"
-
-
-def _no_fixed_order_bound(run: TrainingRun) -> str | None:
-    if any(not bound.unmet(run) for bound in _GIVEN_THE_ORDER):
-        return None
-    return "a run that none of them covers"
-
-
-SECRET_ORDER = Hypothesis(
-    "a batch order that stays secret",
-    _published_order,
-    "publish neither the order of the batches nor its seed, and nothing but the final model",
-)
-
 SHUFFLED_ONCE = Bound(
     id="random-order/shuffled-once",
     gives="the average over the example's place in a secret order, drawn once",
     covers=rules(Drawn.ONCE, exact_size=True),
     needs=(
-        SECRET_ORDER,
-        Hypothesis(
-            "a fixed-order bound that covers the run",
-            _no_fixed_order_bound,
-            "see what fixed-order/contractive and fixed-order/non-convex need",
+        conditions.SECRET_ORDER,
+        conditions.one_of(
+            GIVEN_THE_ORDER,
+            needs="a fixed-order bound that covers the run",
+            remedy="see what fixed-order/contractive and fixed-order/non-convex need",
         ),
     ),
     certainty=Certainty.UPPER,
     source=MIXTURE,
     evaluate=shuffled_once,
+    rests_on=GIVEN_THE_ORDER,
+    charges="averages over the example's secret place in the order",
+    pen=Pen(GREEN),
 )
 
 SHUFFLED_EACH_EPOCH = Bound(
@@ -147,10 +135,13 @@ SHUFFLED_EACH_EPOCH = Bound(
     gives="the average over the example's place in the last of many secret orders",
     covers=rules(Drawn.EACH_EPOCH, exact_size=True),
     needs=(
-        SECRET_ORDER,
+        conditions.SECRET_ORDER,
         *conditions.CONTRACTING,
     ),
     certainty=Certainty.UPPER,
     source=MIXTURE,
     evaluate=shuffled_each_epoch,
+    rests_on=(CONTRACTIVE, BOUNDED_DOMAIN),
+    charges="averages over the example's secret place in the last epoch",
+    pen=Pen(GREEN),
 )

@@ -9,7 +9,7 @@ import numpy as np
 
 from lastiterate._digits import up
 from lastiterate._numerics.arrays import Array
-from lastiterate.bounds.shift_schedule import Plan, worst_plan
+from lastiterate.bounds.shift_schedule import ShiftSchedule, worst_schedule
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.plot.labels import End, finish
 from lastiterate.plot.scales import scale
@@ -36,19 +36,20 @@ def shift_schedule(run: TrainingRun) -> Figure:
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    plan = worst_plan(run)
-    if not plan.seen.size or not math.isfinite(plan.shifts.mu):
+    schedule = worst_schedule(run)
+    if not schedule.seen.size or not math.isfinite(schedule.shifts.mu):
         must_be = "one that sees the example, and whose noise can hide it"
         raise InvalidParameter("run", run, must_be=must_be)
-    unit = float(plan.arrivals.max())
-    paid, distance = plan.shifts.a / unit, plan.shifts.z / unit
+    unit = float(schedule.arrivals.max())
+    paid, distance = schedule.shifts.a / unit, schedule.shifts.z / unit
     if run.release_noise_std == 0.0:
         paid, distance = paid[:-1], distance[:-1]
     with style():
         canvas = figure(7.2, 5.2)
         upper, lower = canvas.subplots(2, 1, sharex=True)
-        upper_ends = _draw_distance(upper, distance, plan.diameter / unit)
-        lower_ends = _draw_paid(lower, paid, plan, composed=_loudest(run) > 0.0)
+        upper_ends = _draw_distance(upper, distance, schedule.diameter / unit)
+        composed = bool(np.max(run.noise_std) > 0.0)
+        lower_ends = _draw_paid(lower, paid, schedule, composed=composed)
         scale(lower, "x", [0.0, float(paid.size)], logs=False, whole=True)
         lower.set_xlabel(
             "step" if run.release_noise_std == 0.0 else "step, then release", loc="right"
@@ -71,34 +72,29 @@ def _draw_distance(axes: Axes, distance: Array, diameter: float) -> list[End]:
     return ends
 
 
-def _draw_paid(axes: Axes, paid: Array, plan: Plan, *, composed: bool) -> list[End]:
+def _draw_paid(axes: Axes, paid: Array, schedule: ShiftSchedule, *, composed: bool) -> list[End]:
     pen, at_once = Pen(VERMILLION, "-"), Pen(GREY, "-")
     steps = np.arange(1.0, paid.size + 1.0)
     visible = np.where(paid > _FAINTEST, paid, math.nan)
     scale(axes, "y", [*visible[np.isfinite(visible)].tolist(), 1.0, 0.2], logs=True)
     bottom = axes.get_ylim()[0]
-    arrived = plan.arrivals / plan.arrivals.max()
-    if plan.seen.size <= _MOST_STEMS:
-        axes.vlines(plan.seen + 1, bottom, arrived, color=FAINT, linewidth=1.0)
-        axes.plot(plan.seen + 1, arrived, "o", ms=2.5, color=GREY, clip_on=False)
+    arrived = schedule.arrivals / schedule.arrivals.max()
+    if schedule.seen.size <= _MOST_STEMS:
+        axes.vlines(schedule.seen + 1, bottom, arrived, color=FAINT, linewidth=1.0)
+        axes.plot(schedule.seen + 1, arrived, "o", ms=2.5, color=GREY, clip_on=False)
     else:
-        axes.plot(plan.seen + 1, arrived, color=GREY, linewidth=1.0)
+        axes.plot(schedule.seen + 1, arrived, color=GREY, linewidth=1.0)
     _draw(axes, steps, visible, pen)
     heading(axes, "paid in each step, in arrivals")
     _grid(axes)
     # What was seen in the very last step is paid in it: a line up, named where it begins.
     before = visible[np.isfinite(visible)][-2:][0]
-    count = f"{plan.seen.size:,} " + ("arrival" if plan.seen.size == 1 else "arrivals")
+    count = f"{schedule.seen.size:,} " + ("arrival" if schedule.seen.size == 1 else "arrivals")
     name = f"{count}: paid at\nonce by composition" if composed else count
     return [
         End(float(arrived[-1]), name, at_once),
-        End(float(before), f"a: the best plan,\nmu = {up(plan.shifts.mu)}", pen),
+        End(float(before), f"a: the best plan,\nmu = {up(schedule.shifts.mu)}", pen),
     ]
-
-
-def _loudest(run: TrainingRun) -> float:
-    """The loudest step's."""
-    return float(np.max(run.noise_std))
 
 
 def _draw(axes: Axes, x: Array, y: Array, pen: Pen) -> None:

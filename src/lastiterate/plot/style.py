@@ -4,23 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.pen import (
+    BLUE,
+    DASHES,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    SKY,
+    VERMILLION,
+    Pen,
+)
 from lastiterate.errors import MissingExtra
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+__all__ = [
+    "BLUE",
+    "DASHES",
+    "FAINT",
+    "GREEN",
+    "GREY",
+    "INK",
+    "ORANGE",
+    "PALETTE",
+    "PURPLE",
+    "SKY",
+    "VERMILLION",
+    "Pen",
+    "figure",
+    "heading",
+    "pens",
+    "plain_pens",
+    "style",
+]
+
 INK = "#1f2328"
-GREY = "#7a7f87"
 FAINT = "#c9cdd3"
-# Okabe and Ito 2008, without black and yellow.
-BLUE, VERMILLION, GREEN = "#0072b2", "#d55e00", "#009e73"
-PURPLE, ORANGE, SKY = "#cc79a7", "#e69f00", "#56b4e9"
 PALETTE = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
-DASHES: tuple[Any, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.2, 1.5)))
 
 DPI = 100  # at which pictures are laid out; files may have any
 _RC: Any = {
@@ -46,26 +72,6 @@ _RC: Any = {
     "svg.fonttype": "path",
     "svg.hashsalt": "lastiterate",
 }
-# A bound has the same colour and dash in every picture.
-_OWN: dict[str, tuple[str, Any]] = {
-    "composition/fixed-order": (GREY, "-"),
-    "composition/sampled": (ORANGE, "-"),
-    "fixed-order/contractive": (BLUE, "-"),
-    "fixed-order/bounded-domain": (SKY, DASHES[1]),
-    "fixed-order/non-convex": (PURPLE, "-"),
-    "random-order/shuffled-once": (GREEN, "-"),
-    "random-order/shuffled-each-epoch": (GREEN, "-"),
-    "random-order/sampled": (VERMILLION, "-"),
-    "random-order/poisson": (VERMILLION, "-"),
-}
-
-
-@dataclass(frozen=True)
-class Pen:
-    """A colour and a dash."""
-
-    colour: str
-    dash: Any
 
 
 @contextmanager
@@ -93,7 +99,8 @@ def figure(width: float = 7.2, height: float = 3.9) -> Figure:
 
 def pens(names: list[str]) -> dict[str, Pen]:
     """One for each: the library's bounds their own, others the next free one."""
-    found = {name: Pen(*_OWN[name]) for name in names if name in _OWN}
+    own = {name: CATALOGUE[name].pen for name in names if name in CATALOGUE}
+    found = {name: pen for name, pen in own.items() if pen is not None}
     taken = set(found.values())
     free = (Pen(c, d) for d in (*DASHES[1:], "-") for c in PALETTE if Pen(c, d) not in taken)
     for name in names:

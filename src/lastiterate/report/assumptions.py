@@ -11,14 +11,10 @@ from collections.abc import Iterator
 from lastiterate._digits import short
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.conditions import CONVEX
-from lastiterate.bounds.expanding import NON_CONVEX
-from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
-from lastiterate.bounds.shuffled import SHUFFLED_ONCE
+from lastiterate.bounds.fixed_order import CONTRACTIVE
 from lastiterate.report.words import needs_last_iterate_only, needs_secret_order, scheduled
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
-
-_GIVEN_THE_ORDER = (BOUNDED_DOMAIN, CONTRACTIVE, NON_CONVEX)
 
 
 def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
@@ -40,8 +36,7 @@ def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
 
 def _loss(bound: Bound, run: TrainingRun) -> Iterator[str]:
     loss = run.loss
-    basis = _basis(bound, run)
-    contracting = CONVEX in basis.needs
+    contracting = CONVEX in bound.all_needs(run)
     penalty = loss.regulariser
     included = f" (a penalty of curvature {short(penalty)} included)" if penalty else ""
     known = []
@@ -64,13 +59,6 @@ def _loss(bound: Bound, run: TrainingRun) -> Iterator[str]:
         )
     if contracting and run.clip_norm is None:
         yield "steps use the gradients of these losses as they are: none is clipped to a norm"
-
-
-def _basis(bound: Bound, run: TrainingRun) -> Bound:
-    """The bound whose hypotheses on the loss count."""
-    if bound is not SHUFFLED_ONCE:
-        return bound
-    return next(given for given in _GIVEN_THE_ORDER if not given.unmet(run))
 
 
 def _gradients(run: TrainingRun) -> Iterator[str]:

@@ -13,30 +13,6 @@ from lastiterate.errors import Unmet
 from lastiterate.report.rows import Row
 from lastiterate.run.training_run import TrainingRun
 
-_AVERAGES = "averages over the steps in which the secretly drawn example takes part"
-_HIDES = f"{_AVERAGES}, and keeps the last of them hidden"
-_CHARGES = {
-    "composition/fixed-order": (
-        "charges every step that sees the example, as if all iterates were published"
-    ),
-    "composition/sampled": "charges every iterate, less for the example's chance to be left out",
-    "fixed-order/contractive": "{counts} {fading}",
-    "fixed-order/bounded-domain": (
-        "{counts} {fading}, and on two runs never being further apart than the diameter"
-    ),
-    "fixed-order/non-convex": (
-        "{counts} how little a step can drive two runs apart, and later noise hiding the rest"
-    ),
-    "random-order/shuffled-once": "averages over the example's secret place in the order",
-    "random-order/shuffled-each-epoch": (
-        "averages over the example's secret place in the last epoch"
-    ),
-    "random-order/sampled": _AVERAGES,
-    "random-order/sampled-hidden-end": _HIDES,
-    "random-order/poisson": _AVERAGES,
-    "random-order/poisson-hidden-end": _HIDES,
-}
-
 
 @dataclass(frozen=True)
 class Refusal:
@@ -61,10 +37,10 @@ def why(run: TrainingRun, rows: Sequence[Row]) -> str:
 def charges(id_: str, run: TrainingRun) -> str:
     """How a bound comes to its number."""
     bound = CATALOGUE[id_]
-    if id_ not in _CHARGES:
+    if not bound.charges:
         return f"gives {bound.gives}"
     curved = CONVEX in bound.needs and bool((gaps(run) > 0.0).all())
-    return _CHARGES[id_].format(
+    return bound.charges.format(
         fading="every step shrinking what earlier ones left of an example"
         if curved
         else "later noise hiding what earlier steps left of an example",

@@ -23,8 +23,8 @@ from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.fixed_order import CONTRACTIVE
-from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.errors import InvalidParameter, LastIterateError
 from lastiterate.run.serialise import from_dict, to_dict
 from lastiterate.run.training_run import TrainingRun

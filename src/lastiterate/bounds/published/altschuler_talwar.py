@@ -13,10 +13,10 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
+from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.fixed_order import contractive
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, diameter_in_arrivals
-from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.engine.shifts import optimal_shifts
 from lastiterate.profile.lower import OneTestLowerProfile
 from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile

@@ -17,8 +17,8 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_least
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, epochs, forgotten
-from lastiterate.bounds.shuffled import SECRET_ORDER
 from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile, averaged_divergence
 from lastiterate.run.batches import Cyclic, SampledWithoutReplacement, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun

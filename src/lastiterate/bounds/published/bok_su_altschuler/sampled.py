@@ -16,11 +16,11 @@ import numpy as np
 from lastiterate._numerics.rounding import at_least
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
+from lastiterate.bounds.conditions import SECRET_ORDER, THEIR_ADJACENCY
 from lastiterate.bounds.published.bok_su_altschuler.estimates import growth
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap
-from lastiterate.bounds.sampled_composition import THEIR_ADJACENCY, cell_of_losses
-from lastiterate.bounds.shuffled import SECRET_ORDER
+from lastiterate.bounds.sampled_composition import cell_of_losses
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.loss_distribution import (

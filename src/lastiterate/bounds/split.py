@@ -1,0 +1,150 @@
+"""How many last steps of a sampled run to amplify, and with which share of their noise.
+
+Any choice is a theorem (`amplified_tail`); this one is made by a rough simulation.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+import scipy
+
+from lastiterate._numerics.arrays import Array
+from lastiterate.bounds import quantities
+from lastiterate.bounds.sampled_composition import composed_steps
+from lastiterate.profile.gaussian import gaussian_deltas
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.run.training_run import TrainingRun
+
+CELL = 2e-3
+USUAL_DELTA = 1e-5
+_DRAWS = 100
+_MOST_ARRIVALS = 1_000
+_LATE_DELTA = 1e-3  # late losses add to early ones: it is not their tail that matters most
+_LEAST_RATIO = 1e-6
+_MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
+_TRIED = 4
+_HOPELESS = 30.0  # an epsilon that does not repay the time
+_STEPS = (1, 2, 5, 10, 20, 40, 80, 120, 160, 320, 640)
+_SHARES = (0.5, 0.7, 0.8, 0.87, 0.93)
+
+
+@dataclass(frozen=True)
+class Split:
+    """The last `steps` are amplified, with a `share` of the variance of their noise."""
+
+    steps: int
+    share: float
+
+    def release_in_steps(self, gap: float) -> float:
+        """What the rest of their noise pays, as noise on release is counted: in steps' noise."""
+        return (1.0 - self.share) * sum_of_growth(gap, self.steps)
+
+    def tail(self, run: TrainingRun) -> PrivacyProfile | None:
+        """Those steps composed, in cells of about half of what they are composed in later.
+
+        None where their losses are too large for that.
+        """
+        typical = run.batches.share * quantities.ratio(run)
+        cell = min(CELL / 2, typical / 5)
+        return composed_steps(run, self.steps, share=self.share, least_cell=cell)
+
+
+NO_TAIL = Split(0, 1.0)
+
+
+def best_split(sampling: TrainingRun, run: TrainingRun) -> Split:
+    """The best that a rough simulation finds, for the batches of one and the steps of the other."""
+    probability = run.batches.share
+    gap, noise = float(quantities.gaps(run)[0]), float(quantities.noises(run)[0])
+    ratio = float(quantities.arrivals(run)[0]) / noise
+    if not _LEAST_RATIO < ratio < 1.0 / _LEAST_RATIO:
+        return NO_TAIL
+    ratio = math.exp(round(math.log(ratio) / 0.1) * 0.1)  # so that noise levels share a split
+    rounded = sampling.replace(noise_std=quantities.gradient_change(run) / ratio)
+    own = relative_release_noise(run) ** 2
+    ages = _ages(gap, run.steps, probability)
+
+    def epsilon(split: Split, tail_square: float) -> float:
+        released = split.release_in_steps(gap) + own
+        kept = [age[age < run.steps - split.steps] for age in ages]
+        return _rough_epsilon(kept, gap, released, ratio, tail_square)
+
+    whole = epsilon(NO_TAIL, 0.0)
+    if whole > _HOPELESS:
+        return NO_TAIL
+    rough = {}
+    for split in (Split(steps, share) for steps, share in product(_STEPS, _SHARES)):
+        if split.steps < run.steps and ratio * ratio / split.share <= 50.0:
+            spread = probability * math.sqrt(split.steps * math.expm1(ratio * ratio / split.share))
+            # Their tails are heavier than a Gaussian's of that spread.
+            rough[split] = epsilon(split, (1.0 + ratio) * spread * spread)
+    found = {NO_TAIL: 0.99 * whole}  # less does not repay what composing costs
+    for split in sorted(rough, key=rough.__getitem__)[:_TRIED]:
+        found[split] = epsilon(split, _square_of_tail(rounded, split))
+    return min(found, key=found.__getitem__)
+
+
+def relative_release_noise(run: TrainingRun) -> float:
+    """The noise on release, as far as it is used, over that of a step."""
+    noise = float(quantities.noises(run)[0])
+    return min(run.release_noise_std / (quantities.unit(run) * noise), _MOST_RELEASED)
+
+
+def sum_of_growth(gap: float, count: int) -> float:
+    """The sum of c^-2j for j = 1 .. count, not above it."""
+    growth = -2.0 * math.log1p(-min(gap, 0.9))
+    if growth * count < 1e-12:
+        return float(count)
+    return math.expm1(min(growth * count, 300.0)) / -math.expm1(-growth)
+
+
+@lru_cache(maxsize=256)
+def _square_of_tail(run: TrainingRun, split: Split) -> float:
+    """The square of the mu of a Gaussian mechanism about as private as the last steps."""
+    tail = split.tail(run)
+    if tail is None:
+        return math.inf
+    epsilon, low, high = tail.epsilon(_LATE_DELTA), 0.0, 100.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        delta = gaussian_deltas(np.array([middle]), np.array([epsilon]))[0]
+        low, high = (middle, high) if delta < _LATE_DELTA else (low, middle)
+    return high * high
+
+
+def _ages(gap: float, steps: int, probability: float) -> list[Array]:
+    """How long before the end an example took part, in some draws; only what may still matter."""
+    rng = np.random.default_rng(0)
+    span = int(min(steps, 10.0 / max(gap, 1e-12), _MOST_ARRIVALS / probability))
+    counts = rng.binomial(span, probability, _DRAWS)
+    return [np.unique(rng.integers(0, span, count))[::-1].astype(float) for count in counts]
+
+
+def _rough_epsilon(
+    ages: list[Array], gap: float, released: float, ratio: float, tail_square: float
+) -> float:
+    """Of the average over draws of Gaussian curves, with the square of the tail's mu."""
+    energies = [rough_energy(age, gap, released) for age in ages]
+    mus = np.sqrt(ratio * ratio * np.array(energies) + tail_square + 1e-12)
+    low, high = 0.0, 700.0
+    for _ in range(40):
+        middle = (low + high) / 2
+        delta = float(np.mean(gaussian_deltas(mus, np.full(mus.size, middle))))
+        low, high = (middle, high) if delta > USUAL_DELTA else (low, middle)
+    return high
+
+
+def rough_energy(age: Array, gap: float, released: float) -> float:
+    """What participations of these ages cost, with noise on release of so many steps."""
+    if not age.size:
+        return 0.0
+    log_c = math.log1p(-min(gap, 0.9))
+    since = -np.diff(age, append=-1.0)  # steps from each participation up to the next
+    spread = since if gap < 1e-12 else np.expm1(2 * log_c * since) / math.expm1(2 * log_c)
+    between = np.exp(2 * log_c * (age - since + 1.0)) * spread
+    between[-1] += released
+    rates = scipy.optimize.isotonic_regression(np.exp(age * log_c) / between, weights=between).x
+    return float(np.sum(between * np.square(rates)))
