@@ -36,6 +36,7 @@ import numpy as np
 import scipy
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.sampled import POISSON, SAMPLED, at_worst, mixture
@@ -118,11 +119,12 @@ def _hidden_end(sampling: TrainingRun, run: TrainingRun, lost: float = 0.0) -> P
         return mixture(run, lost)
     gap = float(quantities.gaps(run)[0])
     noise = float(quantities.noises(run)[0])
-    paying = (1.0 - share) * _geometric(gap, last) * (1.0 - 1e-9)
+    paying = down((1.0 - share) * _geometric(gap, last), MILLIONS_OF_ROUNDINGS)
     own = min(run.release_noise_std / (quantities.unit(run) * noise), _MOST_RELEASED)
-    unshrunk = math.exp(min(-2 * last * math.log1p(-min(gap, 0.9)), 300.0)) * (1.0 - 1e-9)
+    unshrunk = math.exp(min(-2 * last * math.log1p(-min(gap, 0.9)), 300.0))
+    unshrunk = down(unshrunk, MILLIONS_OF_ROUNDINGS)
     worth = min(paying + own * own * unshrunk, 1e12)
-    released = math.sqrt(worth) * quantities.unit(run) * noise * (1.0 - 1e-9)
+    released = down(math.sqrt(worth) * quantities.unit(run) * noise, MILLIONS_OF_ROUNDINGS)
     early = mixture(run.replace(steps=run.steps - last, release_noise_std=released), lost)
     scale = min(max(early.epsilon(_USUAL_DELTA) / 10.0, 1.0), 100.0)  # large ones need fewer digits
     cell = max(_CELL * scale, 1.1 * least_discretization(late))

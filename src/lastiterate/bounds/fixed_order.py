@@ -6,7 +6,7 @@ from itertools import pairwise
 import numpy as np
 
 from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import down, ulps, up
 from lastiterate._numerics.sums import suffix_products
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
@@ -167,14 +167,14 @@ def rolled_up_mu(run: TrainingRun, seen: IntArray, diameter: float, *, start: fl
         exponent = np.where(idle > 0, idle * log_c, 0.0)
         # Sums of c^2j over the idle steps, and c to their number, rounded as the engine wants.
         spread = np.expm1(2 * exponent) / np.expm1(2 * log_c) if gap > 0.0 else idle * 1.0
-    off = (16 + 8 * np.minimum(-exponent, 750.0)) * np.finfo(float).eps
+    off = ulps(16 + 8 * np.minimum(-exponent, 750.0))
     contraction = np.ones(2 * seen.size + 1)
     contraction[0:-1:2] = quantities.contractions(np.array([gap]))
-    contraction[1:-1:2] = np.minimum(np.exp(exponent) * (1 + off), 1.0)
+    contraction[1:-1:2] = np.minimum(up(np.exp(exponent), off), 1.0)
     sensitivity = np.zeros(contraction.size)
     sensitivity[0:-1:2] = arrival
     noises = np.full(contraction.size, noise)
-    noises[1:-1:2] = noise * np.sqrt(spread) * (1 - off)
+    noises[1:-1:2] = down(noise * np.sqrt(spread), off)
     noises[-1] = quantities.release_noise(run)
     return optimal_shifts(
         contraction=contraction,
@@ -217,7 +217,7 @@ def latest_order_mu(
     if last:
         pattern[last - 1] = arrival[last - 1]
     # Products over an epoch are off by a rounding for each step.
-    pattern *= 1.0 + 4 * run.batches.batches_per_epoch * ULP
+    pattern = up(pattern, ulps(4 * run.batches.batches_per_epoch))
     first = epochs[0][0] - 1 if epochs else 0
     return optimal_shifts(
         contraction=contraction[first:],

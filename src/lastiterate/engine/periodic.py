@@ -19,7 +19,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
 from lastiterate.engine.minorant import LEAST_MU
 
 _FARTHEST = 1e150
@@ -174,7 +174,7 @@ def _expanding(run: _Scaled) -> float:
         To stay apart is always feasible, so ties within rounding do.
         """
         mass, variance = chord(joined - 1)
-        return variance * _power(shrink, length) >= mass * own * (1.0 + 1e-9)
+        return variance * _power(shrink, length) >= up(mass * own, MILLIONS_OF_ROUNDINGS)
 
     joined = _last_true(joins, more)
     mass, variance = chord(joined)
