@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate import _check
+from lastiterate._numerics.geometric import log_of, power
 from lastiterate.accounting import account
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
@@ -103,7 +104,7 @@ def excess_risk(run: TrainingRun, dimension: int) -> float:
     if not (gap > 0.0 and eta * (run.loss.smoothness + run.loss.strong_convexity) <= 2.0):
         must_be = "above 0 and at most 2/(smoothness + strong_convexity)"
         raise InvalidParameter("step_size", eta, must_be=must_be)
-    kept = math.exp(2.0 * run.steps * math.log1p(-gap)) if gap < 1.0 else 0.0
+    kept = power(2.0 * log_of(gap), run.steps)
     spread = dimension * (eta * noise) ** 2 * (1.0 - kept) / (gap * (2.0 - gap))
     return run.loss.smoothness / 2.0 * (kept * run.domain.diameter**2 + spread)
 

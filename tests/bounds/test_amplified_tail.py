@@ -12,7 +12,6 @@ from lastiterate.bounds.amplified_tail import (
     SAMPLED_HIDDEN_END,
     _best_split,
     _energy,
-    _geometric,
 )
 from tests.bounds.test_shuffled import mnist
 from tests.reference.sampled_walk import sampled_pair
@@ -121,15 +120,6 @@ class TestImprovement:
         assert SAMPLED_HIDDEN_END.unmet(run.replace(releases="last-iterate-and-order"))
         assert SAMPLED_HIDDEN_END.unmet(run.replace(loss=li.Loss(smoothness=9.0, convex=False)))
         assert SAMPLED_HIDDEN_END.unmet(run.replace(noise_std=1e-9))
-
-
-@pytest.mark.parametrize("gap", [0.0, 1e-14, 1e-5, 0.1, 0.8])
-def test_noise_of_the_last_steps_is_not_overstated(gap):
-    for count in (1, 7, 40):
-        exact = math.fsum((1 - gap) ** (-2 * j) for j in range(1, count + 1))
-        assert _geometric(gap, count) == pytest.approx(exact, rel=1e-9)
-        assert _geometric(gap, count) * (1 - 1e-9) <= exact
-    assert _geometric(1.0, 10**6) < math.inf
 
 
 def test_the_rough_energy_is_the_engine_s():

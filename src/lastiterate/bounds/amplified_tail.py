@@ -36,7 +36,14 @@ import numpy as np
 import scipy
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.geometric import (
+    inverse_power,
+    log_of,
+    sum_of_inverse_powers,
+    sums_of_powers,
+)
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
+from lastiterate._numerics.search import bracket
 from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.sampled import POISSON, SAMPLED, at_worst, mixture
@@ -119,10 +126,11 @@ def _hidden_end(sampling: TrainingRun, run: TrainingRun, lost: float = 0.0) -> P
         return mixture(run, lost)
     gap = float(quantities.gaps(run)[0])
     noise = float(quantities.noises(run)[0])
-    paying = down((1.0 - share) * _geometric(gap, last), MILLIONS_OF_ROUNDINGS)
+    log_square = 2.0 * _log_c(gap)
+    paying = (1.0 - share) * sum_of_inverse_powers(log_square, last)
+    paying = down(paying, MILLIONS_OF_ROUNDINGS)
     own = min(run.release_noise_std / (quantities.unit(run) * noise), _MOST_RELEASED)
-    unshrunk = math.exp(min(-2 * last * math.log1p(-min(gap, 0.9)), 300.0))
-    unshrunk = down(unshrunk, MILLIONS_OF_ROUNDINGS)
+    unshrunk = down(inverse_power(log_square, last), MILLIONS_OF_ROUNDINGS)
     worth = min(paying + own * own * unshrunk, 1e12)
     released = down(math.sqrt(worth) * quantities.unit(run) * noise, MILLIONS_OF_ROUNDINGS)
     early = mixture(run.replace(steps=run.steps - last, release_noise_std=released), lost)
@@ -132,12 +140,9 @@ def _hidden_end(sampling: TrainingRun, run: TrainingRun, lost: float = 0.0) -> P
     return compose(_fewer_parts(early), coarse)
 
 
-def _geometric(gap: float, count: int) -> float:
-    """The sum of c^-2j for j = 1 .. count, not above it."""
-    growth = -2.0 * math.log1p(-min(gap, 0.9))
-    if growth * count < 1e-12:
-        return float(count)
-    return math.expm1(min(growth * count, 300.0)) / -math.expm1(-growth)
+def _log_c(gap: float) -> float:
+    """Of a contraction cut at a tenth, which only lowers what the last steps can pay."""
+    return log_of(min(gap, 0.9))
 
 
 def _fewer_parts(profile: PrivacyProfile) -> PrivacyProfile:
@@ -160,7 +165,7 @@ def _best_split(sampling: TrainingRun, run: TrainingRun) -> tuple[int, float]:
     ages = _ages(gap, run.steps, probability)
 
     def epsilon(last: int, share: float, hidden: float) -> float:
-        worth = (1.0 - share) * _geometric(gap, last) + own
+        worth = (1.0 - share) * sum_of_inverse_powers(2.0 * _log_c(gap), last) + own
         kept = [age[age < run.steps - last] for age in ages]
         return _rough_epsilon(kept, gap, worth, ratio, hidden)
 
@@ -192,12 +197,13 @@ def _hidden_square(run: TrainingRun, last: int, share: float) -> float:
     late = _late_steps(run, last, share)
     if late is None:
         return math.inf
-    epsilon, low, high = late.epsilon(_LATE_DELTA), 0.0, 100.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        delta = gaussian_deltas(np.array([middle]), np.array([epsilon]))[0]
-        low, high = (middle, high) if delta < _LATE_DELTA else (low, middle)
-    return high * high
+    epsilon = late.epsilon(_LATE_DELTA)
+
+    def below(mu: float) -> bool:
+        return bool(gaussian_deltas(np.array([mu]), np.array([epsilon]))[0] < _LATE_DELTA)
+
+    mu = bracket(below, 0.0, 100.0, apart=1e-10)[1]
+    return mu * mu
 
 
 def _ages(gap: float, steps: int, probability: float) -> list[Array]:
@@ -214,20 +220,19 @@ def _rough_epsilon(
     """Of the average over draws of Gaussian curves, with the square of one more mu."""
     energies = [_energy(age, gap, worth) for age in ages]
     mus = np.sqrt(ratio * ratio * np.array(energies) + hidden + 1e-12)
-    low, high = 0.0, 700.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        delta = float(np.mean(gaussian_deltas(mus, np.full(mus.size, middle))))
-        low, high = (middle, high) if delta > _USUAL_DELTA else (low, middle)
-    return high
+
+    def above(epsilon: float) -> bool:
+        return float(np.mean(gaussian_deltas(mus, np.full(mus.size, epsilon)))) > _USUAL_DELTA
+
+    return bracket(above, 0.0, 700.0, apart=1e-9)[1]
 
 
 def _energy(age: Array, gap: float, worth: float) -> float:
     if not age.size:
         return 0.0
-    log_c = math.log1p(-min(gap, 0.9))
+    log_c = _log_c(gap)
     since = -np.diff(age, append=-1.0)  # steps from each participation up to the next
-    spread = since if gap < 1e-12 else np.expm1(2 * log_c * since) / math.expm1(2 * log_c)
+    spread = since if gap < 1e-12 else sums_of_powers(2 * log_c, since)
     between = np.exp(2 * log_c * (age - since + 1.0)) * spread
     between[-1] += worth
     rates = scipy.optimize.isotonic_regression(np.exp(age * log_c) / between, weights=between).x

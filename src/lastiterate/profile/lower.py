@@ -18,6 +18,7 @@ from scipy.special import ndtr, ndtri
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import down, ulps, up
+from lastiterate._numerics.search import last_true
 
 _LARGEST_EPSILON = 700.0
 _SLACK = ulps(256)
@@ -129,15 +130,10 @@ class MeansLowerProfile(LowerProfile):
 
     def epsilon(self, delta: float) -> float:
         target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
-        low, high = super().epsilon(target), _LARGEST_EPSILON
+        low = super().epsilon(target)
         if len(self.means) > 1 or self._delta(low) <= target:
             return low
-        for _ in range(200):
-            middle = low + (high - low) / 2
-            if not low < middle < high:
-                break
-            low, high = (middle, high) if self._delta(middle) > target else (low, middle)
-        return low
+        return last_true(lambda one: self._delta(one) > target, low, _LARGEST_EPSILON)
 
 
 @dataclass(frozen=True)

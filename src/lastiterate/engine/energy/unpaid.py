@@ -20,6 +20,7 @@ import scipy
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.geometric import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import (
     FEW_ROUNDINGS,
     MILLIONS_OF_ROUNDINGS,
@@ -81,10 +82,10 @@ def terms(gap: float, steps: int, most: int = _TERMS) -> Terms:
     if gap >= 1.0 or gap == 0.0:
         count = float(steps if gap == 0.0 else min(steps, 1))
         return Terms(np.ones(1), np.ones(1), np.array([count]), 0.0)
-    log_c = math.log1p(-gap)
+    log_c = log_of(gap)
     last = min(steps, math.ceil(_MEMORY / gap))
     edges = np.unique(np.linspace(0, last, min(last, most) + 1).astype(np.int64))
-    rest = math.exp(last * log_c) * min(float(steps - last), 1.0 / gap)
+    rest = power(log_c, last) * min(float(steps - last), 1.0 / gap)
     weights = np.exp(edges[:-1] * log_c)
     payments = down(np.exp(2 * (edges[1:] - 1) * log_c), THOUSANDS_OF_ROUNDINGS)
     return Terms(weights, payments, np.diff(edges).astype(float), rest)
@@ -105,17 +106,7 @@ def spent(gap: float, steps: int, payment: float) -> float:
     """What the payments cost, rounded up."""
     if not payment:
         return 0.0
-    return up(payment**2 * total_of_squares(gap, steps), MILLIONS_OF_ROUNDINGS)
-
-
-def total_of_squares(gap: float, steps: int) -> float:
-    """1 + c^2 + .. + c^(2 (steps - 1)), to within 1e-10 or so."""
-    if gap == 0.0 or steps == 0:
-        return float(steps)
-    if gap >= 1.0:
-        return 1.0
-    log_c = math.log1p(-gap)
-    return math.expm1(2 * steps * log_c) / math.expm1(2 * log_c)
+    return up(payment**2 * sum_of_powers(2 * log_of(gap), steps), MILLIONS_OF_ROUNDINGS)
 
 
 def _by_recursion(
@@ -123,10 +114,10 @@ def _by_recursion(
 ) -> Leftover:
     size = max(1, int(min(1.0 / gap, steps) / _BLOCKS))
     kept = min(math.ceil(steps / size), math.ceil(_REMEMBERED / (gap * size)))
-    log_c = math.log1p(-gap)
-    decay = up(math.exp(size * log_c), THOUSANDS_OF_ROUNDINGS)
-    older = math.exp(kept * size * log_c) * min(float(max(steps - kept * size, 0)), 1.0 / gap)
-    paid = down(payment * total_of_squares(gap, size), MILLIONS_OF_ROUNDINGS)
+    log_c = log_of(gap)
+    decay = up(power(log_c, size), THOUSANDS_OF_ROUNDINGS)
+    older = power(log_c, kept * size) * min(float(max(steps - kept * size, 0)), 1.0 / gap)
+    paid = down(payment * sum_of_powers(2 * log_c, size), MILLIONS_OF_ROUNDINGS)
     counts = np.arange(size + 1)
     arrivals = scipy.stats.binom.pmf(counts, size, probability)
     common = np.flatnonzero(arrivals > _CUT)
@@ -139,7 +130,7 @@ def _by_recursion(
     law[0] = 1.0
     most = math.ceil(cap * cells) if cap * cells < length else length - 1
     for block in told("what earlier steps leave", range(kept - 1, -1, -1)):
-        less = np.maximum(decay * level - paid * math.exp(block * size * log_c), 0.0)
+        less = np.maximum(decay * level - paid * power(log_c, block * size), 0.0)
         place = np.ceil(down(less * cells, FEW_ROUNDINGS)).astype(np.int64)
         moved = np.bincount(place, weights=law, minlength=length)
         law = np.zeros(length)
