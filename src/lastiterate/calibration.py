@@ -6,6 +6,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lastiterate import _check
+from lastiterate._numerics.search import least_met
 from lastiterate.accounting import account
 from lastiterate.bounds import quantities
 from lastiterate.errors import (
@@ -102,7 +103,7 @@ def _least_noise(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
         scaled = shape * level
         return run.replace(noise_std=float(scaled) if scaled.ndim == 0 else scaled)
 
-    level = _boundary(lambda log: excess(with_noise(math.exp(log))), math.log(noise.mean()))
+    level = _least_log(lambda log: excess(with_noise(math.exp(log))), math.log(noise.mean()))
     if level is None:
         noisier = "noise in every step (noise_std has zeros), or more release_noise_std"
         looser = "a larger epsilon or delta"
@@ -114,53 +115,9 @@ def _least_noise(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
     return with_noise(math.exp(level))
 
 
-def _boundary(excess: Callable[[float], float], start: float) -> float | None:
-    """The least x, to `_TOLERANCE`, at which a decreasing `excess` was seen at most 0."""
-    value = excess(start)
-    low = high = start
-    low_value = high_value = value
-    stride = 1.0
-    while high_value > 0.0:
-        low, low_value = high, high_value
-        # Epsilon falls about as fast as noise grows, so its logarithm tells how far to go.
-        high += min(max(stride, high_value), _FAR)
-        stride *= 2.0
-        if high > _FARTHEST_NOISE:
-            return None
-        high_value = excess(high)
-    stride = 1.0
-    while low_value <= 0.0:
-        high, high_value = low, low_value
-        low -= min(max(stride, -low_value), _FAR)
-        stride *= 2.0
-        if low < -_FARTHEST_NOISE:
-            return high
-        low_value = excess(low)
-    return _close_in(excess, low, low_value, high, high_value)
-
-
-def _close_in(
-    excess: Callable[[float], float], low: float, low_value: float, high: float, high_value: float
-) -> float:
-    """Regula falsi (Illinois), aiming a little to the safe side, with bisection as a guard."""
-    side = rounds = 0
-    while high - low > _TOLERANCE:
-        rounds += 1
-        middle = high - (high - low) * high_value / (high_value - low_value)
-        middle += 0.3 * _TOLERANCE if side >= 0 else -0.3 * _TOLERANCE
-        far = max(abs(low_value), abs(high_value)) >= _FAR
-        if far or rounds % 4 == 0 or not low < middle < high:
-            middle = (low + high) / 2
-        value = excess(middle)
-        if value <= 0.0:
-            high, high_value = middle, value
-            low_value = low_value / 2 if side == 1 else low_value
-            side = 1
-        else:
-            low, low_value = middle, value
-            high_value = high_value / 2 if side == -1 else high_value
-            side = -1
-    return high
+def _least_log(excess: Callable[[float], float], start: float) -> float | None:
+    """Epsilon falls about as fast as noise grows, so its logarithm tells how far to go."""
+    return least_met(excess, start, tolerance=_TOLERANCE, farthest=_FARTHEST_NOISE)
 
 
 def _most_steps(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
@@ -215,7 +172,7 @@ def _least_release_noise(run: TrainingRun, excess: Excess, target: str) -> Train
             return bare
     unit = quantities.unit(run) * run.sensitivity / run.batches.batch_size
     first = math.log(run.release_noise_std or unit)
-    level = _boundary(lambda log: excess(run.replace(release_noise_std=math.exp(log))), first)
+    level = _least_log(lambda log: excess(run.replace(release_noise_std=math.exp(log))), first)
     if level is None:
         raise UnreachableTarget(
             target,
@@ -234,7 +191,7 @@ def _least_of_both(run: TrainingRun, excess: Excess, target: str) -> TrainingRun
             release_noise_std=run.release_noise_std * factor,
         )
 
-    level = _boundary(lambda log: excess(scaled(log)), 0.0)
+    level = _least_log(lambda log: excess(scaled(log)), 0.0)
     if level is None:
         why = "more noise does not help"
         raise UnreachableTarget(target, why, possible_with="a larger epsilon or delta")

@@ -8,12 +8,12 @@ where eta <= 2/(M + m), and its noise is independent, so
           + d\,\eta^2\sigma^2\, \frac{1 - c^{2T}}{1 - c^2}\Big).
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from lastiterate import _check
+from lastiterate._numerics.geometric import log_of, power
 from lastiterate.accounting import account
 from lastiterate.bounds.published import chourasia_ye_shokri
 from lastiterate.calibration import calibrate
@@ -106,7 +106,7 @@ def excess_risk(run: TrainingRun, dimension: int) -> float:
     if not (gap > 0.0 and eta * (run.loss.smoothness + run.loss.strong_convexity) <= 2.0):
         must_be = "above 0 and at most 2/(smoothness + strong_convexity)"
         raise InvalidParameter("step_size", eta, must_be=must_be)
-    kept = math.exp(2.0 * run.steps * math.log1p(-gap)) if gap < 1.0 else 0.0
+    kept = power(2.0 * log_of(gap), run.steps)
     spread = dimension * (eta * noise) ** 2 * (1.0 - kept) / (gap * (2.0 - gap))
     return run.loss.smoothness / 2.0 * (kept * run.domain.diameter**2 + spread)
 

@@ -8,7 +8,7 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds import amplified_tail
 from lastiterate.bounds.amplified_tail import POISSON_AMPLIFIED_TAIL, SAMPLED_AMPLIFIED_TAIL
-from lastiterate.bounds.split import NO_TAIL, Split, best_split, rough_energy, sum_of_growth
+from lastiterate.bounds.split import NO_TAIL, Split, best_split, rough_energy
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from tests.bounds.test_shuffled import mnist
 from tests.reference.sampled_walk import sampled_pair
@@ -117,15 +117,6 @@ class TestImprovement:
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(releases="last-iterate-and-order"))
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(loss=li.Loss(smoothness=9.0, convex=False)))
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(noise_std=1e-9))
-
-
-@pytest.mark.parametrize("gap", [0.0, 1e-14, 1e-5, 0.1, 0.8])
-def test_noise_of_the_last_steps_is_not_overstated(gap):
-    for count in (1, 7, 40):
-        exact = math.fsum((1 - gap) ** (-2 * j) for j in range(1, count + 1))
-        assert sum_of_growth(gap, count) == pytest.approx(exact, rel=1e-9)
-        assert sum_of_growth(gap, count) * (1 - 1e-9) <= exact
-    assert sum_of_growth(1.0, 10**6) < math.inf
 
 
 def test_the_rough_energy_is_the_engine_s():

@@ -13,8 +13,7 @@ from lastiterate._numerics.products import (
     two_minus_product,
     two_product,
 )
-from lastiterate._numerics.rounding import at_least, at_most
-from lastiterate._numerics.search import least_true
+from lastiterate._numerics.rounding import at_least, at_most, down, ulps, up
 from lastiterate._numerics.sums import prefix_sums, roundings, suffix_products, suffix_sums
 
 positive = st.floats(1e-100, 1e100)
@@ -28,6 +27,14 @@ class TestDirected:
     def test_subnormals_become_normal_on_the_way_up_and_zero_on_the_way_down(self):
         assert at_least(5e-324, ulps=1) > 1e-308
         assert at_most(5e-324, ulps=1) == 0.0
+
+    @given(st.floats(1e-290, 1e290), st.integers(1, 10**6))
+    def test_shares_move_numbers_and_arrays_alike(self, value, count):
+        amount = ulps(count)
+        assert down(value, amount) < value < up(value, amount)
+        assert up(np.array([value]), amount)[0] == up(value, amount)
+        assert up(value, amount) <= at_least(value, ulps=count)
+        assert down(value, amount) == at_most(value, ulps=count)
 
     @pytest.mark.parametrize("move", [at_least, at_most])
     def test_refuses_nan(self, move):
@@ -91,10 +98,3 @@ class TestScans:
         terms = np.random.default_rng(0).random(10**6)
         exact = math.fsum(terms)
         assert abs(suffix_sums(terms)[0] - exact) <= roundings(terms.size) * 2.0**-52 * exact
-
-
-@given(st.floats(0, 1e6))
-def test_the_search_ends_where_it_holds_and_just_before_it_does_not(edge):
-    found = least_true(lambda x: x >= edge, -1.0, 1e7)
-    assert found >= edge
-    assert math.nextafter(math.nextafter(found, -1.0), -1.0) <= edge

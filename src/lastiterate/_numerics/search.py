@@ -2,6 +2,8 @@
 
 from collections.abc import Callable
 
+_FAR = 50.0  # values as large as this tell nothing but a sign
+
 
 def least_true(holds: Callable[[float], bool], low: float, high: float) -> float:
     """A point where `holds`, within an ulp or two of where it begins to hold.
@@ -9,11 +11,94 @@ def least_true(holds: Callable[[float], bool], low: float, high: float) -> float
     `holds` must be true at `high` and, for tightness only, false below some point and true
     above it.  The result is always a point at which it was seen to hold.
     """
-    while True:
+    return bracket(lambda x: not holds(x), low, high)[1]
+
+
+def last_true(holds: Callable[[float], bool], low: float, high: float) -> float:
+    """A point where `holds`, within an ulp or two of where it ceases to: it holds at `low`."""
+    return bracket(holds, low, high)[0]
+
+
+def bracket(
+    holds: Callable[[float], bool], low: float, high: float, *, apart: float = 0.0
+) -> tuple[float, float]:
+    """Points no farther `apart`, or neighbours: the first where `holds`, the second where not.
+
+    It must hold at `low` and not at `high`; that is not tried.
+    """
+    while high - low > apart:
         middle = low + (high - low) / 2
         if not low < middle < high:
+            break
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low, high
+
+
+def last_count_true(holds: Callable[[int], bool], most: int) -> int:
+    """The largest k <= most up to which `holds`, 0 if it fails at 1."""
+    low, high = 0, 1
+    while high <= most and holds(high):
+        low, high = high, 2 * high
+    high = min(high, most + 1)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
+
+
+def least_met(
+    excess: Callable[[float], float], start: float, *, tolerance: float, farthest: float
+) -> float | None:
+    """The least x, to `tolerance`, at which a decreasing `excess` was seen at most 0.
+
+    None where it is above 0 up to `farthest`; the search downwards ends at minus that.
+    Values are taken for about as far as there is to go, up to 50.
+    """
+    low = high = start
+    low_value = high_value = excess(start)
+    stride = 1.0
+    while high_value > 0.0:
+        low, low_value = high, high_value
+        high += min(max(stride, high_value), _FAR)
+        stride *= 2.0
+        if high > farthest:
+            return None
+        high_value = excess(high)
+    stride = 1.0
+    while low_value <= 0.0:
+        high, high_value = low, low_value
+        low -= min(max(stride, -low_value), _FAR)
+        stride *= 2.0
+        if low < -farthest:
             return high
-        if holds(middle):
-            high = middle
+        low_value = excess(low)
+    return _close_in(excess, low, low_value, high, high_value, tolerance)
+
+
+def _close_in(
+    excess: Callable[[float], float],
+    low: float,
+    low_value: float,
+    high: float,
+    high_value: float,
+    tolerance: float,
+) -> float:
+    """Regula falsi (Illinois), aiming a little to the safe side, with bisection as a guard."""
+    side = rounds = 0
+    while high - low > tolerance:
+        rounds += 1
+        middle = high - (high - low) * high_value / (high_value - low_value)
+        middle += 0.3 * tolerance if side >= 0 else -0.3 * tolerance
+        far = max(abs(low_value), abs(high_value)) >= _FAR
+        if far or rounds % 4 == 0 or not low < middle < high:
+            middle = (low + high) / 2
+        value = excess(middle)
+        if value <= 0.0:
+            high, high_value = middle, value
+            low_value = low_value / 2 if side == 1 else low_value
+            side = 1
         else:
-            low = middle
+            low, low_value = middle, value
+            high_value = high_value / 2 if side == -1 else high_value
+            side = -1
+    return high

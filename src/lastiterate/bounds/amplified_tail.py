@@ -30,6 +30,8 @@ Projections are after the sum and bring nothing further apart.
 
 import math
 
+from lastiterate._numerics.geometric import inverse_power
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
@@ -46,6 +48,7 @@ from lastiterate.bounds.split import (
     USUAL_DELTA,
     Split,
     best_split,
+    log_cut,
     relative_release_noise,
 )
 from lastiterate.profile.best import BestProfile
@@ -126,11 +129,11 @@ def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
     """The steps before it, with as much noise on release as the tail pays with, and the run's."""
     gap = float(quantities.gaps(run)[0])
     noise = float(quantities.noises(run)[0])
-    paying = split.release_in_steps(gap) * (1.0 - 1e-9)
-    unshrunk = math.exp(min(-2 * split.steps * math.log1p(-min(gap, 0.9)), 300.0)) * (1.0 - 1e-9)
+    paying = down(split.release_in_steps(gap), MILLIONS_OF_ROUNDINGS)
+    unshrunk = down(inverse_power(2.0 * log_cut(gap), split.steps), MILLIONS_OF_ROUNDINGS)
     own = relative_release_noise(run)
     in_steps = min(paying + own * own * unshrunk, 1e12)
-    released = math.sqrt(in_steps) * quantities.unit(run) * noise * (1.0 - 1e-9)
+    released = down(math.sqrt(in_steps) * quantities.unit(run) * noise, MILLIONS_OF_ROUNDINGS)
     return run.replace(steps=run.steps - split.steps, release_noise_std=released)
 
 

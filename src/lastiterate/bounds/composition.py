@@ -6,7 +6,7 @@ from typing import assert_never
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY
+from lastiterate._numerics.rounding import TINY, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.pen import GREY, Pen
@@ -41,7 +41,7 @@ def worst_order_composition(run: TrainingRun) -> GaussianProfile:
     squares = (1.0 / noise_std / largest) ** 2
     mu = moved * largest * math.sqrt(_worst_sum(run, squares))
     # numpy's pairwise sums of n terms are off by about log2 n ulps.
-    return quantities.gaussian(mu * (1.0 + 64 * np.finfo(float).eps))
+    return quantities.gaussian(up(mu, ulps(64)))
 
 
 def _worst_sum(run: TrainingRun, squares: Array) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.products import distance_of_product_to_one
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.pen import PURPLE, Pen
@@ -21,7 +21,8 @@ from lastiterate.run.training_run import TrainingRun
 _MOST_STEPS = 200_000  # written out one by one
 _FIRST_WINDOW = 2_048
 _MOST_WORK = 500_000  # positions times steps solved with all moduli
-_UP = 1.0 + 32 * ULP
+_ROUNDINGS = ulps(32)
+_GAIN = 1e-9  # for which a longer window is not worth its time
 
 
 def non_convex(run: TrainingRun) -> GaussianProfile:
@@ -108,7 +109,7 @@ def _written_out_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
     while window < min(run.steps, _MOST_STEPS):
         window = min(4 * window, run.steps, _MOST_STEPS)
         before, mus = mus, list(map(min, mus, _window_mus(run, chosen, window)))
-        if all(now >= then * (1.0 - 1e-9) for now, then in zip(mus, before, strict=True)):
+        if all(now >= down(then, _GAIN) for now, then in zip(mus, before, strict=True)):
             break
     return mus
 
@@ -163,8 +164,8 @@ def moduli(run: TrainingRun, pattern: IntArray, window: int) -> Moduli:
 def _branch(keep: Array, rise: Array, offset: Array, order: float) -> Branch:
     return Branch(
         slope=np.append(keep, 1.0),
-        rise=np.append(rise * _UP, 0.0),
-        offset=np.append(offset * _UP, 0.0),
+        rise=np.append(up(rise, _ROUNDINGS), 0.0),
+        offset=np.append(up(offset, _ROUNDINGS), 0.0),
         order=order,
     )
 
@@ -194,19 +195,19 @@ def _linear_rise(run: TrainingRun) -> Array | None:
     if run.loss.smoothness is None:
         return None
     eta, keep = quantities.step_sizes(run), _kept(run)
-    rise = eta * ((run.loss.smoothness - run.loss.regulariser) * _UP)
+    rise = eta * up(run.loss.smoothness - run.loss.regulariser, _ROUNDINGS)
     if not run.loss.convex:
         return np.asarray(rise)
     if not run.clip_may_be_active:
         contraction = quantities.contractions(quantities.gaps(run))
-        return np.asarray(np.minimum(rise, np.maximum(contraction - keep, 0.0) * _UP))
+        return np.asarray(np.minimum(rise, up(np.maximum(contraction - keep, 0.0), _ROUNDINGS)))
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         reduced = rise / keep
         bent = 1.0 / np.sqrt(1.0 - np.minimum(reduced, 3.0) / 4.0)
         clipped = keep * (np.where(reduced <= 3.0, bent, reduced - 1.0) - 1.0)
     # 1/sqrt(1 - x) - 1 cancels for small x: widened absolutely.
     shrinks = (keep > 0.0) & (eta * run.loss.regulariser < 1.0)
-    return np.where(shrinks, np.minimum(rise, clipped * _UP + 8 * ULP), rise)
+    return np.where(shrinks, np.minimum(rise, up(clipped, _ROUNDINGS) + ulps(8)), rise)
 
 
 def _linear_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
@@ -216,8 +217,9 @@ def _linear_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
         return [np.inf] * len(chosen)
     patterns = list(quantities.patterns(run))
     noise = quantities.every_step(quantities.noises(run), run.steps)
+    contraction = up(_kept(run) + rise, _ROUNDINGS)
     return pattern_mus(
-        contraction=np.append(quantities.every_step((_kept(run) + rise) * _UP, run.steps), 1.0),
+        contraction=np.append(quantities.every_step(contraction, run.steps), 1.0),
         sensitivity=np.append(quantities.every_step(quantities.arrivals(run), run.steps), 0.0),
         noise=np.append(noise, quantities.release_noise(run)),
         patterns=[patterns[i] for i in chosen],
@@ -234,8 +236,8 @@ def _closed_form_mu(run: TrainingRun, position: int) -> float:
     tail = (run.steps - 1 - position) % period
     # 1 - |1 - eta lambda|, without cancelling where eta lambda is small.
     pull = float(quantities.step_sizes(run)[0]) * run.loss.regulariser
-    shrinkage = pull * (1.0 - 4 * ULP) if pull <= 0.5 else 1.0 - float(_kept(run)[0])
-    gap = shrinkage - float(rise[0]) * _UP - (ULP if pull > 0.5 else 0.0)
+    shrinkage = down(pull, ulps(4)) if pull <= 0.5 else 1.0 - float(_kept(run)[0])
+    gap = shrinkage - up(float(rise[0]), _ROUNDINGS) - (ulps(1) if pull > 0.5 else 0.0)
     periodic = PeriodicRun(
         gap=min(gap, 1.0),
         sensitivity=float(quantities.arrivals(run)[0]),

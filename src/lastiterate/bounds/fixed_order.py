@@ -6,7 +6,8 @@ from itertools import pairwise
 import numpy as np
 
 from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers, ulps_off
+from lastiterate._numerics.rounding import down, ulps, up
 from lastiterate._numerics.sums import suffix_products
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
@@ -163,19 +164,17 @@ def rolled_up_mu(run: TrainingRun, seen: IntArray, diameter: float, *, start: fl
         return 0.0
     gap, arrival, noise = (float(x[0]) for x in _constants(run))
     idle = np.diff(seen, append=run.steps + 1) - 1
-    log_c = np.log1p(-gap) if gap < 1.0 else -np.inf
-    with np.errstate(invalid="ignore"):
-        exponent = np.where(idle > 0, idle * log_c, 0.0)
-        # Sums of c^2j over the idle steps, and c to their number, rounded as the engine wants.
-        spread = np.expm1(2 * exponent) / np.expm1(2 * log_c) if gap > 0.0 else idle * 1.0
-    off = (16 + 8 * np.minimum(-exponent, 750.0)) * np.finfo(float).eps
+    # Sums of c^2j over the idle steps, and c to their number, rounded as the engine wants.
+    log_kept = logs_of_powers(log_of(gap), idle)
+    spread = sums_of_powers(2 * log_of(gap), idle)
+    off = ulps(ulps_off(log_kept))
     contraction = np.ones(2 * seen.size + 1)
     contraction[0:-1:2] = quantities.contractions(np.array([gap]))
-    contraction[1:-1:2] = np.minimum(np.exp(exponent) * (1 + off), 1.0)
+    contraction[1:-1:2] = np.minimum(up(np.exp(log_kept), off), 1.0)
     sensitivity = np.zeros(contraction.size)
     sensitivity[0:-1:2] = arrival
     noises = np.full(contraction.size, noise)
-    noises[1:-1:2] = noise * np.sqrt(spread) * (1 - off)
+    noises[1:-1:2] = down(noise * np.sqrt(spread), off)
     noises[-1] = quantities.release_noise(run)
     return optimal_shifts(
         contraction=contraction,
@@ -218,7 +217,7 @@ def latest_order_mu(
     if last:
         pattern[last - 1] = arrival[last - 1]
     # Products over an epoch are off by a rounding for each step.
-    pattern *= 1.0 + 4 * run.batches.batches_per_epoch * ULP
+    pattern = up(pattern, ulps(4 * run.batches.batches_per_epoch))
     first = epochs[0][0] - 1 if epochs else 0
     return optimal_shifts(
         contraction=contraction[first:],

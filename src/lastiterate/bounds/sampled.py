@@ -8,7 +8,7 @@ import numpy as np
 import scipy
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP, at_least, at_most
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, at_most, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
@@ -104,10 +104,10 @@ def fixed_size_majorant(run: TrainingRun) -> Majorant:
     size, cut = batches.batch_size, batches.largest_size
     own = Fraction(loss.smoothness) - Fraction(loss.regulariser)
     largest = _largest_that_counts(run, own, cut)
-    smoothness = float(own * largest / size) * (1.0 + 4 * ULP) + loss.regulariser
+    smoothness = up(float(own * largest / size), ulps(4)) + loss.regulariser
     fixed = run.replace(
         loss=Loss(
-            smoothness=smoothness * (1.0 + 2 * ULP),
+            smoothness=up(smoothness, ulps(2)),
             strong_convexity=loss.regulariser,
             regulariser=loss.regulariser,
         ),
@@ -116,7 +116,7 @@ def fixed_size_majorant(run: TrainingRun) -> Majorant:
     exceeded = 0.0
     if largest < cut:
         probability = float(scipy.stats.binom.sf(largest, batches.examples, batches.share))
-        exceeded = min(run.steps * probability * (1.0 + 1e-6), 1.0)
+        exceeded = min(up(run.steps * probability, 1e-6), 1.0)
     return Majorant(fixed, exceeded)
 
 
@@ -140,7 +140,7 @@ def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
     gap = gap if gap > _LEAST_GAP else 0.0
     probability = run.batches.share
     arrival, noise = float(quantities.arrivals(run)[0]), float(quantities.noises(run)[0])
-    cap = quantities.diameter(run) / arrival * (1.0 + 1e-12)
+    cap = up(quantities.diameter(run) / arrival, THOUSANDS_OF_ROUNDINGS)
     relative = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
     release_in_steps = at_most(relative**2, ulps=8)
     ratio = at_least(arrival / noise, ulps=quantities.WIDENING)
@@ -155,7 +155,7 @@ def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
             )
             extra = price(gap, length, used) * left.levels
             roots, masses = _added(np.sqrt(law.energies), law.masses, extra, left.chances)
-            units = np.hypot(roots, math.sqrt(spent(gap, earlier, payment))) * (1.0 + 4 * ULP)
+            units = up(np.hypot(roots, math.sqrt(spent(gap, earlier, payment))), ulps(4))
             all_lost = min(law.lost + left.lost + lost, 1.0)
             profiles.append(GaussianMixtureProfile(masses, units * ratio, lost=all_lost))
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
@@ -177,7 +177,8 @@ def _added(
     weights = probability * probability_of_other[:, None]
     masses = np.zeros(int(place.max()) + 1)
     np.add.at(masses, place.ravel(), weights.ravel())
-    return cell * np.arange(masses.size, dtype=np.float64) * (1.0 + 1e-12), masses
+    sums = cell * np.arange(masses.size, dtype=np.float64)
+    return up(sums, THOUSANDS_OF_ROUNDINGS), masses
 
 
 AVERAGES = "averages over the steps in which the secretly drawn example takes part"

@@ -12,6 +12,8 @@ import numpy as np
 import scipy
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.geometric import log_of, sum_of_inverse_powers, sums_of_powers
+from lastiterate._numerics.search import bracket
 from lastiterate.bounds import quantities
 from lastiterate.bounds.sampled_composition import composed_steps
 from lastiterate.profile.gaussian import gaussian_deltas
@@ -40,7 +42,7 @@ class Split:
 
     def release_in_steps(self, gap: float) -> float:
         """What the rest of their noise pays, as noise on release is counted: in steps' noise."""
-        return (1.0 - self.share) * sum_of_growth(gap, self.steps)
+        return (1.0 - self.share) * sum_of_inverse_powers(2.0 * log_cut(gap), self.steps)
 
     def tail(self, run: TrainingRun) -> PrivacyProfile | None:
         """Those steps composed, in cells of about half of what they are composed in later.
@@ -93,12 +95,9 @@ def relative_release_noise(run: TrainingRun) -> float:
     return min(run.release_noise_std / (quantities.unit(run) * noise), _MOST_RELEASED)
 
 
-def sum_of_growth(gap: float, count: int) -> float:
-    """The sum of c^-2j for j = 1 .. count, not above it."""
-    growth = -2.0 * math.log1p(-min(gap, 0.9))
-    if growth * count < 1e-12:
-        return float(count)
-    return math.expm1(min(growth * count, 300.0)) / -math.expm1(-growth)
+def log_cut(gap: float) -> float:
+    """log c of a contraction cut at a tenth, which only lowers what the last steps can pay."""
+    return log_of(min(gap, 0.9))
 
 
 @lru_cache(maxsize=256)
@@ -107,12 +106,13 @@ def _square_of_tail(run: TrainingRun, split: Split) -> float:
     tail = split.tail(run)
     if tail is None:
         return math.inf
-    epsilon, low, high = tail.epsilon(_LATE_DELTA), 0.0, 100.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        delta = gaussian_deltas(np.array([middle]), np.array([epsilon]))[0]
-        low, high = (middle, high) if delta < _LATE_DELTA else (low, middle)
-    return high * high
+    epsilon = tail.epsilon(_LATE_DELTA)
+
+    def below(mu: float) -> bool:
+        return bool(gaussian_deltas(np.array([mu]), np.array([epsilon]))[0] < _LATE_DELTA)
+
+    mu = bracket(below, 0.0, 100.0, apart=1e-10)[1]
+    return mu * mu
 
 
 def _ages(gap: float, steps: int, probability: float) -> list[Array]:
@@ -129,21 +129,20 @@ def _rough_epsilon(
     """Of the average over draws of Gaussian curves, with the square of the tail's mu."""
     energies = [rough_energy(age, gap, released) for age in ages]
     mus = np.sqrt(ratio * ratio * np.array(energies) + tail_square + 1e-12)
-    low, high = 0.0, 700.0
-    for _ in range(40):
-        middle = (low + high) / 2
-        delta = float(np.mean(gaussian_deltas(mus, np.full(mus.size, middle))))
-        low, high = (middle, high) if delta > USUAL_DELTA else (low, middle)
-    return high
+
+    def above(epsilon: float) -> bool:
+        return float(np.mean(gaussian_deltas(mus, np.full(mus.size, epsilon)))) > USUAL_DELTA
+
+    return bracket(above, 0.0, 700.0, apart=1e-9)[1]
 
 
 def rough_energy(age: Array, gap: float, released: float) -> float:
     """What participations of these ages cost, with noise on release of so many steps."""
     if not age.size:
         return 0.0
-    log_c = math.log1p(-min(gap, 0.9))
+    log_c = log_cut(gap)
     since = -np.diff(age, append=-1.0)  # steps from each participation up to the next
-    spread = since if gap < 1e-12 else np.expm1(2 * log_c * since) / math.expm1(2 * log_c)
+    spread = since if gap < 1e-12 else sums_of_powers(2 * log_c, since)
     between = np.exp(2 * log_c * (age - since + 1.0)) * spread
     between[-1] += released
     rates = scipy.optimize.isotonic_regression(np.exp(age * log_c) / between, weights=between).x

@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down
 from lastiterate._numerics.sums import suffix_sums
 from lastiterate.engine.minorant import Minorant
 from lastiterate.engine.uncapped import Piece, piece_from
@@ -31,7 +32,7 @@ def best_capped_start(c: Array, last: Piece, diameter: float, best: float) -> Pi
     chosen = None
     for _ in range(_MOST_STARTS):
         begin = int(np.argmin(below))
-        if not below[begin] < best * (1.0 - 1e-12):
+        if not below[begin] < down(best, THOUSANDS_OF_ROUNDINGS):
             break
         piece = piece_from(
             last.begin + begin,

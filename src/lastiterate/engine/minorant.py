@@ -20,7 +20,7 @@ import scipy
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, ulps, up
 from lastiterate._numerics.sums import roundings, suffix_sums
 from lastiterate.errors import NumericalFailure
 
@@ -86,7 +86,7 @@ def minorant_of_arrivals(
     scale = math.inf
     if mass.size == 1 or _one_chord_may_do(mass, variance):
         scale = _shortfall(mass, variance, first)
-    if not scale <= 1.0 + 16 * roundings(mass.size) * ULP:
+    if not scale <= 1.0 + ulps(16 * roundings(mass.size)):
         first = np.asarray(
             scipy.optimize.isotonic_regression(mass / variance, weights=variance).blocks[:-1]
         )
@@ -96,7 +96,7 @@ def minorant_of_arrivals(
     block_mass = np.add.reduceat(mass, first)
     slopes = block_mass / np.add.reduceat(variance, first)
     energies = block_mass * slopes * scale**2
-    total = float(energies.sum()) * (1.0 + 2 * roundings(variances.size) * ULP)
+    total = up(float(energies.sum()), ulps(2 * roundings(variances.size)))
     if math.isnan(total):
         raise NumericalFailure("the least energy came out as nan")
     starts = first if arrivals is None else arrivals[first]
@@ -112,7 +112,7 @@ def _one_chord_may_do(mass: Array, variance: Array) -> bool:
         return False
     some = np.linspace(0, mass.size, _PROBES, endpoint=False).astype(np.intp)
     owed, room = (suffix_sums(np.add.reduceat(x, some)) for x in (mass, variance))
-    return bool(np.all(owed * room[0] <= owed[0] * room * (1.0 + 1e-12)))
+    return bool(np.all(owed * room[0] <= up(owed[0] * room, THOUSANDS_OF_ROUNDINGS)))
 
 
 def _shortfall(mass: Array, variance: Array, first: NDArray[np.intp]) -> float:
@@ -131,7 +131,7 @@ def _shortfall(mass: Array, variance: Array, first: NDArray[np.intp]) -> float:
         owed, covered = (suffix_sums(np.add.reduceat(x, short)) for x in (mass, paid))
         ratio = max(1.0, float((owed / covered).max()))
     # The sums that were left out may be off by their own rounding.
-    return ratio * (1.0 + 8 * roundings(mass.size) * ULP)
+    return up(ratio, ulps(8 * roundings(mass.size)))
 
 
 def _postpone_unpayable(mass: Array, variance: Array) -> tuple[NDArray[np.intp], Array, Array]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import ulps, up
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,7 @@ class Branch:
             lift = self.rise * z**self.order
             slope = self.slope + self.order * lift / z
             offset = self.offset + (1.0 - self.order) * lift
-        up = 1.0 + 16 * ULP
-        return slope * up, offset * up
+        return up(slope, ulps(16)), up(offset, ulps(16))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ share one chord, the last has its own or joins them, and a start at the diameter
 or joins them.  For :math:`c > 1` the slopes rise, so every participation pays for itself,
 except that noise on release or a long tail may draw the last few into one chord.
 
-Everything is written in log c = log1p(-(1 - c)): c itself rounds to 1 once 1 - c < 1e-16.
+Powers and their sums are taken from 1 - c, since c itself rounds to 1 once 1 - c < 1e-16.
 Distances are measured in arrivals and noise in the noise of a step, so that only their
 ratios can be extreme; those are cut off, on the safe side, where squares would overflow.
 """
@@ -19,7 +19,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.geometric import log_of, power, sum_of_powers
+from lastiterate._numerics.pools import pooled
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
+from lastiterate._numerics.search import last_count_true
 from lastiterate.engine.minorant import LEAST_MU
 
 _FARTHEST = 1e150
@@ -64,7 +67,7 @@ def periodic_mu(run: PeriodicRun, *, diameter: float = math.inf) -> float:
     if unit == 0.0:
         return math.inf
     scaled = _Scaled(
-        log_c=math.log1p(-run.gap) if run.gap < 1.0 else -math.inf,
+        log_c=log_of(run.gap),
         noise=1.0 if run.noise > 0.0 else 0.0,
         release=min(run.release_noise / unit, _FARTHEST),
         diameter=_cap(diameter, run.sensitivity),
@@ -103,19 +106,19 @@ def _contracting(run: _Scaled) -> float:
 def _earlier(run: _Scaled, participations: int) -> _Block:
     """All but the last of the latest `participations`, as one chord (c <= 1)."""
     more, length = participations - 1, run.period
-    mass = _power(run.log_c, run.tail + length) * _sum(run.log_c, more, length)
+    mass = power(run.log_c, run.tail + length) * sum_of_powers(length * run.log_c, more)
     return mass, _variance(run, run.tail + 1, length * more)
 
 
 def _last(run: _Scaled) -> _Block:
-    return _power(run.log_c, run.tail), _variance(run, 0, run.tail + 1) + run.release * run.release
+    return power(run.log_c, run.tail), _variance(run, 0, run.tail + 1) + run.release * run.release
 
 
 def _best_capped(run: _Scaled) -> float:
     """Start at the diameter just after a participation, `later` of which are still to come."""
 
     def energy(later: int) -> float:
-        start = run.diameter * _power(run.log_c, run.tail + later * run.period)
+        start = run.diameter * power(run.log_c, run.tail + later * run.period)
         if later == 0:
             return _energy([(start, _variance(run, 0, run.tail) + run.release * run.release)])
         waiting = _variance(run, run.tail + (later - 1) * run.period + 1, run.period - 1)
@@ -142,30 +145,25 @@ def _unimodal_minimum(cost: Callable[[int], float], low: int, high: int) -> floa
 
 def _energy(blocks: list[_Block]) -> float:
     """The convex minorant of a few blocks that cannot be split further."""
-    merged: list[_Block] = []
-    for mass, variance in blocks:
-        while merged and merged[-1][0] * variance >= mass * merged[-1][1]:
-            mass, variance = mass + merged[-1][0], variance + merged[-1][1]
-            merged.pop()
-        merged.append((mass, variance))
-    return math.fsum(_quotient(mass * mass, variance) for mass, variance in merged if mass > 0.0)
+    pools = pooled(blocks)
+    return math.fsum(_quotient(mass * mass, variance) for mass, variance, _ in pools if mass > 0.0)
 
 
 def _expanding(run: _Scaled) -> float:
     """c > 1, measured at a participation; `joined` earlier ones share the last one's chord."""
     length, more, shrink = run.period, run.participations - 1, -run.log_c
     if run.noise == 0.0:
-        paid = _power(run.log_c, run.tail) * _sum(run.log_c, run.participations, length)
+        paid = power(run.log_c, run.tail) * sum_of_powers(length * run.log_c, run.participations)
         return _quotient(paid * paid, run.release * run.release)
-    own = _sum(shrink, length, 2)
-    left = run.release * _power(shrink, run.tail)
-    hidden = _sum(shrink, run.tail + 1, 2) + left * left
+    own = sum_of_powers(2 * shrink, length)
+    left = run.release * power(shrink, run.tail)
+    hidden = sum_of_powers(2 * shrink, run.tail + 1) + left * left
 
     def chord(joined: int) -> _Block:
         """Measured at the earliest of the participations joined, so that nothing overflows."""
-        mass = _sum(shrink, joined + 1, length)
-        variance = _sum(shrink, joined * length, 2)
-        return mass, variance + hidden * _power(shrink, 2 * joined * length)
+        mass = sum_of_powers(length * shrink, joined + 1)
+        variance = sum_of_powers(2 * shrink, joined * length)
+        return mass, variance + hidden * power(shrink, 2 * joined * length)
 
     def joins(joined: int) -> bool:
         """Whether this one is steeper than the chord of those after it, compared at itself.
@@ -174,47 +172,18 @@ def _expanding(run: _Scaled) -> float:
         To stay apart is always feasible, so ties within rounding do.
         """
         mass, variance = chord(joined - 1)
-        return variance * _power(shrink, length) >= mass * own * (1.0 + 1e-9)
+        return variance * power(shrink, length) >= up(mass * own, MILLIONS_OF_ROUNDINGS)
 
-    joined = _last_true(joins, more)
+    joined = last_count_true(joins, more)
     mass, variance = chord(joined)
     return (more - joined) / own + _quotient(mass * mass, variance)
 
 
-def _last_true(holds: Callable[[int], bool], most: int) -> int:
-    """The largest k <= most up to which `holds`, 0 if it fails at 1."""
-    low, high = 0, 1
-    while high <= most and holds(high):
-        low, high = high, 2 * high
-    high = min(high, most + 1)
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
-
-
 def _variance(run: _Scaled, ahead: int, steps: int) -> float:
     """Of `steps` steps that are followed by `ahead` more."""
-    return run.noise * _power(run.log_c, 2 * ahead) * _sum(run.log_c, steps, 2) if steps else 0.0
-
-
-def _power(log_c: float, exponent: int) -> float:
-    """c^exponent; inf where it overflows."""
-    if exponent == 0 or log_c == 0.0:
-        return 1.0
-    return math.exp(exponent * log_c) if exponent * log_c < 709.0 else math.inf
-
-
-def _sum(log_c: float, terms: int, stride: int) -> float:
-    """1 + c^stride + .. + c^(stride (terms - 1))."""
-    if terms <= 1 or math.isinf(log_c):
-        return float(min(terms, 1))
-    rate = stride * log_c
-    if rate == 0.0:
-        return float(terms)
-    if terms * rate >= 709.0:
-        return math.inf
-    return math.expm1(terms * rate) / math.expm1(rate)
+    if steps == 0:
+        return 0.0
+    return run.noise * power(run.log_c, 2 * ahead) * sum_of_powers(2 * run.log_c, steps)
 
 
 def _quotient(top: float, bottom: float) -> float:

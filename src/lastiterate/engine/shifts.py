@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, ULP, at_least
+from lastiterate._numerics.rounding import TINY, at_least, ulps, up
 from lastiterate._numerics.sums import roundings, suffix_products
 from lastiterate.engine.capped import best_capped_start
 from lastiterate.engine.minorant import LEAST_MU, minorant_of_arrivals
@@ -117,7 +117,7 @@ def optimal_shifts(
 
     def written_out() -> tuple[Array, Array]:
         payments, distances = write_out(*scaled, pieces)
-        return payments * (unit * (1.0 + slack * ULP)), distances * unit
+        return payments * up(unit, ulps(slack)), distances * unit
 
     mu = unit / noise_unit * max(math.sqrt(energy), LEAST_MU)
     return Shifts(at_least(mu, ulps=slack), written_out)

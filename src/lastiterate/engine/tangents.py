@@ -14,6 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import down
 from lastiterate.engine.moduli import Moduli
 from lastiterate.engine.shifts import Shifts, optimal_shifts
 
@@ -53,7 +54,7 @@ def _follow(plan: Shifts, solve: Callable[[Array], Shifts]) -> Shifts:
         if not math.isfinite(plan.mu):
             return plan
         better = solve(plan.z[:-1])
-        if not better.mu < plan.mu * (1.0 - _GAIN):
+        if not better.mu < down(plan.mu, _GAIN):
             return plan if plan.mu <= better.mu else better
         plan = better
     return plan

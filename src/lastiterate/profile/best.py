@@ -8,7 +8,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP, at_least
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, at_least, down, ulps, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
@@ -37,7 +37,7 @@ class MixtureProfile(PrivacyProfile):
         total = sum(w * p.deltas(epsilons) for w, p in self._parts())
         # Weights a little short of 1 would promise a little too much.
         short = max(0.0, 1.0 - math.fsum(self.weights))
-        return np.minimum(np.asarray(total) * (1.0 + 1e-15 * len(self.weights)) + short, 1.0)
+        return np.minimum(up(np.asarray(total), FEW_ROUNDINGS * len(self.weights)) + short, 1.0)
 
     def renyi(self, order: float) -> float:
         """log of the average of exp((order - 1) divergence), over order - 1: joint convexity.
@@ -57,7 +57,7 @@ class MixtureProfile(PrivacyProfile):
         else:
             short = -math.log1p(float(weights @ np.expm1(less * (values - top)))) / less
         # `short` is a sum of terms of one sign: only its last digits are in doubt.
-        short = max(short * (1.0 - (len(weights) + 16) * ULP), 0.0)
+        short = max(down(short, ulps(len(weights) + 16)), 0.0)
         return at_least(max(top - short, 0.0), ulps=4.0) if top > 0.0 else 0.0
 
     def gdp(self) -> float:

@@ -8,7 +8,7 @@ from scipy.special import erfc, erfcx, ndtr, ndtri
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, ULP, at_least, at_most
+from lastiterate._numerics.rounding import TINY, at_least, at_most, down, ulps
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -66,7 +66,7 @@ def gaussian_deltas(mus: Array, epsilons: Array) -> Array:
     mu = np.clip(mus, 1e-150, 1e150)  # below that more; above, delta is 1 all the same
     # Beyond 1e6 standard deviations every term is 0 and is reported as TINY.
     with np.errstate(over="ignore"):
-        ratio = np.minimum(epsilons / mu, 1e6 + mu) * (1.0 - 4 * ULP)
+        ratio = down(np.minimum(epsilons / mu, 1e6 + mu), ulps(4))
     a, b = ratio - mu / 2, ratio + mu / 2
     common = 0.5 * np.exp(-np.minimum(0.5 * a * a, 750.0))
     first = np.where(
@@ -74,8 +74,8 @@ def gaussian_deltas(mus: Array, epsilons: Array) -> Array:
     )
     second = common * erfcx(b * _ROOT_HALF)
     difference = np.maximum(first - second, 0.0)
-    factor = np.minimum(2 * a * a + 16, 3200.0) * ULP
-    error = difference * factor + (first + second) * 16 * ULP
+    factor = ulps(np.minimum(2 * a * a + 16, 3200.0))
+    error = difference * factor + (first + second) * ulps(16)
     error += np.where(a < 0.0, second * factor, 0.0)
     deltas = np.clip(difference + error, TINY, 1.0)
     return np.where(mus == 0.0, 0.0, np.where(mus == np.inf, 1.0, deltas))

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP, at_least
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down, ulps, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.profile import PrivacyProfile, check_order
@@ -65,7 +65,7 @@ class GaussianMixtureProfile(PrivacyProfile):
         least = 1e-4 * top
         levels = np.ceil(np.log(np.maximum(self._mus, least) / least) / steps).astype(np.int64)
         weights = np.bincount(levels, self._weights)
-        mus = least * np.exp(steps * np.arange(weights.size)) * (1.0 + 1e-9)
+        mus = up(least * np.exp(steps * np.arange(weights.size)), MILLIONS_OF_ROUNDINGS)
         return GaussianMixtureProfile(weights, mus, lost=self._lost)
 
     def __repr__(self) -> str:
@@ -75,15 +75,14 @@ class GaussianMixtureProfile(PrivacyProfile):
         return f"GaussianMixtureProfile({self._mus.size} parts, mu from {low:.4g} to {high:.4g})"
 
     def deltas(self, epsilons: Array) -> Array:
-        rounding = 1.0 + (self._weights.size + 4) * ULP
         rows = max(1, _CELLS_AT_ONCE // max(self._mus.size, 1))
         parts = [
             gaussian_deltas(*np.broadcast_arrays(self._mus, epsilons[k : k + rows, None]))
             @ self._weights
             for k in range(0, epsilons.size, rows)
         ]
-        known = np.concatenate(parts) * rounding
-        return np.minimum((known + self._lost) * (1.0 + ULP) if self._lost else known, 1.0)
+        known = up(np.concatenate(parts), ulps(self._weights.size + 4))
+        return np.minimum(up(known + self._lost, ulps(1)) if self._lost else known, 1.0)
 
     def renyi(self, order: float) -> float:
         """log of the average of exp((order - 1) order mu^2 / 2), over order - 1."""
@@ -99,7 +98,7 @@ class GaussianMixtureProfile(PrivacyProfile):
             short = float(self._weights @ (largest - values))
         else:
             short = -math.log1p(float(self._weights @ np.expm1(less * (values - largest)))) / less
-        short = max(short * (1.0 - (values.size + 16) * ULP), 0.0)
+        short = max(down(short, ulps(values.size + 16)), 0.0)
         return at_least(max(largest - short, 0.0), ulps=8.0) if top > 0.0 else 0.0
 
     def gdp(self) -> float:

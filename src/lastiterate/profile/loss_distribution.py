@@ -13,7 +13,7 @@ import scipy
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, ULP
+from lastiterate._numerics.rounding import TINY, ulps, up
 from lastiterate._numerics.sums import roundings, suffix_sums
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.profile import PrivacyProfile, check_order
@@ -45,7 +45,7 @@ class LossDistributionProfile(PrivacyProfile):
             must_be = "built with pessimistic_estimate=True: an optimistic one is no upper bound"
             raise InvalidParameter("pld", pld, must_be=must_be)
         size = max(pmf.size for pmf in pmfs)
-        default = 4 * ULP * math.log2(size + 1) * math.sqrt(size)
+        default = ulps(4) * math.log2(size + 1) * math.sqrt(size)
         self._pld = pld
         self._losses = [_Losses(pmf.to_dense_pmf()) for pmf in dict.fromkeys(pmfs)]
         self.slack = default if slack is None else _check.number("slack", slack, at_least=0.0)
@@ -101,7 +101,7 @@ class _Losses:
         first = np.searchsorted(self._at, epsilons, side="right")
         upper = self._above[first]
         lower = np.exp(np.minimum(epsilons, 700.0)) * self._other_above[first]
-        rounding = 2 * (roundings(self._mass.size) + 4) * ULP
+        rounding = ulps(2 * (roundings(self._mass.size) + 4))
         difference = np.maximum(upper - lower, 0.0) + rounding * (upper + lower)
         return np.asarray(difference + self._infinite)
 
@@ -109,12 +109,12 @@ class _Losses:
         if self._infinite > 0.0 or alpha == math.inf:
             return math.inf
         if alpha == 1.0:
-            off = 4 * ULP * self._mass.size * float(self._mass @ np.abs(self._at))
+            off = ulps(4) * self._mass.size * float(self._mass @ np.abs(self._at))
             return max(float(self._mass @ self._at), 0.0) + off
         exponents = (alpha - 1.0) * self._at
         top = float(exponents.max())
         total = float(self._mass @ np.exp(exponents - top))
-        off = 4 * ULP * (self._mass.size + abs(top)) / (alpha - 1.0)
+        off = ulps(4) * (self._mass.size + abs(top)) / (alpha - 1.0)
         return max((top + math.log(total)) / (alpha - 1.0), 0.0) + off
 
 
@@ -148,7 +148,7 @@ def self_composed(pld: PrivacyLossDistribution, times: int) -> LossDistributionP
         return LossDistributionProfile(total)
     composed = total.self_compose(times)
     size = max(pmf.size for pmf in (composed._pmf_remove, composed._pmf_add))
-    slack = times * ULP * (8 * math.log2(size + 1) + 64)
+    slack = times * ulps(8 * math.log2(size + 1) + 64)
     return LossDistributionProfile(composed, slack=LossDistributionProfile(composed).slack + slack)
 
 
@@ -156,7 +156,7 @@ def _made_whole(pmf: Any) -> Any:
     from dp_accounting.pld import pld_pmf
 
     dense = pmf.to_dense_pmf()
-    missing = max(0.0, 1.0 - math.fsum(dense._probs) - dense._infinity_mass) + 4 * ULP
+    missing = max(0.0, 1.0 - math.fsum(dense._probs) - dense._infinity_mass) + ulps(4)
     return pld_pmf.DensePLDPmf(
         dense._discretization,
         dense._lower_loss,
@@ -213,5 +213,5 @@ def _convex(epsilons: Array, deltas: Array) -> Array:
     smoothed = scipy.optimize.isotonic_regression(slopes, weights=growth).x
     # Summed from the right the terms are of one sign, so that only the last digits are in doubt.
     above = np.append(suffix_sums(-smoothed * growth), 0.0) + deltas[-1]
-    envelope = above * (1.0 + (4 * roundings(deltas.size) + 64) * ULP)
+    envelope = up(above, ulps(4 * roundings(deltas.size) + 64))
     return np.asarray(np.clip(np.minimum(envelope, deltas), 0.0, 1.0))

@@ -17,10 +17,11 @@ from scipy.special import ndtr, ndtri
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import down, ulps, up
+from lastiterate._numerics.search import last_true
 
 _LARGEST_EPSILON = 700.0
-_SLACK = 256 * ULP
+_SLACK = ulps(256)
 
 
 class LowerProfile(ABC):
@@ -47,21 +48,21 @@ class LowerProfile(ABC):
         """No (epsilon, delta) with a smaller epsilon is true."""
         target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
         false, true = self.tests()
-        gained = true * (1.0 - _SLACK) - target
+        gained = down(true, _SLACK) - target
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(gained) - np.log(false * (1.0 + _SLACK))
+            logs = np.log(gained) - np.log(up(false, _SLACK))
         found = logs[gained > 0.0]
         best = float(found.max()) if found.size else 0.0
-        return max(0.0, min(best, _LARGEST_EPSILON) * (1.0 - 4 * ULP) - 4 * ULP)
+        return max(0.0, down(min(best, _LARGEST_EPSILON), ulps(4)) - ulps(4))
 
     def gdp(self) -> float:
         """No mu-GDP with a smaller mu is true."""
         false, true = self.tests()
         with np.errstate(invalid="ignore"):
-            gaps = ndtri(true * (1.0 - _SLACK)) - ndtri(np.minimum(false * (1.0 + _SLACK), 1.0))
+            gaps = ndtri(down(true, _SLACK)) - ndtri(np.minimum(up(false, _SLACK), 1.0))
         gaps = gaps[np.isfinite(gaps)]
         best = float(gaps.max()) if gaps.size else 0.0
-        return max(0.0, best * (1.0 - 1e-13) - 1e-13)
+        return max(0.0, down(best, 1e-13) - 1e-13)
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ class MeansLowerProfile(LowerProfile):
         if epsilon > _LARGEST_EPSILON:
             return 0.0
         growth = math.exp(epsilon)
-        slack = (_SLACK + 4 * ULP * threshold * threshold) * (true + growth * false)
+        slack = (_SLACK + ulps(4) * threshold * threshold) * (true + growth * false)
         return max(0.0, true - growth * false - slack)
 
     def gdp(self) -> float:
@@ -129,15 +130,10 @@ class MeansLowerProfile(LowerProfile):
 
     def epsilon(self, delta: float) -> float:
         target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
-        low, high = super().epsilon(target), _LARGEST_EPSILON
+        low = super().epsilon(target)
         if len(self.means) > 1 or self._delta(low) <= target:
             return low
-        for _ in range(200):
-            middle = low + (high - low) / 2
-            if not low < middle < high:
-                break
-            low, high = (middle, high) if self._delta(middle) > target else (low, middle)
-        return low
+        return last_true(lambda one: self._delta(one) > target, low, _LARGEST_EPSILON)
 
 
 @dataclass(frozen=True)

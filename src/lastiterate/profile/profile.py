@@ -16,7 +16,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP, at_most
+from lastiterate._numerics.rounding import at_most, ulps
 from lastiterate._numerics.search import least_true
 
 _LARGEST_EPSILON = 1e15
@@ -70,7 +70,7 @@ class PrivacyProfile(ABC):
     def _tradeoffs(self, alpha: float, epsilons: Array) -> Array:
         kept = 1.0 - self.deltas(epsilons)
         growth = np.exp(epsilons)
-        off = 4 * ULP * (1.0 + growth * alpha)
+        off = ulps(4) * (1.0 + growth * alpha)
         return np.asarray(np.maximum(kept - growth * alpha - off, (kept - alpha - off) / growth))
 
     @abstractmethod

@@ -8,7 +8,14 @@ from scipy.special import erfinv, log_ndtr, ndtri_exp
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, ULP, at_least
+from lastiterate._numerics.rounding import (
+    FEW_ROUNDINGS,
+    THOUSANDS_OF_ROUNDINGS,
+    TINY,
+    at_least,
+    ulps,
+    up,
+)
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 
@@ -31,7 +38,7 @@ class PureProfile(PrivacyProfile):
             return np.ones(epsilons.shape)
         # (e^limit - e^epsilon)/(1 + e^limit).
         short = -np.expm1(np.minimum(epsilons - self.limit, 0.0)) / (1.0 + math.exp(-self.limit))
-        return np.where(epsilons >= self.limit, 0.0, np.clip(short * (1 + 8 * ULP), TINY, 1.0))
+        return np.where(epsilons >= self.limit, 0.0, np.clip(up(short, ulps(8)), TINY, 1.0))
 
     def epsilon(self, delta: float) -> float:
         return min(super().epsilon(delta), self.limit)
@@ -48,7 +55,7 @@ class PureProfile(PrivacyProfile):
             + math.log1p(math.exp(-(2 * alpha - 1) * e))
             - math.log1p(math.exp(-e))
         )
-        slack = 1e-15 * (1.0 + alpha * e)
+        slack = FEW_ROUNDINGS * (1.0 + alpha * e)
         return min(e, max((log + slack) / (alpha - 1.0), TINY))
 
     def gdp(self) -> float:
@@ -62,4 +69,4 @@ class PureProfile(PrivacyProfile):
             mu = -2.0 * float(ndtri_exp(-np.logaddexp(0.0, self.limit)))
         if not log_ndtr(-mu / 2) < 0.0:
             return math.inf
-        return at_least(max(mu, TINY) * (1.0 + 1e-12), ulps=1)
+        return at_least(up(max(mu, TINY), THOUSANDS_OF_ROUNDINGS), ulps=1)

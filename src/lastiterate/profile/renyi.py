@@ -19,12 +19,11 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, at_least
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, TINY, at_least, up
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 400)
 _MANY_ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 4000)
-_ROUNDING = 1.0 + 1e-12
 
 
 class RenyiProfile(PrivacyProfile):
@@ -86,7 +85,9 @@ def averaged_divergence(weights: Array, rates: Array, orders: Array) -> Array:
             result[block] = np.where(less[block] > 0.0, fallen / less[block], at_one)
         largest = orders * top
         # The difference may be far below the largest, whose rounding it has in it.
-        return np.asarray((largest + np.minimum(result, 0.0)) * _ROUNDING + 1e-14 * largest)
+        return np.asarray(
+            up(largest + np.minimum(result, 0.0), THOUSANDS_OF_ROUNDINGS) + 1e-14 * largest
+        )
 
 
 @dataclass(frozen=True)
@@ -154,4 +155,4 @@ def _exponential(log: float) -> float:
     if math.isnan(log):
         return 1.0
     slack = 1e-13 * (1.0 + abs(log)) if math.isfinite(log) else 0.0
-    return min(1.0, max(math.exp(min(log + slack, 0.0)) * _ROUNDING, TINY))
+    return min(1.0, max(up(math.exp(min(log + slack, 0.0)), THOUSANDS_OF_ROUNDINGS), TINY))

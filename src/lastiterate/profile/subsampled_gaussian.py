@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, up
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.profile import PrivacyProfile
 
@@ -25,9 +26,9 @@ class SubsampledGaussian(PrivacyProfile):
     def deltas(self, epsilons: Array) -> Array:
         with np.errstate(over="ignore"):
             shifted = np.log1p(np.expm1(np.minimum(epsilons, 700.0)) / self._probability)
-        shifted = np.minimum(shifted, 1e6) * (1.0 - 1e-15)
+        shifted = down(np.minimum(shifted, 1e6), FEW_ROUNDINGS)
         deltas = gaussian_deltas(np.full(epsilons.shape, self._ratio), shifted)
-        return np.asarray(np.minimum(self._probability * deltas * (1.0 + 1e-15), 1.0))
+        return np.minimum(up(self._probability * deltas, FEW_ROUNDINGS), 1.0)
 
     def renyi(self, order: float) -> float:
         return math.inf

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, xlog1py, xlogy
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
 from lastiterate._progress import told
 
 CELLS = 4096
@@ -54,7 +55,7 @@ def moments(faces: Array) -> Array:
         values[k] = faces[:k] @ values[k - 1 :: -1] / k if k > 1 else faces[0]
         if not values[k] < 1e250:
             return np.full(steps + 1, np.inf)
-    return values * (1.0 + 1e-9)
+    return up(values, MILLIONS_OF_ROUNDINGS)
 
 
 def in_cells(costs: Array, cell: float) -> NDArray[np.int64]:

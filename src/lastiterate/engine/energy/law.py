@@ -18,6 +18,11 @@ import scipy
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import (
+    MILLIONS_OF_ROUNDINGS,
+    TENS_OF_THOUSANDS_OF_ROUNDINGS,
+    up,
+)
 from lastiterate.engine.energy import faces
 
 TAIL = 1e-10
@@ -66,9 +71,9 @@ def largest_cost(costs: Array, masses: Array, others: Array) -> float:
         moments = faces.moments(np.exp(exponents).sum(axis=1))
         if not moments[-1] < math.inf:
             break
-        moment = float(others @ moments[::-1][: others.size]) * (1.0 + 1e-9)
+        moment = up(float(others @ moments[::-1][: others.size]), MILLIONS_OF_ROUNDINGS)
         best = min(best, (math.log(moment) - math.log(TAIL)) / rate)
-    return float(best * (1.0 + 1e-9))
+    return float(up(best, MILLIONS_OF_ROUNDINGS))
 
 
 def law_on_grid(spectrum: NDArray[np.complex128], cell: float, cut: float) -> ParticipationLaw:
@@ -77,6 +82,6 @@ def law_on_grid(spectrum: NDArray[np.complex128], cell: float, cut: float) -> Pa
     missing = abs(1.0 - float(masses.sum()))
     masses = np.maximum(masses, 0.0)
     # A quotient that rounded down to a whole number of cells is made up for here.
-    energies = cell * np.arange(faces.CELLS, dtype=np.float64) * (1.0 + 1e-11)
+    energies = up(cell * np.arange(faces.CELLS, dtype=np.float64), TENS_OF_THOUSANDS_OF_ROUNDINGS)
     lost = cut + missing + TAIL + faces.ROUNDING
     return ParticipationLaw(energies, masses / max(masses.sum(), 1.0), min(lost, 1.0))

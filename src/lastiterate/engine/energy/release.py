@@ -25,6 +25,7 @@ import scipy
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import up
 from lastiterate.engine.energy import faces
 from lastiterate.engine.energy.law import (
     TAIL,
@@ -99,7 +100,7 @@ def _without_ties(steps: int, slope: float) -> float:
         counts = np.maximum(np.rint(slope * lengths), 1.0)
         if np.min(np.abs(slope * lengths - counts)) > 1e-9:
             return slope
-        slope *= 1.0 + 1e-7
+        slope = up(slope, 1e-7)
     raise NumericalFailure(f"no slope near {slope!r} is free of ties over {steps} steps.")
 
 

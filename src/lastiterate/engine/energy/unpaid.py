@@ -20,6 +20,14 @@ import scipy
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.geometric import log_of, power, sum_of_powers
+from lastiterate._numerics.rounding import (
+    FEW_ROUNDINGS,
+    MILLIONS_OF_ROUNDINGS,
+    THOUSANDS_OF_ROUNDINGS,
+    down,
+    up,
+)
 from lastiterate._progress import told
 
 RATES = np.geomspace(1e-3, 300.0, 160)  # the largest weight is 1
@@ -74,19 +82,21 @@ def terms(gap: float, steps: int, most: int = _TERMS) -> Terms:
     if gap >= 1.0 or gap == 0.0:
         count = float(steps if gap == 0.0 else min(steps, 1))
         return Terms(np.ones(1), np.ones(1), np.array([count]), 0.0)
-    log_c = math.log1p(-gap)
+    log_c = log_of(gap)
     last = min(steps, math.ceil(_MEMORY / gap))
     edges = np.unique(np.linspace(0, last, min(last, most) + 1).astype(np.int64))
-    rest = math.exp(last * log_c) * min(float(steps - last), 1.0 / gap)
-    weights, payments = np.exp(edges[:-1] * log_c), np.exp(2 * (edges[1:] - 1) * log_c)
-    return Terms(weights, payments * (1.0 - 1e-12), np.diff(edges).astype(float), rest)
+    rest = power(log_c, last) * min(float(steps - last), 1.0 / gap)
+    weights = np.exp(edges[:-1] * log_c)
+    payments = down(np.exp(2 * (edges[1:] - 1) * log_c), THOUSANDS_OF_ROUNDINGS)
+    return Terms(weights, payments, np.diff(edges).astype(float), rest)
 
 
 def peaks(listed: Terms, probability: float, payment: float, rates: Array) -> Array:
     """The largest Psi_k for each rate: at the end of a group, as it is linear within."""
     result = np.empty(rates.size)
     for i, rate in enumerate(rates):
-        each = np.log1p(probability * np.expm1(rate * listed.weights)) * (1.0 + 1e-12)
+        each = np.log1p(probability * np.expm1(rate * listed.weights))
+        each = up(each, THOUSANDS_OF_ROUNDINGS)
         sums = np.cumsum(listed.counts * (each - rate * payment * listed.payments))
         result[i] = max(0.0, sums.max())
     return result
@@ -94,17 +104,9 @@ def peaks(listed: Terms, probability: float, payment: float, rates: Array) -> Ar
 
 def spent(gap: float, steps: int, payment: float) -> float:
     """What the payments cost, rounded up."""
-    return payment**2 * total_of_squares(gap, steps) * (1.0 + 1e-9) if payment else 0.0
-
-
-def total_of_squares(gap: float, steps: int) -> float:
-    """1 + c^2 + .. + c^(2 (steps - 1)), to within 1e-10 or so."""
-    if gap == 0.0 or steps == 0:
-        return float(steps)
-    if gap >= 1.0:
-        return 1.0
-    log_c = math.log1p(-gap)
-    return math.expm1(2 * steps * log_c) / math.expm1(2 * log_c)
+    if not payment:
+        return 0.0
+    return up(payment**2 * sum_of_powers(2 * log_of(gap), steps), MILLIONS_OF_ROUNDINGS)
 
 
 def _by_recursion(
@@ -112,10 +114,10 @@ def _by_recursion(
 ) -> Leftover:
     size = max(1, int(min(1.0 / gap, steps) / _BLOCKS))
     kept = min(math.ceil(steps / size), math.ceil(_REMEMBERED / (gap * size)))
-    log_c = math.log1p(-gap)
-    decay = math.exp(size * log_c) * (1.0 + 1e-12)
-    older = math.exp(kept * size * log_c) * min(float(max(steps - kept * size, 0)), 1.0 / gap)
-    paid = payment * total_of_squares(gap, size) * (1.0 - 1e-9)
+    log_c = log_of(gap)
+    decay = up(power(log_c, size), THOUSANDS_OF_ROUNDINGS)
+    older = power(log_c, kept * size) * min(float(max(steps - kept * size, 0)), 1.0 / gap)
+    paid = down(payment * sum_of_powers(2 * log_c, size), MILLIONS_OF_ROUNDINGS)
     counts = np.arange(size + 1)
     arrivals = scipy.stats.binom.pmf(counts, size, probability)
     common = np.flatnonzero(arrivals > _CUT)
@@ -128,8 +130,8 @@ def _by_recursion(
     law[0] = 1.0
     most = math.ceil(cap * cells) if cap * cells < length else length - 1
     for block in told("what earlier steps leave", range(kept - 1, -1, -1)):
-        less = np.maximum(decay * level - paid * math.exp(block * size * log_c), 0.0)
-        place = np.ceil(less * cells * (1.0 - 1e-15)).astype(np.int64)
+        less = np.maximum(decay * level - paid * power(log_c, block * size), 0.0)
+        place = np.ceil(down(less * cells, FEW_ROUNDINGS)).astype(np.int64)
         moved = np.bincount(place, weights=law, minlength=length)
         law = np.zeros(length)
         for count in common:
@@ -140,7 +142,7 @@ def _by_recursion(
     lost += abs(1.0 - float(law.sum()))
     ends = _ends(law)
     chances = np.diff(np.cumsum(law)[ends], prepend=0.0)
-    levels = np.minimum(level[ends] + older, cap) * (1.0 + 1e-12)
+    levels = up(np.minimum(level[ends] + older, cap), THOUSANDS_OF_ROUNDINGS)
     return Leftover(levels, np.maximum(chances, 0.0), lost + 1e-12)
 
 
@@ -174,11 +176,11 @@ def _by_moments(
     tail[-1] = 0.0  # neither its largest value nor the cap is exceeded
     masses = -np.diff(tail, prepend=1.0)
     needed = masses > 0.0
-    levels = np.minimum(levels + listed.rest, cap)[needed] * (1.0 + 1e-12)
+    levels = up(np.minimum(levels + listed.rest, cap)[needed], THOUSANDS_OF_ROUNDINGS)
     return Leftover(levels, masses[needed], 0.0)
 
 
 def _tail(largest: Array, levels: Array) -> Array:
     """P(Z > level), at most."""
     logs = np.min(largest[:, None] - RATES[:, None] * levels, axis=0)
-    return np.asarray(np.exp(np.minimum(logs, 0.0)) * (1.0 + 1e-9))
+    return np.asarray(up(np.exp(np.minimum(logs, 0.0)), MILLIONS_OF_ROUNDINGS))

@@ -17,13 +17,15 @@ from typing import NamedTuple
 
 import numpy as np
 
+from lastiterate._numerics.geometric import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import at_least
-from lastiterate.engine.energy.unpaid import RATES, peaks, spent, terms, total_of_squares
+from lastiterate.engine.energy.unpaid import RATES, peaks, spent, terms
 
 _LONGEST_WINDOW = 16_000
 _SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
 _LONGEST_SECOND = 4_000
 _MEMORY = 12.0  # time constants
+_LEAST_KEPT = math.exp(-700.0)  # what is less would underflow
 
 
 class Window(NamedTuple):
@@ -35,10 +37,9 @@ class Window(NamedTuple):
 
 def price(gap: float, window: int, worth: float) -> float:
     """kappa, rounded up."""
-    decayed = max(window * math.log1p(-gap), -700.0) if gap < 1.0 else -700.0
-    return at_least(
-        math.exp(decayed) / math.sqrt(total_of_squares(gap, window) + worth), ulps=10_000
-    )
+    log_c = log_of(gap)
+    kept = max(power(log_c, window), _LEAST_KEPT)
+    return at_least(kept / math.sqrt(sum_of_powers(2 * log_c, window) + worth), ulps=10_000)
 
 
 class _Quantiles(NamedTuple):
@@ -78,7 +79,7 @@ def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
     # Payments are worth their cost in windows comparable with the memory of the run.
     memory = min(1.0 / gap, 2.0 * longest) if gap > 0.0 else 2.0 * longest
     choices = [Window(length, 0.0) for length in lengths] + [
-        Window(length, slope * probability * math.exp(length * math.log1p(-gap)))
+        Window(length, slope * probability * power(log_of(gap), length))
         for length in lengths
         if length < steps and 0.2 * memory <= length <= 3.0 * memory and gap < 0.5
         for slope in _SLOPES

@@ -1,0 +1,80 @@
+"""Powers of c and sums of them, from 1 - c: c itself rounds to 1 once 1 - c < 1e-16.
+
+Everything is written in log c, so for the powers of c^k give k log c.  A logarithm that is off by
+an ulp is multiplied by the exponent: c^k is off by about k |log c| ulps, and beyond 750 of
+these it has vanished.  `ulps_off` bounds that error, and that of a sum, with room to spare.
+"""
+
+import math
+from typing import overload
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array, IntArray
+
+_OVERFLOWS = 709.0  # logarithm
+_LARGEST_INVERSE = 300.0  # logarithm; its square is still a number
+
+
+def log_of(gap: float) -> float:
+    """log c for c = 1 - gap >= 0; -inf for c = 0."""
+    return math.log1p(-gap) if gap < 1.0 else -math.inf
+
+
+def power(log_c: float, exponent: int) -> float:
+    """c^exponent, within `ulps_off(exponent * log_c)`; inf where it overflows."""
+    if exponent == 0 or log_c == 0.0:
+        return 1.0
+    log = exponent * log_c
+    return math.exp(log) if log < _OVERFLOWS else math.inf
+
+
+def sum_of_powers(log_c: float, count: int, *, gap: float | None = None) -> float:
+    """1 + c + .. + c^(count - 1), within `ulps_off(count * log_c)`; inf where it overflows.
+
+    `gap` is 1 - c, where that is known at least as well as log c.
+    """
+    if count == 0 or math.isinf(log_c):
+        return float(min(count, 1))
+    if log_c == 0.0:
+        return float(count)
+    log = count * log_c
+    if log >= _OVERFLOWS:
+        return math.inf if count > 1 else 1.0
+    return -math.expm1(log) / (-math.expm1(log_c) if gap is None else gap)
+
+
+def logs_of_powers(log_c: float, exponents: Array | IntArray) -> Array:
+    """The logarithms of c^k for several k >= 0, with 0^0 = 1."""
+    logs = np.zeros(exponents.shape)
+    return np.multiply(exponents, log_c, out=logs, where=exponents > 0)
+
+
+def sums_of_powers(log_c: float, counts: Array | IntArray, *, gap: float | None = None) -> Array:
+    """1 + c + .. + c^(count - 1) for several counts >= 0 and c <= 1, as `sum_of_powers`."""
+    if log_c == 0.0:
+        return np.asarray(counts, dtype=np.float64)
+    logs = logs_of_powers(log_c, counts)
+    return np.asarray(-np.expm1(logs) / (-math.expm1(log_c) if gap is None else gap))
+
+
+def inverse_power(log_c: float, exponent: int) -> float:
+    """c^-exponent for 0 < c <= 1, within `ulps_off`, or less: it is cut at e^300."""
+    return math.exp(min(-exponent * log_c, _LARGEST_INVERSE))
+
+
+def sum_of_inverse_powers(log_c: float, count: int) -> float:
+    """c^-1 + .. + c^-count for 0 < c <= 1, within `ulps_off`, or less: it is cut at e^300."""
+    log = -count * log_c
+    if log < 1e-12:
+        return float(count)
+    return math.expm1(min(log, _LARGEST_INVERSE)) / -math.expm1(log_c)
+
+
+@overload
+def ulps_off(log: float) -> float: ...
+@overload
+def ulps_off(log: Array) -> Array: ...
+def ulps_off(log: float | Array) -> float | Array:
+    """Ulps by which a power with this logarithm, or the sum of those before it, may be off."""
+    return 16 + 8 * np.minimum(np.abs(log), 750.0)

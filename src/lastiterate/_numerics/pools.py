@@ -1,0 +1,76 @@
+"""Pooling of adjacent violators: the greatest convex minorant of a few blocks.
+
+A block has a mass and a width.  A block that is steeper than the next one, or as steep, is joined
+with it, until slopes increase.  Where there are many blocks, scipy's regression is faster; where
+there are few, loading it takes longer than this.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+import numpy as np
+import scipy
+
+from lastiterate._numerics.arrays import Array
+
+_FEW = 5_000
+
+
+class Pool(NamedTuple):
+    """Neighbouring blocks that share one slope, and how many they are."""
+
+    mass: float
+    width: float
+    blocks: int = 1
+
+
+def pooled(blocks: Iterable[tuple[float, float]]) -> list[Pool]:
+    """Masses and widths of the pools, in order."""
+    return _pooled(
+        blocks,
+        falls=lambda one, other: one.mass * other.width >= other.mass * one.width,
+        add=lambda x, y: x + y,
+    )
+
+
+def pooled_logs(blocks: Iterable[tuple[float, float]]) -> list[Pool]:
+    """The same for masses and widths that are given, and returned, as logarithms."""
+    return _pooled(
+        blocks,
+        falls=lambda one, other: one.mass - one.width >= other.mass - other.width,
+        add=_log_sum,
+    )
+
+
+def isotonic(values: Array, weights: Array) -> Array:
+    """The non-decreasing regression of `values`."""
+    if values.size > _FEW:
+        return np.asarray(scipy.optimize.isotonic_regression(values, weights=weights).x)
+    pools = pooled(zip((values * weights).tolist(), weights.tolist(), strict=True))
+    return np.repeat([p.mass / p.width for p in pools], [p.blocks for p in pools])
+
+
+def _pooled(
+    blocks: Iterable[tuple[float, float]],
+    *,
+    falls: Callable[[Pool, Pool], bool],
+    add: Callable[[float, float], float],
+) -> list[Pool]:
+    pools: list[Pool] = []
+    for mass, width in blocks:
+        latest = Pool(mass, width)
+        while pools and falls(pools[-1], latest):
+            before = pools.pop()
+            latest = Pool(
+                add(latest.mass, before.mass),
+                add(latest.width, before.width),
+                latest.blocks + before.blocks,
+            )
+        pools.append(latest)
+    return pools
+
+
+def _log_sum(one: float, other: float) -> float:
+    larger, smaller = max(one, other), min(one, other)
+    return larger + math.log1p(math.exp(smaller - larger))
