@@ -10,7 +10,6 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -25,25 +24,15 @@ from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.fixed_order import CONTRACTIVE
 from lastiterate.bounds.shuffled import SECRET_ORDER
-from lastiterate.errors import InvalidParameter, LastIterateError
+from lastiterate.errors import LastIterateError
 from lastiterate.run.serialise import from_dict, to_dict
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train import objectives
 from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
-from lastiterate.train.objectives import Objective
+from lastiterate.train.objectives import Objective, from_record
 
 _FORMAT = 1
-_KINDS = {
-    kind.__name__: kind
-    for kind in (
-        objectives.Logistic,
-        objectives.Softmax,
-        objectives.Huber,
-        objectives.SmoothedHinge,
-    )
-}
 _ENFORCED: dict[Hypothesis, str] = {
     conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"
     " step counts only",
@@ -94,7 +83,7 @@ def issue(
             "source": str(CATALOGUE[bound].source),
         },
         "run": to_dict(report.run),
-        "objective": {"loss": type(objective).__name__} | asdict(objective),
+        "objective": objective.as_record(),
         "features": {
             "width": examples.features,
             "bound": examples.feature_bound,
@@ -141,7 +130,7 @@ def verify(certificate: str | Path, *, parameters: Any = None) -> PrivacyReport:
     if stated.pop("digest", None) != _digest(stated):
         reasons.append("its digest is not that of its text")
     try:
-        run, objective = from_dict(record["run"]), _objective(record["objective"])
+        run, objective = from_dict(record["run"]), from_record(record["objective"])
         reasons += _broken_promises(run, objective, record["features"])
         report = account(run)
         reasons += _wrong_guarantee(report, record["guarantee"])
@@ -163,7 +152,9 @@ def described(certificate: str | Path) -> tuple[Objective, float]:
     record = _read(certificate)
     try:
         features = record["features"]
-        return _objective(record["objective"]), math.hypot(features["bound"], features["intercept"])
+        return from_record(record["objective"]), math.hypot(
+            features["bound"], features["intercept"]
+        )
     except (KeyError, TypeError, LastIterateError) as error:
         raise InvalidCertificate([f"it cannot be read ({error!r})"]) from error
 
@@ -206,15 +197,6 @@ def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refused(constant: str) -> None:
     raise ValueError(f"{constant} is no number")
-
-
-def _objective(record: Mapping[str, Any]) -> Objective:
-    fields = dict(record)
-    kind = fields.pop("loss")
-    if kind not in _KINDS:
-        raise InvalidParameter("objective.loss", kind, must_be="one of " + ", ".join(_KINDS))
-    objective: Objective = _KINDS[kind](**fields)
-    return objective
 
 
 def _broken_promises(

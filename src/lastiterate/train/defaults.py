@@ -37,7 +37,7 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import RULES, BatchRule, Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.charge import charged_sensitivity
-from lastiterate.train.objectives import Huber, Objective
+from lastiterate.train.objectives import Objective
 
 # Steps on batches of random size contract only for those that are not much larger.
 TRAINED = tuple(name for name, rule in RULES.items() if rule.from_sizes and rule.exact_size)
@@ -88,11 +88,9 @@ def planned_run(
     """The run that the rule makes of the wishes."""
     loss = objective.loss(radius=radius, l2=wishes.l2)
     assert loss.smoothness is not None
-    step = 2.0 / loss.smoothness * (1.0 - 4 * ULP)
-    if isinstance(objective, Huber):
-        step /= 2  # a quadratic would swing for ever
+    step = 2.0 / loss.smoothness * (1.0 - 4 * ULP) * objective.step_share
     sensitivity = objective.sensitivity(radius=radius, adjacency=wishes.adjacency)
-    steps = _steps(wishes, examples, _unit(objective) / (radius * step), sensitivity)
+    steps = _steps(wishes, examples, objective.output_unit / (radius * step), sensitivity)
     batches = _batches(wishes, examples, steps, mapped=mapped)
     steps = min(steps, wishes.epochs * batches.batches_per_epoch)
     noise = sensitivity / batches.batch_size if wishes.noise_std is None else wishes.noise_std
@@ -137,11 +135,6 @@ def _steps(wishes: Wishes, examples: int, reach: float, sensitivity: float) -> i
         assert wishes.noise_std is not None
         steps = (reach / wishes.noise_std) ** 2
     return int(min(max(steps, 1.0), _MOST_STEPS))
-
-
-def _unit(objective: Objective) -> float:
-    """The noise of an output that is aimed for: 1 in a logit, a tenth of the targets' bound."""
-    return 0.1 if isinstance(objective, Huber) else 1.0
 
 
 def _batches(wishes: Wishes, examples: int, steps: int, *, mapped: bool) -> BatchRule:

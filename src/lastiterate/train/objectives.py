@@ -16,9 +16,13 @@ Each class proves c and h for its clipped loss, so that what is descended is wha
 Residuals have one row for each output and one column for each example.
 """
 
+from __future__ import annotations
+
+import inspect
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +36,9 @@ from lastiterate.run.loss import Loss
 from lastiterate.train import clipping, envelope
 
 _ULPS = 8
+_FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
+
+OBJECTIVES: dict[str, type[Objective]] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +47,33 @@ class Objective(ABC):
 
     `residual_bound` is c, `curvature` is h, `residual_error` is how far a computed residual may be
     from the exact one, rounding of products apart.
+
+    An objective is a frozen dataclass of keywords that states, as class attributes,
+
+    ==============  ==========================================================================
+    output_unit     the noise of an output that a run aims for: 1 in a logit, and a tenth of
+                    the largest target otherwise
+    step_share      the step that a run takes, as a share of the longest, 2/smoothness
+    ==============  ==========================================================================
+
+    and implements the abstract methods.  One that lacks any of this cannot be defined or made.
+    By its name, that of the class, certificates find it in `OBJECTIVES`.
     """
 
     clip: float
+
+    output_unit: ClassVar[float]
+    step_share: ClassVar[float]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        missing = [one for one in ("output_unit", "step_share") if not hasattr(cls, one)]
+        if missing:
+            raise TypeError(f"objective {cls.__name__} does not state {', '.join(missing)}")
+        known = OBJECTIVES.get(cls.__name__, cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"there is an objective called {cls.__name__} already")
+        OBJECTIVES[cls.__name__] = cls
 
     @property
     def outputs(self) -> int:
@@ -72,6 +103,15 @@ class Objective(ABC):
     def admits(self, y: NDArray[Any]) -> bool:
         """Whether these are targets that the constants hold for."""
 
+    @property
+    @abstractmethod
+    def exposing_targets(self) -> NDArray[Any]:
+        """Two targets whose residuals are as far apart as the clip allows, near the start."""
+
+    def as_record(self) -> dict[str, Any]:
+        """What a certificate states of it."""
+        return {"loss": type(self).__name__} | asdict(self)
+
     def loss(self, *, radius: float, l2: float) -> Loss:
         """What bounds need to know, for rows (the intercept's constant included) of this norm."""
         smoothness = at_least(self.curvature * radius * radius + l2, ulps=_ULPS)
@@ -86,6 +126,22 @@ class Objective(ABC):
         return self.gradient_bound(radius=radius) * (2.0 if adjacency == "replace" else 1.0)
 
 
+def from_record(record: Mapping[str, Any]) -> Objective:
+    """The objective that a certificate states."""
+    parameters = dict(record)
+    name = parameters.pop("loss")
+    if name not in OBJECTIVES:
+        must_be = "one of " + ", ".join(OBJECTIVES)
+        raise InvalidParameter("objective.loss", name, must_be=must_be)
+    kind = OBJECTIVES[name]
+    # All of them, so that a certificate does not lean on what happens to be a default.
+    expected = list(inspect.signature(kind).parameters)
+    if set(parameters) != set(expected):
+        must_be = f"given by {', '.join(expected)}"
+        raise InvalidParameter("objective", sorted(parameters), must_be=must_be)
+    return kind(**parameters)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Logistic(Objective):
     r"""Logistic loss of two classes, y in {0, 1}, with derivative clipped at `clip`.
@@ -97,6 +153,9 @@ class Logistic(Objective):
 
     clip: float = 0.25
 
+    output_unit = 1.0
+    step_share = 1.0
+
     def __post_init__(self) -> None:
         clip = _check.number("clip", self.clip, above=0.0)
         object.__setattr__(self, "clip", min(clip, 1.0))
@@ -107,6 +166,10 @@ class Logistic(Objective):
 
     def admits(self, y: NDArray[Any]) -> bool:
         return _are_labels(y, 2)
+
+    @property
+    def exposing_targets(self) -> NDArray[Any]:
+        return np.array([0, 1])
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = expit(u)
@@ -134,6 +197,9 @@ class Softmax(Objective):
     clip: float = field(default=2**0.5 / 4)
     kind: str = "envelope"
 
+    output_unit = 1.0
+    step_share = 1.0
+
     def __post_init__(self) -> None:
         _check.count("classes", self.classes, at_least=2)
         _check.choice("kind", self.kind, among=("envelope", "margin"))
@@ -159,6 +225,10 @@ class Softmax(Objective):
     def admits(self, y: NDArray[Any]) -> bool:
         return _are_labels(y, self.classes)
 
+    @property
+    def exposing_targets(self) -> NDArray[Any]:
+        return np.array([0, 1])
+
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         if self.clip == 2**0.5:
             return clipping.softmax_residual(u, y)
@@ -176,6 +246,9 @@ class Huber(Objective):
 
     clip: float
 
+    output_unit = 0.1
+    step_share = 0.5  # a quadratic would swing for ever
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "clip", _check.number("clip", self.clip, above=0.0))
 
@@ -185,6 +258,10 @@ class Huber(Objective):
 
     def admits(self, y: NDArray[Any]) -> bool:
         return y.dtype.kind in "fiub" and bool(np.isfinite(y).all())
+
+    @property
+    def exposing_targets(self) -> NDArray[Any]:
+        return self.clip * _FAR * np.array([-1.0, 1.0])
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = u - y
@@ -202,6 +279,9 @@ class SmoothedHinge(Objective):
     clip: float = 0.5
     width: float = 1.0
 
+    output_unit = 1.0
+    step_share = 1.0
+
     def __post_init__(self) -> None:
         clip = _check.number("clip", self.clip, above=0.0)
         object.__setattr__(self, "clip", min(clip, 1.0))
@@ -213,6 +293,10 @@ class SmoothedHinge(Objective):
 
     def admits(self, y: NDArray[Any]) -> bool:
         return _are_labels(y, 2)
+
+    @property
+    def exposing_targets(self) -> NDArray[Any]:
+        return np.array([0, 1])
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         sign = 2.0 * y - 1.0
