@@ -95,7 +95,7 @@ class TestRegistry:
             type("Partial", (Objective,), stated)(clip=1.0)
 
     def test_unknown_ones_and_other_parameters_are_refused(self):
-        with pytest.raises(InvalidParameter, match="objective.loss must be one of Logistic"):
+        with pytest.raises(InvalidParameter, match=r"objective\.loss must be one of Logistic"):
             from_record({"loss": "Absolute", "clip": 1.0})
         with pytest.raises(InvalidParameter, match="given by clip, width"):
             from_record({"loss": "SmoothedHinge", "clip": 1.0})

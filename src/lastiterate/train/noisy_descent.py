@@ -27,7 +27,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.run.domain import Ball, Domain
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.batching import arranged
+from lastiterate.train.batching import batch_sequence
 from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.data import Examples, Rows
 from lastiterate.train.noise import Randomness
@@ -62,7 +62,7 @@ def noisy_descent(
     """
     _check_promises(run, objective, examples)
     randomness = Randomness() if randomness is None else randomness
-    arrangement, batches = arranged(run.batches, examples, randomness)
+    arrangement, batches = batch_sequence(run.batches, examples, randomness)
     parameters = np.zeros((objective.outputs, examples.parameters))
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
     for done, chosen in enumerate(islice(batches, run.steps)):
@@ -172,7 +172,7 @@ def _check_promises(run: TrainingRun, objective: Objective, examples: Examples) 
         )
     if not objective.admits(examples.targets):
         must_be = f"targets as {type(objective).__name__} codes them"
-        raise InvalidParameter("examples.targets", "others", must_be=must_be)
+        raise InvalidParameter("examples.targets", must_be=must_be, found="others")
     if run.clip_norm is not None:
         must_be = "None: these objectives clip without norm clipping"
         raise InvalidParameter("run.clip_norm", run.clip_norm, must_be=must_be)

@@ -36,6 +36,7 @@ from lastiterate.run.loss import Loss
 from lastiterate.train import clipping, envelope
 
 _ULPS = 8
+CLIPS = ("envelope", "margin")  # of several classes
 _FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
 
 OBJECTIVES: dict[str, type[Objective]] = {}
@@ -202,7 +203,7 @@ class Softmax(Objective):
 
     def __post_init__(self) -> None:
         _check.count("classes", self.classes, at_least=2)
-        _check.choice("kind", self.kind, among=("envelope", "margin"))
+        _check.choice("kind", self.kind, among=CLIPS)
         clip = min(_check.number("clip", self.clip, above=0.0), 2**0.5)
         if self.kind == "envelope" and not (clip <= 1.0 or clip == 2**0.5):
             must_be = "a number in (0, 1], or at least sqrt(2), where nothing is clipped"
