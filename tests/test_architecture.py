@@ -24,6 +24,7 @@ LAYERS = [
     {"plot"},
     {"calibration", "langevin_sampling", "report"},
     {"planning", "train"},
+    {"certificate"},
     {"linear_model"},
     {"audit"},
     {"reproduce"},
@@ -81,7 +82,7 @@ def test_strangers_do_not_know_each_other(one, other):
 
 def test_the_oracle_does_not_know_what_it_is_to_check():
     """Only the search, which divides the two, and the audited trainer itself may."""
-    proved = {"engine", "bounds", "accounting", "train"}
+    proved = {"engine", "bounds", "accounting", "train", "certificate"}
     knowing = {file for entry, other, file in imports() if entry == "audit" and other in proved}
     assert knowing == {"search.py", "own_trainer.py"}
 
@@ -101,7 +102,7 @@ class TestPublicNames:
             "PoissonSampled", "PrivacyProfile", "PrivacyReport", "PureProfile", "RenyiProfile",
             "SampledWithoutReplacement", "Shifts", "ShuffledEachEpoch", "ShuffledOnce",
             "TrainingRun", "Unbounded", "UnreachableTarget", "__version__", "account",
-            "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
+            "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan", "verify",
         }  # fmt: skip
 
     def test_all_exist_and_are_documented(self):

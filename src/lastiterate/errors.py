@@ -27,6 +27,14 @@ class InvalidType(InvalidParameter, TypeError):
     """An argument is not the kind of thing that is expected."""
 
 
+class InvalidCertificate(LastIterateError, ValueError):
+    """A certificate does not say what follows from what it says."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        self.reasons = reasons
+        super().__init__("the certificate does not hold: " + "; ".join(reasons) + ".")
+
+
 class NumericalFailure(LastIterateError, ArithmeticError):
     """The arithmetic could not certify a number, so none is returned."""
 

@@ -26,8 +26,8 @@ from lastiterate.linear_model import (
     PrivateLogisticRegression,
     PrivateRidge,
     PrivateScaler,
+    estimator,
 )
-from lastiterate.train import estimator
 
 MODELS = [PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor]
 RNG = np.random.default_rng(0)

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from lastiterate.errors import InvalidParameter, NumericalFailure
-from lastiterate.train import clipping, objectives
+from lastiterate.train import clipping, objective
 from lastiterate.train.objectives import (
     OBJECTIVES,
     Huber,
@@ -85,7 +85,7 @@ class TestFacts:
 
 class TestRegistry:
     def test_what_is_not_whole_cannot_be_defined_or_made(self, monkeypatch):
-        monkeypatch.setattr(objectives, "OBJECTIVES", dict(OBJECTIVES))
+        monkeypatch.setattr(objective, "OBJECTIVES", dict(OBJECTIVES))
         with pytest.raises(TypeError, match="does not state output_unit, step_share"):
             type("Silent", (Objective,), {})
         stated = {"output_unit": 1.0, "step_share": 1.0}

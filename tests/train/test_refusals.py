@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 
 import lastiterate as li
-from lastiterate.errors import InvalidParameter
+from lastiterate import verify
+from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
-from lastiterate.train.certificate import InvalidCertificate, verify
 from lastiterate.train.data import bounded, norm_factors
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, SmoothedHinge

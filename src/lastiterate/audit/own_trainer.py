@@ -18,9 +18,9 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.trials import Seeds
+from lastiterate.certificate.verify import verified
 from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.certificate import described, verify
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
@@ -70,6 +70,5 @@ def certified_trainer(
     certificate: str | Path, *, parameters: Any = None
 ) -> tuple[OwnTrainer, PrivacyReport]:
     """The trainer that a certificate describes, and what it certifies, derived again."""
-    report = verify(certificate, parameters=parameters)
-    objective, radius = described(certificate)
-    return OwnTrainer(report.run, objective, radius), report
+    found = verified(certificate, parameters=parameters)
+    return OwnTrainer(found.report.run, found.objective, found.radius), found.report

@@ -13,7 +13,7 @@ import typer
 from lastiterate._digits import up
 from lastiterate.cli.json_file import read_object
 from lastiterate.cli.table_file import Coding, read_schema, read_table
-from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.errors import InvalidCertificate, InvalidParameter, MissingExtra
 
 _FORMAT = "lastiterate model 1"
 _WRITTEN = "a model.json as `lastiterate train` wrote it"
@@ -127,14 +127,13 @@ def verify(
 
     Example: lastiterate verify model/certificate.json --model model/model.json
     """
-    from lastiterate.train.certificate import InvalidCertificate
-    from lastiterate.train.certificate import verify as derive
+    import lastiterate as li
 
     described = _certificate(certificate)
     released = None if model is None else read_model(model)
     parameters = None if released is None else np.array(released["parameters"])
     try:
-        report = derive(certificate, parameters=parameters)
+        report = li.verify(certificate, parameters=parameters)
         constant = described["features"]["intercept"]
         if released is not None and not _predicts_by_parameters(released, constant):
             raise InvalidCertificate(["the model predicts by other numbers than it describes"])
@@ -162,7 +161,7 @@ def _fit(model: Any, rows: Any, labels: Any) -> None:
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-    from lastiterate.train.estimator import fit_with_progress
+    from lastiterate.linear_model.estimator import fit_with_progress
 
     if not (sys.stdout.isatty() and sys.stderr.isatty()):
         model.fit(rows, labels)

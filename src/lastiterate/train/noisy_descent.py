@@ -28,10 +28,10 @@ from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.run.domain import Ball, Domain
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.batching import batch_sequence
-from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.data import Examples, Rows
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
+from lastiterate.train.promises import broken_promises
 
 GRID_BITS = 24
 _SUMMED = 2_048  # rows, at most, in one product of float32
@@ -60,7 +60,7 @@ def noisy_descent(
     progress : callable, optional
         Told how many steps are done, and nothing else.
     """
-    _check_promises(run, objective, examples)
+    _check(run, objective, examples)
     randomness = Randomness() if randomness is None else randomness
     arrangement, batches = batch_sequence(run.batches, examples, randomness)
     parameters = np.zeros((objective.outputs, examples.parameters))
@@ -148,31 +148,10 @@ def _each_step(schedule: float | tuple[float, ...]) -> Callable[[int], float]:
     return schedule.__getitem__ if isinstance(schedule, tuple) else lambda _: schedule
 
 
-def _check_promises(run: TrainingRun, objective: Objective, examples: Examples) -> None:
-    """That the run claims no more of the loss than is true."""
-    l2 = run.loss.regulariser
-    loss = objective.loss(radius=examples.radius, l2=l2)
-    sensitivity = charged_sensitivity(run, objective, radius=examples.radius)
-    assert loss.smoothness is not None
-    promises = [
-        ("run.loss.smoothness", run.loss.smoothness or 0.0, loss.smoothness),
-        ("run.sensitivity", run.sensitivity, sensitivity),
-    ]
-    for name, promised, true in promises:
-        if not promised >= true:
-            raise InvalidParameter(name, promised, must_be=f"at least {true!r}, as in training")
-    if run.loss.strong_convexity > l2:
-        must_be = f"at most loss.regulariser = {l2!r}, all that is certain of these losses"
-        raise InvalidParameter(
-            "run.loss.strong_convexity", run.loss.strong_convexity, must_be=must_be
-        )
-    if run.loss.holder is not None:
-        raise InvalidParameter(
-            "run.loss.holder", run.loss.holder, must_be="None: smoothness is what is certain"
-        )
+def _check(run: TrainingRun, objective: Objective, examples: Examples) -> None:
+    """That the run claims no more than is true of the loss and the targets."""
+    for broken in broken_promises(run, objective, examples.radius):
+        raise broken
     if not objective.admits(examples.targets):
         must_be = f"targets as {type(objective).__name__} codes them"
         raise InvalidParameter("examples.targets", must_be=must_be, found="others")
-    if run.clip_norm is not None:
-        must_be = "None: these objectives clip without norm clipping"
-        raise InvalidParameter("run.clip_norm", run.clip_norm, must_be=must_be)

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.train.estimator import PrivateLinearModel, Task
+from lastiterate.linear_model.estimator import PrivateLinearModel, Task
 from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
 from lastiterate.train.settings import POSITIVE, Kind, documented, one_of, setting
 
@@ -76,7 +76,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
     privacy_ : PrivacyReport
         What is certified of exactly what ran.
     certificate_ : str
-        JSON; `lastiterate.train.certificate.verify` derives it again.
+        JSON; `lastiterate.verify` derives it again.
     coef_, intercept_, classes_, parameters_, n_iter_, n_features_in_
         As in scikit-learn; `parameters_` is all that was released.
 

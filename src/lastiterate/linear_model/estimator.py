@@ -16,8 +16,8 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
+from lastiterate.certificate.issue import issue
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.train.certificate import issue
 from lastiterate.train.data import (
     Examples,
     bounded,

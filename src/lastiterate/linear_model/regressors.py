@@ -12,8 +12,8 @@ from sklearn.base import RegressorMixin
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model.estimator import PrivateLinearModel, Task
 from lastiterate.train.data import Examples
-from lastiterate.train.estimator import PrivateLinearModel, Task
 from lastiterate.train.objectives import Huber
 from lastiterate.train.settings import POSITIVE, documented, setting
 
