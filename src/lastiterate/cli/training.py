@@ -67,7 +67,7 @@ def train(
     model = model_class(
         epsilon=epsilon, delta=delta, adjacency=adjacency, epochs=epochs, feature_bound=bound
     )
-    _fit(model, rows, labels)
+    model.fit(rows, labels)
     record = {
         "format": _FORMAT,
         "target": target,
@@ -154,24 +154,6 @@ def _certificate(path: Path) -> dict[str, Any]:
     if not {"run", "guarantee", "features"} <= set(record):
         raise InvalidParameter("certificate", str(path), must_be=must_be)
     return record
-
-
-def _fit(model: Any, rows: Any, labels: Any) -> None:
-    """With a bar that shows how many steps are done, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from lastiterate.linear_model.estimator import fit_with_progress
-
-    if not (sys.stdout.isatty() and sys.stderr.isatty()):
-        model.fit(rows, labels)
-        return
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training", total=None)
-        fit_with_progress(
-            model, rows, labels, lambda steps, done: bar.update(task, total=steps, completed=done)
-        )
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:

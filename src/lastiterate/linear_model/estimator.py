@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -43,14 +41,6 @@ class PrivacyWarning(UserWarning):
     """Something next to the training spends privacy that `privacy_` does not include."""
 
 
-Progress = Callable[[int, int], object]
-
-
-def fit_with_progress(model: PrivateLinearModel, X: Any, y: Any, progress: Progress) -> None:
-    """`model.fit(X, y)`, telling `progress` the number of steps and how many are done."""
-    model._fit(X, y, None, progress)
-
-
 @dataclass(frozen=True)
 class Task:
     """Encoded targets and the loss they are for; what more the model remembers of them."""
@@ -63,16 +53,16 @@ class Task:
 class PrivateLinearModel(Settings, BaseEstimator):
     """A linear model of which only the last iterate is published."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, progress: Progress | None = None) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self._forget()
         try:
-            self._fit_anew(X, y, sample_weight, progress)
+            self._fit_anew(X, y, sample_weight)
         except BaseException:
             self._forget()
             raise
         return self
 
-    def _fit_anew(self, X: Any, y: Any, sample_weight: Any, progress: Progress | None) -> None:
+    def _fit_anew(self, X: Any, y: Any, sample_weight: Any) -> None:
         if sample_weight is not None:
             raise InvalidParameter(
                 "sample_weight",
@@ -87,11 +77,9 @@ class PrivateLinearModel(Settings, BaseEstimator):
         intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
         examples = bounded(rows, targets, bound=bound, intercept=intercept)
         task = settings._task(targets, examples.radius)
-        self._train(task, replace(examples, targets=task.targets), settings, progress)
+        self._train(task, replace(examples, targets=task.targets), settings)
 
-    def _train(
-        self, task: Task, examples: Examples, settings: Settings, progress: Progress | None
-    ) -> None:
+    def _train(self, task: Task, examples: Examples, settings: Settings) -> None:
         run = default_run(
             task.objective,
             settings,
@@ -101,8 +89,7 @@ class PrivateLinearModel(Settings, BaseEstimator):
         )
         report = account(run)
         source = randomness(self.random_state)
-        tell = None if progress is None else partial(progress, run.steps)
-        parameters = noisy_descent(run, task.objective, examples, source, progress=tell)
+        parameters = noisy_descent(run, task.objective, examples, source)
         certificate = issue(
             report,
             task.objective,

@@ -3,7 +3,8 @@ r"""Noisy gradient descent, exactly as a `TrainingRun` describes it.
 .. math:: x_k = \Pi_K\Big(x_{k-1} - \eta_k\big(\tfrac1b \sum_{i \in B_k}
           \nabla f_i(x_{k-1}) + N(0, \sigma_k^2 I)\big)\Big), \qquad x_0 = 0,
 
-and then the noise on release.  Nothing else leaves: no loss, no iterate but the last.
+and then the noise on release.  Nothing else leaves: no loss, no iterate but the last.  Whoever
+listens to its progress hears how many steps are done.
 
 Two matrix products a step, in the precision of the rows; everything else, and sums over more than
 2,048 rows, in float64.  What the rounding of those products does to the guarantee is *not*
@@ -17,13 +18,13 @@ accounted for.  Rows must not be changed by others meanwhile: their norms are ta
 
 import math
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._progress import told
 from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.run.domain import Ball, Domain
 from lastiterate.run.training_run import TrainingRun
@@ -42,8 +43,6 @@ def noisy_descent(
     objective: Objective,
     examples: Examples,
     randomness: Randomness | None = None,
-    *,
-    progress: Callable[[int], object] | None = None,
 ) -> Array:
     """The published parameters, one row for each output; the intercept's last.
 
@@ -57,15 +56,13 @@ def noisy_descent(
         Rows with norms within a bound.
     randomness : Randomness, optional
         A secure one by default.
-    progress : callable, optional
-        Told how many steps are done, and nothing else.
     """
     _check(run, objective, examples)
     randomness = Randomness() if randomness is None else randomness
     arrangement, batches = batch_sequence(run.batches, examples, randomness)
     parameters = np.zeros((objective.outputs, examples.parameters))
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
-    for done, chosen in enumerate(islice(batches, run.steps)):
+    for done, chosen in zip(told("training", range(run.steps)), batches, strict=False):
         direction = _gradient(objective, arrangement, parameters, chosen)
         direction /= run.batches.batch_size
         if run.loss.regulariser:
@@ -75,8 +72,6 @@ def noisy_descent(
         direction *= steps(done)
         parameters -= direction
         _project(parameters, run.domain)
-        if progress is not None:
-            progress(done + 1)
     return _published(run, parameters, randomness)
 
 
