@@ -16,9 +16,10 @@ from scipy.special import expit
 
 import lastiterate as li
 from lastiterate.train.data import bounded
-from lastiterate.train.defaults import Wishes, planned_run
+from lastiterate.train.defaults import default_run
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, Softmax
+from lastiterate.train.settings import RunSettings
 
 DELTA = 1e-5
 INTERCEPT = 0.125
@@ -135,8 +136,8 @@ def output_perturbation(data, epsilon, passes, seed, *, stretch):
 
 @cache
 def _silent_run(objective, epsilon, passes, count, stretch):
-    wishes = Wishes(epsilon=epsilon, delta=DELTA, epochs=passes)
-    run = planned_run(objective, wishes, examples=count, radius=RADIUS)
+    settings = RunSettings(epsilon=epsilon, delta=DELTA, epochs=passes)
+    run = default_run(objective, settings, examples=count, radius=RADIUS)
     steps = max(1, int(run.steps * stretch))
     size = max(1, count // -(-steps // passes))
     run = run.replace(

@@ -25,6 +25,7 @@ LAYERS = [
     {"plot"},
     {"calibration", "langevin_sampling", "report"},
     {"planning", "train"},
+    {"certificate"},
     {"linear_model"},
     {"audit"},
     {"reproduce"},
@@ -90,7 +91,7 @@ def test_strangers_do_not_know_each_other(one, other):
 class TestTheOracleDoesNotKnowWhatItIsToCheck:
     def test_audits(self):
         """Only the search, which divides the two, and the audited trainer itself may."""
-        proved = {"engine", "bounds", "accounting", "train"}
+        proved = {"engine", "bounds", "accounting", "train", "certificate"}
         knowing = {file for entry, other, file in imports() if entry == "audit" and other in proved}
         assert knowing == {"worst_instance.py", "own_trainer.py"}
 
@@ -120,7 +121,7 @@ class TestPublicNames:
             "PoissonSampled", "PrivacyProfile", "PrivacyReport", "PureProfile", "RenyiProfile",
             "SampledWithoutReplacement", "Shifts", "ShuffledEachEpoch", "ShuffledOnce",
             "TrainingRun", "Unbounded", "UnreachableTarget", "__version__", "account",
-            "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
+            "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan", "verify",
         }  # fmt: skip
 
     def test_all_exist_and_are_documented(self):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from lastiterate._progress import heard_by, told
+from lastiterate._progress import heard_by, told, told_of
 
 
 def test_the_items_come_as_they_are_heard_or_not():
@@ -32,3 +32,25 @@ def test_nothing_to_do_is_done():
     with heard_by(lambda what, share: heard.append(share)):
         assert list(told("counting", [])) == []
     assert heard == [1.0]
+
+
+def test_a_loop_that_fails_is_over():
+    heard = []
+
+    def fail():
+        yield 1
+        raise KeyboardInterrupt
+
+    def take():
+        with heard_by(lambda what, share: heard.append(share)):
+            for _ in told_of("counting", fail(), 4):
+                pass
+
+    with pytest.raises(KeyboardInterrupt):
+        take()
+    assert heard == [0.0, 0.25, 1.0]
+
+
+def test_no_item_is_lost_to_a_wrong_count():
+    with heard_by(lambda *_: None):
+        assert list(told_of("counting", iter("abc"), 2)) == ["a", "b", "c"]

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 import lastiterate as li
+from lastiterate._progress import heard_by
 from lastiterate.errors import MissingExtra
 from lastiterate.reproduce import accuracy, false_as_printed, hoelder_network
 from lastiterate.reproduce.__main__ import main
@@ -111,11 +112,12 @@ class TestCommand:
 
     @with_matplotlib
     def test_a_page(self, tmp_path):
-        seen = []
+        heard = []
         items = [ITEMS["bsa-table-7"], ITEMS["bsa-figure-2"], ITEMS["bsa-table-5"]]
-        page = write_page(items, tmp_path, done=seen.append)
+        with heard_by(lambda what, share: heard.append((what, share))):
+            page = write_page(items, tmp_path)
         text = page.read_text()
-        assert seen == [item.id for item in items]
+        assert [share for what, share in heard if what == "reproducing"] == [0, 1 / 3, 2 / 3, 1]
         assert "<svg" in text
         assert "needs --data" in text
         code, shown = self.run("bsa-figure-2", "--out", str(tmp_path))

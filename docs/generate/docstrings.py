@@ -41,7 +41,7 @@ class Docstrings(Extension):
     """Docstrings as Markdown, those that are put together when a module is loaded included."""
 
     def on_class(self, *, cls: Class, **_: Any) -> None:
-        if cls.docstring is None and "__doc__" in cls.members:
+        if cls.docstring is not None and "{parameters}" in cls.docstring.value:
             found = getattr(import_module(cls.module.path), cls.name)
             cls.docstring = Docstring(inspect.getdoc(found) or "", parent=cls)
 

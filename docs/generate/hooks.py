@@ -1,9 +1,10 @@
-"""What is made when the pages are built: the table of bounds, the commands, the pictures."""
+"""What is made when pages are built: the table of bounds, commands, estimators, pictures."""
 
 from typing import Any
 
 import bounds_page
 import commands_page
+import estimators
 import maths
 import pictures
 from mkdocs.structure.files import File, Files
@@ -17,6 +18,11 @@ def on_files(files: Files, *, config: Any) -> Files:
     for name, content in pictures.all_of_them().items():
         files.append(File.generated(config, f"pictures/{name}", content=content))
     return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Lists that come from the library."""
+    return estimators.filled_in(markdown)
 
 
 def on_page_content(html: str, **_: Any) -> str:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lastiterate.accounting import account as account
     from lastiterate.bounds.catalogue import CATALOGUE as CATALOGUE
     from lastiterate.calibration import calibrate as calibrate
+    from lastiterate.certificate.verify import verify as verify
     from lastiterate.engine.shifts import Shifts as Shifts
     from lastiterate.engine.shifts import optimal_shifts as optimal_shifts
     from lastiterate.errors import InvalidParameter as InvalidParameter
@@ -60,6 +61,7 @@ _HOME = {
     "accounting": ("PrivacyReport", "account"),
     "bounds.catalogue": ("CATALOGUE",),
     "calibration": ("calibrate",),
+    "certificate.verify": ("verify",),
     "engine.shifts": ("Shifts", "optimal_shifts"),
     "errors": ("InvalidParameter", "LastIterateError", "NoBoundApplies", "UnreachableTarget"),
     "planning": ("plan",),

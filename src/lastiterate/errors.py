@@ -9,15 +9,30 @@ class LastIterateError(Exception):
 
 
 class InvalidParameter(LastIterateError, ValueError):
-    """An argument is outside the range in which it means anything."""
+    """An argument is outside the range in which it means anything.
 
-    def __init__(self, name: str, value: object, *, must_be: str) -> None:
-        self.name, self.value, self.must_be = name, value, must_be
-        super().__init__(f"{name} must be {must_be}; got {name}={_short(value)}.")
+    `found` says in words what was found instead, where the value cannot be shown: it is private,
+    or many values make it up.
+    """
+
+    def __init__(
+        self, name: str, value: object = None, *, must_be: str, found: str | None = None
+    ) -> None:
+        self.name, self.value, self.must_be, self.found = name, value, must_be, found
+        got = f"got {name}={_short(value)}" if found is None else f"found {found}"
+        super().__init__(f"{name} must be {must_be}; {got}.")
 
 
 class InvalidType(InvalidParameter, TypeError):
     """An argument is not the kind of thing that is expected."""
+
+
+class InvalidCertificate(LastIterateError, ValueError):
+    """A certificate does not say what follows from what it says."""
+
+    def __init__(self, reasons: list[str]) -> None:
+        self.reasons = reasons
+        super().__init__("the certificate does not hold: " + "; ".join(reasons) + ".")
 
 
 class NumericalFailure(LastIterateError, ArithmeticError):

@@ -11,8 +11,9 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds.shift_schedule import worst_schedule
 from lastiterate.linear_model import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.train.defaults import Wishes, planned_run
+from lastiterate.train.defaults import default_run
 from lastiterate.train.objectives import Huber, Logistic, Softmax
+from lastiterate.train.settings import RunSettings
 
 from .claims import RUN, WORDS, claim, text_of, value
 
@@ -128,7 +129,7 @@ def sampled_batches(ours, composed):
 
 
 def planned(objective):
-    return planned_run(objective, Wishes(epsilon=1.0, delta=1e-5), examples=5_000, radius=1.0)
+    return default_run(objective, RunSettings(epsilon=1.0, delta=1e-5), examples=5_000, radius=1.0)
 
 
 @claim("docs/choosing.md", r"at most `2/smoothness`; the trainers take it \|[^|]*: half of it")

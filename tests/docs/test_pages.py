@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate import linear_model
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.cli import main
 from lastiterate.instances.lower_bounds import LOWER_BOUNDS
@@ -71,6 +72,18 @@ def test_every_bound_that_is_named_exists(page):
     pattern = r"\b(?:composition|fixed-order|random-order|lower|published/[a-z-]+)/[a-z-]+[a-z]"
     known = {*li.CATALOGUE, *LOWER_BOUNDS, *APPROXIMATIONS}
     assert set(re.findall(pattern, page.read_text(encoding="utf-8"))) <= known
+
+
+def test_every_estimator_is_listed(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "generate")
+    import estimators
+
+    for page in ("linear-models.md", "api/training.md"):
+        text = estimators.filled_in((ROOT / "docs" / page).read_text(encoding="utf-8"))
+        assert "of estimators -->" not in text
+        for model in linear_model.__all__:
+            listed = f"::: lastiterate.linear_model.{model}" if "api" in page else f"| `{model}` |"
+            assert listed in text or not hasattr(getattr(linear_model, model), "fit")
 
 
 def test_every_public_name_is_in_the_reference():

@@ -1,8 +1,12 @@
 """Small problems that several tests train on."""
 
+from dataclasses import fields
+from itertools import product
+
 import numpy as np
 
 import lastiterate as li
+from lastiterate.errors import InvalidParameter
 from lastiterate.train.data import bounded
 from lastiterate.train.objectives import Logistic
 
@@ -14,6 +18,37 @@ RULES = {
     "sampled": li.SampledWithoutReplacement(103, 20),
     "poisson": li.PoissonSampled(103, 20, 25),
 }
+
+# What tests choose for a parameter of an objective, whichever has it.
+PARAMETERS = {
+    "clip": (0.05, 2**0.5 / 4, 0.8, 2.0),
+    "classes": (2, 3, 10, 50),
+    "kind": ("envelope", "margin"),
+    "width": (1.0, 0.1),
+}
+
+
+def instances(kind):
+    """An objective with every combination of these parameters that it takes."""
+    names = [each.name for each in fields(kind) if each.name in PARAMETERS]
+    found = {}
+    for values in product(*(PARAMETERS[name] for name in names)):
+        try:
+            objective = kind(**dict(zip(names, values, strict=True)))
+        except InvalidParameter:
+            continue
+        found[repr(objective)] = objective
+    assert found, f"no parameters for {kind.__name__}"
+    return list(found.values())
+
+
+def targets_for(objective, count, rng):
+    """Targets that it admits: any number if it takes halves, else whole ones."""
+    if objective.admits(np.array([0.5])):
+        drawn = rng.normal(size=count)
+        return drawn if objective.admits(np.array([-0.5])) else np.abs(drawn)
+    whole = [k for k in range(50) if objective.admits(np.array([k]))]
+    return rng.choice(whole, size=count)
 
 
 def examples(count=103, width=4, *, seed=0, intercept=0.5, dtype=np.float64):

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
+from lastiterate import verify
+from lastiterate.certificate.statements import digest
+from lastiterate.errors import InvalidCertificate
 from lastiterate.linear_model import PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
-from lastiterate.train.certificate import InvalidCertificate, _digest, verify
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 3))
@@ -83,13 +85,13 @@ class TestForgery:
         "path, factor, reason",
         [
             (("guarantee", "epsilon"), 0.99, "states epsilon"),
-            (("run", "sensitivity"), 0.99, "states sensitivity"),
-            (("run", "loss", "smoothness"), 0.99, "states smoothness"),
+            (("run", "sensitivity"), 0.99, r"run\.sensitivity must be at least"),
+            (("run", "loss", "smoothness"), 0.99, r"run\.loss\.smoothness must be at least"),
             (("run", "noise_std"), 0.99, "states epsilon"),
             (("run", "release_noise_std"), 0.9, "states epsilon"),
-            (("run", "step_size"), 1.01, "states epsilon|does not cover"),
-            (("features", "bound"), 1.01, "states"),
-            (("objective", "clip"), 1.01, "states"),
+            (("run", "step_size"), 1.01, "steps above 2/smoothness"),
+            (("features", "bound"), 1.01, "must be at least"),
+            (("objective", "clip"), 1.01, "must be at least"),
         ],
     )
     def test_even_with_a_fresh_digest(self, model, path, factor, reason):
@@ -98,7 +100,7 @@ class TestForgery:
         forged = changed(record, path, value * factor)
         del forged["digest"]
         with pytest.raises(InvalidCertificate, match=reason):
-            verify(json.dumps(forged | {"digest": _digest(forged)}))
+            verify(json.dumps(forged | {"digest": digest(forged)}))
 
     @pytest.mark.parametrize(
         "path, value, reason",
@@ -112,8 +114,8 @@ class TestForgery:
             (("features", "width"), 0, "features.width"),
             (("features", "width"), 3.5, "features.width"),
             (("features", "intercept"), -1.0, "features.intercept"),
-            (("randomness",), "a coin", "its randomness"),
-            (("arithmetic", "products"), "float16", "its products"),
+            (("randomness",), "a coin", "its source of randomness"),
+            (("arithmetic", "products"), "float16", "its arithmetic precision"),
             (("arithmetic", "parameters and noise"), "float32", "its precision"),
             (("arithmetic", "not charged"), "nothing", "its account of rounding"),
             (("public",), "nothing", "what is public"),
@@ -124,12 +126,12 @@ class TestForgery:
         forged = changed(json.loads(model.certificate_), path, value)
         del forged["digest"]
         with pytest.raises(InvalidCertificate, match=reason):
-            verify(json.dumps(forged | {"digest": _digest(forged)}))
+            verify(json.dumps(forged | {"digest": digest(forged)}))
 
     def test_sizes_that_are_not_the_models(self, model):
         forged = changed(json.loads(model.certificate_), ("features", "width"), 4)
         del forged["digest"]
-        text = json.dumps(forged | {"digest": _digest(forged)})
+        text = json.dumps(forged | {"digest": digest(forged)})
         with pytest.raises(InvalidCertificate, match="another model"):
             verify(text, parameters=model.parameters_)
 

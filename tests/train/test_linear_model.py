@@ -26,8 +26,8 @@ from lastiterate.linear_model import (
     PrivateLogisticRegression,
     PrivateRidge,
     PrivateScaler,
+    estimator,
 )
-from lastiterate.train import estimator
 
 MODELS = [PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor]
 RNG = np.random.default_rng(0)
@@ -253,8 +253,11 @@ class TestRefusals:
             ({"epsilon": 0.0}, r"epsilon must be a number in \(0, inf\)"),
             ({"epsilon": -1.0}, "epsilon must be"),
             ({"epsilon": np.nan}, "epsilon must be"),
-            ({"epsilon": None}, "epsilon must be None exactly if"),
-            ({"noise_std": 1.0}, "epsilon must be None exactly if"),
+            (
+                {"epsilon": None},
+                "one of epsilon and noise_std must be given; found neither",
+            ),
+            ({"noise_std": 1.0}, "one of epsilon and noise_std must be given; found both"),
             ({"delta": 1.0}, r"delta must be a number in \(0, 1\)"),
             ({"delta": 0.0}, "delta must be"),
             ({"batch_size": 601}, r"batch_size must be a whole number in \[1, 600\]"),
@@ -263,7 +266,9 @@ class TestRefusals:
             ({"batches": "random"}, "batches must be one of"),
             ({"feature_bound": 0.0}, "feature_bound must be"),
             ({"feature_bound": np.inf}, "feature_bound must be"),
-            ({"clip_norm": -1.0}, "clip must be"),
+            ({"clip_norm": -1.0}, "clip_norm must be"),
+            ({"clip_norm": "1"}, "clip_norm must be"),
+            ({"clip": "norm"}, "clip must be one of"),
             ({"l2": -1.0}, "l2 must be"),
             ({"warm_start": True}, "warm_start must be False: .*compose"),
             ({"classes": [0, 2]}, "y must be among classes"),

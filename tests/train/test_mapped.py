@@ -10,7 +10,7 @@ from scipy import stats
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.train.batching import arranged
+from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded, is_mapped
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
@@ -32,7 +32,7 @@ def mapped(tmp_path):
 
 def positions(rule, examples, seed):
     """The step of the first epoch in which each of the first 100 examples is seen."""
-    _, batches = arranged(rule, examples, Randomness(SeededBits(seed)))
+    _, batches = batch_sequence(rule, examples, Randomness(SeededBits(seed)))
     place = np.full(100, -1)
     for step in range(5):
         chosen = next(batches)
@@ -52,7 +52,7 @@ class TestOrder:
 
     def test_is_the_same_in_every_epoch_if_shuffled_once(self, mapped):
         examples = bounded(mapped, LABELS, bound=1.0, intercept=0.0)
-        _, batches = arranged(li.ShuffledOnce(100, 20), examples, Randomness(SeededBits(0)))
+        _, batches = batch_sequence(li.ShuffledOnce(100, 20), examples, Randomness(SeededBits(0)))
         epochs = [[next(batches).start for _ in range(5)] for _ in range(3)]
         assert epochs[0] == epochs[1] == epochs[2]
         assert sorted(epochs[0]) == [0, 20, 40, 60, 80]

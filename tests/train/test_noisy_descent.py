@@ -5,6 +5,7 @@ import pytest
 from scipy import sparse, stats
 
 import lastiterate as li
+from lastiterate._progress import heard_by
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
@@ -254,9 +255,10 @@ class TestRelease:
         assert (end / grid % 2).any()
 
     def test_progress_tells_steps_only(self):
-        data, told = examples(), []
-        noisy_descent(run_of(data, li.FullBatch(103)), Logistic(), data, progress=told.append)
-        assert told == list(range(1, 18))
+        data, heard = examples(), []
+        with heard_by(lambda *said: heard.append(said)):
+            noisy_descent(run_of(data, li.FullBatch(103)), Logistic(), data)
+        assert heard == [("training", step / 17) for step in range(18)]
 
 
 class TestRefusals:

@@ -5,26 +5,22 @@ import pytest
 from scipy.optimize import minimize
 
 from lastiterate.errors import InvalidParameter, NumericalFailure
-from lastiterate.train import clipping
-from lastiterate.train.objectives import Huber, Logistic, SmoothedHinge, Softmax
+from lastiterate.train import clipping, objective
+from lastiterate.train.objectives import (
+    OBJECTIVES,
+    Huber,
+    Logistic,
+    Objective,
+    SmoothedHinge,
+    Softmax,
+    from_record,
+)
+
+from .problems import instances, targets_for
 
 PAIRS = 3_000
 SCALES = (0.3, 3.0, 30.0)
-OBJECTIVES = [
-    *(Logistic(clip=c) for c in (0.05, 0.25, 0.7, 1.0)),
-    *(Huber(clip=c) for c in (0.1, 2.0)),
-    *(SmoothedHinge(clip=c, width=w) for c, w in ((0.5, 1.0), (1.0, 0.1))),
-    *(Softmax(classes=k, clip=c) for k in (2, 3, 10, 50) for c in (0.05, 2**0.5 / 4, 0.8)),
-    *(Softmax(classes=k, clip=c, kind="margin") for k in (3, 10) for c in (0.05, 0.5, 1.4)),
-    Softmax(classes=5, clip=2.0),
-]
-
-
-def targets_for(objective, count, rng):
-    if isinstance(objective, Huber):
-        return rng.normal(size=count)
-    classes = objective.classes if isinstance(objective, Softmax) else 2
-    return rng.integers(classes, size=count)
+EVERY = [objective for kind in OBJECTIVES.values() for objective in instances(kind)]
 
 
 def pairs(objective, count=PAIRS, scale=1.0, seed=0):
@@ -37,7 +33,7 @@ def pairs(objective, count=PAIRS, scale=1.0, seed=0):
     return u, change, first, second, y
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+@pytest.mark.parametrize("objective", EVERY, ids=repr)
 @pytest.mark.parametrize("scale", SCALES)
 class TestSoundness:
     def test_residuals_are_monotone_and_cocoercive(self, objective, scale):
@@ -57,7 +53,7 @@ class TestSoundness:
             assert norms.max() <= objective.residual_bound * (1 + 1e-12)
 
 
-@pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
+@pytest.mark.parametrize("objective", EVERY, ids=repr)
 class TestTightness:
     def test_bounds_are_reached(self, objective):
         slopes, norms = [], []
@@ -71,6 +67,38 @@ class TestTightness:
         if objective.outputs <= 2:
             assert max(slopes) >= 0.9 * objective.curvature
         assert max(norms) >= 0.9 * min(objective.residual_bound, 1.2)
+
+
+@pytest.mark.parametrize("objective", EVERY, ids=repr)
+class TestFacts:
+    def test_targets_that_expose_it(self, objective):
+        """Their residuals at the start are at least as far apart as one may be long."""
+        exposing = objective.exposing_targets
+        assert objective.admits(exposing)
+        first, second = objective.residual(np.zeros((objective.outputs, 2)), exposing).T
+        unclipped = min(objective.residual_bound, 0.5)
+        assert np.linalg.norm(second - first) >= unclipped
+
+    def test_a_record_says_all_of_it(self, objective):
+        assert from_record(objective.as_record()) == objective
+
+
+class TestRegistry:
+    def test_what_is_not_whole_cannot_be_defined_or_made(self, monkeypatch):
+        monkeypatch.setattr(objective, "OBJECTIVES", dict(OBJECTIVES))
+        with pytest.raises(TypeError, match="does not state output_unit, step_share"):
+            type("Silent", (Objective,), {})
+        stated = {"output_unit": 1.0, "step_share": 1.0}
+        with pytest.raises(TypeError, match="called Logistic already"):
+            type("Logistic", (Objective,), stated)
+        with pytest.raises(TypeError, match="abstract"):
+            type("Partial", (Objective,), stated)(clip=1.0)
+
+    def test_unknown_ones_and_other_parameters_are_refused(self):
+        with pytest.raises(InvalidParameter, match=r"objective\.loss must be one of Logistic"):
+            from_record({"loss": "Absolute", "clip": 1.0})
+        with pytest.raises(InvalidParameter, match="given by clip, width"):
+            from_record({"loss": "SmoothedHinge", "clip": 1.0})
 
 
 class TestUnclippedRegion:

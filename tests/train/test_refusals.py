@@ -7,9 +7,9 @@ import pytest
 from scipy import sparse
 
 import lastiterate as li
-from lastiterate.errors import InvalidParameter
+from lastiterate import verify
+from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
-from lastiterate.train.certificate import InvalidCertificate, verify
 from lastiterate.train.data import bounded, norm_factors
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, SmoothedHinge
@@ -65,7 +65,7 @@ class TestRows:
 
     def test_a_mapped_file_with_a_target_that_is_not_finite(self, tmp_path):
         rows = np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(200, 3))
-        with pytest.raises(InvalidParameter, match="finite number"):
+        with pytest.raises(InvalidParameter, match="finite numbers; found a target"):
             PrivateRidge().fit(rows, np.array(["0.5"] * 199 + ["nan"]))
 
     def test_a_changed_copy_of_a_mapped_file(self, tmp_path):
@@ -76,7 +76,7 @@ class TestRows:
 
     def test_errors_do_not_name_values(self):
         rows = np.array([["1.0"], ["Alice"]] * 50, dtype=object)
-        with pytest.raises(ValueError, match="numbers everywhere") as caught:
+        with pytest.raises(ValueError, match="numbers throughout") as caught:
             PrivateLogisticRegression().fit(rows, [0, 1] * 50)
         assert "Alice" not in str(caught.value)
         assert caught.value.__suppress_context__

@@ -87,7 +87,6 @@ def audit(
     jobs: int = 1,
     file: str | Path | None = None,
     name: str = "",
-    progress: bool = False,
 ) -> Verdict:
     """Run a trainer on two adjacent data sets, and hold what it releases against a certificate.
 
@@ -113,8 +112,6 @@ def audit(
         Where results are appended; an audit that was killed goes on from there.
     name : str
         What the file belongs to; another name is refused.
-    progress : bool
-        Whether to show how far it is.
 
     Examples
     --------
@@ -140,7 +137,6 @@ def audit(
         jobs=jobs,
         file=None if file is None else Path(file),
         name=name,
-        progress=progress,
     )
     return judge(first, second, certificate, confidence=confidence)
 

@@ -14,20 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.trials import Seeds
+from lastiterate.certificate.verify import verified
 from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.certificate import described, verify
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
-from lastiterate.train.objectives import Huber, Objective
-
-_FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
+from lastiterate.train.objectives import Objective
 
 
 @dataclass(frozen=True)
@@ -54,11 +51,9 @@ class OwnTrainer:
         rows = np.zeros((count, 1))
         if self.run.adjacency == "replace" or world == 1:
             rows[one] = self.radius
-        targets: NDArray[Any] = np.zeros(count, dtype=np.intp)
-        targets[one] = world
-        if isinstance(self.objective, Huber):
-            targets = np.zeros(count)
-            targets[one] = self.objective.clip * _FAR * (2 * world - 1)
+        exposing = self.objective.exposing_targets
+        targets = np.full(count, exposing[0])
+        targets[one] = exposing[world]
         return bounded(rows, targets, bound=self.radius, intercept=0.0)
 
     @property
@@ -75,6 +70,5 @@ def certified_trainer(
     certificate: str | Path, *, parameters: Any = None
 ) -> tuple[OwnTrainer, PrivacyReport]:
     """The trainer that a certificate describes, and what it certifies, derived again."""
-    report = verify(certificate, parameters=parameters)
-    objective, radius = described(certificate)
-    return OwnTrainer(report.run, objective, radius), report
+    found = verified(certificate, parameters=parameters)
+    return OwnTrainer(found.report.run, found.objective, found.radius), found.report

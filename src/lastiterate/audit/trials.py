@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
+from lastiterate._progress import told_of
 from lastiterate.errors import InvalidParameter, MissingExtra, NumericalFailure
 
 Seeds = NDArray[np.uint64]
@@ -36,7 +36,6 @@ def outputs(
     jobs: int = 1,
     file: Path | None = None,
     name: str = "",
-    progress: bool = False,
 ) -> tuple[Array, Array]:
     """What `trainer(world, seeds)` releases in each world: a row for each of `runs` runs."""
     size = _check.count("block", block, at_least=1)
@@ -55,14 +54,13 @@ def outputs(
         seeds = state.generate_state(lengths[number], np.uint64).astype(np.uint64) >> np.uint64(11)
         return one, _checked(trainer(world, seeds), lengths[number])
 
-    with _shown(len(wanted), len(done), progress) as advance:
-        for one, rows in _made(make, todo, _check.count("jobs", jobs, at_least=1)):
-            done[one] = rows
-            if file is not None:
-                record = {"world": one[0], "number": one[1], "outputs": rows.tolist()}
-                with file.open("a", encoding="utf-8") as lines:
-                    lines.write(json.dumps(record) + "\n")
-            advance()
+    made = _made(make, todo, _check.count("jobs", jobs, at_least=1))
+    for one, rows in told_of("runs of the trainer", made, len(todo)):
+        done[one] = rows
+        if file is not None:
+            record = {"world": one[0], "number": one[1], "outputs": rows.tolist()}
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps(record) + "\n")
     worlds = [
         np.concatenate([done[world, number] for number in range(len(lengths))]) for world in (0, 1)
     ]
@@ -123,16 +121,3 @@ def _parsed(file: Path, line: str) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise InvalidParameter("file", str(file), must_be="one JSON object a line")
     return record
-
-
-@contextmanager
-def _shown(total: int, done: int, shown: bool) -> Iterator[Callable[[], object]]:
-    if not shown:
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True)) as bar:
-        task = bar.add_task("training", total=total, completed=done)
-        yield lambda: bar.advance(task)

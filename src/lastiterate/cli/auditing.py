@@ -60,7 +60,6 @@ def audit(
             jobs=jobs,
             file=record,
             name=hashlib.sha256(path.read_bytes()).hexdigest(),
-            progress=True,
         )
     except KeyboardInterrupt:
         if record is None:

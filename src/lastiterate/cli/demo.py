@@ -57,8 +57,8 @@ def demo(
         schema=out / "schema.json",
         out=out,
     )
+    from lastiterate.certificate.verify import verify
     from lastiterate.report.text import as_text
-    from lastiterate.train.certificate import verify
 
     report = verify(out / "certificate.json")
     (out / "report.txt").write_text(as_text(report, delta=_DELTA) + "\n", encoding="utf-8")

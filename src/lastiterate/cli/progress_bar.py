@@ -3,12 +3,15 @@
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from lastiterate._progress import heard_by
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+_SECONDS = 0.1  # between drawings: loops may tell of many short steps
 
 
 @contextmanager
@@ -34,23 +37,35 @@ class _Bar:
     def __init__(self) -> None:
         self._drawn: Progress | None = None
         self._tasks: dict[str, TaskID] = {}
+        self._known: set[str] = set()
+        self._due = 0.0
 
     def show(self, what: str, share: float) -> None:
         """Draw the share of this that is done; nothing once it is all."""
-        if self._drawn is None:
-            self._drawn = _started()
-        if what not in self._tasks:
-            self._tasks[what] = self._drawn.add_task(what, total=1.0)
-        self._drawn.update(self._tasks[what], completed=share, refresh=True)
         if share == 1.0:
-            self._drawn.remove_task(self._tasks.pop(what))
-            if not self._tasks:
-                self.clear()
+            self._end(what)
+        elif what not in self._known or monotonic() >= self._due:
+            self._known.add(what)
+            self._draw(what, share)
+            self._due = monotonic() + _SECONDS
 
     def clear(self) -> None:
         if self._drawn is not None:
             self._drawn.stop()
         self._drawn, self._tasks = None, {}
+
+    def _draw(self, what: str, share: float) -> None:
+        if self._drawn is None:
+            self._drawn = _started()
+        if what not in self._tasks:
+            self._tasks[what] = self._drawn.add_task(what, total=1.0)
+        self._drawn.update(self._tasks[what], completed=share, refresh=True)
+
+    def _end(self, what: str) -> None:
+        if self._drawn is not None and what in self._tasks:
+            self._drawn.remove_task(self._tasks.pop(what))
+            if not self._tasks:
+                self.clear()
 
 
 def _started() -> "Progress":

@@ -13,7 +13,7 @@ import typer
 from lastiterate._digits import up
 from lastiterate.cli.json_file import read_object
 from lastiterate.cli.table_file import Coding, read_schema, read_table
-from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.errors import InvalidCertificate, InvalidParameter, MissingExtra
 
 _FORMAT = "lastiterate model 1"
 _WRITTEN = "a model.json as `lastiterate train` wrote it"
@@ -67,7 +67,7 @@ def train(
     model = model_class(
         epsilon=epsilon, delta=delta, adjacency=adjacency, epochs=epochs, feature_bound=bound
     )
-    _fit(model, rows, labels)
+    model.fit(rows, labels)
     record = {
         "format": _FORMAT,
         "target": target,
@@ -127,14 +127,13 @@ def verify(
 
     Example: lastiterate verify model/certificate.json --model model/model.json
     """
-    from lastiterate.train.certificate import InvalidCertificate
-    from lastiterate.train.certificate import verify as derive
+    import lastiterate as li
 
     described = _certificate(certificate)
     released = None if model is None else read_model(model)
     parameters = None if released is None else np.array(released["parameters"])
     try:
-        report = derive(certificate, parameters=parameters)
+        report = li.verify(certificate, parameters=parameters)
         constant = described["features"]["intercept"]
         if released is not None and not _predicts_by_parameters(released, constant):
             raise InvalidCertificate(["the model predicts by other numbers than it describes"])
@@ -155,24 +154,6 @@ def _certificate(path: Path) -> dict[str, Any]:
     if not {"run", "guarantee", "features"} <= set(record):
         raise InvalidParameter("certificate", str(path), must_be=must_be)
     return record
-
-
-def _fit(model: Any, rows: Any, labels: Any) -> None:
-    """With a bar that shows how many steps are done, on a terminal."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-
-    from lastiterate.train.estimator import fit_with_progress
-
-    if not (sys.stdout.isatty() and sys.stderr.isatty()):
-        model.fit(rows, labels)
-        return
-    columns = (TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("steps"))
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("training", total=None)
-        fit_with_progress(
-            model, rows, labels, lambda steps, done: bar.update(task, total=steps, completed=done)
-        )
 
 
 def _write(folder: Path, texts: dict[str, str]) -> None:

@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import Progress
 
 from lastiterate.errors import LastIterateError
 from lastiterate.reproduce.items import FigureItem, find
@@ -33,12 +32,7 @@ def _run(options: argparse.Namespace, out: Console) -> int:
             out.print(f"{item.id:16s} {item.title}", markup=False)
         return 0
     if options.id == "all":
-        with Progress(console=out) as progress:
-            task = progress.add_task("reproducing", total=len(ITEMS))
-            page = write_page(
-                list(ITEMS.values()), options.out, data=options.data,
-                done=lambda id_: progress.update(task, advance=1, description=id_),
-            )  # fmt: skip
+        page = write_page(list(ITEMS.values()), options.out, data=options.data)
         out.print(f"written: {page}", markup=False)
         return 0
     item = find(ITEMS, options.id)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as TextTable
 
+from lastiterate._progress import told
 from lastiterate.reproduce.items import FigureItem, Table, TableItem
 
 _HEAD = """<!doctype html><html lang="en"><meta charset="utf-8">
@@ -73,12 +73,11 @@ def write_page(
     folder: Path,
     *,
     data: Path | None = None,
-    done: Callable[[str], None] = lambda id_: None,
 ) -> Path:
     """One page with all of `items`; what needs data or an extra that is missing says so."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = [_HEAD]
-    for item in items:
+    for item in told("reproducing", items):
         try:
             if isinstance(item, FigureItem):
                 parts.append(_figure_html(item, folder))
@@ -89,7 +88,6 @@ def write_page(
                 parts.append(_table_html(table))
         except ImportError as missing:
             parts.append(f"<h2>{item.id}</h2><p>{html.escape(str(missing))}\n")
-        done(item.id)
     page = folder / "index.html"
     page.write_text("".join(parts), encoding="utf-8")
     return page

@@ -12,7 +12,7 @@ from lastiterate.train.data import Examples, Selection
 from lastiterate.train.noise import Randomness
 
 
-def arranged(
+def batch_sequence(
     rule: BatchRule, examples: Examples, randomness: Randomness
 ) -> tuple[Examples, Iterator[Selection]]:
     """The examples as they will be read, and the endless sequence of batches."""

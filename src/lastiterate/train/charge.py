@@ -40,6 +40,9 @@ def charged_sensitivity(run: TrainingRun, objective: Objective, *, radius: float
     if isinstance(run.domain, Ball) and run.batches.longest_wait(run.steps) > 1:
         must_be = "'margin' for batches on a bounded domain: no sensitivity covers its error there"
         raise InvalidParameter("clip", "envelope", must_be=must_be)
+    if gaps(run).min() < 0.0:
+        must_be = "'margin' for steps above 2/smoothness: they may magnify its error"
+        raise InvalidParameter("clip", "envelope", must_be=must_be)
     error = 2.0 * objective.residual_error * radius * run.batches.largest_size / exact
     with np.errstate(over="ignore"):
         share = float(error * _steps_charged(run))

@@ -71,7 +71,7 @@ class Examples:
 
     def batch(self, chosen: Selection) -> tuple[Rows, NDArray[Any], Array]:
         """Rows, targets and factors."""
-        rows, factors = shortened(
+        rows, factors = with_huge_rows_scaled(
             _read(self.rows, chosen), self.factors[chosen], bound=self.feature_bound
         )
         return rows, self.targets[chosen], factors
@@ -85,12 +85,12 @@ def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float
     if rows.dtype not in (np.float32, np.float64):
         raise InvalidType("X", rows.dtype, must_be="of float32 or float64")
     if targets.dtype.kind == "f" and not np.isfinite(targets).all():
-        raise InvalidParameter("y", "a target that is not", must_be="finite everywhere")
-    rows = one_entry_a_place(rows)
+        raise InvalidParameter("y", must_be="finite throughout", found="a target that is not")
+    rows = without_duplicates(rows)
     return Examples(rows, targets, norm_factors(rows, bound), bound, intercept)
 
 
-def one_entry_a_place(rows: Rows) -> Rows:
+def without_duplicates(rows: Rows) -> Rows:
     """Rows of the same values, in which no place of a sparse matrix is named twice.
 
     Entries of one place may cancel, so that the row is short; multiplied one by one they would
@@ -105,7 +105,7 @@ def one_entry_a_place(rows: Rows) -> Rows:
     except ValueError:
         # scipy would read and write elsewhere in memory.
         must_be = "a sparse matrix whose entries all lie in it"
-        raise InvalidParameter("X", "one with others", must_be=must_be) from None
+        raise InvalidParameter("X", must_be=must_be, found="entries outside it") from None
     if not own.has_canonical_format:
         own = own.copy()
         own.sum_duplicates()
@@ -123,7 +123,7 @@ def norm_factors(rows: Rows, bound: float) -> Array:
         part = slice(start, min(start + stride, count))
         units, norms = _norms(_read(rows, part))
         if not np.isfinite(norms).all():
-            raise InvalidParameter("X", "a row that is not", must_be="finite everywhere")
+            raise InvalidParameter("X", must_be="finite throughout", found="a row that is not")
         with np.errstate(over="ignore"):
             long = units * norms * (1.0 + (width + 8) * ULP) > bound
         found = bound / units[long] / norms[long] * margin
@@ -132,7 +132,7 @@ def norm_factors(rows: Rows, bound: float) -> Array:
     return factors
 
 
-def shortened(rows: Rows, factors: Array, *, bound: float) -> tuple[Rows, Array]:
+def with_huge_rows_scaled(rows: Rows, factors: Array, *, bound: float) -> tuple[Rows, Array]:
     """The same, rows beyond what products can hold being scaled down themselves."""
     if not factors.size or factors.min() >= _SHORTEST:
         return rows, factors
@@ -167,7 +167,7 @@ def _norms(rows: Rows) -> tuple[Array, Array]:
         units[~(np.isfinite(units) & (units > 0.0))] = 1.0
         scaled = rows if (units == 1.0).all() else rows / units[:, np.newaxis]
         return units, np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled, dtype=np.float64)))
-    rows = one_entry_a_place(rows)
+    rows = without_duplicates(rows)
     owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     entries = np.abs(rows.data.astype(np.float64))
     largest = np.zeros(rows.shape[0])
@@ -181,7 +181,8 @@ def _read(rows: Rows, chosen: Selection) -> Rows:
     if not is_mapped(rows):
         return rows[chosen]
     if not isinstance(chosen, slice):
-        raise InvalidParameter("batches", "scattered rows", must_be="contiguous in a mapped file")
+        must_be = "contiguous in a mapped file"
+        raise InvalidParameter("batches", must_be=must_be, found="scattered rows")
     # A map of its own, so that what was read is given back when the batch is done with.
     start, stop, _ = chosen.indices(rows.shape[0])
     offset = rows.offset + start * rows.shape[1] * rows.itemsize

@@ -3,7 +3,8 @@ r"""Noisy gradient descent, exactly as a `TrainingRun` describes it.
 .. math:: x_k = \Pi_K\Big(x_{k-1} - \eta_k\big(\tfrac1b \sum_{i \in B_k}
           \nabla f_i(x_{k-1}) + N(0, \sigma_k^2 I)\big)\Big), \qquad x_0 = 0,
 
-and then the noise on release.  Nothing else leaves: no loss, no iterate but the last.
+and then the noise on release.  Nothing else leaves: no loss, no iterate but the last.  Whoever
+listens to its progress hears how many steps are done.
 
 Two matrix products a step, in the precision of the rows; everything else, and sums over more than
 2,048 rows, in float64.  What the rounding of those products does to the guarantee is *not*
@@ -17,21 +18,21 @@ accounted for.  Rows must not be changed by others meanwhile: their norms are ta
 
 import math
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._progress import told
 from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.run.domain import Ball, Domain
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.batching import arranged
-from lastiterate.train.charge import charged_sensitivity
+from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import Examples, Rows
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
+from lastiterate.train.promises import broken_promises
 
 GRID_BITS = 24
 _SUMMED = 2_048  # rows, at most, in one product of float32
@@ -42,8 +43,6 @@ def noisy_descent(
     objective: Objective,
     examples: Examples,
     randomness: Randomness | None = None,
-    *,
-    progress: Callable[[int], object] | None = None,
 ) -> Array:
     """The published parameters, one row for each output; the intercept's last.
 
@@ -57,15 +56,13 @@ def noisy_descent(
         Rows with norms within a bound.
     randomness : Randomness, optional
         A secure one by default.
-    progress : callable, optional
-        Told how many steps are done, and nothing else.
     """
-    _check_promises(run, objective, examples)
+    _check(run, objective, examples)
     randomness = Randomness() if randomness is None else randomness
-    arrangement, batches = arranged(run.batches, examples, randomness)
+    arrangement, batches = batch_sequence(run.batches, examples, randomness)
     parameters = np.zeros((objective.outputs, examples.parameters))
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
-    for done, chosen in enumerate(islice(batches, run.steps)):
+    for done, chosen in zip(told("training", range(run.steps)), batches, strict=False):
         direction = _gradient(objective, arrangement, parameters, chosen)
         direction /= run.batches.batch_size
         if run.loss.regulariser:
@@ -75,8 +72,6 @@ def noisy_descent(
         direction *= steps(done)
         parameters -= direction
         _project(parameters, run.domain)
-        if progress is not None:
-            progress(done + 1)
     return _published(run, parameters, randomness)
 
 
@@ -148,31 +143,10 @@ def _each_step(schedule: float | tuple[float, ...]) -> Callable[[int], float]:
     return schedule.__getitem__ if isinstance(schedule, tuple) else lambda _: schedule
 
 
-def _check_promises(run: TrainingRun, objective: Objective, examples: Examples) -> None:
-    """That the run claims no more of the loss than is true."""
-    l2 = run.loss.regulariser
-    loss = objective.loss(radius=examples.radius, l2=l2)
-    sensitivity = charged_sensitivity(run, objective, radius=examples.radius)
-    assert loss.smoothness is not None
-    promises = [
-        ("run.loss.smoothness", run.loss.smoothness or 0.0, loss.smoothness),
-        ("run.sensitivity", run.sensitivity, sensitivity),
-    ]
-    for name, promised, true in promises:
-        if not promised >= true:
-            raise InvalidParameter(name, promised, must_be=f"at least {true!r}, as in training")
-    if run.loss.strong_convexity > l2:
-        must_be = f"at most loss.regulariser = {l2!r}, all that is certain of these losses"
-        raise InvalidParameter(
-            "run.loss.strong_convexity", run.loss.strong_convexity, must_be=must_be
-        )
-    if run.loss.holder is not None:
-        raise InvalidParameter(
-            "run.loss.holder", run.loss.holder, must_be="None: smoothness is what is certain"
-        )
+def _check(run: TrainingRun, objective: Objective, examples: Examples) -> None:
+    """That the run claims no more than is true of the loss and the targets."""
+    for broken in broken_promises(run, objective, examples.radius):
+        raise broken
     if not objective.admits(examples.targets):
         must_be = f"targets as {type(objective).__name__} codes them"
-        raise InvalidParameter("examples.targets", "others", must_be=must_be)
-    if run.clip_norm is not None:
-        must_be = "None: these objectives clip without norm clipping"
-        raise InvalidParameter("run.clip_norm", run.clip_norm, must_be=must_be)
+        raise InvalidParameter("examples.targets", must_be=must_be, found="others")

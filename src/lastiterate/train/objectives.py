@@ -16,7 +16,8 @@ Each class proves c and h for its clipped loss, so that what is descended is wha
 Residuals have one row for each output and one column for each example.
 """
 
-from abc import ABC, abstractmethod
+import inspect
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,62 +29,38 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.loss import Loss
 from lastiterate.train import clipping, envelope
+from lastiterate.train.objective import OBJECTIVES, ULPS, Objective
 
-_ULPS = 8
+__all__ = [
+    "CLIPS",
+    "OBJECTIVES",
+    "Huber",
+    "Logistic",
+    "Objective",
+    "SmoothedHinge",
+    "Softmax",
+    "from_record",
+]
+
+CLIPS = ("envelope", "margin")  # of several classes
+_FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
 
 
-@dataclass(frozen=True, kw_only=True)
-class Objective(ABC):
-    """A convex loss of the outputs of a linear model.
-
-    `residual_bound` is c, `curvature` is h, `residual_error` is how far a computed residual may be
-    from the exact one, rounding of products apart.
-    """
-
-    clip: float
-
-    @property
-    def outputs(self) -> int:
-        """How many outputs the model has."""
-        return 1
-
-    @property
-    def residual_bound(self) -> float:
-        """The largest norm of a residual."""
-        return self.clip
-
-    @property
-    def residual_error(self) -> float:
-        """How far a computed residual may be from the exact one."""
-        return 0.0
-
-    @property
-    @abstractmethod
-    def curvature(self) -> float:
-        """The Lipschitz constant of the residual."""
-
-    @abstractmethod
-    def residual(self, u: Array, y: NDArray[Any]) -> Array:
-        """The gradient of the loss in the outputs `u`."""
-
-    @abstractmethod
-    def admits(self, y: NDArray[Any]) -> bool:
-        """Whether these are targets that the constants hold for."""
-
-    def loss(self, *, radius: float, l2: float) -> Loss:
-        """What bounds need to know, for rows (the intercept's constant included) of this norm."""
-        smoothness = at_least(self.curvature * radius * radius + l2, ulps=_ULPS)
-        return Loss(smoothness=smoothness, strong_convexity=l2, regulariser=l2)
-
-    def gradient_bound(self, *, radius: float) -> float:
-        """The largest norm of an example's gradient, the penalty's left out."""
-        return at_least(self.residual_bound * radius, ulps=_ULPS)
-
-    def sensitivity(self, *, radius: float, adjacency: str) -> float:
-        """How far two examples' gradients (or one and 0, if left out) may be apart."""
-        return self.gradient_bound(radius=radius) * (2.0 if adjacency == "replace" else 1.0)
+def from_record(record: Mapping[str, Any]) -> Objective:
+    """The objective that a certificate states."""
+    parameters = dict(record)
+    name = parameters.pop("loss")
+    if name not in OBJECTIVES:
+        must_be = "one of " + ", ".join(OBJECTIVES)
+        raise InvalidParameter("objective.loss", name, must_be=must_be)
+    kind = OBJECTIVES[name]
+    # All of them, so that a certificate does not lean on what happens to be a default.
+    expected = list(inspect.signature(kind).parameters)
+    if set(parameters) != set(expected):
+        must_be = f"given by {', '.join(expected)}"
+        raise InvalidParameter("objective", sorted(parameters), must_be=must_be)
+    return kind(**parameters)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +74,9 @@ class Logistic(Objective):
 
     clip: float = 0.25
 
+    output_unit = 1.0
+    step_share = 1.0
+
     def __post_init__(self) -> None:
         clip = _check.number("clip", self.clip, above=0.0)
         object.__setattr__(self, "clip", min(clip, 1.0))
@@ -107,6 +87,10 @@ class Logistic(Objective):
 
     def admits(self, y: NDArray[Any]) -> bool:
         return _are_labels(y, 2)
+
+    @property
+    def exposing_targets(self) -> NDArray[Any]:
+        return np.array([0, 1])
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = expit(u)
@@ -134,9 +118,12 @@ class Softmax(Objective):
     clip: float = field(default=2**0.5 / 4)
     kind: str = "envelope"
 
+    output_unit = 1.0
+    step_share = 1.0
+
     def __post_init__(self) -> None:
         _check.count("classes", self.classes, at_least=2)
-        _check.choice("kind", self.kind, among=("envelope", "margin"))
+        _check.choice("kind", self.kind, among=CLIPS)
         clip = min(_check.number("clip", self.clip, above=0.0), 2**0.5)
         if self.kind == "envelope" and not (clip <= 1.0 or clip == 2**0.5):
             must_be = "a number in (0, 1], or at least sqrt(2), where nothing is clipped"
@@ -159,6 +146,10 @@ class Softmax(Objective):
     def admits(self, y: NDArray[Any]) -> bool:
         return _are_labels(y, self.classes)
 
+    @property
+    def exposing_targets(self) -> NDArray[Any]:
+        return np.array([0, 1])
+
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         if self.clip == 2**0.5:
             return clipping.softmax_residual(u, y)
@@ -176,6 +167,9 @@ class Huber(Objective):
 
     clip: float
 
+    output_unit = 0.1
+    step_share = 0.5  # a quadratic would swing for ever
+
     def __post_init__(self) -> None:
         object.__setattr__(self, "clip", _check.number("clip", self.clip, above=0.0))
 
@@ -185,6 +179,10 @@ class Huber(Objective):
 
     def admits(self, y: NDArray[Any]) -> bool:
         return y.dtype.kind in "fiub" and bool(np.isfinite(y).all())
+
+    @property
+    def exposing_targets(self) -> NDArray[Any]:
+        return self.clip * _FAR * np.array([-1.0, 1.0])
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = u - y
@@ -202,6 +200,9 @@ class SmoothedHinge(Objective):
     clip: float = 0.5
     width: float = 1.0
 
+    output_unit = 1.0
+    step_share = 1.0
+
     def __post_init__(self) -> None:
         clip = _check.number("clip", self.clip, above=0.0)
         object.__setattr__(self, "clip", min(clip, 1.0))
@@ -213,6 +214,10 @@ class SmoothedHinge(Objective):
 
     def admits(self, y: NDArray[Any]) -> bool:
         return _are_labels(y, 2)
+
+    @property
+    def exposing_targets(self) -> NDArray[Any]:
+        return np.array([0, 1])
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         sign = 2.0 * y - 1.0
@@ -226,5 +231,5 @@ def _are_labels(y: NDArray[Any], classes: int) -> bool:
 
 def _spread(mass: float) -> float:
     """The largest p(1 - p) with p at most `mass`, rounded up."""
-    share = min(at_least(mass, ulps=_ULPS), 0.5)
-    return at_least(share * (1.0 - share), ulps=_ULPS)
+    share = min(at_least(mass, ulps=ULPS), 0.5)
+    return at_least(share * (1.0 - share), ulps=ULPS)

@@ -7,10 +7,10 @@ except ImportError as error:
 
     raise MissingExtra("lastiterate.linear_model", "scikit-learn", extra="sklearn") from error
 
-from lastiterate.train.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.train.estimator import PrivacyWarning
-from lastiterate.train.regressors import PrivateHuberRegressor, PrivateRidge
-from lastiterate.train.scaler import PrivateScaler
+from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.estimator import PrivacyWarning
+from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
+from lastiterate.linear_model.scaler import PrivateScaler
 
 __all__ = [
     "PrivacyWarning",

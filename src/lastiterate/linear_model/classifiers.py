@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -12,11 +13,17 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.train.estimator import PARAMETERS, PrivateLinearModel, Task
-from lastiterate.train.objectives import Logistic, Objective, SmoothedHinge, Softmax
+from lastiterate.linear_model.estimator import PrivateLinearModel, Task
+from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
+from lastiterate.train.settings import POSITIVE, Kind, documented, one_of, setting
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
+    classes: Any = setting(
+        None, Kind("sequence"), "The label set, which is public; by default what occurs in `y`."
+    )
+
     def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
         """Train on rows `X` with labels `y`; `sample_weight` is refused."""
         return self._fit(X, y, sample_weight)
@@ -43,34 +50,33 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         classes = present if self.classes is None else np.unique(np.asarray(self.classes))
         if classes.size < 2:
             must_be = "of at least two classes; declare classes=.. if some may be absent"
-            raise InvalidParameter("y", f"{classes.size} class", must_be=must_be)
+            raise InvalidParameter("y", must_be=must_be, found=f"{classes.size} class")
         if not np.isin(present, classes).all():
-            raise InvalidParameter("y", "a label that is not", must_be=f"among classes={classes}")
+            must_be = f"among classes={classes}"
+            raise InvalidParameter("y", must_be=must_be, found="a label that is not")
         return classes
 
     def _objective(self, classes: int, radius: float) -> Objective:
         raise NotImplementedError
 
 
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLogisticRegression(_PrivateClassifier):
-    __doc__ = f"""Logistic regression, binary or multinomial, of which only the last iterate is published.
+    """Logistic regression, binary or multinomial, of which only the last iterate is published.
 
     Set `epsilon` and nothing else: all other choices follow from public quantities (the number of
     examples and of classes, and the bounds), so no tuning, which would itself cost privacy, is
     needed.
 
-    Parameters
-    ----------{PARAMETERS}    classes : sequence, optional
-        The label set, which is public; by default what occurs in `y`.
-    clip : {{"envelope", "margin"}}, default="envelope"
-        How residuals of three or more classes are clipped; the margin clip is cheaper.
+    {parameters}
 
     Attributes
     ----------
     privacy_ : PrivacyReport
         What is certified of exactly what ran.
     certificate_ : str
-        JSON; `lastiterate.train.certificate.verify` derives it again.
+        JSON; `lastiterate.verify` derives it again.
     coef_, intercept_, classes_, parameters_, n_iter_, n_features_in_
         As in scikit-learn; `parameters_` is all that was released.
 
@@ -82,44 +88,13 @@ class PrivateLogisticRegression(_PrivateClassifier):
     >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> model.score(X, X[:, 0] > 0.0) > 0.9, model.privacy_.epsilon(delta=1e-5) <= 1.0
     (True, True)
-    """  # noqa: E501 - the first line is one sentence
+    """
 
-    def __init__(
-        self,
-        epsilon: float | None = 1.0,
-        delta: float = 1e-5,
-        *,
-        noise_std: float | None = None,
-        adjacency: str = "replace",
-        l2: float = 0.0,
-        release_noise_std: float | None = None,
-        epochs: int = 20,
-        batch_size: int | None = None,
-        batches: str = "shuffled-once",
-        feature_bound: float = 1.0,
-        clip_norm: float | None = None,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        clip: str = "envelope",
-        random_state: Any = None,
-        warm_start: bool = False,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.noise_std = noise_std
-        self.adjacency = adjacency
-        self.l2 = l2
-        self.release_noise_std = release_noise_std
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.batches = batches
-        self.feature_bound = feature_bound
-        self.clip_norm = clip_norm
-        self.fit_intercept = fit_intercept
-        self.classes = classes
-        self.clip = clip
-        self.random_state = random_state
-        self.warm_start = warm_start
+    clip: str = setting(
+        "envelope",
+        one_of(CLIPS),
+        "How residuals of three or more classes are clipped; the margin clip is cheaper.",
+    )
 
     def predict_proba(self, X: Any) -> Array:
         """Probabilities, one column for each class."""
@@ -140,14 +115,12 @@ class PrivateLogisticRegression(_PrivateClassifier):
         return Softmax(classes=classes, clip=clip, kind=self.clip)
 
 
+@documented
+@dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLinearSVC(_PrivateClassifier):
-    __doc__ = f"""Linear support vector machine for two classes, with a smoothed hinge loss.
+    """Linear support vector machine for two classes, with a smoothed hinge loss.
 
-    Parameters
-    ----------{PARAMETERS}    classes : sequence, optional
-        The label set, which is public; by default what occurs in `y`.
-    smoothing : float, default=1.0
-        The range of margins over which the hinge is rounded off.
+    {parameters}
 
     Examples
     --------
@@ -158,50 +131,17 @@ class PrivateLinearSVC(_PrivateClassifier):
     True
     """
 
-    def __init__(
-        self,
-        epsilon: float | None = 1.0,
-        delta: float = 1e-5,
-        *,
-        noise_std: float | None = None,
-        adjacency: str = "replace",
-        l2: float = 0.0,
-        release_noise_std: float | None = None,
-        epochs: int = 20,
-        batch_size: int | None = None,
-        batches: str = "shuffled-once",
-        feature_bound: float = 1.0,
-        clip_norm: float | None = None,
-        fit_intercept: bool = True,
-        classes: Any = None,
-        smoothing: float = 1.0,
-        random_state: Any = None,
-        warm_start: bool = False,
-    ) -> None:
-        self.epsilon = epsilon
-        self.delta = delta
-        self.noise_std = noise_std
-        self.adjacency = adjacency
-        self.l2 = l2
-        self.release_noise_std = release_noise_std
-        self.epochs = epochs
-        self.batch_size = batch_size
-        self.batches = batches
-        self.feature_bound = feature_bound
-        self.clip_norm = clip_norm
-        self.fit_intercept = fit_intercept
-        self.classes = classes
-        self.smoothing = smoothing
-        self.random_state = random_state
-        self.warm_start = warm_start
+    smoothing: float = setting(
+        1.0, POSITIVE, "The range of margins over which the hinge is rounded off."
+    )
 
     def _objective(self, classes: int, radius: float) -> Objective:
         if classes > 2:
             raise InvalidParameter(
                 "y",
-                f"{classes} classes",
                 must_be="binary; Only binary classification is supported. "
                 "PrivateLogisticRegression takes more classes",
+                found=f"{classes} classes",
             )
         return SmoothedHinge(clip=self._residual_clip(radius, 0.5), width=self.smoothing)
 

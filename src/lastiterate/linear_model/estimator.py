@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Self
 
 import numpy as np
@@ -14,23 +12,23 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
+from lastiterate.certificate.issue import issue
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.train.certificate import issue
 from lastiterate.train.data import (
     Examples,
     bounded,
     is_mapped,
     norm_factors,
-    one_entry_a_place,
-    shortened,
+    with_huge_rows_scaled,
+    without_duplicates,
 )
-from lastiterate.train.defaults import Wishes, planned_run
+from lastiterate.train.defaults import default_run
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Objective
+from lastiterate.train.settings import Settings
 
 # The constant feature of the intercept, in units of the bound: large enough to be learnt, and
 # small enough to add only 1 % to the norms that noise is proportional to.  On validation splits of
@@ -38,53 +36,9 @@ from lastiterate.train.objectives import Objective
 # .1 points of each other; 1/2 is .1 to .3 behind, and 1 from .3 to 1.3.
 _INTERCEPT = 0.125
 
-PARAMETERS = """
-    epsilon : float or None, default=1.0
-        The target; None where `noise_std` is given instead.
-    delta : float, default=1e-5
-        Should be well below 1/n.
-    noise_std : float, optional
-        Noise per coordinate of the averaged gradient, instead of a target.
-    adjacency : {"replace", "zero-out"}, default="replace"
-        What is hidden: an example's being another one, or its not taking part.  The number of
-        examples is public either way.
-    l2 : float, default=0.0
-        The penalty is l2/2 times the squared norm of all parameters, the intercept's included.
-    release_noise_std : float, optional
-        Noise on the published parameters; chosen for you, worth half an epoch.
-    epochs : int, default=20
-        The most passes over the data.
-    batch_size : int, optional
-        Chosen so that `epochs` passes make the number of steps that the rule asks for.
-    batches : {"shuffled-once", "shuffled-each-epoch", "sampled", "cyclic", "full"}
-        Which examples each step sees.
-    feature_bound : float, default=1.0
-        Rows with a larger norm, however large, are scaled down to it.  It must not depend on the
-        data; rows that are much shorter lose accuracy.  At the default, typical rows become unit
-        vectors.  Rows that are not finite are refused before training, which tells that there
-        are some.
-    clip_norm : float, optional
-        The largest norm of an example's gradient; chosen for you.
-    fit_intercept : bool, default=True
-        Whether to add a constant feature of `feature_bound`/8.
-    random_state : int, optional
-        For tests: whoever knows it can remove the noise, and a pickled model holds it.  None is
-        secure.
-    warm_start : False
-        Continuing from a released model would have to be charged for both.
-"""
-
 
 class PrivacyWarning(UserWarning):
     """Something next to the training spends privacy that `privacy_` does not include."""
-
-
-Progress = Callable[[int, int], object]
-
-
-def fit_with_progress(model: PrivateLinearModel, X: Any, y: Any, progress: Progress) -> None:
-    """`model.fit(X, y)`, telling `progress` the number of steps and how many are done."""
-    model._fit(X, y, None, progress)
 
 
 @dataclass(frozen=True)
@@ -96,62 +50,52 @@ class Task:
     remember: dict[str, Any]
 
 
-class PrivateLinearModel(BaseEstimator):
+class PrivateLinearModel(Settings, BaseEstimator):
     """A linear model of which only the last iterate is published."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any, progress: Progress | None = None) -> Self:
+    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
         self._forget()
         try:
-            self._fit_anew(X, y, sample_weight, progress)
+            self._fit_anew(X, y, sample_weight)
         except BaseException:
             self._forget()
             raise
         return self
 
-    def _fit_anew(self, X: Any, y: Any, sample_weight: Any, progress: Progress | None) -> None:
+    def _fit_anew(self, X: Any, y: Any, sample_weight: Any) -> None:
         if sample_weight is not None:
             raise InvalidParameter(
                 "sample_weight",
-                "an array",
                 must_be="None: a weight scales an example's gradient, and so what it can reveal; "
                 "all examples are protected alike",
+                found="weights",
             )
-        if self.warm_start:
-            raise InvalidParameter(
-                "warm_start",
-                self.warm_start,
-                must_be="False: the guarantee is of a single run from a start that does not "
-                "depend on the data; for two runs, compose their reports",
-            )
+        settings = self.checked()
         _warn_of_selection()
-        wishes = self._wishes()
         rows, targets = self._validated(X, y)
-        bound = _check.number("feature_bound", self.feature_bound, above=0.0)
+        bound = settings.feature_bound
         intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
         examples = bounded(rows, targets, bound=bound, intercept=intercept)
-        task = self._task(targets, examples.radius)
-        self._train(task, replace(examples, targets=task.targets), wishes, progress)
+        task = settings._task(targets, examples.radius)
+        self._train(task, replace(examples, targets=task.targets), settings)
 
-    def _train(
-        self, task: Task, examples: Examples, wishes: Wishes, progress: Progress | None
-    ) -> None:
-        run = planned_run(
+    def _train(self, task: Task, examples: Examples, settings: Settings) -> None:
+        run = default_run(
             task.objective,
-            wishes,
+            settings,
             examples=len(examples),
             radius=examples.radius,
             mapped=examples.is_mapped,
         )
         report = account(run)
         source = randomness(self.random_state)
-        tell = None if progress is None else partial(progress, run.steps)
-        parameters = noisy_descent(run, task.objective, examples, source, progress=tell)
+        parameters = noisy_descent(run, task.objective, examples, source)
         certificate = issue(
             report,
             task.objective,
             examples,
             parameters,
-            delta=wishes.delta,
+            delta=settings.delta,
             provenance=source.provenance,
         )
         # Only now, all at once: an interrupted fit leaves nothing behind.
@@ -175,19 +119,6 @@ class PrivateLinearModel(BaseEstimator):
         if examples.intercept:
             intercept = examples.intercept * parameters[:, width]
         return {"coef_": coef.copy(), "intercept_": intercept}
-
-    def _wishes(self) -> Wishes:
-        return Wishes(
-            epsilon=self.epsilon,
-            delta=self.delta,
-            noise_std=self.noise_std,
-            adjacency=self.adjacency,
-            l2=self.l2,
-            release_noise_std=self.release_noise_std,
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            batches=self.batches,
-        )
 
     def _residual_clip(self, radius: float, default: float) -> float:
         return default if self.clip_norm is None else self.clip_norm / radius
@@ -219,8 +150,8 @@ class PrivateLinearModel(BaseEstimator):
             if "could not convert" not in str(error):
                 raise
             # The original names the value, which is private.
-            must_be = "numbers everywhere"
-            raise InvalidParameter("X or y", "a value that is not", must_be=must_be) from None
+            found = "a value that is not a number"
+            raise InvalidParameter("X and y", must_be="numbers throughout", found=found) from None
         return rows, targets
 
     def _outputs(self, X: Any) -> Array:
@@ -229,9 +160,9 @@ class PrivateLinearModel(BaseEstimator):
         rows = validate_data(
             self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
         )
-        rows = one_entry_a_place(rows)
+        rows = without_duplicates(rows)
         factors = norm_factors(rows, self.feature_bound)
-        rows, factors = shortened(rows, factors, bound=self.feature_bound)
+        rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
         scores = np.asarray(rows @ self.coef_.reshape(-1, rows.shape[1]).T, dtype=np.float64)
         return np.asarray(scores * factors[:, np.newaxis] + self.intercept_)
 

@@ -1,0 +1,1 @@
+"""What was promised of a training: a statement that anyone can derive again."""

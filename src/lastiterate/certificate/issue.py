@@ -1,0 +1,55 @@
+"""The statement of what was trained, how its hypotheses were enforced, and what is guaranteed."""
+
+import json
+from typing import Any
+
+import lastiterate
+from lastiterate.accounting import PrivacyReport
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.certificate import statements
+from lastiterate.run.serialise import to_dict
+from lastiterate.train.data import Examples
+from lastiterate.train.objectives import Objective
+
+
+def issue(
+    report: PrivacyReport,
+    objective: Objective,
+    examples: Examples,
+    parameters: Any,
+    *,
+    delta: float,
+    provenance: str,
+) -> str:
+    """The certificate of a finished training, as JSON."""
+    bound = report.bound_at(delta)
+    record: dict[str, Any] = {
+        "format": statements.FORMAT,
+        "software": f"lastiterate {lastiterate.__version__}",
+        "guarantee": {
+            "epsilon": report.epsilon(delta),
+            "delta": delta,
+            "adjacency": report.run.adjacency,
+            "bound": bound,
+            "certainty": CATALOGUE[bound].certainty.value,
+            "source": str(CATALOGUE[bound].source),
+        },
+        "run": to_dict(report.run),
+        "objective": objective.as_record(),
+        "features": {
+            "width": examples.features,
+            "bound": examples.feature_bound,
+            "intercept": examples.intercept,
+            "longer rows": statements.LONGER_ROWS,
+        },
+        "hypotheses": statements.stated_hypotheses(bound, report.run),
+        "randomness": provenance,
+        "arithmetic": {
+            "products": str(examples.rows.dtype),
+            "parameters and noise": "float64",
+            "not charged": statements.NOT_CHARGED,
+        },
+        "public": statements.PUBLIC,
+        "model": statements.model_digest(parameters),
+    }
+    return json.dumps(record | {"digest": statements.digest(record)}, indent=2) + "\n"

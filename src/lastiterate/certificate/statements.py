@@ -1,0 +1,52 @@
+"""What a certificate says whatever the run: how hypotheses are enforced, what is not charged."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from lastiterate.bounds import conditions
+from lastiterate.bounds.bound import Hypothesis
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.run.training_run import TrainingRun
+
+FORMAT = 1
+NOT_CHARGED = (
+    "the guarantee is that of exact arithmetic: the rounding of matrix products, and that noise "
+    "takes only floating-point values, are not charged"
+)
+LONGER_ROWS = "scaled down to the bound"
+PUBLIC = "the number of examples, the label set, and every parameter of the estimator"
+_ENFORCED: dict[Hypothesis, str] = {
+    conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"
+    " step counts only",
+    conditions.SECRET_ORDER: "drawn from the generator under randomness, used once and discarded",
+    conditions.CONVEX: "the residuals are clipped so that they are the gradient of a convex loss",
+    conditions.SMOOTH: "from the bound on features, to which longer rows are scaled down,"
+    " and the clip",
+    conditions.SHORT_STEPS: "the step size is a constant of the run,"
+    " checked against the smoothness",
+    conditions.NO_ACTIVE_CLIP: "no norm clipping: the clipped loss is the one described",
+}
+
+
+def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:
+    """What the bound of this id needs of the run, and how training sees to it."""
+    return [
+        {"needs": each.needs, "enforced": _ENFORCED.get(each, "by the description of the run")}
+        for each in CATALOGUE[bound].all_needs(run)
+    ]
+
+
+def digest(record: Mapping[str, Any]) -> str:
+    """Of the whole text; no signature, for whoever forges a certificate can forge it."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def model_digest(parameters: Any) -> str:
+    """What ties a certificate to the parameters that were published."""
+    array = np.ascontiguousarray(parameters, dtype="<f8")
+    return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()

@@ -1,0 +1,158 @@
+"""Derives a certificate again: what its objective implies for the run, and the run for privacy.
+
+A digest over the whole text catches changes of what cannot be derived (versions, where the
+randomness came from, which model it belongs to).
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate import _check
+from lastiterate.accounting import PrivacyReport, account
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.certificate import statements
+from lastiterate.errors import InvalidCertificate, LastIterateError
+from lastiterate.run.serialise import from_dict
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.noise import REPRODUCIBLE, SECURE
+from lastiterate.train.objectives import Objective, from_record
+from lastiterate.train.promises import broken_promises
+
+# What reading a value of another kind than expected may raise.
+_UNREADABLE = (
+    LookupError,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    LastIterateError,
+)
+_ROUNDING = 1e-12  # relative; other machines may round the same constants otherwise
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What a certificate states, derived again; the radius is a bound on rows, intercept's too."""
+
+    report: PrivacyReport
+    objective: Objective
+    radius: float
+
+
+def verify(certificate: str | Path, *, parameters: Any = None) -> PrivacyReport:
+    """The report that the certificate's run implies, or `InvalidCertificate` with every reason.
+
+    Parameters
+    ----------
+    certificate : str or Path
+        The JSON text, or the file that holds it.
+    parameters : array, optional
+        What a model published (`model.parameters_`), to check that it is the one described.
+    """
+    return verified(certificate, parameters=parameters).report
+
+
+def verified(certificate: str | Path, *, parameters: Any = None) -> Verified:
+    """The same, with the objective."""
+    record = _read(certificate)
+    reasons = []
+    stated = dict(record)
+    if stated.pop("digest", None) != statements.digest(stated):
+        reasons.append("its digest is not that of its text")
+    try:
+        run, objective = from_dict(record["run"]), from_record(record["objective"])
+        features = record["features"]
+        radius = math.hypot(features["bound"], features["intercept"])
+        for broken in broken_promises(run, objective, radius, slack=_ROUNDING):
+            reasons.append(f"its {broken}".removesuffix("."))
+        report = account(run)
+        reasons += _wrong_guarantee(report, record["guarantee"])
+        reasons += _wrong_statements(record, run)
+        shape = _shape(objective, features)
+    except _UNREADABLE as error:
+        raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
+    if parameters is not None and (
+        record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
+    ):
+        reasons.append("it belongs to another model")
+    if reasons:
+        raise InvalidCertificate(reasons)
+    return Verified(report, objective, radius)
+
+
+def _read(certificate: str | Path) -> Mapping[str, Any]:
+    text = certificate
+    if isinstance(certificate, Path) or not certificate.lstrip().startswith("{"):
+        text = Path(certificate).read_text(encoding="utf-8")
+    try:
+        record = json.loads(
+            str(text), object_pairs_hook=_without_repetition, parse_constant=_refused
+        )
+    except (ValueError, RecursionError) as error:
+        raise InvalidCertificate([f"it is not JSON ({error})"]) from error
+    if not isinstance(record, dict):
+        raise InvalidCertificate(["it is not a JSON object"])
+    return record
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Whoever reads the first of two values must not be told that the second holds."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise ValueError("a name occurs twice")
+    return dict(pairs)
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
+
+
+def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> list[str]:
+    epsilon = report.epsilon(guarantee["delta"])
+    reasons = []
+    if not guarantee["epsilon"] >= epsilon * (1.0 - 1e-9):
+        reasons.append(f"it states epsilon {guarantee['epsilon']!r}, but the run has {epsilon!r}")
+    if guarantee["adjacency"] != report.run.adjacency:
+        reasons.append("its adjacency is not the run's")
+    if guarantee["bound"] not in report.all:
+        reasons.append(f"its bound {guarantee['bound']!r} does not cover the run")
+    return reasons
+
+
+def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
+    """What is not as it must be, whatever the run."""
+    guarantee, arithmetic = record["guarantee"], record["arithmetic"]
+    bound = CATALOGUE[guarantee["bound"]]
+    hypotheses = statements.stated_hypotheses(guarantee["bound"], run)
+    derived = {
+        "format": (record["format"], statements.FORMAT),
+        "certainty": (guarantee["certainty"], bound.certainty.value),
+        "source": (guarantee["source"], str(bound.source)),
+        "hypotheses": (record["hypotheses"], hypotheses),
+        "treatment of longer rows": (record["features"]["longer rows"], statements.LONGER_ROWS),
+        "precision of parameters and noise": (arithmetic["parameters and noise"], "float64"),
+        "account of rounding": (arithmetic["not charged"], statements.NOT_CHARGED),
+        "list of what is public": (record["public"], statements.PUBLIC),
+    }
+    reasons = [
+        f"its {what} is not {must!r}" for what, (is_, must) in derived.items() if is_ != must
+    ]
+    if record["randomness"] not in (SECURE, REPRODUCIBLE):
+        reasons.append("its source of randomness is unknown")
+    if arithmetic["products"] not in ("float32", "float64"):
+        reasons.append("its arithmetic precision is unsupported")
+    return reasons
+
+
+def _shape(objective: Objective, features: Mapping[str, Any]) -> tuple[int, int]:
+    """Of the parameters."""
+    width = _check.count("features.width", features["width"], at_least=1)
+    _check.number("features.bound", features["bound"], above=0.0)
+    intercept = _check.number("features.intercept", features["intercept"], at_least=0.0)
+    return objective.outputs, width + (intercept > 0.0)

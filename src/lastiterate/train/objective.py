@@ -1,0 +1,102 @@
+"""What an objective has to say of itself; runs, trainers, audits and certificates ask no more."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from numpy.typing import NDArray
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import at_least
+from lastiterate.run.loss import Loss
+
+ULPS = 8
+
+OBJECTIVES: dict[str, type[Objective]] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective(ABC):
+    """A convex loss of the outputs of a linear model.
+
+    `residual_bound` is c, `curvature` is h, `residual_error` is how far a computed residual may be
+    from the exact one, rounding of products apart.
+
+    An objective is a frozen dataclass of keywords that states, as class attributes,
+
+    ==============  ==========================================================================
+    output_unit     the noise of an output that a run aims for: 1 in a logit, and a tenth of
+                    the largest target otherwise
+    step_share      the step that a run takes, as a share of the longest, 2/smoothness
+    ==============  ==========================================================================
+
+    and implements the abstract methods.  One that lacks any of this cannot be defined or made.
+    By its name, that of the class, certificates find it in `OBJECTIVES`.
+    """
+
+    clip: float
+
+    output_unit: ClassVar[float]
+    step_share: ClassVar[float]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        missing = [one for one in ("output_unit", "step_share") if not hasattr(cls, one)]
+        if missing:
+            raise TypeError(f"objective {cls.__name__} does not state {', '.join(missing)}")
+        known = OBJECTIVES.get(cls.__name__, cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise TypeError(f"there is an objective called {cls.__name__} already")
+        OBJECTIVES[cls.__name__] = cls
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs the model has."""
+        return 1
+
+    @property
+    def residual_bound(self) -> float:
+        """The largest norm of a residual."""
+        return self.clip
+
+    @property
+    def residual_error(self) -> float:
+        """How far a computed residual may be from the exact one."""
+        return 0.0
+
+    @property
+    @abstractmethod
+    def curvature(self) -> float:
+        """The Lipschitz constant of the residual."""
+
+    @abstractmethod
+    def residual(self, u: Array, y: NDArray[Any]) -> Array:
+        """The gradient of the loss in the outputs `u`."""
+
+    @abstractmethod
+    def admits(self, y: NDArray[Any]) -> bool:
+        """Whether these are targets that the constants hold for."""
+
+    @property
+    @abstractmethod
+    def exposing_targets(self) -> NDArray[Any]:
+        """Two targets whose residuals are as far apart as the clip allows, near the start."""
+
+    def as_record(self) -> dict[str, Any]:
+        """What a certificate states of it."""
+        return {"loss": type(self).__name__} | asdict(self)
+
+    def loss(self, *, radius: float, l2: float) -> Loss:
+        """What bounds need to know, for rows (the intercept's constant included) of this norm."""
+        smoothness = at_least(self.curvature * radius * radius + l2, ulps=ULPS)
+        return Loss(smoothness=smoothness, strong_convexity=l2, regulariser=l2)
+
+    def gradient_bound(self, *, radius: float) -> float:
+        """The largest norm of an example's gradient, the penalty's left out."""
+        return at_least(self.residual_bound * radius, ulps=ULPS)
+
+    def sensitivity(self, *, radius: float, adjacency: str) -> float:
+        """How far two examples' gradients (or one and 0, if left out) may be apart."""
+        return self.gradient_bound(radius=radius) * (2.0 if adjacency == "replace" else 1.0)

@@ -1,0 +1,175 @@
+"""What users set of a private model: each setting declared once, with its check and its words.
+
+Estimators *are* settings: keyword dataclasses whose `__init__` stores what it is given, as
+scikit-learn wants it.  What was given is checked when a model is fitted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import copy
+from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
+from functools import partial
+from textwrap import fill, indent
+from typing import Any, Self, TypeVar
+
+from lastiterate import _check
+from lastiterate.errors import InvalidParameter
+from lastiterate.run.batches import RULES
+
+# Steps on batches of random size contract only for those that are not much larger.
+TRAINED = tuple(name for name, rule in RULES.items() if rule.from_sizes and rule.exact_size)
+
+_Class = TypeVar("_Class", bound=type)
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What values of a setting are called, and the check they must pass."""
+
+    name: str
+    check: Callable[[str, Any], Any] = lambda _, value: value
+    may_be_none: bool = False
+
+    def checked(self, name: str, value: Any) -> Any:
+        """The value as it is used."""
+        return None if value is None and self.may_be_none else self.check(name, value)
+
+
+def one_of(words: tuple[str, ...]) -> Kind:
+    """One of a few words."""
+    listed = ", ".join(f'"{word}"' for word in words)
+    return Kind(f"{{{listed}}}", partial(_check.choice, among=words))
+
+
+def or_none(kind: Kind) -> Kind:
+    """The same, or None."""
+    return replace(kind, may_be_none=True)
+
+
+def _only_false(name: str, value: Any) -> bool:
+    if value:
+        must_be = (
+            "False: the guarantee is of a single run from a start that does not depend on the "
+            "data; for two runs, compose their reports"
+        )
+        raise InvalidParameter(name, value, must_be=must_be)
+    return False
+
+
+POSITIVE = Kind("float", partial(_check.number, above=0.0))
+NOT_NEGATIVE = Kind("float", partial(_check.number, at_least=0.0))
+
+
+def setting(default: Any, kind: Kind, words: str) -> Any:
+    """A field of settings."""
+    return field(default=default, metadata={"kind": kind, "words": words})
+
+
+@dataclass(eq=False, repr=False)
+class RunSettings:
+    """What decides which run is made; None leaves a choice to the rule of `defaults`."""
+
+    epsilon: float | None = setting(
+        1.0, or_none(POSITIVE), "The target; None where `noise_std` is given instead."
+    )
+    delta: float = setting(
+        1e-5,
+        Kind("float", partial(_check.number, above=0.0, below=1.0)),
+        "Should be well below 1/n.",
+    )
+    _: KW_ONLY
+    noise_std: float | None = setting(
+        None,
+        or_none(POSITIVE),
+        "Noise per coordinate of the averaged gradient, instead of a target.",
+    )
+    adjacency: str = setting(
+        "replace",
+        one_of(("replace", "zero-out")),
+        "What is hidden: an example's being another one, or its not taking part.  The number "
+        "of examples is public either way.",
+    )
+    l2: float = setting(
+        0.0,
+        NOT_NEGATIVE,
+        "The penalty is l2/2 times the squared norm of all parameters, the intercept's included.",
+    )
+    release_noise_std: float | None = setting(
+        None,
+        or_none(NOT_NEGATIVE),
+        "Noise on the published parameters; chosen for you, worth half an epoch.",
+    )
+    epochs: int = setting(
+        20, Kind("int", partial(_check.count, at_least=1)), "The most passes over the data."
+    )
+    batch_size: int | None = setting(
+        None,
+        Kind("int"),  # checked where the number of examples is known
+        "Chosen so that `epochs` passes make the number of steps that the rule asks for.",
+    )
+    batches: str = setting("shuffled-once", one_of(TRAINED), "Which examples each step sees.")
+
+    def checked(self) -> Self:
+        """A copy in which every value has passed its check."""
+        if (self.epsilon is None) == (self.noise_std is None):
+            name = "exactly one of epsilon and noise_std"
+            found = "neither" if self.epsilon is None else "both"
+            raise InvalidParameter(name, must_be="given", found=found)
+        passed = copy(self)
+        for each in fields(self):
+            kind: Kind = each.metadata["kind"]
+            setattr(passed, each.name, kind.checked(each.name, getattr(self, each.name)))
+        return passed
+
+    def deciding(self) -> tuple[tuple[str, Any], ...]:
+        """Names and values of what decides the run, and of nothing else that a model has."""
+        return tuple((each.name, getattr(self, each.name)) for each in fields(RunSettings))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Settings(RunSettings):
+    """What all private linear models have."""
+
+    feature_bound: float = setting(
+        1.0,
+        POSITIVE,
+        "Rows with a larger norm, however large, are scaled down to it.  It must not depend on "
+        "the data; rows that are much shorter lose accuracy.  At the default, typical rows become "
+        "unit vectors.  Rows that are not finite are refused before training, which tells that "
+        "there are some.",
+    )
+    clip_norm: float | None = setting(
+        None, or_none(POSITIVE), "The largest norm of an example's gradient; chosen for you."
+    )
+    fit_intercept: bool = setting(
+        True, Kind("bool"), "Whether to add a constant feature of `feature_bound`/8."
+    )
+    random_state: Any = setting(
+        None,
+        Kind("int"),
+        "For tests: whoever knows it can remove the noise, and a pickled model holds it.  None "
+        "is secure.",
+    )
+    warm_start: bool = setting(
+        False,
+        Kind("bool", _only_false),
+        "Only False: continuing from a released model would have to be charged for both.",
+    )
+
+
+def documented(cls: _Class) -> _Class:
+    """With the words of its settings in place of `{parameters}` in its docstring."""
+    if cls.__doc__ is not None:
+        entries = "\n".join(_entry(each) for each in fields(cls))
+        section = indent(f"Parameters\n----------\n{entries}", "    ")
+        cls.__doc__ = cls.__doc__.replace("    {parameters}", section)
+    return cls
+
+
+def _entry(each: Field[Any]) -> str:
+    kind: Kind = each.metadata["kind"]
+    said = kind.name + (" or None" if kind.may_be_none and each.default is not None else "")
+    default = "optional" if each.default is None else f"default={each.default!r}"
+    words = indent(fill(each.metadata["words"], 88), "    ")
+    return f"{each.name} : {said}, {default}\n{words}"
