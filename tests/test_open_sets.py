@@ -1,0 +1,425 @@
+"""Batch rules, found where they register: accounted, trained and audited as they are drawn.
+
+No rule is named here but in `NOT_FROM_SIZES`, so that a new one is tested by being there.
+"""
+
+import json
+import subprocess
+import sys
+from collections import defaultdict
+from fractions import Fraction
+from functools import cache
+from itertools import islice, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+import lastiterate as li
+from lastiterate.audit.participation import participation
+from lastiterate.cli import main
+from lastiterate.errors import InvalidParameter
+from lastiterate.run.batch_rule import BatchRule, PlacedRule, SampledRule
+from lastiterate.run.batches import RULES, Drawn
+from lastiterate.train.batching import arranged
+from lastiterate.train.data import bounded
+from lastiterate.train.noise import Randomness, SeededBits
+from tests.reference.draws import outcomes
+
+NOT_FROM_SIZES = {"fixed-order": lambda examples, size: [li.FixedOrder(examples, size, (2, 3, 6))]}
+MORE_OF = {"poisson": lambda examples, size: [li.PoissonSampled(examples, size, size + 1)]}
+RATIO = 0.5  # of what a participation moves, and the noise of a step
+SIZES = [(3, 1), (5, 2)]  # a whole number of batches, and one example left over
+STEPS = {Drawn.NEVER: 8, Drawn.ONCE: 8, Drawn.EACH_EPOCH: 4, Drawn.EACH_STEP: 2}
+
+
+def instances(kind, sizes):
+    """Rules of this kind for so many examples in batches of so many."""
+    if kind.from_sizes:
+        return [_of_sizes(kind, *sizes), *MORE_OF.get(kind.name, lambda *_: [])(*sizes)]
+    assert kind.name in NOT_FROM_SIZES, f"say how to make a {kind.__name__} for the tests"
+    return NOT_FROM_SIZES[kind.name](*sizes)
+
+
+def _of_sizes(kind, examples, size):
+    return kind.of_sizes(examples, size if kind.ordered else None)
+
+
+def steps_of(rule):
+    return STEPS[rule.drawn]
+
+
+def shown(rule):
+    return f"{rule.name}-{rule.examples}-{rule.largest_size}"
+
+
+RULES_TO_TRY = [rule for kind in RULES.values() for size in SIZES for rule in instances(kind, size)]
+
+
+def each_rule(kept=lambda rule: True):
+    return pytest.mark.parametrize("rule", list(filter(kept, RULES_TO_TRY)), ids=shown)
+
+
+def is_drawn(rule):
+    """Whether the rule says which examples a step sees, and not of one of them only."""
+    return rule.from_sizes
+
+
+@cache
+def numbered(count):
+    """Examples whose target is their number."""
+    return bounded(np.zeros((count, 1)), np.arange(count), bound=1.0, intercept=0.0)
+
+
+def drawn(rule, chance, steps=None):
+    """The examples that each step of the trainer sees."""
+    laid_out, selections = arranged(rule, numbered(rule.examples), chance)
+    return [laid_out.targets[one] for one in islice(selections, steps or steps_of(rule))]
+
+
+@cache
+def laws(rule):
+    """For each example, the probability of every set of steps that see it, as drawn."""
+    if not is_drawn(rule):
+        seen = tuple(np.flatnonzero(rule.visited(np.arange(steps_of(rule))) == 0).tolist())
+        return [{seen: Fraction(1)}]
+    return _laws(rule.examples, outcomes(lambda chance: drawn(rule, chance)))
+
+
+def _laws(examples, batches_with_probability):
+    found = [defaultdict(Fraction) for _ in range(examples)]
+    for batches, probability in batches_with_probability:
+        members = [set(batch.tolist()) for batch in batches]
+        for example, law in enumerate(found):
+            law[tuple(k for k, batch in enumerate(members) if example in batch)] += probability
+    return found
+
+
+def possible(rule):
+    """Every set of steps that may be those that see an example."""
+    return {seen for law in laws(rule) for seen in law}
+
+
+def run_of(rule, **changes):
+    steps = steps_of(rule)
+    settings = {
+        "loss": li.Loss(smoothness=1.0),
+        "sensitivity": RATIO * rule.batch_size,
+        "batches": rule,
+        "steps": steps,
+        "step_size": 0.5,
+        "noise_std": 1.0,
+    }
+    return li.TrainingRun(**(settings | changes))
+
+
+def schedule(rule):
+    """No two alike, and not in order."""
+    return (1.0 + np.random.default_rng(1).permutation(steps_of(rule)) / 10).tolist()
+
+
+class TestAccounted:
+    @each_rule()
+    @pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "schedule"])
+    def test_composition_charges_the_steps_that_see_the_worst_example(self, rule, scheduled):
+        noise = np.array(schedule(rule) if scheduled else [1.0] * steps_of(rule))
+        run = run_of(rule, noise_std=noise.tolist() if scheduled else 1.0, releases="every-iterate")
+        per_step = (RATIO / noise) ** 2
+        worst = max(sum(per_step[list(seen)]) for seen in possible(rule)) ** 0.5
+        charged = li.account(run).all["composition/fixed-order"].gdp()
+        assert worst <= charged <= worst * (1 + 1e-9)
+
+    @each_rule()
+    @pytest.mark.parametrize("released", ["last-iterate", "last-iterate-and-order"])
+    @pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "schedule"])
+    def test_no_less_than_what_linear_losses_tell(self, rule, released, scheduled):
+        noise = schedule(rule) if scheduled else 1.0
+        report = li.account(run_of(rule, noise_std=noise, releases=released))
+        std = 0.5 * np.linalg.norm(np.broadcast_to(noise, steps_of(rule)))
+        for law in laws(rule):
+            means = np.array([0.5 * RATIO * len(seen) / std for seen in law])
+            weights = np.array([float(p) for p in law.values()])
+            for epsilon in (0.0, 0.5, 2.0):
+                assert report.delta(epsilon) >= divergence(weights, means, epsilon) - 1e-9
+
+    @each_rule()
+    def test_what_it_says_of_its_steps_is_as_drawn(self, rule):
+        steps, sets = steps_of(rule), possible(rule)
+        if rule.drawn in (Drawn.NEVER, Drawn.ONCE):
+            places = range(rule.places(steps))
+            said = [tuple(rule.seen(place, steps).tolist()) for place in places]
+            assert set(said) | {()} == sets | {()}
+        else:
+            anywhere = {k for place in range(rule.places(steps)) for k in _may_see(rule, place)}
+            assert anywhere == {k for seen in sets for k in seen}
+        assert rule.most_seen(steps) == max(map(len, sets))
+        longest = max(max(np.diff(seen, append=steps), default=1) for seen in sets)
+        assert longest <= rule.longest_wait(steps) <= longest + 1
+
+    @each_rule(lambda rule: isinstance(rule, PlacedRule) and is_drawn(rule))
+    def test_steps_that_visit_one_place_see_one_batch(self, rule):
+        visited = rule.visited(np.arange(steps_of(rule)))
+        batches = [set(batch.tolist()) for batch in drawn(rule, Randomness(SeededBits(0)))]
+        for (place, batch), (other, again) in product(zip(visited, batches, strict=True), repeat=2):
+            if rule.drawn is not Drawn.EACH_EPOCH:
+                assert (batch == again) == (place == other)
+        length = rule.batches_per_epoch
+        for epoch in (visited[:length], visited[length : 2 * length]):
+            assert len(set(epoch.tolist())) == len(epoch)
+
+
+def _may_see(rule, place):
+    if rule.drawn is Drawn.EACH_EPOCH:
+        return range(steps_of(rule))
+    return rule.seen(place, steps_of(rule)).tolist()
+
+
+def divergence(weights, means, epsilon):
+    """Of N(0, 1) and a mixture of N(mean, 1) in either direction, exactly.
+
+    The ratio of their densities increases, so the best test is a threshold.
+    """
+    thresholds = np.linspace(-8.0, 8.0 + means.max(), 2_001)[:, None]
+    plain = ndtr(-thresholds[:, 0])
+    mixed = ndtr(means - thresholds) @ weights
+    growth = np.exp(epsilon)
+    return max(0.0, (mixed - growth * plain).max(), ((1 - plain) - growth * (1 - mixed)).max())
+
+
+class TestTrained:
+    @each_rule(is_drawn)
+    def test_batches_have_the_size_that_noise_is_scaled_to(self, rule):
+        for seed in range(5):
+            for batch in drawn(rule, Randomness(SeededBits(seed)), 20):
+                assert len(set(batch.tolist())) == batch.size <= rule.largest_size
+                assert not rule.exact_size or batch.size == rule.batch_size
+
+    @pytest.mark.parametrize("kind", RULES.values(), ids=lambda kind: kind.name)
+    def test_chance_decides_exactly_where_the_rule_says(self, kind):
+        if not kind.from_sizes:
+            with pytest.raises(InvalidParameter, match="a rule that says which examples"):
+                arranged(instances(kind, (40, 4))[0], numbered(40), Randomness())
+            return
+        rule = _of_sizes(kind, 40, 4)
+        length = rule.batches_per_epoch
+        first, second = (
+            [batch.tolist() for batch in drawn(rule, Randomness(SeededBits(seed)), 2 * length)]
+            for seed in (0, 1)
+        )
+        assert (first == second) == (rule.drawn is Drawn.NEVER)
+        epochs = [sorted(map(sorted, first[:length])), sorted(map(sorted, first[length:]))]
+        anew = rule.drawn in (Drawn.EACH_EPOCH, Drawn.EACH_STEP)
+        assert (epochs[0] != epochs[1]) == anew
+
+    @each_rule(lambda rule: rule.reads_blocks)
+    def test_a_mapped_file_is_read_with_the_same_law(self, rule, tmp_path):
+        whole = rule.batch_size * rule.batches_per_epoch
+        rule = _of_sizes(type(rule), whole, rule.batch_size)
+        rows = np.memmap(tmp_path / "rows", dtype=np.float64, mode="w+", shape=(whole, 1))
+        mapped = bounded(rows, np.arange(whole), bound=1.0, intercept=0.0)
+        assert mapped.is_mapped
+
+        def read(chance):
+            _, selections = arranged(rule, mapped, chance)
+            return [mapped.targets[one] for one in islice(selections, steps_of(rule))]
+
+        assert _laws(whole, outcomes(read)) == laws(rule)
+
+
+class TestAudited:
+    @each_rule()
+    def test_the_chain_has_the_law_that_is_drawn(self, rule):
+        run = run_of(rule)
+        if rule.drawn is not Drawn.NEVER or rule.places(run.steps) == 1:
+            followed = law_of(participation(run), run.steps)
+            for law in laws(rule):
+                expected = {seen: float(p) for seen, p in law.items()}
+                assert followed == pytest.approx(expected, abs=1e-12)
+            return
+        for place in range(rule.places(run.steps)):
+            ((seen, probability),) = law_of(participation(run, position=place), run.steps).items()
+            assert probability == 1.0
+            assert list(seen) == rule.seen(place, run.steps).tolist()
+        (last,) = law_of(participation(run), run.steps)
+        assert last[-1] == run.steps - 1
+
+
+def law_of(chain, steps):
+    """The probability of every set of steps that the chain may take part in."""
+    reached = {(): chain.start}
+    for k in range(steps):
+        stays, takes = chain.step(k)
+        reached = {
+            after: states
+            for seen, before in reached.items()
+            for after, states in ((seen, before @ stays), ((*seen, k), before @ takes))
+            if states.sum() > 1e-12
+        }
+    return {seen: float(states.sum()) for seen, states in reached.items()}
+
+
+@pytest.mark.parametrize("kind", RULES.values(), ids=lambda kind: kind.name)
+class TestHasWords:
+    def rule(self, kind):
+        return instances(kind, SIZES[0])[0]
+
+    def test_in_reports(self, kind):
+        for released in ("last-iterate", "every-iterate"):
+            text = str(li.account(run_of(self.rule(kind), releases=released)))
+            assert self.rule(kind).described() in " ".join(text.split())
+
+    def test_in_files(self, kind):
+        run = run_of(self.rule(kind))
+        assert li.TrainingRun.from_json(run.to_json()) == run
+        assert li.TrainingRun.from_toml(run.to_toml()) == run
+
+    def test_in_commands(self, kind, tmp_path, capsys):
+        run = run_of(self.rule(kind))
+        if kind.from_sizes:
+            given = ["--batches", kind.name, "--examples", "3", "--steps", str(run.steps)]
+            given += ["--batch-size", "1"] if kind.ordered else []
+            given += ["--step-size", "0.5", "--noise-std", "1", "--smoothness", "1"]
+            given += ["--sensitivity", str(run.sensitivity)]
+        else:
+            (tmp_path / "run.toml").write_text(run.to_toml())
+            given = [str(tmp_path / "run.toml")]
+        assert main(["account", *given, "--json"]) == 0
+        record = json.loads(capsys.readouterr().out)
+        assert li.TrainingRun.from_json(json.dumps(record["run"])) == run
+        assert record["epsilon"] == li.account(run).epsilon(1e-5)
+
+    def test_in_certificates(self, kind):
+        from lastiterate.linear_model import PrivateLogisticRegression
+        from lastiterate.train.certificate import verify
+        from lastiterate.train.defaults import TRAINED
+
+        x = np.random.default_rng(0).normal(size=(40, 2))
+        model = PrivateLogisticRegression(
+            epsilon=None, noise_std=0.5, batches=kind.name, batch_size=4, epochs=1
+        )
+        if kind.name not in TRAINED:
+            assert not (kind.from_sizes and kind.exact_size)
+            with pytest.raises(InvalidParameter, match="batches must be one of"):
+                model.fit(x, x[:, 0] > 0)
+            return
+        if not kind.ordered:
+            model.set_params(batch_size=None)
+        model.fit(x, x[:, 0] > 0)
+        assert type(verify(model.certificate_).run.batches) is kind
+
+
+@pytest.fixture
+def registry():
+    """The rules, which are as before once the test is over."""
+    before = dict(RULES)
+    yield RULES
+    RULES.clear()
+    RULES.update(before)
+
+
+def whole_rule(base):
+    """All that a rule of this base has to say, without regard to what it means."""
+    said = {
+        "name": "whole",
+        "drawn": Drawn.ONCE,
+        "in_words": "somehow",
+        "in_secret": "somehow, in secret",
+    }
+    return said | {name: lambda *_: None for name in base.__abstractmethods__}
+
+
+LACKING = [
+    (base, name) for base in (BatchRule, PlacedRule, SampledRule) for name in whole_rule(base)
+]
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("base", [BatchRule, PlacedRule, SampledRule])
+    def test_a_whole_rule_can_be_made(self, base, registry):
+        kind = type("Whole", (base,), whole_rule(base))
+        assert registry["whole"] is kind
+        assert kind(3, 1).examples == 3
+
+    @pytest.mark.parametrize("base, lacking", LACKING)
+    def test_one_that_lacks_anything_cannot(self, base, lacking, registry):
+        said = whole_rule(base)
+        del said[lacking]
+        with pytest.raises(TypeError, match=lacking):
+            type("Partial", (base,), said)(3, 1)
+
+    def test_two_rules_of_one_name_cannot(self, registry):
+        taken = whole_rule(PlacedRule) | {"name": next(iter(RULES))}
+        with pytest.raises(TypeError, match="already"):
+            type("Another", (PlacedRule,), taken)
+
+    def test_a_rule_that_no_bound_knows_is_not_accounted_for(self, registry):
+        kind = type("Whole", (PlacedRule,), whole_rule(PlacedRule))
+        with pytest.raises(li.NoBoundApplies):
+            li.account(run_of(kind(3, 1)))
+
+
+NEW = """
+from dataclasses import dataclass
+from tests.forwards_and_backwards import ForwardsAndBackwards
+
+try:
+    @dataclass(frozen=True)
+    class NowAndThen(ForwardsAndBackwards):
+        name = "now-and-then"
+        drawn = "now and then"
+
+    kinds = [ForwardsAndBackwards, NowAndThen]
+except TypeError:
+    kinds = [ForwardsAndBackwards]
+
+import json
+import lastiterate as li
+
+for kind in kinds:
+    for noise in (1.0, [1.0] * 250):
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.0), sensitivity=1.0, batches=kind(250, 25), steps=250,
+            step_size=0.1, noise_std=noise, releases="last-iterate-and-order",
+        )
+        try:
+            report = li.account(run, bounds="composition")
+            certified = {id_: each.gdp() for id_, each in li.account(run).all.items()}
+            print(json.dumps([kind.name, report.gdp(), certified]))
+        except (li.LastIterateError, AssertionError):
+            print(json.dumps([kind.name, None, {}]))
+"""
+
+
+def fresh(*arguments):
+    """What a process prints that knew of the rule before it knew of any bound."""
+    root = Path(__file__).parent.parent
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=root)
+
+
+class TestARuleThatIsNew:
+    """Shuffled once, visited forwards and backwards by turns."""
+
+    @pytest.mark.parametrize("claims", ["not TestAudited"])
+    def test_what_is_claimed_here_of_rules_is_so(self, claims):
+        ran = fresh(
+            "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
+            "-p", "tests.forwards_and_backwards",
+            "-k", f"forwards-and-backwards and {claims}", __file__,
+        )  # fmt: skip
+        assert ran.returncode == 0, ran.stdout
+        assert int(ran.stdout.split(" passed")[0].split()[-1]) >= (2 if claims[0] == "T" else 25)
+
+    def test_is_charged_for_all_its_participations(self):
+        """25 epochs, of which each moves by 1/25 of the noise: mu is 5/25."""
+        ran = fresh("-c", NEW)
+        assert ran.returncode == 0, ran.stderr
+        answers = [json.loads(line) for line in ran.stdout.splitlines()]
+        of_known = [composed for name, composed, _ in answers if name == "forwards-and-backwards"]
+        assert of_known == pytest.approx([0.2, 0.2], rel=1e-9)
+        assert min(of_known) >= 0.2
+        for name, composed, certified in answers:
+            if name == "now-and-then":  # nothing is known of when chance decides
+                assert composed is None or composed >= 0.2
+                assert set(certified) <= {"composition/fixed-order"}
