@@ -17,9 +17,9 @@ import pytest
 from scipy.special import ndtr
 
 import lastiterate as li
-from lastiterate.audit.participation import participation
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
+from lastiterate.instances.participation import participation
 from lastiterate.run.batch_rule import BatchRule, PlacedRule, SampledRule
 from lastiterate.run.batches import RULES, Drawn
 from lastiterate.train.batching import arranged
@@ -290,8 +290,9 @@ class TestHasWords:
         assert record["epsilon"] == li.account(run).epsilon(1e-5)
 
     def test_in_certificates(self, kind):
-        from lastiterate.linear_model import PrivateLogisticRegression
         from lastiterate.train.certificate import verify
+
+        from lastiterate.linear_model import PrivateLogisticRegression
         from lastiterate.train.defaults import TRAINED
 
         x = np.random.default_rng(0).normal(size=(40, 2))
