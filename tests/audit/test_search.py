@@ -237,6 +237,26 @@ class TestRefusals:
         with pytest.raises(li.InvalidParameter, match="delta must be"):
             exact.worst(run_of(RULES["full"]), delta=0.0)
 
+    def test_losses_of_no_curvature_for_batches_of_unknown_size(self):
+        curved = li.Loss(smoothness=1.0, strong_convexity=0.1)
+        run = run_of(li.PoissonSampled(12, 4, 8), loss=curved)
+        with pytest.raises(NoInstanceApplies, match="may be linear"):
+            exact.worst(run)
+
+    @pytest.mark.parametrize(
+        "loss, curvatures",
+        [
+            (li.Loss(), (0.0, 1.0)),
+            (li.Loss(holder=(0.3, 1.0), convex=False), (-0.3, 0.3)),
+            (li.Loss(holder=(0.3, 0.5), smoothness=2.0), (0.0, 0.0)),
+            (li.Loss(smoothness=0.7, regulariser=0.2, lipschitz=2.0), (0.2, 0.7)),
+        ],
+    )
+    def test_curvatures_are_those_of_the_lower_bounds(self, loss, curvatures):
+        may = admitted(run_of(RULES["full"], loss=loss))
+        assert may.steepest[0] == pytest.approx(1.0 - curvatures[0])
+        assert may.gentlest[0] == pytest.approx(1.0 - curvatures[1])
+
     def test_free_runs_only_may_drift(self):
         assert admitted(run_of(RULES["full"])).is_free
         assert not admitted(run_of(RULES["full"], domain=li.Ball(1.0))).is_free

@@ -260,6 +260,10 @@ class TestQuadratics:
             (li.Loss(holder=(1.0, 1.0)), {}, (0.0, 1.0)),
             (li.Loss(smoothness=2.0), {"adjacency": "zero-out"}, (0.0, 0.0)),
             (li.Loss(smoothness=2.0), {"clip_norm": 3.0}, (0.0, 0.0)),
+            (li.Loss(), {}, (0.0, 1.0 / 0.3)),
+            (li.Loss(strong_convexity=5.0), {}, (5.0, 5.0)),
+            (li.Loss(strong_convexity=5.0, holder=(1.0, 1.0)), {}, None),
+            (li.Loss(strong_convexity=0.5, holder=(1.0, 0.5)), {}, None),
         ],
     )
     def test_only_losses_that_the_description_admits(self, loss, others, expected):

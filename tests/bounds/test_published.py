@@ -1,6 +1,8 @@
 """The bounds of five papers: their symbols, their examples, and how they compare."""
 
+import importlib
 import math
+import pkgutil
 from itertools import product
 from typing import ClassVar
 
@@ -10,13 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate.bounds.bound import Certainty
+from lastiterate.bounds import published
+from lastiterate.bounds.bound import Certainty, Statement
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
 from lastiterate.bounds.published.sampled_gaussian import (
     largest_order,
     sampled_gaussian,
     small_divergence,
 )
+from lastiterate.instances.lower_bounds import LOWER_BOUNDS
 from lastiterate.profile.renyi import averaged_divergence
 from lastiterate.run import conventions
 from tests.bounds.test_catalogue import runs
@@ -395,6 +399,19 @@ class TestSelection:
         report = li.account(clipped, bounds="published/ye-shokri/clipped-logistic")
         assert report.certainty is Certainty.AS_PUBLISHED
         assert "not certified" in str(report)
+
+    def test_every_statement_of_a_paper_is_found(self):
+        listed = {**CATALOGUE, **LOWER_BOUNDS, **APPROXIMATIONS}
+        stated = [
+            one
+            for module in pkgutil.walk_packages(published.__path__, f"{published.__name__}.")
+            for value in vars(importlib.import_module(module.name)).values()
+            if isinstance(value, tuple)
+            for one in value
+            if isinstance(one, Statement)
+        ]
+        assert len({one.id for one in stated}) > 30
+        assert all(listed[one.id] is one for one in stated)
 
     def test_every_paper_is_there(self):
         found = {id_.split("/")[1] for id_ in PUBLISHED}

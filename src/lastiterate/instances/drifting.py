@@ -197,8 +197,7 @@ def _isotonic_weights(most: Array, masses: Array, variances: Array, release: flo
     if release > 0.0:
         values, counts = np.append(values, 0.0), np.append(counts, release**2)
     counts = np.maximum(counts, 1e-30 * counts.max())
-    fitted = _isotonic(values / counts, counts)
-    fitted = fitted[: scale.size]
+    fitted = scipy.optimize.isotonic_regression(values / counts, weights=counts).x[: scale.size]
     if not fitted.max() > 0.0:
         return reach
     return np.concatenate([np.zeros(kept), scale * fitted / fitted.max()])
