@@ -14,6 +14,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.audit.participation import (
     Always,
     AtSteps,
@@ -25,7 +26,6 @@ from lastiterate.audit.participation import (
 from lastiterate.errors import InvalidType
 from lastiterate.profile.lower import LowerProfile, MeansLowerProfile
 
-_DOWN = 1.0 - 1e-9
 _BEYOND = 14.0  # standard deviations on either side of all means
 _HIGHEST = 9.5  # e^(-u^2/2) beyond is below 1e-19
 _ERROR = 1e-12
@@ -50,12 +50,13 @@ def autoregression_lower_profile(
     """What an instance with these slopes tells, rounded down."""
     weights = np.append(np.cumprod(np.abs(slopes[:0:-1]))[::-1], 1.0)
     variance = float(((weights * noise_stds) ** 2).sum()) + release_noise_std**2
-    arrivals = weights * shifts / math.sqrt(variance) * _DOWN
+    arrivals = down(weights * shifts / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
     if isinstance(rule, (Always, AtSteps)):
         return MeansLowerProfile([1.0], [float(arrivals @ rule.expected(arrivals.size))])
     if isinstance(rule, ShuffledOnce):
         sums = [float(arrivals[place :: rule.length].sum()) for place in range(rule.length)]
-        return MeansLowerProfile((rule.start * _DOWN).tolist(), [*sums, 0.0])
+        chances = down(rule.start, MILLIONS_OF_ROUNDINGS)
+        return MeansLowerProfile(chances.tolist(), [*sums, 0.0])
     return _of_independent_terms(arrivals, rule)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps
 from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.profile.lower import BestLowerProfile, MeansLowerProfile
@@ -30,7 +30,6 @@ from lastiterate.run.batches import (
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
-_DOWN = 1.0 - 1e-9
 _CURVATURES = 33
 _MOST_STEPS = 200_000
 _CELLS_TO_A_TERM = 64
@@ -100,7 +99,7 @@ def _profile(run: TrainingRun, curvature: float) -> MeansLowerProfile | None:
     if not (0.0 < variance < math.inf):
         return None
     shifts = etas * (run.sensitivity / run.batches.batch_size) * reach / math.sqrt(variance)
-    weights, means = _means(run, shifts * _DOWN)
+    weights, means = _means(run, down(shifts, MILLIONS_OF_ROUNDINGS))
     return None if weights is None else MeansLowerProfile(weights, means)
 
 
@@ -131,7 +130,8 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float] | None, list[fl
         return None, []
     share = rule.batch_size / rule.examples
     rest = max(0.0, 1.0 - share * len(means))
-    return [*([share * _DOWN] * len(means)), rest * _DOWN], [*means, 0.0]
+    weights = [down(x, MILLIONS_OF_ROUNDINGS) for x in (*([share] * len(means)), rest)]
+    return weights, [*means, 0.0]
 
 
 def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[float]]:
@@ -140,13 +140,14 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
     All rounded down: the terms to a grid, a sum that does not fit by wrapping around, and in the
     end sums to the least of a group.
     """
+    all_but = down(1.0, MILLIONS_OF_ROUNDINGS)
     if probability == 1.0:
-        return [_DOWN], [math.fsum(terms) * _DOWN]
+        return [all_but], [math.fsum(terms) * all_but]
     largest, total = float(terms.max()), float(terms.sum())
     spread = math.sqrt(probability * float(terms @ terms))
     most = min(total, probability * total + 12.0 * spread + 40.0 * largest)
     if not largest > 0.0:
-        return [_DOWN], [0.0]
+        return [all_but], [0.0]
     width = largest / max(1, min(_CELLS_TO_A_TERM, int(_MOST_CELLS * largest / most)))
     sizes, counts = np.unique((terms / width).astype(np.int64), return_counts=True)
     cells = scipy.fft.next_fast_len(int(most / width) + 2, real=True)
@@ -157,11 +158,11 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
             for k, n in zip(sizes, counts, strict=True)
         ]
     # Of the angles and logarithms, and hence of the transform.
-    rounding = 4 * ULP * (terms.size + 64.0) * math.pi * _CELLS_TO_A_TERM
+    rounding = ulps(4) * (terms.size + 64.0) * math.pi * _CELLS_TO_A_TERM
     law = scipy.fft.irfft(np.nan_to_num(np.exp(sum(logs))), cells) - rounding
     likely = np.flatnonzero(law > 0.0)
     groups = np.array_split(likely, min(_MOST_MEANS, likely.size))
-    return [float(law[g].sum()) for g in groups], [float(g[0]) * width * _DOWN for g in groups]
+    return [float(law[g].sum()) for g in groups], [float(g[0]) * width * all_but for g in groups]
 
 
 def _bounded(run: TrainingRun) -> str | None:

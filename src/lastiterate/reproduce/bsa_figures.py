@@ -11,7 +11,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.renyi import LinearRenyiProfile
+from lastiterate.profile.zcdp import ZCDPProfile
 from lastiterate.reproduce import runs
 from lastiterate.reproduce.items import FigureItem
 from lastiterate.run.domain import Ball
@@ -75,7 +75,7 @@ def figure_1(canvas: Any) -> None:
         160,
         "full-batch-composition",
     )
-    renyi = [LinearRenyiProfile(mu * mu / 2).epsilon(_DELTA) for mu in mus]
+    renyi = [ZCDPProfile(mu * mu / 2).epsilon(_DELTA) for mu in mus]
     axes.plot(counts, renyi, color=_OTHER, linestyle="--", label="the same, through Renyi")
     axes.legend()
 

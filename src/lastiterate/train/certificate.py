@@ -19,6 +19,7 @@ import numpy as np
 
 import lastiterate
 from lastiterate import _check
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, down
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Hypothesis
@@ -231,7 +232,7 @@ def _broken_promises(
     reasons = [
         f"the run states {name} {stated!r}, but the loss has {true!r}"
         for name, stated, true in checks
-        if not stated >= true * (1.0 - 1e-12)
+        if not stated >= down(true, THOUSANDS_OF_ROUNDINGS)
     ]
     if run.loss.strong_convexity > run.loss.regulariser or not run.loss.convex:
         reasons.append("the run states a strong convexity that only a penalty gives")
@@ -243,7 +244,7 @@ def _broken_promises(
 def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> list[str]:
     epsilon = report.epsilon(guarantee["delta"])
     reasons = []
-    if not guarantee["epsilon"] >= epsilon * (1.0 - 1e-9):
+    if not guarantee["epsilon"] >= down(epsilon, MILLIONS_OF_ROUNDINGS):
         reasons.append(f"it states epsilon {guarantee['epsilon']!r}, but the run has {epsilon!r}")
     if guarantee["adjacency"] != report.run.adjacency:
         reasons.append("its adjacency is not the run's")

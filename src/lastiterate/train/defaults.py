@@ -29,7 +29,7 @@ from functools import lru_cache
 from itertools import count
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import down, ulps
 from lastiterate._numerics.search import least_true
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
@@ -88,7 +88,7 @@ def planned_run(
     """The run that the rule makes of the wishes."""
     loss = objective.loss(radius=radius, l2=wishes.l2)
     assert loss.smoothness is not None
-    step = 2.0 / loss.smoothness * (1.0 - 4 * ULP)
+    step = down(2.0 / loss.smoothness, ulps(4))
     if isinstance(objective, Huber):
         step /= 2  # a quadratic would swing for ever
     sensitivity = objective.sensitivity(radius=radius, adjacency=wishes.adjacency)

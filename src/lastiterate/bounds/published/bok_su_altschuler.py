@@ -8,6 +8,7 @@ epoch, E epochs, r = L/(b sigma), and k = D b/(eta L), the diameter in units of 
 import math
 from dataclasses import replace
 
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.published import needs
@@ -134,7 +135,8 @@ def cyclic_strongly_convex(run: TrainingRun) -> GaussianProfile:
     earlier = length * (needs.epochs(run) - 1)
     share = (2.0 - gap) * needs.forgotten(gap, earlier) / (1.0 + needs.remembered(gap, earlier))
     decay = needs.remembered(gap, length - 1) / needs.forgotten(gap, length)
-    return gaussian(needs.ratio(run) * math.sqrt(1.0 + decay * decay * share) * (1.0 + 1e-12))
+    mu = needs.ratio(run) * math.sqrt(1.0 + decay * decay * share)
+    return gaussian(up(mu, THOUSANDS_OF_ROUNDINGS))
 
 
 def cyclic_bounded(run: TrainingRun) -> GaussianProfile:

@@ -8,15 +8,15 @@ eta, since only that product enters.
 
 import math
 
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.published import needs
-from lastiterate.profile.renyi import LinearRenyiProfile
+from lastiterate.profile.zcdp import ZCDPProfile
 from lastiterate.run.batches import FullBatch
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chourasia-ye-shokri"
-_UP = 1.0 + 1e-12
 
 
 def cite(where: str) -> Citation:
@@ -28,7 +28,7 @@ def cite(where: str) -> Citation:
     )
 
 
-def linear(run: TrainingRun) -> LinearRenyiProfile:
+def linear(run: TrainingRun) -> ZCDPProfile:
     r"""All iterates.
 
     **Bound.** :math:`R_\alpha \le \alpha r^2 T/2`.
@@ -41,10 +41,10 @@ def linear(run: TrainingRun) -> LinearRenyiProfile:
 
     **Computed as** printed; rounded up.
     """
-    return LinearRenyiProfile(needs.ratio(run) ** 2 * run.steps / 2.0 * _UP)
+    return ZCDPProfile(up(needs.ratio(run) ** 2 * run.steps / 2.0, THOUSANDS_OF_ROUNDINGS))
 
 
-def strongly_convex(run: TrainingRun) -> LinearRenyiProfile:
+def strongly_convex(run: TrainingRun) -> ZCDPProfile:
     r"""The last iterate on strongly convex losses.
 
     **Bound.** :math:`R_\alpha \le \alpha\, r^2 \frac{2}{\eta\lambda}
@@ -61,10 +61,10 @@ def strongly_convex(run: TrainingRun) -> LinearRenyiProfile:
     """
     x = needs.gap(run)
     rate = needs.ratio(run) ** 2 * (2.0 / x) * -math.expm1(-x * run.steps / 2.0)
-    return LinearRenyiProfile(rate * _UP)
+    return ZCDPProfile(up(rate, THOUSANDS_OF_ROUNDINGS))
 
 
-def squared_loss(run: TrainingRun) -> LinearRenyiProfile:
+def squared_loss(run: TrainingRun) -> ZCDPProfile:
     r"""The last iterate on losses that are all equally curved squares.
 
     **Bound.** :math:`R_\alpha \le \alpha\, r^2 \frac{2}{x(2-x)}
@@ -81,7 +81,7 @@ def squared_loss(run: TrainingRun) -> LinearRenyiProfile:
     x = needs.gap(run)  # or 2 - eta m, which gives the same
     bend = x * (2.0 - x)
     rate = needs.ratio(run) ** 2 * (2.0 / bend) * -math.expm1(-bend * run.steps / 2.0)
-    return LinearRenyiProfile(rate * _UP)
+    return ZCDPProfile(up(rate, THOUSANDS_OF_ROUNDINGS))
 
 
 def _not_squared(run: TrainingRun) -> str | None:

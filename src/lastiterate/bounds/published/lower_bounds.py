@@ -9,6 +9,7 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Hypothesis, LowerBound
 from lastiterate.bounds.lower import admitted_curvatures
@@ -23,7 +24,6 @@ from lastiterate.run.batches import Cyclic, FullBatch, SampledWithoutReplacement
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
-_DOWN = 1.0 - 1e-9
 _LEAST_DIAMETER = 1e3  # c_D of Altschuler and Talwar's footnote 11
 _MOST_NOISE = 1e-3  # their c_sigma
 _POWER = 0.8999  # their .99993 - .1
@@ -57,8 +57,10 @@ def bounded_lower_bound(run: TrainingRun) -> OneTestLowerProfile:
     released = (run.release_noise_std / (quantities.unit(run) * float(np.max(run.noise_std)))) ** 2
     spread = np.sqrt(R * length + released) / needs.ratio(run)
     missed = 2.0 * ndtr(-(k - R) / spread) + ndtr(-(R - k / 2.0) / spread)
-    least = min(1.0, float(missed.min()) / _DOWN + 1e-300)
-    return OneTestLowerProfile(fpr=least, power=0.5 * _DOWN) if least < 0.5 else _nothing()
+    least = min(1.0, float(missed.min()) / down(1.0, MILLIONS_OF_ROUNDINGS) + 1e-300)
+    if not least < 0.5:
+        return _nothing()
+    return OneTestLowerProfile(fpr=least, power=down(0.5, MILLIONS_OF_ROUNDINGS))
 
 
 def _nothing() -> OneTestLowerProfile:
@@ -85,7 +87,8 @@ def cyclic_lower_bound(run: TrainingRun) -> MeansLowerProfile:
         needs.forgotten(gap, run.batches.batches_per_epoch),
     )
     square = whole * (2.0 - gap) / (1.0 + needs.remembered(gap, run.steps)) / one**2
-    return MeansLowerProfile([1.0], [needs.ratio(run) * math.sqrt(square) * _DOWN])
+    mu = needs.ratio(run) * math.sqrt(square)
+    return MeansLowerProfile([1.0], [down(mu, MILLIONS_OF_ROUNDINGS)])
 
 
 def squared_lower_bound(run: TrainingRun) -> MeansLowerProfile:
@@ -106,7 +109,8 @@ def squared_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     """
     x = float(np.max(run.step_size)) * run.loss.strong_convexity
     square = -math.expm1(-x * run.steps) / x
-    return MeansLowerProfile([1.0], [needs.ratio(run) * math.sqrt(square) * _DOWN])
+    mu = needs.ratio(run) * math.sqrt(square)
+    return MeansLowerProfile([1.0], [down(mu, MILLIONS_OF_ROUNDINGS)])
 
 
 def sampled_bounded_lower_bound(run: TrainingRun) -> OneTestLowerProfile:

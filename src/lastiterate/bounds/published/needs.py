@@ -4,7 +4,15 @@ import math
 
 import numpy as np
 
-from lastiterate._numerics.rounding import TINY, at_least
+from lastiterate._numerics.geometric import log_of, power, sum_of_powers
+from lastiterate._numerics.rounding import (
+    FEW_ROUNDINGS,
+    THOUSANDS_OF_ROUNDINGS,
+    TINY,
+    at_least,
+    down,
+    up,
+)
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Hypothesis
 from lastiterate.run.training_run import TrainingRun
@@ -34,23 +42,17 @@ def unrolled(run: TrainingRun) -> tuple[float, int]:
     are not charged one more step.
     """
     k = diameter_in_arrivals(run)
-    return k * (1.0 + 4e-12), math.ceil(k * (1.0 - 1e-12))
+    return up(k, 4e-12), math.ceil(down(k, THOUSANDS_OF_ROUNDINGS))
 
 
 def forgotten(gap: float, steps: int) -> float:
     """(1 - c^steps)/(1 - c), to a few ulps; `steps` where nothing is forgotten."""
-    if gap == 0.0:
-        return float(steps)
-    if gap >= 1.0:
-        return 1.0 if steps else 0.0
-    return -math.expm1(steps * math.log1p(-gap)) / gap
+    return sum_of_powers(log_of(gap), steps, gap=gap)
 
 
 def remembered(gap: float, steps: int) -> float:
     """c^steps."""
-    if gap >= 1.0:
-        return 0.0 if steps else 1.0
-    return math.exp(steps * math.log1p(-gap))
+    return power(log_of(gap), steps)
 
 
 def epochs(run: TrainingRun) -> int:
@@ -78,7 +80,8 @@ def _past_the_best_step(run: TrainingRun) -> str | None:
     if run.loss.smoothness is None:
         return None
     largest, both = quantities.unit(run), run.loss.strong_convexity + run.loss.smoothness
-    return None if largest * both * (1 - 1e-15) <= 2.0 else f"step_size {largest!r} > {2 / both!r}"
+    met = down(largest * both, FEW_ROUNDINGS) <= 2.0
+    return None if met else f"step_size {largest!r} > {2 / both!r}"
 
 
 WHOLE_EPOCHS = Hypothesis(
