@@ -164,6 +164,10 @@ class TestChienLi:
             domain=domain or li.Ball(1.0),
         )
 
+    def test_steps_that_forget_everything(self):
+        run = self.run(200, li.Loss(smoothness=1.0, strong_convexity=1.0)).replace(step_size=1.0)
+        assert 0.0 < rho("chien-li/smooth", run) < math.inf
+
     @pytest.mark.parametrize("T", [1, 7, 60])
     def test_theorem_3_1(self, T):
         bounded = {"smoothness": 1.0, "lipschitz": 2.0}

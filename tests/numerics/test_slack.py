@@ -35,10 +35,7 @@ def is_slack(node, small):
         return is_near_one(node.value, small)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
         return is_near_one(node.left, small) or is_near_one(node.right, small)
-    if isinstance(node, ast.Assign):
-        return is_near_one(node.value, small)
-    power_of_two = isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow)
-    return power_of_two and ast.unparse(node.right) in {"-51", "-52", "-53"}
+    return isinstance(node, ast.Assign) and is_near_one(node.value, small)
 
 
 def is_near_one(node, small):
@@ -59,6 +56,8 @@ def is_small(node, small):
         return getattr(node.func, "id", "") == "ulps"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return is_small(node.left, small) or is_small(node.right, small)
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return isinstance(node.right, ast.UnaryOp) and ast.unparse(node.left) in {"2", "2.0"}
     return False
 
 
@@ -84,7 +83,7 @@ def test_is_nowhere_else():
         "y = x * (1.0 + n * FEW_ROUNDINGS)",
         "y = 4 * np.finfo(float).eps",
         "y = x * (1.0 + 4 * sys.float_info.epsilon)",
-        "y = x + 2.0**-52 * x",
+        "y = x * (1.0 + 2.0**-52)",
     ],
 )
 def test_is_found(source):
