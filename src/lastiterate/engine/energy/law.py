@@ -30,7 +30,10 @@ TAIL = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class ParticipationLaw:
-    """The energy is at most energies[i] with probability masses[i]; `lost` has no entry."""
+    """The energy is at most energies[i] with probability masses[i].
+
+    This holds except with probability `lost`.
+    """
 
     energies: Array
     masses: Array

@@ -43,7 +43,7 @@ _ROUNDING = 1e-12  # of the probabilities of one block
 
 
 class Unpaid(NamedTuple):
-    """Z is at most levels[i] with probability masses[i]; `lost` has no entry."""
+    """Z is at most levels[i] with probability masses[i], except with probability `lost`."""
 
     levels: Array
     masses: Array
