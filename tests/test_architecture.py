@@ -116,12 +116,13 @@ class TestPublicNames:
         assert set(lastiterate.__all__) == {
             "Ball", "BestProfile", "CATALOGUE", "Cyclic", "FixedOrder", "FullBatch",
             "GaussianMixtureProfile", "GaussianProfile", "InvalidParameter",
-            "LastIterateError", "LinearRenyiProfile",
+            "LastIterateError",
             "Loss", "LossDistributionProfile", "MixtureProfile", "NoBoundApplies",
             "PoissonSampled", "PrivacyProfile", "PrivacyReport", "PureProfile", "RenyiProfile",
             "SampledWithoutReplacement", "Shifts", "ShuffledEachEpoch", "ShuffledOnce",
-            "TrainingRun", "Unbounded", "UnreachableTarget", "__version__", "account",
-            "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan", "verify",
+            "TrainingRun", "Unbounded", "UnreachableTarget", "ZCDPProfile", "__version__",
+            "account", "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
+            "verify",
         }  # fmt: skip
 
     def test_all_exist_and_are_documented(self):

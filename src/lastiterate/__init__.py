@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from lastiterate.profile.loss_distribution import from_pld as from_pld
     from lastiterate.profile.profile import PrivacyProfile as PrivacyProfile
     from lastiterate.profile.pure import PureProfile as PureProfile
-    from lastiterate.profile.renyi import LinearRenyiProfile as LinearRenyiProfile
     from lastiterate.profile.renyi import RenyiProfile as RenyiProfile
+    from lastiterate.profile.zcdp import ZCDPProfile as ZCDPProfile
     from lastiterate.run.batches import Cyclic as Cyclic
     from lastiterate.run.batches import FixedOrder as FixedOrder
     from lastiterate.run.batches import FullBatch as FullBatch
@@ -72,7 +72,8 @@ _HOME = {
     "profile.best": ("BestProfile", "MixtureProfile"),
     "profile.profile": ("PrivacyProfile",),
     "profile.pure": ("PureProfile",),
-    "profile.renyi": ("LinearRenyiProfile", "RenyiProfile"),
+    "profile.renyi": ("RenyiProfile",),
+    "profile.zcdp": ("ZCDPProfile",),
     "run.batches": (
         "Cyclic",
         "FixedOrder",

@@ -1,4 +1,4 @@
-"""Numbers as they are printed: rounded towards less privacy, so that print is certified too."""
+"""Numbers as printed: rounded towards less privacy, so that their digits are certified too."""
 
 from __future__ import annotations
 

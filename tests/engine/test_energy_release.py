@@ -8,7 +8,7 @@ from scipy.optimize import isotonic_regression
 
 from lastiterate.engine.energy import release
 from lastiterate.engine.energy.law import participation_law
-from lastiterate.engine.energy.release import released_law
+from lastiterate.engine.energy.release import law_with_release
 from tests.reference.enumeration import law_of_mu, participations
 
 
@@ -27,7 +27,7 @@ def cost_of_plan(seen, slope, worth):
 )
 class TestEnumeration:
     def test_never_below_the_least_energy(self, steps, probability, worth):
-        law = released_law(steps, probability, worth)
+        law = law_with_release(steps, probability, worth)
         mus, chances = law_of_mu(steps=steps, probability=probability, worth=worth)
         for level in np.linspace(0.0, 1.1 * np.max(mus) ** 2, 80):
             above = law.masses[law.energies > level].sum() + law.lost
@@ -37,7 +37,7 @@ class TestEnumeration:
         chosen = release._slope(steps, probability, worth)
         if chosen is None:
             pytest.skip("too little noise on release to be of use: the law is that without it")
-        law = released_law(steps, probability, worth)
+        law = law_with_release(steps, probability, worth)
         sets, chances = participations(steps, probability)
         costs = np.array([cost_of_plan(seen, chosen.slope, worth) for seen in sets])
         cell = law.energies[1] - law.energies[0]
@@ -50,34 +50,34 @@ class TestEnumeration:
 
 class TestReleased:
     def test_chances_add_up(self):
-        law = released_law(400, 0.025, 40.0)
+        law = law_with_release(400, 0.025, 40.0)
         assert law.masses.min() >= 0.0
         assert law.masses.sum() == pytest.approx(1.0, abs=1e-9)
         assert 0.0 < law.lost < 1e-8
 
     @pytest.mark.parametrize("worth", [0.0, 1e-9])
     def test_nothing_to_hide_behind(self, worth):
-        assert released_law(50, 0.2, worth) is participation_law(50, 0.2)
+        assert law_with_release(50, 0.2, worth) is participation_law(50, 0.2)
 
     def test_more_noise_never_costs_more(self):
         costs = []
         for worth in (0.0, 1.0, 4.0, 40.0, 75.0, 150.0, 400.0, 4000.0):
-            law = released_law(300, 0.05, worth)
+            law = law_with_release(300, 0.05, worth)
             costs.append(law.energies @ law.masses)
         assert np.all(np.diff(costs) <= 0.02 * costs[0])
         # Nearly all noise is on release: one chord, of 15 participations on average.
         assert costs[-1] == pytest.approx((15**2 + 15) / 4300, rel=0.05)
 
     def test_another_worth_uses_the_same_transforms(self, monkeypatch):
-        released_law(200, 0.05, 40.0)
+        law_with_release(200, 0.05, 40.0)
         monkeypatch.setattr(
             "lastiterate.engine.energy.faces.coefficients", lambda *_: pytest.fail("computed again")
         )
-        assert released_law(200, 0.05, 40.1).lost < 1e-8
+        assert law_with_release(200, 0.05, 40.1).lost < 1e-8
 
     def test_near_the_exact_mixture(self):
         rng = np.random.default_rng(0)
-        law = released_law(1000, 0.025, 40.0)
+        law = law_with_release(1000, 0.025, 40.0)
         variances = np.append(np.ones(1000), 40.0)
         energies = []
         for _ in range(1500):

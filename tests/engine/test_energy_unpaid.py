@@ -5,8 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.engine.energy.unpaid import leftover_law, spent
-from lastiterate.engine.energy.windows import best_windows, price
+from lastiterate.engine.energy.unpaid import energy_of_payments, unpaid_law
+from lastiterate.engine.energy.windows import best_windows, rate_per_unpaid
 
 SETTINGS = [
     (0.1, 30, 0.2),
@@ -28,57 +28,57 @@ def simulated(rng, gap, steps, probability, cap, payment, count):
     return left
 
 
-class TestLeftovers:
+class TestUnpaid:
     @pytest.mark.parametrize("gap, steps, probability", SETTINGS)
     @pytest.mark.parametrize("cap", [math.inf, 1.5])
     @pytest.mark.parametrize("paid", [0.0, 0.5, 1.2])
     def test_dominates_simulation(self, gap, steps, probability, cap, paid):
         rng = np.random.default_rng(1)
         payment = paid * probability
-        law = leftover_law(gap=gap, steps=steps, probability=probability, cap=cap, payment=payment)
-        assert law.chances.sum() == pytest.approx(1.0, abs=1e-9 + law.lost)
-        assert law.chances.min() >= 0.0
+        law = unpaid_law(gap=gap, steps=steps, probability=probability, cap=cap, payment=payment)
+        assert law.masses.sum() == pytest.approx(1.0, abs=1e-9 + law.lost)
+        assert law.masses.min() >= 0.0
         draws = simulated(rng, gap, steps, probability, cap, payment, 1000)
         for level in np.quantile(draws, [0.1, 0.5, 0.9, 0.99]):
             seen = np.mean(draws > level)
-            assert law.chances[law.levels > level].sum() >= seen - 4 * math.sqrt(seen / 1000)
+            assert law.masses[law.levels > level].sum() >= seen - 4 * math.sqrt(seen / 1000)
 
     @pytest.mark.parametrize("gap, steps, probability", [(0.001, 8000, 0.025), (0.01, 900, 0.1)])
     @pytest.mark.parametrize("paid", [0.0, 0.7])
     def test_near_simulation(self, gap, steps, probability, paid):
         rng = np.random.default_rng(2)
         payment = paid * probability
-        law = leftover_law(
+        law = unpaid_law(
             gap=gap, steps=steps, probability=probability, cap=math.inf, payment=payment
         )
         draws = simulated(rng, gap, steps, probability, math.inf, payment, 1000)
         mean, error = draws.mean(), draws.std() / math.sqrt(1000)
-        assert mean - 4 * error <= law.levels @ law.chances <= 1.05 * mean + 4 * error
+        assert mean - 4 * error <= law.levels @ law.masses <= 1.05 * mean + 4 * error
 
     def test_never_beyond_what_is_possible(self):
-        law = leftover_law(gap=0.5, steps=50, probability=0.5, cap=math.inf)
+        law = unpaid_law(gap=0.5, steps=50, probability=0.5, cap=math.inf)
         assert law.levels.max() <= 2.0 * (1 + 1e-9)
-        law = leftover_law(gap=0.0, steps=50, probability=0.5, cap=3.0)
+        law = unpaid_law(gap=0.0, steps=50, probability=0.5, cap=3.0)
         assert law.levels.max() <= 3.0 * (1 + 1e-9)
 
     def test_no_earlier_steps(self):
-        law = leftover_law(gap=0.1, steps=0, probability=0.5, cap=math.inf)
-        assert (law.levels.tolist(), law.chances.tolist()) == ([0.0], [1.0])
+        law = unpaid_law(gap=0.1, steps=0, probability=0.5, cap=math.inf)
+        assert (law.levels.tolist(), law.masses.tolist()) == ([0.0], [1.0])
 
     @pytest.mark.parametrize("gap", [0.0, 1e-6, 0.01, 0.7, 1.0])
     @pytest.mark.parametrize("steps", [0, 1, 50])
     def test_what_payments_cost(self, gap, steps):
         exact = sum((1 - gap) ** (2 * j) for j in range(steps))
-        assert spent(gap, steps, 0.1) >= 0.01 * exact
+        assert energy_of_payments(gap, steps, 0.1) >= 0.01 * exact
 
 
 class TestWindow:
     @pytest.mark.parametrize("gap", [0.0, 1e-3, 0.2, 1.0])
-    @pytest.mark.parametrize("worth", [0.0, 30.0])
-    def test_price(self, gap, worth):
+    @pytest.mark.parametrize("release", [0.0, 30.0])
+    def test_price(self, gap, release):
         squares = sum((1 - gap) ** (2 * j) for j in range(40))
-        exact = (1 - gap) ** 40 / math.sqrt(squares + worth)
-        assert exact <= price(gap, 40, worth) <= exact * (1 + 1e-9) + 1e-290
+        exact = (1 - gap) ** 40 / math.sqrt(squares + release)
+        assert exact <= rate_per_unpaid(gap, 40, release) <= exact * (1 + 1e-9) + 1e-290
 
     def test_endless_runs_have_one_window(self):
         assert best_windows(1e-2, 10_000, 0.02, math.inf, 0.0) == best_windows(

@@ -15,7 +15,7 @@ from lastiterate._progress import heard_by
 from lastiterate.bounds.fixed_order import written_out
 from lastiterate.bounds.shift_schedule import worst_schedule
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra, NoBoundApplies
-from lastiterate.plot.attack import least_misses
+from lastiterate.plot.attack import tradeoff_curve
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
@@ -150,7 +150,7 @@ class TestShowWhatWasComputed:
     def test_the_tradeoff_is_on_the_safe_side_and_near(self, mu):
         profile, rates = li.GaussianProfile(mu), np.linspace(0.001, 0.5, 50)
         exact = np.array([profile.tradeoff(rate) for rate in rates])
-        drawn = least_misses(profile, rates)
+        drawn = tradeoff_curve(profile, rates)
         assert np.all(drawn <= exact + 1e-12)
         assert np.all(drawn >= exact - 1e-3)
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate import GaussianProfile, InvalidParameter, LinearRenyiProfile, RenyiProfile
+from lastiterate import GaussianProfile, InvalidParameter, RenyiProfile, ZCDPProfile
 from tests.reference.gaussian import delta_of_gaussian
 
 mus = st.floats(-2, 1.3).map(lambda x: 10.0**x)
@@ -26,12 +26,12 @@ class TestRenyi:
     @settings(max_examples=30)
     def test_not_below_the_gaussian_with_these_divergences(self, mu, delta):
         exact = GaussianProfile(mu).epsilon(delta)
-        for profile in (LinearRenyiProfile(mu * mu / 2), RenyiProfile(lambda a: a * mu * mu / 2)):
+        for profile in (ZCDPProfile(mu * mu / 2), RenyiProfile(lambda a: a * mu * mu / 2)):
             assert profile.epsilon(delta) >= exact * (1 - 1e-12)
 
     def test_near_it_for_small_delta(self):
         exact = GaussianProfile(1.0).epsilon(1e-30)
-        assert LinearRenyiProfile(0.5).epsilon(1e-30) <= 1.02 * exact
+        assert ZCDPProfile(0.5).epsilon(1e-30) <= 1.02 * exact
 
     def test_known_conversion(self):
         # delta = exp((a-1)(R - eps)) (1/a) (1 - 1/a)^(a-1), one order only.
@@ -45,7 +45,7 @@ class TestRenyi:
         rho, epsilon = 4.0, 20.0
         excess = (epsilon - rho) / (2 * rho)
         plain = math.exp(-(excess**2) * rho)
-        assert LinearRenyiProfile(rho).delta(epsilon) < plain / (1 + excess)
+        assert ZCDPProfile(rho).delta(epsilon) < plain / (1 + excess)
 
     @pytest.mark.parametrize("value", [math.nan, -1.0])
     def test_a_failed_divergence_promises_nothing(self, value):
@@ -54,12 +54,12 @@ class TestRenyi:
         assert profile.epsilon(1e-5) == math.inf
 
     def test_the_farthest_epsilon(self):
-        assert 0.0 < LinearRenyiProfile(1.0).delta(math.inf) < 1e-300
-        assert 0.0 < LinearRenyiProfile(1.0).delta(1e308) < 1e-300
+        assert 0.0 < ZCDPProfile(1.0).delta(math.inf) < 1e-300
+        assert 0.0 < ZCDPProfile(1.0).delta(1e308) < 1e-300
 
     def test_no_gaussian_follows(self):
-        assert LinearRenyiProfile(0.5).gdp() == math.inf
-        assert LinearRenyiProfile(0.0).gdp() == 0.0
+        assert ZCDPProfile(0.5).gdp() == math.inf
+        assert ZCDPProfile(0.0).gdp() == 0.0
 
 
 class TestMixture:
@@ -105,7 +105,7 @@ class TestMixture:
 
 class TestBest:
     def test_is_the_best_at_every_point(self):
-        gaussian, renyi = GaussianProfile(1.0), LinearRenyiProfile(0.4)
+        gaussian, renyi = GaussianProfile(1.0), ZCDPProfile(0.4)
         best = li.BestProfile([gaussian, renyi])
         for delta in (1e-2, 1e-5, 1e-20):
             assert best.epsilon(delta) == min(gaussian.epsilon(delta), renyi.epsilon(delta))
@@ -191,7 +191,7 @@ class TestComposition:
     def test_renyi_divergences_add_up(self):
         composed = li.compose(RenyiProfile(lambda a: 0.1 * a), GaussianProfile(1.0))
         assert composed.renyi(3.0) == pytest.approx(0.3 + 1.5, rel=1e-12)
-        linear = li.compose(LinearRenyiProfile(0.1), GaussianProfile(1.0))
+        linear = li.compose(ZCDPProfile(0.1), GaussianProfile(1.0))
         assert linear.renyi(3.0) == pytest.approx(0.3 + 1.5, rel=1e-12)
 
     def test_a_run_with_another_mechanism(self):

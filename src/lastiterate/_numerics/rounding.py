@@ -27,7 +27,7 @@ from typing import overload
 
 from lastiterate._numerics.arrays import Array
 
-ULP = sys.float_info.epsilon
+_ULP = sys.float_info.epsilon
 TINY = sys.float_info.min
 
 FEW_ROUNDINGS = 1e-15
@@ -41,7 +41,7 @@ def at_least(value: float, *, ulps: float) -> float:
     _refuse_nan(value)
     if value == 0.0 or value == math.inf:
         return value
-    return math.nextafter(max(value * (1.0 + ulps * ULP), TINY), math.inf)
+    return math.nextafter(max(value * (1.0 + ulps * _ULP), TINY), math.inf)
 
 
 def at_most(value: float, *, ulps: float) -> float:
@@ -49,7 +49,7 @@ def at_most(value: float, *, ulps: float) -> float:
     _refuse_nan(value)
     if value < TINY:
         return 0.0
-    return value * (1.0 - ulps * ULP)
+    return value * (1.0 - ulps * _ULP)
 
 
 @overload
@@ -58,7 +58,7 @@ def ulps(count: float) -> float: ...
 def ulps(count: Array) -> Array: ...
 def ulps(count: float | Array) -> float | Array:
     """So many units in the last place of 1, as a relative amount."""
-    return count * ULP
+    return count * _ULP
 
 
 @overload

@@ -19,6 +19,7 @@ from scipy.stats import beta, binom
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.profile.lower import OneTestLowerProfile
+from lastiterate.profile.tradeoff import least_misses
 
 
 class Certificate(Protocol):
@@ -47,8 +48,8 @@ class Claim:
     def tradeoff(self, fpr: float) -> float:
         """The least false-negative rate of any test with this false-positive rate."""
         alpha = _check.number("fpr", fpr, at_least=0.0, at_most=1.0)
-        growth, kept = math.exp(self.epsilon), 1.0 - self.delta
-        return max(0.0, kept - growth * alpha, (kept - alpha) / growth)
+        allowed = least_misses(alpha, np.array([self.epsilon]), np.array([self.delta]))
+        return max(0.0, float(allowed[0]))
 
 
 def upper_limits(counts: Array, runs: int, confidence: float) -> Array:

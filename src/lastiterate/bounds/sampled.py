@@ -13,9 +13,9 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.pen import VERMILLION, Pen
-from lastiterate.engine.energy.release import released_law
-from lastiterate.engine.energy.unpaid import leftover_law, spent
-from lastiterate.engine.energy.windows import best_windows, price
+from lastiterate.engine.energy.release import law_with_release
+from lastiterate.engine.energy.unpaid import energy_of_payments, unpaid_law
+from lastiterate.engine.energy.windows import best_windows, rate_per_unpaid
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
@@ -149,13 +149,14 @@ def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
         rough = float(f"{used:.1e}")  # so that noise levels near each other share a window
         for length, payment in best_windows(gap, run.steps, probability, cap, rough):
             earlier = run.steps - length
-            law = released_law(length, probability, used)
-            left = leftover_law(
+            law = law_with_release(length, probability, used)
+            left = unpaid_law(
                 gap=gap, steps=earlier, probability=probability, cap=cap, payment=payment
             )
-            extra = price(gap, length, used) * left.levels
-            roots, masses = _added(np.sqrt(law.energies), law.masses, extra, left.chances)
-            units = up(np.hypot(roots, math.sqrt(spent(gap, earlier, payment))), ulps(4))
+            extra = rate_per_unpaid(gap, length, used) * left.levels
+            roots, masses = _added(np.sqrt(law.energies), law.masses, extra, left.masses)
+            paid = math.sqrt(energy_of_payments(gap, earlier, payment))
+            units = up(np.hypot(roots, paid), ulps(4))
             all_lost = min(law.lost + left.lost + lost, 1.0)
             profiles.append(GaussianMixtureProfile(masses, units * ratio, lost=all_lost))
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)

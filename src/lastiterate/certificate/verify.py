@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate import _check
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.certificate import statements
@@ -116,7 +117,7 @@ def _refused(constant: str) -> None:
 def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> list[str]:
     epsilon = report.epsilon(guarantee["delta"])
     reasons = []
-    if not guarantee["epsilon"] >= epsilon * (1.0 - 1e-9):
+    if not guarantee["epsilon"] >= down(epsilon, MILLIONS_OF_ROUNDINGS):
         reasons.append(f"it states epsilon {guarantee['epsilon']!r}, but the run has {epsilon!r}")
     if guarantee["adjacency"] != report.run.adjacency:
         reasons.append("its adjacency is not the run's")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lastiterate._numerics.rounding import up
 from lastiterate.cli.table_file import Coding, read_schema, read_table
 from lastiterate.cli.training import predict, train
 from lastiterate.errors import MissingExtra
@@ -110,7 +111,7 @@ def _charges(run: "TrainingRun") -> str:
     from lastiterate.accounting import account
 
     # Half the sensitivity but for the errors of residuals, which are charged in either case.
-    left_out = run.replace(adjacency="zero-out", sensitivity=run.sensitivity / 2 * (1 + 1e-6))
+    left_out = run.replace(adjacency="zero-out", sensitivity=up(run.sensitivity / 2, 1e-6))
     runs = (run, left_out)
     rows = [
         ("lastiterate: the last iterate, all that is released", [account(one) for one in runs]),

@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down
 from lastiterate.cli.defaults import filled_in
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batches import RULES, BatchRule
@@ -203,7 +204,7 @@ def _steps(steps: int | None, epochs: float | None, batches: BatchRule) -> int:
     passes = _given("steps", epochs)
     if not 0.0 < passes < 1e12:
         raise InvalidParameter("epochs", passes, must_be="in (0, 1e12)")
-    return max(1, math.ceil(passes * batches.steps_per_pass * (1.0 - 1e-12)))
+    return max(1, math.ceil(down(passes * batches.steps_per_pass, THOUSANDS_OF_ROUNDINGS)))
 
 
 def _given(name: str, value: _Value | None) -> _Value:

@@ -38,15 +38,15 @@ from lastiterate._numerics.rounding import TINY, at_least, ulps, up
 from lastiterate._numerics.sums import roundings, suffix_products
 from lastiterate.engine.capped import best_capped_start
 from lastiterate.engine.minorant import LEAST_MU, minorant_of_arrivals
-from lastiterate.engine.uncapped import Piece, in_range, settle, write_out
+from lastiterate.engine.uncapped import Piece, plan_without_cap, squares_are_normal, write_out
 from lastiterate.errors import InvalidParameter
 
 
 @dataclass(frozen=True)
 class Shifts:
-    """A feasible plan and its price.
+    """A feasible plan and its cost.
 
-    `mu` is the price; `a[k]` is paid in step k + 1; `z[k]` is the distance after k steps, so
+    `mu` is the cost; `a[k]` is paid in step k + 1; `z[k]` is the distance after k steps, so
     that `z` has one entry more, begins with `start` and ends with 0.  The plan is written
     out when it is first looked at.
     """
@@ -84,7 +84,7 @@ def optimal_shifts(
 
     **Tight.** The optimum to about 1e-12 relative, except that where
     the units C_k span more than 260 decades a past too faint to matter is charged as it
-    arrives, and a run that expands so far is cut where a plan settles.
+    arrives, and a run that expands so far is cut where a plan has paid everything off.
 
     **Computed as** isotonic regression of the arrivals, in units normalised so that
     nothing over- or underflows; the payments are checked to cover every arrival and scaled
@@ -100,12 +100,12 @@ def optimal_shifts(
     start = _check.number("start", start, at_least=0.0)
     diameter = _check.number("diameter", diameter, above=0.0, infinite=True)
     start = min(start, diameter)
-    largest, loudest = max(float(s.max()), start), float(n.max())
+    largest, largest_noise = max(float(s.max()), start), float(n.max())
     if largest == 0.0:
         return Shifts(0.0, lambda: (np.zeros(c.size), np.zeros(c.size + 1)))
-    if loudest == 0.0:
+    if largest_noise == 0.0:
         return _unpayable(c, start)
-    unit, noise_unit = _unit(largest), _unit(loudest)
+    unit, noise_unit = _unit(largest), _unit(largest_noise)
     if unit != 1.0 or noise_unit != 1.0:
         s, n = np.where(s > 0.0, np.maximum(s / unit, TINY), 0.0), n / noise_unit
     scaled = c, s, n, start / unit, diameter / unit
@@ -138,7 +138,9 @@ def pattern_mus(
     with np.errstate(all="ignore"):
         units = suffix_products(contraction)
         masses, variances = units * sensitivity, np.square(units * noise)
-    tame = in_range(units) and _unit(sensitivity.max()) == 1.0 and _unit(noise.max()) == 1.0
+    tame = (
+        squares_are_normal(units) and _unit(sensitivity.max()) == 1.0 and _unit(noise.max()) == 1.0
+    )
     mus = []
     for pattern in patterns:
         if tame and math.isinf(diameter) and pattern.size and masses[pattern].min() > 0.0:
@@ -188,7 +190,7 @@ def _unpayable(c: Array, start: float) -> Shifts:
 
 def _cheapest(c: Array, s: Array, n: Array, start: float, diameter: float) -> list[Piece]:
     """The best plan over all start times: 0 at `start`, or any later one at the diameter."""
-    pieces = settle(c, s, n, start)
+    pieces = plan_without_cap(c, s, n, start)
     if not diameter < math.inf:
         return pieces
     energy = math.fsum(piece.minorant.energy for piece in pieces)

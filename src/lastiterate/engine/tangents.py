@@ -2,7 +2,7 @@
 
 A tangent of a concave modulus is a linear modulus, and linear problems are solved exactly
 (`shifts`).  Taking tangents at the distances of a plan gives a linear problem for which that
-plan is feasible at the same price; its optimum is therefore no worse, and the tangents
+plan is feasible at the same cost; its optimum is therefore no worse, and the tangents
 there are taken next.  Every plan on the way is a valid bound.  The problem is not convex,
 so several first guesses are followed and the best end is kept: optimality is local,
 soundness is not at stake.

@@ -1,7 +1,7 @@
 """Plans without a cap, in pieces whose units a float can hold.
 
 Usually one piece is the whole run.  Where the units (products of contractions) span more
-than 260 decades, it is cut: see `_settle_in_pieces`.
+than 260 decades, it is cut: see `_plan_in_pieces`.
 """
 
 import math
@@ -29,17 +29,18 @@ class Piece:
     minorant: Minorant
 
 
-def settle(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
+def plan_without_cap(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
     """Plans for all steps without a cap, in order; together they cover what matters."""
     with np.errstate(all="ignore"):
         units = suffix_products(c)
-    if in_range(units):
+    if squares_are_normal(units):
         noise = units * n
         return [piece_from(0, start, c[0], units, units * s, np.square(noise, out=noise))]
-    return _settle_in_pieces(np.maximum(c, 1e-300), s, n, start)
+    return _plan_in_pieces(np.maximum(c, 1e-300), s, n, start)
 
 
-def in_range(units: Array) -> bool:
+def squares_are_normal(units: Array) -> bool:
+    """Whether no square of a unit over- or underflows, nor of the inverse of one."""
     return bool(units.min() >= LEAST_UNIT and units.max() <= 1.0 / LEAST_UNIT)
 
 
@@ -53,11 +54,11 @@ def piece_from(
     return Piece(begin, start, units, masses, variances, minorant)
 
 
-def _settle_in_pieces(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
+def _plan_in_pieces(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
     """The same where the units span too many decades for one piece, from the end backwards.
 
     Where the run contracts, what is left of the distance at the beginning of a piece is
-    its start, and nothing earlier is paid.  Where it expands, it settles: all is paid off
+    its start, and nothing earlier is paid.  Where it expands, all is paid off
     at the beginning of a block of the piece's own plan, where the optimum (all but) does.
     """
     pieces: list[Piece] = []
@@ -80,7 +81,7 @@ def _settle_in_pieces(c: Array, s: Array, n: Array, start: float) -> list[Piece]
         if contracted:
             pieces.append(piece)
             break
-        cut = _settling_step(piece)
+        cut = _first_step_paid_off(piece)
         pieces.append(
             piece_from(
                 begin + cut,
@@ -111,8 +112,8 @@ def _units_before(c: Array, end: int) -> tuple[int, Array]:
         reach *= 4
 
 
-def _settling_step(piece: Piece) -> int:
-    """A block's first step, clear of the beginning, where missing the past shows."""
+def _first_step_paid_off(piece: Piece) -> int:
+    """A block's first step, clear of the beginning of the piece, where missing the past shows."""
     starts = piece.minorant.block_starts
     clear = starts[starts >= piece.units.size // 8]
     return int(clear[0]) if clear.size else int(starts[-1]) if starts.size else 0

@@ -11,16 +11,18 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import down, ulps, up
+from lastiterate._numerics.search import bracket
 from lastiterate.instances import quadrature
 from lastiterate.instances.grid import Laws
 from lastiterate.profile.lower import LowerProfile
+from lastiterate.profile.tradeoff import least_misses
 
 _LARGEST_EPSILON = 100.0
 _RESOLUTION = 1e-10  # of epsilon
 _SUBCELLS = 8
 _IGNORED = 1e-16  # a panel whose integrand may change sign, but weighs less than this
-_SERIES_ROUNDING = 64 * quadrature.NODES * ULP  # in units of a panel's largest density
+_SERIES_ROUNDING = ulps(64 * quadrature.NODES)  # in units of a panel's largest density
 
 
 @dataclass(frozen=True)
@@ -83,12 +85,11 @@ class ExactCurve:
         alpha = _check.number("fpr", fpr, at_least=0.0, at_most=1.0)
         # Tests may be mixed, so rates between those of two tests are reached too.
         reached = [np.interp(alpha, *rates) for rates in self._tests]
-        upper = 1.0 - float(max(reached)) + 4 * ULP
-        lower = 0.0
-        for epsilon in np.concatenate([[0.0], np.geomspace(1e-2, 30.0, 60)]):
-            kept, growth = 1.0 - self.delta(epsilon).upper, math.exp(epsilon)
-            lower = max(lower, kept - growth * alpha, (kept - alpha) / growth)
-        return Bracket(min(max(lower - 8 * ULP, 0.0), upper), upper)
+        upper = 1.0 - float(max(reached)) + ulps(4)
+        epsilons = np.concatenate([[0.0], np.geomspace(1e-2, 30.0, 60)])
+        deltas = np.array([self.delta(epsilon).upper for epsilon in epsilons])
+        lower = float(least_misses(alpha, epsilons, deltas).max())
+        return Bracket(min(max(lower - ulps(8), 0.0), upper), upper)
 
     def renyi(self, order: float) -> float:
         """Renyi divergence of an order above 1, the larger direction, from below.
@@ -137,7 +138,7 @@ class ExactCurve:
         rounding = np.repeat(_SERIES_ROUNDING * self._scale, _SUBCELLS, axis=0)
         masses = np.concatenate([np.maximum(masses.reshape(-1, 2), 0.0), self.laws.atoms])
         error = np.concatenate([rounding, np.zeros((2, 2))]) + self.laws.absolute
-        error += (self.laws.relative + 8 * ULP) * masses
+        error += (self.laws.relative + ulps(8)) * masses
         return np.maximum(masses - error, 0.0), masses + error
 
     @cached_property
@@ -147,9 +148,9 @@ class ExactCurve:
         found = []
         for world in (0, 1):
             order = np.argsort(-least[:, world] / most[:, 1 - world], kind="stable")
-            rounding = order.size * ULP
-            false = np.cumsum(most[order, 1 - world]) * (1.0 + rounding)
-            true = np.cumsum(least[order, world]) * (1.0 - rounding)
+            rounding = ulps(order.size)
+            false = up(np.cumsum(most[order, 1 - world]), rounding)
+            true = down(np.cumsum(least[order, world]), rounding)
             kept = false < 1.0
             ends = [np.array([0.0]), np.array([1.0])]
             found.append(
@@ -178,14 +179,11 @@ class ExactCurve:
         error += _SERIES_ROUNDING * float(weighed[mixed | (mean > 0.0)].sum())
         # Where the tilted other is larger, a density's rounding matters only if it is near.
         error += 3.0 * self.laws.relative + self.laws.absolute * (1.0 + tilt)
-        return total, error + (mean.size + 8) * ULP * total
+        return total, error + ulps(mean.size + 8) * total
 
     def _split(self, low: float, high: float, holds: _Test) -> tuple[float, float]:
         """Neighbours between `low`, where `holds`, and `high`, where it does not."""
-        while high - low > _RESOLUTION:
-            middle = low + (high - low) / 2.0
-            low, high = (middle, high) if holds(self.delta(middle)) else (low, middle)
-        return low, high
+        return bracket(lambda one: holds(self.delta(one)), low, high, apart=_RESOLUTION)
 
 
 class ExactLowerProfile(LowerProfile):

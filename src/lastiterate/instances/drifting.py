@@ -25,6 +25,8 @@ import numpy as np
 import scipy
 
 from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.pools import isotonic, pooled_logs
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate._numerics.sums import suffix_products, suffix_sums
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
@@ -36,10 +38,8 @@ from lastiterate.run.admitted_losses import quadratic_curvatures
 from lastiterate.run.batch_rule import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
-_DOWN = 1.0 - 1e-9
 _MOST_STEPS = 1_000_000
 _MOST_ENTRIES = 2_000_000  # steps times positions
-_SHORT = 5_000
 _LARGEST = 600.0  # logarithm of a square that is told from a larger one
 _POWERS = (1.0, 0.75, 0.5, 0.25, 0.0)
 _REMEMBERED = 1e-12  # earlier steps weigh less
@@ -103,24 +103,14 @@ def _mu_of_expanding(run: TrainingRun, growth: Array, release: float) -> float:
     latest = sorted(quantities.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
     squares = [_square_of_pools(arrivals[seen], noise, seen) for seen in latest if seen.size]
     # Logarithms as large as these are known to fewer digits.
-    down = _DOWN - 1e-14 * float(np.abs(noise).max())
-    return math.sqrt(max(squares, default=0.0)) * max(down, 0.0)
+    kept = down(1.0, MILLIONS_OF_ROUNDINGS) - 1e-14 * float(np.abs(noise).max())
+    return math.sqrt(max(squares, default=0.0)) * max(kept, 0.0)
 
 
 def _square_of_pools(masses: Array, noise: Array, seen: IntArray) -> float:
-    pools: list[tuple[float, float]] = []
     between = np.logaddexp.reduceat(noise, seen)
-    for mass, width in zip(masses.tolist(), between.tolist(), strict=True):
-        while pools and pools[-1][0] - pools[-1][1] >= mass - width:
-            before = pools.pop()
-            mass, width = _log_sum(mass, before[0]), _log_sum(width, before[1])
-        pools.append((mass, width))
-    return math.fsum(math.exp(min(2.0 * mass - width, _LARGEST)) for mass, width in pools)
-
-
-def _log_sum(one: float, other: float) -> float:
-    larger, smaller = max(one, other), min(one, other)
-    return larger + math.log1p(math.exp(smaller - larger))
+    pools = pooled_logs(zip(masses.tolist(), between.tolist(), strict=True))
+    return math.fsum(math.exp(min(2.0 * mass - width, _LARGEST)) for mass, width, _ in pools)
 
 
 def _mu(seen: IntArray, masses: Array, noise: Array, release: float, kept: Array) -> float:
@@ -136,29 +126,16 @@ def _mu(seen: IntArray, masses: Array, noise: Array, release: float, kept: Array
     between = np.add.reduceat(weights, seen)
     best = np.zeros(noise.size)
     best[seen[0] :] = np.repeat(
-        _isotonic(masses / between, between), np.diff(seen, append=noise.size)
+        isotonic(masses / between, between), np.diff(seen, append=noise.size)
     )
     found = 0.0
     for power in _POWERS if kept.any() else _POWERS[:1]:
         x = _raised(best**power, kept)
         hidden = float(np.square(x) @ noise) + float(x[-1] ** 2) * release
         if hidden > 0.0:
-            found = max(found, float(x[seen] @ masses) / math.sqrt(hidden) * _DOWN)
+            mu = float(x[seen] @ masses) / math.sqrt(hidden)
+            found = max(found, down(mu, MILLIONS_OF_ROUNDINGS))
     return found
-
-
-def _isotonic(values: Array, weights: Array) -> Array:
-    """The non-decreasing regression; where it is short, faster than loading scipy's is."""
-    if values.size > _SHORT:
-        return np.asarray(scipy.optimize.isotonic_regression(values, weights=weights).x)
-    pools: list[tuple[float, float, int]] = []
-    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
-        mass, width, count = value * weight, weight, 1
-        while pools and pools[-1][0] * width >= mass * pools[-1][1]:
-            before = pools.pop()
-            mass, width, count = mass + before[0], width + before[1], count + before[2]
-        pools.append((mass, width, count))
-    return np.repeat([mass / width for mass, width, _ in pools], [count for *_, count in pools])
 
 
 def _raised(wanted: Array, kept: Array) -> Array:

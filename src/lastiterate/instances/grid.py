@@ -19,7 +19,7 @@ from scipy.sparse import csc_array
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import ulps
 from lastiterate.errors import NumericalFailure
 from lastiterate.instances import quadrature
 from lastiterate.instances.maps import PiecewiseLinear
@@ -156,7 +156,7 @@ def _after(
             atoms[1, world] += ndtr((centres - high) / std) @ masses
             most_terms = max(most_terms, centres.size)
     # Terms of a sum, the exponential's own rounding, and that of places times its slope.
-    rounding = (most_terms + states + 128 + 3.0 * REACH * farthest / std) * ULP
+    rounding = ulps(most_terms + states + 128 + 3.0 * REACH * farthest / std)
     return density, atoms, rounding
 
 

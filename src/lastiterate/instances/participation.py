@@ -17,13 +17,12 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.errors import InvalidType
 from lastiterate.instances.random_sums import smoothed_lower_profile
 from lastiterate.profile.lower import LowerProfile, MeansLowerProfile
 from lastiterate.run.batch_rule import BatchRule, Drawn, SampledRule
 from lastiterate.run.training_run import TrainingRun
-
-_DOWN = 1.0 - 1e-9
 
 
 class Participation(ABC):
@@ -116,7 +115,7 @@ class AtDrawnPlace(Participation):
     def lower_profile(self, arrivals: Array) -> LowerProfile:
         steps = [[k - 1 for k in sorted(seen) if k <= arrivals.size] for seen in self.seen]
         sums = [float(arrivals[seen].sum()) for seen in steps]
-        return MeansLowerProfile((self.start * _DOWN).tolist(), [*sums, 0.0])
+        return MeansLowerProfile(down(self.start, MILLIONS_OF_ROUNDINGS).tolist(), [*sums, 0.0])
 
 
 @dataclass(frozen=True)

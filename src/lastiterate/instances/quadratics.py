@@ -16,6 +16,7 @@ import math
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.instances.participation import Participation, probability_of_a_step
@@ -25,7 +26,6 @@ from lastiterate.run.admitted_losses import quadratic_curvatures
 from lastiterate.run.batch_rule import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
-_DOWN = 1.0 - 1e-9
 _CURVATURES = 33
 _MOST_STEPS = 200_000
 
@@ -36,7 +36,7 @@ def autoregression_lower_profile(
     """What an instance with these slopes tells, rounded down."""
     weights = np.append(np.cumprod(slopes[:0:-1])[::-1], 1.0)
     variance = float(((weights * noise_stds) ** 2).sum()) + release_noise_std**2
-    arrivals = weights * shifts / math.sqrt(variance) * _DOWN
+    arrivals = down(weights * shifts / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
     if rule.by_chance and arrivals.min() < 0.0:  # thresholds need not be good tests
         return MeansLowerProfile([1.0], [0.0])
     return rule.lower_profile(arrivals)
@@ -81,7 +81,7 @@ def _profile(run: TrainingRun, curvature: float) -> MeansLowerProfile | None:
     if not (0.0 < variance < math.inf):
         return None
     shifts = etas * (run.sensitivity / run.batches.batch_size) * reach / math.sqrt(variance)
-    law = _means(run, shifts * _DOWN)
+    law = _means(run, down(shifts, MILLIONS_OF_ROUNDINGS))
     return None if law is None else MeansLowerProfile(*law)
 
 
@@ -109,7 +109,8 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float], list[float]] |
     if rule.drawn is not Drawn.ONCE:
         raise ValueError(f"no law of the places of {rule!r} is known")
     rest = max(0.0, 1.0 - rule.share * len(means))
-    return [*([rule.share * _DOWN] * len(means)), rest * _DOWN], [*means, 0.0]
+    shares = [*([rule.share] * len(means)), rest]
+    return [down(share, MILLIONS_OF_ROUNDINGS) for share in shares], [*means, 0.0]
 
 
 def _no_quadratic(run: TrainingRun) -> str | None:

@@ -15,10 +15,9 @@ import scipy
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps
 from lastiterate.profile.lower import LowerProfile
 
-_DOWN = 1.0 - 1e-9
 _CELLS_TO_A_TERM = 64
 _MOST_CELLS = 1 << 17
 _MOST_MEANS = 400
@@ -37,12 +36,12 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
     end sums to the least of a group.
     """
     if probability == 1.0:
-        return [_DOWN], [math.fsum(terms) * _DOWN]
+        return [down(1.0, MILLIONS_OF_ROUNDINGS)], [down(math.fsum(terms), MILLIONS_OF_ROUNDINGS)]
     largest, total = float(terms.max()), float(terms.sum())
     spread = math.sqrt(probability * float(terms @ terms))
     most = min(total, probability * total + 12.0 * spread + 40.0 * largest)
     if not largest > 0.0:
-        return [_DOWN], [0.0]
+        return [down(1.0, MILLIONS_OF_ROUNDINGS)], [0.0]
     width = largest / max(1, min(_CELLS_TO_A_TERM, int(_MOST_CELLS * largest / most)))
     sizes, counts = np.unique((terms / width).astype(np.int64), return_counts=True)
     cells = scipy.fft.next_fast_len(int(most / width) + 2, real=True)
@@ -53,11 +52,13 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
             for k, n in zip(sizes, counts, strict=True)
         ]
     # Of the angles and logarithms, and hence of the transform.
-    rounding = 4 * ULP * (terms.size + 64.0) * math.pi * _CELLS_TO_A_TERM
+    rounding = 4 * ulps(1) * (terms.size + 64.0) * math.pi * _CELLS_TO_A_TERM
     law = scipy.fft.irfft(np.nan_to_num(np.exp(sum(logs))), cells) - rounding
     likely = np.flatnonzero(law > 0.0)
     groups = np.array_split(likely, min(_MOST_MEANS, likely.size))
-    return [float(law[g].sum()) for g in groups], [float(g[0]) * width * _DOWN for g in groups]
+    return [float(law[g].sum()) for g in groups], [
+        down(float(g[0]) * width, MILLIONS_OF_ROUNDINGS) for g in groups
+    ]
 
 
 @dataclass(frozen=True, repr=False)

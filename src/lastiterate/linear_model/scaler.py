@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate import _check
+from lastiterate._numerics.rounding import down
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.data import norm_factors
 
@@ -65,7 +66,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         factors = norm_factors(rows, self.bound)
         # Every entry of a scaled row is rounded, to the precision of the rows.
         long = factors < 1.0
-        factors[long] *= 1.0 - float(np.finfo(rows.dtype).eps)
+        factors[long] = down(factors[long], float(np.finfo(rows.dtype).eps))
         if not isinstance(rows, np.ndarray):
             return rows.multiply(factors[:, np.newaxis]).tocsr().astype(rows.dtype)
         rows = rows.copy()

@@ -16,6 +16,7 @@ from lastiterate.plot.labels import End, finish
 from lastiterate.plot.style import FAINT, GREY, Pen, figure, heading, pens, style
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.tradeoff import least_misses
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,7 +64,7 @@ def tradeoff(what: Drawable, *, references: tuple[float, ...] = (0.5, 1.0, 2.0))
         drawn = pens(list(profiles))
         for name, profile in profiles.items():
             pen = drawn[name]
-            values_of = least_misses(profile, rates)
+            values_of = tradeoff_curve(profile, rates)
             axes.plot(rates, values_of, color=pen.colour, linestyle=pen.dash)
             ends.append(End(float(values_of[-1]), name, pen))
         axes.set_xlabel("false-positive rate", loc="right")
@@ -74,17 +75,13 @@ def tradeoff(what: Drawable, *, references: tuple[float, ...] = (0.5, 1.0, 2.0))
     return canvas
 
 
-def least_misses(profile: PrivacyProfile, rates: Array) -> Array:
+def tradeoff_curve(profile: PrivacyProfile, rates: Array) -> Array:
     """The trade-off curve at all rates, from one evaluation of the delta curve.
 
     Every epsilon gives a valid lower bound, so a grid of them errs on the safe side.
     """
-    kept = 1.0 - profile.deltas(_EPSILONS)
-    growth = np.exp(_EPSILONS)
-    with np.errstate(over="ignore"):
-        steep = kept - growth * rates[:, None]
-    flat = (kept - rates[:, None]) / growth
-    return np.asarray(np.clip(np.maximum(steep, flat).max(axis=1), 0.0, 1.0))
+    allowed = least_misses(rates[:, None], _EPSILONS, profile.deltas(_EPSILONS))
+    return np.asarray(np.clip(allowed.max(axis=1), 0.0, 1.0))
 
 
 def named_profiles(what: Drawable) -> dict[str, PrivacyProfile]:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from lastiterate._numerics.rounding import up
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -34,7 +36,7 @@ def ticks_of_logs(low: float, high: float) -> list[float]:
     found: list[float] = []
     for within in _WITHIN_A_DECADE:
         every = [m * 10.0**k for k in range(first, last + 1) for m in within]
-        found = [tick for tick in every if low <= tick * (1 + 1e-9) and tick <= high * (1 + 1e-9)]
+        found = [tick for tick in every if low <= up(tick, 1e-9) and tick <= up(high, 1e-9)]
         if len(found) >= 4:
             break
     # An exact 1 in every stride, so that what is kept is evenly spaced.

@@ -8,9 +8,10 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, at_least, down, ulps, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, at_least, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.profile import PrivacyProfile, check_order
+from lastiterate.profile.renyi import averaged
 
 
 @dataclass(frozen=True)
@@ -40,25 +41,13 @@ class MixtureProfile(PrivacyProfile):
         return np.minimum(up(np.asarray(total), FEW_ROUNDINGS * len(self.weights)) + short, 1.0)
 
     def renyi(self, order: float) -> float:
-        """log of the average of exp((order - 1) divergence), over order - 1: joint convexity.
-
-        As the largest divergence less what the others fall short of it, so that nothing
-        cancels for orders near 1; weight that is missing counts as the largest.
-        """
         alpha = check_order(order)
         values = np.array([profile.renyi(alpha) for _, profile in self._parts()])
         top = float(values.max())
         if alpha == math.inf or not math.isfinite(top):
             return top
         weights = np.array([w for w, _ in self._parts()]) / max(1.0, math.fsum(self.weights))
-        less = alpha - 1.0
-        if less == 0.0:
-            short = float(weights @ (top - values))
-        else:
-            short = -math.log1p(float(weights @ np.expm1(less * (values - top)))) / less
-        # `short` is a sum of terms of one sign: only its last digits are in doubt.
-        short = max(down(short, ulps(len(weights) + 16)), 0.0)
-        return at_least(max(top - short, 0.0), ulps=4.0) if top > 0.0 else 0.0
+        return at_least(averaged(weights, values, alpha), ulps=4.0) if top > 0.0 else 0.0
 
     def gdp(self) -> float:
         """The largest part's: as epsilon grows it alone decides the curve."""

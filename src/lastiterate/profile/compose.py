@@ -7,7 +7,8 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile
+from lastiterate.profile.renyi import RenyiProfile
+from lastiterate.profile.zcdp import ZCDPProfile
 
 
 def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
@@ -36,7 +37,7 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
         others.append(GaussianProfile(mu) if len(gaussian) > 1 else gaussian[0])
     if len(others) == 1:
         return others[0]
-    if any(isinstance(p, (RenyiProfile, LinearRenyiProfile)) for p in others):
+    if any(isinstance(p, (RenyiProfile, ZCDPProfile)) for p in others):
         return _add_divergences(others)
     return _compose_losses(others)
 
@@ -64,7 +65,7 @@ def _without_gaussians(best: BestProfile) -> PrivacyProfile:
 def _add_divergences(profiles: list[PrivacyProfile]) -> PrivacyProfile:
     rates = [_linear_rate(profile) for profile in profiles]
     if None not in rates:
-        return LinearRenyiProfile(at_least(math.fsum(r for r in rates if r is not None), ulps=2))
+        return ZCDPProfile(at_least(math.fsum(r for r in rates if r is not None), ulps=2))
     return RenyiProfile(lambda order: at_least(math.fsum(p.renyi(order) for p in profiles), ulps=1))
 
 
@@ -72,7 +73,7 @@ def _linear_rate(profile: PrivacyProfile) -> float | None:
     """rho where the divergence is rho times the order, else None."""
     if isinstance(profile, GaussianProfile):
         return profile.mu * profile.mu / 2
-    return profile.rho if isinstance(profile, LinearRenyiProfile) else None
+    return profile.rho if isinstance(profile, ZCDPProfile) else None
 
 
 def _compose_losses(profiles: list[PrivacyProfile]) -> PrivacyProfile:

@@ -7,10 +7,11 @@ from numpy.typing import ArrayLike
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down, ulps, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, ulps, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.profile import PrivacyProfile, check_order
+from lastiterate.profile.renyi import averaged
 
 _CELLS_AT_ONCE = 1 << 20
 
@@ -93,13 +94,7 @@ class GaussianMixtureProfile(PrivacyProfile):
         if alpha == math.inf or math.isinf(top):
             return math.inf if top > 0.0 else 0.0
         values = alpha * self._mus * self._mus / 2
-        largest, less = float(values.max()), alpha - 1.0
-        if less == 0.0:
-            short = float(self._weights @ (largest - values))
-        else:
-            short = -math.log1p(float(self._weights @ np.expm1(less * (values - largest)))) / less
-        short = max(down(short, ulps(values.size + 16)), 0.0)
-        return at_least(max(largest - short, 0.0), ulps=8.0) if top > 0.0 else 0.0
+        return at_least(averaged(self._weights, values, alpha), ulps=8.0) if top > 0.0 else 0.0
 
     def gdp(self) -> float:
         """The largest mu: as epsilon grows it alone decides the curve."""

@@ -1,7 +1,4 @@
-"""Discretised privacy losses, on `dp_accounting`'s privacy loss distributions.
-
-`dp_accounting` takes longer to load than most runs to account for, so it is loaded where used.
-"""
+"""Discretised privacy losses, on `dp_accounting`'s privacy loss distributions."""
 
 from __future__ import annotations
 
@@ -16,6 +13,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import TINY, ulps, up
 from lastiterate._numerics.sums import roundings, suffix_sums
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.profile import dp_accounting
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 if TYPE_CHECKING:
@@ -36,18 +34,15 @@ class LossDistributionProfile(PrivacyProfile):
     """
 
     def __init__(self, pld: PrivacyLossDistribution, *, slack: float | None = None) -> None:
-        from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-        if not isinstance(pld, PrivacyLossDistribution):
+        if not dp_accounting.is_distribution(pld):
             raise InvalidType("pld", pld, must_be="a dp_accounting PrivacyLossDistribution")
-        pmfs = [pld._pmf_remove, pld._pmf_add]
-        if not all(pmf._pessimistic_estimate for pmf in pmfs):
+        if not dp_accounting.is_pessimistic(pld):
             must_be = "built with pessimistic_estimate=True: an optimistic one is no upper bound"
             raise InvalidParameter("pld", pld, must_be=must_be)
-        size = max(pmf.size for pmf in pmfs)
+        size = dp_accounting.size_of(pld)
         default = ulps(4) * math.log2(size + 1) * math.sqrt(size)
         self._pld = pld
-        self._losses = [_Losses(pmf.to_dense_pmf()) for pmf in dict.fromkeys(pmfs)]
+        self._losses = [_Losses(losses) for losses in dp_accounting.losses_of(pld)]
         self.slack = default if slack is None else _check.number("slack", slack, at_least=0.0)
 
     def __repr__(self) -> str:
@@ -61,7 +56,7 @@ class LossDistributionProfile(PrivacyProfile):
     @property
     def discretization(self) -> float:
         """The size of its cells."""
-        return float(self._pld._pmf_remove._discretization)
+        return dp_accounting.cell_of(self._pld)
 
     def deltas(self, epsilons: Array) -> Array:
         largest = np.max([losses.deltas(epsilons) for losses in self._losses], axis=0)
@@ -87,10 +82,9 @@ class LossDistributionProfile(PrivacyProfile):
 class _Losses:
     """The losses of one direction, largest epsilon answered as fast as the smallest."""
 
-    def __init__(self, pmf: Any) -> None:
-        self._at = pmf._discretization * (pmf._lower_loss + np.arange(pmf.size))
-        self._mass = np.asarray(pmf._probs, dtype=float)
-        self._infinite = float(pmf._infinity_mass)
+    def __init__(self, losses: dp_accounting.Losses) -> None:
+        self._at = losses.cell * (losses.first + np.arange(losses.masses.size))
+        self._mass, self._infinite = losses.masses, losses.infinite
         with np.errstate(under="ignore", over="ignore"):
             other = self._mass * np.exp(-np.maximum(self._at, -700.0))
         self._above = np.append(suffix_sums(self._mass), 0.0)
@@ -139,31 +133,13 @@ def self_composed(pld: PrivacyLossDistribution, times: int) -> LossDistributionP
     Powers of a Fourier transform multiply its rounding, and any mass that one result's losses
     lack, by the number of times: the latter is made up for first, the former is in the slack.
     """
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
-    whole = [_made_whole(pmf) for pmf in (pld._pmf_remove, pld._pmf_add)]
-    same = pld._pmf_remove is pld._pmf_add
-    total = PrivacyLossDistribution(whole[0], None if same else whole[1])
+    total = dp_accounting.made_whole(pld)
     if times == 1:
         return LossDistributionProfile(total)
     composed = total.self_compose(times)
-    size = max(pmf.size for pmf in (composed._pmf_remove, composed._pmf_add))
+    size = dp_accounting.size_of(composed)
     slack = times * ulps(8 * math.log2(size + 1) + 64)
     return LossDistributionProfile(composed, slack=LossDistributionProfile(composed).slack + slack)
-
-
-def _made_whole(pmf: Any) -> Any:
-    from dp_accounting.pld import pld_pmf
-
-    dense = pmf.to_dense_pmf()
-    missing = max(0.0, 1.0 - math.fsum(dense._probs) - dense._infinity_mass) + ulps(4)
-    return pld_pmf.DensePLDPmf(
-        dense._discretization,
-        dense._lower_loss,
-        dense._probs,
-        min(dense._infinity_mass + missing, 1.0),
-        pessimistic_estimate=True,
-    )
 
 
 def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyLossDistribution:
@@ -172,9 +148,6 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
     The curve bounds every adjacent pair in both directions, hence so does its lower convex
     envelope in e^epsilon, which is what is discretised.
     """
-    from dp_accounting.pld import pld_pmf
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
-
     cell = _check.number("discretization", discretization, above=0.0)
     least = least_discretization(profile)
     if not cell >= least:
@@ -186,8 +159,7 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
     # The dual direction of a symmetric curve: delta(-t) = 1 - e^-t (1 - delta(t)).
     left = 1.0 - np.exp(-epsilons[:0:-1]) * (1.0 - right[:0:-1])
     deltas = np.minimum.accumulate(np.clip(np.concatenate([left, right]), 0.0, 1.0))
-    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(cell, -cells, cells, deltas)
-    return PrivacyLossDistribution(pmf)
+    return dp_accounting.connected_dots(cell, cells, deltas)
 
 
 def least_discretization(profile: PrivacyProfile) -> float:

@@ -18,6 +18,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_most, ulps
 from lastiterate._numerics.search import least_true
+from lastiterate.profile.tradeoff import least_misses
 
 _LARGEST_EPSILON = 1e15
 
@@ -68,10 +69,8 @@ class PrivacyProfile(ABC):
         return at_most(best, ulps=16)
 
     def _tradeoffs(self, alpha: float, epsilons: Array) -> Array:
-        kept = 1.0 - self.deltas(epsilons)
-        growth = np.exp(epsilons)
-        off = ulps(4) * (1.0 + growth * alpha)
-        return np.asarray(np.maximum(kept - growth * alpha - off, (kept - alpha - off) / growth))
+        off = ulps(4) * (1.0 + np.exp(epsilons) * alpha)
+        return least_misses(alpha, epsilons, self.deltas(epsilons), off=off)
 
     @abstractmethod
     def renyi(self, order: float) -> float:

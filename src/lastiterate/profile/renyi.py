@@ -5,21 +5,18 @@ Theorem 21: :math:`\delta = e^{(\alpha-1)(R_\alpha - \varepsilon)} \frac1\alpha
 (1 - \frac1\alpha)^{\alpha-1}`, which is below Mironov's by its last two factors.  Asoodeh, Liao,
 Calmon, Kosut and Sankar 2021, Lemma 1: :math:`\delta = (e^{(\alpha-1)R_\alpha} - 1) /
 (\alpha (e^{(\alpha-1)\varepsilon} - 1))`, since :math:`\phi(t) = t^\alpha - 1 - \alpha(t - 1)` is
-convex and at least 0, hence at least :math:`\phi'(e^\varepsilon)(t - e^\varepsilon)^+`.  Where
-:math:`R_\alpha = \rho\alpha` for *every* order above 1, also Bun and Steinke 2016, Lemma 3.5.
+convex and at least 0, hence at least :math:`\phi'(e^\varepsilon)(t - e^\varepsilon)^+`.
 """
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, TINY, at_least, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, TINY, down, ulps, up
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 400)
@@ -60,21 +57,33 @@ class RenyiProfile(PrivacyProfile):
         return np.where(values >= 0.0, values, np.inf)  # nan and negative values promise nothing
 
     def _delta(self, epsilon: float) -> float:
-        logs = _log_deltas(self._at_orders, self._orders, epsilon)
+        logs = log_deltas(self._at_orders, self._orders, epsilon)
         near = int(np.argmin(logs))
         best = float(logs[near])
         if not self._at_once:
             orders = np.linspace(_ORDERS[max(near - 1, 0)], _ORDERS[min(near + 1, 399)], 60)
-            best = min(best, float(_log_deltas(self._divergences(orders), orders, epsilon).min()))
-        return _exponential(best)
+            best = min(best, float(log_deltas(self._divergences(orders), orders, epsilon).min()))
+        return rounded_up_exp(best)
 
 
-def averaged_divergence(weights: Array, rates: Array, orders: Array) -> Array:
-    r"""log of the average of e^{(alpha - 1) alpha rate}, over alpha - 1, rounded up.
+def averaged(weights: Array, divergences: Array, order: float) -> float:
+    """log of the average of e^((order - 1) divergence), over order - 1: joint convexity.
 
-    As the largest less what the others fall short of it, so that nothing overflows, and
-    nothing cancels for orders near 1; weight that is missing counts as the largest.
+    As the largest divergence less what the others fall short of it, so that nothing overflows, and
+    nothing cancels for orders near 1; weight that is missing counts as the largest.  Rounded up
+    but for the last difference.
     """
+    top, less = float(divergences.max()), order - 1.0
+    if less == 0.0:
+        short = float(weights @ (top - divergences))
+    else:
+        short = -math.log1p(float(weights @ np.expm1(less * (divergences - top)))) / less
+    # It is a sum of terms of one sign: only its last digits are in doubt.
+    return max(top - max(down(short, ulps(weights.size + 16)), 0.0), 0.0)
+
+
+def averaged_at_orders(weights: Array, rates: Array, orders: Array) -> Array:
+    """The same for divergences rate * order, at many orders at once; rounded up."""
     top, less = float(rates.max()), orders - 1.0
     result = np.empty(orders.size)
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -90,50 +99,8 @@ def averaged_divergence(weights: Array, rates: Array, orders: Array) -> Array:
         )
 
 
-@dataclass(frozen=True)
-class LinearRenyiProfile(PrivacyProfile):
-    """rho-zCDP: divergence at most rho times the order, for every order above 1."""
-
-    rho: float
-
-    def __post_init__(self) -> None:
-        value = _check.number("rho", self.rho, at_least=0.0, infinite=True)
-        object.__setattr__(self, "rho", value)
-
-    def renyi(self, order: float) -> float:
-        alpha = check_order(order)
-        return at_least(alpha * self.rho, ulps=1) if self.rho else 0.0
-
-    def gdp(self) -> float:
-        return 0.0 if self.rho == 0.0 else math.inf
-
-    def deltas(self, epsilons: Array) -> Array:
-        if self.rho == 0.0:
-            return np.zeros(epsilons.shape)
-        if self.rho == math.inf:
-            return np.ones(epsilons.shape)
-        return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
-
-    def _delta(self, epsilon: float) -> float:
-        excess = (epsilon - self.rho) / (2.0 * self.rho)
-        if not excess > 0.0:
-            return 1.0
-        if excess > 1e100:
-            return TINY
-        near = 1.0 + excess
-        orders = 1.0 + excess * np.linspace(0.05, 2.0, 400)
-        best = float(_log_deltas(self.rho * orders, orders, epsilon).min())
-        # Bun and Steinke's factor on exp(-(epsilon - rho)^2 / (4 rho)).
-        factor = min(
-            1.0,
-            math.sqrt(math.pi * self.rho),
-            1.0 / near,
-            2.0 / (near + math.sqrt(near * near + 4.0 / (math.pi * self.rho))),
-        )
-        return _exponential(min(best, -excess * excess * self.rho + math.log(factor)))
-
-
-def _log_deltas(divergences: Array, orders: Array, epsilon: float) -> Array:
+def log_deltas(divergences: Array, orders: Array, epsilon: float) -> Array:
+    """log delta from each order alone, by the better of the two."""
     if math.isinf(epsilon):
         return np.full(orders.shape, -math.inf)
     less = orders - 1.0
@@ -151,7 +118,8 @@ def _log_expm1(x: Array) -> Array:
     return np.asarray(np.where(x > 30.0, x, np.log(np.expm1(np.minimum(x, 30.0)))) + 0.0)
 
 
-def _exponential(log: float) -> float:
+def rounded_up_exp(log: float) -> float:
+    """A delta from its logarithm, rounded up; nan promises nothing."""
     if math.isnan(log):
         return 1.0
     slack = 1e-13 * (1.0 + abs(log)) if math.isfinite(log) else 0.0

@@ -12,7 +12,7 @@ from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.published.bok_su_altschuler.estimates import limit
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.renyi import LinearRenyiProfile
+from lastiterate.profile.zcdp import ZCDPProfile
 from lastiterate.reproduce import runs
 from lastiterate.reproduce.items import FigureItem
 from lastiterate.run.domain import Ball
@@ -76,7 +76,7 @@ def figure_1(canvas: Any) -> None:
         160,
         "full-batch-composition",
     )
-    renyi = [LinearRenyiProfile(mu * mu / 2).epsilon(_DELTA) for mu in mus]
+    renyi = [ZCDPProfile(mu * mu / 2).epsilon(_DELTA) for mu in mus]
     axes.plot(counts, renyi, color=_OTHER, linestyle="--", label="the same, through Renyi")
     axes.legend()
 

@@ -2,6 +2,7 @@
 
 import math
 
+from lastiterate._numerics.rounding import down
 from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
 from lastiterate.profile.profile import PrivacyProfile
@@ -108,7 +109,7 @@ def table_8() -> Table:
             ours = _published("bok-su-altschuler/full-batch-bounded", run).gdp()
             where = f"L/n = {sensitivity}, eta = {eta}"
             # Composition grows as r sqrt(t), and meets mu* at (mu*/r)^2.
-            crossing = math.ceil((ours / (sensitivity / 8.0)) ** 2 * (1 - 1e-9))
+            crossing = math.ceil(down((ours / (sensitivity / 8.0)) ** 2, 1e-9))
             cells.append(Cell(f"t*, {where}", crossing, steps, 0))
             cells.append(Cell(f"mu*, {where}", ours, mu, 3))
     return Table("bsa-table-8", "(t*, mu*), full batch on a bounded domain", tuple(cells))
@@ -137,7 +138,7 @@ def table_10_to_12(length: int) -> Table:
             )  # fmt: skip
             ours = _published("bok-su-altschuler/cyclic-bounded", run).gdp()
             k = 1.0 / (eta * sensitivity)
-            crossing = math.ceil((1.0 + 4.0 * k / length) * (1 - 1e-9))
+            crossing = math.ceil(down(1.0 + 4.0 * k / length, 1e-9))
             why = (
                 f"mu* is below composition from ceil(1 + 4 D b/(eta l L)) = {crossing} epochs on; "
                 f"Theorem 4.6 itself needs E >= D b/(eta L) = {k:g}"

@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 from lastiterate import _check
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batch_rule import BatchRule
 from lastiterate.run.batches import RULES, FixedOrder
@@ -219,7 +220,7 @@ class TrainingRun:
         if bound is None:
             return
         most = 2.0 * bound if self.adjacency == "replace" else bound
-        if not self.sensitivity <= most * (1 + 1e-12):
+        if not self.sensitivity <= up(most, THOUSANDS_OF_ROUNDINGS):
             times = "2 * " if self.adjacency == "replace" else ""
             raise InvalidParameter(
                 "sensitivity",

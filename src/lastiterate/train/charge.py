@@ -22,7 +22,7 @@ there is without them is at least that of the last participation alone,
 
 import numpy as np
 
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, down
 from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.domain import Ball
@@ -62,7 +62,7 @@ def _steps_charged(run: TrainingRun) -> float:
     # In a schedule, the least favourable of its steps for each part.
     uneven = float(steps.max() / steps.min())
     ahead = wait * uneven
-    contraction = max((1.0 - float(gaps(run).max())) * (1.0 - 1e-12), 1e-300)
+    contraction = max(down(1.0 - float(gaps(run).max()), THOUSANDS_OF_ROUNDINGS), 1e-300)
     if noises.min() > 0.0:
         uneven *= float(noises.max() / noises.min())
         worth = (run.release_noise_std / float(steps.min() * noises.min())) ** 2

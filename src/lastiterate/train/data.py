@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import down, ulps, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.train.noise import Order
 
@@ -116,7 +116,7 @@ def norm_factors(rows: Rows, bound: float) -> Array:
     """min(1, bound/norm) of every row, rounded down; refuses rows that are not finite."""
     count, width = rows.shape
     # A norm is a sum of `width` squares, each rounded.
-    margin = 1.0 - (width + 8) * ULP
+    margin = ulps(width + 8)
     factors = np.ones(count)
     stride = max(1, _CHUNK // max(width, 1))
     for start in range(0, count, stride):
@@ -125,8 +125,8 @@ def norm_factors(rows: Rows, bound: float) -> Array:
         if not np.isfinite(norms).all():
             raise InvalidParameter("X", must_be="finite throughout", found="a row that is not")
         with np.errstate(over="ignore"):
-            long = units * norms * (1.0 + (width + 8) * ULP) > bound
-        found = bound / units[long] / norms[long] * margin
+            long = up(units * norms, margin) > bound
+        found = down(bound / units[long] / norms[long], margin)
         # Where the factor itself cannot be computed well, the row counts as 0.
         factors[part][long] = np.where(found >= np.finfo(float).tiny, found, 0.0)
     return factors

@@ -29,7 +29,7 @@ from itertools import count
 from typing import Any
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import ULP
+from lastiterate._numerics.rounding import down, ulps
 from lastiterate._numerics.search import least_true
 from lastiterate.calibration import calibrate
 from lastiterate.profile.gaussian import GaussianProfile
@@ -69,7 +69,7 @@ def _default_run(
     settings = RunSettings(**dict(chosen))
     loss = objective.loss(radius=radius, l2=settings.l2)
     assert loss.smoothness is not None
-    step = 2.0 / loss.smoothness * (1.0 - 4 * ULP) * objective.step_share
+    step = down(2.0 / loss.smoothness, ulps(4)) * objective.step_share
     sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
     steps = _steps(settings, examples, objective.output_unit / (radius * step), sensitivity)
     batches = _batches(settings, examples, steps, mapped=mapped)

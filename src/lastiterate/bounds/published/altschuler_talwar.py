@@ -11,6 +11,12 @@ from functools import partial
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.geometric import log_of, sums_of_powers
+from lastiterate._numerics.rounding import (
+    TENS_OF_THOUSANDS_OF_ROUNDINGS,
+    THOUSANDS_OF_ROUNDINGS,
+    up,
+)
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
 from lastiterate.bounds.conditions import SECRET_ORDER
@@ -19,14 +25,14 @@ from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sample
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, diameter_in_arrivals
 from lastiterate.engine.shifts import optimal_shifts
 from lastiterate.profile.lower import OneTestLowerProfile
-from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile
+from lastiterate.profile.renyi import RenyiProfile
+from lastiterate.profile.zcdp import ZCDPProfile
 from lastiterate.run.batches import Cyclic, FullBatch, SampledWithoutReplacement, ShuffledOnce
 from lastiterate.run.domain import Ball
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/altschuler-talwar"
-_UP = 1.0 + 1e-12
 _MOST_UNROLLED = 100_000
 _LEAST_DIAMETER = 1e3  # c_D of footnote 11
 _MOST_NOISE = 1e-3  # c_sigma
@@ -43,7 +49,7 @@ def cite(where: str) -> Citation:
     )
 
 
-def iteration(run: TrainingRun) -> LinearRenyiProfile:
+def iteration(run: TrainingRun) -> ZCDPProfile:
     r"""The original amplification by iteration, with the best shifts.
 
     **Bound.** :math:`R_\alpha \le \frac\alpha2\sum_k (a_k/\eta\sigma)^2`, the least over
@@ -59,10 +65,10 @@ def iteration(run: TrainingRun) -> LinearRenyiProfile:
     """
     flat = Loss(smoothness=run.loss.smoothness)
     mu = contractive(run.replace(loss=flat, release_noise_std=0.0, clip_norm=None)).mu
-    return LinearRenyiProfile(mu * mu / 2.0 * _UP)
+    return ZCDPProfile(up(mu * mu / 2.0, THOUSANDS_OF_ROUNDINGS))
 
 
-def bounded_iteration(run: TrainingRun) -> LinearRenyiProfile:
+def bounded_iteration(run: TrainingRun) -> ZCDPProfile:
     r"""The same on a bounded domain, unrolled as far as is best.
 
     **Bound.** :math:`R_\alpha \le \frac\alpha2\sum_{k>\tau} (a_k/\eta\sigma)^2`, the least over
@@ -85,10 +91,10 @@ def bounded_iteration(run: TrainingRun) -> LinearRenyiProfile:
     mu = optimal_shifts(
         contraction=1.0, sensitivity=pattern, noise=noise, start=diameter, diameter=diameter
     ).mu
-    return LinearRenyiProfile(mu * mu / 2.0 * (1.0 + 1e-11))
+    return ZCDPProfile(up(mu * mu / 2.0, TENS_OF_THOUSANDS_OF_ROUNDINGS))
 
 
-def bounded_strongly_convex(run: TrainingRun) -> LinearRenyiProfile:
+def bounded_strongly_convex(run: TrainingRun) -> ZCDPProfile:
     r"""Full batches of strongly convex losses on a bounded domain.
 
     **Bound.** :math:`R_\alpha \le \frac\alpha2 \min_R
@@ -105,12 +111,11 @@ def bounded_strongly_convex(run: TrainingRun) -> LinearRenyiProfile:
     """
     gap, k = constant_gap(run), diameter_in_arrivals(run)
     R = _unrolled(run.steps).astype(float)
-    log_c = math.log1p(-gap) if gap < 1.0 else -1e300
-    kept = np.exp(R * log_c)
-    mass = k * kept + -np.expm1(R * log_c) / gap
-    spread = -np.expm1(2.0 * R * log_c) / (gap * (2.0 - gap))
-    least = float(np.min(mass * mass / spread))
-    return LinearRenyiProfile(arrival_over_noise(run) ** 2 * least / 2.0 * (1.0 + 1e-11))
+    log_c = log_of(gap)
+    mass = k * np.exp(R * log_c) + sums_of_powers(log_c, R, gap=gap)
+    spread = sums_of_powers(2.0 * log_c, R, gap=gap * (2.0 - gap))
+    rate = arrival_over_noise(run) ** 2 * float(np.min(mass * mass / spread)) / 2.0
+    return ZCDPProfile(up(rate, TENS_OF_THOUSANDS_OF_ROUNDINGS))
 
 
 def _unrolled(steps: int) -> Array:
@@ -169,12 +174,12 @@ def _sampled(run: TrainingRun, gap: float, orders: Array) -> Array:
         best = np.fmin(
             best, _unrolled_best(one, orders * far * far / 2.0 / (1.0 - split), gap, run)
         )
-    return np.where(np.isnan(best), np.inf, best * _UP)
+    return np.where(np.isnan(best), np.inf, up(best, THOUSANDS_OF_ROUNDINGS))
 
 
 def _unrolled_best(one: Array, start: Array, gap: float, run: TrainingRun) -> Array:
     """min over R of R one + start/R, or + start c^{2R}: convex, so next to the stationary point."""
-    log_c = math.log1p(-gap) if gap < 1.0 else -1e300
+    log_c = log_of(gap)
     with np.errstate(all="ignore"):
         stationary = (
             np.sqrt(start / one)

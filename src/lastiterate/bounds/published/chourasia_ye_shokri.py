@@ -10,17 +10,21 @@ import math
 
 import numpy as np
 
+from lastiterate._numerics.rounding import (
+    MILLIONS_OF_ROUNDINGS,
+    THOUSANDS_OF_ROUNDINGS,
+    down,
+    up,
+)
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap
 from lastiterate.profile.lower import MeansLowerProfile
-from lastiterate.profile.renyi import LinearRenyiProfile
+from lastiterate.profile.zcdp import ZCDPProfile
 from lastiterate.run.batches import FullBatch
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chourasia-ye-shokri"
-_UP = 1.0 + 1e-12
-_DOWN = 1.0 - 1e-9
 
 
 def cite(where: str) -> Citation:
@@ -32,7 +36,7 @@ def cite(where: str) -> Citation:
     )
 
 
-def linear(run: TrainingRun) -> LinearRenyiProfile:
+def linear(run: TrainingRun) -> ZCDPProfile:
     r"""All iterates.
 
     **Bound.** :math:`R_\alpha \le \alpha r^2 T/2`.
@@ -45,10 +49,10 @@ def linear(run: TrainingRun) -> LinearRenyiProfile:
 
     **Computed as** printed; rounded up.
     """
-    return LinearRenyiProfile(arrival_over_noise(run) ** 2 * run.steps / 2.0 * _UP)
+    return ZCDPProfile(up(arrival_over_noise(run) ** 2 * run.steps / 2.0, THOUSANDS_OF_ROUNDINGS))
 
 
-def strongly_convex(run: TrainingRun) -> LinearRenyiProfile:
+def strongly_convex(run: TrainingRun) -> ZCDPProfile:
     r"""The last iterate on strongly convex losses.
 
     **Bound.** :math:`R_\alpha \le \alpha\, r^2 \frac{2}{\eta\lambda}
@@ -65,10 +69,10 @@ def strongly_convex(run: TrainingRun) -> LinearRenyiProfile:
     """
     x = constant_gap(run)
     rate = arrival_over_noise(run) ** 2 * (2.0 / x) * -math.expm1(-x * run.steps / 2.0)
-    return LinearRenyiProfile(rate * _UP)
+    return ZCDPProfile(up(rate, THOUSANDS_OF_ROUNDINGS))
 
 
-def squared_loss(run: TrainingRun) -> LinearRenyiProfile:
+def squared_loss(run: TrainingRun) -> ZCDPProfile:
     r"""The last iterate on losses that are all equally curved squares.
 
     **Bound.** :math:`R_\alpha \le \alpha\, r^2 \frac{2}{x(2-x)}
@@ -85,7 +89,7 @@ def squared_loss(run: TrainingRun) -> LinearRenyiProfile:
     x = constant_gap(run)  # or 2 - eta m, which gives the same
     bend = x * (2.0 - x)
     rate = arrival_over_noise(run) ** 2 * (2.0 / bend) * -math.expm1(-bend * run.steps / 2.0)
-    return LinearRenyiProfile(rate * _UP)
+    return ZCDPProfile(up(rate, THOUSANDS_OF_ROUNDINGS))
 
 
 def squared_lower_bound(run: TrainingRun) -> MeansLowerProfile:
@@ -106,7 +110,9 @@ def squared_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     """
     x = float(np.max(run.step_size)) * run.loss.strong_convexity
     square = -math.expm1(-x * run.steps) / x
-    return MeansLowerProfile([1.0], [arrival_over_noise(run) * math.sqrt(square) * _DOWN])
+    return MeansLowerProfile(
+        [1.0], [down(arrival_over_noise(run) * math.sqrt(square), MILLIONS_OF_ROUNDINGS)]
+    )
 
 
 def planned(

@@ -13,9 +13,10 @@ from functools import lru_cache
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, up
+from lastiterate.profile.dp_accounting import sampled_gaussian_divergences
 from lastiterate.run.training_run import TrainingRun
 
-_UP = 1.0 + 1e-9
 _KNOWN = np.append(np.arange(1.0, 25.0), [28.0, 32.0, 40.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0])
 
 
@@ -26,7 +27,7 @@ def sampled_gaussian(q: float, noise: float, orders: Array) -> Array:
     fail); (alpha - 1) D is convex in alpha and 0 at 1, so chords lie above it.
     """
     if q == 1.0:
-        return np.asarray(orders / (2.0 * noise * noise) * _UP)
+        return up(orders / (2.0 * noise * noise), MILLIONS_OF_ROUNDINGS)
     chords = np.interp(orders, _KNOWN, _moments(q, noise), right=np.inf)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(orders > 1.0, chords / (orders - 1.0), _moments(q, noise)[1])
@@ -35,46 +36,9 @@ def sampled_gaussian(q: float, noise: float, orders: Array) -> Array:
 @lru_cache(maxsize=256)
 def _moments(q: float, noise: float) -> Array:
     """(alpha - 1) D at the known orders; inf where `dp_accounting` fails."""
-    from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_poisson_subsampled_gaussian
-
-    with np.errstate(all="ignore"):
-        values = np.asarray(_compute_rdp_poisson_subsampled_gaussian(q, noise, _KNOWN[1:]))
-    found = np.where(values >= 0.0, values * _UP, np.inf)
+    values = sampled_gaussian_divergences(q, noise, _KNOWN[1:])
+    found = np.where(values >= 0.0, up(values, MILLIONS_OF_ROUNDINGS), np.inf)
     return np.append(0.0, found * (_KNOWN[1:] - 1.0))
-
-
-def small_divergence(q: float, noise: float, order: float) -> float:
-    """2 alpha q^2/z^2 for q < 1/5, z >= 4 and orders up to `largest_order`, else inf.
-
-    Altschuler and Talwar 2022, Lemma 2.12; Mironov, Talwar and Zhang 2019, Theorem 11.
-    """
-    if not (q < 0.2 and noise >= 4.0 and 1.0 < order <= largest_order(q, noise)):
-        return math.inf
-    return 2.0 * order * q * q / (noise * noise) * _UP
-
-
-def largest_order(q: float, noise: float) -> float:
-    """alpha*: the largest order at which both conditions hold; 1 if at none.
-
-    They fail for good once the second does: the largest is found by bisection, and what is
-    returned was seen to satisfy both.
-    """
-    low, high = 1.0, 1.0 + 1e-6
-    while _small(high, q, noise):
-        low, high = high, 1.0 + 2.0 * (high - 1.0)
-    for _ in range(100):
-        middle = low + (high - low) / 2
-        low, high = (middle, high) if _small(middle, q, noise) else (low, middle)
-    return low
-
-
-def _small(order: float, q: float, noise: float) -> bool:
-    spread, growth = noise * noise, math.log1p(1.0 / (q * (order - 1.0)))
-    below = growth + math.log(q * order) + 1.0 / (2.0 * spread)
-    if order > growth * spread / 2.0 - math.log(spread):
-        return False
-    room = growth * growth * spread / 2.0 - math.log(5.0 * spread)
-    return below <= 0.0 or order <= room / below
 
 
 def doubled_radius(run: TrainingRun) -> float:
@@ -85,5 +49,5 @@ def doubled_radius(run: TrainingRun) -> float:
     """
     bound = run.gradient_bound
     doubled = math.inf if bound is None else 2.0 * bound
-    pairwise = 2.0 if run.adjacency == "zero-out" else math.sqrt(2.0) * (1.0 + 1e-15)
+    pairwise = 2.0 if run.adjacency == "zero-out" else up(math.sqrt(2.0), FEW_ROUNDINGS)
     return min(doubled, pairwise * run.sensitivity)

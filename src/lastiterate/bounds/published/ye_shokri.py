@@ -14,17 +14,18 @@ from functools import partial
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, at_least, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, epochs, forgotten
-from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile, averaged_divergence
+from lastiterate.profile.renyi import RenyiProfile, averaged_at_orders
+from lastiterate.profile.zcdp import ZCDPProfile
 from lastiterate.run.batches import Cyclic, SampledWithoutReplacement, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/ye-shokri"
-_UP = 1.0 + 1e-12
 _MOST_STEPS = 2_000_000
 
 
@@ -37,7 +38,7 @@ def cite(where: str) -> Citation:
     )
 
 
-def naive(run: TrainingRun) -> LinearRenyiProfile:
+def naive(run: TrainingRun) -> ZCDPProfile:
     r"""The analysis of full batches, each batch taken for a data set of its own.
 
     **Bound.** :math:`R_\alpha \le \alpha\, r^2 \frac{2}{\eta\lambda}
@@ -56,27 +57,25 @@ def naive(run: TrainingRun) -> LinearRenyiProfile:
     """
     x = constant_gap(run)
     rate = arrival_over_noise(run) ** 2 * (2.0 / x) * -math.expm1(-x * epochs(run) / 2.0)
-    return LinearRenyiProfile(rate * _UP)
+    return ZCDPProfile(up(rate, THOUSANDS_OF_ROUNDINGS))
 
 
 def _rates(run: TrainingRun) -> tuple[float, Array]:
     """The common first term, and rho_j for the steps j = 1..l left from a participation on."""
     x, length = constant_gap(run), run.batches.batches_per_epoch
     j = np.arange(1, length + 1)
-    log_c = math.log1p(-x) if x < 1.0 else -math.inf
-    with np.errstate(invalid="ignore"):
-        kept = np.exp(np.where(j > 1, 2.0 * (j - 1) * log_c, 0.0))
-        sums = np.expm1(2.0 * j * log_c) / math.expm1(2.0 * log_c)
-    rho = arrival_over_noise(run) ** 2 / 2.0 * kept / sums * _UP
+    log_c = log_of(x)
+    kept, sums = np.exp(logs_of_powers(2.0 * log_c, j - 1)), sums_of_powers(2.0 * log_c, j)
+    rho = up(arrival_over_noise(run) ** 2 / 2.0 * kept / sums, THOUSANDS_OF_ROUNDINGS)
     half = length // 2
     later = length - half
     # (1 - c^{2 later (K-1)})/(1 - c^{2 later}).
     repeats = epochs(run) - 1
     grown = forgotten(-math.expm1(2.0 * later * log_c), repeats)
-    return float(rho[half - 1] * grown) * _UP, rho
+    return up(float(rho[half - 1] * grown), THOUSANDS_OF_ROUNDINGS), rho
 
 
-def fixed_order(run: TrainingRun) -> LinearRenyiProfile:
+def fixed_order(run: TrainingRun) -> ZCDPProfile:
     r"""The last iterate, by position; the last batch is the most exposed.
 
     **Bound.** For an example in batch j of 0..l-1,
@@ -94,13 +93,13 @@ def fixed_order(run: TrainingRun) -> LinearRenyiProfile:
     **Computed as** printed; rounded up.
     """
     common, rho = _rates(run)
-    return LinearRenyiProfile(at_least(common + float(rho[0]), ulps=2))
+    return ZCDPProfile(at_least(common + float(rho[0]), ulps=2))
 
 
-def fixed_order_by_position(run: TrainingRun) -> Sequence[LinearRenyiProfile]:
+def fixed_order_by_position(run: TrainingRun) -> Sequence[ZCDPProfile]:
     """The guarantee of each batch, in order."""
     common, rho = _rates(run)
-    return [LinearRenyiProfile(at_least(common + float(one), ulps=2)) for one in rho[::-1]]
+    return [ZCDPProfile(at_least(common + float(one), ulps=2)) for one in rho[::-1]]
 
 
 def shuffled(run: TrainingRun) -> RenyiProfile:
@@ -120,7 +119,7 @@ def shuffled(run: TrainingRun) -> RenyiProfile:
     """
     common, rho = _rates(run)
     weights = np.full(rho.size, 1.0 / rho.size)
-    return RenyiProfile(partial(averaged_divergence, weights, common + rho), at_once=True)
+    return RenyiProfile(partial(averaged_at_orders, weights, common + rho), at_once=True)
 
 
 def sampled(run: TrainingRun) -> RenyiProfile:
@@ -158,7 +157,7 @@ def _sampled_divergences(run: TrainingRun, orders: Array) -> Array:
             if np.array_equal(grown, total):
                 break
             total = grown
-    return np.asarray(total * (_UP + 1e-15 * run.steps))
+    return np.asarray(total * (up(1.0, THOUSANDS_OF_ROUNDINGS) + FEW_ROUNDINGS * run.steps))
 
 
 def _log_mean_exp(less: Array, rise: Array, share: float) -> Array:

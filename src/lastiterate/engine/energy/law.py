@@ -30,7 +30,10 @@ TAIL = 1e-10
 
 @dataclass(frozen=True, eq=False)
 class ParticipationLaw:
-    """The energy is at most energies[i] with probability masses[i], but for `lost`."""
+    """The energy is at most energies[i] with probability masses[i].
+
+    This holds except with probability `lost`.
+    """
 
     energies: Array
     masses: Array
@@ -58,7 +61,7 @@ def cell_of_grid(end: float) -> float:
 def largest_cost(costs: Array, masses: Array, others: Array) -> float:
     """A cost of all faces that is exceeded with probability at most `TAIL`, by Chernoff's bound.
 
-    The faces cover all steps but k, with others[k] the chance of whatever happens in those.
+    The faces cover all steps but k, with others[k] the probability of whatever happens in those.
     """
     steps = costs.shape[0]
     # Paying for each participation alone costs no more than the number of steps.

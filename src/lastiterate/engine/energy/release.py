@@ -45,20 +45,20 @@ _BALANCE = 2.8  # of what is left to the release and its slope, by trial
 
 
 class _Slope(NamedTuple):
-    """A slope, how long steep faces are at most, and the least worth for which it is chosen."""
+    """A slope, how long steep faces are at most, and the least release for which it is chosen."""
 
     slope: float
     longest: int
     least: float
 
 
-def released_law(steps: int, probability: float, worth: float) -> ParticipationLaw:
-    """The law of the energy over `steps` steps and a release worth `worth` more, rounded up."""
-    chosen = _slope(steps, probability, worth)
+def law_with_release(steps: int, probability: float, release_in_steps: float) -> ParticipationLaw:
+    """The law of the energy over `steps` steps and a release worth so many more, rounded up."""
+    chosen = _slope(steps, probability, release_in_steps)
     if chosen is None:
         return participation_law(steps, probability)
     parts = _parts(steps, probability, chosen)
-    costs = _steep_costs(parts.steep, chosen.slope, worth)
+    costs = _steep_costs(parts.steep, chosen.slope, release_in_steps)
     spectrum = faces.transforms(faces.in_cells(costs, parts.cell), parts.steep)
     return law_on_grid((spectrum * parts.flat).sum(axis=0), parts.cell, parts.cut + TAIL)
 
@@ -75,11 +75,11 @@ def _decay(probability: float, slope: float) -> float:
     return float(scipy.optimize.brentq(excess, 1e-9, high)) if excess(high) > 0.0 else high
 
 
-def _slope(steps: int, probability: float, worth: float) -> _Slope | None:
+def _slope(steps: int, probability: float, release_in_steps: float) -> _Slope | None:
     """A slope that leaves the release no more than it hides well; None: use no release."""
     if steps <= _MOST_STEEP:
         for share in _SHARES:  # of the run in all the noise: then one chord is near the best
-            if worth >= steps * (1.0 / share - 1.0):
+            if release_in_steps >= steps * (1.0 / share - 1.0):
                 slope = _without_ties(steps, probability * share)
                 return _Slope(slope, steps, steps * (1.0 / share - 1.0))
     for relative in _SLOPES:
@@ -88,7 +88,7 @@ def _slope(steps: int, probability: float, worth: float) -> _Slope | None:
             return None
         least = _BALANCE / (slope * _decay(probability, slope))
         longest = _longest_steep(steps, probability, slope)
-        if worth >= least and longest <= _MOST_STEEP:
+        if release_in_steps >= least and longest <= _MOST_STEEP:
             return _Slope(_without_ties(steps, slope), longest, least)
     return None
 
@@ -105,7 +105,7 @@ def _without_ties(steps: int, slope: float) -> float:
 
 
 def _longest_steep(steps: int, probability: float, slope: float) -> int:
-    """Steps that steep faces do not exceed but with a chance of about e^-28."""
+    """Steps that steep faces do not exceed except with a probability of about e^-28."""
     rate = slope * math.log(slope / probability)
     rate += (1.0 - slope) * math.log((1.0 - slope) / (1.0 - probability))
     return min(steps, math.ceil(_UNLIKELY / max(rate, 1e-12)))
@@ -113,7 +113,7 @@ def _longest_steep(steps: int, probability: float, slope: float) -> int:
 
 @dataclass(frozen=True, eq=False)
 class _Parts:
-    """Chances of N participations in k steep steps, and transforms of the R - k flat ones."""
+    """Probabilities of N participations in k steep steps, and transforms of the R - k flat ones."""
 
     steep: Array
     flat: NDArray[np.complex128]
@@ -124,12 +124,12 @@ class _Parts:
 @lru_cache(maxsize=4)
 def _parts(steps: int, probability: float, chosen: _Slope) -> _Parts:
     slope, longest, least = chosen
-    steep = _steep_chances(longest, probability, slope)
+    steep = _steep_masses(longest, probability, slope)
     counts, masses, cut = faces.face_counts(steps, probability)
     lengths = np.arange(1, steps + 1)[:, None]
     masses = np.where(counts <= slope * lengths, masses, 0.0)
     costs = counts.astype(float) ** 2 / lengths
-    # The least worth for which this slope is chosen has the largest costs.
+    # The least release for which this slope is chosen has the largest costs.
     flat_end = largest_cost(costs, masses, steep.sum(axis=1))
     steep_end = _quantile(_steep_costs(steep, slope, least), steep)
     cell = cell_of_grid(flat_end + steep_end)
@@ -137,18 +137,18 @@ def _parts(steps: int, probability: float, chosen: _Slope) -> _Parts:
     return _Parts(steep, faces.coefficients(spectrum, steps - longest), cell, cut)
 
 
-def _steep_chances(longest: int, probability: float, slope: float) -> Array:
-    """[k, N]: the chance that N_j > slope j for all j <= k, and N_k = N."""
+def _steep_masses(longest: int, probability: float, slope: float) -> Array:
+    """[k, N]: the probability that N_j > slope j for all j <= k, and N_k = N."""
     mean = max(slope, probability) * longest
     most = min(longest, math.ceil(mean + 12 * math.sqrt(mean) + 60))
     counts = np.arange(most + 1)
-    chances = np.zeros((longest + 1, most + 1))
-    chances[0, 0] = 1.0
+    masses = np.zeros((longest + 1, most + 1))
+    masses[0, 0] = 1.0
     for k in range(1, longest + 1):
-        row = chances[k - 1] * (1.0 - probability)
-        row[1:] += chances[k - 1, :-1] * probability
-        chances[k] = np.where(counts > slope * k, row, 0.0)
-    return chances
+        row = masses[k - 1] * (1.0 - probability)
+        row[1:] += masses[k - 1, :-1] * probability
+        masses[k] = np.where(counts > slope * k, row, 0.0)
+    return masses
 
 
 def _quantile(costs: Array, masses: Array) -> float:
@@ -158,9 +158,9 @@ def _quantile(costs: Array, masses: Array) -> float:
     return float(costs.ravel()[order][np.count_nonzero(exceeded)])
 
 
-def _steep_costs(steep: Array, slope: float, worth: float) -> Array:
+def _steep_costs(steep: Array, slope: float, release_in_steps: float) -> Array:
     lengths = np.arange(steep.shape[0])[:, None]
     counts = np.arange(steep.shape[1], dtype=np.float64)
     excess = np.maximum(counts - slope * lengths, 0.0)
     # The other plan pays for each participation as it comes.
-    return np.minimum(slope**2 * lengths + excess**2 / worth, counts)
+    return np.minimum(slope**2 * lengths + excess**2 / release_in_steps, counts)

@@ -39,14 +39,14 @@ _BLOCKS = 128  # in a time constant, or in the run
 _REMEMBERED = 12  # time constants, by the recursion
 _CELLS = 32_768
 _CUT = 1e-16
-_ROUNDING = 1e-12  # of the chances of one block
+_ROUNDING = 1e-12  # of the probabilities of one block
 
 
-class Leftover(NamedTuple):
-    """Z is at most levels[i] with probability chances[i], but for `lost`."""
+class Unpaid(NamedTuple):
+    """Z is at most levels[i] with probability masses[i], except with probability `lost`."""
 
     levels: Array
-    chances: Array
+    masses: Array
     lost: float
 
 
@@ -64,14 +64,14 @@ class Terms(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def leftover_law(
+def unpaid_law(
     *, gap: float, steps: int, probability: float, cap: float, payment: float = 0.0
-) -> Leftover:
+) -> Unpaid:
     """A law that dominates that of min(Z, cap)."""
     listed = terms(gap, steps)
     top = min(float(listed.weights @ listed.counts), cap)
     if top == 0.0:
-        return Leftover(np.zeros(1), np.ones(1), 0.0)
+        return Unpaid(np.zeros(1), np.ones(1), 0.0)
     if 0.0 < gap < 0.5:
         return _by_recursion(gap, steps, probability, cap, payment, top)
     return _by_moments(listed, probability, cap, payment, top)
@@ -102,7 +102,7 @@ def peaks(listed: Terms, probability: float, payment: float, rates: Array) -> Ar
     return result
 
 
-def spent(gap: float, steps: int, payment: float) -> float:
+def energy_of_payments(gap: float, steps: int, payment: float) -> float:
     """What the payments cost, rounded up."""
     if not payment:
         return 0.0
@@ -111,7 +111,7 @@ def spent(gap: float, steps: int, payment: float) -> float:
 
 def _by_recursion(
     gap: float, steps: int, probability: float, cap: float, payment: float, top: float
-) -> Leftover:
+) -> Unpaid:
     size = max(1, int(min(1.0 / gap, steps) / _BLOCKS))
     kept = min(math.ceil(steps / size), math.ceil(_REMEMBERED / (gap * size)))
     log_c = log_of(gap)
@@ -141,9 +141,9 @@ def _by_recursion(
         law[most + 1 :] = 0.0
     lost += abs(1.0 - float(law.sum()))
     ends = _ends(law)
-    chances = np.diff(np.cumsum(law)[ends], prepend=0.0)
+    masses = np.diff(np.cumsum(law)[ends], prepend=0.0)
     levels = up(np.minimum(level[ends] + older, cap), THOUSANDS_OF_ROUNDINGS)
-    return Leftover(levels, np.maximum(chances, 0.0), lost + 1e-12)
+    return Unpaid(levels, np.maximum(masses, 0.0), lost + 1e-12)
 
 
 def _ends(law: Array) -> NDArray[np.int64]:
@@ -154,20 +154,20 @@ def _ends(law: Array) -> NDArray[np.int64]:
 
 
 def _end(gap: float, steps: int, probability: float, top: float) -> float:
-    """What the leftovers do not exceed but with a negligible chance, payments or not."""
+    """What is left unpaid exceeds this with negligible probability, payments or not."""
     listed = terms(gap, steps, most=512)
-    chances = (peaks(listed, probability, 0.0, RATES) + 30.0) / RATES
-    return min(float(chances.min()) * 1.01, top)
+    levels = (peaks(listed, probability, 0.0, RATES) + 30.0) / RATES
+    return min(float(levels.min()) * 1.01, top)
 
 
 def _by_moments(
     listed: Terms, probability: float, cap: float, payment: float, top: float
-) -> Leftover:
+) -> Unpaid:
     largest = peaks(listed, probability, payment, RATES)
     coarse = np.geomspace(min(1e-6 * top, 1e-2), top, _LEVELS)
-    chances = _tail(largest, coarse)
-    low = coarse[chances >= 0.99][-1] if chances[0] >= 0.99 else 0.0
-    high = min(1.1 * coarse[chances > _UNLIKELY][-1], top) if chances[0] > _UNLIKELY else top
+    exceeded = _tail(largest, coarse)
+    low = coarse[exceeded >= 0.99][-1] if exceeded[0] >= 0.99 else 0.0
+    high = min(1.1 * coarse[exceeded > _UNLIKELY][-1], top) if exceeded[0] > _UNLIKELY else top
     single = [1.0] if 0.0 < 1.0 < high else []
     levels = np.unique(np.concatenate([[0.0, top], single, np.linspace(low, high, _LEVELS)]))
     tail = _tail(largest, levels)
@@ -177,7 +177,7 @@ def _by_moments(
     masses = -np.diff(tail, prepend=1.0)
     needed = masses > 0.0
     levels = up(np.minimum(levels + listed.rest, cap)[needed], THOUSANDS_OF_ROUNDINGS)
-    return Leftover(levels, masses[needed], 0.0)
+    return Unpaid(levels, masses[needed], 0.0)
 
 
 def _tail(largest: Array, levels: Array) -> Array:

@@ -19,7 +19,7 @@ import numpy as np
 
 from lastiterate._numerics.geometric import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import at_least
-from lastiterate.engine.energy.unpaid import RATES, peaks, spent, terms
+from lastiterate.engine.energy.unpaid import RATES, energy_of_payments, peaks, terms
 
 _LONGEST_WINDOW = 16_000
 _SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
@@ -35,17 +35,19 @@ class Window(NamedTuple):
     payment: float
 
 
-def price(gap: float, window: int, worth: float) -> float:
+def rate_per_unpaid(gap: float, window: int, release_in_steps: float) -> float:
     """kappa, rounded up."""
     log_c = log_of(gap)
     kept = max(power(log_c, window), _LEAST_KEPT)
-    return at_least(kept / math.sqrt(sum_of_powers(2 * log_c, window) + worth), ulps=10_000)
+    return at_least(
+        kept / math.sqrt(sum_of_powers(2 * log_c, window) + release_in_steps), ulps=10_000
+    )
 
 
 class _Quantiles(NamedTuple):
-    """How far out leftovers, in e-folds, and energies, in variances, are looked at."""
+    """How far out what is unpaid, in e-folds, and energies, in variances, are looked at."""
 
-    leftover: float
+    unpaid: float
     energy: float
 
 
@@ -54,10 +56,10 @@ _NEAR, _FAR = _Quantiles(0.5, 3.0), _Quantiles(3.0, 8.0)
 
 @lru_cache(maxsize=64)
 def best_windows(
-    gap: float, steps: int, probability: float, cap: float, worth: float
+    gap: float, steps: int, probability: float, cap: float, release_in_steps: float
 ) -> tuple[Window, ...]:
     """The windows and payments whose cost looks least, near the mean and far out."""
-    problem = _Problem(gap, steps, probability, cap, worth)
+    problem = _Problem(gap, steps, probability, cap, release_in_steps)
     first, second = (_best(problem, quantiles) for quantiles in (_NEAR, _FAR))
     return (first,) if second == first or second.length > _LONGEST_SECOND else (first, second)
 
@@ -67,7 +69,7 @@ class _Problem(NamedTuple):
     steps: int
     probability: float
     cap: float
-    worth: float
+    release_in_steps: float
 
 
 def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
@@ -89,18 +91,18 @@ def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
 
 
 def _cost(window: Window, problem: _Problem, quantiles: _Quantiles) -> float:
-    gap, steps, probability, cap, worth = problem
+    gap, steps, probability, cap, release_in_steps = problem
     length, payment = window
-    spread = probability * (1 - probability) * (math.log1p(length / (1 + worth)) + 0.58)
+    spread = probability * (1 - probability) * (math.log1p(length / (1 + release_in_steps)) + 0.58)
     inside = math.sqrt(probability**2 * length + quantiles.energy * spread)
-    left = min(cap, _leftover(problem, steps - length, payment, quantiles.leftover))
+    left = min(cap, _unpaid(problem, steps - length, payment, quantiles.unpaid))
     return math.hypot(
-        inside + price(gap, length, worth) * left,
-        math.sqrt(spent(gap, steps - length, payment)),
+        inside + rate_per_unpaid(gap, length, release_in_steps) * left,
+        math.sqrt(energy_of_payments(gap, steps - length, payment)),
     )
 
 
-def _leftover(problem: _Problem, steps: int, payment: float, folds: float) -> float:
+def _unpaid(problem: _Problem, steps: int, payment: float, folds: float) -> float:
     if steps == 0:
         return 0.0
     listed = terms(problem.gap, steps, most=256)

@@ -10,6 +10,7 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
+from lastiterate._numerics.geometric import log_of, logs_of_powers
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Approximation
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
@@ -43,7 +44,7 @@ def strongly_convex_estimate(run: TrainingRun) -> Estimate:
     share, r = run.batches.share, arrival_over_noise(run)
     gap = constant_gap(run)
     R = np.arange(1.0, min(run.steps, 1_000_000) + 1)
-    carried = r * np.exp((R + 1.0) * math.log1p(-gap)) / gap if gap < 1.0 else np.zeros_like(R)
+    carried = r * np.exp(logs_of_powers(log_of(gap), R + 1.0)) / gap
     squares = 8.0 * carried**2 + 2.0 * share**2 * R * growth(2.0 * r)
     return Estimate(math.sqrt(float(squares.min())))
 

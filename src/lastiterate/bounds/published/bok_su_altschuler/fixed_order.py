@@ -8,6 +8,7 @@ epoch, E epochs, r = L/(b sigma), and k = D b/(eta L), the diameter in units of 
 import math
 from dataclasses import replace
 
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
@@ -147,9 +148,8 @@ def cyclic_strongly_convex(run: TrainingRun) -> GaussianProfile:
     earlier = length * (epochs(run) - 1)
     share = (2.0 - gap) * forgotten(gap, earlier) / (1.0 + remembered(gap, earlier))
     decay = remembered(gap, length - 1) / forgotten(gap, length)
-    return gaussian(
-        arrival_over_noise(run) * math.sqrt(1.0 + decay * decay * share) * (1.0 + 1e-12)
-    )
+    mu = arrival_over_noise(run) * math.sqrt(1.0 + decay * decay * share)
+    return gaussian(up(mu, THOUSANDS_OF_ROUNDINGS))
 
 
 def cyclic_bounded(run: TrainingRun) -> GaussianProfile:

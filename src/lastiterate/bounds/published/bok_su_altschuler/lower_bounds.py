@@ -9,6 +9,7 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Hypothesis, LowerBound
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
@@ -17,8 +18,6 @@ from lastiterate.profile.lower import MeansLowerProfile, OneTestLowerProfile
 from lastiterate.run.batches import Cyclic, FullBatch
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
-
-_DOWN = 1.0 - 1e-9
 
 
 def bounded_lower_bound(run: TrainingRun) -> OneTestLowerProfile:
@@ -49,8 +48,12 @@ def bounded_lower_bound(run: TrainingRun) -> OneTestLowerProfile:
     released = (run.release_noise_std / (quantities.unit(run) * float(np.max(run.noise_std)))) ** 2
     spread = np.sqrt(R * length + released) / arrival_over_noise(run)
     missed = 2.0 * ndtr(-(k - R) / spread) + ndtr(-(R - k / 2.0) / spread)
-    least = min(1.0, float(missed.min()) / _DOWN + 1e-300)
-    return OneTestLowerProfile(fpr=least, power=0.5 * _DOWN) if least < 0.5 else _nothing()
+    least = min(1.0, float(missed.min()) / down(1.0, MILLIONS_OF_ROUNDINGS) + 1e-300)
+    return (
+        OneTestLowerProfile(fpr=least, power=down(0.5, MILLIONS_OF_ROUNDINGS))
+        if least < 0.5
+        else _nothing()
+    )
 
 
 def _nothing() -> OneTestLowerProfile:
@@ -77,7 +80,9 @@ def cyclic_lower_bound(run: TrainingRun) -> MeansLowerProfile:
         forgotten(gap, run.batches.batches_per_epoch),
     )
     square = whole * (2.0 - gap) / (1.0 + remembered(gap, run.steps)) / one**2
-    return MeansLowerProfile([1.0], [arrival_over_noise(run) * math.sqrt(square) * _DOWN])
+    return MeansLowerProfile(
+        [1.0], [down(arrival_over_noise(run) * math.sqrt(square), MILLIONS_OF_ROUNDINGS)]
+    )
 
 
 def _no_room(run: TrainingRun) -> str | None:

@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.geometric import log_of
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
 from lastiterate.bounds.conditions import SECRET_ORDER, THEIR_ADJACENCY
@@ -112,13 +113,13 @@ def strongly_convex(run: TrainingRun, *, shares: tuple[float, ...] = (1.0,)) -> 
     """
     ratio, gap, probability = _constants(run)
     steps = run.steps
-    log_c = math.log1p(-gap) if gap < 1.0 else -700.0
+    log_c = max(log_of(gap), -700.0)
 
     def hidden(length: int, share: float) -> float:
         """c z_(T-1) over eta L/b, rounded up."""
         early = math.exp((length + 1) * log_c) * -math.expm1((steps - length - 1) * log_c)
         late = (1.0 - share) * math.exp(log_c) * -math.expm1(length * log_c)
-        return (max(early, 0.0) + late) / gap * (1.0 + 1e-9)
+        return up((max(early, 0.0) + late) / gap, MILLIONS_OF_ROUNDINGS)
 
     plans = (
         _Plan(

@@ -6,17 +6,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, TENS_OF_THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.bounds import quantities
 from lastiterate.bounds.published.chien_li.programme import least_energies
 from lastiterate.run.training_run import TrainingRun
 
-_UP = 1.0 + 1e-11
 _LONGEST = 2_000
 
 
 def rate(run: TrainingRun, energy: float) -> float:
     """energy/(2 sigma^2)."""
-    return energy / (2.0 * float(quantities.noises(run)[0]) ** 2) * _UP
+    noise = float(quantities.noises(run)[0])
+    return up(energy / (2.0 * noise**2), TENS_OF_THOUSANDS_OF_ROUNDINGS)
 
 
 def doubled_bound(run: TrainingRun) -> float:
@@ -31,9 +32,9 @@ def growth(run: TrainingRun) -> tuple[float, float]:
     if run.loss.holder is not None:
         constant, order = run.loss.holder
         # The regulariser is not part of them; it moves points apart by no more than this.
-        return constant * eta**order * _UP, order
+        return up(constant * eta**order, TENS_OF_THOUSANDS_OF_ROUNDINGS), order
     assert run.loss.smoothness is not None
-    return eta * run.loss.smoothness * _UP, 1.0
+    return up(eta * run.loss.smoothness, TENS_OF_THOUSANDS_OF_ROUNDINGS), 1.0
 
 
 def forward_distances(run: TrainingRun, pattern: Array) -> Array:
@@ -48,7 +49,7 @@ def forward_distances(run: TrainingRun, pattern: Array) -> Array:
             walked[k:] = np.inf
             break
         grown = z + rise * z**order * (others if pattern[k] else 1.0) + (own if pattern[k] else 0.0)
-        z = min(grown * (1.0 + 1e-15), z + most, cap)
+        z = min(up(grown, FEW_ROUNDINGS), z + most, cap)
     return walked
 
 

@@ -11,6 +11,8 @@ import math
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.search import last_true
 
 _CANDIDATES = 32
 _ROUNDS = 4
@@ -65,11 +67,11 @@ def _energies(
         paid = grown if k == steps - 1 else np.clip(price - arrival, 0.0, grown)
         energies += np.where(begun, (arrival + paid) ** 2, 0.0)
         # Rounded up, so that what is paid suffices.
-        left = np.where(paid < grown, grown * (1.0 + 1e-15) - paid, 0.0)
+        left = np.where(paid < grown, up(grown, FEW_ROUNDINGS) - paid, 0.0)
         z = np.where(begun, left, z)
         slope = 1.0 + rise * order * np.where(z > 0.0, z, np.inf) ** (order - 1.0)
         price = np.where(begun, price / slope, price)
-    return np.where(np.isnan(energies), np.inf, energies * (1.0 + 1e-12))
+    return np.where(np.isnan(energies), np.inf, up(energies, THOUSANDS_OF_ROUNDINGS))
 
 
 def least_energy_linear(arrival: float, start: float, c: float, count: int) -> float:
@@ -84,25 +86,20 @@ def least_energy_linear(arrival: float, start: float, c: float, count: int) -> f
         return (arrival * math.sqrt(count) + start / math.sqrt(count)) ** 2
     log_w = -2.0 * math.log(c) * np.arange(1, count + 1)
     top = float(log_w.max())
-    if top > 1e4:  # the last steps are all that matters, or the first
-        return math.inf
     roots, scaled = np.exp((log_w - top) / 2.0), start * math.exp(-top / 2.0)
+    if scaled == 0.0:  # the last steps are all that matters, or the first
+        return math.inf
     weights = roots * roots
 
     def beta(x: float) -> Array:
         return np.asarray(np.minimum(1.0, x / np.maximum(roots, 1e-300)))
 
-    low, high = 0.0, 1.0
-    for _ in range(200):
-        x = low + (high - low) / 2
-        if not low < x < high:
-            break
-        if (arrival / scaled) * float(((1.0 - beta(x)) * weights).sum()) > x:
-            low = x
-        else:
-            high = x
-    shares = beta(low)
+    def is_above(x: float) -> bool:
+        return (arrival / scaled) * float(((1.0 - beta(x)) * weights).sum()) > x
+
+    shares = beta(last_true(is_above, 0.0, 1.0))
     left = float(((1.0 - shares) * weights).sum())
     if not (left > 0.0 and float(shares.min()) > 0.0):
         return math.inf
-    return float((arrival**2 / shares).sum() + scaled**2 / left) * (1.0 + 1e-12)
+    energy = float((arrival**2 / shares).sum() + scaled**2 / left)
+    return up(energy, THOUSANDS_OF_ROUNDINGS)

@@ -12,18 +12,19 @@ from functools import partial
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.published.chien_li import distances
 from lastiterate.bounds.published.chien_li.programme import least_energies, least_energy_linear
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
-from lastiterate.profile.renyi import LinearRenyiProfile, RenyiProfile, averaged_divergence
+from lastiterate.profile.renyi import RenyiProfile, averaged_at_orders
+from lastiterate.profile.zcdp import ZCDPProfile
 from lastiterate.run.batches import Cyclic, FullBatch, SampledWithoutReplacement, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chien-li"
-_UP = 1.0 + 1e-11
 _LONGEST = 2_000
 _MOST_STEPS = 100_000
 _MOST_BATCHES = 200
@@ -39,7 +40,7 @@ def cite(where: str) -> Citation:
     )
 
 
-def smooth(run: TrainingRun) -> LinearRenyiProfile:
+def smooth(run: TrainingRun) -> ZCDPProfile:
     r"""Full batches of smooth losses.
 
     **Bound.** :math:`R_\alpha \le \frac{\alpha}{2\sigma^2}\min_{\tau,\beta}\Big(
@@ -62,13 +63,11 @@ def smooth(run: TrainingRun) -> LinearRenyiProfile:
     for count in _unrolled(run.steps):
         before = run.steps - count
         gathered = s * (before if c == 1.0 else math.expm1(_grown(c, before)) / (c - 1.0))
-        start = (
-            min(gathered * _UP, distances.doubled_bound(run) * before, quantities.diameter(run))
-            if before
-            else 0.0
-        )
+        gathered = up(gathered, TENS_OF_THOUSANDS_OF_ROUNDINGS)
+        most = min(distances.doubled_bound(run) * before, quantities.diameter(run))
+        start = min(gathered, most) if before else 0.0
         energies.append(least_energy_linear(s, start, c, count))
-    return LinearRenyiProfile(distances.rate(run, min(energies)))
+    return ZCDPProfile(distances.rate(run, min(energies)))
 
 
 def _grown(c: float, steps: int) -> float:
@@ -80,7 +79,7 @@ def _lipschitz(run: TrainingRun) -> float:
     assert run.loss.smoothness is not None
     x = float(np.max(run.step_size)) * run.loss.smoothness
     if any(hypothesis.check(run) for hypothesis in conditions.CONTRACTING):
-        return (1.0 + x) * _UP
+        return up(1.0 + x, TENS_OF_THOUSANDS_OF_ROUNDINGS)
     strong = x <= 1.0 and run.loss.strong_convexity > 0.0
     return float(quantities.contractions(quantities.gaps(run))[0]) if strong else 1.0
 
@@ -92,7 +91,7 @@ def _unrolled(steps: int) -> list[int]:
     return sorted({*range(1, min(longest, 40) + 1), *spread, longest})
 
 
-def hoelder(run: TrainingRun) -> LinearRenyiProfile:
+def hoelder(run: TrainingRun) -> ZCDPProfile:
     r"""Full batches of losses with a Hoelder-continuous gradient.
 
     **Bound.** :math:`R_\alpha \le \frac{\alpha}{2\sigma^2}\min_{\tau,\beta,a}
@@ -111,10 +110,10 @@ def hoelder(run: TrainingRun) -> LinearRenyiProfile:
     energy = float(
         distances.least_energy(run, [np.ones(run.steps)], distances.some_lengths(run.steps, 24))[0]
     )
-    return LinearRenyiProfile(distances.rate(run, energy))
+    return ZCDPProfile(distances.rate(run, energy))
 
 
-def cyclic(run: TrainingRun) -> LinearRenyiProfile:
+def cyclic(run: TrainingRun) -> ZCDPProfile:
     r"""Batches in a fixed order; the last position, which is the most exposed.
 
     **Bound.** As `hoelder`, an arrival being paid only in steps that take part.
@@ -130,10 +129,10 @@ def cyclic(run: TrainingRun) -> LinearRenyiProfile:
     pattern = np.zeros(run.steps)
     pattern[:: -run.batches.batches_per_epoch] = 1.0
     energy = float(distances.least_energy(run, [pattern], distances.some_lengths(run.steps, 24))[0])
-    return LinearRenyiProfile(distances.rate(run, energy))
+    return ZCDPProfile(distances.rate(run, energy))
 
 
-def cyclic_by_position(run: TrainingRun) -> Sequence[LinearRenyiProfile]:
+def cyclic_by_position(run: TrainingRun) -> Sequence[ZCDPProfile]:
     """The guarantee of each position in the order of the batches."""
     patterns = []
     for pattern in quantities.patterns(run):
@@ -141,7 +140,7 @@ def cyclic_by_position(run: TrainingRun) -> Sequence[LinearRenyiProfile]:
         seen[pattern] = 1.0
         patterns.append(seen)
     energies = distances.least_energy(run, patterns, distances.some_lengths(run.steps, 8))
-    return [LinearRenyiProfile(distances.rate(run, float(energy))) for energy in energies]
+    return [ZCDPProfile(distances.rate(run, float(energy))) for energy in energies]
 
 
 def shuffled(run: TrainingRun) -> RenyiProfile:
@@ -160,7 +159,7 @@ def shuffled(run: TrainingRun) -> RenyiProfile:
     """
     rates = np.array([profile.rho for profile in cyclic_by_position(run)])
     weights = np.full(rates.size, 1.0 / rates.size)
-    return RenyiProfile(partial(averaged_divergence, weights, rates), at_once=True)
+    return RenyiProfile(partial(averaged_at_orders, weights, rates), at_once=True)
 
 
 def sampled(run: TrainingRun) -> RenyiProfile:
@@ -199,7 +198,7 @@ def _sampled(run: TrainingRun, lengths: Array, energies: Array, orders: Array) -
         for length, energy in zip(lengths, energies, strict=True):
             rest = orders * (energy / (2.0 * noise * noise * (1.0 - share)))
             best = np.fmin(best, length * one + rest)
-    return np.asarray(best * _UP)
+    return np.asarray(up(best, TENS_OF_THOUSANDS_OF_ROUNDINGS))
 
 
 def _nothing_known(run: TrainingRun) -> str | None:

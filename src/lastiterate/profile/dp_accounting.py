@@ -1,0 +1,105 @@
+"""What the package uses of `dp_accounting` that is not public there: nowhere else.
+
+`dp_accounting` takes longer to load than most runs to account for, so it is loaded where used.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import ulps
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+
+class Losses(NamedTuple):
+    """The losses of one direction: masses[i] at cell (first + i), and what is infinite."""
+
+    cell: float
+    first: int
+    masses: Array
+    infinite: float
+
+
+def is_distribution(value: object) -> bool:
+    """Whether this is a privacy loss distribution."""
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    return isinstance(value, PrivacyLossDistribution)
+
+
+def is_pessimistic(pld: PrivacyLossDistribution) -> bool:
+    """Whether both directions were rounded up."""
+    return all(pmf._pessimistic_estimate for pmf in _directions(pld))
+
+
+def cell_of(pld: PrivacyLossDistribution) -> float:
+    """The size of its cells."""
+    return float(pld._pmf_remove._discretization)
+
+
+def size_of(pld: PrivacyLossDistribution) -> int:
+    """How many cells the larger direction has."""
+    return max(int(pmf.size) for pmf in _directions(pld))
+
+
+def losses_of(pld: PrivacyLossDistribution) -> list[Losses]:
+    """Of both directions, or of one if they are the same."""
+    dense = [pmf.to_dense_pmf() for pmf in dict.fromkeys(_directions(pld))]
+    return [
+        Losses(
+            pmf._discretization,
+            pmf._lower_loss,
+            np.asarray(pmf._probs, dtype=float),
+            float(pmf._infinity_mass),
+        )
+        for pmf in dense
+    ]
+
+
+def made_whole(pld: PrivacyLossDistribution) -> PrivacyLossDistribution:
+    """The same with whatever mass is missing at infinite loss."""
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    remove, add = _directions(pld)
+    return PrivacyLossDistribution(_whole(remove), None if add is remove else _whole(add))
+
+
+def connected_dots(cell: float, cells: int, deltas: Array) -> PrivacyLossDistribution:
+    """Pessimistic losses with these deltas at -cells .. cells times `cell`, in both directions."""
+    from dp_accounting.pld import pld_pmf
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+    pmf = pld_pmf.create_pmf_pessimistic_connect_dots_fixed_gap(cell, -cells, cells, deltas)
+    return PrivacyLossDistribution(pmf)
+
+
+def sampled_gaussian_divergences(q: float, noise: float, orders: Array) -> Array:
+    """Renyi divergences of one step on a Poisson batch, at whole orders; nan where it fails."""
+    from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_poisson_subsampled_gaussian
+
+    with np.errstate(all="ignore"):
+        return np.asarray(_compute_rdp_poisson_subsampled_gaussian(q, noise, orders))
+
+
+def _directions(pld: PrivacyLossDistribution) -> tuple[Any, Any]:
+    return pld._pmf_remove, pld._pmf_add
+
+
+def _whole(pmf: Any) -> Any:
+    from dp_accounting.pld import pld_pmf
+
+    dense = pmf.to_dense_pmf()
+    missing = max(0.0, 1.0 - math.fsum(dense._probs) - dense._infinity_mass) + ulps(4)
+    return pld_pmf.DensePLDPmf(
+        dense._discretization,
+        dense._lower_loss,
+        dense._probs,
+        min(dense._infinity_mass + missing, 1.0),
+        pessimistic_estimate=True,
+    )
