@@ -1,13 +1,14 @@
 """Langevin chains: their guarantees, their limits, and the sampler."""
 
 import math
+import os
 
 import numpy as np
 import pytest
 from mpmath import mp, mpf
 
 import lastiterate as li
-from lastiterate.langevin_sampling import _secure_normal
+from lastiterate.train.noise import DuplicatedRandomness, SecureBits
 from tests.reference.grid import exact_pair
 from tests.reference.instances import Instance, Step, linear_map
 
@@ -118,27 +119,34 @@ class TestSampler:
         c = chain(domain=li.Ball(1.0), steps=40)
         for seed in range(5):
             x = c.sample(lambda x: 0.5 * x, [3.0, 4.0], random_state=seed)
-            assert np.linalg.norm(x - [3.0, 4.0]) <= 0.5 + 1e-12
+            assert np.linalg.norm(x - [3.0, 4.0]) <= 0.5 + 2.0**-24  # the grid
 
     def test_noise_is_the_accounted_one(self):
         c = chain(steps=1)
         draws = c.sample(lambda x: 0 * x, np.zeros(20_000), random_state=3)
         assert draws.std() == pytest.approx(c.run.step_size * c.run.noise_std, rel=0.02)
 
-    def test_without_a_seed_the_system_supplies_noise(self):
+    def test_without_a_seed_noise_comes_from_the_trainers_generator(self, monkeypatch):
         first, second = (chain(steps=2).sample(lambda x: x, [0.0]) for _ in range(2))
         assert first != second
-        noise = _secure_normal((200, 200))
-        assert noise.mean() == pytest.approx(0.0, abs=0.03)
-        assert noise.std() == pytest.approx(1.0, abs=0.02)
-        assert (np.abs(noise) > 1.959964).mean() == pytest.approx(0.05, abs=0.006)
+        secure = SecureBits()
+        monkeypatch.setattr("lastiterate.train.noise.SecureBits", lambda: secure)
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        with pytest.raises(DuplicatedRandomness, match="fork"):
+            chain(steps=2).sample(lambda x: x, [0.0])
+
+    def test_a_draw_is_rounded_to_a_grid_far_below_the_noise(self):
+        draw = chain(steps=3, step_size=0.5).sample(lambda x: x, np.zeros(50), random_state=0)
+        grid = 2.0 ** (1 - 24)  # of noise 1
+        np.testing.assert_array_equal(draw / grid, np.rint(draw / grid))
+        assert (draw / grid % 2).any()
 
     @pytest.mark.parametrize(
         "gradient, start, match",
         [
             (None, [0.0], "gradient must be"),
-            (lambda x: x[:1], [0.0, 1.0], "gradient"),
-            (lambda x: x * math.nan, [0.0], "gradient"),
+            (lambda x: x[:1], [0.0, 1.0], r"found one of shape \(1,\)"),
+            (lambda x: x * math.nan, [0.0], "found a number that is not finite"),
             (lambda x: x, [math.inf], "start must be"),
         ],
     )

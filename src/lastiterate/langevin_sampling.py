@@ -3,7 +3,6 @@ r"""Private draws from a density: a Langevin chain and the guarantee of its last
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -13,14 +12,17 @@ from numpy.typing import ArrayLike
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
+from lastiterate._progress import told
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds import langevin as bounds
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import FullBatch
-from lastiterate.run.domain import Ball, Domain, Unbounded
+from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.noise import randomness
+from lastiterate.train.release import on_grid, project
 
 
 @dataclass(frozen=True)
@@ -65,25 +67,30 @@ class LangevinChain:
             Where the chain begins; it must not depend on the data.  The domain is the ball of the
             stated diameter around it.
         random_state : int, optional
-            For tests: anyone who knows it can undo the noise.  Without it noise comes from the
-            operating system.
+            For tests: anyone who knows it can undo the noise.  Without it noise is drawn as in
+            training, from a secure generator, which needs the extra `sklearn`.
+
+        Returns
+        -------
+        array
+            Rounded, as trained models are, to a grid far below the noise of the last step.
         """
         if not callable(gradient):
             raise InvalidType("gradient", gradient, must_be="a function of the point")
         centre = np.atleast_1d(np.asarray(start, dtype=np.float64))
         if not np.all(np.isfinite(centre)):
             raise InvalidParameter("start", start, must_be="an array of finite numbers")
-        normal = _secure_normal if random_state is None else _seeded_normal(random_state)
+        source = randomness(random_state)
         eta = float(np.max(self.run.step_size))
-        point = centre.copy()
-        for _ in range(self.run.steps):
-            slope = np.asarray(gradient(point), dtype=np.float64)
-            if slope.shape != centre.shape or not np.all(np.isfinite(slope)):
-                must_be = f"finite and of shape {centre.shape}, as start is"
-                raise InvalidParameter("gradient(x)", slope, must_be=must_be)
-            moved = point - eta * slope + math.sqrt(2.0 * eta) * normal(centre.shape)
-            point = _projected(moved, centre, self.run.domain)
-        return point
+        noise = math.sqrt(2.0 * eta)
+        away = np.zeros_like(centre)
+        for step in told("sampling", range(self.run.steps)):
+            slope = _checked(gradient(centre + away), centre.shape)
+            last = step == self.run.steps - 1
+            normal = source.release_normal if last else source.normal
+            away += noise * normal(centre.shape) - eta * slope
+            project(away, self.run.domain)
+        return on_grid(centre + away, noise=noise)
 
 
 def langevin(
@@ -138,24 +145,12 @@ def langevin(
     return LangevinChain(run)
 
 
-def _projected(point: Array, centre: Array, domain: Domain) -> Array:
-    if not isinstance(domain, Ball):
-        return point
-    away = point - centre
-    distance = float(np.linalg.norm(away))
-    radius = domain.diameter / 2.0
-    return point if distance <= radius else centre + away * (radius / distance)
-
-
-def _seeded_normal(random_state: int) -> Callable[[tuple[int, ...]], Array]:
-    seed = _check.count("random_state", random_state, at_least=0)
-    return np.random.default_rng(seed).standard_normal
-
-
-def _secure_normal(shape: tuple[int, ...]) -> Array:
-    """Normal variates from the operating system's generator, by Box and Muller."""
-    count = math.prod(shape)
-    words = np.frombuffer(os.urandom(16 * count), dtype=np.uint64).reshape(2, count)
-    uniform = ((words >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
-    radius = np.sqrt(-2.0 * np.log(uniform[0]))
-    return np.asarray(radius * np.cos(2.0 * math.pi * uniform[1])).reshape(shape)
+def _checked(slope: ArrayLike, shape: tuple[int, ...]) -> Array:
+    """A gradient of the private density, whose values no message may show."""
+    array = np.asarray(slope, dtype=np.float64)
+    if array.shape == shape and np.all(np.isfinite(array)):
+        return array
+    shaped = array.shape == shape
+    found = "a number that is not finite" if shaped else f"one of shape {array.shape}"
+    must_be = f"finite and of shape {shape}, as start is"
+    raise InvalidParameter("gradient(x)", must_be=must_be, found=found)

@@ -268,9 +268,9 @@ class TestCommand:
     @pytest.mark.parametrize(
         "given, message",
         [
-            ([], "model must be given"),
+            ([], "--certificate must be given; found neither"),
             (["--certificate", "missing.json"], "No such file"),
-            (["--model", "m.json", "--certificate", "c.json"], "got model='both'"),
+            (["--model", "m.json", "--certificate", "c.json"], "found both"),
         ],
     )
     def test_bad_input(self, capsys, given, message):

@@ -72,7 +72,7 @@ def _checked(released: Any, runs: int) -> Array:
     rows = rows.reshape(runs, -1) if rows.size and rows.size % runs == 0 else rows
     if rows.ndim != 2 or rows.shape[0] != runs:
         must_be = f"an array with a row for each of {runs} seeds"
-        raise InvalidParameter("trainer's result", rows.shape, must_be=must_be)
+        raise InvalidParameter("trainer's result", must_be=must_be, found=f"shape {rows.shape}")
     if not np.isfinite(rows).all():
         raise NumericalFailure("a run of the trainer released numbers that are not finite.")
     return rows

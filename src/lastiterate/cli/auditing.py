@@ -76,8 +76,9 @@ def audit(
 
 def _certificate_file(model: Path | None, certificate: Path | None) -> Path:
     if (model is None) == (certificate is None):
-        given = "neither" if model is None else "both"
-        raise InvalidParameter("model", given, must_be="given, or else --certificate")
+        found = "neither" if model is None else "both"
+        name = "exactly one of --model and --certificate"
+        raise InvalidParameter(name, must_be="given", found=found)
     path = certificate if model is None else model.with_name("certificate.json")
     assert path is not None
     return path

@@ -44,22 +44,25 @@ class _Bar:
         """Draw the share of this that is done; nothing once it is all."""
         if share == 1.0:
             self._end(what)
-        elif what not in self._known or monotonic() >= self._due:
-            self._known.add(what)
-            self._draw(what, share)
+            return
+        due = what not in self._known or monotonic() >= self._due
+        if due:
+            self._begin(what)
             self._due = monotonic() + _SECONDS
+        if self._drawn is not None and what in self._tasks:
+            self._drawn.update(self._tasks[what], completed=share, refresh=due)
 
     def clear(self) -> None:
         if self._drawn is not None:
             self._drawn.stop()
         self._drawn, self._tasks = None, {}
 
-    def _draw(self, what: str, share: float) -> None:
+    def _begin(self, what: str) -> None:
+        self._known.add(what)
         if self._drawn is None:
             self._drawn = _started()
         if what not in self._tasks:
             self._tasks[what] = self._drawn.add_task(what, total=1.0)
-        self._drawn.update(self._tasks[what], completed=share, refresh=True)
 
     def _end(self, what: str) -> None:
         if self._drawn is not None and what in self._tasks:

@@ -35,7 +35,8 @@ class Coding:
         """One row an example."""
         missing = [name for name in self.columns if name not in table]
         if missing:
-            raise InvalidParameter("data", missing, must_be="a file that has these columns")
+            must_be = f"a file with columns {', '.join(self.columns)}"
+            raise InvalidParameter("data", must_be=must_be, found=f"no {', '.join(missing)}")
         undescribed = [name for name in self.columns if name not in self.schema]
         text = [name for name in undescribed if not _are_numbers(table[name])]
         if text:
@@ -43,7 +44,8 @@ class Coding:
                 "described by --schema, with a public vocabulary as in "
                 '{"%s": {"values": [..]}}, unless they have a number in every row'
             )
-            raise InvalidParameter("columns", text, must_be=must_be % text[0])
+            found = f"text in {', '.join(text)}"
+            raise InvalidParameter("columns", must_be=must_be % text[0], found=found)
         return np.column_stack([self._coded(name, table[name]) for name in self.columns])
 
     def _coded(self, name: str, cells: list[Any]) -> Array:
@@ -72,10 +74,11 @@ def _are_numbers(cells: list[Any]) -> bool:
 def _numbers(name: str, cells: list[Any]) -> Array:
     if not _are_numbers(cells):
         must_be = "numbers in every row, none left empty, as it has a range"
-        raise InvalidParameter(f"column {name!r}", "text", must_be=must_be)
+        raise InvalidParameter(f"column {name!r}", must_be=must_be, found="text")
     numbers = np.array([float(cell) for cell in cells])
     if not np.all(np.isfinite(numbers)):
-        raise InvalidParameter(f"column {name!r}", "a cell that is not", must_be="finite numbers")
+        found = "a cell that is not"
+        raise InvalidParameter(f"column {name!r}", must_be="finite numbers", found=found)
     return numbers
 
 

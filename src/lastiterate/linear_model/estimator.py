@@ -127,13 +127,15 @@ class PrivateLinearModel(Settings, BaseEstimator):
         if is_mapped(X):
             self.n_features_in_ = X.shape[1]
             if X.dtype not in (np.float32, np.float64):
-                raise InvalidType("X", X.dtype, must_be="of float32 or float64 in a mapped file")
+                must_be = "of float32 or float64 in a mapped file"
+                raise InvalidType("X", must_be=must_be, found=str(X.dtype))
             if X.mode == "c":
                 must_be = "'r' or 'r+': changes in memory are not in the file that is read"
                 raise InvalidParameter("X.mode", X.mode, must_be=must_be)
             targets = column_or_1d(y, warn=True)
             if targets.size != X.shape[0]:
-                raise InvalidParameter("y", targets.size, must_be=f"of {X.shape[0]} targets")
+                must_be = f"as long as X, {X.shape[0]}"
+                raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
             return X, targets
         try:
             rows, targets = validate_data(

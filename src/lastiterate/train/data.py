@@ -83,7 +83,7 @@ def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float
     bound = _check.number("feature_bound", bound, at_least=1e-12, at_most=1e12)
     intercept = _check.number("intercept", intercept, at_least=0.0, at_most=1e12)
     if rows.dtype not in (np.float32, np.float64):
-        raise InvalidType("X", rows.dtype, must_be="of float32 or float64")
+        raise InvalidType("X", must_be="of float32 or float64", found=str(rows.dtype))
     if targets.dtype.kind == "f" and not np.isfinite(targets).all():
         raise InvalidParameter("y", must_be="finite throughout", found="a target that is not")
     rows = without_duplicates(rows)

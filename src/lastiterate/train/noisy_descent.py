@@ -16,7 +16,6 @@ long rows are copied), so whoever can time a training from nearby learns somethi
 accounted for.  Rows must not be changed by others meanwhile: their norms are taken once.
 """
 
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -25,16 +24,15 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._progress import told
-from lastiterate.errors import InvalidParameter, NumericalFailure
-from lastiterate.run.domain import Ball, Domain
+from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import Examples, Rows
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
 from lastiterate.train.promises import broken_promises
+from lastiterate.train.release import on_grid, project
 
-GRID_BITS = 24
 _SUMMED = 2_048  # rows, at most, in one product of float32
 
 
@@ -71,7 +69,7 @@ def noisy_descent(
             direction += noise * randomness.normal(parameters.shape)
         direction *= steps(done)
         parameters -= direction
-        _project(parameters, run.domain)
+        project(parameters, run.domain)
     return _published(run, parameters, randomness)
 
 
@@ -123,20 +121,9 @@ def _published(run: TrainingRun, parameters: Array, randomness: Randomness) -> A
     """With the noise on release, and rounded to a grid far below the noise."""
     if run.release_noise_std > 0.0:
         parameters += run.release_noise_std * randomness.release_normal(parameters.shape)
-        _project(parameters, run.domain)
-    if not np.isfinite(parameters).all():
-        raise NumericalFailure("the parameters are not finite, so none are published.")
+        project(parameters, run.domain)
     last = _each_step(run.step_size)(run.steps - 1) * _each_step(run.noise_std)(run.steps - 1)
-    # A power of two, so that the rounding itself is exact.
-    exponent = math.frexp(max(run.release_noise_std, last))[1] - GRID_BITS
-    return np.ldexp(np.rint(np.ldexp(parameters, -exponent)), exponent)
-
-
-def _project(parameters: Array, domain: Domain) -> None:
-    if isinstance(domain, Ball):
-        norm = float(np.linalg.norm(parameters))
-        if norm > domain.diameter / 2:
-            parameters *= domain.diameter / 2 / norm
+    return on_grid(parameters, noise=max(run.release_noise_std, last))
 
 
 def _each_step(schedule: float | tuple[float, ...]) -> Callable[[int], float]:
