@@ -8,7 +8,7 @@ epoch, E epochs, r = L/(b sigma), and k = D b/(eta L), the diameter in units of 
 import math
 from dataclasses import replace
 
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
@@ -72,7 +72,7 @@ def _unrolled(run: TrainingRun) -> tuple[float, int]:
     are not charged one more step.
     """
     k = diameter_in_arrivals(run)
-    return k * (1.0 + 4e-12), math.ceil(k * (1.0 - 1e-12))
+    return up(k, 4 * THOUSANDS_OF_ROUNDINGS), math.ceil(down(k, THOUSANDS_OF_ROUNDINGS))
 
 
 def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
