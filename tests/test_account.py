@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 
 import lastiterate as li
@@ -31,6 +32,26 @@ class TestReport:
     def test_names_the_bound_used(self):
         assert self.REPORT.bound == "fixed-order/contractive"
         assert self.REPORT.bound_at(0.1) == "fixed-order/contractive"
+
+    def test_is_a_profile(self):
+        assert isinstance(self.REPORT, li.PrivacyProfile)
+        epsilons = np.array([0.0, 1.0, 5.0])
+        assert self.REPORT.deltas(epsilons).tolist() == [self.REPORT.delta(x) for x in epsilons]
+        again = li.from_pld(self.REPORT.to_pld()).epsilon(1e-5)
+        assert again == pytest.approx(self.REPORT.epsilon(1e-5), rel=1e-2)
+
+    def test_one_bound_alone_composes_as_that_bound(self):
+        shuffled = RUN.replace(batches=li.ShuffledOnce(60_000, 1_500))
+        alone = li.account(shuffled, bounds="random-order/shuffled-once")
+        inside = alone.all["random-order/shuffled-once"]
+        assert alone.compose(alone).epsilon(1e-5) == li.compose(inside, inside).epsilon(1e-5)
+
+    def test_its_representation_is_one_line(self):
+        line = repr(self.REPORT)
+        assert line == (
+            "PrivacyReport(epsilon=4.3392 at delta=1e-05, bound='fixed-order/contractive', "
+            "steps=2000)"
+        )
 
     def test_prints_a_table_a_person_can_read(self):
         text = str(self.REPORT)
@@ -62,8 +83,7 @@ class TestReport:
         twice = self.REPORT.compose(self.REPORT)
         assert twice.gdp() == pytest.approx(self.REPORT.gdp() * math.sqrt(2), rel=1e-12)
         assert self.REPORT.compose(li.GaussianProfile(1.0)).gdp() < 1.5
-        with pytest.raises(li.InvalidParameter, match=r"report\.profile"):
-            li.compose(self.REPORT, self.REPORT)
+        assert li.compose(self.REPORT, self.REPORT).gdp() == twice.gdp()
 
     def test_composes_with_a_shuffled_run(self):
         shuffled = li.account(RUN.replace(batches=li.ShuffledOnce(60_000, 1_500)))
@@ -85,6 +105,12 @@ class TestSelection:
         assert set(li.account(RUN, bounds="fixed-order").all) == {"fixed-order/contractive"}
         both = li.account(RUN, bounds=["composition", "fixed-order/contractive"])
         assert len(both.all) == 2
+
+    def test_nothing_more_is_included_by_default(self):
+        default, none = li.account(RUN), li.account(RUN, including=None)
+        assert list(none.all) == list(default.all)
+        assert not any(id_.startswith("published") for id_ in none.all)
+        assert len(li.account(RUN, including="published").all) > len(default.all)
 
     @pytest.mark.parametrize("bounds", ["nonsense", "fixed", ["composition", "x"], [], 3, [3]])
     def test_unknown_ids_are_refused_with_the_known_ones(self, bounds):

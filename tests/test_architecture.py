@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import lastiterate
+from lastiterate import profile
 
 PACKAGE = Path(lastiterate.__file__).parent
 
@@ -114,13 +115,10 @@ def test_no_file_is_too_long():
 class TestPublicNames:
     def test_are_these(self):
         assert set(lastiterate.__all__) == {
-            "Ball", "BestProfile", "CATALOGUE", "Cyclic", "FixedOrder", "FullBatch",
-            "GaussianMixtureProfile", "GaussianProfile", "InvalidParameter",
-            "LastIterateError",
-            "Loss", "LossDistributionProfile", "MixtureProfile", "NoBoundApplies",
-            "PoissonSampled", "PrivacyProfile", "PrivacyReport", "PureProfile", "RenyiProfile",
-            "SampledWithoutReplacement", "Shifts", "ShuffledEachEpoch", "ShuffledOnce",
-            "TrainingRun", "Unbounded", "UnreachableTarget", "ZCDPProfile", "__version__",
+            "Ball", "CATALOGUE", "Cyclic", "FixedOrder", "FullBatch", "GaussianProfile",
+            "InvalidParameter", "LastIterateError", "Loss", "NoBoundApplies", "PoissonSampled",
+            "PrivacyProfile", "PrivacyReport", "SampledWithoutReplacement", "ShuffledEachEpoch",
+            "ShuffledOnce", "TrainingRun", "Unbounded", "UnreachableTarget", "__version__",
             "account", "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
             "verify",
         }  # fmt: skip
@@ -132,8 +130,9 @@ class TestPublicNames:
             if callable(value):
                 assert value.__doc__, name
 
-    def test_type_checkers_see_the_same_names(self):
-        tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    @pytest.mark.parametrize("package", [lastiterate, profile], ids=lambda one: one.__name__)
+    def test_type_checkers_see_the_same_names(self, package):
+        tree = ast.parse(Path(package.__file__).read_text())
         block = next(node for node in tree.body if isinstance(node, ast.If))
         seen = {
             alias.asname: node.module  # "name as name" is how a stub exports
@@ -141,8 +140,15 @@ class TestPublicNames:
             if isinstance(node, ast.ImportFrom)
             for alias in node.names
         }
-        served = {name: f"lastiterate.{module}" for name, module in lastiterate._MODULE_OF.items()}
-        assert seen == served
+        modules = package._MODULE_OF.items()
+        assert seen == {name: f"{package.__name__}.{module}" for name, module in modules}
+
+    def test_every_kind_of_profile_is_in_one_place(self):
+        kinds = {getattr(profile, name) for name in profile.__all__}
+        assert all(issubclass(kind, lastiterate.PrivacyProfile) for kind in kinds)
+        assert {kind.__name__ for kind in kinds} == set(profile.__all__) == set(dir(profile))
+        with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+            _ = profile.nonsense
 
     def test_functions_stay_functions_whatever_was_imported_first(self):
         code = "import lastiterate.calibration, lastiterate as li; assert callable(li.account)"

@@ -8,6 +8,7 @@ import pytest
 from mpmath import mp, mpf
 
 import lastiterate as li
+from lastiterate.profile import PureProfile
 from lastiterate.train.noise import DuplicatedRandomness, SecureBits
 from tests.reference.grid import exact_pair
 from tests.reference.instances import Instance, Step, linear_map
@@ -64,7 +65,7 @@ class TestGuarantees:
         """Pure privacy is the better while L D < .676 (theirs), 1.353 here."""
 
         def better(LD):
-            return li.PureProfile(2 * LD).gdp() <= 2 * math.sqrt(LD)
+            return PureProfile(2 * LD).gdp() <= 2 * math.sqrt(LD)
 
         assert better(0.676)
         assert not better(0.677)
@@ -77,7 +78,7 @@ class TestGuarantees:
 class TestPureProfile:
     @pytest.mark.parametrize("limit", [1e-6, 0.3, 2.0, 30.0, 900.0])
     def test_randomised_response(self, limit):
-        profile = li.PureProfile(limit)
+        profile = PureProfile(limit)
         assert profile.epsilon(0.0) == limit
         assert profile.delta(limit) == 0.0
         assert profile.delta(0.0) == pytest.approx(math.tanh(limit / 2), rel=1e-9)
@@ -94,15 +95,15 @@ class TestPureProfile:
     def test_gaussian_guarantee_in_sixty_digits(self, exponent):
         with mp.workdps(60):
             for limit in (1.7 * 10.0**exponent, 4.3 * 10.0**exponent):
-                half = mpf(li.PureProfile(limit).gdp()) / 2
+                half = mpf(PureProfile(limit).gdp()) / 2
                 assert mp.erfc(half / mp.sqrt(2)) / 2 <= 1 / (1 + mp.exp(mpf(limit)))
 
     def test_ends(self):
-        assert li.PureProfile(5e-324).gdp() > 0.0
-        assert li.PureProfile(0.0).gdp() == li.PureProfile(0.0).delta(0.0) == 0.0
-        assert li.PureProfile(math.inf).delta(5.0) == 1.0
+        assert PureProfile(5e-324).gdp() > 0.0
+        assert PureProfile(0.0).gdp() == PureProfile(0.0).delta(0.0) == 0.0
+        assert PureProfile(math.inf).delta(5.0) == 1.0
         with pytest.raises(li.InvalidParameter, match="limit must be"):
-            li.PureProfile(math.nan)
+            PureProfile(math.nan)
 
 
 class TestSampler:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from lastiterate.bounds.catalogue import CATALOGUE as CATALOGUE
     from lastiterate.calibration import calibrate as calibrate
     from lastiterate.certificate.verify import verify as verify
-    from lastiterate.engine.shifts import Shifts as Shifts
     from lastiterate.engine.shifts import optimal_shifts as optimal_shifts
     from lastiterate.errors import InvalidParameter as InvalidParameter
     from lastiterate.errors import LastIterateError as LastIterateError
@@ -28,21 +27,10 @@ if TYPE_CHECKING:
     from lastiterate.errors import UnreachableTarget as UnreachableTarget
     from lastiterate.langevin_sampling import langevin as langevin
     from lastiterate.planning import plan as plan
-    from lastiterate.profile.best import BestProfile as BestProfile
-    from lastiterate.profile.best import MixtureProfile as MixtureProfile
     from lastiterate.profile.compose import compose as compose
     from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
-    from lastiterate.profile.gaussian_mixture import (
-        GaussianMixtureProfile as GaussianMixtureProfile,
-    )
-    from lastiterate.profile.loss_distribution import (
-        LossDistributionProfile as LossDistributionProfile,
-    )
     from lastiterate.profile.loss_distribution import from_pld as from_pld
     from lastiterate.profile.profile import PrivacyProfile as PrivacyProfile
-    from lastiterate.profile.pure import PureProfile as PureProfile
-    from lastiterate.profile.renyi import RenyiProfile as RenyiProfile
-    from lastiterate.profile.zcdp import ZCDPProfile as ZCDPProfile
     from lastiterate.run.batches import Cyclic as Cyclic
     from lastiterate.run.batches import FixedOrder as FixedOrder
     from lastiterate.run.batches import FullBatch as FullBatch
@@ -62,18 +50,13 @@ _HOME = {
     "bounds.catalogue": ("CATALOGUE",),
     "calibration": ("calibrate",),
     "certificate.verify": ("verify",),
-    "engine.shifts": ("Shifts", "optimal_shifts"),
+    "engine.shifts": ("optimal_shifts",),
     "errors": ("InvalidParameter", "LastIterateError", "NoBoundApplies", "UnreachableTarget"),
     "planning": ("plan",),
     "profile.compose": ("compose",),
     "profile.gaussian": ("GaussianProfile",),
-    "profile.gaussian_mixture": ("GaussianMixtureProfile",),
-    "profile.loss_distribution": ("LossDistributionProfile", "from_pld"),
-    "profile.best": ("BestProfile", "MixtureProfile"),
+    "profile.loss_distribution": ("from_pld",),
     "profile.profile": ("PrivacyProfile",),
-    "profile.pure": ("PureProfile",),
-    "profile.renyi": ("RenyiProfile",),
-    "profile.zcdp": ("ZCDPProfile",),
     "run.batches": (
         "Cyclic",
         "FixedOrder",

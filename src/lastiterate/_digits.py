@@ -7,6 +7,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 _PLACES = Decimal("0.0001")
 _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e6
+_SAME = 1e-9
 
 
 def up(value: float) -> str:
@@ -24,10 +25,21 @@ def down(value: float) -> str:
 
 
 def times(ratio: float) -> str:
-    """A ratio, rounded up."""
+    """A ratio, rounded up; 1 where only rounding sets it apart from that.
+
+    >>> times(1.0 + 1e-12), times(1.001)
+    ('1.00', '1.01')
+    """
+    if is_one(ratio):
+        return "1.00"
     if not ratio < _PLAIN_TO:
         return up(ratio)
     return str(Decimal(ratio).quantize(Decimal("0.01"), ROUND_CEILING))
+
+
+def is_one(ratio: float) -> bool:
+    """Whether the two that it compares are equal, up to rounding."""
+    return abs(ratio - 1.0) <= _SAME
 
 
 def short(value: float) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from lastiterate._digits import up
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, select
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
@@ -17,21 +18,26 @@ from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
 
-_USUAL_DELTA = 1e-5
+USUAL_DELTA = 1e-5
 
 
-@dataclass(frozen=True, eq=False)
-class PrivacyReport:
+@dataclass(frozen=True, eq=False, repr=False)
+class PrivacyReport(BestProfile):
     """What is certified of one run: at every point the best of the bounds that apply.
 
-    `all` has the guarantee of each bound that applies, `unmet` the reasons of each that does
-    not.  The questions are those of `PrivacyProfile`.  Bounds that are only as published are
-    listed for comparison, and answer only where nothing else was asked for: `certainty` tells.
+    A report is a `PrivacyProfile` and answers, and composes, as one.  `all` has the guarantee of
+    each bound that applies, `unmet` the reasons of each that does not.  Bounds that are only as
+    published are listed for comparison, and answer only where nothing else was asked for:
+    `certainty` says so.
     """
 
+    profiles: tuple[PrivacyProfile, ...] = field(init=False)
     run: TrainingRun
     all: Mapping[str, PrivacyProfile]
     unmet: Mapping[str, Sequence[Unmet]]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profiles", tuple(self.used.values()))
 
     @cached_property
     def used(self) -> Mapping[str, PrivacyProfile]:
@@ -56,70 +62,38 @@ class PrivacyReport:
 
     @property
     def lower(self) -> BestLowerProfile:
-        """The largest of the lower bounds that apply: what no guarantee can deny."""
+        """The largest of the lower bounds that apply: no valid guarantee is below it."""
         return BestLowerProfile(tuple(self.lower_bounds.values()))
 
-    def gap(self, delta: float) -> float:
+    def ratio_to_lower_bound(self, delta: float) -> float:
         """epsilon over the best lower bound's; inf where no lower bound says anything."""
-        return gap(self.epsilon(delta), self.lower.epsilon(delta))
-
-    @property
-    def profile(self) -> PrivacyProfile:
-        """The best of the bounds that apply, as one profile, ready to be composed."""
-        profiles = list(self.used.values())
-        return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+        return ratio_to_lower(self.epsilon(delta), self.lower.epsilon(delta))
 
     @property
     def bound(self) -> str:
         """The id of the bound with the least epsilon at delta = 1e-5."""
-        return self.bound_at(_USUAL_DELTA)
+        return self.bound_at(USUAL_DELTA)
 
     def bound_at(self, delta: float) -> str:
         """The id of the bound with the least epsilon at this delta (ties: the least mu)."""
         return min(self.used, key=lambda id_: (self.used[id_].epsilon(delta), self.used[id_].gdp()))
-
-    def epsilon(self, delta: float) -> float:
-        """The least certified epsilon of (epsilon, delta)-DP."""
-        return self.profile.epsilon(delta)
-
-    def delta(self, epsilon: float) -> float:
-        """The least certified delta of (epsilon, delta)-DP."""
-        return self.profile.delta(epsilon)
-
-    def tradeoff(self, fpr: float) -> float:
-        """The least false-negative rate of any test with this false-positive rate."""
-        return self.profile.tradeoff(fpr)
-
-    def renyi(self, order: float) -> float:
-        """Renyi divergence of this order."""
-        return self.profile.renyi(order)
-
-    def gdp(self) -> float:
-        """The least mu of mu-GDP, inf if there is none."""
-        return self.profile.gdp()
-
-    def advantage(self) -> float:
-        """The most by which an attacker's true-positive rate exceeds its false-positive rate."""
-        return self.profile.advantage()
-
-    def compose(self, *others: PrivacyProfile | PrivacyReport) -> PrivacyProfile:
-        """The guarantee of this release and others, one after the other."""
-        profiles = [
-            other.profile if isinstance(other, PrivacyReport) else other for other in others
-        ]
-        return self.profile.compose(*profiles)
 
     def by_position(self) -> Sequence[PrivacyProfile]:
         """The guarantee of each position in the order of the batches, first to last.
 
         By the best bound that tells positions apart; composition has one guarantee for all.
         """
-        telling = [id_ for id_ in self.used if CATALOGUE[id_].by_position is not None]
-        if not telling:
-            return [self.profile]
-        best = CATALOGUE[min(telling, key=lambda id_: self.all[id_].epsilon(_USUAL_DELTA))]
-        assert best.by_position is not None
-        return best.by_position(self.run)
+        by_position = {id_: CATALOGUE[id_].by_position for id_ in self.used}
+        able = [id_ for id_, positions in by_position.items() if positions is not None]
+        if not able:
+            return [self]
+        best = by_position[min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))]
+        assert best is not None
+        return best(self.run)
+
+    def __repr__(self) -> str:
+        epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
+        return f"PrivacyReport({epsilon}, bound={self.bound!r}, steps={self.run.steps})"
 
     def __str__(self) -> str:
         from lastiterate.report.text import as_text  # tables are made only when looked at
@@ -127,7 +101,7 @@ class PrivacyReport:
         return as_text(self)
 
     def to_html(
-        self, path: str | Path, *, delta: float = _USUAL_DELTA, title: str = "Privacy report"
+        self, path: str | Path, *, delta: float = USUAL_DELTA, title: str = "Privacy report"
     ) -> None:
         """All that `print` tells, and pictures, as one page that needs nothing else.
 
@@ -137,24 +111,26 @@ class PrivacyReport:
 
         write_html(self, path, delta=delta, title=title)
 
-    def to_json(self, *, delta: float = _USUAL_DELTA) -> str:
+    def to_json(self, *, delta: float = USUAL_DELTA) -> str:
         """All that `print` tells, as JSON with stable keys."""
-        from lastiterate.report.record import as_json
+        from lastiterate.report.summary import as_json
 
         return as_json(self, delta=delta)
 
 
-def gap(certified: float, denied: float) -> float:
-    """What is certified over what no guarantee can deny."""
+def ratio_to_lower(certified: float, lower: float) -> float:
+    """A certified epsilon over a lower bound on every valid one."""
     if certified == 0.0:
         return 1.0
-    return certified / denied if denied > 0.0 else math.inf
+    return certified / lower if lower > 0.0 else math.inf
 
 
 _Ids = str | list[str] | tuple[str, ...]
 
 
-def account(run: TrainingRun, *, bounds: _Ids | None = None, including: _Ids = ()) -> PrivacyReport:
+def account(
+    run: TrainingRun, *, bounds: _Ids | None = None, including: _Ids | None = None
+) -> PrivacyReport:
     """The tightest certified privacy of what `run` releases.
 
     Parameters
@@ -164,7 +140,7 @@ def account(run: TrainingRun, *, bounds: _Ids | None = None, including: _Ids = (
     bounds : str or list of str, optional
         Ids, or families such as "fixed-order", to use instead of all certified bounds.
     including : str or list of str, optional
-        Ids or families to list besides, such as "published".
+        Ids or families to list besides, such as "published"; None is nothing more.
 
     Examples
     --------
@@ -182,7 +158,7 @@ def account(run: TrainingRun, *, bounds: _Ids | None = None, including: _Ids = (
     chosen = select(bounds)
     if bounds is None:
         chosen = [bound for bound in chosen if _by_default(bound)]
-    if including != ():
+    if including is not None:
         chosen += [bound for bound in select(including) if bound not in chosen]
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
     profiles = {bound.id: bound.evaluate(run) for bound in chosen if not unmet[bound.id]}

@@ -120,7 +120,7 @@ class TestTightness:
     )
     def test_the_ratio_is_one(self, run):
         for delta in (1e-2, 1e-5):
-            assert 1.0 <= li.account(run).gap(delta) < 1.0 + 1e-6
+            assert 1.0 <= li.account(run).ratio_to_lower_bound(delta) < 1.0 + 1e-6
 
     def test_hardly_any_noise(self):
         loss = li.Loss(smoothness=30.0, convex=False)
@@ -129,7 +129,7 @@ class TestTightness:
 
     def test_short_steps_leave_a_gap(self):
         run = example(li.Cyclic(60_000, 1_500), step_size=0.01)
-        assert 1.01 < li.account(run).gap(1e-5) < 1.25
+        assert 1.01 < li.account(run).ratio_to_lower_bound(1e-5) < 1.25
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ class TestQuadratics:
         run = square()
         report = li.account(run)
         assert report.lower.gdp() == pytest.approx(report.gdp(), rel=1e-6)
-        assert 1.0 <= report.gap(1e-5) < 1.0 + 1e-6
+        assert 1.0 <= report.ratio_to_lower_bound(1e-5) < 1.0 + 1e-6
 
     def test_reference_value_of_a_cyclic_run(self):
         run = li.TrainingRun(
@@ -368,9 +368,9 @@ class TestPublished:
     def test_a_report_has_the_best(self):
         run = square(**self.BOUNDED, batches=li.FullBatch(1), steps=100)
         report = li.account(run)
-        assert 1.0 < report.gap(1e-5) < math.inf
+        assert 1.0 < report.ratio_to_lower_bound(1e-5) < math.inf
         assert report.lower.epsilon(1e-5) > 0.0
 
     def test_no_lower_bound_is_an_infinite_gap(self):
         run = square(batches=li.PoissonSampled(40, 4))
-        assert li.account(run).gap(1e-5) == math.inf
+        assert li.account(run).ratio_to_lower_bound(1e-5) == math.inf

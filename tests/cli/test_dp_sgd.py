@@ -99,9 +99,12 @@ def test_calibrate_needs_no_noise_to_begin_with(capsys):
 @pytest.mark.parametrize(
     "more, refused",
     [
-        (["--noise-std", "1"], "--noise-std must be left out where --noise-multiplier"),
-        (["--sensitivity", "1"], "--sensitivity must be left out where --noise-multiplier"),
-        (["--steps", "10"], "--steps must be left out where --epochs"),
+        (["--noise-std", "1"], "--noise-std must be omitted: --noise-multiplier already"),
+        (
+            ["--sensitivity", "1"],
+            "--sensitivity must be omitted: --noise-multiplier already",
+        ),
+        (["--steps", "10"], "--steps must be omitted: --epochs already sets it"),
         (["--batches", "full"], "batch-size must be left out with --batches full"),
         (["--releases", "last-iterate"], "step-size must be given"),
     ],
@@ -117,4 +120,4 @@ def test_a_run_file_takes_no_flags(capsys, tmp_path):
     record, _ = asked(capsys, *FIVE, "--batches", "cyclic")
     (tmp_path / "run.json").write_text(json.dumps(record["run"]))
     assert main(["account", str(tmp_path / "run.json"), "--epochs", "3"]) == 2
-    assert "--epochs must be left out where a run file is given" in capsys.readouterr().err
+    assert "--epochs must be omitted: the run file already sets it" in capsys.readouterr().err

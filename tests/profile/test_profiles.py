@@ -9,7 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate import GaussianProfile, InvalidParameter, RenyiProfile, ZCDPProfile
+from lastiterate import GaussianProfile, InvalidParameter
+from lastiterate.profile import (
+    BestProfile,
+    GaussianMixtureProfile,
+    RenyiProfile,
+    ZCDPProfile,
+)
 from tests.reference.gaussian import delta_of_gaussian
 
 mus = st.floats(-2, 1.3).map(lambda x: 10.0**x)
@@ -17,7 +23,7 @@ mus = st.floats(-2, 1.3).map(lambda x: 10.0**x)
 
 class TestLostProbability:
     def test_what_is_added_to_it_is_not_rounded_away(self):
-        profile = li.GaussianMixtureProfile([0.99], [0.07], lost=0.01)
+        profile = GaussianMixtureProfile([0.99], [0.07], lost=0.01)
         assert profile.delta(5.0) > 0.01
 
 
@@ -63,7 +69,7 @@ class TestRenyi:
 
 
 class TestMixture:
-    MIXED = li.MixtureProfile([0.25, 0.75], [GaussianProfile(2.0), GaussianProfile(0.5)])
+    MIXED = GaussianMixtureProfile([0.25, 0.75], [2.0, 0.5])
 
     @given(st.floats(0, 20))
     def test_delta_is_the_average(self, epsilon):
@@ -76,7 +82,7 @@ class TestMixture:
 
     def test_gdp_is_the_largest_with_weight(self):
         assert self.MIXED.gdp() == 2.0
-        alone = li.MixtureProfile([0.0, 1.0], [GaussianProfile(9.0), GaussianProfile(0.5)])
+        alone = GaussianMixtureProfile([0.0, 1.0], [9.0, 0.5])
         assert alone.gdp() == 0.5
 
     def test_renyi_is_between_the_average_and_the_largest(self):
@@ -89,7 +95,7 @@ class TestMixture:
     @pytest.mark.parametrize("order", [1.0, 1.0000001, 2.0, 100.0])
     @pytest.mark.parametrize("mu", [1e-6, 1e-3, 1.0])
     def test_renyi_of_equal_parts_is_theirs(self, weights, order, mu):
-        mixed = li.MixtureProfile(weights, [GaussianProfile(mu)] * 7)
+        mixed = GaussianMixtureProfile(weights, [mu] * 7)
         exact = order * mu * mu / 2
         assert exact <= mixed.renyi(order) <= exact * (1 + 1e-12)
 
@@ -100,13 +106,13 @@ class TestMixture:
     @pytest.mark.parametrize("weights", [[0.5, 0.4], [1.5, -0.5], [math.nan, 1.0], [1.0], "ab"])
     def test_refuses_weights_that_are_none(self, weights):
         with pytest.raises(InvalidParameter, match="weights"):
-            li.MixtureProfile(weights, [GaussianProfile(1.0), GaussianProfile(2.0)])
+            GaussianMixtureProfile(weights, [1.0, 2.0])
 
 
 class TestBest:
     def test_is_the_best_at_every_point(self):
         gaussian, renyi = GaussianProfile(1.0), ZCDPProfile(0.4)
-        best = li.BestProfile([gaussian, renyi])
+        best = BestProfile([gaussian, renyi])
         for delta in (1e-2, 1e-5, 1e-20):
             assert best.epsilon(delta) == min(gaussian.epsilon(delta), renyi.epsilon(delta))
         assert best.delta(3.0) == min(gaussian.delta(3.0), renyi.delta(3.0))
@@ -116,7 +122,7 @@ class TestBest:
     @pytest.mark.parametrize("profiles", [[], [1.0], None])
     def test_refuses_what_is_no_profile(self, profiles):
         with pytest.raises(InvalidParameter, match="profiles must be"):
-            li.BestProfile(profiles)
+            BestProfile(profiles)
 
 
 class TestLossDistribution:
@@ -182,7 +188,7 @@ class TestComposition:
         assert math.hypot(one, other) <= mu <= math.hypot(one, other) * (1 + 1e-14)
 
     def test_through_loss_distributions_is_near_and_not_below(self):
-        hidden = [li.MixtureProfile([1.0], [GaussianProfile(mu)]) for mu in (0.6, 0.8)]
+        hidden = [GaussianMixtureProfile([1.0], [mu]) for mu in (0.6, 0.8)]
         composed = li.compose(*hidden)
         for delta in (1e-3, 1e-6):
             exact = GaussianProfile(1.0).epsilon(delta)
@@ -201,19 +207,17 @@ class TestComposition:
         assert alone < composed.epsilon(1e-5) <= alone + 0.2 + 1e-3
 
     def test_the_best_of_two_composes_below_each(self):
-        best = li.BestProfile(
-            [GaussianProfile(1.0), li.MixtureProfile([1.0], [GaussianProfile(0.9)])]
-        )
+        best = BestProfile([GaussianProfile(1.0), GaussianMixtureProfile([1.0], [0.9])])
         composed = best.compose(best)
         assert composed.epsilon(1e-5) <= GaussianProfile(math.sqrt(2)).epsilon(1e-5)
         assert composed.epsilon(1e-5) >= GaussianProfile(0.9 * math.sqrt(2)).epsilon(1e-5)
 
     def test_a_part_that_promises_nothing(self):
-        nothing = li.MixtureProfile([1.0], [GaussianProfile(math.inf)])
+        nothing = GaussianMixtureProfile([1.0], [math.inf])
         assert li.compose(nothing, nothing).epsilon(0.5) == math.inf
 
     def test_losses_too_large_for_the_usual_cells(self):
-        hidden = li.MixtureProfile([1.0], [GaussianProfile(40.0)])
+        hidden = GaussianMixtureProfile([1.0], [40.0])
         exact = GaussianProfile(40.0 * math.sqrt(2)).epsilon(1e-5)
         assert exact <= li.compose(hidden, hidden).epsilon(1e-5) <= exact * 1.01
 

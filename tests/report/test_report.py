@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate._digits import down, times, up
+from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED
 from lastiterate.report.assumptions import assumptions
-from lastiterate.report.reasons import charges, why
-from lastiterate.report.record import as_record, summary
-from lastiterate.report.rows import ranked
+from lastiterate.report.reasons import charges
+from lastiterate.report.summary import as_record, summary
 from lastiterate.report.text import as_text
 from lastiterate.report.words import release_rule
 
@@ -73,7 +73,12 @@ class TestDigits:
         assert Decimal(up(value)) >= exact >= Decimal(down(value))
         room = max(Decimal("0.0001"), exact / 1000) if value >= 1e-3 else exact / 500
         assert Decimal(up(value)) - exact <= room
-        assert Decimal(times(value)) >= exact
+        assert Decimal(times(value)) >= exact * Decimal(1 - 2e-9)
+
+    @pytest.mark.parametrize("ratio", [1.0, 1.0 + 1e-12, 1.0 - 1e-12])
+    def test_a_ratio_that_rounding_alone_sets_apart_from_1(self, ratio):
+        assert times(ratio) == "1.00"
+        assert times(1.0 + 1e-6) == "1.01"
 
     def test_what_is_not_finite(self):
         assert up(math.inf) == times(math.inf) == "inf"
@@ -91,8 +96,8 @@ class TestText:
     def test_the_lower_bound_is_named_and_the_ratio_is_to_it(self):
         told = told_of("full")
         assert told.lower_bound in as_text(li.account(RUNS["full"]))
-        assert told.gap == pytest.approx(told.epsilon / told.lower_epsilon)
-        assert told.gap == pytest.approx(1.0, abs=1e-3)
+        assert told.ratio_to_lower_bound == pytest.approx(told.epsilon / told.lower_epsilon)
+        assert told.ratio_to_lower_bound == pytest.approx(1.0, abs=1e-3)
 
     def test_other_deltas_are_asked_not_assumed(self):
         report = li.account(RUN)
@@ -103,22 +108,31 @@ class TestText:
 
 class TestWhy:
     def test_every_bound_of_the_library_has_words_of_its_own(self):
-        own = [id_ for id_ in CATALOGUE if not id_.startswith(PUBLISHED)]
-        assert all(not charges(id_, RUN).startswith("gives") for id_ in own)
+        own = [bound for id_, bound in CATALOGUE.items() if not id_.startswith(PUBLISHED)]
+        assert all(not charges(bound, RUN).startswith("gives") for bound in own)
 
     def test_names_the_best_and_the_next(self):
-        text = why(RUN, ranked(li.account(RUN), 1e-5))
+        text = told_of("shuffled once").why
         assert text.startswith("random-order/shuffled-once is the least: it averages over")
         assert "fixed-order/contractive charges the most exposed place" in text
 
     def test_one_bound_alone(self):
         report = li.account(RUN, bounds="composition/fixed-order")
-        assert "only bound that applies" in why(RUN, ranked(report, 1e-5))
+        assert "only bound that applies" in summary(report, 1e-5).why
+
+    def test_bounds_that_differ_by_rounding_alone_are_equal(self):
+        profiles = {
+            "fixed-order/contractive": li.GaussianProfile(1.0),
+            "composition/fixed-order": li.GaussianProfile(1.0 + 1e-12),
+        }
+        told = summary(PrivacyReport(RUN, profiles, {}), 1e-5)
+        assert told.bounds[0].epsilon < told.bounds[1].epsilon
+        assert "composition/fixed-order gives the same here" in told.why
 
     def test_shrinking_is_claimed_only_where_losses_curve(self):
         flat = RUN.replace(loss=li.Loss(smoothness=1.0))
-        assert "shrinking" in charges("fixed-order/contractive", RUN)
-        assert "shrinking" not in charges("fixed-order/contractive", flat)
+        assert "shrinking" in charges(CATALOGUE["fixed-order/contractive"], RUN)
+        assert "shrinking" not in charges(CATALOGUE["fixed-order/contractive"], flat)
 
 
 class TestAssumptions:

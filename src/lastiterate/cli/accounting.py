@@ -5,7 +5,6 @@ What computes and draws is loaded when a command runs, so that --help is immedia
 
 import inspect
 import json
-import math
 import re
 from pathlib import Path
 from typing import Annotated, Any
@@ -64,7 +63,7 @@ def account_command(
         Path | None, typer.Option(help="also write a page with pictures into this file")
     ] = None,
 ) -> None:
-    report = li.account(run) if including is None else li.account(run, including=including)
+    report = li.account(run, including=including)
     if html is not None:
         report.to_html(html, delta=delta)
     if as_json:
@@ -136,11 +135,6 @@ def bounds_command(
 
 
 def _print_json(record: dict[str, Any]) -> None:
-    print(json.dumps(_finite(record), indent=2, allow_nan=False))
+    from lastiterate.report.summary import with_inf_as_text
 
-
-def _finite(value: Any) -> Any:
-    """JSON has no infinity: the text "inf" where no finite number is certified."""
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    return "inf" if value == math.inf else value
+    print(json.dumps(with_inf_as_text(record), indent=2, allow_nan=False))

@@ -1,4 +1,4 @@
-"""What flags leave open, filled in as a DP-SGD library would, and said aloud."""
+"""Defaults of flags that were left out, as a DP-SGD library has them, each stated to the user."""
 
 from typing import Any
 
@@ -16,32 +16,32 @@ _ZERO_OUT = (
 
 
 def filled_in(said: dict[str, Any], *, seeks_noise: bool) -> tuple[dict[str, Any], list[str]]:
-    """The flags with what was left out, and what of that a reader must know.
+    """The flags with their defaults, and which of these a reader must know.
 
     A command that seeks the noise needs none to begin with.
     """
     if said["run"] is not None:
         return said, []
-    filled, aloud = dict(said), []
+    filled, stated = dict(said), []
     if seeks_noise and said["noise_multiplier"] is None and said["noise_std"] is None:
         clipped = said["clip_norm"] is not None and said["sensitivity"] is None
         filled["noise_multiplier" if clipped else "noise_std"] = 1.0
     dp_sgd = filled["noise_multiplier"] is not None
     if said["batches"] is None:
         filled["batches"] = "poisson" if dp_sgd else "shuffled-once"
-        aloud += [_POISSON] if dp_sgd else []
+        stated += [_POISSON] if dp_sgd else []
     if said["adjacency"] is None:
         removes = dp_sgd and filled["batches"] == "poisson"
         filled["adjacency"] = "zero-out" if removes else "replace"
-        aloud += [_ZERO_OUT] if removes else []
+        stated += [_ZERO_OUT] if removes else []
     if said["releases"] is None:
         filled["releases"] = "last-iterate"
         if said["step_size"] is None:
             # Composition does not depend on the step size, and nothing else may be used.
             filled |= {"releases": "every-iterate", "step_size": 1.0}
         if dp_sgd or said["step_size"] is None:
-            aloud += _for_the_last_iterate(filled, said["step_size"])
-    return filled, aloud
+            stated += _for_the_last_iterate(filled, said["step_size"])
+    return filled, stated
 
 
 def _for_the_last_iterate(flags: dict[str, Any], step_size: float | None) -> list[str]:

@@ -15,8 +15,6 @@ from lastiterate.run.training_run import TrainingRun
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from lastiterate.accounting import PrivacyReport
-
 Out = Annotated[
     Path, typer.Option(help="a name, for SVG and PNG; or one that ends in .svg, .png or .pdf")
 ]
@@ -59,8 +57,9 @@ def epsilon_by_steps(
 
 def tradeoff(run: TrainingRun, including: Including = None, out: Out = Path("tradeoff")) -> None:
     from lastiterate import plot
+    from lastiterate.accounting import account
 
-    _save(lambda: plot.tradeoff(_report(run, including)), out)
+    _save(lambda: plot.tradeoff(account(run, including=including)), out)
 
 
 def delta_by_epsilon(
@@ -70,8 +69,9 @@ def delta_by_epsilon(
     out: Out = Path("delta-by-epsilon"),
 ) -> None:
     from lastiterate import plot
+    from lastiterate.accounting import account
 
-    _save(lambda: plot.delta_by_epsilon(_report(run, including), delta=delta), out)
+    _save(lambda: plot.delta_by_epsilon(account(run, including=including), delta=delta), out)
 
 
 def shift_schedule(run: TrainingRun, out: Out = Path("shift-schedule")) -> None:
@@ -98,12 +98,6 @@ def accuracy_by_epsilon(
     except ValueError as error:
         raise InvalidParameter("results", str(results), must_be=f"JSON ({error})") from None
     _save(lambda: plot.accuracy_by_epsilon(table, measure=measure), out)
-
-
-def _report(run: TrainingRun, including: str | None) -> "PrivacyReport":
-    from lastiterate.accounting import account
-
-    return account(run) if including is None else account(run, including=including)
 
 
 def _save(draw: "Callable[[], Figure]", out: Path) -> None:

@@ -146,7 +146,7 @@ def run_from_flags(
 def takes_run(command: Callable[..., None], *, seeks_noise: bool = False) -> Callable[..., None]:
     """Gives a command that takes a run, first, the flags that describe one instead.
 
-    What the flags left open is said once the command has answered.
+    Defaults that a reader must know are stated once the command has answered.
     """
     flags = inspect.signature(run_from_flags).parameters
     own = dict(list(inspect.signature(command).parameters.items())[1:])
@@ -170,15 +170,15 @@ def takes_run(command: Callable[..., None], *, seeks_noise: bool = False) -> Cal
 
 
 def _refuse_contradictions(described: dict[str, Any]) -> None:
-    """What would otherwise be ignored in silence."""
+    """Flags that would otherwise be ignored in silence."""
     defaults = inspect.signature(run_from_flags).parameters
     said = [name for name, value in described.items() if value != defaults[name].default]
     beside_a_file = [("run", name) for name in said if name != "run"]
     pairs = [("epochs", "steps"), ("noise_multiplier", "noise_std")]
     for one, other in [*beside_a_file, *pairs, ("noise_multiplier", "sensitivity")]:
         if one in said and other in said:
-            instead = "a run file" if one == "run" else _flag(one)
-            must_be = f"left out where {instead} is given, which says it already"
+            instead = "the run file" if one == "run" else _flag(one)
+            must_be = f"omitted: {instead} already sets it"
             raise InvalidParameter(_flag(other), described[other], must_be=must_be)
 
 

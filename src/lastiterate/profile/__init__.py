@@ -1,1 +1,41 @@
-"""How private: one type per notion, all with the same questions."""
+"""How private something is: one type for each notion, loaded when first used."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lastiterate.profile.best import BestProfile as BestProfile
+    from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
+    from lastiterate.profile.gaussian_mixture import (
+        GaussianMixtureProfile as GaussianMixtureProfile,
+    )
+    from lastiterate.profile.loss_distribution import (
+        LossDistributionProfile as LossDistributionProfile,
+    )
+    from lastiterate.profile.profile import PrivacyProfile as PrivacyProfile
+    from lastiterate.profile.pure import PureProfile as PureProfile
+    from lastiterate.profile.renyi import RenyiProfile as RenyiProfile
+    from lastiterate.profile.zcdp import ZCDPProfile as ZCDPProfile
+
+_MODULE_OF = {
+    "BestProfile": "best",
+    "GaussianMixtureProfile": "gaussian_mixture",
+    "GaussianProfile": "gaussian",
+    "LossDistributionProfile": "loss_distribution",
+    "PrivacyProfile": "profile",
+    "PureProfile": "pure",
+    "RenyiProfile": "renyi",
+    "ZCDPProfile": "zcdp",
+}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'lastiterate.profile' has no attribute {name!r}")
+    return getattr(import_module(f"lastiterate.profile.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -24,8 +24,8 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
         raise InvalidParameter("profiles", profiles, must_be="at least one PrivacyProfile")
     for profile in profiles:
         if not isinstance(profile, PrivacyProfile):
-            must_be = "PrivacyProfiles (a report's is report.profile)"
-            raise InvalidType("profiles", profile, must_be=must_be)
+            raise InvalidType("profiles", profile, must_be="PrivacyProfiles")
+    profiles = tuple(map(_if_alone, profiles))
     if len(profiles) == 1:
         return profiles[0]
     if any(isinstance(p, BestProfile) for p in profiles):
@@ -40,6 +40,13 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
     if any(isinstance(p, (RenyiProfile, ZCDPProfile)) for p in others):
         return _add_divergences(others)
     return _compose_losses(others)
+
+
+def _if_alone(profile: PrivacyProfile) -> PrivacyProfile:
+    """The best of one is that one."""
+    if isinstance(profile, BestProfile) and len(profile.profiles) == 1:
+        return profile.profiles[0]
+    return profile
 
 
 def _compose_best(profiles: list[PrivacyProfile]) -> PrivacyProfile:

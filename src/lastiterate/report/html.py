@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lastiterate._digits import down, times, up
-from lastiterate.accounting import PrivacyReport
-from lastiterate.bounds.bound import Certainty
+from lastiterate._digits import times, up
+from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.errors import InvalidParameter, NoBoundApplies
 from lastiterate.plot import delta_by_epsilon, epsilon_by_steps, shift_schedule, tradeoff
 from lastiterate.plot.save import as_svg
 from lastiterate.report.page_style import CSS, themed
-from lastiterate.report.record import Summary, summary
-from lastiterate.report.words import what_is_protected, what_was_done
+from lastiterate.report.summary import Summary, summary
+from lastiterate.report.words import LISTED_ONLY, VOIDED_BY, what_is_protected, what_was_done
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +42,7 @@ def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report
         "<p>The guarantee rests on this, and nobody can check it from the model:</p>",
         _bullets(told.assumptions),
         "<h2>What may be published</h2>",
-        f"<p>You may publish {escape(told.release.allowed)}; nothing else. This voids it:</p>",
+        f"<p>{escape(str(told.release))} {VOIDED_BY}</p>",
         _bullets(told.release.voided_by),
         "<h2>What it means for an attacker</h2>",
         *_picture("tradeoff", lambda: tradeoff(report), _TRADEOFF),
@@ -88,17 +86,9 @@ _PLAN = (
 
 
 def _answer(told: Summary) -> str:
-    kind = "certified" if told.certainty is Certainty.UPPER else "as published, not certified"
-    if told.lower_bound is None or not told.gap < math.inf:
-        known = "No lower bound is known."
-    else:
-        known = (
-            f"At most {times(told.gap)} times what any proof could give: no guarantee for runs so "
-            f"described is below {down(told.lower_epsilon)} ({told.lower_bound})."
-        )
     return (
         f'<p class="answer"><strong>&epsilon; = {escape(up(told.epsilon))}</strong> '
-        f"at &delta; = {told.delta:g}, {kind}</p>\n<p>{escape(known)}</p>"
+        f"at &delta; = {told.delta:g}, {told.kind}</p>\n<p>{escape(told.tightness)}</p>"
     )
 
 
@@ -117,9 +107,7 @@ def _bounds(told: Summary) -> str:
     columns = "".join(f'<th class="number">{one}</th>' for one in heads)
     head = f"<th>bound</th>{columns}<th>source</th>"
     table = f'<div class="wide"><table><tr>{head}</tr>\n' + "\n".join(rows) + "\n</table></div>"
-    if all(row.used for row in told.bounds):
-        return table
-    return f"{table}\n<p>* as published: the proof has a gap, so it is listed and not used.</p>"
+    return f"{table}\n<p>{LISTED_ONLY}</p>" if told.lists_more else table
 
 
 def _bullets(clauses: Iterable[str]) -> str:
@@ -161,4 +149,4 @@ def _picture(name: str, draw: Callable[[], Figure], caption: str) -> list[str]:
 
 def _shown(delta: float) -> float:
     """A delta that the picture can mark."""
-    return delta if 0.0 < delta < 1.0 else 1e-5
+    return delta if 0.0 < delta < 1.0 else USUAL_DELTA

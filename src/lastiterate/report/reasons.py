@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastiterate.accounting import PrivacyReport
+from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.conditions import CONVEX
 from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import Unmet
-from lastiterate.report.rows import Row
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -22,21 +21,18 @@ class Refusal:
     reason: Unmet
 
 
-def why(run: TrainingRun, rows: Sequence[Row]) -> str:
+def why(run: TrainingRun, best: Bound, second: Bound | None, *, equal: bool) -> str:
     """One sentence: what the bound with the least epsilon uses, and the next does not."""
-    best, *others = (row for row in rows if row.used)
-    because = charges(best.id, run)
-    if not others:
+    because = charges(best, run)
+    if second is None:
         return f"{best.id} is the only bound that applies: it {because}."
-    second = others[0]
-    if second.epsilon == best.epsilon:
+    if equal:
         return f"{best.id} {because}; {second.id} gives the same here."
-    return f"{best.id} is the least: it {because}. Next, {second.id} {charges(second.id, run)}."
+    return f"{best.id} is the least: it {because}. Next, {second.id} {charges(second, run)}."
 
 
-def charges(id_: str, run: TrainingRun) -> str:
+def charges(bound: Bound, run: TrainingRun) -> str:
     """How a bound comes to its number."""
-    bound = CATALOGUE[id_]
     if not bound.charges:
         return f"gives {bound.gives}"
     curved = CONVEX in bound.needs and bool((gaps(run) > 0.0).all())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from io import StringIO
 
 from rich.box import SIMPLE_HEAD
@@ -10,17 +9,16 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lastiterate._digits import down, times, up
-from lastiterate.accounting import PrivacyReport
+from lastiterate._digits import times, up
+from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.bound import Certainty
-from lastiterate.report.record import Summary, summary
-from lastiterate.report.words import what_is_protected, what_was_done
+from lastiterate.report.summary import Summary, summary
+from lastiterate.report.words import LISTED_ONLY, VOIDED_BY, what_is_protected, what_was_done
 
-_DELTA = 1e-5
 _WIDTH = 100
 
 
-def as_text(report: PrivacyReport, *, delta: float = _DELTA) -> str:
+def as_text(report: PrivacyReport, *, delta: float = USUAL_DELTA) -> str:
     """What is certified, by which bound and why, what it rests on, what the others would need."""
     told = summary(report, delta)
     out = StringIO()
@@ -28,14 +26,12 @@ def as_text(report: PrivacyReport, *, delta: float = _DELTA) -> str:
     for line in (what_was_done(report.run), what_is_protected(report.run), "", _answer(told)):
         console.print(Text(line))
     console.print(_bounds(told))
-    if any(not row.used for row in told.bounds):
-        console.print("* as published: the proof has a gap, so it is listed and not used", "\n")
+    if told.lists_more:
+        console.print(LISTED_ONLY, "\n")
     console.print(Text(told.why), "", sep="\n")
     console.print("You state that")
     console.print(_bullets(told.assumptions), "")
-    console.print(
-        Text(f"You may publish {told.release.allowed}; nothing else."), "This voids it:", sep="\n"
-    )
+    console.print(Text(str(told.release)), VOIDED_BY, sep="\n")
     console.print(_bullets(told.release.voided_by))
     if told.refusals:
         console.print("", "What other bounds for such batches would need:", sep="\n")
@@ -44,14 +40,8 @@ def as_text(report: PrivacyReport, *, delta: float = _DELTA) -> str:
 
 
 def _answer(told: Summary) -> str:
-    kind = "certified" if told.certainty is Certainty.UPPER else "as published, not certified"
-    first = f"epsilon = {up(told.epsilon)} at delta = {told.delta:g}, {kind}."
-    if told.lower_bound is None or not told.gap < math.inf:
-        return f"{first} No lower bound is known."
-    return (
-        f"{first} At most {times(told.gap)} times what any proof could give: no guarantee for runs "
-        f"so described is below {down(told.lower_epsilon)} ({told.lower_bound})."
-    )
+    first = f"epsilon = {up(told.epsilon)} at delta = {told.delta:g}, {told.kind}."
+    return f"{first} {told.tightness}"
 
 
 def _bounds(told: Summary) -> Table:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from lastiterate._digits import short
-from lastiterate.bounds.bound import Bound
+from lastiterate._digits import down, short, times
+from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.run.training_run import Schedule, TrainingRun
 
 _RELEASED = {
@@ -15,12 +16,19 @@ _RELEASED = {
 }
 
 
+VOIDED_BY = "This voids it:"
+LISTED_ONLY = "* as published: the proof has a gap, so it is listed and not used."
+
+
 @dataclass(frozen=True)
 class Release:
     """What the guarantee lets be published, and what would void it."""
 
     allowed: str
     voided_by: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"You may publish {self.allowed}; nothing else."
 
 
 def what_was_done(run: TrainingRun) -> str:
@@ -34,6 +42,21 @@ def what_is_protected(run: TrainingRun) -> str:
     changed = "replaced by another" if run.adjacency == "replace" else "left out (zeroed)"
     noise = " with noise added" if run.release_noise_std > 0.0 else ""
     return f"Released: {_RELEASED[run.releases]}{noise}. Protected: one example being {changed}."
+
+
+def how_certain(certainty: Certainty) -> str:
+    """What kind of number an epsilon is."""
+    return "certified" if certainty is Certainty.UPPER else "as published, not certified"
+
+
+def beside_the_lower_bound(bound: str | None, epsilon: float, ratio: float) -> str:
+    """How far the answer is from the best of all valid guarantees, as far as that is known."""
+    if bound is None or not ratio < math.inf:
+        return "No lower bound is known."
+    return (
+        f"At most {times(ratio)} times what any proof could give: no guarantee for runs so "
+        f"described is below {down(epsilon)} ({bound})."
+    )
 
 
 def release_rule(bound: Bound, run: TrainingRun) -> Release:

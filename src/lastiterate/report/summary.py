@@ -1,0 +1,183 @@
+"""Everything that a report tells, once: as a summary for the pages, and as a record for programs.
+
+The keys of the record are stable.  What has no finite value is the string "inf", since JSON has
+no infinity.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from lastiterate import _check
+from lastiterate._digits import is_one
+from lastiterate.accounting import PrivacyReport, ratio_to_lower
+from lastiterate.bounds.bound import Certainty
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.report.assumptions import assumptions
+from lastiterate.report.reasons import Refusal, refusals, why
+from lastiterate.report.words import (
+    Release,
+    beside_the_lower_bound,
+    how_certain,
+    release_rule,
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One bound that applies."""
+
+    id: str
+    epsilon: float
+    mu: float
+    advantage: float
+    ratio: float  # of its epsilon to that of the bound that answers
+    used: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a report tells at one delta."""
+
+    delta: float
+    epsilon: float
+    bound: str
+    certainty: Certainty
+    bounds: tuple[Row, ...]
+    lower_bound: str | None
+    lower_epsilon: float
+    ratio_to_lower_bound: float
+    why: str
+    assumptions: tuple[str, ...]
+    release: Release
+    refusals: tuple[Refusal, ...]
+
+    @property
+    def kind(self) -> str:
+        """Whether the number is certified, in words."""
+        return how_certain(self.certainty)
+
+    @property
+    def tightness(self) -> str:
+        """How far the number is from the best possible, in a sentence."""
+        return beside_the_lower_bound(
+            self.lower_bound, self.lower_epsilon, self.ratio_to_lower_bound
+        )
+
+    @property
+    def lists_more(self) -> bool:
+        """Whether bounds are listed that do not answer."""
+        return any(not row.used for row in self.bounds)
+
+
+def summary(report: PrivacyReport, delta: float) -> Summary:
+    """What there is to tell at this delta."""
+    rows = ranked(report, delta)
+    best = rows[0]
+    lower = {id_: profile.epsilon(delta) for id_, profile in report.lower_bounds.items()}
+    strongest = max(lower, key=lower.__getitem__, default=None)
+    bound = CATALOGUE[best.id]
+    return Summary(
+        delta=delta,
+        epsilon=best.epsilon,
+        bound=best.id,
+        certainty=report.certainty,
+        bounds=rows,
+        lower_bound=strongest,
+        lower_epsilon=0.0 if strongest is None else lower[strongest],
+        ratio_to_lower_bound=ratio_to_lower(best.epsilon, max(lower.values(), default=0.0)),
+        why=_why(report, rows),
+        assumptions=tuple(assumptions(bound, report.run)),
+        release=release_rule(bound, report.run),
+        refusals=tuple(refusals(report)),
+    )
+
+
+def ranked(report: PrivacyReport, delta: float) -> tuple[Row, ...]:
+    """The bound that answers, as `report.bound_at` chooses it, then the others by epsilon."""
+    _check.number("delta", delta, at_least=0.0, at_most=1.0)
+    epsilons = {id_: profile.epsilon(delta) for id_, profile in report.all.items()}
+    best = min(report.used, key=lambda id_: (epsilons[id_], report.used[id_].gdp()))
+    order = sorted(report.all, key=lambda id_: (id_ != best, epsilons[id_]))
+    return tuple(
+        Row(
+            id=id_,
+            epsilon=epsilons[id_],
+            mu=report.all[id_].gdp(),
+            advantage=report.all[id_].advantage(),
+            ratio=_ratio(epsilons[id_], epsilons[best]),
+            used=id_ in report.used,
+        )
+        for id_ in order
+    )
+
+
+def _ratio(epsilon: float, least: float) -> float:
+    if epsilon == least:
+        return 1.0
+    return epsilon / least if least > 0.0 else math.inf
+
+
+def _why(report: PrivacyReport, rows: tuple[Row, ...]) -> str:
+    best, *others = (row for row in rows if row.used)
+    second = CATALOGUE[others[0].id] if others else None
+    equal = bool(others) and is_one(others[0].ratio)
+    return why(report.run, CATALOGUE[best.id], second, equal=equal)
+
+
+def as_record(report: PrivacyReport, *, delta: float) -> dict[str, Any]:
+    """The summary as dicts, lists, strings and numbers, ready for JSON."""
+    told = summary(report, delta)
+    record: dict[str, Any] = {
+        "delta": delta,
+        "epsilon": told.epsilon,
+        "bound": told.bound,
+        "certainty": told.certainty.name.lower(),
+        "all": {row.id: row.epsilon for row in told.bounds},
+        "bounds": [_plain(row) for row in told.bounds],
+        "lower": {
+            "bound": told.lower_bound,
+            "epsilon": told.lower_epsilon,
+            "gap": told.ratio_to_lower_bound,
+        },
+        "why": told.why,
+        "assumptions": list(told.assumptions),
+        "release": {
+            "allowed": told.release.allowed,
+            "voided_by": list(told.release.voided_by),
+        },
+        "unmet": {id_: [str(one) for one in reasons] for id_, reasons in report.unmet.items()},
+    }
+    return {**with_inf_as_text(record), "run": json.loads(report.run.to_json())}
+
+
+def as_json(report: PrivacyReport, *, delta: float) -> str:
+    """The record as indented JSON."""
+    return json.dumps(as_record(report, delta=delta), indent=2, allow_nan=False)
+
+
+def with_inf_as_text(value: Any) -> Any:
+    """JSON has no infinity: the text "inf" where no finite number is certified."""
+    if isinstance(value, dict):
+        return {key: with_inf_as_text(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [with_inf_as_text(item) for item in value]
+    return "inf" if value == math.inf else value
+
+
+def _plain(row: Row) -> dict[str, Any]:
+    bound = CATALOGUE[row.id]
+    return {
+        "id": row.id,
+        "epsilon": row.epsilon,
+        "mu": row.mu,
+        "advantage": row.advantage,
+        "ratio": row.ratio,
+        "used": row.used,
+        "certainty": bound.certainty.name.lower(),
+        "gives": bound.gives,
+        "source": str(bound.source),
+    }
