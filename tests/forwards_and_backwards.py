@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate.run.batch_rule import Drawn, PlacedRule
+from lastiterate.run.batch_rule import Drawn
+from lastiterate.run.placed_rule import PlacedRule
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,10 @@ import lastiterate as li
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
 from lastiterate.instances.participation import participation
-from lastiterate.run.batch_rule import BatchRule, PlacedRule, SampledRule
+from lastiterate.run.batch_rule import BatchRule
 from lastiterate.run.batches import RULES, Drawn
+from lastiterate.run.placed_rule import PlacedRule
+from lastiterate.run.sampled_rule import SampledRule
 from lastiterate.train.batching import arranged
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
@@ -238,7 +240,7 @@ class TestAudited:
                 assert followed == pytest.approx(expected, abs=1e-12)
             return
         for place in range(rule.places(run.steps)):
-            ((seen, probability),) = law_of(participation(run, position=place), run.steps).items()
+            ((seen, probability),) = law_of(participation(run, place=place), run.steps).items()
             assert probability == 1.0
             assert list(seen) == rule.seen(place, run.steps).tolist()
         (last,) = law_of(participation(run), run.steps)

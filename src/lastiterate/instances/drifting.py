@@ -35,7 +35,7 @@ from lastiterate.instances.maps import linear
 from lastiterate.instances.pair import Step
 from lastiterate.profile.lower import MeansLowerProfile
 from lastiterate.run.admitted_losses import quadratic_curvatures
-from lastiterate.run.batch_rule import Drawn, rules
+from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 1_000_000

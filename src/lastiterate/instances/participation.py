@@ -21,7 +21,8 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.errors import InvalidType
 from lastiterate.instances.random_sums import smoothed_lower_profile
 from lastiterate.profile.lower import LowerProfile, MeansLowerProfile
-from lastiterate.run.batch_rule import BatchRule, Drawn, SampledRule
+from lastiterate.run.batches import BatchRule, Drawn
+from lastiterate.run.sampled_rule import SampledRule
 from lastiterate.run.training_run import TrainingRun
 
 

@@ -23,7 +23,7 @@ from lastiterate.instances.participation import Participation, probability_of_a_
 from lastiterate.instances.random_sums import law_of_sum
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
 from lastiterate.run.admitted_losses import quadratic_curvatures
-from lastiterate.run.batch_rule import Drawn, rules
+from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
 _CURVATURES = 33

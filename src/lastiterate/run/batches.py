@@ -20,11 +20,11 @@ from lastiterate.run.batch_rule import (
     BatchRule,
     Chance,
     Drawn,
-    PlacedRule,
-    SampledRule,
     Selection,
     rules,
 )
+from lastiterate.run.placed_rule import PlacedRule
+from lastiterate.run.sampled_rule import SampledRule
 
 __all__ = [
     "RULES",

@@ -1,0 +1,91 @@
+"""Rules that give every example a place, which one step after another sees."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+
+from lastiterate._numerics.arrays import IntArray
+from lastiterate.run.batch_rule import BatchRule, Chance, Drawn, Selection
+
+
+class PlacedRule(BatchRule, abstract=True):
+    """Every example has a place, and each step sees the examples of one place.
+
+    Drawn `ONCE`, an example's place is uniform among `batches_per_epoch`, or it has none with the
+    probability of being left over.  Drawn `EACH_EPOCH`, the same holds in every epoch anew, whose
+    `batches_per_epoch` steps see each place once.  Places are numbered as they are first seen.
+    """
+
+    reads_blocks = True
+
+    @abstractmethod
+    def visited(self, steps: IntArray) -> IntArray:
+        """The place that each of these steps, counted from 0, sees; -1 is none of interest."""
+
+    @property
+    def steps_per_pass(self) -> int:
+        return self.batches_per_epoch
+
+    @property
+    def period(self) -> int | None:
+        return None
+
+    def places(self, steps: int) -> int:
+        return min(self.batches_per_epoch, steps)
+
+    def seen(self, place: int, steps: int) -> IntArray:
+        if self.drawn is Drawn.EACH_EPOCH:
+            raise ValueError("an example has another place in every epoch")
+        if self.period is not None:
+            return np.arange(place, steps, self.period)
+        return np.flatnonzero(self.visited(np.arange(steps)) == place)
+
+    def most_seen(self, steps: int) -> int:
+        if self.drawn is Drawn.EACH_EPOCH:
+            return -(-steps // self.batches_per_epoch)
+        return super().most_seen(steps)
+
+    def longest_wait(self, steps: int) -> int:
+        if self.drawn is Drawn.EACH_EPOCH:
+            return min(2 * self.batches_per_epoch, steps)
+        if self.period is not None:
+            return min(self.period, steps)
+        waits = (np.diff(self.seen(i, steps), append=steps) for i in range(self.places(steps)))
+        return max(int(wait.max(initial=1)) for wait in waits)
+
+    def arrangement(self, chance: Chance) -> IntArray | None:
+        if self.drawn is not Drawn.ONCE:
+            return None
+        whole = self.batch_size * self.batches_per_epoch
+        return chance.permutation(self.examples)[:whole]
+
+    def selections(self, chance: Chance) -> Iterator[Selection]:
+        for epoch in self._epochs():
+            anew = self.drawn is Drawn.EACH_EPOCH
+            order = chance.permutation(self.examples) if anew else None
+            for place in epoch.tolist():
+                block = slice(place * self.batch_size, (place + 1) * self.batch_size)
+                yield block if order is None else order[block]
+
+    def blocks(self, chance: Chance) -> Iterator[int]:
+        """The blocks, each of them one place, in an order drawn as that of examples would be.
+
+        All that bounds for shuffled batches use is that each single example's place is uniform: of
+        a block visited at a uniformly random time that is true of every example in it.
+        """
+        length = self.batches_per_epoch
+        block_at = chance.permutation(length) if self.drawn is Drawn.ONCE else np.arange(length)
+        for epoch in self._epochs():
+            if self.drawn is Drawn.EACH_EPOCH:
+                block_at = chance.permutation(length)
+            yield from block_at[epoch].tolist()
+
+    def _epochs(self) -> Iterator[IntArray]:
+        length = self.batches_per_epoch
+        return (self.visited(np.arange(start, start + length)) for start in count(0, length))
+
+    def _left_over(self) -> str:
+        rest = self.examples % self.batch_size
+        return f"; the {rest:,} left over sit out the epoch" if rest else ""
