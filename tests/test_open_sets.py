@@ -24,7 +24,7 @@ from lastiterate.run.batch_rule import BatchRule
 from lastiterate.run.batches import RULES, Drawn
 from lastiterate.run.placed_rule import PlacedRule
 from lastiterate.run.sampled_rule import SampledRule
-from lastiterate.train.batching import arranged
+from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from tests.reference.draws import outcomes
@@ -76,7 +76,7 @@ def numbered(count):
 
 def drawn(rule, chance, steps=None):
     """The examples that each step of the trainer sees."""
-    laid_out, selections = arranged(rule, numbered(rule.examples), chance)
+    laid_out, selections = batch_sequence(rule, numbered(rule.examples), chance)
     return [laid_out.targets[one] for one in islice(selections, steps or steps_of(rule))]
 
 
@@ -201,7 +201,7 @@ class TestTrained:
     def test_chance_decides_exactly_where_the_rule_says(self, kind):
         if not kind.from_sizes:
             with pytest.raises(InvalidParameter, match="a rule that says which examples"):
-                arranged(instances(kind, (40, 4))[0], numbered(40), Randomness())
+                batch_sequence(instances(kind, (40, 4))[0], numbered(40), Randomness())
             return
         rule = _of_sizes(kind, 40, 4)
         length = rule.batches_per_epoch
@@ -223,7 +223,7 @@ class TestTrained:
         assert mapped.is_mapped
 
         def read(chance):
-            _, selections = arranged(rule, mapped, chance)
+            _, selections = batch_sequence(rule, mapped, chance)
             return [mapped.targets[one] for one in islice(selections, steps_of(rule))]
 
         assert _laws(whole, outcomes(read)) == laws(rule)
@@ -292,10 +292,9 @@ class TestHasWords:
         assert record["epsilon"] == li.account(run).epsilon(1e-5)
 
     def test_in_certificates(self, kind):
-        from lastiterate.train.certificate import verify
-
+        from lastiterate.certificate.verify import verify
         from lastiterate.linear_model import PrivateLogisticRegression
-        from lastiterate.train.defaults import TRAINED
+        from lastiterate.train.settings import TRAINED
 
         x = np.random.default_rng(0).normal(size=(40, 2))
         model = PrivateLogisticRegression(
