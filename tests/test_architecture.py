@@ -9,6 +9,7 @@ import pytest
 
 import lastiterate
 from lastiterate import profile
+from lastiterate.train.objectives import OBJECTIVES
 
 PACKAGE = Path(lastiterate.__file__).parent
 
@@ -110,6 +111,21 @@ class TestTheOracleDoesNotKnowWhatItIsToCheck:
 def test_no_file_is_too_long():
     lengths = {file.name: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
     assert max(lengths.values()) <= 300, lengths
+
+
+def test_kinds_of_objectives_are_asked_and_not_told_apart():
+    """A kind that is met nowhere else cannot be taken for another one."""
+    kinds = {kind.__name__ for kind in OBJECTIVES.values()}
+    told_apart = set()
+    for file in PACKAGE.rglob("*.py"):
+        inside = file.relative_to(PACKAGE).as_posix()
+        if inside == "train/objectives.py":
+            continue
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "isinstance":
+                named = {getattr(each, "id", getattr(each, "attr", "")) for each in ast.walk(node)}
+                told_apart |= {(inside, kind) for kind in named & kinds}
+    assert not told_apart
 
 
 class TestPublicNames:

@@ -6,7 +6,7 @@ from importlib import import_module
 from textwrap import dedent
 from typing import Any
 
-from griffe import Class, Docstring, Extension, Object
+from griffe import Attribute, Class, Docstring, ExprCall, Extension, Object
 
 _ROLE = re.compile(r":math:`([^`]+)`")
 _DIRECTIVE = re.compile(r"^\.\. math:: (.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
@@ -39,6 +39,10 @@ def _cell(text: str) -> str:
 
 class Docstrings(Extension):
     """Docstrings as Markdown, those that are put together when a module is loaded included."""
+
+    def on_attribute_instance(self, *, attr: Attribute, **_: Any) -> None:
+        if isinstance(attr.value, ExprCall) and str(attr.value.function) == "setting":
+            attr.value = attr.value.arguments[0]  # the default, which readers want to see
 
     def on_class(self, *, cls: Class, **_: Any) -> None:
         if cls.docstring is not None and "{parameters}" in cls.docstring.value:

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import lastiterate as li
+from lastiterate import linear_model
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.instances.lower_bounds import LOWER_BOUNDS
 
@@ -34,6 +35,9 @@ def test_the_site(tmp_path):
     _markup_is_rendered(pages)
     for id_ in (*li.CATALOGUE, *LOWER_BOUNDS, *APPROXIMATIONS):
         assert f'id="{id_.replace("/", "-")}"' in pages["bounds.html"]
+    for name in linear_model.__all__:
+        assert f'id="lastiterate.linear_model.{name}"' in pages["api/training.html"]
+    assert "setting(" not in pages["api/training.html"]
     for word in ("account", "calibrate", "compare", "train", "verify"):
         assert f'<h2 id="{word}">' in pages["commands.html"]
     for picture in re.findall(r'src="(pictures/[^"]+)"', "".join(pages.values())):

@@ -6,9 +6,17 @@ from itertools import product
 import numpy as np
 
 import lastiterate as li
+from lastiterate import linear_model
 from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.train.data import bounded
 from lastiterate.train.objectives import Logistic
+
+EXPORTED = [getattr(linear_model, name) for name in linear_model.__all__]
+ESTIMATORS = [each for each in EXPORTED if hasattr(each, "fit")]
+MODELS = [each for each in ESTIMATORS if issubclass(each, PrivateLinearModel)]
+ROWS = np.random.default_rng(0).normal(size=(600, 4))
+SIDES = (ROWS[:, 0] + ROWS[:, 1] > 0).astype(int)
 
 RULES = {
     "full": li.FullBatch(103),

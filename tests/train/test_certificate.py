@@ -5,10 +5,19 @@ import json
 import numpy as np
 import pytest
 
-from lastiterate import verify
+from lastiterate import account, verify
+from lastiterate.audit.own_trainer import certified_trainer
+from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import digest
 from lastiterate.errors import InvalidCertificate
-from lastiterate.linear_model import PrivateLinearSVC, PrivateLogisticRegression, PrivateRidge
+from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.train.data import bounded
+from lastiterate.train.defaults import default_run
+from lastiterate.train.noise import SECURE
+from lastiterate.train.objectives import OBJECTIVES
+from lastiterate.train.settings import RunSettings
+
+from .problems import MODELS, instances, targets_for
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 3))
@@ -39,15 +48,30 @@ def changed(record, path, value):
 
 
 class TestVerification:
-    @pytest.mark.parametrize(
-        "estimator", [PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge]
-    )
-    def test_derives_the_same_guarantee(self, estimator, tmp_path):
-        model = estimator(epsilon=1.0, delta=1e-5).fit(X, X[:, 0] > 0)
+    @pytest.mark.parametrize("estimator", MODELS)
+    def test_derives_the_same_guarantee(self, estimator, tmp_path, fitted):
+        model = fitted(estimator)
         path = tmp_path / "certificate.json"
         path.write_text(model.certificate_)
         for report in (verify(path), verify(str(path)), verify(model.certificate_)):
             assert report.epsilon(1e-5) == model.privacy_.epsilon(1e-5) <= 1.0
+
+    @pytest.mark.parametrize("kind", OBJECTIVES.values())
+    def test_of_every_objective(self, kind):
+        """Whatever estimator uses it: what is issued holds, and can be audited."""
+        objective = instances(kind)[-1]
+        rows = bounded(X, targets_for(objective, 300, RNG), bound=1.0, intercept=0.1)
+        run = default_run(objective, RunSettings(), examples=300, radius=rows.radius)
+        report = account(run)
+        released = np.zeros((objective.outputs, 4))
+        text = issue(report, objective, rows, released, delta=1e-5, provenance=SECURE)
+        trainer, derived = certified_trainer(text, parameters=released)
+        assert derived.epsilon(1e-5) == report.epsilon(1e-5) <= 1.0
+        assert trainer.objective == objective
+        for world in (0, 1):
+            examples = trainer.examples(world)
+            assert objective.admits(examples.targets)
+            assert len(examples) == 300
 
     def test_says_what_matters(self, model):
         record = json.loads(model.certificate_)

@@ -1,38 +1,39 @@
 """The estimators: scikit-learn's contract, what is refused, and nothing left behind."""
 
+import copy
+import json
 import pickle
 import signal
 import subprocess
 import sys
 import threading
 import warnings
+from dataclasses import fields
 
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.base import clone
+from sklearn.base import RegressorMixin, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_is_fitted
 
-import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import (
     PrivacyWarning,
-    PrivateHuberRegressor,
     PrivateLinearSVC,
     PrivateLogisticRegression,
-    PrivateRidge,
     PrivateScaler,
     estimator,
 )
+from lastiterate.train.settings import TRAINED, Kind
 
-MODELS = [PrivateLogisticRegression, PrivateLinearSVC, PrivateRidge, PrivateHuberRegressor]
-RNG = np.random.default_rng(0)
-X = RNG.normal(size=(600, 4))
-Y = (X[:, 0] + X[:, 1] > 0).astype(int)
+from .problems import ESTIMATORS, MODELS, ROWS, SIDES
+
+X, Y = ROWS, SIDES
+REGRESSORS = [each for each in MODELS if issubclass(each, RegressorMixin)]
 
 WEIGHTS = "sample_weight is refused: a weight scales what an example can reveal"
 EXPECTED_FAILURES = {
@@ -48,10 +49,10 @@ EXPECTED_FAILURES = {
 
 
 class TestContract:
-    @pytest.mark.parametrize("model", [*MODELS, PrivateScaler])
+    @pytest.mark.parametrize("model", ESTIMATORS)
     def test_common_checks(self, model):
-        failures = {} if model is PrivateScaler else dict(EXPECTED_FAILURES)
-        if model in (PrivateRidge, PrivateHuberRegressor):
+        failures = dict(EXPECTED_FAILURES) if model in MODELS else {}
+        if model in REGRESSORS:
             del failures["check_classifiers_one_label_sample_weights"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -64,6 +65,17 @@ class TestContract:
         assert not statuses["failed"]
         assert statuses["xfail"] == set(failures)  # and none of them passes by now
         assert len(statuses["passed"]) > 35
+
+    @pytest.mark.parametrize("model", MODELS)
+    def test_every_setting_is_documented_kept_and_refused_by_name(self, model):
+        given = {each.name: f"some {each.name}" for each in fields(model)}
+        assert clone(model(**given)).get_params() == given
+        for each in fields(model):
+            assert f"\n    {each.name} : " in model.__doc__
+            if each.metadata["kind"].check is not Kind.check:
+                target = {"epsilon": None} if each.name == "noise_std" else {}
+                with pytest.raises(InvalidParameter, match=f"{each.name} must be"):
+                    model(**target, **{each.name: "nonsense"}).checked()
 
     def test_in_a_pipeline(self):
         model = make_pipeline(PrivateScaler(2.0), PrivateLogisticRegression(epsilon=4.0))
@@ -112,23 +124,14 @@ class TestPrivacy:
         assert run.releases == "last-iterate"
         assert run.step_size * run.loss.smoothness <= 2.0
         radius = (1 + 0.125**2) ** 0.5
-        clip = {PrivateLogisticRegression: 0.25, PrivateLinearSVC: 0.5, PrivateRidge: 1.0}
-        expected = factor * clip.get(model, 0.25) * radius
+        clip = json.loads(fitted.certificate_)["objective"]["clip"]
+        expected = factor * clip * radius
         np.testing.assert_allclose(run.sensitivity, expected, rtol=1e-12)
 
-    @pytest.mark.parametrize(
-        "batches, rule",
-        [
-            ("shuffled-once", li.ShuffledOnce),
-            ("shuffled-each-epoch", li.ShuffledEachEpoch),
-            ("sampled", li.SampledWithoutReplacement),
-            ("cyclic", li.Cyclic),
-            ("full", li.FullBatch),
-        ],
-    )
-    def test_every_rule_meets_the_target(self, batches, rule):
+    @pytest.mark.parametrize("batches", TRAINED)
+    def test_every_rule_meets_the_target(self, batches):
         model = PrivateLogisticRegression(batches=batches, epochs=3).fit(X, Y)
-        assert isinstance(model.privacy_.run.batches, rule)
+        assert model.privacy_.run.batches.name == batches
         assert 0.95 < model.privacy_.epsilon(1e-5) <= 1.0
 
     def test_given_noise(self):
@@ -157,8 +160,8 @@ class TestPrivacy:
         first, second = (PrivateLogisticRegression(random_state=1).fit(X, Y).coef_ for _ in "ab")
         np.testing.assert_array_equal(first, second)
 
-    def test_a_pickled_model_keeps_its_certificate(self):
-        model = PrivateLogisticRegression().fit(X, Y)
+    def test_a_pickled_model_keeps_its_certificate(self, fitted):
+        model = fitted(PrivateLogisticRegression)
         again = pickle.loads(pickle.dumps(model))
         assert again.certificate_ == model.certificate_
         assert again.privacy_.epsilon(1e-5) == model.privacy_.epsilon(1e-5)
@@ -178,7 +181,7 @@ class TestUtility:
         assert loose > 0.98
         assert tight < loose
 
-    @pytest.mark.parametrize("model", [PrivateRidge, PrivateHuberRegressor])
+    @pytest.mark.parametrize("model", [m for m in REGRESSORS if hasattr(m, "target_bound")])
     def test_regression(self, model):
         rng = np.random.default_rng(2)
         rows = rng.normal(size=(10_000, 4)) / 4
@@ -197,8 +200,8 @@ class Boom(KeyboardInterrupt):
 
 class TestNothingIsLeftBehind:
     @pytest.mark.parametrize("error", [Boom, ValueError, MemoryError])
-    def test_by_a_fit_that_fails(self, monkeypatch, error):
-        model = PrivateLogisticRegression().fit(X, Y)
+    def test_by_a_fit_that_fails(self, monkeypatch, error, fitted):
+        model = copy.copy(fitted(PrivateLogisticRegression))
 
         def fails(*_, **__):
             raise error
@@ -235,8 +238,8 @@ class TestNothingIsLeftBehind:
                 process.kill()
 
     @pytest.mark.parametrize("model", MODELS)
-    def test_no_way_to_see_more_than_the_last_iterate(self, model):
-        fitted = model().fit(X, Y)
+    def test_no_way_to_see_more_than_the_last_iterate(self, model, fitted):
+        fitted = fitted(model)
         published = {name for name in vars(fitted) if name.endswith("_")}
         allowed = {"n_features_in_", "parameters_", "privacy_", "certificate_", "n_iter_",
                    "classes_", "coef_", "intercept_"}  # fmt: skip

@@ -92,7 +92,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
 
     clip: str = setting(
         "envelope",
-        one_of(CLIPS),
+        one_of(CLIPS, default="envelope"),
         "How residuals of three or more classes are clipped; the margin clip is cheaper.",
     )
 

@@ -36,8 +36,9 @@ class Kind:
         return None if value is None and self.may_be_none else self.check(name, value)
 
 
-def one_of(words: tuple[str, ...]) -> Kind:
-    """One of a few words."""
+def one_of(words: tuple[str, ...], *, default: str) -> Kind:
+    """One of a few words, of which readers expect the default to be the first."""
+    words = tuple(dict.fromkeys((default, *words)))
     listed = ", ".join(f'"{word}"' for word in words)
     return Kind(f"{{{listed}}}", partial(_check.choice, among=words))
 
@@ -86,7 +87,7 @@ class RunSettings:
     )
     adjacency: str = setting(
         "replace",
-        one_of(("replace", "zero-out")),
+        one_of(("replace", "zero-out"), default="replace"),
         "What is hidden: an example's being another one, or its not taking part.  The number "
         "of examples is public either way.",
     )
@@ -108,7 +109,11 @@ class RunSettings:
         Kind("int"),  # checked where the number of examples is known
         "Chosen so that `epochs` passes make the number of steps that the rule asks for.",
     )
-    batches: str = setting("shuffled-once", one_of(TRAINED), "Which examples each step sees.")
+    batches: str = setting(
+        "shuffled-once",
+        one_of(TRAINED, default="shuffled-once"),
+        "Which examples each step sees.",
+    )
 
     def checked(self) -> Self:
         """A copy in which every value has passed its check."""

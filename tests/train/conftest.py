@@ -1,0 +1,11 @@
+from functools import cache
+
+import pytest
+
+from .problems import ROWS, SIDES
+
+
+@pytest.fixture(scope="session")
+def fitted():
+    """Each estimator at its defaults, trained once on a common problem; not to be changed."""
+    return cache(lambda estimator: estimator().fit(ROWS, SIDES))
