@@ -54,7 +54,9 @@ def shifting(slope, shift, noise_std=1.0, domain=None):
 
 
 class TestError:
-    @pytest.mark.parametrize("seed", range(4))
+    @pytest.mark.parametrize(
+        "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 4))]
+    )
     def test_halving_the_grid_changes_delta_by_less_than_the_error(self, seed):
         """25 instances a seed, 100 in all, on grids from coarse to the default."""
         rng = np.random.default_rng(seed)

@@ -10,7 +10,7 @@ from lastiterate.bounds import amplified_tail
 from lastiterate.bounds.amplified_tail import POISSON_AMPLIFIED_TAIL, SAMPLED_AMPLIFIED_TAIL
 from lastiterate.bounds.split import NO_TAIL, Split, best_split, rough_energy
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from tests.bounds.test_shuffled import mnist
+from tests.readme_run import accounted, readme_run
 from tests.reference.sampled_walk import sampled_pair
 
 
@@ -18,7 +18,8 @@ class TestOracle:
     """Every split is a theorem: the exact law of one-dimensional runs is never above it."""
 
     @pytest.mark.parametrize(
-        "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 24))]
+        "seed",  # of the first three: c < 1 unbounded, c < 1 projected, c = 1 unbounded
+        [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 24))],
     )
     def test_random_splits(self, seed, monkeypatch):
         rng = np.random.default_rng(seed)
@@ -74,17 +75,17 @@ class TestOracle:
 
 class TestImprovement:
     def test_below_both_of_its_parts(self):
-        report = li.account(mnist(li.SampledWithoutReplacement, 50))
+        report = accounted(readme_run(li.SampledWithoutReplacement))
         assert report.bound == "random-order/sampled-hidden-end"
         assert report.epsilon(1e-5) < 0.96 * report.all["random-order/sampled"].epsilon(1e-5)
         assert 3.1 < report.lower.epsilon(1e-5) < report.epsilon(1e-5) < 3.9
 
     def test_most_where_losses_curve(self):
-        report = li.account(mnist(li.SampledWithoutReplacement, 50, 2.0))
+        report = li.account(readme_run(li.SampledWithoutReplacement, 50, 2.0))
         assert report.epsilon(1e-5) < 0.3 * report.all["random-order/sampled"].epsilon(1e-5)
 
     def test_of_poisson_batches_too(self):
-        run = mnist(li.PoissonSampled, 50, 0.2).replace(adjacency="zero-out", sensitivity=5.0)
+        run = readme_run(li.PoissonSampled, 50, 0.2).replace(adjacency="zero-out", sensitivity=5.0)
         loss = li.Loss(smoothness=32.7, strong_convexity=0.2, regulariser=0.2)
         report = li.account(run.replace(loss=loss))
         others = [p.epsilon(1e-5) for id_, p in report.all.items() if id_ != report.bound]
@@ -92,7 +93,7 @@ class TestImprovement:
         assert report.epsilon(1e-5) < 0.5 * min(others)
 
     def test_nothing_to_hide_in_a_single_step(self):
-        run = mnist(li.SampledWithoutReplacement, 1).replace(steps=1)
+        run = readme_run(li.SampledWithoutReplacement, 1).replace(steps=1)
         assert best_split(run, run) == NO_TAIL
         report = li.account(run)
         whole = report.all["random-order/sampled"].epsilon(1e-5)
@@ -108,11 +109,11 @@ class TestImprovement:
         ],
     )
     def test_extremes_do_not_break_the_account(self, changes):
-        report = li.account(mnist(li.SampledWithoutReplacement, 1).replace(**changes))
+        report = li.account(readme_run(li.SampledWithoutReplacement, 1).replace(**changes))
         assert report.all["random-order/sampled-hidden-end"].epsilon(1e-5) >= 0.0
 
     def test_needs_what_both_need(self):
-        run = mnist(li.SampledWithoutReplacement, 50)
+        run = readme_run(li.SampledWithoutReplacement, 50)
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(adjacency="zero-out"))
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(releases="last-iterate-and-order"))
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(loss=li.Loss(smoothness=9.0, convex=False)))

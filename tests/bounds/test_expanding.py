@@ -38,7 +38,8 @@ class Quadratics:
     def __init__(self, rng, count, low, smoothness):
         angles = rng.uniform(0, math.pi, count)
         axes = np.stack([np.cos(angles), np.sin(angles)], -1)
-        bends = rng.choice([low, smoothness, rng.uniform(low, smoothness)], (count, 2))
+        between = rng.uniform(low, smoothness, (count, 2))
+        bends = np.choose(rng.integers(3, size=(count, 2)), [low, smoothness, between])
         other = np.stack([-axes[:, 1], axes[:, 0]], -1)
         self.hessians = bends[:, :1, None] * axes[:, :, None] * axes[:, None, :]
         self.hessians = self.hessians + bends[:, 1:, None] * other[:, :, None] * other[:, None, :]
@@ -69,22 +70,25 @@ class TestModuliAreTrue:
             adjacency=adjacency,
         )
         moduli = moduli_of(run, np.array([1]), 2)  # the second step has the differing example
-        low = 0.0 if convex else -smoothness
-        for _ in range(2000):
-            losses, others = (Quadratics(rng, size, low, smoothness) for _ in range(2))
-            x = rng.normal(size=2) * 10 ** rng.uniform(-2, 1)
-            y = x + rng.normal(size=2) * 10 ** rng.uniform(-4, 1)
+        low, pairs = (0.0 if convex else -smoothness), 2000
+        losses, others = (Quadratics(rng, pairs * size, low, smoothness) for _ in range(2))
+        x = rng.normal(size=(pairs, 2)) * 10 ** rng.uniform(-2, 1, (pairs, 1))
+        y = x + rng.normal(size=(pairs, 2)) * 10 ** rng.uniform(-4, 1, (pairs, 1))
 
-            def step(at, changed, losses=losses, others=others):
-                gradients = clip(losses.gradients(np.tile(at, (size, 1))), 1.0)
-                if changed:
-                    other = clip(others.gradients(np.tile(at, (size, 1))), 1.0)
-                    gradients[0] = other[0] if adjacency == "replace" else 0.0
-                return (1 - eta * regulariser) * at - eta * gradients.mean(axis=0)
+        def clipped(of, at):
+            return clip(of.gradients(at.repeat(size, axis=0)), 1.0).reshape(pairs, size, 2)
 
-            idle, seen, _ = moduli(np.full(3, np.linalg.norm(x - y)))
-            assert np.linalg.norm(step(x, False) - step(y, False)) <= idle * (1 + 1e-9)
-            assert np.linalg.norm(step(x, False) - step(y, True)) <= seen * (1 + 1e-9)
+        def step(at, changed):
+            gradients = clipped(losses, at)
+            if changed:
+                gradients[:, 0] = clipped(others, at)[:, 0] if adjacency == "replace" else 0.0
+            return (1 - eta * regulariser) * at - eta * gradients.mean(axis=1)
+
+        before = np.linalg.norm(x - y, axis=1, keepdims=True)
+        most = eta * moduli(np.repeat(before / eta, 3, axis=1))  # it is in step sizes
+        for changed in (False, True):
+            after = np.linalg.norm(step(x, False) - step(y, changed), axis=1)
+            assert np.all(after <= most[:, int(changed)] * (1 + 1e-9))
 
     @pytest.mark.parametrize("adjacency, factor", [("replace", 2.0), ("zero-out", 1.0)])
     @pytest.mark.parametrize("eta", [0.05, 0.3, 0.5])
@@ -111,11 +115,10 @@ class TestModuliAreTrue:
         # The Jacobian at which co-coercivity is tight, with the gradient along the first axis.
         B = eta_smoothness
         constant = 1 / math.sqrt(1 - B / 4)
-        largest = 0.0
-        for share in np.linspace(0, B, 400):
-            rise = math.sqrt(share * (B - share))
-            jacobian = np.array([[1.0, 0.0], [-rise, 1 - share]])
-            largest = max(largest, np.linalg.norm(jacobian, 2))
+        shares = np.linspace(0, B, 400)
+        rises = np.sqrt(np.maximum(shares * (B - shares), 0.0))
+        jacobians = np.array([[np.ones(400), np.zeros(400)], [-rises, 1 - shares]])
+        largest = np.linalg.norm(jacobians, 2, axis=(0, 1)).max()
         assert largest <= constant * (1 + 1e-12)
         assert largest >= constant * (1 - 1e-4)
 

@@ -13,8 +13,8 @@ import lastiterate as li
 from lastiterate.bounds import quantities
 from lastiterate.bounds.sampled import fixed_size_majorant
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from tests.bounds.test_shuffled import mnist
 from tests.engine.test_energy_law import simulated_energies
+from tests.readme_run import accounted, readme_run
 from tests.reference.enumeration import law_of_mu
 from tests.reference.grid import exact_pair
 from tests.reference.instances import random_instance
@@ -23,7 +23,7 @@ from tests.reference.instances import random_instance
 class TestSampled:
     @pytest.mark.parametrize("epochs, most, composition", [(50, 4.10, 4.4381)])
     def test_reference_values(self, epochs, most, composition):
-        report = li.account(mnist(li.SampledWithoutReplacement, epochs))
+        report = accounted(readme_run(li.SampledWithoutReplacement, epochs))
         assert report.bound == "random-order/sampled-hidden-end" or epochs > 50
         mixture = report.all["random-order/sampled"].epsilon(1e-5)
         assert report.epsilon(1e-5) <= mixture <= most
@@ -33,7 +33,7 @@ class TestSampled:
 
     @pytest.mark.parametrize("epochs, most", [(50, 3.90)])
     def test_noise_on_release(self, epochs, most):
-        run = mnist(li.SampledWithoutReplacement, epochs, release_noise_std=0.00316)
+        run = readme_run(li.SampledWithoutReplacement, epochs, release_noise_std=0.00316)
         assert 3.6 < li.account(run).epsilon(1e-5) <= most
 
     @pytest.mark.slow
@@ -50,7 +50,8 @@ class TestSampled:
 
     def test_converges_where_composition_does_not(self):
         reports = [
-            li.account(mnist(li.SampledWithoutReplacement, epochs, 0.2)) for epochs in (200, 20_000)
+            li.account(readme_run(li.SampledWithoutReplacement, epochs, 0.2))
+            for epochs in (200, 20_000)
         ]
         short, long = (report.epsilon(1e-5) for report in reports)
         assert long == pytest.approx(short, rel=0.01)
@@ -58,7 +59,7 @@ class TestSampled:
         assert composed[1] > 10 * composed[0]
 
     def test_the_next_noise_level_uses_the_same_law(self, monkeypatch):
-        run = mnist(li.SampledWithoutReplacement, 5)
+        run = readme_run(li.SampledWithoutReplacement, 5)
         li.account(run, bounds="random-order/sampled")
         monkeypatch.setattr(
             "lastiterate.engine.energy.faces.coefficients",
@@ -68,12 +69,12 @@ class TestSampled:
         assert li.account(quieter, bounds="random-order/sampled").epsilon(1e-5) > 0
 
     def test_a_published_order_counts_as_always_taking_part(self):
-        run = mnist(li.SampledWithoutReplacement, 5, releases="last-iterate-and-order")
+        run = readme_run(li.SampledWithoutReplacement, 5, releases="last-iterate-and-order")
         report = li.account(run)
         assert set(report.all) == {"composition/fixed-order", "fixed-order/contractive"}
 
     def test_every_iterate_keeps_amplification(self):
-        report = li.account(mnist(li.SampledWithoutReplacement, 5, releases="every-iterate"))
+        report = li.account(readme_run(li.SampledWithoutReplacement, 5, releases="every-iterate"))
         assert report.bound == "composition/sampled"
 
     @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ class TestSampled:
             assert bound.delta(0.5) <= exact.delta(0.5) * 1.01
 
     def test_more_steps_never_more_private_but_for_the_grid(self):
-        run = mnist(li.SampledWithoutReplacement, 1, 0.0)
+        run = readme_run(li.SampledWithoutReplacement, 1, 0.0)
         epsilons = [
             li.account(run.replace(steps=steps), bounds="random-order/sampled").epsilon(1e-4)
             for steps in (20, 60, 120, 175, 185, 260)
@@ -120,7 +121,7 @@ class TestSampled:
         gap, steps = 0.05 * 0.02, 400
         energies = simulated_energies(rng, steps, 0.025, 1 - gap, 4000)
         exact = GaussianMixtureProfile(np.full(4000, 1 / 4000), 10 / 15 * np.sqrt(energies))
-        run = mnist(li.SampledWithoutReplacement, 10, 0.02)
+        run = readme_run(li.SampledWithoutReplacement, 10, 0.02)
         ours = li.account(run, bounds="random-order/sampled")
         for epsilon in (0.5, 1.0, 2.0):
             delta = exact.delta(epsilon)
@@ -178,7 +179,7 @@ class TestOracle:
 
 class TestPoisson:
     def run(self, **changes):
-        return mnist(li.SampledWithoutReplacement, 5).replace(
+        return readme_run(li.SampledWithoutReplacement, 5).replace(
             loss=li.Loss(smoothness=32.502, regulariser=0.002),
             batches=li.PoissonSampled(60_000, 1_500),
             **changes,
@@ -186,7 +187,7 @@ class TestPoisson:
 
     def test_as_batches_of_a_fixed_size_where_large_ones_are_rare(self):
         # Steps contract on batches of up to 1,845 examples, nine standard deviations away.
-        run = mnist(li.SampledWithoutReplacement, 5)
+        run = readme_run(li.SampledWithoutReplacement, 5)
         fixed = li.account(run, bounds="random-order/sampled")
         ours = li.account(self.run(), bounds="random-order")
         assert ours.epsilon(1e-5) == pytest.approx(fixed.epsilon(1e-5), rel=1e-3)
@@ -216,7 +217,7 @@ class TestPublished:
     PAPER = "published/bok-su-altschuler"
 
     def test_strongly_convex(self):
-        run = mnist(li.SampledWithoutReplacement, 2000, 0.2)
+        run = readme_run(li.SampledWithoutReplacement, 2000, 0.2)
         theirs = li.account(run, bounds=f"{self.PAPER}/sampled-strongly-convex").epsilon(1e-5)
         general = li.account(run, bounds=f"{self.PAPER}/sampled-shifts").epsilon(1e-5)
         composed = li.account(run, bounds="composition/sampled").epsilon(1e-5)
@@ -226,7 +227,7 @@ class TestPublished:
         assert theirs < 0.5 * composed
 
     def test_bounded_domain(self):
-        run = mnist(li.SampledWithoutReplacement, 1000, 0.0, domain=li.Ball(0.002))
+        run = readme_run(li.SampledWithoutReplacement, 1000, 0.0, domain=li.Ball(0.002))
         theirs = li.account(run, bounds=f"{self.PAPER}/sampled-bounded-domain").epsilon(1e-5)
         ours = li.account(run, bounds="random-order").epsilon(1e-5)
         composed = li.account(run, bounds="composition/sampled").epsilon(1e-5)
@@ -234,7 +235,7 @@ class TestPublished:
 
     def test_one_step_is_the_theorem_by_hand(self):
         # T = 1: nothing earlier, so C_p(G(2 beta r)) and C_p(G(2 r)) for any beta > 1.
-        run = mnist(li.SampledWithoutReplacement, 1).replace(steps=1)
+        run = readme_run(li.SampledWithoutReplacement, 1).replace(steps=1)
         theirs = li.account(run, bounds=f"{self.PAPER}/sampled-strongly-convex").delta(0.5)
         twice = run.replace(noise_std=run.noise_std / 2, steps=2)
         least = li.account(twice, bounds="composition/sampled").delta(0.5)
@@ -242,28 +243,44 @@ class TestPublished:
 
     @pytest.mark.parametrize("change", [{"adjacency": "zero-out"}, {"noise_std": 1e-6}])
     def test_says_why_not(self, change):
-        run = mnist(li.SampledWithoutReplacement, 1).replace(**change)
+        run = readme_run(li.SampledWithoutReplacement, 1).replace(**change)
         with pytest.raises(li.NoBoundApplies, match="sampled-strongly-convex"):
             li.account(run, bounds=f"{self.PAPER}/sampled-strongly-convex")
 
 
-@st.composite
-def sampled_runs(draw, lengths):
-    steps = draw(st.sampled_from(lengths))
-    probability = draw(st.sampled_from([1e-6, 1e-4, 1e-2, 0.3, 1.0]))
+SHARES, CURVATURES = [1e-6, 1e-4, 1e-2, 0.3, 1.0], [0.0, 1e-6, 1e-3, 0.1, 1.0]
+MOVED, RELEASED = [1e-3, 0.3, 3.0], [0.0, 1.0, 30.0]
+DOMAINS = [li.Unbounded(), li.Ball(1.0), li.Ball(1e-3)]
+# Every value of every setting, and short runs of each length with and without chance.
+REGIMES = [
+    (1, 1.0, 0.0, 3.0, 0.0, li.Unbounded()),
+    (2, 1e-6, 1.0, 0.3, 30.0, li.Ball(1e-3)),
+    (17, 0.3, 1e-3, 3.0, 1.0, li.Ball(1.0)),
+    (17, 1.0, 0.1, 0.3, 0.0, li.Ball(1e-3)),
+    (300, 1e-2, 1e-6, 0.3, 0.0, li.Unbounded()),
+    (300, 1e-4, 0.1, 1e-3, 1.0, li.Ball(1.0)),
+    (300, 0.3, 0.0, 3.0, 30.0, li.Unbounded()),
+]
+
+
+def sampled_run(steps, share, strong, moved, release, domain):
     examples = 10**6
-    size = max(1, round(probability * examples))
-    strong = draw(st.sampled_from([0.0, 1e-6, 1e-3, 0.1, 1.0]))
+    size = max(1, round(share * examples))
     return li.TrainingRun(
         loss=li.Loss(smoothness=1.0, strong_convexity=strong),
-        sensitivity=size * draw(st.sampled_from([1e-3, 0.3, 3.0])),
+        sensitivity=size * moved,
         batches=li.SampledWithoutReplacement(examples, size),
         steps=steps,
         step_size=1.0,
         noise_std=1.0,
-        release_noise_std=draw(st.sampled_from([0.0, 1.0, 30.0])),
-        domain=draw(st.sampled_from([li.Unbounded(), li.Ball(1.0), li.Ball(1e-3)])),
+        release_noise_std=release,
+        domain=domain,
     )
+
+
+def sampled_runs(lengths):
+    settings = (lengths, SHARES, CURVATURES, MOVED, RELEASED, DOMAINS)
+    return st.builds(sampled_run, *map(st.sampled_from, settings))
 
 
 def mixture(run):
@@ -287,6 +304,16 @@ class TestRegimes:
         # Another length may be given another window.
         assert mixture(run.replace(steps=max(1, run.steps // 2))) <= 1.1 * epsilon + 1e-3
 
+    @pytest.mark.parametrize("regime", REGIMES, ids=str)
+    def test_each_setting(self, regime):
+        self.check(sampled_run(*regime), 2.0, 10.0)
+
+    def test_no_setting_is_left_out(self):
+        settings = (SHARES, CURVATURES, MOVED, RELEASED, DOMAINS)
+        for value, among in zip(list(zip(*REGIMES, strict=True))[1:], settings, strict=True):
+            assert all(one in value for one in among)
+
+    @pytest.mark.slow
     @given(run=sampled_runs([1, 2, 17, 300]), factor=st.floats(1.0, 4.0), rho=st.floats(0.0, 100.0))
     @settings(max_examples=20, deadline=None)
     def test_short_runs(self, run, factor, rho):
@@ -333,7 +360,9 @@ class TestLargestBatch:
 
     def test_contraction_is_kept_where_there_is_room(self):
         loss = li.Loss(smoothness=32.7, regulariser=0.2)
-        run = mnist(li.PoissonSampled, 50).replace(loss=loss, sensitivity=5.0, adjacency="zero-out")
+        run = readme_run(li.PoissonSampled, 50).replace(
+            loss=loss, sensitivity=5.0, adjacency="zero-out"
+        )
         majorant = fixed_size_majorant(run)
         fixed, lost = majorant.run, majorant.exceeded
         assert float(quantities.gaps(fixed)[0]) == pytest.approx(0.05 * 0.2, rel=1e-9)

@@ -10,14 +10,14 @@ import lastiterate as li
 from lastiterate import GaussianProfile
 from lastiterate.profile.loss_distribution import to_pld
 from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
-from tests.bounds.test_shuffled import mnist
+from tests.readme_run import readme_run
 from tests.reference.gaussian import delta_of_gaussian
 from tests.reference.sampled_walk import sampled_pair
 
 
 class TestCompositionOfSampledSteps:
     def test_one_step_is_the_subsampled_gaussian(self):
-        run = mnist(li.SampledWithoutReplacement, 1).replace(steps=1)
+        run = readme_run(li.SampledWithoutReplacement, 1).replace(steps=1)
         report = li.account(run, bounds="composition/sampled")
         p, r = 1 / 40, 10 / 15
         for epsilon in (0.1, 0.5, 1.0):
@@ -25,7 +25,7 @@ class TestCompositionOfSampledSteps:
             assert exact <= report.delta(epsilon) <= exact * 1.01 + 1e-9
 
     def test_always_taking_part_is_gaussian_composition(self):
-        run = mnist(li.SampledWithoutReplacement, 1).replace(
+        run = readme_run(li.SampledWithoutReplacement, 1).replace(
             batches=li.SampledWithoutReplacement(1_500, 1_500), steps=25
         )
         report = li.account(run, bounds="composition/sampled")
@@ -69,7 +69,7 @@ class TestCompositionOfSampledSteps:
         assert "adjacency" in str(li.account(run).unmet["composition/sampled"][0])
 
     def test_poisson_batches_of_gradients_of_any_size_are_not_covered(self):
-        run = mnist(li.PoissonSampled, 5)
+        run = readme_run(li.PoissonSampled, 5)
         assert "any size" in str(li.account(run).unmet["composition/sampled"][0])
 
     @pytest.mark.parametrize("seed", [0, 1, 9, 11])
@@ -165,5 +165,5 @@ class TestCompositionOfSampledSteps:
         assert "composition/sampled" in report.unmet
 
     def test_too_little_noise_is_left_to_plain_composition(self):
-        run = mnist(li.SampledWithoutReplacement, 1).replace(noise_std=1e-5)
+        run = readme_run(li.SampledWithoutReplacement, 1).replace(noise_std=1e-5)
         assert "composition/sampled" in li.account(run).unmet

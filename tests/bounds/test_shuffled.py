@@ -4,19 +4,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from tests.readme_run import readme_run
 from tests.reference.gaussian import delta_of_gaussian
-
-
-def mnist(batches, epochs, regulariser=0.002, **others):
-    return li.TrainingRun(
-        loss=li.Loss(smoothness=32.5 + regulariser, strong_convexity=regulariser),
-        sensitivity=10.0,
-        batches=batches(60_000, 1_500),
-        steps=40 * epochs,
-        step_size=0.05,
-        noise_std=0.01,
-        **others,
-    )
 
 
 class TestShuffled:
@@ -32,33 +21,33 @@ class TestShuffled:
         ],
     )
     def test_reference_values(self, regulariser, epochs, epsilon):
-        once = li.account(mnist(li.ShuffledOnce, epochs, regulariser))
+        once = li.account(readme_run(li.ShuffledOnce, epochs, regulariser))
         assert once.epsilon(1e-5) == pytest.approx(epsilon, abs=2e-3)
         assert once.bound == "random-order/shuffled-once"
-        each = li.account(mnist(li.ShuffledEachEpoch, epochs, regulariser)).epsilon(1e-5)
+        each = li.account(readme_run(li.ShuffledEachEpoch, epochs, regulariser)).epsilon(1e-5)
         assert once.epsilon(1e-5) <= each <= 1.01 * once.epsilon(1e-5)
 
     @pytest.mark.parametrize("epochs, epsilon", [(50, 3.1198), (100, 4.6127)])
     def test_with_noise_on_release(self, epochs, epsilon):
-        run = mnist(li.ShuffledOnce, epochs, release_noise_std=0.002)
+        run = readme_run(li.ShuffledOnce, epochs, release_noise_std=0.002)
         assert li.account(run).epsilon(1e-5) == pytest.approx(epsilon, abs=5e-4)
 
     def test_is_the_average_over_positions(self):
-        run = mnist(li.ShuffledOnce, 3)
+        run = readme_run(li.ShuffledOnce, 3)
         report = li.account(run)
         mus = [p.gdp() for p in report.by_position()]
         exact = sum(delta_of_gaussian(mu, 0.5) for mu in mus) / 40
         assert exact <= report.delta(0.5) <= exact * (1 + 1e-9)
 
     def test_examples_left_over_take_no_part(self):
-        run = mnist(li.ShuffledOnce, 3)
+        run = readme_run(li.ShuffledOnce, 3)
         some = li.account(run.replace(batches=li.ShuffledOnce(62_000, 1_500), steps=41 * 3))
         all_ = li.account(run.replace(batches=li.ShuffledOnce(61_500, 1_500), steps=41 * 3))
         assert some.delta(1.0) == pytest.approx(all_.delta(1.0) * 61_500 / 62_000, rel=1e-6)
 
     @pytest.mark.parametrize("batches", [li.ShuffledOnce, li.ShuffledEachEpoch])
     def test_a_published_order_is_charged_at_its_worst(self, batches):
-        run = mnist(batches, 50, releases="last-iterate-and-order")
+        run = readme_run(batches, 50, releases="last-iterate-and-order")
         report = li.account(run)
         assert report.bound == "fixed-order/contractive"
         assert report.epsilon(1e-5) == pytest.approx(4.3392, abs=1e-4)
@@ -94,7 +83,7 @@ class TestShuffled:
 
     @pytest.mark.parametrize("release", [0.0, 1.0])
     def test_very_many_batches_are_grouped_on_the_safe_side(self, monkeypatch, release):
-        run = mnist(li.ShuffledOnce, 1).replace(
+        run = readme_run(li.ShuffledOnce, 1).replace(
             batches=li.ShuffledOnce(300, 1), steps=700, noise_std=10.0, release_noise_std=release
         )
         for batches in (li.ShuffledOnce(300, 1), li.ShuffledEachEpoch(300, 1)):

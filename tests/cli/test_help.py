@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from lastiterate.cli import app, main
 
 COMMANDS = [command.name for command in app.registered_commands]
+TRAIN = "train people.csv --target income --epsilon 1 --schema people.json"
 
 
 def example(capsys, name):
@@ -19,16 +21,20 @@ def example(capsys, name):
     return found[1].split()
 
 
-@pytest.fixture
-def table(tmp_path, monkeypatch):
-    """The files that the examples name."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A folder with the files that the examples name, the trained model among them."""
+    folder = tmp_path_factory.mktemp("people")
     rng = np.random.default_rng(0)
-    ages = rng.integers(18, 90, 1000)
+    ages = rng.integers(18, 90, 60)
     lines = [f"{age},{'ab'[age % 2]},{'yes' if age > 50 else 'no'}" for age in ages]
-    (tmp_path / "people.csv").write_text("age,job,income\n" + "\n".join(lines) + "\n")
+    (folder / "people.csv").write_text("age,job,income\n" + "\n".join(lines) + "\n")
     schema = {"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}
-    (tmp_path / "people.json").write_text(json.dumps(schema))
+    (folder / "people.json").write_text(json.dumps(schema))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        assert main(shlex.split(TRAIN)) == 0
+    return folder
 
 
 def test_no_command_is_missing():
@@ -36,14 +42,14 @@ def test_no_command_is_missing():
     assert {"reproduce", "demo"} < {*COMMANDS}
 
 
-def test_the_examples_work(capsys, table):
-    for name in COMMANDS:
-        if name == "demo":
-            continue
-        words = example(capsys, name)
-        assert words[0] == name
-        assert main(words) == 0, words
-        assert capsys.readouterr().out
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name != "demo"])
+def test_the_example_works(capsys, monkeypatch, trained, name):
+    monkeypatch.chdir(trained)
+    words = example(capsys, name)
+    assert words[0] == name
+    assert name != "train" or words == shlex.split(TRAIN)
+    assert main(words) == 0
+    assert capsys.readouterr().out
 
 
 def test_the_example_of_the_demo_is_the_demo(capsys):

@@ -12,11 +12,18 @@ from lastiterate.cli import main
 from .test_commands import RUN
 
 EXTRAS = ["sklearn", "cryptography", "matplotlib", "joblib", "pyarrow"]
+# Each command once, in one process that has none of them.
 PLAIN = f"""
-import sys
+import contextlib, io, json, sys
 sys.modules.update(dict.fromkeys({EXTRAS}))
 from lastiterate.cli import main
-sys.exit(main(sys.argv[1:]))
+answers = []
+for words in json.load(sys.stdin):
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = main(words)
+    answers.append((code, out.getvalue(), err.getvalue()))
+json.dump(answers, sys.stdout)
 """
 MODEL = ["--model", "m/model.json"]
 
@@ -35,42 +42,48 @@ def folder(tmp_path_factory):
     return path
 
 
-def plain(folder, *words):
-    command = [sys.executable, "-W", "error", "-c", PLAIN, *words]
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+NEEDED = {
+    ("train", "data.csv", "--target", "y", "--out", "other"): "sklearn",
+    ("demo", "--out", "other"): "sklearn",
+    ("plot", "tradeoff", *RUN, "--out", "other"): "plot",
+    ("plot", "accuracy-by-epsilon", "results.json", "--out", "other"): "plot",
+    ("account", *RUN, "--html", "other"): "plot",
+    ("predict", "m/model.json", "data.parquet", "--out", "other"): "parquet",
+    ("audit", *MODEL, "--runs", "20", "--jobs", "2"): "audit",
+}
+NOTHING_NEEDED = {
+    ("account", *RUN): "random-order/shuffled-once  <- used",
+    ("verify", "m/certificate.json", *MODEL): "holds: epsilon = 1.0000 ",
+    ("predict", "m/model.json", "data.csv"): "yes",
+    ("audit", *MODEL, "--runs", "20"): "not refuted",
+}
 
 
-@pytest.mark.parametrize(
-    "extra, words",
-    [
-        ("sklearn", ["train", "data.csv", "--target", "y", "--out", "other"]),
-        ("sklearn", ["demo", "--out", "other"]),
-        ("plot", ["plot", "tradeoff", *RUN, "--out", "other"]),
-        ("plot", ["plot", "accuracy-by-epsilon", "results.json", "--out", "other"]),
-        ("plot", ["account", *RUN, "--html", "other"]),
-        ("parquet", ["predict", "m/model.json", "data.parquet", "--out", "other"]),
-        ("audit", ["audit", *MODEL, "--runs", "20", "--jobs", "2"]),
-    ],
-)
-def test_what_needs_an_extra_names_it(folder, extra, words):
-    ran = plain(folder, *words)
-    assert ran.returncode == 2, ran
-    assert f"pip install 'lastiterate[{extra}]'" in ran.stderr
-    assert "Traceback" not in ran.stderr
-    assert ran.stdout == ""
+@pytest.fixture(scope="module")
+def plain(folder):
+    """What each command answers: a code, and what it prints and says."""
+    asked = [*NEEDED, *NOTHING_NEEDED]
+    command = [sys.executable, "-W", "error", "-c", PLAIN]
+    ran = subprocess.run(
+        command, cwd=folder, input=json.dumps(asked), capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stderr == ""
+    return dict(zip(asked, json.loads(ran.stdout), strict=True))
+
+
+@pytest.mark.parametrize("words", NEEDED, ids=lambda words: " ".join(words[:2]))
+def test_what_needs_an_extra_names_it(plain, folder, words):
+    code, printed, said = plain[words]
+    assert code == 2
+    assert f"pip install 'lastiterate[{NEEDED[words]}]'" in said
+    assert "Traceback" not in said
+    assert printed == ""
     assert not list(folder.glob("other*"))
 
 
-@pytest.mark.parametrize(
-    "words, printed",
-    [
-        (["account", *RUN], "random-order/shuffled-once  <- used"),
-        (["verify", "m/certificate.json", *MODEL], "holds: epsilon = 1.0000 "),
-        (["predict", "m/model.json", "data.csv"], "yes"),
-        (["audit", *MODEL, "--runs", "20"], "not refuted"),
-    ],
-)
-def test_a_reviewer_needs_none(folder, words, printed):
-    ran = plain(folder, *words)
-    assert ran.returncode == 0, ran.stderr
-    assert printed in ran.stdout
+@pytest.mark.parametrize("words", NOTHING_NEEDED, ids=lambda words: words[0])
+def test_a_reviewer_needs_none(plain, words):
+    code, printed, said = plain[words]
+    assert code == 0, said
+    assert NOTHING_NEEDED[words] in printed

@@ -5,20 +5,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import lastiterate as li
+from tests.readme_run import readme_run
 
 from .pages import ROOT, blocks
 
 CLAIMS: dict[str, "Claim"] = {}
 WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "ten": 10, "fifty": 50}
-RUN = li.TrainingRun(
-    loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
-    sensitivity=10.0,
-    batches=li.ShuffledOnce(examples=60_000, batch_size=1_500),
-    steps=2_000,
-    step_size=0.05,
-    noise_std=0.01,
-)
+RUN = readme_run()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from lastiterate.linear_model import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.train.defaults import default_run
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 from lastiterate.train.settings import RunSettings
+from tests.readme_run import accounted, readme_run
 
 from .claims import RUN, WORDS, claim, text_of, value
 
@@ -123,7 +124,7 @@ def the_run(squared, classes, clip):
 
 @claim("README.md", r"batches have epsilon ([\d.]+) where composition has ([\d.]+)")
 def sampled_batches(ours, composed):
-    report = li.account(RUN.replace(batches=li.SampledWithoutReplacement(60_000, 1_500)))
+    report = accounted(readme_run(li.SampledWithoutReplacement))
     assert f"{report.epsilon(1e-5):.2f}" == ours
     assert f"{report.all['composition/sampled'].epsilon(1e-5):.2f}" == composed
 

@@ -130,7 +130,8 @@ class TestPrivacy:
 
     @pytest.mark.parametrize("batches", TRAINED)
     def test_every_rule_meets_the_target(self, batches):
-        model = PrivateLogisticRegression(batches=batches, epochs=3).fit(X, Y)
+        size = None if batches == "full" else 200
+        model = PrivateLogisticRegression(batches=batches, batch_size=size, epochs=3).fit(X, Y)
         assert model.privacy_.run.batches.name == batches
         assert 0.95 < model.privacy_.epsilon(1e-5) <= 1.0
 
