@@ -40,7 +40,7 @@ def test_a_bar_on_a_terminal_only_and_never_in_the_answer(capsys):
 
 
 def test_an_interrupt_leaves_in_one_line(monkeypatch, capsys):
-    def interrupt(*_):
+    def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(li, "account", interrupt)
@@ -52,7 +52,7 @@ def test_an_interrupt_leaves_in_one_line(monkeypatch, capsys):
 def test_an_interrupt_takes_the_bar_away(monkeypatch, capsys, terminal):
     from lastiterate._progress import told
 
-    def interrupt(*_):
+    def interrupt(*_, **__):
         for _ in told("waiting", range(10)):
             raise KeyboardInterrupt
 
