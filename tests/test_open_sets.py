@@ -17,7 +17,7 @@ import pytest
 from scipy.special import ndtr
 
 import lastiterate as li
-from lastiterate.audit.participation import participation
+from lastiterate.audit.participation import participation as chain
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rule import BatchRule, PlacedRule, SampledRule
@@ -232,16 +232,16 @@ class TestAudited:
     def test_the_chain_has_the_law_that_is_drawn(self, rule):
         run = run_of(rule)
         if rule.drawn is not Drawn.NEVER or rule.places(run.steps) == 1:
-            followed = law_of(participation(run), run.steps)
+            followed = law_of(chain(run), run.steps)
             for law in laws(rule):
                 expected = {seen: float(p) for seen, p in law.items()}
                 assert followed == pytest.approx(expected, abs=1e-12)
             return
         for place in range(rule.places(run.steps)):
-            ((seen, probability),) = law_of(participation(run, position=place), run.steps).items()
+            ((seen, probability),) = law_of(chain(run, position=place), run.steps).items()
             assert probability == 1.0
             assert list(seen) == rule.seen(place, run.steps).tolist()
-        (last,) = law_of(participation(run), run.steps)
+        (last,) = law_of(chain(run), run.steps)
         assert last[-1] == run.steps - 1
 
 
@@ -401,7 +401,7 @@ def fresh(*arguments):
 class TestARuleThatIsNew:
     """Shuffled once, visited forwards and backwards by turns."""
 
-    @pytest.mark.parametrize("claims", ["not TestAudited"])
+    @pytest.mark.parametrize("claims", ["not TestAudited", "TestAudited"])
     def test_what_is_claimed_here_of_rules_is_so(self, claims):
         ran = fresh(
             "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider",
