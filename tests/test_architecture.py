@@ -9,6 +9,7 @@ import pytest
 
 import lastiterate
 from lastiterate import profile
+from lastiterate.run.batches import RULES
 from lastiterate.train.objectives import OBJECTIVES
 
 PACKAGE = Path(lastiterate.__file__).parent
@@ -180,6 +181,11 @@ class TestPublicNames:
             "account", "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
             "verify",
         }  # fmt: skip
+
+    def test_every_batch_rule_is_one(self):
+        kinds = [kind for kind in RULES.values() if kind.__module__.startswith("lastiterate.")]
+        assert kinds
+        assert all(getattr(lastiterate, kind.__name__) is kind for kind in kinds)
 
     def test_all_exist_and_are_documented(self):
         for name in lastiterate.__all__:
