@@ -23,7 +23,7 @@ from lastiterate.run.batch_rule import (
     Selection,
     rules,
 )
-from lastiterate.run.placed_rule import PlacedRule
+from lastiterate.run.placed_rule import BlockRule, PlacedRule
 from lastiterate.run.sampled_rule import SampledRule
 
 __all__ = [
@@ -35,6 +35,8 @@ __all__ = [
     "FullBatch",
     "PoissonSampled",
     "SampledWithoutReplacement",
+    "ShuffledBlocksEachEpoch",
+    "ShuffledBlocksOnce",
     "ShuffledEachEpoch",
     "ShuffledOnce",
     "rules",
@@ -62,7 +64,6 @@ class FullBatch(_InOrder):
     drawn = Drawn.NEVER
     in_words = "all at once"
     ordered = False
-    reads_blocks = False  # all rows at once
 
     batch_size: int = field(init=False, repr=False, default=0)
 
@@ -98,6 +99,7 @@ class Cyclic(_InOrder):
     drawn = Drawn.NEVER
     in_words = "in the same order every epoch"
     openly = "in the same order every epoch, chosen without regard to what they hold"
+    in_blocks = "cyclic"
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,6 @@ class FixedOrder(PlacedRule):
     in_words = "in a fixed order"
     any_length = False
     from_sizes = False
-    reads_blocks = False
 
     positions: tuple[int, ...]
 
@@ -263,6 +264,8 @@ class ShuffledEachEpoch(_InOrder):
     drawn = Drawn.EACH_EPOCH
     in_words = "shuffled every epoch"
     in_secret = "from a new uniform shuffle every epoch, drawn in secret"
+    in_blocks = "shuffled-blocks-each-epoch"
+    exchangeable = True
 
     @property
     def period(self) -> int | None:
@@ -280,3 +283,37 @@ class ShuffledOnce(_InOrder):
     drawn = Drawn.ONCE
     in_words = "shuffled once"
     in_secret = "from one uniform shuffle, drawn in secret"
+    in_blocks = "shuffled-blocks-once"
+    exchangeable = True
+
+
+@dataclass(frozen=True)
+class ShuffledBlocksEachEpoch(BlockRule, _InOrder):
+    """Fixed blocks of consecutive examples, visited in an order shuffled before every epoch.
+
+    What can be done with a file that is too large to be shuffled itself.
+    """
+
+    name = "shuffled-blocks-each-epoch"
+    drawn = Drawn.EACH_EPOCH
+    in_words = "in fixed blocks, shuffled every epoch"
+    in_secret = "in fixed blocks, from a new uniform shuffle of these every epoch, drawn in secret"
+    in_blocks = name
+
+    @property
+    def period(self) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class ShuffledBlocksOnce(BlockRule, _InOrder):
+    """Fixed blocks of consecutive examples, visited in one order, shuffled in secret.
+
+    What can be done with a file that is too large to be shuffled itself.
+    """
+
+    name = "shuffled-blocks-once"
+    drawn = Drawn.ONCE
+    in_words = "in fixed blocks, shuffled once"
+    in_secret = "in fixed blocks, from one uniform shuffle of these, drawn in secret"
+    in_blocks = name

@@ -7,6 +7,7 @@ from itertools import count
 import numpy as np
 
 from lastiterate._numerics.arrays import IntArray
+from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rule import BatchRule, Chance, Drawn, Selection
 
 
@@ -17,8 +18,6 @@ class PlacedRule(BatchRule, abstract=True):
     probability of being left over.  Drawn `EACH_EPOCH`, the same holds in every epoch anew, whose
     `batches_per_epoch` steps see each place once.  Places are numbered as they are first seen.
     """
-
-    reads_blocks = True
 
     @abstractmethod
     def visited(self, steps: IntArray) -> IntArray:
@@ -69,19 +68,6 @@ class PlacedRule(BatchRule, abstract=True):
                 block = slice(place * self.batch_size, (place + 1) * self.batch_size)
                 yield block if order is None else order[block]
 
-    def blocks(self, chance: Chance) -> Iterator[int]:
-        """The blocks, each of them one place, in an order drawn as that of examples would be.
-
-        All that bounds for shuffled batches use is that each single example's place is uniform: of
-        a block visited at a uniformly random time that is true of every example in it.
-        """
-        length = self.batches_per_epoch
-        block_at = chance.permutation(length) if self.drawn is Drawn.ONCE else np.arange(length)
-        for epoch in self._epochs():
-            if self.drawn is Drawn.EACH_EPOCH:
-                block_at = chance.permutation(length)
-            yield from block_at[epoch].tolist()
-
     def _epochs(self) -> Iterator[IntArray]:
         length = self.batches_per_epoch
         return (self.visited(np.arange(start, start + length)) for start in count(0, length))
@@ -89,3 +75,31 @@ class PlacedRule(BatchRule, abstract=True):
     def _left_over(self) -> str:
         rest = self.examples % self.batch_size
         return f"; the {rest:,} left over sit out the epoch" if rest else ""
+
+
+class BlockRule(PlacedRule, abstract=True):
+    """The places are fixed blocks of consecutive examples; chance decides when each is visited.
+
+    Each single example's place is uniform, which is all that averages over places use, but which
+    examples share one is no secret: two examples cannot have changed places on their own.
+    Examples beyond the last full block would never be seen, so there must be none.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.examples % self.batch_size:
+            must_be = f"a multiple of batch_size={self.batch_size}: blocks are never cut"
+            raise InvalidParameter("examples", self.examples, must_be=must_be)
+
+    def arrangement(self, chance: Chance) -> IntArray | None:
+        del chance
+        return None
+
+    def selections(self, chance: Chance) -> Iterator[Selection]:
+        length, size = self.batches_per_epoch, self.batch_size
+        block_at = chance.permutation(length)
+        for number, epoch in enumerate(self._epochs()):
+            if number and self.drawn is Drawn.EACH_EPOCH:
+                block_at = chance.permutation(length)
+            for block in block_at[epoch].tolist():
+                yield slice(block * size, (block + 1) * size)

@@ -125,8 +125,10 @@ def _batches(settings: RunSettings, examples: int, steps: int, *, mapped: bool) 
     if size is None:
         size = max(examples // math.ceil(steps / settings.epochs), min(_LEAST_BATCH, examples))
     size = _check.count("batch_size", size, at_least=1, at_most=examples)
-    # Of a file the rows after the last full batch are always left out.
-    counted = examples // size * size if mapped else examples
+    if mapped and kind.in_blocks is not None:
+        kind = RULES[kind.in_blocks]
+    # Of blocks the rows after the last full one are always left out.
+    counted = examples // size * size if mapped or kind.in_blocks == kind.name else examples
     return kind.of_sizes(counted, size)
 
 
@@ -134,5 +136,5 @@ def _release_noise(settings: RunSettings, batches: BatchRule, step_noise: float)
     if settings.release_noise_std is not None:
         return settings.release_noise_std
     if batches.drawn is Drawn.EACH_STEP:
-        return 0.0  # no bound makes use of it
+        return 0.0  # at noise as large as these targets need, it changes nothing
     return step_noise * math.sqrt(_RELEASE_WORTH * batches.batches_per_epoch)
