@@ -26,6 +26,7 @@ If an example is left out, not replaced, i against nothing is the sensitivity C,
 at most 2 C; the two orders of the data sets differ, and both are computed.
 """
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
@@ -45,7 +46,6 @@ from lastiterate.run.training_run import TrainingRun
 _ALONE = 60  # latest places told apart
 _GROUPS = 90  # of the others
 _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
-_NEVER = 1e-15
 _SHARES_THAT_BORROW = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.07, 0.12, 0.2, 0.3, 0.45, 0.65)
 
 
@@ -88,7 +88,7 @@ def _numbers_of_late(weights: Array) -> list[int]:
 
 
 class _Places(ABC):
-    """Groups of places, from the latest to the oldest; one more has no part in the end.
+    """Groups of places, from the latest to the oldest; if there may be none, that is one more.
 
     Tails are steps after a place, those of a group those of its latest.
     """
@@ -101,6 +101,7 @@ class _Places(ABC):
         self._ratio = at_least(arrival / noise, ulps=quantities.WIDENING)
         self._release = at_most(released * released, ulps=8)
         self._share = run.batches.share
+        self._examples, self._size = run.batches.examples, run.batches.batch_size
         self._length = run.batches.batches_per_epoch
         self._epochs = (run.steps - 1) // self._length  # over before the last one begins
         self._last = run.steps - self._epochs * self._length
@@ -121,6 +122,10 @@ class _Places(ABC):
         first.
         """
 
+    def _without(self, batches: int) -> float:
+        """The probability of being in none of so many batches of an epoch, exactly 0 if it is."""
+        return (self._examples - batches * self._size) / self._examples
+
     def _mus(self, arrivals: list[Arrivals]) -> Array:
         if not arrivals:
             return np.zeros(1)
@@ -133,13 +138,15 @@ class _Once(_Places):
 
     def __init__(self, run: TrainingRun) -> None:
         super().__init__(run)
-        self._tails, self._sizes = _groups(min(self._length, run.steps))
+        seen = min(self._length, run.steps)
+        self._tails, self._sizes = _groups(seen)
+        self._none = self._without(seen)
 
     def weights(self) -> Array:
-        return _with_rest(np.asarray(self._sizes * self._share, dtype=np.float64))
+        return _with_one_more(self._sizes * np.float64(self._share), self._none, self._none)
 
     def mus(self) -> Array:
-        return np.append(self._mus([self._alone(self._tails, 1.0)]), 0.0)
+        return _with_one_more(self._mus([self._alone(self._tails, 1.0)]), 0.0, self._none)
 
     def moved(self, count: int, lent: float, late: float) -> Array:
         tails = self._tails[:count]
@@ -185,29 +192,27 @@ class _EachEpoch(_Places):
         absent, weights = 1.0, []
         for part in self._parts:
             weights.append(absent * self._share * part.sizes)
-            absent *= max(1.0 - self._share * float(part.sizes.sum()), 0.0)
-        return _with_rest(np.concatenate(weights))
+            absent *= self._without(int(part.sizes.sum()))
+        return _with_one_more(np.concatenate(weights), absent, absent)
 
     def mus(self) -> Array:
         alone = [
             self._mus([*self._ends, *(Arrivals(one) for one in part.others), Arrivals(part.tails)])
             for part in self._parts
         ]
-        return np.concatenate([*alone, self._mus(self._ends)])
+        none = math.prod(self._without(int(part.sizes.sum())) for part in self._parts)
+        return _with_one_more(np.concatenate(alone), float(self._mus(self._ends)[0]), none)
 
     def moved(self, count: int, lent: float, late: float) -> Array:
         result: list[Array] = []
         lending, tail = self._place(count)
         for part in self._parts:
             own = Arrivals(part.tails[: count - sum(map(len, result))], late)
-            if part is lending:
-                shared = [Arrivals(one) for one in part.others]
-                arrivals = [*self._ends, *shared, Arrivals(tail, lent), own]
-            else:  # places in the epoch before are exchanged too
-                lender = [] if lending is None else [Arrivals(tail, lent)]
-                exchanged = [Arrivals(one, late) for one in part.others]
-                arrivals = [*self._ends, *lender, *exchanged, own]
-            result.append(self._mus(arrivals))
+            # Against places in the epoch before, those in that epoch are exchanged too.
+            others = [Arrivals(one, max(late, 1.0)) for one in part.others]
+            lender = [] if lending is None else [Arrivals(tail, lent)]
+            later = [*others, *lender] if part is lending else [*lender, *others]
+            result.append(self._mus([*self._ends, *later, own]))
             if sum(map(len, result)) == count:
                 break
         return np.concatenate(result)
@@ -229,9 +234,9 @@ def _groups(count: int) -> tuple[IntArray, IntArray]:
     return edges[:-1], np.diff(edges)
 
 
-def _with_rest(weights: Array) -> Array:
-    """And the probability of no place."""
-    return np.append(weights, max(1.0 - float(weights.sum()), _NEVER))
+def _with_one_more(values: Array, last: float, probability: float) -> Array:
+    """And one for no place, if that is possible."""
+    return np.append(values, last) if probability > 0.0 else np.asarray(values, dtype=np.float64)
 
 
 HIDDEN_PLACE = Bound(

@@ -197,7 +197,8 @@ def _along(lendings: Sequence[_Lending], knots: Array) -> list[float]:
 
 
 def _best(lendings: Sequence[_Lending], epsilon: float) -> _Lending:
-    return min(lendings, key=lambda one: one.delta(epsilon))
+    deltas = [one.delta(epsilon) for one in lendings]
+    return lendings[int(np.argmin(deltas))]
 
 
 def _least(lendings: Sequence[_Lending], delta: float, revealed: float) -> float:
