@@ -101,7 +101,7 @@ def rows_and_digits(folder):
     return rows, digits
 
 
-class CountingClips(Softmax):
+class CountingClips(Softmax, abstract=True):
     """Also counts examples, and those that are clipped."""
 
     seen = clipped = 0

@@ -10,3 +10,6 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("default")
+
+# Importing it registers a batch rule, which other tests must not meet; one loads it on purpose.
+collect_ignore = ["forwards_and_backwards.py"]

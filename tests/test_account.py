@@ -66,7 +66,7 @@ class TestReport:
         "run",
         [
             RUN.replace(releases="every-iterate"),
-            RUN.replace(batches=li.PoissonSampled(60_000, 1_500), adjacency="zero-out"),
+            RUN.replace(batches=li.PoissonSampled(600, 15), steps=80, adjacency="zero-out"),
             RUN.replace(noise_std=1e-300),
         ],
     )

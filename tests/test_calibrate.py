@@ -88,9 +88,14 @@ def test_no_noise_at_all_where_that_of_the_release_is_enough():
 
 
 @pytest.mark.parametrize(
-    "change", [{"releases": "every-iterate"}, {"batches": li.SampledWithoutReplacement(60, 10)}]
+    "change",
+    [
+        {"releases": "every-iterate"},
+        {"releases": "every-iterate", "batches": li.SampledWithoutReplacement(60, 10)},
+        pytest.param({"batches": li.SampledWithoutReplacement(60, 10)}, marks=pytest.mark.slow),
+    ],
 )
-def test_runs_that_composition_alone_covers(change):
+def test_runs_that_composition_covers(change):
     private = li.calibrate(RUN.replace(release_noise_std=0.1, **change), epsilon=1.0, delta=1e-5)
     assert 1.0 - 1e-5 < li.account(private).epsilon(1e-5) <= 1.0
 

@@ -46,14 +46,14 @@ def test_the_tables_of_sampled_batches(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "examples")
     import sampled_batches
 
-    near = sampled_batches.nearness(epochs=(20,), regularisers=(0.02,))
+    near = sampled_batches.nearness(epochs=(5,), regularisers=(0.02,))
     certified, simulated = (next(iter(near.columns[k].cells)) for k in (3, 4))
     exact, error = map(float, simulated.split(" +- "))
     assert exact - 4 * error <= float(certified) <= 1.2 * exact + 4 * error
-    bounded = sampled_batches.bounded(shares=(20,), sensitivities=(1.0,), steps=500)
+    bounded = sampled_batches.bounded(shares=(20,), sensitivities=(1.0,), steps=200)
     ours, theirs = (float(next(iter(bounded.columns[k].cells))) for k in (2, 3))
     assert 0.0 < ours < theirs
-    rows = sampled_batches.curves([1, 30], 0.02)
+    rows = sampled_batches.curves([1, 10], 0.02)
     assert len(rows) == len(sampled_batches.NAMES)
     assert all(lower < fixed for fixed, lower in zip(rows[1], rows[4], strict=True))
 

@@ -288,8 +288,11 @@ IN_A_FIXED_ORDER = ("fixed-order/contractive", "fixed-order/bounded-domain")
 
 
 class TestTogether:
-    @given(run=runs())
-    def test_every_run_with_noise_is_accounted_for(self, run):
+    @pytest.mark.parametrize("count", [50, pytest.param(300, marks=pytest.mark.slow)])
+    def test_every_run_with_noise_is_accounted_for(self, count):
+        settings(max_examples=count)(given(run=runs())(self.check))()
+
+    def check(self, run):
         report = li.account(run)
         composed = report.all["composition/fixed-order"].gdp()
         assert report.all.keys() | report.unmet.keys() == {bound.id for bound in OWN}

@@ -3,6 +3,7 @@
 import importlib
 import math
 import pkgutil
+from collections import Counter
 from itertools import product
 from typing import ClassVar
 
@@ -438,7 +439,7 @@ class TestContract:
 
     @pytest.mark.parametrize("seed", range(2))
     def test_more_noise_or_less_sensitivity_is_never_less_private(self, seed):
-        rng, seen = np.random.default_rng(seed), set()
+        rng, seen = np.random.default_rng(seed), Counter()
         for _ in range(15):
             run = contracting_run(rng)
             length = run.batches.batches_per_epoch
@@ -452,7 +453,9 @@ class TestContract:
             for id_, bound in PUBLISHED.items():
                 if bound.unmet(run) or bound.certainty is not Certainty.UPPER:
                     continue
-                seen.add(id_)
+                if "sampled" in id_ and seen[id_] == 1:  # each takes a second
+                    continue
+                seen[id_] += 1
                 before = bound.profile(run).epsilon(1e-3)
                 for changed in (
                     run.replace(noise_std=1.7 * run.noise_std),

@@ -49,10 +49,9 @@ class TestSampled:
         self.test_reference_values(epochs, most, composition)
 
     def test_converges_where_composition_does_not(self):
-        reports = [
-            li.account(readme_run(li.SampledWithoutReplacement, epochs, 0.2))
-            for epochs in (200, 20_000)
-        ]
+        runs = [readme_run(li.SampledWithoutReplacement, epochs, 0.2) for epochs in (200, 20_000)]
+        compared = ["random-order/sampled", "composition/sampled"]
+        reports = [li.account(run, bounds=compared) for run in runs]
         short, long = (report.epsilon(1e-5) for report in reports)
         assert long == pytest.approx(short, rel=0.01)
         composed = [report.all["composition/sampled"].epsilon(1e-5) for report in reports]
@@ -132,7 +131,7 @@ class TestOracle:
     """The exact law of a one-dimensional run with random batches."""
 
     @pytest.mark.parametrize(
-        "seed", [*range(6), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(6, 34))]
+        "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 34))]
     )
     def test_sampled(self, seed):
         rng = np.random.default_rng(seed)

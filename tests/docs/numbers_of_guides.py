@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds.shift_schedule import worst_schedule
-from lastiterate.linear_model import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.train.defaults import default_run
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 from lastiterate.train.settings import RunSettings
@@ -221,13 +221,6 @@ def pictured_arrivals(many):
 @claim("docs/linear-models.md", r"Keep `feature_bound=([\d.]+)`")
 def feature_bound(default):
     assert PrivateLogisticRegression().feature_bound == float(default)
-
-
-@claim("docs/linear-models.md", r"`PrivateLinearSVC` \| (two) classes")
-def classes_of_the_svc(_):
-    rows = np.eye(3).repeat(20, axis=0)
-    with pytest.raises(ValueError, match="class"):
-        PrivateLinearSVC().fit(rows, rows.argmax(axis=1))
 
 
 @claim(

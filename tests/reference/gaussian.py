@@ -72,17 +72,22 @@ def epsilon_of_gaussian(mu, delta):
 
 
 def _upper_quantile(probability):
-    """z with Phi(-z) = probability, by bisection."""
+    """z with Phi(-z) = probability: bisection, then Newton's method, whose end is checked."""
     if probability > 0.5:
         return -_upper_quantile(1 - probability)
     low, high = mpf(0), mp.sqrt(-2 * mp.log(probability))
-    while high - low > mpf(10) ** -DIGITS * (1 + high):
+    while high - low > mpf(10) ** -6:
         middle = (low + high) / 2
         if _normal_cdf(-middle) > probability:
             low = middle
         else:
             high = middle
-    return (low + high) / 2
+    z = (low + high) / 2
+    for _ in range(7):
+        z += (_normal_cdf(-z) - probability) / mp.npdf(z)
+    error = mpf(10) ** -DIGITS
+    assert _normal_cdf(-(z - error)) > probability > _normal_cdf(-(z + error))
+    return z
 
 
 def tradeoff_of_gaussian(mu, false_positive_rate):

@@ -14,7 +14,7 @@ DATA = examples()
 SOFT = Softmax(classes=3)
 
 
-class Sloppy(Softmax):
+class Sloppy(Softmax, abstract=True):
     """With an error that can be seen."""
 
     residual_error = 1e-7
@@ -90,6 +90,12 @@ class TestRefusals:
         run = run_of(DATA, RULES[name], objective=SOFT, domain=li.Ball(1.0))
         with pytest.raises(InvalidParameter, match="'margin' for batches on a bounded domain"):
             charged_sensitivity(run, SOFT, radius=DATA.radius)
+
+    def test_steps_that_may_expand(self):
+        run = run_of(DATA, RULES["cyclic"], objective=SOFT)
+        longer = run.replace(step_size=2.01 / run.loss.smoothness)
+        with pytest.raises(InvalidParameter, match="'margin' for steps above 2/smoothness"):
+            charged_sensitivity(longer, SOFT, radius=DATA.radius)
 
     def test_bounded_domains_but_for_full_batches(self):
         run = run_of(DATA, RULES["full"], objective=SOFT, domain=li.Ball(1.0))

@@ -34,7 +34,7 @@ class Recorder(Randomness):
         return np.zeros(shape) if self.silent else drawn
 
 
-class Noted(Logistic):
+class Noted(Logistic, abstract=True):
     """Notes which examples each step sees; targets are the examples' numbers."""
 
     def admits(self, y):
@@ -249,7 +249,7 @@ class TestRelease:
     def test_is_rounded_to_a_grid_far_below_the_noise(self):
         data = examples()
         run = run_of(data, li.FullBatch(103), release_noise_std=0.3)
-        end = noisy_descent(run, Logistic(), data)
+        end = noisy_descent(run, Logistic(), data, Recorder())
         grid = 2.0**-25  # 0.3 lies between 2^-2 and 2^-1
         np.testing.assert_array_equal(end / grid, np.rint(end / grid))
         assert (end / grid % 2).any()
@@ -276,6 +276,7 @@ class TestRefusals:
             "strong_convexity must be at most", loss=li.Loss(smoothness=9.0, strong_convexity=0.1)
         )
         self.refused("clip_norm must be None", clip_norm=5.0)
+        self.refused("convex must be True", loss=li.Loss(smoothness=9.0, convex=False))
 
     def test_an_uncharged_error_of_the_envelope(self):
         objective = Softmax(classes=3)

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
 from lastiterate.bounds.bound import Bound, Hypothesis
 from lastiterate.bounds.quantities import gaps, ratio, step_sizes, unit
 from lastiterate.run.admitted_losses import quadratic_curvatures
@@ -152,7 +153,11 @@ def _past_the_best_step(run: TrainingRun) -> str | None:
     if run.loss.smoothness is None:
         return None
     largest, both = unit(run), run.loss.strong_convexity + run.loss.smoothness
-    return None if largest * both * (1 - 1e-15) <= 2.0 else f"step_size {largest!r} > {2 / both!r}"
+    return (
+        None
+        if down(largest * both, FEW_ROUNDINGS) <= 2.0
+        else f"step_size {largest!r} > {2 / both!r}"
+    )
 
 
 def _not_linear(run: TrainingRun) -> str | None:

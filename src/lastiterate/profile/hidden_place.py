@@ -206,9 +206,7 @@ def _least(lendings: Sequence[_Lending], delta: float, revealed: float) -> float
     epsilon = revealed
     # What is best at this epsilon need not be so at the one that it gives.
     for _ in range(2 if lendings else 0):
-        found = _met(
-            min(lendings, key=lambda one, at=epsilon: one.delta(0.95 * at)), delta, epsilon
-        )
+        found = _met(_best(lendings, 0.95 * epsilon), delta, epsilon)
         if not found < epsilon:
             break
         epsilon = found

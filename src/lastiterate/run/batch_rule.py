@@ -97,6 +97,8 @@ class BatchRule(ABC):
             missing = ["in_secret"]
         if missing:
             raise TypeError(f"batch rule {cls.__name__} does not state {', '.join(missing)}")
+        if not isinstance(cls.drawn, Drawn):
+            raise TypeError(f"batch rule {cls.__name__}: drawn must be one of {list(Drawn)}")
         if cls.name in RULES and RULES[cls.name].__qualname__ != cls.__qualname__:
             raise TypeError(f"there is a batch rule called {cls.name!r} already")
         RULES[cls.name] = cls

@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -10,14 +11,34 @@ from lastiterate._numerics.arrays import IntArray
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rule import BatchRule, Chance, Drawn, Selection
 
+_FOLLOW_FROM_VISITED = (
+    "period",
+    "places",
+    "seen",
+    "most_seen",
+    "longest_wait",
+    "selections",
+)
+
 
 class PlacedRule(BatchRule, abstract=True):
     """Every example has a place, and each step sees the examples of one place.
 
     Drawn `ONCE`, an example's place is uniform among `batches_per_epoch`, or it has none with the
     probability of being left over.  Drawn `EACH_EPOCH`, the same holds in every epoch anew, whose
-    `batches_per_epoch` steps see each place once.  Places are numbered as they are first seen.
+    `batches_per_epoch` steps see each place once.  Places are numbered from 0.
     """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuses what was said of the steps of another rule, if this one visits as it likes."""
+        own, shared = _said_at(cls, "visited"), cls.__mro__.index(PlacedRule)
+        taken = [one for one in _FOLLOW_FROM_VISITED if own < _said_at(cls, one) < shared]
+        if taken:
+            raise TypeError(
+                f"batch rule {cls.__name__} says which places are visited, but takes "
+                f"{', '.join(taken)} from a rule that visits others: derive from PlacedRule"
+            )
+        super().__init_subclass__(**kwargs)
 
     @abstractmethod
     def visited(self, steps: IntArray) -> IntArray:
@@ -32,7 +53,9 @@ class PlacedRule(BatchRule, abstract=True):
         return None
 
     def places(self, steps: int) -> int:
-        return min(self.batches_per_epoch, steps)
+        if self.drawn is Drawn.EACH_EPOCH or self.period is not None:
+            return min(self.batches_per_epoch, steps)
+        return 1 + int(self.visited(np.arange(steps)).max())
 
     def seen(self, place: int, steps: int) -> IntArray:
         if self.drawn is Drawn.EACH_EPOCH:
@@ -75,6 +98,11 @@ class PlacedRule(BatchRule, abstract=True):
     def _left_over(self) -> str:
         rest = self.examples % self.batch_size
         return f"; the {rest:,} left over sit out the epoch" if rest else ""
+
+
+def _said_at(cls: type, name: str) -> int:
+    """How far up its bases a class finds this."""
+    return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
 
 
 class BlockRule(PlacedRule, abstract=True):

@@ -136,5 +136,5 @@ def _release_noise(settings: RunSettings, batches: BatchRule, step_noise: float)
     if settings.release_noise_std is not None:
         return settings.release_noise_std
     if batches.drawn is Drawn.EACH_STEP:
-        return 0.0  # at noise as large as these targets need, it changes nothing
+        return 0.0  # it would save a millionth of the noise (2,000 examples, epsilon 1)
     return step_noise * math.sqrt(_RELEASE_WORTH * batches.batches_per_epoch)

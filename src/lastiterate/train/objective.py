@@ -41,8 +41,10 @@ class Objective(ABC):
     output_unit: ClassVar[float]
     step_share: ClassVar[float]
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
+        if abstract:
+            return
         missing = [one for one in ("output_unit", "step_share") if not hasattr(cls, one)]
         if missing:
             raise TypeError(f"objective {cls.__name__} does not state {', '.join(missing)}")
