@@ -215,7 +215,7 @@ class TestTrained:
         anew = rule.drawn in (Drawn.EACH_EPOCH, Drawn.EACH_STEP)
         assert (epochs[0] != epochs[1]) == anew
 
-    @each_rule(lambda rule: rule.reads_blocks)
+    @each_rule(lambda rule: rule.in_blocks == rule.name)
     def test_a_mapped_file_is_read_with_the_same_law(self, rule, tmp_path):
         whole = rule.batch_size * rule.batches_per_epoch
         rule = _of_sizes(type(rule), whole, rule.batch_size)

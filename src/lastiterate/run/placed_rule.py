@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import count
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -118,6 +118,13 @@ class BlockRule(PlacedRule, abstract=True):
         if self.examples % self.batch_size:
             must_be = f"a multiple of batch_size={self.batch_size}: blocks are never cut"
             raise InvalidParameter("examples", self.examples, must_be=must_be)
+
+    @classmethod
+    def of_sizes(cls, examples: int, batch_size: int | None) -> Self:
+        """The rule for the full blocks of so many examples."""
+        if batch_size is not None and 0 < batch_size <= examples:
+            examples -= examples % batch_size
+        return super().of_sizes(examples, batch_size)
 
     def arrangement(self, chance: Chance) -> IntArray | None:
         del chance

@@ -128,7 +128,7 @@ def _batches(settings: RunSettings, examples: int, steps: int, *, mapped: bool) 
     if mapped and kind.in_blocks is not None:
         kind = RULES[kind.in_blocks]
     # Of blocks the rows after the last full one are always left out.
-    counted = examples // size * size if mapped or kind.in_blocks == kind.name else examples
+    counted = examples // size * size if mapped else examples
     return kind.of_sizes(counted, size)
 
 
