@@ -47,6 +47,7 @@ from lastiterate._numerics.search import least_met
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.profile import PrivacyProfile
 
 _MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which what is lent exceeds what is needed
 _FEW = 16  # epsilons that are looked at one by one
@@ -130,7 +131,7 @@ def _deltas(mus: Array, epsilons: Array) -> Array:
     return np.where(epsilons < 0.0, np.minimum(mirrored, 1.0), curve)
 
 
-class HiddenPlaceProfile(GaussianMixtureProfile):
+class HiddenPlaceProfile(PrivacyProfile):
     """mu_i-GDP at place i, which has probability weight_i and stays hidden.
 
     Each of `directions` has the loans that are possible for one order of the two data sets, any of
@@ -147,23 +148,34 @@ class HiddenPlaceProfile(GaussianMixtureProfile):
     def __init__(
         self, weights: ArrayLike, mus: ArrayLike, directions: Sequence[Sequence[Loan]]
     ) -> None:
-        super().__init__(weights, mus)
-        shares, values = np.array(weights, dtype=np.float64), np.array(mus, dtype=np.float64)
-        if not np.all(shares > 0.0) or not np.all(np.isfinite(values)):
+        self._revealed = GaussianMixtureProfile(weights, mus)
+        shares, values = self._revealed.weights, np.array(mus, dtype=np.float64)
+        if shares.size != values.size or not np.all(np.isfinite(values)):
             raise InvalidParameter("weights", weights, must_be="positive, with mus below inf")
         self._directions = [
-            [_Lending(self._weights, values, loan.moved) for loan in loans] for loans in directions
+            [_Lending(shares, values, loan.moved) for loan in loans] for loans in directions
         ]
+
+    def __repr__(self) -> str:
+        return f"HiddenPlaceProfile({self._revealed!r})"
 
     def deltas(self, epsilons: Array) -> Array:
         hidden = self._few(epsilons) if epsilons.size <= _FEW else self._many(epsilons)
-        return np.asarray(np.minimum(super().deltas(epsilons), hidden))
+        return np.asarray(np.minimum(self._revealed.deltas(epsilons), hidden))
 
     def epsilon(self, delta: float) -> float:
-        revealed = super().epsilon(delta)
+        revealed = self._revealed.epsilon(delta)
         if not 0.0 < revealed < math.inf:
             return revealed
         return max(_least(lendings, delta, revealed) for lendings in self._directions)
+
+    def renyi(self, order: float) -> float:
+        """As if the place were revealed."""
+        return self._revealed.renyi(order)
+
+    def gdp(self) -> float:
+        """As if the place were revealed: as epsilon grows the most exposed place alone counts."""
+        return self._revealed.gdp()
 
     def _few(self, epsilons: Array) -> Array:
         """The least of all lendings, in the worse direction."""
@@ -175,7 +187,7 @@ class HiddenPlaceProfile(GaussianMixtureProfile):
 
     def _many(self, epsilons: Array) -> Array:
         """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
-        reach = min(super().epsilon(_NEGLIGIBLE), float(epsilons.max()), _LARGEST_EPSILON)
+        reach = min(self._revealed.epsilon(_NEGLIGIBLE), float(epsilons.max()), _LARGEST_EPSILON)
         knots = np.linspace(0.0, reach, _KNOTS)
         by_direction = [_along(lendings, knots) for lendings in self._directions]
         chords = np.interp(
@@ -205,7 +217,7 @@ def _least(lendings: Sequence[_Lending], delta: float, revealed: float) -> float
     """The least epsilon by the lending that looks best, at most `revealed`."""
     epsilon = revealed
     # What is best at this epsilon need not be so at the one that it gives.
-    for _ in range(2 if lendings else 0):
+    for _ in range(4 if lendings else 0):
         found = _met(_best(lendings, 0.95 * epsilon), delta, epsilon)
         if not found < epsilon:
             break
@@ -219,5 +231,5 @@ def _met(lending: _Lending, delta: float, start: float) -> float:
     def excess(epsilon: float) -> float:
         return math.log(max(lending.delta(max(epsilon, 0.0)), 1e-300) / max(delta, 1e-300))
 
-    found = least_met(excess, start, tolerance=_TOLERANCE * start, farthest=2.0 * start + 1.0)
+    found = least_met(excess, start, tolerance=_TOLERANCE * start, farthest=_LARGEST_EPSILON)
     return math.inf if found is None else max(found, 0.0)
