@@ -112,6 +112,7 @@ class TestTightness:
             ),
             example(
                 li.Cyclic(60_000, 1_500),
+                steps=400,
                 loss=li.Loss(smoothness=30.0, convex=False),
                 release_noise_std=0.002,
             ),

@@ -437,7 +437,7 @@ class TestContract:
             assert profile.epsilon(1e-5) >= 0.0
             assert not math.isnan(profile.renyi(3.0))
 
-    @pytest.mark.parametrize("seed", range(2))
+    @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
     def test_more_noise_or_less_sensitivity_is_never_less_private(self, seed):
         rng, seen = np.random.default_rng(seed), Counter()
         for _ in range(15):
@@ -463,4 +463,4 @@ class TestContract:
                 ):
                     if not bound.unmet(changed):
                         assert bound.profile(changed).epsilon(1e-3) <= before * (1 + 1e-3), id_
-        assert len(seen) >= 12
+        assert len(seen) >= (20 if seed == 0 else 12)

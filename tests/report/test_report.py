@@ -18,6 +18,7 @@ from lastiterate.report.reasons import charges
 from lastiterate.report.summary import as_record, summary
 from lastiterate.report.text import as_text
 from lastiterate.report.words import release_rule
+from tests.readme_run import accounted
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
@@ -59,7 +60,7 @@ RUNS = {
 
 
 def told_of(name, delta=1e-5):
-    return summary(li.account(RUNS[name]), delta)
+    return summary(accounted(RUNS[name]), delta)
 
 
 def stated(name):
@@ -87,7 +88,7 @@ class TestDigits:
 class TestText:
     @pytest.mark.parametrize("name", RUNS)
     def test_fits_and_has_every_part(self, name):
-        text = str(li.account(RUNS[name]))
+        text = str(accounted(RUNS[name]))
         assert max(map(len, text.splitlines())) <= 100
         for part in ("epsilon = ", "<- used", "You state that", "You may publish", "voids it"):
             assert part in text
@@ -95,12 +96,12 @@ class TestText:
 
     def test_the_lower_bound_is_named_and_the_ratio_is_to_it(self):
         told = told_of("full")
-        assert told.lower_bound in as_text(li.account(RUNS["full"]))
+        assert told.lower_bound in as_text(accounted(RUNS["full"]))
         assert told.ratio_to_lower_bound == pytest.approx(told.epsilon / told.lower_epsilon)
         assert told.ratio_to_lower_bound == pytest.approx(1.0, abs=1e-3)
 
     def test_other_deltas_are_asked_not_assumed(self):
-        report = li.account(RUN)
+        report = accounted(RUN)
         assert f"epsilon = {up(report.epsilon(1e-8))} at delta = 1e-08" in as_text(
             report, delta=1e-8
         )
@@ -209,7 +210,7 @@ def _refuse(text):
 class TestJson:
     @pytest.mark.parametrize("name", RUNS)
     def test_is_json_with_stable_keys(self, name):
-        report = li.account(RUNS[name])
+        report = accounted(RUNS[name])
         record = json.loads(report.to_json(), parse_constant=_refuse)
         assert list(record) == [
             "delta", "epsilon", "bound", "certainty", "all", "bounds", "lower", "why",
@@ -229,7 +230,7 @@ class TestJson:
 
     def test_bad_delta_is_refused(self):
         with pytest.raises(li.InvalidParameter, match="delta must be"):
-            li.account(RUN).to_json(delta=2.0)
+            accounted(RUN).to_json(delta=2.0)
 
 
 class _Page(HTMLParser):
@@ -258,7 +259,7 @@ class _Page(HTMLParser):
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     file = tmp_path_factory.mktemp("page") / "report.html"
-    li.account(RUN.replace(steps=40, release_noise_std=0.002)).to_html(
+    accounted(RUN.replace(steps=40, release_noise_std=0.002)).to_html(
         file, title="<script>alert('&')</script>"
     )
     return file.read_text(encoding="utf-8")
@@ -285,7 +286,7 @@ class TestHtml:
         assert "&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in page
 
     def test_tells_what_the_text_tells(self, page):
-        report = li.account(RUN.replace(steps=40, release_noise_std=0.002))
+        report = accounted(RUN.replace(steps=40, release_noise_std=0.002))
         told = summary(report, 1e-5)
         assert up(told.epsilon) in page
         for clause in (*told.assumptions, *told.release.voided_by):

@@ -131,7 +131,9 @@ class TestPrivacy:
     @pytest.mark.parametrize("batches", TRAINED)
     def test_every_rule_meets_the_target(self, batches):
         size = None if batches == "full" else 200
-        model = PrivateLogisticRegression(batches=batches, batch_size=size, epochs=3).fit(X, Y)
+        model = PrivateLogisticRegression(
+            batches=batches, batch_size=size, epochs=3, adjacency="zero-out"
+        ).fit(X, Y)
         assert model.privacy_.run.batches.name == batches
         assert 0.95 < model.privacy_.epsilon(1e-5) <= 1.0
 
@@ -232,7 +234,7 @@ class TestNothingIsLeftBehind:
         command = [sys.executable, "-c", code]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout.readline() == b"ready\n"
-            threading.Timer(2.0, lambda: process.send_signal(signal.SIGINT)).start()
+            threading.Timer(1.0, lambda: process.send_signal(signal.SIGINT)).start()
             try:
                 assert process.wait(timeout=60) == 0
             finally:
