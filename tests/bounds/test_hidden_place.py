@@ -92,3 +92,37 @@ class TestSoundness:
     @pytest.mark.parametrize("seed", range(1, 21))
     def test_no_instance_leaks_more_in_a_long_search(self, seed):
         assert attack(250, seed)[0] <= 1.0 + 1e-9
+
+
+class TestVisit:
+    """The example whose place is taken visits the lender's, which must be paid."""
+
+    def exact(self, epsilon):
+        """Two batches of one; the other example marks the early place, the second step forgets."""
+        seen = epochs_seen(2, 1, 2, each=True)
+        added = np.array([[0.0, 0.0], [1.0, 0.0]])
+        other = np.array([[1.0, 1.0], [1.0, 0.0]])
+        factors = np.array([1.0, 0.283])
+        ours, spread = means(seen, factors, added)
+        theirs, _ = means(seen, factors, other)
+        return max(
+            hockey_stick(ours, theirs, spread, epsilon), hockey_stick(theirs, ours, spread, epsilon)
+        )
+
+    def run_(self):
+        return described(li.ShuffledEachEpoch, (2, 1, 2), 1.0, 0.283)
+
+    def test_is_paid(self):
+        profile = li.account(self.run_(), bounds="random-order/hidden-place")
+        for epsilon in (1.5, 2.3, 3.0):
+            assert self.exact(epsilon) <= profile.delta(epsilon)
+
+    def test_unpaid_the_claim_is_false(self, monkeypatch):
+        from lastiterate.bounds import hidden_place
+
+        def unpaid(self, count, lent, late, true=hidden_place._EachEpoch.moved):
+            return true(self, count, 0.0, late)
+
+        monkeypatch.setattr(hidden_place._EachEpoch, "moved", unpaid)
+        claimed = hidden_place.hidden_place(self.run_())
+        assert any(self.exact(epsilon) > claimed.delta(epsilon) for epsilon in (2.3, 3.0))
