@@ -9,6 +9,7 @@ import pytest
 
 import lastiterate
 from lastiterate import profile
+from lastiterate.run.batches import RULES
 from lastiterate.train.objectives import OBJECTIVES
 
 PACKAGE = Path(lastiterate.__file__).parent
@@ -108,6 +109,48 @@ class TestTheOracleDoesNotKnowWhatItIsToCheck:
         assert {file for file, module in known if module not in records} == {"lower_bounds.py"}
 
 
+def kinds_asked_for(tree):
+    """(name, line) of every class that `isinstance` or a pattern tells others from."""
+    for node in ast.walk(tree):
+        asked = []
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+            if node.func.id in ("isinstance", "issubclass"):
+                asked = node.args[1:]
+        elif isinstance(node, ast.MatchClass):
+            asked = [node.cls]
+        elif isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            of_type = [isinstance(side, ast.Call) and side.func for side in sides]
+            asked = sides if any(getattr(of, "id", None) == "type" for of in of_type) else []
+        for within in asked:
+            for part in ast.walk(within):
+                name = getattr(part, "id", getattr(part, "attr", None))
+                if name is not None:
+                    yield name, node.lineno
+
+
+def descendants(kind):
+    return {kind}.union(*map(descendants, kind.__subclasses__()))
+
+
+def test_nobody_asks_what_kind_a_batch_rule_or_an_objective_is():
+    """They say themselves what has to be known of them."""
+    from lastiterate.run.batches import RULES, BatchRule
+    from lastiterate.train.objectives import Objective
+
+    kinds = {kind.__name__ for base in (BatchRule, Objective) for kind in descendants(base)}
+    assert kinds > {kind.__name__ for kind in RULES.values()}
+    own = [PACKAGE / "run", PACKAGE / "train" / "objectives.py"]
+    asked = {
+        (str(file.relative_to(PACKAGE)), line, name)
+        for file in PACKAGE.rglob("*.py")
+        if not any(file.is_relative_to(home) for home in own)
+        for name, line in kinds_asked_for(ast.parse(file.read_text()))
+        if name in kinds
+    }
+    assert not asked
+
+
 def test_no_file_is_too_long():
     lengths = {file.name: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
     assert max(lengths.values()) <= 300, lengths
@@ -138,6 +181,11 @@ class TestPublicNames:
             "account", "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
             "verify",
         }  # fmt: skip
+
+    def test_every_batch_rule_is_one(self):
+        kinds = [kind for kind in RULES.values() if kind.__module__.startswith("lastiterate.")]
+        assert kinds
+        assert all(getattr(lastiterate, kind.__name__) is kind for kind in kinds)
 
     def test_all_exist_and_are_documented(self):
         for name in lastiterate.__all__:

@@ -19,7 +19,7 @@ from scipy.special import ndtr
 import lastiterate as li
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
-from lastiterate.instances.participation import participation
+from lastiterate.instances.participation import participation as chain
 from lastiterate.run.batch_rule import BatchRule
 from lastiterate.run.batches import RULES, Drawn
 from lastiterate.run.placed_rule import PlacedRule
@@ -238,16 +238,16 @@ class TestAudited:
     def test_the_chain_has_the_law_that_is_drawn(self, rule):
         run = run_of(rule)
         if rule.drawn is not Drawn.NEVER or rule.places(run.steps) == 1:
-            followed = law_of(participation(run), run.steps)
+            followed = law_of(chain(run), run.steps)
             for law in laws(rule):
                 expected = {seen: float(p) for seen, p in law.items()}
                 assert followed == pytest.approx(expected, abs=1e-12)
             return
         for place in range(rule.places(run.steps)):
-            ((seen, probability),) = law_of(participation(run, place=place), run.steps).items()
+            ((seen, probability),) = law_of(chain(run, place=place), run.steps).items()
             assert probability == 1.0
             assert list(seen) == rule.seen(place, run.steps).tolist()
-        (last,) = law_of(participation(run), run.steps)
+        (last,) = law_of(chain(run), run.steps)
         assert last[-1] == run.steps - 1
 
 

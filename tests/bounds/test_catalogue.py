@@ -1,7 +1,9 @@
 """What every bound in the catalogue promises, whatever it is."""
 
 import math
+from importlib import import_module
 from itertools import product
+from pkgutil import walk_packages
 
 import numpy as np
 import pytest
@@ -9,9 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate import CATALOGUE, NoBoundApplies
+from lastiterate import CATALOGUE, NoBoundApplies, bounds, instances
 from lastiterate.bounds import conditions
-from lastiterate.bounds.bound import Certainty
+from lastiterate.bounds.bound import Approximation, Bound, Certainty, LowerBound
+from lastiterate.bounds.catalogue import APPROXIMATIONS
+from lastiterate.instances.lower_bounds import LOWER_BOUNDS
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import RULES, Drawn
 
@@ -114,6 +118,25 @@ class TestRecord:
             "**Computed as**",
         ):
             assert heading in bound.evaluate.__doc__
+
+
+def declared(kind):
+    """Every record of a kind that a module of bounds or instances holds, alone or in a list."""
+    for package in (bounds, instances):
+        for found in walk_packages(package.__path__, f"{package.__name__}."):
+            for value in vars(import_module(found.name)).values():
+                held = value if isinstance(value, (tuple, list)) else [value]
+                yield from (one for one in held if isinstance(one, kind))
+
+
+@pytest.mark.parametrize(
+    "kind, listed",
+    [(Bound, CATALOGUE), (LowerBound, LOWER_BOUNDS), (Approximation, APPROXIMATIONS)],
+)
+def test_what_is_declared_is_listed(kind, listed):
+    records = list(declared(kind))
+    assert records
+    assert [one.id for one in records if listed.get(one.id) is not one] == []
 
 
 @pytest.mark.parametrize("bound", OWN, ids=lambda bound: bound.id)

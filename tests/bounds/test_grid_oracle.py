@@ -67,10 +67,10 @@ def worst_ratio(pair, mu):
 
 
 @pytest.mark.parametrize(
-    "seed", [*range(3), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(3, 8))]
+    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))]
 )
 def test_contracting_runs(seed, record_property):
-    """40 instances a seed, 320 in all: half of them projected, half with noise on release."""
+    """40 instances a seed: half of them projected, half with noise on release."""
     rng = np.random.default_rng(seed)
     ratios = []
     for _ in range(40):
