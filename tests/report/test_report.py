@@ -114,7 +114,7 @@ class TestWhy:
 
     def test_names_the_best_and_the_next(self):
         text = told_of("shuffled once").why
-        assert text.startswith("random-order/shuffled-once is the least: it averages over")
+        assert text.startswith("random-order/hidden-place is the least: it averages over")
         assert "fixed-order/contractive charges the most exposed place" in text
 
     def test_one_bound_alone(self):

@@ -46,7 +46,8 @@ from lastiterate.run.training_run import TrainingRun
 _ALONE = 60  # latest places told apart
 _GROUPS = 90  # of the others
 _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
-_SHARES_THAT_BORROW = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04, 0.07, 0.12, 0.2, 0.3, 0.45, 0.65)
+_SHARES_THAT_BORROW = (0.001, 0.003, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6)
+_LARGEST_MU = 30.0  # beyond it nobody has anything to lend
 
 
 def hidden_place(run: TrainingRun) -> HiddenPlaceProfile:
@@ -74,9 +75,9 @@ def hidden_place(run: TrainingRun) -> HiddenPlaceProfile:
     weights, mus = places.weights(), places.mus()
     # What the lender's steps and the late place's bring: u against i' or nothing, i against u.
     factors = [(1.0, 1.0)] if run.adjacency == "replace" else [(1.0, 2.0), (2.0, 1.0)]
+    counts = _numbers_of_late(weights) if mus.max() < _LARGEST_MU else []
     directions = [
-        [Loan(places.moved(count, lent, late)) for count in _numbers_of_late(weights)]
-        for lent, late in factors
+        [Loan(places.moved(count, lent, late)) for count in counts] for lent, late in factors
     ]
     return HiddenPlaceProfile(weights, mus, directions)
 

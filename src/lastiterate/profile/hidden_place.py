@@ -50,7 +50,7 @@ from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
 
 _MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which what is lent exceeds what is needed
-_FEW = 16  # epsilons that are looked at one by one
+_FEW = 256  # epsilons that are looked at one by one
 _KNOTS, _CHOICES = 200, 8
 _NEGLIGIBLE = 1e-15
 _PRICES = np.linspace(0.0, 1.0, 33)

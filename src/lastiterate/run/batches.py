@@ -23,8 +23,9 @@ from lastiterate.run.batch_rule import (
     Selection,
     rules,
 )
-from lastiterate.run.placed_rule import BlockRule, PlacedRule
+from lastiterate.run.placed_rule import InOrder, PlacedRule
 from lastiterate.run.sampled_rule import SampledRule
+from lastiterate.run.shuffled_blocks import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
 
 __all__ = [
     "RULES",
@@ -45,19 +46,8 @@ __all__ = [
 _MOST_LISTED = 8
 
 
-class _InOrder(PlacedRule, abstract=True):
-    """The places are visited in the same order every epoch."""
-
-    @property
-    def period(self) -> int | None:
-        return self.batches_per_epoch
-
-    def visited(self, steps: IntArray) -> IntArray:
-        return steps % self.batches_per_epoch
-
-
 @dataclass(frozen=True)
-class FullBatch(_InOrder):
+class FullBatch(InOrder):
     """Every step sees every example."""
 
     name = "full"
@@ -88,7 +78,7 @@ class FullBatch(_InOrder):
 
 
 @dataclass(frozen=True)
-class Cyclic(_InOrder):
+class Cyclic(InOrder):
     """One fixed partition into batches, visited in the same, public order every epoch.
 
     Examples that do not fill a batch of `batch_size` are left out of every epoch (drop_last=True
@@ -254,7 +244,7 @@ class PoissonSampled(SampledRule):
 
 
 @dataclass(frozen=True)
-class ShuffledEachEpoch(_InOrder):
+class ShuffledEachEpoch(InOrder):
     """The examples are shuffled in secret before every epoch.
 
     Examples that do not fill a batch are left out of that epoch.
@@ -273,7 +263,7 @@ class ShuffledEachEpoch(_InOrder):
 
 
 @dataclass(frozen=True)
-class ShuffledOnce(_InOrder):
+class ShuffledOnce(InOrder):
     """The examples are shuffled in secret, once; then the batches are visited in order.
 
     Examples that do not fill a batch are left out of every epoch.
@@ -285,35 +275,3 @@ class ShuffledOnce(_InOrder):
     in_secret = "from one uniform shuffle, drawn in secret"
     in_blocks = "shuffled-blocks-once"
     exchangeable = True
-
-
-@dataclass(frozen=True)
-class ShuffledBlocksEachEpoch(BlockRule, _InOrder):
-    """Fixed blocks of consecutive examples, visited in an order shuffled before every epoch.
-
-    What can be done with a file that is too large to be shuffled itself.
-    """
-
-    name = "shuffled-blocks-each-epoch"
-    drawn = Drawn.EACH_EPOCH
-    in_words = "in fixed blocks, shuffled every epoch"
-    in_secret = "in fixed blocks, from a new uniform shuffle of these every epoch, drawn in secret"
-    in_blocks = name
-
-    @property
-    def period(self) -> int | None:
-        return None
-
-
-@dataclass(frozen=True)
-class ShuffledBlocksOnce(BlockRule, _InOrder):
-    """Fixed blocks of consecutive examples, visited in one order, shuffled in secret.
-
-    What can be done with a file that is too large to be shuffled itself.
-    """
-
-    name = "shuffled-blocks-once"
-    drawn = Drawn.ONCE
-    in_words = "in fixed blocks, shuffled once"
-    in_secret = "in fixed blocks, from one uniform shuffle of these, drawn in secret"
-    in_blocks = name

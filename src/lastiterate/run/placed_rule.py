@@ -3,12 +3,11 @@
 from abc import abstractmethod
 from collections.abc import Iterator
 from itertools import count
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
 from lastiterate._numerics.arrays import IntArray
-from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rule import BatchRule, Chance, Drawn, Selection
 
 _FOLLOW_FROM_VISITED = (
@@ -100,41 +99,17 @@ class PlacedRule(BatchRule, abstract=True):
         return f"; the {rest:,} left over sit out the epoch" if rest else ""
 
 
+class InOrder(PlacedRule, abstract=True):
+    """The places are visited in the same order every epoch."""
+
+    @property
+    def period(self) -> int | None:
+        return self.batches_per_epoch
+
+    def visited(self, steps: IntArray) -> IntArray:
+        return steps % self.batches_per_epoch
+
+
 def _said_at(cls: type, name: str) -> int:
     """How far up its bases a class finds this."""
     return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
-
-
-class BlockRule(PlacedRule, abstract=True):
-    """The places are fixed blocks of consecutive examples; chance decides when each is visited.
-
-    Each single example's place is uniform, which is all that averages over places use, but which
-    examples share one is no secret: two examples cannot have changed places on their own.
-    Examples beyond the last full block would never be seen, so there must be none.
-    """
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.examples % self.batch_size:
-            must_be = f"a multiple of batch_size={self.batch_size}: blocks are never cut"
-            raise InvalidParameter("examples", self.examples, must_be=must_be)
-
-    @classmethod
-    def of_sizes(cls, examples: int, batch_size: int | None) -> Self:
-        """The rule for the full blocks of so many examples."""
-        if batch_size is not None and 0 < batch_size <= examples:
-            examples -= examples % batch_size
-        return super().of_sizes(examples, batch_size)
-
-    def arrangement(self, chance: Chance) -> IntArray | None:
-        del chance
-        return None
-
-    def selections(self, chance: Chance) -> Iterator[Selection]:
-        length, size = self.batches_per_epoch, self.batch_size
-        block_at = chance.permutation(length)
-        for number, epoch in enumerate(self._epochs()):
-            if number and self.drawn is Drawn.EACH_EPOCH:
-                block_at = chance.permutation(length)
-            for block in block_at[epoch].tolist():
-                yield slice(block * size, (block + 1) * size)
