@@ -20,6 +20,11 @@ _FOLLOW_FROM_VISITED = (
 )
 
 
+def _said_at(cls: type, name: str) -> int:
+    """How far up its bases a class finds this."""
+    return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
+
+
 class PlacedRule(BatchRule, abstract=True):
     """Every example has a place, and each step sees the examples of one place.
 
@@ -108,8 +113,3 @@ class InOrder(PlacedRule, abstract=True):
 
     def visited(self, steps: IntArray) -> IntArray:
         return steps % self.batches_per_epoch
-
-
-def _said_at(cls: type, name: str) -> int:
-    """How far up its bases a class finds this."""
-    return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
