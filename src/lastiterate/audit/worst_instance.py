@@ -10,6 +10,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from lastiterate import _check
+from lastiterate._digits import down, up
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.errors import InvalidType, NoInstanceApplies, NumericalFailure
@@ -50,8 +51,8 @@ class Witness:
     def __str__(self) -> str:
         shown = ", ".join(f"{name}={value:.4g}" for name, value in self.parameters.items())
         return (
-            f"{self.family}({shown}): epsilon >= {self.epsilon:.4f} at delta = {self.delta:g}; "
-            f"certified {self.certified:.4f}, ratio {self.ratio:.4f}"
+            f"{self.family}({shown}): epsilon >= {down(self.epsilon)} at delta = {self.delta:g}; "
+            f"certified {up(self.certified)}, ratio {self.ratio:.4f}"
         )
 
 
@@ -84,7 +85,7 @@ def worst(
     ...     batches=li.Cyclic(examples=60_000, batch_size=1_500), steps=2_000,
     ...     step_size=0.05, noise_std=0.01)
     >>> print(exact.worst(run))
-    drifting-quadratics(): epsilon >= 4.3392 at delta = 1e-05; certified 4.3392, ratio 1.0000
+    drifting-quadratics(): epsilon >= 4.3391 at delta = 1e-05; certified 4.3392, ratio 1.0000
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
