@@ -35,7 +35,7 @@ import numpy as np
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.rounding import at_least, at_most, ulps, up
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order import CONTRACTIVE
 from lastiterate.bounds.pen import DASHES, GREEN, Pen
 from lastiterate.engine.few_arrivals import Arrivals, mus_of_few
@@ -240,6 +240,11 @@ def _with_one_more(values: Array, last: float, probability: float) -> Array:
     return np.append(values, last) if probability > 0.0 else np.asarray(values, dtype=np.float64)
 
 
+def _irregular(run: TrainingRun) -> str | None:
+    once = run.batches.drawn is Drawn.ONCE
+    return "another order in every epoch" if once and run.batches.period is None else None
+
+
 HIDDEN_PLACE = Bound(
     id="random-order/hidden-place",
     gives="the average over the example's place in a secret order, which stays hidden",
@@ -249,6 +254,11 @@ HIDDEN_PLACE = Bound(
         *conditions.CONTRACTING,
         conditions.CONSTANT,
         conditions.NOISY,
+        Hypothesis(
+            "places that are visited in the same order every epoch, if they are drawn once",
+            _irregular,
+            "visit the batches in the same order",
+        ),
     ),
     certainty=Certainty.UPPER,
     source=Citation(
