@@ -1,5 +1,7 @@
 """Hidden places: below what is revealed, never below the truth, and the visit must be paid."""
 
+import math
+
 import numpy as np
 import pytest
 
@@ -126,3 +128,104 @@ class TestVisit:
         monkeypatch.setattr(hidden_place._EachEpoch, "moved", unpaid)
         claimed = hidden_place.hidden_place(self.run_())
         assert any(self.exact(epsilon) > claimed.delta(epsilon) for epsilon in (2.3, 3.0))
+
+
+def leaked(rule, shape, factors, added, other, epsilon):
+    seen = epochs_seen(*shape, rule is li.ShuffledEachEpoch)
+    ours, spread = means(seen, np.array(factors), np.array(added, dtype=float))
+    theirs, _ = means(seen, np.array(factors), np.array(other, dtype=float))
+    return max(
+        hockey_stick(ours, theirs, spread, epsilon), hockey_stick(theirs, ours, spread, epsilon)
+    )
+
+
+NOTHING = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
+MARKS = [1, -1, 1, -1, 1, -1]
+# By climbing: each leaks more than would be certified if one arrival were charged too little.
+FOUND = {
+    "i against u counts twice": (
+        li.ShuffledOnce, (2, 1, 2), 1.0, "zero-out", 3.5,
+        [0.3, 0.0], [[1, 1], [1, -1]], NOTHING[:2],
+    ),
+    "in either order of the data sets": (
+        li.ShuffledOnce, (4, 1, 4), 1.0, "zero-out", 3.5, [0.0, 0.0, 0.2, 0.0],
+        [[-1, -1, 1, 1], [-1, 1, -1, -1], [-1, 1, -1, -1], [0.586, 1, -1, -1]], NOTHING[:4],
+    ),
+    "both places in earlier epochs": (
+        li.ShuffledOnce, (4, 2, 6), 0.5, "zero-out", 2.0, [-0.2, 0.2, 0.3, 0.3, 0.3, 0.3],
+        [[1] * 6, MARKS, [-1, *MARKS[1:]], [-1, *MARKS[1:]]], NOTHING,
+    ),
+    "the latest lender": (
+        li.ShuffledEachEpoch, (3, 1, 6), 2.0, "replace", 3.5, [0.3, *[-0.3] * 5],
+        [[0, 2, 0, 2, 0, 2], [2, 2, 0, 0, 2, 2], [0.545, 1.922, 0, 0, 2, 2]],
+        [2, 0, 2, 0, 2, 0],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_nothing_is_charged_too_little(name):
+    rule, shape, ratio, adjacency, epsilon, factors, added, other = FOUND[name]
+    run = described(rule, shape, ratio, 0.3, adjacency)
+    certified = li.account(run, bounds="random-order/hidden-place").delta(epsilon)
+    truth = leaked(rule, shape, factors, added, [other, *added[1:]], epsilon)
+    assert 0.01 * certified < truth <= certified
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("ratio", [1e-300, 1e-6, 1e3, 1e160, 1e300])
+@pytest.mark.parametrize("rule", [li.ShuffledOnce, li.ShuffledEachEpoch])
+def test_extremes_promise_little_or_nothing(rule, ratio):
+    run = described(rule, (50, 1, 120), ratio, 0.9)
+    report = li.account(run, bounds="random-order/hidden-place")
+    assert 0.0 <= report.epsilon(1e-6) <= math.inf
+    assert report.epsilon(1e-6) < 1e-3 or ratio > 1.0
+
+
+class TestPatterns:
+    """What is charged for a late place against all lenders, by the engine on steps written out."""
+
+    def engine(self, arrivals, steps):
+        from lastiterate.engine.shifts import optimal_shifts
+
+        arriving = np.zeros(steps)
+        for step, times in arrivals:
+            arriving[step] += times
+        return optimal_shifts(contraction=0.9, sensitivity=arriving, noise=np.ones(steps)).mu
+
+    def pairs(self, lent, late):
+        """(late place, arrivals) of 4 batches, one epoch and a half; steps from 0 to 5.
+
+        Of the first epoch f is the place with the example late, e with it at the lender.
+        """
+        for t in (4, 5):
+            for f in range(4):
+                for e in range(4):  # the lender takes no part in the second epoch
+                    first = [(f, 1.0)] if f == e else [(f, late), (e, lent)]
+                    yield t, [*first, (t, late)]
+                for e in {4, 5} - {t}:
+                    yield t, [(f, 1.0), (e, lent), (t, late)]
+        for t in range(4):
+            for e in set(range(4)) - {t}:
+                yield t, [(e, lent), (t, late)]
+
+    @pytest.mark.parametrize("lent, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
+    def test_of_an_epoch_that_is_cut_short(self, lent, late):
+        from lastiterate.bounds.hidden_place import _EachEpoch
+
+        places = _EachEpoch(described(li.ShuffledEachEpoch, (4, 1, 6), 1.0, 0.9))
+        order = [5, 4, 3, 2, 1, 0]  # from the latest
+        for count in range(1, 6):
+            charged = places.moved(count, lent, late)
+            lenders = set(order[count:])
+            for t, arrivals in self.pairs(lent, late):
+                lender = max((step for step, times in arrivals if step != t), default=-1)
+                if t in order[:count] and lender in lenders:
+                    assert self.engine(arrivals, 6) <= charged[order.index(t)] * (1 + 1e-9)
+
+    def test_both_orders_of_the_data_sets_are_computed(self):
+        from lastiterate.bounds.hidden_place import hidden_place
+
+        run = described(li.ShuffledOnce, (4, 1, 8), 1.0, 0.9, "zero-out")
+        one, other = hidden_place(run)._directions
+        assert not np.allclose(one[0]._moved, other[0]._moved)

@@ -56,7 +56,7 @@ class TestSoundness:
     @given(places())
     def test_epsilon_and_many_deltas_agree_with_delta(self, drawn):
         profile = hidden(*drawn)
-        for delta in (1e-2, 1e-5):
+        for delta in (1e-2, 1e-5, 1e-290, 1e-305):
             epsilon = profile.epsilon(delta)
             assert profile.delta(epsilon) <= delta * (1 + 1e-12)
         many = np.linspace(0.0, 5.0, 60)
@@ -83,6 +83,24 @@ class TestTightness:
         assert profile.epsilon(1e-6) < 0.5 * average.epsilon(1e-6)
         assert profile.gdp() == average.gdp()
         assert profile.renyi(4.0) == average.renyi(4.0)
+
+
+class TestFeasibility:
+    def test_what_is_needed_to_the_last_digit_is_not_covered(self):
+        """One late place and one lender: at some price exactly all that is lent is needed."""
+        (lending,) = HiddenPlaceProfile(
+            [0.3, 0.7], [2.0, 0.1], [[Loan(np.array([2.0]))]]
+        )._directions[0]
+        low, high = 0.0, 60.0
+        for _ in range(200):
+            price = (low + high) / 2
+            kept, asked, stayed = lending._terms(1.0, price)
+            lent = 0.7 * -math.expm1(float(kept[0]) - 1.0)
+            needed = 0.3 * -math.expm1(float(stayed[0])) * math.exp(float(asked[0]) - 1.0)
+            low, high = (price, high) if needed < lent else (low, price)
+        around = np.nextafter(high, [-np.inf, np.inf])
+        assert not lending._covered(1.0, np.array([[around[0]], [high], [around[1]]])).any()
+        assert lending._covered(1.0, np.array([[high - 1e-6]])).all()
 
 
 class TestRefusals:

@@ -131,7 +131,8 @@ class _Places(ABC):
         if not arrivals:
             return np.zeros(1)
         mus = mus_of_few(gap=self._gap, arrivals=arrivals, release_in_steps=self._release)
-        return np.atleast_1d(up(mus * self._ratio, ulps(8)))
+        with np.errstate(over="ignore"):
+            return np.atleast_1d(up(mus * self._ratio, ulps(8)))
 
 
 class _Once(_Places):

@@ -53,6 +53,7 @@ _MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which what is lent exceeds what i
 _FEW = 256  # epsilons that are looked at one by one
 _KNOTS, _CHOICES = 200, 8
 _NEGLIGIBLE = 1e-15
+_LEAST_DELTA = 1e-300  # that is looked for
 _PRICES = np.linspace(0.0, 1.0, 33)
 _ROUNDS = 4
 _LEAST_PRICE, _LARGEST_PRICE = -5.0, 60.0  # standard deviations
@@ -150,7 +151,8 @@ class HiddenPlaceProfile(PrivacyProfile):
     ) -> None:
         self._revealed = GaussianMixtureProfile(weights, mus)
         shares, values = self._revealed.weights, np.array(mus, dtype=np.float64)
-        if shares.size != values.size or not np.all(np.isfinite(values)):
+        lent = any(directions)
+        if lent and not (shares.size == values.size and np.all(np.isfinite(values))):
             raise InvalidParameter("weights", weights, must_be="positive, with mus below inf")
         self._directions = [
             [_Lending(shares, values, loan.moved) for loan in loans] for loans in directions
@@ -165,7 +167,7 @@ class HiddenPlaceProfile(PrivacyProfile):
 
     def epsilon(self, delta: float) -> float:
         revealed = self._revealed.epsilon(delta)
-        if not 0.0 < revealed < math.inf:
+        if not 0.0 < revealed < math.inf or delta < _LEAST_DELTA:
             return revealed
         return max(_least(lendings, delta, revealed) for lendings in self._directions)
 
@@ -229,7 +231,7 @@ def _met(lending: _Lending, delta: float, start: float) -> float:
     """The least epsilon at which this lending meets delta; inf where it does not nearby."""
 
     def excess(epsilon: float) -> float:
-        return math.log(max(lending.delta(max(epsilon, 0.0)), 1e-300) / max(delta, 1e-300))
+        return math.log(max(lending.delta(max(epsilon, 0.0)), _LEAST_DELTA) / delta)
 
     found = least_met(excess, start, tolerance=_TOLERANCE * start, farthest=_LARGEST_EPSILON)
     return math.inf if found is None else max(found, 0.0)
