@@ -176,7 +176,8 @@ class TestPublicNames:
         assert set(lastiterate.__all__) == {
             "Ball", "CATALOGUE", "Cyclic", "FixedOrder", "FullBatch", "GaussianProfile",
             "InvalidParameter", "LastIterateError", "Loss", "NoBoundApplies", "PoissonSampled",
-            "PrivacyProfile", "PrivacyReport", "SampledWithoutReplacement", "ShuffledEachEpoch",
+            "PrivacyProfile", "PrivacyReport", "SampledWithoutReplacement",
+            "ShuffledBlocksEachEpoch", "ShuffledBlocksOnce", "ShuffledEachEpoch",
             "ShuffledOnce", "TrainingRun", "Unbounded", "UnreachableTarget", "__version__",
             "account", "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
             "verify",

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from lastiterate.run.batches import FullBatch as FullBatch
     from lastiterate.run.batches import PoissonSampled as PoissonSampled
     from lastiterate.run.batches import SampledWithoutReplacement as SampledWithoutReplacement
+    from lastiterate.run.batches import ShuffledBlocksEachEpoch as ShuffledBlocksEachEpoch
+    from lastiterate.run.batches import ShuffledBlocksOnce as ShuffledBlocksOnce
     from lastiterate.run.batches import ShuffledEachEpoch as ShuffledEachEpoch
     from lastiterate.run.batches import ShuffledOnce as ShuffledOnce
     from lastiterate.run.domain import Ball as Ball
@@ -63,6 +65,8 @@ _HOME = {
         "FullBatch",
         "PoissonSampled",
         "SampledWithoutReplacement",
+        "ShuffledBlocksEachEpoch",
+        "ShuffledBlocksOnce",
         "ShuffledEachEpoch",
         "ShuffledOnce",
     ),

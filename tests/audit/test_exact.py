@@ -198,7 +198,7 @@ class TestParticipation:
             ]
             assert set(seen) <= {0.0, 1.0}
         else:
-            assert seen == pytest.approx(np.full(6, 3 / 7))
+            assert seen == pytest.approx(np.full(6, batches.share))
         for k in range(6):
             assert sum(chain.step(k)).sum(axis=1) == pytest.approx(1.0)
 

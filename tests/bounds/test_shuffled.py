@@ -8,6 +8,13 @@ from tests.readme_run import readme_run
 from tests.reference.gaussian import delta_of_gaussian
 
 
+def revealed(run):
+    """The average over places, which lets them be known in the end."""
+    return li.account(
+        run, bounds=["random-order/shuffled-once", "random-order/shuffled-each-epoch"]
+    )
+
+
 class TestShuffled:
     @pytest.mark.parametrize(
         "regulariser, epochs, epsilon",
@@ -21,28 +28,28 @@ class TestShuffled:
         ],
     )
     def test_reference_values(self, regulariser, epochs, epsilon):
-        once = li.account(readme_run(li.ShuffledOnce, epochs, regulariser))
+        once = revealed(readme_run(li.ShuffledOnce, epochs, regulariser))
         assert once.epsilon(1e-5) == pytest.approx(epsilon, abs=2e-3)
         assert once.bound == "random-order/shuffled-once"
-        each = li.account(readme_run(li.ShuffledEachEpoch, epochs, regulariser)).epsilon(1e-5)
+        each = revealed(readme_run(li.ShuffledEachEpoch, epochs, regulariser)).epsilon(1e-5)
         assert once.epsilon(1e-5) <= each <= 1.01 * once.epsilon(1e-5)
 
     @pytest.mark.parametrize("epochs, epsilon", [(50, 3.1198), (100, 4.6127)])
     def test_with_noise_on_release(self, epochs, epsilon):
         run = readme_run(li.ShuffledOnce, epochs, release_noise_std=0.002)
-        assert li.account(run).epsilon(1e-5) == pytest.approx(epsilon, abs=5e-4)
+        assert revealed(run).epsilon(1e-5) == pytest.approx(epsilon, abs=5e-4)
 
     def test_is_the_average_over_positions(self):
         run = readme_run(li.ShuffledOnce, 3)
-        report = li.account(run)
-        mus = [p.gdp() for p in report.by_position()]
+        report = revealed(run)
+        mus = [p.gdp() for p in li.account(run).by_position()]
         exact = sum(delta_of_gaussian(mu, 0.5) for mu in mus) / 40
         assert exact <= report.delta(0.5) <= exact * (1 + 1e-9)
 
     def test_examples_left_over_take_no_part(self):
         run = readme_run(li.ShuffledOnce, 3)
-        some = li.account(run.replace(batches=li.ShuffledOnce(62_000, 1_500), steps=41 * 3))
-        all_ = li.account(run.replace(batches=li.ShuffledOnce(61_500, 1_500), steps=41 * 3))
+        some = revealed(run.replace(batches=li.ShuffledOnce(62_000, 1_500), steps=41 * 3))
+        all_ = revealed(run.replace(batches=li.ShuffledOnce(61_500, 1_500), steps=41 * 3))
         assert some.delta(1.0) == pytest.approx(all_.delta(1.0) * 61_500 / 62_000, rel=1e-6)
 
     @pytest.mark.parametrize("batches", [li.ShuffledOnce, li.ShuffledEachEpoch])

@@ -129,7 +129,7 @@ class TestForgery:
     @pytest.mark.parametrize(
         "path, value, reason",
         [
-            (("format",), 2, "its format"),
+            (("format",), 1, "its format"),
             (("guarantee", "certainty"), "estimate", "its certainty"),
             (("guarantee", "source"), "hearsay", "its source"),
             (("guarantee", "adjacency"), "zero-out", "its adjacency"),

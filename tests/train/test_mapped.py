@@ -10,6 +10,7 @@ from scipy import stats
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.run.batches import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded, is_mapped
 from lastiterate.train.noise import Randomness, SeededBits
@@ -41,10 +42,10 @@ def positions(rule, examples, seed):
 
 
 class TestOrder:
-    @pytest.mark.parametrize("rule", [li.ShuffledOnce(100, 20), li.ShuffledEachEpoch(100, 20)])
-    def test_every_position_is_uniform(self, mapped, rule):
+    @pytest.mark.parametrize("kind", [ShuffledBlocksOnce, ShuffledBlocksEachEpoch])
+    def test_every_position_is_uniform(self, mapped, kind):
         examples = bounded(mapped, LABELS, bound=1.0, intercept=0.0)
-        places = np.array([positions(rule, examples, seed) for seed in range(500)])
+        places = np.array([positions(kind(100, 20), examples, seed) for seed in range(500)])
         assert places.min() == 0  # everyone is seen once an epoch
         for example in (0, 19, 20, 99):
             counts = np.bincount(places[:, example], minlength=5)
@@ -52,7 +53,8 @@ class TestOrder:
 
     def test_is_the_same_in_every_epoch_if_shuffled_once(self, mapped):
         examples = bounded(mapped, LABELS, bound=1.0, intercept=0.0)
-        _, batches = batch_sequence(li.ShuffledOnce(100, 20), examples, Randomness(SeededBits(0)))
+        rule = ShuffledBlocksOnce(100, 20)
+        _, batches = batch_sequence(rule, examples, Randomness(SeededBits(0)))
         epochs = [[next(batches).start for _ in range(5)] for _ in range(3)]
         assert epochs[0] == epochs[1] == epochs[2]
         assert sorted(epochs[0]) == [0, 20, 40, 60, 80]
@@ -63,10 +65,19 @@ class TestOrder:
         with pytest.raises(InvalidParameter, match="for a mapped file"):
             noisy_descent(run_of(examples, RULES[name]), Logistic(), examples)
 
+    @pytest.mark.parametrize("kind", [li.ShuffledOnce, li.ShuffledEachEpoch])
+    def test_blocks_are_no_shuffle_of_examples(self, mapped, kind):
+        """Two examples of the same block never change places, which a shuffle's bounds use."""
+        examples = bounded(mapped, LABELS, bound=1.0, intercept=0.0)
+        with pytest.raises(
+            InvalidParameter, match=r"one of .*ShuffledBlocksOnce.* for a mapped file"
+        ):
+            noisy_descent(run_of(examples, kind(100, 20)), Logistic(), examples)
+
     def test_rows_that_are_never_seen_do_not_count_as_left_out_by_chance(self, mapped):
         examples = bounded(mapped, LABELS, bound=1.0, intercept=0.0)
         with pytest.raises(InvalidParameter, match=r"batches\.examples must be 100"):
-            noisy_descent(run_of(examples, li.ShuffledOnce(103, 20)), Logistic(), examples)
+            noisy_descent(run_of(examples, li.Cyclic(103, 20)), Logistic(), examples)
 
 
 class TestResult:
@@ -81,7 +92,8 @@ class TestResult:
 
     def test_estimator(self, mapped):
         model = PrivateLogisticRegression(epsilon=8.0, batch_size=20).fit(mapped, LABELS)
-        assert model.privacy_.run.batches == li.ShuffledOnce(100, 20)
+        assert model.privacy_.run.batches == ShuffledBlocksOnce(100, 20)
+        assert "random-order/hidden-place" not in model.privacy_.all
         assert model.privacy_.epsilon(1e-5) <= 8.0
         assert model.predict(ROWS).shape == (103,)
 

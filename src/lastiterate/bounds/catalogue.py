@@ -5,6 +5,7 @@ from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.hidden_place import HIDDEN_PLACE
 from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.sampled import POISSON, SAMPLED
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
@@ -20,6 +21,7 @@ CATALOGUE: dict[str, Bound] = {
         NON_CONVEX,
         SHUFFLED_ONCE,
         SHUFFLED_EACH_EPOCH,
+        HIDDEN_PLACE,
         SAMPLED,
         SAMPLED_AMPLIFIED_TAIL,
         POISSON,

@@ -64,7 +64,8 @@ class BatchRule(ABC):
     ordered         whether there is an order that could be published
     any_length      whether the rule says nothing of the number of steps
     from_sizes      whether `examples` and `batch_size` say all of it
-    reads_blocks    whether the rule can be kept by reading whole blocks of rows
+    in_blocks       the rule to keep where only whole blocks of rows can be read; None if none
+    exchangeable    whether, given the places of all others, any two may have changed places
     ==============  ======================================================================
 
     and implements the abstract methods of `PlacedRule` or `SampledRule`.  One that lacks
@@ -83,7 +84,8 @@ class BatchRule(ABC):
     ordered: ClassVar[bool] = True
     any_length: ClassVar[bool] = True
     from_sizes: ClassVar[bool] = True
-    reads_blocks: ClassVar[bool] = False
+    in_blocks: ClassVar[str | None] = None
+    exchangeable: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -162,10 +164,6 @@ class BatchRule(ABC):
         """The order in which examples are laid out before training; None is as they are."""
         del chance
         return None
-
-    def blocks(self, chance: Chance) -> Iterator[int]:
-        """The endless sequence of batches, if only whole blocks of rows can be read."""
-        raise NotImplementedError(f"{type(self).__name__} cannot be read in blocks")
 
     def most_seen(self, steps: int) -> int:
         """In how many of so many steps an example may take part."""

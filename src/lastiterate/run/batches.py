@@ -23,8 +23,9 @@ from lastiterate.run.batch_rule import (
     Selection,
     rules,
 )
-from lastiterate.run.placed_rule import PlacedRule
+from lastiterate.run.placed_rule import InOrder, PlacedRule
 from lastiterate.run.sampled_rule import SampledRule
+from lastiterate.run.shuffled_blocks import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
 
 __all__ = [
     "RULES",
@@ -35,6 +36,8 @@ __all__ = [
     "FullBatch",
     "PoissonSampled",
     "SampledWithoutReplacement",
+    "ShuffledBlocksEachEpoch",
+    "ShuffledBlocksOnce",
     "ShuffledEachEpoch",
     "ShuffledOnce",
     "rules",
@@ -43,26 +46,14 @@ __all__ = [
 _MOST_LISTED = 8
 
 
-class _InOrder(PlacedRule, abstract=True):
-    """The places are visited in the same order every epoch."""
-
-    @property
-    def period(self) -> int | None:
-        return self.batches_per_epoch
-
-    def visited(self, steps: IntArray) -> IntArray:
-        return steps % self.batches_per_epoch
-
-
 @dataclass(frozen=True)
-class FullBatch(_InOrder):
+class FullBatch(InOrder):
     """Every step sees every example."""
 
     name = "full"
     drawn = Drawn.NEVER
     in_words = "all at once"
     ordered = False
-    reads_blocks = False  # all rows at once
 
     batch_size: int = field(init=False, repr=False, default=0)
 
@@ -87,7 +78,7 @@ class FullBatch(_InOrder):
 
 
 @dataclass(frozen=True)
-class Cyclic(_InOrder):
+class Cyclic(InOrder):
     """One fixed partition into batches, visited in the same, public order every epoch.
 
     Examples that do not fill a batch of `batch_size` are left out of every epoch (drop_last=True
@@ -98,6 +89,7 @@ class Cyclic(_InOrder):
     drawn = Drawn.NEVER
     in_words = "in the same order every epoch"
     openly = "in the same order every epoch, chosen without regard to what they hold"
+    in_blocks = "cyclic"
 
 
 @dataclass(frozen=True)
@@ -116,7 +108,6 @@ class FixedOrder(PlacedRule):
     in_words = "in a fixed order"
     any_length = False
     from_sizes = False
-    reads_blocks = False
 
     positions: tuple[int, ...]
 
@@ -253,7 +244,7 @@ class PoissonSampled(SampledRule):
 
 
 @dataclass(frozen=True)
-class ShuffledEachEpoch(_InOrder):
+class ShuffledEachEpoch(InOrder):
     """The examples are shuffled in secret before every epoch.
 
     Examples that do not fill a batch are left out of that epoch.
@@ -263,6 +254,8 @@ class ShuffledEachEpoch(_InOrder):
     drawn = Drawn.EACH_EPOCH
     in_words = "shuffled every epoch"
     in_secret = "from a new uniform shuffle every epoch, drawn in secret"
+    in_blocks = "shuffled-blocks-each-epoch"
+    exchangeable = True
 
     @property
     def period(self) -> int | None:
@@ -270,7 +263,7 @@ class ShuffledEachEpoch(_InOrder):
 
 
 @dataclass(frozen=True)
-class ShuffledOnce(_InOrder):
+class ShuffledOnce(InOrder):
     """The examples are shuffled in secret, once; then the batches are visited in order.
 
     Examples that do not fill a batch are left out of every epoch.
@@ -280,3 +273,5 @@ class ShuffledOnce(_InOrder):
     drawn = Drawn.ONCE
     in_words = "shuffled once"
     in_secret = "from one uniform shuffle, drawn in secret"
+    in_blocks = "shuffled-blocks-once"
+    exchangeable = True

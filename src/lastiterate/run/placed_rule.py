@@ -17,8 +17,12 @@ _FOLLOW_FROM_VISITED = (
     "most_seen",
     "longest_wait",
     "selections",
-    "blocks",
 )
+
+
+def _said_at(cls: type, name: str) -> int:
+    """How far up its bases a class finds this."""
+    return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
 
 
 class PlacedRule(BatchRule, abstract=True):
@@ -28,8 +32,6 @@ class PlacedRule(BatchRule, abstract=True):
     probability of being left over.  Drawn `EACH_EPOCH`, the same holds in every epoch anew, whose
     `batches_per_epoch` steps see each place once.  Places are numbered from 0.
     """
-
-    reads_blocks = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuses what was said of the steps of another rule, if this one visits as it likes."""
@@ -93,19 +95,6 @@ class PlacedRule(BatchRule, abstract=True):
                 block = slice(place * self.batch_size, (place + 1) * self.batch_size)
                 yield block if order is None else order[block]
 
-    def blocks(self, chance: Chance) -> Iterator[int]:
-        """The blocks, each of them one place, in an order drawn as that of examples would be.
-
-        All that bounds for shuffled batches use is that each single example's place is uniform: of
-        a block visited at a uniformly random time that is true of every example in it.
-        """
-        length = self.batches_per_epoch
-        block_at = chance.permutation(length) if self.drawn is Drawn.ONCE else np.arange(length)
-        for epoch in self._epochs():
-            if self.drawn is Drawn.EACH_EPOCH:
-                block_at = chance.permutation(length)
-            yield from block_at[epoch].tolist()
-
     def _epochs(self) -> Iterator[IntArray]:
         length = self.batches_per_epoch
         return (self.visited(np.arange(start, start + length)) for start in count(0, length))
@@ -115,6 +104,12 @@ class PlacedRule(BatchRule, abstract=True):
         return f"; the {rest:,} left over sit out the epoch" if rest else ""
 
 
-def _said_at(cls: type, name: str) -> int:
-    """How far up its bases a class finds this."""
-    return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
+class InOrder(PlacedRule, abstract=True):
+    """The places are visited in the same order every epoch."""
+
+    @property
+    def period(self) -> int | None:
+        return self.batches_per_epoch
+
+    def visited(self, steps: IntArray) -> IntArray:
+        return steps % self.batches_per_epoch

@@ -1,7 +1,7 @@
 """Which examples each step sees: the batch rules, carried out.
 
-Shuffling once makes one shuffled copy, whose batches are contiguous.  In a mapped file the batches
-themselves are visited in a shuffled order instead, where the rule's guarantee allows that.
+Shuffling once makes one shuffled copy, whose batches are contiguous.  A mapped file is read in
+place, which rules whose batches are blocks of consecutive rows allow.
 """
 
 from collections.abc import Iterator
@@ -25,15 +25,14 @@ def batch_sequence(
 
 
 def _from_file(rule: BatchRule, randomness: Randomness) -> Iterator[Selection]:
-    if not rule.reads_blocks:
-        names = [kind.__name__ for kind in RULES.values() if kind.reads_blocks]
+    if rule.in_blocks != rule.name:
+        names = [kind.__name__ for kind in RULES.values() if kind.in_blocks == kind.name]
         must_be = f"one of {', '.join(names)} for a mapped file"
         raise InvalidParameter("batches", rule, must_be=must_be)
     # Rows after the last full batch of a file are always left out, so they must not count as
     # examples that might have been left out by chance.
     _check_count(rule, rule.batch_size * rule.batches_per_epoch)
-    size = rule.batch_size
-    return (slice(block * size, (block + 1) * size) for block in rule.blocks(randomness))
+    return rule.selections(randomness)
 
 
 def _check_count(rule: BatchRule, expected: int) -> None:

@@ -125,7 +125,9 @@ def _batches(settings: RunSettings, examples: int, steps: int, *, mapped: bool) 
     if size is None:
         size = max(examples // math.ceil(steps / settings.epochs), min(_LEAST_BATCH, examples))
     size = _check.count("batch_size", size, at_least=1, at_most=examples)
-    # Of a file the rows after the last full batch are always left out.
+    if mapped and kind.in_blocks is not None:
+        kind = RULES[kind.in_blocks]
+    # Of blocks the rows after the last full one are always left out.
     counted = examples // size * size if mapped else examples
     return kind.of_sizes(counted, size)
 

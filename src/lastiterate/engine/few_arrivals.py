@@ -1,0 +1,82 @@
+r"""The same optimum for many patterns at once, each of a few arrivals in steps that are all alike.
+
+In final units an arrival `tail` steps before the end has mass :math:`c^{tail}`, and the steps from
+it up to the next one the variance :math:`\sum c^{2\tau}` over their own tails: isotonic
+regression of a few blocks, written out as :math:`g_i = \max_{a \le i} \min_{b \ge i}` of the mass
+of the blocks a to b over their variance.  Arrivals at equal distances before all others share
+one block, since for :math:`c \le 1` their slopes fall with time.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
+from lastiterate.engine.minorant import LEAST_MU
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """`times` an arrival, `tail` steps before the end; before it `more` others, `period` apart."""
+
+    tail: ArrayLike
+    times: float = 1.0
+    more: int = 0
+    period: int = 1
+
+
+def mus_of_few(*, gap: float, arrivals: list[Arrivals], release_in_steps: float = 0.0) -> Array:
+    """mu for arrivals and noise of 1, rounded up; tails must not rise along the list.
+
+    Only the first of `arrivals` may have others before it.  1 - `gap` is the contraction, at
+    most 1; noise on release counts as so many steps.
+    """
+    log_c = log_of(gap)
+    tails = np.broadcast_arrays(*(np.asarray(one.tail, dtype=np.int64) for one in arrivals))
+    masses = [one.times * _powers(log_c, tail) for one, tail in zip(arrivals, tails, strict=True)]
+    ends = [*tails[1:], np.full_like(tails[0], -1)]
+    variances = [
+        _powers(2 * log_c, end + 1) * sums_of_powers(2 * log_c, tail - end)
+        for tail, end in zip(tails, ends, strict=True)
+    ]
+    variances[-1] = variances[-1] + release_in_steps
+    first = arrivals[0]
+    if first.more:
+        masses.insert(0, first.times * _sums(log_c, tails[0] + first.period, first))
+        span = np.array(float(first.more) * first.period)
+        variances.insert(0, _powers(2 * log_c, tails[0] + 1) * sums_of_powers(2 * log_c, span))
+    mus = np.maximum(np.sqrt(_energies(masses, variances)), LEAST_MU)  # squares underflow
+    return up(mus, MILLIONS_OF_ROUNDINGS)
+
+
+def _powers(log_c: float, exponents: Array) -> Array:
+    return np.exp(logs_of_powers(log_c, exponents))
+
+
+def _sums(log_c: float, nearest: Array, arrivals: Arrivals) -> Array:
+    """c^nearest + c^(nearest + period) + .., as many as there are more."""
+    epoch = arrivals.period * log_c
+    return _powers(log_c, nearest) * sums_of_powers(epoch, np.array(float(arrivals.more)))
+
+
+def _energies(masses: list[Array], variances: list[Array]) -> Array:
+    total, count = np.zeros(np.broadcast_shapes(*(m.shape for m in masses))), len(masses)
+    for i in range(count):
+        slopes = [
+            np.min(
+                [_slope(masses[a : b + 1], variances[a : b + 1]) for b in range(i, count)], axis=0
+            )
+            for a in range(i + 1)
+        ]
+        total = total + variances[i] * np.square(np.max(slopes, axis=0))
+    return total
+
+
+def _slope(masses: list[Array], variances: list[Array]) -> Array:
+    """inf where arrivals have no noise of their own."""
+    mass, variance = np.sum(masses, axis=0), np.sum(variances, axis=0)
+    slope = np.full(np.shape(mass), np.inf)
+    return np.asarray(np.divide(mass, variance, out=slope, where=variance > 0.0))

@@ -1,0 +1,237 @@
+r"""A secret place among Gaussian guarantees, which stays hidden: places lend to each other.
+
+Places :math:`j` have probabilities :math:`p_j`; :math:`P_j, Q_j` are the laws of what is published,
+given the place, on one and the other data set.  Revealing the place costs the average
+:math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)`, which for large epsilon is little more than the
+chance of the most exposed places.  But the attacker does not know the place: what the few *late*
+places t gain is paid out of the :math:`e^\varepsilon Q_e` of the many *lenders* e.
+
+**Theorem.** Let :math:`P_t` against :math:`Q_e` be :math:`\mu_{te}`-GDP, :math:`\alpha =
+e^\varepsilon`, :math:`y_t \in [0, 1]`, :math:`F_{te} \ge 0` with :math:`\sum_e p_e F_{te} =
+p_t (1 - y_t)`, and :math:`\alpha_e = \alpha - \sum_t F_{te} \lambda_{te} \ge 0`.  Then
+
+.. math:: \sup_A P(A) - \alpha Q(A) \le \sum_t p_t y_t \delta_{\mu_t}(\log(\alpha / y_t)) +
+    \sum_e p_e \Big[\delta_{\mu_e}(\log \alpha_e) + \sum_t F_{te}
+    \delta_{\mu_{te}}(\log \lambda_{te})\Big] .
+
+*Proof.* P is :math:`\sum_t p_t y_t P_t + \sum_e p_e (P_e + \sum_t F_{te} P_t)`, and
+:math:`\alpha Q` is :math:`\sum_t p_t \alpha Q_t + \sum_e p_e (\alpha_e Q_e + \sum_t F_{te}
+\lambda_{te} Q_e)`.  The supremum of a sum is at most the sum of suprema, taken term by term; and
+:math:`\sup_A y P(A) - w Q(A) \le y\,\delta_\mu(\log(w/y))` if P against Q is :math:`\mu`-GDP.
+
+Every choice is a proof.  The best one has a single price z for a unit of what is lent:
+:math:`\log\alpha_e = \min(\varepsilon, \mu_e (z - \mu_e/2))`, :math:`\log\lambda_t = \mu_t' (z -
+\mu_t'/2)` and :math:`\log(\alpha/y_t) = \max(\varepsilon, \mu_t (z - \mu_t' + \mu_t/2))`, where
+:math:`\mu_t'` is the largest :math:`\mu_{te}`; what is moved is spread over the lenders in
+proportion to what they lend, so that all constraints become one: the total lent,
+:math:`\sum_e p_e (\alpha - \alpha_e)`, covers what is needed, :math:`\sum_t p_t (1 - y_t)
+\lambda_t`.  That one is checked.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import (
+    TENS_OF_THOUSANDS_OF_ROUNDINGS,
+    THOUSANDS_OF_ROUNDINGS,
+    down,
+    ulps,
+    up,
+)
+from lastiterate._numerics.search import least_met
+from lastiterate.errors import InvalidParameter
+from lastiterate.profile.gaussian import gaussian_deltas
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.profile import PrivacyProfile
+
+_MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which what is lent exceeds what is needed
+_FEW = 256  # epsilons that are looked at one by one
+_KNOTS, _CHOICES = 200, 8
+_NEGLIGIBLE = 1e-15
+_LEAST_DELTA = 1e-300  # that is looked for
+_PRICES = np.linspace(0.0, 1.0, 33)
+_ROUNDS = 4
+_LEAST_PRICE, _LARGEST_PRICE = -5.0, 60.0  # standard deviations
+_TOLERANCE = 1e-7  # of epsilon, relative to what it is if the place is revealed
+_LARGEST_EPSILON = 600.0  # beyond it nothing is lent
+
+
+@dataclass(frozen=True, eq=False)
+class Loan:
+    """The first places may be moved to later ones in the list.
+
+    `moved[t]` is the mu of place t's P against the Q of any place from `len(moved)` on, or more.
+    """
+
+    moved: Array
+
+
+class _Lending:
+    """One way to lend, at every epsilon as dear as it must be."""
+
+    def __init__(self, weights: Array, mus: Array, moved: Array) -> None:
+        count = moved.size
+        if not 0 < count < mus.size or not np.all(np.isfinite(moved)):
+            raise InvalidParameter("moved", moved, must_be="finite, for some places but not all")
+        self._late, self._lenders = weights[:count], weights[count:]
+        self._home, self._own = mus[:count], mus[count:]
+        # A place is no better hidden by another than by itself.
+        self._moved = np.maximum(moved, self._home)
+
+    def delta(self, epsilon: float) -> float:
+        if epsilon > _LARGEST_EPSILON:
+            return 1.0
+        low, high = _LEAST_PRICE, _LARGEST_PRICE
+        for _ in range(_ROUNDS):
+            prices = low + (high - low) * _PRICES
+            enough = np.flatnonzero(self._covered(epsilon, prices[:, None]))
+            if not enough.size:
+                return 1.0
+            last = int(enough[-1])
+            low, high = float(prices[last]), float(prices[min(last + 1, _PRICES.size - 1)])
+        return self._at_price(epsilon, low)
+
+    def _covered(self, epsilon: float, prices: Array) -> Array:
+        """Whether what is lent at these prices is needed nowhere else."""
+        kept, asked, stayed = self._terms(epsilon, prices)
+        # In units of e^epsilon; -expm1 of what is not above 0.
+        lent = -np.expm1(kept - epsilon) @ self._lenders
+        needed = (-np.expm1(stayed) * np.exp(np.minimum(asked - epsilon, 600.0))) @ self._late
+        return np.asarray(up(needed, _MARGIN) <= down(lent, _MARGIN))
+
+    def _terms(self, epsilon: float, price: Array | float) -> tuple[Array, Array, Array]:
+        """log of what lenders keep, of what is asked for moved places, and of what stays."""
+        kept = np.minimum(epsilon, self._own * (price - self._own / 2))
+        asked = self._moved * (price - self._moved / 2)
+        stayed = np.minimum(0.0, epsilon - self._home * (price - self._moved + self._home / 2))
+        return np.asarray(kept), np.asarray(asked), np.asarray(stayed)
+
+    def _at_price(self, epsilon: float, price: float) -> float:
+        kept, asked, stayed = self._terms(epsilon, price)
+        share = np.exp(stayed)
+        at_home = share * _deltas(self._home, epsilon - stayed)
+        elsewhere = -np.expm1(stayed) * _deltas(self._moved, asked)
+        total = self._late @ (at_home + elsewhere) + self._lenders @ _deltas(self._own, kept)
+        count = self._late.size + self._lenders.size
+        return min(up(float(total), ulps(count + 16)), 1.0)
+
+
+def _deltas(mus: Array, epsilons: Array) -> Array:
+    """The Gaussian curve, rounded up, also where epsilon < 0.
+
+    There delta(-t) = 1 - e^-t (1 - delta(t)).
+    """
+    away = np.abs(epsilons)
+    curve = gaussian_deltas(mus, away)
+    mirrored = up(-np.expm1(-away) + np.exp(-away) * curve, ulps(8))
+    return np.where(epsilons < 0.0, np.minimum(mirrored, 1.0), curve)
+
+
+class HiddenPlaceProfile(PrivacyProfile):
+    """mu_i-GDP at place i, which has probability weight_i and stays hidden.
+
+    Each of `directions` has the loans that are possible for one order of the two data sets, any of
+    which may be made; the guarantee is the worse of the directions.
+
+    Examples
+    --------
+    >>> places = [0.001, 0.999], [1.0, 0.1]
+    >>> hidden = HiddenPlaceProfile(*places, [[Loan(np.array([1.01]))]])
+    >>> hidden.epsilon(1e-6) < 0.5 < 2.0 < GaussianMixtureProfile(*places).epsilon(1e-6)
+    True
+    """
+
+    def __init__(
+        self, weights: ArrayLike, mus: ArrayLike, directions: Sequence[Sequence[Loan]]
+    ) -> None:
+        self._revealed = GaussianMixtureProfile(weights, mus)
+        shares, values = self._revealed.weights, np.array(mus, dtype=np.float64)
+        lent = any(directions)
+        if lent and not (shares.size == values.size and np.all(np.isfinite(values))):
+            raise InvalidParameter("weights", weights, must_be="positive, with mus below inf")
+        self._directions = [
+            [_Lending(shares, values, loan.moved) for loan in loans] for loans in directions
+        ]
+
+    def __repr__(self) -> str:
+        return f"HiddenPlaceProfile({self._revealed!r})"
+
+    def deltas(self, epsilons: Array) -> Array:
+        hidden = self._few(epsilons) if epsilons.size <= _FEW else self._many(epsilons)
+        return np.asarray(np.minimum(self._revealed.deltas(epsilons), hidden))
+
+    def epsilon(self, delta: float) -> float:
+        revealed = self._revealed.epsilon(delta)
+        if not 0.0 < revealed < math.inf or delta < _LEAST_DELTA:
+            return revealed
+        return max(_least(lendings, delta, revealed) for lendings in self._directions)
+
+    def renyi(self, order: float) -> float:
+        """As if the place were revealed."""
+        return self._revealed.renyi(order)
+
+    def gdp(self) -> float:
+        """As if the place were revealed: as epsilon grows the most exposed place alone counts."""
+        return self._revealed.gdp()
+
+    def _few(self, epsilons: Array) -> Array:
+        """The least of all lendings, in the worse direction."""
+        by_direction = [
+            [min((one.delta(e) for one in lendings), default=1.0) for e in epsilons.tolist()]
+            for lendings in self._directions
+        ]
+        return np.asarray(np.max(by_direction, axis=0))
+
+    def _many(self, epsilons: Array) -> Array:
+        """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
+        reach = min(self._revealed.epsilon(_NEGLIGIBLE), float(epsilons.max()), _LARGEST_EPSILON)
+        knots = np.linspace(0.0, reach, _KNOTS)
+        by_direction = [_along(lendings, knots) for lendings in self._directions]
+        chords = np.interp(
+            np.exp(np.minimum(epsilons, reach) - reach),
+            np.exp(knots - reach),
+            np.max(by_direction, axis=0),
+        )
+        return np.asarray(up(chords, THOUSANDS_OF_ROUNDINGS))
+
+
+def _along(lendings: Sequence[_Lending], knots: Array) -> list[float]:
+    """At each knot the lending that is best at one of a few knots nearby."""
+    if not lendings:
+        return [1.0] * knots.size
+    best: list[_Lending] = []
+    for block in np.array_split(knots, _CHOICES):
+        best += [_best(lendings, float(block[block.size // 2]))] * block.size
+    return [one.delta(float(knot)) for one, knot in zip(best, knots, strict=True)]
+
+
+def _best(lendings: Sequence[_Lending], epsilon: float) -> _Lending:
+    deltas = [one.delta(epsilon) for one in lendings]
+    return lendings[int(np.argmin(deltas))]
+
+
+def _least(lendings: Sequence[_Lending], delta: float, revealed: float) -> float:
+    """The least epsilon by the lending that looks best, at most `revealed`."""
+    epsilon = revealed
+    # What is best at this epsilon need not be so at the one that it gives.
+    for _ in range(4 if lendings else 0):
+        found = _met(_best(lendings, 0.95 * epsilon), delta, epsilon)
+        if not found < epsilon:
+            break
+        epsilon = found
+    return epsilon
+
+
+def _met(lending: _Lending, delta: float, start: float) -> float:
+    """The least epsilon at which this lending meets delta; inf where it does not nearby."""
+
+    def excess(epsilon: float) -> float:
+        return math.log(max(lending.delta(max(epsilon, 0.0)), _LEAST_DELTA) / delta)
+
+    found = least_met(excess, start, tolerance=_TOLERANCE * start, farthest=_LARGEST_EPSILON)
+    return math.inf if found is None else max(found, 0.0)

@@ -1,0 +1,64 @@
+"""Few arrivals: the engine's own answer on the same steps written out."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lastiterate.engine.few_arrivals import Arrivals, mus_of_few
+from lastiterate.engine.shifts import optimal_shifts
+
+
+def written_out(gap, arrivals, release):
+    """The least mu, by the engine, of every arrival as a step of its own."""
+    seen = {}
+    for one in arrivals:
+        for k in range(one.more + 1):
+            seen[one.tail + k * one.period] = seen.get(one.tail + k * one.period, 0.0) + one.times
+    steps = max(seen) + 1
+    arriving = np.zeros(steps + 1)
+    for tail, times in seen.items():
+        arriving[steps - 1 - tail] = times
+    contraction = np.append(np.full(steps, 1.0 - gap), 1.0)
+    noise = np.append(np.ones(steps), math.sqrt(release))
+    return optimal_shifts(contraction=contraction, sensitivity=arriving, noise=noise).mu
+
+
+@given(
+    gap=st.sampled_from([0.0, 1e-9, 1e-4, 0.01, 0.3, 1.0]),
+    tails=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    times=st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=4, max_size=4),
+    more=st.integers(0, 30),
+    period=st.integers(1, 20),
+    release=st.sampled_from([0.0, 0.5, 30.0]),
+)
+def test_is_the_engine_s_optimum(gap, tails, times, more, period, release):
+    tails = sorted(tails, reverse=True)
+    arrivals = [
+        Arrivals(tail, factor, more if i == 0 else 0, period)
+        for i, (tail, factor) in enumerate(zip(tails, times, strict=False))
+    ]
+    found = float(mus_of_few(gap=gap, arrivals=arrivals, release_in_steps=release))
+    exact = written_out(gap, arrivals, release)
+    # The engine's is rounded up too, by far less.
+    assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-8)
+
+
+def test_many_at_once():
+    tails = np.array([0, 3, 7])
+    together = mus_of_few(gap=0.1, arrivals=[Arrivals(9, 1.0, 5, 10), Arrivals(tails)])
+    for tail, mu in zip(tails.tolist(), together, strict=True):
+        alone = mus_of_few(gap=0.1, arrivals=[Arrivals(9, 1.0, 5, 10), Arrivals(tail)])
+        assert mu == pytest.approx(float(alone), rel=1e-14)
+
+
+@pytest.mark.parametrize("gap", [1e-12, 1e-4])
+def test_a_trillion_arrivals_cost_nothing(gap):
+    few, many = (
+        float(mus_of_few(gap=gap, arrivals=[Arrivals(0, 1.0, more, 1000)]))
+        for more in (10**9, 10**12)
+    )
+    assert few <= many * (1 + 1e-8)
+    assert many < math.inf
