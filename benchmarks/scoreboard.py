@@ -31,7 +31,10 @@ MNIST = {"sensitivity": 10.0, "steps": 2_000, "step_size": 0.05, "noise_std": 0.
 POISSON_LOSS = li.Loss(smoothness=32.502, regulariser=0.002)
 EXACT = "exact: drifting iterates attain it"
 SHORT = "steps with step_size * smoothness < 1 cannot forget at once; no bound uses that"
-HIDDEN = "the bound lets the place in the order be known at the end, the witness does not"
+HIDDEN = (
+    "which late place it was may be known at the end, and earlier epochs count as if the example "
+    "came last"
+)
 SAMPLED = "the steps before the hidden end count as known; the rest of the noise is split"
 BALL = "the bound charges a diameter once; a walk in an interval forgets more than that"
 LATE = "as for the ball, and the last participation is charged alone"
