@@ -31,6 +31,7 @@ proportion to what they lend, so that all constraints become one: the total lent
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -50,8 +51,8 @@ from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
 
 _MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which what is lent exceeds what is needed
-_FEW = 256  # epsilons that are looked at one by one
-_KNOTS, _CHOICES = 200, 8
+_FEW = 4  # epsilons that are looked at one by one
+_KNOTS, _CHOICES = 400, 8
 _NEGLIGIBLE = 1e-15
 _LEAST_DELTA = 1e-300  # that is looked for
 _PRICES = np.linspace(0.0, 1.0, 33)
@@ -187,15 +188,20 @@ class HiddenPlaceProfile(PrivacyProfile):
         ]
         return np.asarray(np.max(by_direction, axis=0))
 
-    def _many(self, epsilons: Array) -> Array:
-        """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
-        reach = min(self._revealed.epsilon(_NEGLIGIBLE), float(epsilons.max()), _LARGEST_EPSILON)
+    @cached_property
+    def _curve(self) -> tuple[Array, Array]:
+        """Knots and deltas there."""
+        reach = min(self._revealed.epsilon(_NEGLIGIBLE), _LARGEST_EPSILON)
         knots = np.linspace(0.0, reach, _KNOTS)
         by_direction = [_along(lendings, knots) for lendings in self._directions]
+        return knots, np.asarray(np.max(by_direction, axis=0))
+
+    def _many(self, epsilons: Array) -> Array:
+        """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
+        knots, deltas = self._curve
+        reach = float(knots[-1])
         chords = np.interp(
-            np.exp(np.minimum(epsilons, reach) - reach),
-            np.exp(knots - reach),
-            np.max(by_direction, axis=0),
+            np.exp(np.minimum(epsilons, reach) - reach), np.exp(knots - reach), deltas
         )
         return np.asarray(up(chords, THOUSANDS_OF_ROUNDINGS))
 
