@@ -64,6 +64,14 @@ class TestSoundness:
         for k in (0, 7, 31, 59):
             assert chords[k] >= profile.delta(float(many[k])) * (1 - 1e-9)
 
+    @pytest.mark.parametrize("scale", [1e-200, 1e-18, 1e-9])
+    def test_next_to_no_leak_is_not_rounded_to_less(self, scale):
+        mus = np.array([1.0, 0.5, 0.1]) * scale
+        profile = HiddenPlaceProfile([0.1, 0.2, 0.7], mus, [[Loan(1.1 * mus[:1])]])
+        many = np.linspace(0.0, 5.0 * scale, 30)
+        for epsilon, chord in zip(many.tolist(), profile.deltas(many), strict=True):
+            assert chord >= profile.delta(epsilon) * (1 - 1e-9)
+
 
 class TestTightness:
     def test_of_one_step_it_is_amplification_by_sampling(self):

@@ -199,10 +199,8 @@ class HiddenPlaceProfile(PrivacyProfile):
     def _many(self, epsilons: Array) -> Array:
         """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
         knots, deltas = self._curve
-        reach = float(knots[-1])
-        chords = np.interp(
-            np.exp(np.minimum(epsilons, reach) - reach), np.exp(knots - reach), deltas
-        )
+        # e^epsilon - 1 tells apart knots that are all but 0, too.
+        chords = np.interp(np.expm1(np.minimum(epsilons, knots[-1])), np.expm1(knots), deltas)
         return np.asarray(up(chords, THOUSANDS_OF_ROUNDINGS))
 
 
