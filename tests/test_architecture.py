@@ -174,9 +174,10 @@ def test_kinds_of_objectives_are_asked_and_not_told_apart():
 class TestPublicNames:
     def test_are_these(self):
         assert set(lastiterate.__all__) == {
-            "Ball", "CATALOGUE", "Cyclic", "FixedOrder", "FullBatch", "GaussianProfile",
-            "InvalidParameter", "LastIterateError", "Loss", "NoBoundApplies", "PoissonSampled",
-            "PrivacyProfile", "PrivacyReport", "SampledWithoutReplacement",
+            "Ball", "BallsAndBins", "BallsAndBinsEachEpoch", "CATALOGUE", "Cyclic", "FixedOrder",
+            "FullBatch", "GaussianProfile", "InvalidParameter", "LastIterateError", "Loss",
+            "NoBoundApplies", "PoissonSampled", "PrivacyProfile", "PrivacyReport",
+            "SampledWithoutReplacement",
             "ShuffledBlocksEachEpoch", "ShuffledBlocksOnce", "ShuffledEachEpoch",
             "ShuffledOnce", "TrainingRun", "Unbounded", "UnreachableTarget", "__version__",
             "account", "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",

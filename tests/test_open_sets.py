@@ -80,23 +80,32 @@ def drawn(rule, chance, steps=None):
     return [laid_out.targets[one] for one in islice(selections, steps or steps_of(rule))]
 
 
-@cache
 def laws(rule, steps=None):
     """For each example, the probability of every set of steps that see it, as drawn."""
+    return _laws_of(rule, steps or steps_of(rule))
+
+
+@cache
+def _laws_of(rule, steps):
     if not is_drawn(rule):
-        among = np.arange(steps or steps_of(rule))
+        among = np.arange(steps)
         seen = tuple(np.flatnonzero(rule.visited(among) == 0).tolist())
         return [{seen: Fraction(1)}]
     return _laws(rule.examples, outcomes(lambda chance: drawn(rule, chance, steps)))
 
 
 def _laws(examples, batches_with_probability):
-    found = [defaultdict(Fraction) for _ in range(examples)]
+    found = [defaultdict(lambda: defaultdict(int)) for _ in range(examples)]
     for batches, probability in batches_with_probability:
-        members = [set(batch.tolist()) for batch in batches]
+        members, ratio = [batch.tolist() for batch in batches], probability.as_integer_ratio()
         for example, law in enumerate(found):
-            law[tuple(k for k, batch in enumerate(members) if example in batch)] += probability
-    return found
+            law[tuple(k for k, batch in enumerate(members) if example in batch)][ratio] += 1
+    # Many are alike, and fractions are slow to add up.
+    return [{seen: _sum(alike) for seen, alike in law.items()} for law in found]
+
+
+def _sum(often):
+    return sum(count * Fraction(*ratio) for ratio, count in often.items())
 
 
 def possible(rule, steps=None):
@@ -157,7 +166,7 @@ class TestAccounted:
         visited = rule.visited(np.arange(steps_of(rule)))
         batches = [set(batch.tolist()) for batch in drawn(rule, Randomness(SeededBits(0)))]
         for (place, batch), (other, again) in product(zip(visited, batches, strict=True), repeat=2):
-            if rule.drawn is not Drawn.EACH_EPOCH:
+            if rule.drawn is not Drawn.EACH_EPOCH and (batch or again):
                 assert (batch == again) == (place == other)
         length = rule.batches_per_epoch
         for epoch in (visited[:length], visited[length : 2 * length]):

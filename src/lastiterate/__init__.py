@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
     from lastiterate.profile.loss_distribution import from_pld as from_pld
     from lastiterate.profile.profile import PrivacyProfile as PrivacyProfile
+    from lastiterate.run.batches import BallsAndBins as BallsAndBins
+    from lastiterate.run.batches import BallsAndBinsEachEpoch as BallsAndBinsEachEpoch
     from lastiterate.run.batches import Cyclic as Cyclic
     from lastiterate.run.batches import FixedOrder as FixedOrder
     from lastiterate.run.batches import FullBatch as FullBatch
@@ -60,6 +62,8 @@ _HOME = {
     "profile.loss_distribution": ("from_pld",),
     "profile.profile": ("PrivacyProfile",),
     "run.batches": (
+        "BallsAndBins",
+        "BallsAndBinsEachEpoch",
         "Cyclic",
         "FixedOrder",
         "FullBatch",

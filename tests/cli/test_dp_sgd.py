@@ -64,6 +64,7 @@ def test_a_shuffling_loader_is_charged_without_amplification(capsys):
         (["--step-size", "1", "--batches", "cyclic"], "or --diameter for iterates projected"),
         (["--non-convex"], "needs convex losses, or --batches cyclic or shuffled-once"),
         (["--non-convex", "--batches", "cyclic"], "needs --step-size and --diameter for"),
+        (["--non-convex", "--batches", "balls-and-bins"], "needs convex losses, or --batches"),
     ],
 )
 def test_what_a_last_iterate_bound_would_need(capsys, more, wanted):

@@ -1,8 +1,8 @@
 """Every way that chance may decide, each with its probability as a fraction."""
 
 from fractions import Fraction
-from itertools import combinations, permutations
-from math import comb, factorial
+from itertools import combinations, permutations, product
+from math import comb, factorial, prod
 
 import numpy as np
 
@@ -34,12 +34,21 @@ class Scripted:
             for chosen in combinations(range(count), size)
         )
 
+    def each_to_a_place(self, count, places, numerator, denominator):
+        return self._decided(_picks(count, places, Fraction(numerator, denominator)))
+
     def _decided(self, choices):
         if self._next == len(self._script):
             raise Undecided([(value, p) for value, p in choices if p > 0])
         value, _ = self._script[self._next]
         self._next += 1
         return np.array(value, dtype=np.intp)
+
+
+def _picks(count, places, p):
+    chances = dict.fromkeys(range(places), p) | {-1: 1 - places * p}
+    for picked in product(chances, repeat=count):
+        yield picked, prod(map(chances.get, picked))
 
 
 def outcomes(draw):

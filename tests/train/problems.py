@@ -25,6 +25,8 @@ RULES = {
     "each": li.ShuffledEachEpoch(103, 20),
     "sampled": li.SampledWithoutReplacement(103, 20),
     "poisson": li.PoissonSampled(103, 20, 25),
+    "bins": li.BallsAndBins(103, 20),
+    "bins each": li.BallsAndBinsEachEpoch(103, 20),
 }
 
 # What tests choose for a parameter of an objective, whichever has it.

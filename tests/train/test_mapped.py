@@ -59,7 +59,7 @@ class TestOrder:
         assert epochs[0] == epochs[1] == epochs[2]
         assert sorted(epochs[0]) == [0, 20, 40, 60, 80]
 
-    @pytest.mark.parametrize("name", ["full", "sampled", "poisson"])
+    @pytest.mark.parametrize("name", ["full", "sampled", "poisson", "bins"])
     def test_other_rules_are_refused(self, mapped, name):
         examples = bounded(mapped, LABELS, bound=1.0, intercept=0.0)
         with pytest.raises(InvalidParameter, match="for a mapped file"):

@@ -64,7 +64,7 @@ class TestWhatRanIsWhatWasAccounted:
         run, seen, source = observed(RULES[name])
         assert len(seen) == run.steps == len(source.drawn)
         assert len(source.released) == 1
-        if name != "poisson":
+        if run.batches.exact_size:
             assert {batch.size for batch in seen} == {run.batches.batch_size}
         for batch in seen:
             assert np.unique(batch).size == batch.size
@@ -87,7 +87,7 @@ class TestWhatRanIsWhatWasAccounted:
         _, seen, _ = observed(RULES["full"])
         assert all(batch.tolist() == list(range(103)) for batch in seen)
 
-    @pytest.mark.parametrize("name", ["once", "each", "sampled", "poisson"])
+    @pytest.mark.parametrize("name", ["once", "each", "sampled", "poisson", "bins", "bins each"])
     def test_positions_are_uniform(self, name):
         rule = RULES[name]
         visits = np.zeros((5, 103))
@@ -100,6 +100,16 @@ class TestWhatRanIsWhatWasAccounted:
         z = (visits - expected) / np.sqrt(expected * (1 - 20 / 103))
         assert abs(z.mean()) < 4 / z.size**0.5 + (0.1 if name == "poisson" else 0)
         assert np.abs(z).max() < 5
+
+    @pytest.mark.parametrize("name", ["bins", "bins each"])
+    def test_every_example_picks_one_batch_of_an_epoch_or_none(self, name):
+        _, seen, _ = observed(RULES[name], steps=15)
+        epochs = [np.concatenate(seen[start : start + 5]) for start in (0, 5, 10)]
+        for epoch in epochs:
+            assert 90 < np.unique(epoch).size == epoch.size <= 103
+        same = [np.array_equal(epochs[0], epoch) for epoch in epochs[1:]]
+        assert same == ([False, False] if name == "bins each" else [True, True])
+        assert len({batch.size for batch in seen}) > 1
 
     def test_poisson_batches_are_cut(self):
         sizes = [b.size for seed in range(30) for b in observed(RULES["poisson"], seed=seed)[1]]

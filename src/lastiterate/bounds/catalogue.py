@@ -1,6 +1,7 @@
 """Every upper bound, by id; approximations apart, since they are other things."""
 
 from lastiterate.bounds.amplified_tail import POISSON_AMPLIFIED_TAIL, SAMPLED_AMPLIFIED_TAIL
+from lastiterate.bounds.balls_and_bins import BALLS_AND_BINS
 from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.expanding import NON_CONVEX
@@ -22,6 +23,7 @@ CATALOGUE: dict[str, Bound] = {
         SHUFFLED_ONCE,
         SHUFFLED_EACH_EPOCH,
         HIDDEN_PLACE,
+        BALLS_AND_BINS,
         SAMPLED,
         SAMPLED_AMPLIFIED_TAIL,
         POISSON,

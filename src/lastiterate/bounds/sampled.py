@@ -8,7 +8,14 @@ import numpy as np
 import scipy
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, at_most, ulps, up
+from lastiterate._numerics.rounding import (
+    THOUSANDS_OF_ROUNDINGS,
+    at_least,
+    at_most,
+    down,
+    ulps,
+    up,
+)
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
@@ -19,7 +26,13 @@ from lastiterate.engine.energy.windows import best_windows, rate_per_unpaid
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import Drawn, PoissonSampled, SampledWithoutReplacement, rules
+from lastiterate.run.batches import (
+    BatchRule,
+    Drawn,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    rules,
+)
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
@@ -93,17 +106,23 @@ class Majorant:
     exceeded: float
 
 
-def fixed_size_majorant(run: TrainingRun) -> Majorant:
-    """On batches of a fixed size, whose steps contract no more than those on Poisson's.
+def fixed_size_majorant(
+    run: TrainingRun,
+    counterpart: type[BatchRule] = SampledWithoutReplacement,
+    draws: int | None = None,
+) -> Majorant:
+    """On batches of a fixed size, whose steps contract no more than those on random ones.
 
-    It is exceeded where a batch has more examples than are counted on.
+    Those have a size of law Bin(n, b/n), are `draws` in number (one in each step, by default), and
+    see an example as those of the counterpart do.  The majorant is exceeded where one has more
+    examples than are counted on.
     """
-    batches, loss = run.batches, run.loss
+    batches, loss, draws = run.batches, run.loss, run.steps if draws is None else draws
     if loss.smoothness is None:
         raise ValueError("a run with a known smoothness is needed")
     size, cut = batches.batch_size, batches.largest_size
     own = Fraction(loss.smoothness) - Fraction(loss.regulariser)
-    largest = _largest_that_counts(run, own, cut)
+    largest = _largest_that_counts(run, own, cut, draws)
     smoothness = up(float(own * largest / size), ulps(4)) + loss.regulariser
     fixed = run.replace(
         loss=Loss(
@@ -111,25 +130,29 @@ def fixed_size_majorant(run: TrainingRun) -> Majorant:
             strong_convexity=loss.regulariser,
             regulariser=loss.regulariser,
         ),
-        batches=SampledWithoutReplacement(batches.examples, size),
+        batches=counterpart(batches.examples, size),
     )
+    if not conditions.contracts_by_step_size(fixed):
+        # Only by rounding up: the largest batch that counts does not make a step expand.
+        longest = down(2.0 / quantities.unit(run), ulps(4))
+        fixed = fixed.replace(loss=Loss(smoothness=longest))
     exceeded = 0.0
     if largest < cut:
         probability = float(scipy.stats.binom.sf(largest, batches.examples, batches.share))
-        exceeded = min(up(run.steps * probability, 1e-6), 1.0)
+        exceeded = min(up(draws * probability, 1e-6), 1.0)
     return Majorant(fixed, exceeded)
 
 
-def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int) -> int:
+def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int, draws: int) -> int:
     """A size of batch that hardly any exceeds, if possible without loss of contraction."""
-    eta, shared = Fraction(float(quantities.step_sizes(run)[0])), Fraction(run.loss.regulariser)
+    eta, shared = Fraction(quantities.unit(run)), Fraction(run.loss.regulariser)
     if own == 0 or own * cut * eta <= (2 - 2 * eta * shared) * run.batches.batch_size:
         return cut
 
     def largest(gap: Fraction) -> int:
         return math.floor((2 - eta * shared - gap) * run.batches.batch_size / (eta * own))
 
-    probability = max(_NEVER / run.steps, 1e-16)  # less than that, and scipy finds no size
+    probability = max(_NEVER / draws, 1e-16)  # less than that, and scipy finds no size
     hardly_any = scipy.stats.binom.isf(probability, run.batches.examples, run.batches.share)
     return min(cut, largest(Fraction(0)), max(largest(eta * shared), int(hardly_any)))
 

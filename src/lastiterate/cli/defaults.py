@@ -55,7 +55,7 @@ def _for_the_last_iterate(flags: dict[str, Any], step_size: float | None) -> lis
         if clip is not None and not (lipschitz is not None and lipschitz <= clip):
             missing.append("--lipschitz (a bound on gradient norms, at most --clip-norm)")
     rule = RULES.get(flags["batches"])
-    if rule is not None and rule.drawn in (Drawn.NEVER, Drawn.ONCE):
+    if rule is not None and rule.drawn in (Drawn.NEVER, Drawn.ONCE) and rule.exact_size:
         more = ["--diameter"] if flags["diameter"] is None else []
         ways["iterates projected onto a ball"] = rate + more
     if not all(ways.values()):

@@ -35,6 +35,10 @@ class Chance(Protocol):
         self, count: int, numerator: int, denominator: int, /
     ) -> IntArray: ...
 
+    def each_to_a_place(
+        self, count: int, places: int, numerator: int, denominator: int, /
+    ) -> IntArray: ...
+
 
 RULES: dict[str, type[BatchRule]] = {}
 

@@ -15,6 +15,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import IntArray
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.run.balls_and_bins import BallsAndBins, BallsAndBinsEachEpoch
 from lastiterate.run.batch_rule import (
     RULES,
     BatchRule,
@@ -29,6 +30,8 @@ from lastiterate.run.shuffled_blocks import ShuffledBlocksEachEpoch, ShuffledBlo
 
 __all__ = [
     "RULES",
+    "BallsAndBins",
+    "BallsAndBinsEachEpoch",
     "BatchRule",
     "Cyclic",
     "Drawn",

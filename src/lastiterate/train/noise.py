@@ -156,6 +156,23 @@ class Randomness:
             return np.arange(count)
         return np.flatnonzero(self._bits.words(count) < np.uint64(threshold))
 
+    def each_to_a_place(self, count: int, places: int, numerator: int, denominator: int) -> Order:
+        """`count` times a place, independently: each with a probability that is a ratio.
+
+        Where these do not add up to 1, none, which is -1.
+        """
+        drawn = (self._below(count, denominator) // np.uint64(numerator)).astype(np.intp)
+        return np.where(drawn < places, drawn, -1)
+
+    def _below(self, count: int, limit: int) -> Words:
+        """Uniform whole numbers below the limit."""
+        words = self._bits.words(count).copy()
+        # Of the words beyond the last multiple of the limit some remainders have no part.
+        beyond = np.uint64((1 << 64) // limit * limit - 1)
+        while (again := np.flatnonzero(words > beyond)).size:
+            words[again] = self._bits.words(again.size)
+        return words % np.uint64(limit)
+
 
 def randomness(random_state: Any) -> Randomness:
     """Secure for None; reproducible for a seed or a numpy generator."""

@@ -1,0 +1,56 @@
+"""Balls and bins on the line, every pick of every example in every epoch written out.
+
+The step k maps x to f_k x + (1/b) sum of what the examples of the batch add + N(0, 1), where
+f_k = 1 - penalty - curvature_k |batch|/b: it depends on how many have picked that batch.  So the
+last iterate is a mixture, over the picks, of Gaussians of several variances.
+"""
+
+from itertools import product
+
+import numpy as np
+from scipy.special import ndtr
+
+
+def every_pick(examples, size, steps, each):
+    """(members, probabilities): members[pick, step, example] says who is in which batch."""
+    length = examples // size
+    epochs = -(-steps // length)
+    chances = dict.fromkeys(range(length), size / examples) | {-1: 1 - length * size / examples}
+    likely = [place for place, chance in chances.items() if chance > 1e-12]
+    one = np.array(list(product(likely, repeat=examples)))
+    weights = np.prod(np.vectorize(chances.get)(one), axis=1)
+    rows = one[:, None, :] == np.arange(length)[:, None]
+    if not each:
+        return np.concatenate([rows] * epochs, axis=1)[:, :steps], weights
+    numbers = np.array(list(product(range(len(one)), repeat=epochs)))
+    members = np.concatenate([rows[numbers[:, epoch]] for epoch in range(epochs)], axis=1)
+    return members[:, :steps], np.prod(weights[numbers], axis=1)
+
+
+def last_iterates(members, size, penalty, curvatures, added):
+    """(means, standard deviations), for every pick; added[example, step]."""
+    means, variances = np.zeros(len(members)), np.zeros(len(members))
+    for step, curvature in enumerate(curvatures):
+        there = members[:, step]
+        factors = 1 - penalty - curvature * there.sum(axis=1) / size
+        means = factors * means + there @ added[:, step] / size
+        variances = factors**2 * variances + 1
+    return means, np.sqrt(variances)
+
+
+def hockey_stick(ours, theirs, weights, epsilon):
+    """sup P(A) - e^epsilon Q(A), A made of cells of a fine grid: from below, and close."""
+    low, high = (
+        end([end(means + 9 * side * stds) for means, stds in (ours, theirs)])
+        for end, side in ((np.min, -1), (np.max, 1))
+    )
+    grid = np.linspace(low, high, 1501)
+
+    def masses(means, stds):
+        kinds, which = np.unique(
+            np.round(np.column_stack([means, stds]), 12), axis=0, return_inverse=True
+        )
+        below = ndtr((grid[:, None] - kinds[:, 0]) / kinds[:, 1])
+        return np.diff(below @ np.bincount(which.ravel(), weights))
+
+    return float(np.maximum(masses(*ours) - np.exp(epsilon) * masses(*theirs), 0.0).sum())
