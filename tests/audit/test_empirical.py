@@ -281,6 +281,20 @@ class TestCommand:
         assert main(["audit", "--certificate", str(certificate), "--runs", "2"]) == 2
         assert "runs must be" in capsys.readouterr().err
 
+    @pytest.mark.parametrize("batches", ["balls-and-bins", "balls-and-bins-each-epoch"])
+    def test_examples_that_pick_their_batch(self, batches):
+        """Not refuted as it is certified; with a tenth of the noise in truth, refuted."""
+        from lastiterate.audit.own_trainer import certified_trainer
+
+        rows = np.random.default_rng(0).normal(size=(40, 2))
+        model = PrivateRidge(epsilon=3.0, delta=1e-3, batches=batches, batch_size=10, epochs=3)
+        trainer, report = certified_trainer(model.fit(rows, rows[:, 0]).certificate_)
+        assert not empirical.audit(trainer, report, runs=400).refuted
+        run = trainer.run
+        less = {"noise_std": run.noise_std / 10, "release_noise_std": run.release_noise_std / 10}
+        false = type(trainer)(run.replace(**less), trainer.objective, trainer.radius)
+        assert empirical.audit(false, report, runs=400).refuted
+
     @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
     def test_the_pair_is_as_far_apart_as_the_run_says(self, adjacency):
         """The first step of a regression: the means differ by eta L / b."""

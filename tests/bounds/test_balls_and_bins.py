@@ -106,21 +106,40 @@ class TestLargeBatches:
         loss = li.Loss(smoothness=1.0, regulariser=regulariser)
         run = described(rule, (examples, size, steps), 0.1, loss=loss, step_size=step_size)
         batches = 5 if rule is li.BallsAndBins else steps
-        majorant = fixed_size_majorant(run, SHUFFLED[rule], batches)
-        own, gap = 1.0 - regulariser, float(quantities.gaps(majorant.run)[0])
+        charged = []
+        for never in (1e-9, 1e-14, 0.0):
+            majorant = fixed_size_majorant(run, SHUFFLED[rule], batches, never)
+            larger = float(batches * self.larger(run, float(quantities.gaps(majorant.run)[0])))
+            assert min(larger, 1.0) <= majorant.exceeded <= larger * 1.00001 + 1e-300
+            charged.append(majorant.exceeded)
+        lost = li.account(run, bounds="random-order").delta(200.0)
+        assert lost == pytest.approx(min(charged), rel=1e-5, abs=1e-40)
+
+    def larger(self, run, gap):
+        """The probability of a batch on which a step contracts less."""
+        examples, size = run.batches.examples, run.batches.batch_size
+        own = run.loss.smoothness - run.loss.regulariser
         contracting = [
             batch
             for batch in range(examples + 1)
-            if abs(1.0 - step_size * (regulariser + own * batch / size)) <= 1.0 - gap + 1e-12
+            if abs(1.0 - run.step_size * (run.loss.regulariser + own * batch / size))
+            <= 1.0 - gap + 1e-12
         ]
         assert contracting == list(range(len(contracting)))
         p = Fraction(size, examples)
-        larger = sum(
+        return sum(
             math.comb(examples, k) * p**k * (1 - p) ** (examples - k)
             for k in range(len(contracting), examples + 1)
         )
-        lost = li.account(run, bounds="random-order").delta(200.0)
-        assert min(batches * larger, 1) <= lost <= float(batches * larger) * 1.00001 + 1e-300
+
+    @pytest.mark.parametrize("rule", RULES)
+    def test_are_no_hindrance_to_a_small_delta_where_there_is_room(self, rule):
+        """All contraction is given up for it: beyond 39 of 12 examples there is less and less."""
+        loss = li.Loss(smoothness=1.0, regulariser=0.6)
+        run = described(rule, (600, 12, 200), 0.1, loss=loss, step_size=0.8)
+        assert fixed_size_majorant(run, SHUFFLED[rule]).exceeded > 1e-12
+        found = [li.account(run, bounds="random-order").epsilon(d) for d in (1e-5, 1e-12, 1e-15)]
+        assert 0.0 < found[0] < found[1] < found[2] < 10.0
 
     def test_of_a_short_run_are_those_it_sees(self):
         run = described(li.BallsAndBins, (60, 12, 2), 0.1, own=1.2)

@@ -9,6 +9,8 @@ import sys
 import threading
 import warnings
 from dataclasses import fields
+from fractions import Fraction
+from math import comb
 
 import numpy as np
 import pytest
@@ -136,6 +138,21 @@ class TestPrivacy:
         ).fit(X, Y)
         assert model.privacy_.run.batches.name == batches
         assert 0.95 < model.privacy_.epsilon(1e-5) <= 1.0
+
+    @pytest.mark.parametrize("name", TRAINED)
+    def test_steps_expand_on_no_batch_that_ever_occurs(self, name):
+        size = 600 if name == "full" else 20
+        settings = {"epsilon": None, "noise_std": 0.5, "epochs": 2, "l2": 0.01}
+        model = PrivateLogisticRegression(**settings, batches=name, batch_size=size)
+        run = model.fit(X, Y).privacy_.run
+        rule, own = run.batches, run.loss.smoothness - run.loss.regulariser
+        room = (2.0 / run.step_size - run.loss.regulariser) * size / own
+        if rule.exact_size:
+            assert room == pytest.approx(size, rel=1e-9)
+            return
+        p, counts = Fraction(size, 600), range(int(room) + 1, 601)
+        larger = sum(comb(600, k) * p**k * (1 - p) ** (600 - k) for k in counts)
+        assert 1e-19 < larger < 1e-15
 
     def test_given_noise(self):
         model = PrivateLogisticRegression(epsilon=None, noise_std=0.2, release_noise_std=0.1)

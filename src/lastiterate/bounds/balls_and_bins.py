@@ -22,7 +22,9 @@ from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.pen import GREEN, Pen
 from lastiterate.bounds.sampled import fixed_size_majorant
 from lastiterate.bounds.shuffled import MIXTURE, shuffled_each_epoch, shuffled_once
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import (
     BallsAndBins,
     BallsAndBinsEachEpoch,
@@ -32,8 +34,10 @@ from lastiterate.run.batches import (
 )
 from lastiterate.run.training_run import TrainingRun
 
+_NEVER = (1e-9, 1e-14, 0.0)  # the fewer batches are charged for, the less steps may contract
 
-def balls_and_bins(run: TrainingRun) -> GaussianMixtureProfile:
+
+def balls_and_bins(run: TrainingRun) -> PrivacyProfile:
     r"""A mixture over the place of the differing example, for batches of random size.
 
     **Bound.** As for examples that are shuffled once, or before every epoch, with the contraction
@@ -54,17 +58,24 @@ def balls_and_bins(run: TrainingRun) -> GaussianMixtureProfile:
     **Source.** Bok, Su and Altschuler 2024, Theorem C.3, given the picks; Ye and Shokri 2022,
     Lemma 4.1.
 
-    **Computed as** for shuffled examples.
+    **Computed as** for shuffled examples; the best of three choices of K.
     """
     rule = run.batches
     if rule.drawn is Drawn.ONCE:
         draws = min(rule.batches_per_epoch, run.steps)
-        majorant = fixed_size_majorant(run, ShuffledOnce, draws)
-        known = shuffled_once(majorant.run)
+        majorants = [fixed_size_majorant(run, ShuffledOnce, draws, never) for never in _NEVER]
+        given_the_sizes = shuffled_once
     else:
-        majorant = fixed_size_majorant(run, ShuffledEachEpoch)
-        known = shuffled_each_epoch(majorant.run)
-    return GaussianMixtureProfile(known.weights, known.mus, lost=majorant.exceeded)
+        majorants = [
+            fixed_size_majorant(run, ShuffledEachEpoch, run.steps, never) for never in _NEVER
+        ]
+        given_the_sizes = shuffled_each_epoch
+    profiles: list[PrivacyProfile] = []
+    for majorant in dict.fromkeys(majorants):
+        known = given_the_sizes(majorant.run)
+        lost = majorant.exceeded
+        profiles.append(GaussianMixtureProfile(known.weights, known.mus, lost=lost))
+    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
 
 
 BALLS_AND_BINS = Bound(

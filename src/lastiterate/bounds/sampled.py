@@ -110,19 +110,20 @@ def fixed_size_majorant(
     run: TrainingRun,
     counterpart: type[BatchRule] = SampledWithoutReplacement,
     draws: int | None = None,
+    never: float = _NEVER,
 ) -> Majorant:
     """On batches of a fixed size, whose steps contract no more than those on random ones.
 
     Those have a size of law Bin(n, b/n), are `draws` in number (one in each step, by default), and
     see an example as those of the counterpart do.  The majorant is exceeded where one has more
-    examples than are counted on.
+    examples than are counted on, which may have the probability `never`.
     """
     batches, loss, draws = run.batches, run.loss, run.steps if draws is None else draws
     if loss.smoothness is None:
         raise ValueError("a run with a known smoothness is needed")
     size, cut = batches.batch_size, batches.largest_size
     own = Fraction(loss.smoothness) - Fraction(loss.regulariser)
-    largest = _largest_that_counts(run, own, cut, draws)
+    largest = _largest_that_counts(run, own, draws, never)
     smoothness = up(float(own * largest / size), ulps(4)) + loss.regulariser
     fixed = run.replace(
         loss=Loss(
@@ -143,8 +144,9 @@ def fixed_size_majorant(
     return Majorant(fixed, exceeded)
 
 
-def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int, draws: int) -> int:
+def _largest_that_counts(run: TrainingRun, own: Fraction, draws: int, never: float) -> int:
     """A size of batch that hardly any exceeds, if possible without loss of contraction."""
+    cut = run.batches.largest_size
     eta, shared = Fraction(quantities.unit(run)), Fraction(run.loss.regulariser)
     if own == 0 or own * cut * eta <= (2 - 2 * eta * shared) * run.batches.batch_size:
         return cut
@@ -152,9 +154,8 @@ def _largest_that_counts(run: TrainingRun, own: Fraction, cut: int, draws: int) 
     def largest(gap: Fraction) -> int:
         return math.floor((2 - eta * shared - gap) * run.batches.batch_size / (eta * own))
 
-    probability = max(_NEVER / draws, 1e-16)  # less than that, and scipy finds no size
-    hardly_any = scipy.stats.binom.isf(probability, run.batches.examples, run.batches.share)
-    return min(cut, largest(Fraction(0)), max(largest(eta * shared), int(hardly_any)))
+    hardly_any = run.batches.size_exceeded_with(never / draws)
+    return min(cut, largest(Fraction(0)), max(largest(eta * shared), hardly_any))
 
 
 def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:

@@ -10,6 +10,15 @@ from lastiterate.run.batch_rule import Chance, Drawn, Selection
 from lastiterate.run.placed_rule import InOrder
 
 
+def binomial_exceeded_with(probability: float, count: int, share: float) -> int:
+    """What a binomial number exceeds with at most this probability, which is 0 or above 1e-16."""
+    if not probability > 0.0:
+        return count
+    from scipy.stats import binom  # which takes long to load
+
+    return int(binom.isf(max(probability, 1e-16), count, share))
+
+
 class _Bins(InOrder, abstract=True):
     """Places are picked independently, each with probability batch_size/examples.
 
@@ -22,6 +31,9 @@ class _Bins(InOrder, abstract=True):
     @property
     def largest_size(self) -> int:
         return self.examples
+
+    def size_exceeded_with(self, probability: float) -> int:
+        return binomial_exceeded_with(probability, self.examples, self.share)
 
     def arrangement(self, chance: Chance) -> IntArray | None:
         del chance

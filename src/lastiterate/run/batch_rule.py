@@ -135,6 +135,11 @@ class BatchRule(ABC):
         """How many examples a batch may have."""
         return self.batch_size
 
+    def size_exceeded_with(self, probability: float) -> int:
+        """How many examples a batch has or fewer, but for this probability."""
+        del probability
+        return self.largest_size
+
     @property
     @abstractmethod
     def steps_per_pass(self) -> int:

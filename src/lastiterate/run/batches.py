@@ -15,7 +15,11 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import IntArray
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.run.balls_and_bins import BallsAndBins, BallsAndBinsEachEpoch
+from lastiterate.run.balls_and_bins import (
+    BallsAndBins,
+    BallsAndBinsEachEpoch,
+    binomial_exceeded_with,
+)
 from lastiterate.run.batch_rule import (
     RULES,
     BatchRule,
@@ -213,6 +217,10 @@ class PoissonSampled(SampledRule):
     @property
     def largest_size(self) -> int:
         return self.examples if self.largest_batch is None else self.largest_batch
+
+    def size_exceeded_with(self, probability: float) -> int:
+        drawn = binomial_exceeded_with(probability, self.examples, self.share)
+        return min(drawn, self.largest_size)
 
     @property
     def probability(self) -> float:

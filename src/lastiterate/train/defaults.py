@@ -6,7 +6,8 @@ the target; n and the label set are treated as public.  Nothing of the rows or t
 =============  ========================================================================
 n, R, L        examples; radius of features, intercept's constant included; sensitivity
 mu             the Gaussian parameter of the target (epsilon, delta)
-eta            2/smoothness, the longest step that does not expand (for a squared loss half)
+eta            2/smoothness, the longest step that does not expand (for a squared loss half);
+               on batches of random size less, so that it does not on those that ever occur
 T              steps: :math:`\nu n \mu/(R L \eta)`, at most 20,000
 =============  ========================================================================
 
@@ -34,6 +35,7 @@ from lastiterate._numerics.search import least_true
 from lastiterate.calibration import calibrate
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batches import RULES, BatchRule, Drawn
+from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.objectives import Objective
@@ -42,6 +44,7 @@ from lastiterate.train.settings import RunSettings
 _MOST_STEPS = 20_000
 _LEAST_BATCH = 16
 _RELEASE_WORTH = 0.5  # epochs
+_LARGER = 1e-15  # the probability of a batch for which a step is too long
 
 
 def default_run(
@@ -69,11 +72,15 @@ def _default_run(
     settings = RunSettings(**dict(chosen))
     loss = objective.loss(radius=radius, l2=settings.l2)
     assert loss.smoothness is not None
-    step = down(2.0 / loss.smoothness, ulps(4)) * objective.step_share
     sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
-    steps = _steps(settings, examples, objective.output_unit / (radius * step), sensitivity)
-    batches = _batches(settings, examples, steps, mapped=mapped)
-    steps = min(steps, settings.epochs * batches.batches_per_epoch)
+
+    def steps_of(step: float) -> int:
+        return _steps(settings, examples, objective.output_unit / (radius * step), sensitivity)
+
+    longest = down(2.0 / loss.smoothness, ulps(4))
+    batches = _batches(settings, examples, steps_of(longest * objective.step_share), mapped=mapped)
+    step = min(longest, _longest_step(loss, batches)) * objective.step_share
+    steps = min(steps_of(step), settings.epochs * batches.batches_per_epoch)
     noise = sensitivity / batches.batch_size if settings.noise_std is None else settings.noise_std
     run = TrainingRun(
         loss=loss,
@@ -130,6 +137,14 @@ def _batches(settings: RunSettings, examples: int, steps: int, *, mapped: bool) 
     # Of blocks the rows after the last full one are always left out.
     counted = examples // size * size if mapped else examples
     return kind.of_sizes(counted, size)
+
+
+def _longest_step(loss: Loss, batches: BatchRule) -> float:
+    """That does not expand on any batch, but for those that are larger than ever seen."""
+    assert loss.smoothness is not None
+    times = batches.size_exceeded_with(_LARGER) / batches.batch_size
+    smoothness = (loss.smoothness - loss.regulariser) * times + loss.regulariser
+    return down(2.0 / smoothness, ulps(8))
 
 
 def _release_noise(settings: RunSettings, batches: BatchRule, step_noise: float) -> float:

@@ -15,10 +15,14 @@ from typing import Any, Self, TypeVar
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batches import RULES
+from lastiterate.run.batches import RULES, Drawn
 
-# Steps on batches of random size contract only for those that are not much larger.
-TRAINED = tuple(name for name, rule in RULES.items() if rule.from_sizes and rule.exact_size)
+# The noise is searched for, which takes too long for batches of random size drawn every step.
+TRAINED = tuple(
+    name
+    for name, rule in RULES.items()
+    if rule.from_sizes and (rule.exact_size or rule.drawn is not Drawn.EACH_STEP)
+)
 
 _Class = TypeVar("_Class", bound=type)
 
