@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds import quantities
-from lastiterate.bounds.sampled import fixed_size_majorant
+from lastiterate.bounds import balls_and_bins, quantities
+from lastiterate.bounds.sampled import Majorant, fixed_size_majorant
 from tests.readme_run import readme_run
 from tests.reference.all_picks import every_pick, hockey_stick, last_iterates
 
@@ -162,6 +162,52 @@ class TestLargeBatches:
         assert li.account(run, bounds="random-order").delta(99.0) == pytest.approx(
             li.account(longest, bounds="random-order").delta(99.0)
         )
+
+
+class TestExpansion:
+    """Two batches of one: if both examples pick the same, its steps expand by 1/0.7, twenty times.
+
+    The empty batch's steps contract by 0.7, so that in this world nothing is ever forgotten.
+    """
+
+    STEPS, RATIO, PENALTY = 40, 0.5, 0.3
+
+    def run_(self):
+        shape = (2, 1, self.STEPS)
+        return described(li.BallsAndBins, shape, self.RATIO, self.PENALTY, own=1.4)
+
+    def leaked(self):
+        added = np.zeros((2, self.STEPS))
+        added[0] = self.RATIO * (np.arange(self.STEPS) // 2 % 2)  # steps turn signs over
+        other = np.array([self.RATIO - added[0], added[1]])
+        kept = 1 - self.PENALTY
+        curvature = (kept + 1 / kept) / 2
+        assert curvature < 1.4
+        return leaked(self.run_(), [curvature] * self.STEPS, added, other)
+
+    def test_is_charged(self):
+        report = li.account(self.run_(), bounds="random-order")
+        for epsilon, delta in zip(EPSILONS, self.leaked(), strict=True):
+            assert delta <= report.delta(epsilon)
+
+    def test_of_any_batch_must_be(self, monkeypatch):
+        """As if every batch had the stated size: false, by a factor of ten and more."""
+
+        def of_that_size(run, counterpart, *_):
+            sizes = run.batches.examples, run.batches.batch_size
+            return Majorant(run.replace(batches=counterpart(*sizes)), 0.0)
+
+        monkeypatch.setattr(balls_and_bins, "fixed_size_majorant", of_that_size)
+        claimed = balls_and_bins.balls_and_bins(self.run_())
+        assert self.leaked()[3] > 10 * claimed.delta(EPSILONS[3])
+
+    def test_of_large_batches_must_be(self, monkeypatch):
+        def uncharged(*given):
+            return Majorant(fixed_size_majorant(*given).run, 0.0)
+
+        monkeypatch.setattr(balls_and_bins, "fixed_size_majorant", uncharged)
+        claimed = balls_and_bins.balls_and_bins(self.run_())
+        assert self.leaked()[3] > 10 * claimed.delta(EPSILONS[3])
 
 
 @pytest.mark.parametrize("rule", RULES)
