@@ -1,17 +1,26 @@
-r"""Sampled batches: the mixture for most of a run, amplification by sampling for its last steps.
+r"""Sampled batches: participations that stay hidden, the last of them by amplification.
 
-The mixture of `sampled` reveals in which steps the example took part.  That is dear at the end:
-what the very last participation brings has no later noise to hide in.  Composition with sampling
-never reveals it, but charges for every iterate.  Here the last R steps are charged as in
-composition, with a share :math:`\theta` of their noise, while the rest of it pays what is left of
-the distance.  `split` chooses R and :math:`\theta`.
+The mixture of `sampled` reveals in which steps the example took part.  Here none are.
 
-**Proof.** Let z be the distance, after T - R steps and given the participations V so far, between
-the run on one data set, x', and a third run, x~, as in `engine.shifts`; the run on the other data
-set is x.  Write the noise of a later step as A + B, independent, of variance :math:`\theta` and
-:math:`1 - \theta` of it.  From x~ the third run goes on with the same losses, batch S and noise as
-x', plus a shift of length at most a towards that: the distance becomes at most :math:`cz - a`,
-since both take the same step.  Compare it with x:
+**Early participations.** Let D and D' differ in i, which D' has as i'.  Draw a batch without i
+for every step, and one example u of it; with probability p = b/n, independently, i takes the place
+of u: that is a uniform batch.  Given these, let V be the steps in which it does on D, and W those
+on D'.  If :math:`W \subset V` the two runs differ only in the steps of V, there by what exchanging
+two examples does (i for i', or i for u): they are :math:`\mu(V)`-GDP.  So `profile.hidden_mixture`
+applies: heavier V borrow from their subsets.  (If an example is left out and not replaced, i
+against u is twice i against nothing, and batches of a fixed size have nothing to borrow.)
+
+**The last participations** have no later noise to hide in, but composition with sampling never
+reveals them.  So the last R steps are charged as in composition, with a share :math:`\theta` of
+their noise, while the rest of it pays what is left of the distance.  `split` chooses R and
+:math:`\theta`.
+
+**Proof.** Let z be the distance, after T - R steps and given V and W so far, between the run on one
+data set, x', and a third run, x~, as in `engine.shifts`; the run on the other data set is x.  Write
+the noise of a later step as A + B, independent, of variance :math:`\theta` and :math:`1 - \theta`
+of it.  From x~ the third run goes on with the same losses, batch S and noise as x', plus a shift of
+length at most a towards that: the distance becomes at most :math:`cz - a`, since both take the same
+step.  Compare it with x:
 
 * :math:`\phi^S(x) + A` against :math:`\phi'^S(x) + A`, S secret, is a Gaussian mechanism on a
   sampled batch with noise A, whatever x is;
@@ -21,9 +30,8 @@ since both take the same step.  Compare it with x:
 Adaptive composition gives both, and the step is the sum of the two.  So the steps cost
 :math:`C_p(G(r/\sqrt\theta))^{\otimes R}`, and the shifts are those of R more steps of the engine,
 without arrivals and with noise B, which together are like noise on release.  The last steps are
-independent of V, so averaging over V leaves for the whole run
-
-.. math:: \Big(E_V\,\delta_{\mu(V)}\Big) \otimes C_p(G(r/\sqrt\theta))^{\otimes R} .
+independent of V and W, so for all of these the two runs are dominated by
+:math:`G(\mu(V)) \otimes C_p(G(r/\sqrt\theta))^{\otimes R}`.
 
 Projections are after the sum and bring nothing further apart.
 """
@@ -54,6 +62,7 @@ from lastiterate.bounds.split import (
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.compose import compose
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.hidden_mixture import HiddenMixtureProfile
 from lastiterate.profile.loss_distribution import (
     LossDistributionProfile,
     least_discretization,
@@ -67,32 +76,42 @@ _FEWER = 0.003  # parts of a mixture nearer to each other than this are made one
 
 
 def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
-    r"""A mixture over early participations, composed with last steps whose batches stay hidden.
+    r"""Hidden participations, followed by last steps whose batches stay hidden.
 
-    **Bound.** :math:`\big(E_V\,\delta_{\mu(V)}\big) \otimes C_p(G(r/\sqrt\theta))^{\otimes R}`: V
-    are the participations before the last R steps, and :math:`\mu(V)` is the guarantee of
-    `random-order/sampled` for these with :math:`(1-\theta)\sum_{j\le R}c^{-2j}` steps' noise on
-    release.  p = b/n, r = L/(b sigma).
+    **Bound.** :math:`E_V\,\delta_{(\mu(V))}(\log g(V))` for an increasing g with
+    :math:`E\,g(V) \le e^\varepsilon`: V are the participations before the last R steps,
+    :math:`\mu(V)` is the guarantee of `random-order/sampled` for these with
+    :math:`(1-\theta)\sum_{j\le R}c^{-2j}` steps' noise on release, and :math:`\delta_{(\mu)}` the
+    curve of :math:`G(\mu) \otimes C_p(G(r/\sqrt\theta))^{\otimes R}`.  p = b/n, r = L/(b sigma).
 
     **Holds when.** both `random-order/sampled` and `composition/sampled` do.
 
-    **Tight.** Below `random-order/sampled` by a few per cent where the past lasts, by a factor
-    where losses curve; the scoreboard in the docs has what is left.
+    **Tight.** To some ten per cent where the past lasts; the scoreboard in the docs has what is
+    left.
 
     **Source.** This library; Bok, Su and Altschuler 2024, Theorem C.3; Dong, Roth and Su 2022,
-    Theorem 9.
+    Theorem 9; Harris 1960.
 
-    **Computed as** its two parts are, composed as privacy loss distributions; R and
+    **Computed as** the law of `random-order/sampled`, with one price for what is borrowed; R and
     :math:`\theta` are chosen by a simulation of V, and any choice is valid.
     """
-    return _composed(run, run)
+    split = best_split(run, run)
+    tail = split.tail(run) if split.steps else None
+    early = mixture(run if tail is None else _before_the_tail(run, split))
+    hidden = [
+        HiddenMixtureProfile(part.weights, part.mus, lost=part.lost, followed_by=tail)
+        for part in _parts(early)
+    ]
+    return hidden[0] if len(hidden) == 1 else BestProfile(hidden)
 
 
 def poisson_amplified_tail(run: TrainingRun) -> PrivacyProfile:
-    r"""The same for batches of random size.
+    r"""A mixture over early participations, composed with last steps whose batches stay hidden.
 
-    **Bound.** As for batches of a fixed size, with the contraction of `random-order/poisson` and
-    the Gaussian mechanism on Poisson batches of `composition/sampled`.
+    **Bound.** :math:`\big(E_V\,\delta_{\mu(V)}\big) \otimes C_p(G(r/\sqrt\theta))^{\otimes R}`: as
+    for batches of a fixed size, but for early participations, which are averaged over; with the
+    contraction of `random-order/poisson` and the Gaussian mechanism on Poisson batches of
+    `composition/sampled`.
 
     **Holds when.** both of these do.  Given which other examples each batch has, and that none is
     larger than K, the differing one takes part independently with probability p, or, where it
@@ -137,10 +156,15 @@ def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
     return run.replace(steps=run.steps - split.steps, release_noise_std=released)
 
 
+def _parts(profile: PrivacyProfile) -> list[GaussianMixtureProfile]:
+    """Each bounds the law of what participations cost."""
+    every = profile.profiles if isinstance(profile, BestProfile) else (profile,)
+    return [part for part in every if isinstance(part, GaussianMixtureProfile)]
+
+
 def _fewer_parts(profile: PrivacyProfile) -> PrivacyProfile:
     """The least of several curves may be composed: each bounds the average over V of the best."""
-    parts = profile.profiles if isinstance(profile, BestProfile) else (profile,)
-    fewer = [p.coarser(_FEWER) if isinstance(p, GaussianMixtureProfile) else p for p in parts]
+    fewer = [part.coarser(_FEWER) for part in _parts(profile)]
     return fewer[0] if len(fewer) == 1 else BestProfile(fewer)
 
 
@@ -154,7 +178,7 @@ _SOURCE = Citation(
 
 SAMPLED_AMPLIFIED_TAIL = Bound(
     id="random-order/sampled-hidden-end",
-    gives="that average for most steps, composed with the last ones, whose batches stay hidden",
+    gives="that law, kept hidden, and the last steps with amplification by sampling",
     covers=(SampledWithoutReplacement,),
     needs=conditions.of_all(SAMPLED, SAMPLED_COMPOSITION),
     certainty=Certainty.UPPER,
@@ -167,7 +191,7 @@ SAMPLED_AMPLIFIED_TAIL = Bound(
 
 POISSON_AMPLIFIED_TAIL = Bound(
     id="random-order/poisson-hidden-end",
-    gives="the same for batches of random size",
+    gives="that average for most steps, composed with the last ones, whose batches stay hidden",
     covers=(PoissonSampled,),
     needs=conditions.of_all(POISSON, SAMPLED_COMPOSITION),
     certainty=Certainty.UPPER,

@@ -9,7 +9,12 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.composition import worst_order_composition
 from lastiterate.bounds.pen import ORANGE, Pen
-from lastiterate.profile.loss_distribution import least_discretization, self_composed, to_pld
+from lastiterate.profile.loss_distribution import (
+    LossDistributionProfile,
+    least_discretization,
+    self_composed,
+    to_pld,
+)
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
@@ -50,7 +55,7 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
 
 def composed_steps(
     run: TrainingRun, steps: int, *, share: float = 1.0, least_cell: float = 0.0
-) -> PrivacyProfile | None:
+) -> LossDistributionProfile | None:
     """So many of the run's steps, with this share of the variance of their noise.
 
     Losses are rounded to cells of at least `least_cell`.  None where they would need cells so

@@ -17,7 +17,7 @@ from lastiterate._numerics.search import bracket
 from lastiterate.bounds import quantities
 from lastiterate.bounds.sampled_composition import composed_steps
 from lastiterate.profile.gaussian import gaussian_deltas
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.loss_distribution import LossDistributionProfile
 from lastiterate.run.training_run import TrainingRun
 
 CELL = 2e-3
@@ -44,7 +44,7 @@ class Split:
         """What the rest of their noise pays, as noise on release is counted: in steps' noise."""
         return (1.0 - self.share) * sum_of_inverse_powers(2.0 * log_cut(gap), self.steps)
 
-    def tail(self, run: TrainingRun) -> PrivacyProfile | None:
+    def tail(self, run: TrainingRun) -> LossDistributionProfile | None:
         """Those steps composed, in cells of about half of what they are composed in later.
 
         None where their losses are too large for that.
@@ -58,7 +58,11 @@ NO_TAIL = Split(0, 1.0)
 
 
 def best_split(sampling: TrainingRun, run: TrainingRun) -> Split:
-    """The best that a rough simulation finds, for the batches of one and the steps of the other."""
+    """The best that a rough simulation finds, for the batches of one and the steps of the other.
+
+    Early participations are averaged over, even where they stay hidden: that makes up for their
+    law, which is rougher than the simulation's.
+    """
     probability = run.batches.share
     gap, noise = float(quantities.gaps(run)[0]), float(quantities.noises(run)[0])
     ratio = float(quantities.arrivals(run)[0]) / noise
@@ -72,7 +76,9 @@ def best_split(sampling: TrainingRun, run: TrainingRun) -> Split:
     def epsilon(split: Split, tail_square: float) -> float:
         released = split.release_in_steps(gap) + own
         kept = [age[age < run.steps - split.steps] for age in ages]
-        return _rough_epsilon(kept, gap, released, ratio, tail_square)
+        energies = [rough_energy(age, gap, released) for age in kept]
+        mus = np.sqrt(ratio * ratio * np.array(energies) + tail_square + 1e-12)
+        return _rough_epsilon(mus)
 
     whole = epsilon(NO_TAIL, 0.0)
     if whole > _HOPELESS:
@@ -123,12 +129,8 @@ def _ages(gap: float, steps: int, probability: float) -> list[Array]:
     return [np.unique(rng.integers(0, span, count))[::-1].astype(float) for count in counts]
 
 
-def _rough_epsilon(
-    ages: list[Array], gap: float, released: float, ratio: float, tail_square: float
-) -> float:
-    """Of the average over draws of Gaussian curves, with the square of the tail's mu."""
-    energies = [rough_energy(age, gap, released) for age in ages]
-    mus = np.sqrt(ratio * ratio * np.array(energies) + tail_square + 1e-12)
+def _rough_epsilon(mus: Array) -> float:
+    """The epsilon of the average of Gaussian curves."""
 
     def above(epsilon: float) -> bool:
         return float(np.mean(gaussian_deltas(mus, np.full(mus.size, epsilon)))) > USUAL_DELTA

@@ -8,7 +8,7 @@ from scipy.special import erfc, erfcx, ndtr, ndtri
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, at_least, at_most, down, ulps
+from lastiterate._numerics.rounding import TINY, at_least, at_most, down, ulps, up
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _ROOT_HALF = math.sqrt(0.5)
@@ -79,3 +79,11 @@ def gaussian_deltas(mus: Array, epsilons: Array) -> Array:
     error += np.where(a < 0.0, second * factor, 0.0)
     deltas = np.clip(difference + error, TINY, 1.0)
     return np.where(mus == 0.0, 0.0, np.where(mus == np.inf, 1.0, deltas))
+
+
+def deltas_on_both_sides(mus: Array, epsilons: Array) -> Array:
+    """The same, also where epsilon < 0: there delta(-t) = 1 - e^-t (1 - delta(t))."""
+    away = np.abs(epsilons)
+    curve = gaussian_deltas(mus, away)
+    mirrored = up(-np.expm1(-away) + np.exp(-away) * curve, ulps(8))
+    return np.where(epsilons < 0.0, np.minimum(mirrored, 1.0), curve)

@@ -54,6 +54,11 @@ class GaussianMixtureProfile(PrivacyProfile):
         """The Gaussian parameters."""
         return self._mus.copy()
 
+    @property
+    def lost(self) -> float:
+        """The probability that is not accounted for."""
+        return self._lost
+
     def coarser(self, ratio: float) -> "GaussianMixtureProfile":
         """A mixture of fewer parts that promises less: every mu raised, by at most this ratio.
 

@@ -46,7 +46,7 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate._numerics.search import least_met
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.gaussian import gaussian_deltas
+from lastiterate.profile.gaussian import deltas_on_both_sides
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
 
@@ -115,22 +115,13 @@ class _Lending:
     def _at_price(self, epsilon: float, price: float) -> float:
         kept, asked, stayed = self._terms(epsilon, price)
         share = np.exp(stayed)
-        at_home = share * _deltas(self._home, epsilon - stayed)
-        elsewhere = -np.expm1(stayed) * _deltas(self._moved, asked)
-        total = self._late @ (at_home + elsewhere) + self._lenders @ _deltas(self._own, kept)
+        at_home = share * deltas_on_both_sides(self._home, epsilon - stayed)
+        elsewhere = -np.expm1(stayed) * deltas_on_both_sides(self._moved, asked)
+        total = self._late @ (at_home + elsewhere) + self._lenders @ deltas_on_both_sides(
+            self._own, kept
+        )
         count = self._late.size + self._lenders.size
         return min(up(float(total), ulps(count + 16)), 1.0)
-
-
-def _deltas(mus: Array, epsilons: Array) -> Array:
-    """The Gaussian curve, rounded up, also where epsilon < 0.
-
-    There delta(-t) = 1 - e^-t (1 - delta(t)).
-    """
-    away = np.abs(epsilons)
-    curve = gaussian_deltas(mus, away)
-    mirrored = up(-np.expm1(-away) + np.exp(-away) * curve, ulps(8))
-    return np.where(epsilons < 0.0, np.minimum(mirrored, 1.0), curve)
 
 
 class HiddenPlaceProfile(PrivacyProfile):

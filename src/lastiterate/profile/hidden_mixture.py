@@ -1,0 +1,168 @@
+r"""A secret choice among Gaussian guarantees that stays secret: heavier borrow from lighter.
+
+What is chosen, V, is a set of independent events, and more of them never cost less:
+:math:`\mu(V) \le \mu(W)` for :math:`V \subset W`.  :math:`P_V, Q_V` are the laws of what is
+published, given V, on one and the other data set.  Revealing V costs the average
+:math:`E\,\delta_{\mu(V)}(\varepsilon)`, most of which is due to the few heaviest V.  But the
+attacker does not know V.
+
+**Theorem.** Let :math:`P_V` against :math:`Q_W` be :math:`\mu(V)`-GDP for all :math:`W \subset V`.
+Then for every increasing g with :math:`E\,g(V) \le e^\varepsilon`,
+
+.. math:: \sup_A P(A) - e^\varepsilon Q(A) \le E\,\delta_{\mu(V)}(\log g(V)) .
+
+*Proof.* Suppose that t(V, W) >= 0 vanishes unless :math:`W \subset V`, and that the sum over W is
+:math:`p_V g(V)` and that over V at most :math:`e^\varepsilon p_W`.  Then :math:`P - e^\varepsilon Q
+\le \sum_V (p_V P_V - \sum_W t(V, W) Q_W)`; the supremum of a sum is at most the sum of suprema, and
+that of the term of V is, by convexity, at most :math:`p_V \delta_{\mu(V)}(\log g(V))`.  Such a t
+exists if, for every set of V, what they ask for is no more than what all their subsets can lend
+(Gale); it is enough to look at sets D that have, with V, all subsets of V, for which
+:math:`E\,g 1_D \le E\,g\,P(D)` by Harris's inequality, as g increases and D decreases.
+
+The best g has one price z, :math:`\log g = \mu (z - \mu/2)` up to :math:`\mu = z` and constant from
+there, which makes the bound that of telling N(mu, 1), mu random, from N(0, 1).
+
+*Followed by other results.* If :math:`P_V` against :math:`Q_W` is dominated by a Gaussian mechanism
+composed with some other one, the same for all V and W, the theorem holds with the curve of that
+composition in place of :math:`\delta_\mu`.
+
+*Laws that are too heavy.* Only an upper bound of the law of mu(V) is needed: a variable that
+dominates it can be written as an increasing function of mu(V) and an independent one, which is one
+more event.  What is lost of a law is counted as infinite.
+"""
+
+import math
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, ulps, up
+from lastiterate._numerics.search import least_met
+from lastiterate._numerics.sums import suffix_sums
+from lastiterate.profile.dp_accounting import losses_of
+from lastiterate.profile.gaussian import deltas_on_both_sides
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.loss_distribution import LossDistributionProfile
+from lastiterate.profile.profile import PrivacyProfile
+
+_FEWER = 0.004  # parts nearer to each other than this are made one, if others follow
+_ATOMS = 400  # of the losses of what follows
+_KNOTS = 48
+_LARGEST_PRICE = 40.0
+_TOLERANCE = 1e-5  # of the price
+_LEAST_DELTA = 1e-300
+
+
+class HiddenMixtureProfile(PrivacyProfile):
+    """mu_i-GDP with probability weight_i, which of them being secret and staying so.
+
+    `lost` is the probability that is not accounted for, or not where it should be.  `followed_by`
+    is published besides, whichever was chosen.
+
+    Examples
+    --------
+    >>> law = [0.999, 0.001], [0.1, 1.0]
+    >>> hidden, revealed = HiddenMixtureProfile(*law), GaussianMixtureProfile(*law)
+    >>> hidden.epsilon(1e-6) < 0.5 < 2.0 < revealed.epsilon(1e-6)
+    True
+    """
+
+    def __init__(
+        self,
+        weights: ArrayLike,
+        mus: ArrayLike,
+        *,
+        lost: float = 0.0,
+        followed_by: LossDistributionProfile | None = None,
+    ) -> None:
+        self._revealed = GaussianMixtureProfile(weights, mus, lost=lost)
+        parts = self._revealed if followed_by is None else self._revealed.coarser(_FEWER)
+        finite = np.isfinite(parts.mus)
+        self._mus, self._weights = parts.mus[finite], parts.weights[finite]
+        self._lost = min(lost + float(parts.weights[~finite].sum()), 1.0)
+        self._followed = followed_by is not None
+        self._later = _Later(followed_by)
+
+    def __repr__(self) -> str:
+        return f"HiddenMixtureProfile({self._revealed!r})"
+
+    def deltas(self, epsilons: Array) -> Array:
+        """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
+        at, deltas = self._curve
+        inside = np.minimum(epsilons, at[-1])
+        chords = np.interp(np.expm1(inside), np.expm1(at), deltas, left=1.0)
+        return np.asarray(np.clip(up(chords, THOUSANDS_OF_ROUNDINGS), 0.0, 1.0))
+
+    def epsilon(self, delta: float) -> float:
+        if not delta > max(self._lost, _LEAST_DELTA):
+            return math.inf
+
+        def excess(price: float) -> float:
+            return math.log(max(self._at(max(price, 0.0))[1], _LEAST_DELTA) / delta)
+
+        price = least_met(excess, 4.0, tolerance=_TOLERANCE, farthest=_LARGEST_PRICE)
+        return math.inf if price is None else self._at(max(price, 0.0))[0]
+
+    def renyi(self, order: float) -> float:
+        """As if the choice were revealed; inf if other results follow."""
+        return math.inf if self._followed else self._revealed.renyi(order)
+
+    def gdp(self) -> float:
+        """As if the choice were revealed; inf if other results follow."""
+        return math.inf if self._followed else self._revealed.gdp()
+
+    @cached_property
+    def _curve(self) -> tuple[Array, Array]:
+        points = [self._at(price) for price in np.linspace(0.0, 12.0, _KNOTS).tolist()]
+        epsilons, deltas = np.transpose(points)
+        finite = np.isfinite(epsilons) & (epsilons < 600.0)
+        return np.maximum.accumulate(epsilons[finite]), np.minimum.accumulate(deltas[finite])
+
+    def _at(self, price: float) -> tuple[float, float]:
+        """An epsilon, and a delta that holds there."""
+        heavier = np.hypot(self._mus, self._later.spread)
+        capped = np.minimum(heavier, price)
+        asked = capped * (price - capped / 2)
+        largest = price * price / 2
+        terms = self._weights @ np.exp(asked - largest) + self._lost
+        rounding = ulps(self._mus.size + 64 + 4 * largest)
+        # Asking for 1 from all is what epsilon = 0 allows, to the last digit.
+        epsilon = largest + math.log(up(float(terms), rounding)) if price > 0.0 else 0.0
+        curves = self._later.averaged(self._mus, asked)
+        delta = float(self._weights @ curves) + self._lost + self._later.lost
+        return max(epsilon, 0.0), min(up(delta, ulps(self._mus.size + 64)), 1.0)
+
+
+class _Later:
+    """The losses of what follows, few of them, rounded up."""
+
+    def __init__(self, profile: LossDistributionProfile | None) -> None:
+        self._at: Array = np.zeros(1)
+        self._masses: Array = np.ones(1)
+        self.lost = self.spread = 0.0
+        if profile is None:
+            return
+        self.lost = profile.slack
+        directions = losses_of(profile.pld)
+        if len(directions) > 1:
+            raise ValueError("results that follow must be as private in both directions")
+        losses = directions[0]
+        below = np.cumsum(losses.masses) <= ulps(1)
+        above = suffix_sums(losses.masses) <= ulps(1)
+        first, last = np.count_nonzero(below), losses.masses.size - np.count_nonzero(above)
+        self.lost += losses.infinite + float(losses.masses[last:].sum())
+        width = max(1, math.ceil((last - first) / _ATOMS))
+        group = np.maximum((np.arange(last) - first + width - 1) // width, 0)
+        self._masses = np.asarray(np.bincount(group, losses.masses[:last]), dtype=np.float64)
+        highest = first + width * np.arange(self._masses.size)
+        self._at = np.asarray(losses.cell * (losses.first + highest), dtype=np.float64)
+        mean = float(self._masses @ self._at)
+        self.spread = math.sqrt(max(float(self._masses @ np.square(self._at - mean)), 0.0))
+
+    def averaged(self, mus: Array, epsilons: Array) -> Array:
+        """The curves of these Gaussian mechanisms and what follows, each at its epsilon."""
+        after = epsilons[:, None] - self._at
+        curves = deltas_on_both_sides(np.broadcast_to(mus[:, None], after.shape), after)
+        return np.asarray(up(curves @ self._masses, ulps(self._masses.size + 16)))
