@@ -110,7 +110,3 @@ class BallsAndBinsEachEpoch(_Bins):
     @property
     def period(self) -> int | None:
         return None
-
-    def longest_wait(self, steps: int) -> int:
-        # An example that may pick none may do so in every epoch.
-        return steps if self.examples % self.batch_size else super().longest_wait(steps)

@@ -75,7 +75,9 @@ class PlacedRule(BatchRule, abstract=True):
 
     def longest_wait(self, steps: int) -> int:
         if self.drawn is Drawn.EACH_EPOCH:
-            return min(2 * self.batches_per_epoch, steps)
+            # Who may be left over in one epoch may be so in all.
+            left_over = self.examples % self.batch_size > 0
+            return steps if left_over else min(2 * self.batches_per_epoch, steps)
         if self.period is not None:
             return min(self.period, steps)
         waits = (np.diff(self.seen(i, steps), append=steps) for i in range(self.places(steps)))
