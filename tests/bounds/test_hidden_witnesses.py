@@ -259,6 +259,15 @@ class TestLongRuns:
         known = ndtr(places[:, None] - r * counts / math.sqrt(steps)) @ binom.pmf(counts, steps, p)
         assert found == pytest.approx(known, abs=1e-9)
 
+    @pytest.mark.parametrize("rule", [li.ShuffledOnce, li.ShuffledEachEpoch])
+    @pytest.mark.parametrize("r, epochs", [(3.0, 1_000), (3.0, 100), (8.0, 3)])
+    def test_results_far_apart(self, rule, r, epochs):
+        """Rates far below what a difference from 1 can show."""
+        run = run_of(rule(400, 10), r=r, steps=40 * epochs)
+        report = li.account(run)
+        for lower in report.lower_bounds.values():
+            assert 5.0 < lower.epsilon(1e-6) <= report.epsilon(1e-6)
+
     def test_huge_arrivals(self):
         run = run_of(li.ShuffledOnce(1_000, 10), r=1e6, curvature=0.1, steps=1_000)
         for bound in (QUADRATIC, LAST_STEP):

@@ -42,10 +42,12 @@ def below(thresholds: Array, draws: Draws, factor: float, *, above_truth: bool) 
     transform = transform * draws.characteristic(factor * frequencies, high=not above_truth)
     inside = np.clip(thresholds, low, high)
     # The integral of the series from the lower end, where there is nothing.
-    waves = np.exp(-1j * np.outer(inside, frequencies)) - np.exp(-1j * low * frequencies)
-    series = waves @ (transform / (-1j * frequencies))
+    terms = transform / (-1j * frequencies)
+    turns = np.outer(inside, frequencies)
+    start = float((np.exp(-1j * low * frequencies) @ terms).real)
+    series = np.cos(turns) @ terms.real + np.sin(turns) @ terms.imag - start
     share = (inside - low) / (high - low)
-    return np.asarray(np.clip(unit / math.pi * series.real + share, 0.0, 1.0))
+    return np.asarray(np.clip(unit / math.pi * series + share, 0.0, 1.0))
 
 
 def within_reach(

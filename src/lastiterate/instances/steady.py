@@ -23,7 +23,7 @@ from lastiterate.profile.lower import BestLowerProfile
 from lastiterate.run.batches import BatchRule, Drawn
 from lastiterate.run.training_run import TrainingRun
 
-_OTHER_GAPS = 5
+_OTHER_GAPS = 3
 
 
 def unsteady(run: TrainingRun) -> str | None:

@@ -11,6 +11,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.instances.geometric_draws import Draws, HiddenSteps
 from lastiterate.instances.random_sums import ThresholdLowerProfile
 from lastiterate.instances.smoothed_sums import ERROR, below, within_reach
@@ -19,7 +20,7 @@ _CELLS = 480  # of x
 _EDGES = 240  # of y
 _SEEN = 1e-10  # cells of less are as good as rounding
 _BEYOND = 7.0
-_LEVELS = np.concatenate([[0.0], np.geomspace(1e-4, 80.0, 240)])
+_LEVELS = np.concatenate([[0.0], np.geomspace(1e-4, 600.0, 270)])
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ def two_statistics_profile(
     places = np.linspace(low, high, _CELLS)
 
     def cells(draws: Draws, factor: float, shift: float, *, above_truth: bool) -> Array:
+        if factor == 0.0:
+            return _normal_cells(places)
         under = below(places - factor * shift, draws, factor, above_truth=above_truth)
         rising = np.maximum.accumulate(under)
         return np.diff(np.concatenate([[0.0], rising, [1.0]]))
@@ -78,10 +81,18 @@ def two_statistics_profile(
     hit = tails.ours_seen[first] @ ours_seen + tails.ours_not[first] @ ours_not
     fooled = tails.theirs_seen[first] @ theirs_seen + tails.theirs_not[first] @ theirs_not
     hit = np.clip(hit - ERROR - tails.lost, 0.0, 1.0)
-    fooled = np.clip(fooled + (ERROR if theirs else 0.0) + tails.lost, 0.0, 1.0)
+    fooled = up(fooled, THOUSANDS_OF_ROUNDINGS) + (ERROR if theirs else 0.0) + tails.lost
+    fooled = np.minimum(fooled, 1.0)
     return ThresholdLowerProfile(
         np.concatenate([fooled, 1.0 - hit]), np.concatenate([hit, 1.0 - fooled])
     )
+
+
+def _normal_cells(places: Array) -> Array:
+    """Of N(0, 1) between these places, to all digits: a false-positive rate must not vanish."""
+    ends = np.concatenate([[-np.inf], places, [np.inf]])
+    lows, highs = ends[:-1], ends[1:]
+    return np.asarray(np.where(lows > 0.0, ndtr(-lows) - ndtr(-highs), ndtr(highs) - ndtr(lows)))
 
 
 def _mass(cells: Array, tails: Array) -> Array:
