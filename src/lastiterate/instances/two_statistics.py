@@ -20,7 +20,7 @@ _CELLS = 480  # of x
 _EDGES = 240  # of y
 _SEEN = 1e-10  # cells of less are as good as rounding
 _BEYOND = 7.0
-_LEVELS = np.concatenate([[0.0], np.geomspace(1e-4, 600.0, 270)])
+_LEVELS = np.concatenate([[0.0], np.geomspace(1e-4, 600.0, 360)])
 
 
 @dataclass(frozen=True)
