@@ -8,7 +8,9 @@ import csv
 import itertools
 import math
 import statistics
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
+from multiprocessing import get_context
 
 from rich.progress import track
 
@@ -32,14 +34,21 @@ RULES = {
         li.PoissonSampled,
     )
 }
+TITLES = {
+    "shuffled-each-epoch": "shuffled each epoch",
+    "shuffled-once": "shuffled once",
+    "sampled": "sampled",
+    "poisson": "Poisson",
+}
 ADJACENCIES = ("replace", "zero-out")
 DRAWN_ANEW_EPOCHS = (100,)  # where a cell takes seconds; --whole has all
 KEY = ("rule", "adjacency", "batches", "epochs", "r", "curvature")
 COLUMNS = (*KEY, "certified", "bound", "composition", "witness", "by", "ratio")
 
-PAGE = """
-## At realistic batch fractions
-
+HEADING = "\n## At realistic batch fractions\n"
+PAGE = (
+    HEADING
+    + """
 Epsilon at delta 1e-6 of {count:,} runs: batches of b = 10,000, b/n from 1/40 to 1/10,000, 1 to
 1,000 epochs, r = .1 to 3 (what one participation moves a step by, over the noise of that step),
 curvature 0, 1e-4 and 1e-2 (what a step forgets; step_size * smoothness is 1). *Composition* is what
@@ -67,6 +76,7 @@ The largest ratios of each:
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|
 {worst}
 """
+)
 
 
 def cells(whole):
@@ -120,16 +130,18 @@ def computed(key):
     return dict(zip(COLUMNS, map(str, (*key, *numbers, by, ratio)), strict=True))
 
 
-def updated(path, only, whole, *, none=False):
+def updated(path, only, *, whole):
     """The rows of the table, those that are asked for computed anew, and kept one by one."""
     rows = {}
     if path.exists():
         with path.open(newline="") as file:
             rows = {tuple(row[name] for name in KEY): row for row in csv.DictReader(file)}
-    wanted = [key for key in cells(whole) if not only or set(only) & {*map(str, key)}]
-    for key in track([] if none else wanted, "cells", transient=True):
-        rows[tuple(map(str, key))] = computed(key)
-        _write(path, rows)
+    wanted = [key for key in cells(whole) if only is None or set(only) & {*map(str, key)}]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as workers:
+        found = workers.map(computed, wanted, chunksize=len(CURVATURES))
+        for row in track(found, "cells", total=len(wanted), transient=True):
+            rows[tuple(row[name] for name in KEY)] = row
+            _write(path, rows)
     return list(rows.values())
 
 
@@ -159,7 +171,7 @@ def page(rows):
     drawn_anew = (
         ""
         if len(rows) == everything
-        else f"Of batches drawn anew every step there are {anew} runs only, which take longest."
+        else f"Of sampled and Poisson batches, which take longest, there are {anew} runs only."
     )
     return PAGE.format(
         count=len(rows),
@@ -181,7 +193,7 @@ def _ratios(pair, rows):
     for batches in BATCHES:
         found = [float(row["ratio"]) for row in rows if int(row["batches"]) == batches]
         shown.append(f"{statistics.median(found):.2f}, {max(found):.2f}" if found else "-")
-    return f"| {RULES[pair[0]].in_words} | {pair[1]} | {' | '.join(shown)} |"
+    return f"| {TITLES[pair[0]]} | {pair[1]} | {' | '.join(shown)} |"
 
 
 def _epsilon(text, rounded):
@@ -194,7 +206,7 @@ def _epsilon(text, rounded):
 
 
 def _names(row):
-    return f"| {RULES[row['rule']].in_words} | {row['adjacency']} | 1/{int(row['batches']):,}"
+    return f"| {TITLES[row['rule']]} | {row['adjacency']} | 1/{int(row['batches']):,}"
 
 
 def _numbers(row):
@@ -215,9 +227,9 @@ def _worst(row):
 def picture(rows, path):
     """Median and worst ratio of every rule, against the batches of an epoch."""
     curves, pens = {}, {}
-    for colour, (name, rule) in zip(PALETTE, RULES.items(), strict=False):
+    for colour, (name, title) in zip(PALETTE, TITLES.items(), strict=False):
         for kind, dash, summary in (("", "-", statistics.median), (", worst", ":", max)):
-            label = f"{rule.in_words}{kind}"
+            label = f"{title}{kind}"
             curves[label] = [
                 summary(found)
                 if (

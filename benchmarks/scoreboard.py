@@ -19,6 +19,7 @@ from lastiterate.audit import exact
 from lastiterate.errors import LastIterateError
 
 DELTA = 1e-5
+EVERY_KIND = "every-kind"
 HEAD = """# Scoreboard
 
 Epsilon at delta 1e-5 of runs of every kind, by `make scoreboard`. *Witness* is the most exposed
@@ -158,22 +159,22 @@ def main():
     parser.add_argument(
         "--only",
         nargs="*",
-        help="of the runs at realistic fractions, those with one of these: a rule (shuffled-once), "
-        "an adjacency, or nothing at all; the others, and the runs of every kind, stay as they are",
+        metavar="WORD",
+        help="compute only runs of this rule (shuffled-once), of this adjacency, or of the first "
+        "table (every-kind), and keep the rest; without a word, write the page from the table",
     )
     parser.add_argument(
-        "--whole", action="store_true", help="all epochs of batches drawn anew, too: hours"
+        "--whole", action="store_true", help="all epochs of batches drawn anew, too: may take hours"
     )
     options = parser.parse_args()
-    if options.only is None:
-        rows = [row(*one) for one in track(list(settings()), "runs", transient=True)]
-        first = HEAD + "\n".join(rows) + "\n"
+    if options.only is None or EVERY_KIND in options.only:
+        first = [row(*one) for one in track(list(settings()), "runs", transient=True)]
+        page = HEAD + "\n".join(first) + "\n"
     else:
-        first = options.out.read_text().partition(realistic.PAGE.partition("{")[0])[0]
+        page = options.out.read_text().partition(realistic.HEADING)[0]
     table = options.out.with_suffix(".csv")
-    kept = options.only == []
-    rows = realistic.updated(table, options.only, options.whole, none=kept)
-    options.out.write_text(first + realistic.page(rows))
+    rows = realistic.updated(table, options.only, whole=options.whole)
+    options.out.write_text(page + realistic.page(rows))
     realistic.picture(rows, options.out.with_suffix(".png"))
     print(f"written: {options.out}, {table}")
 
