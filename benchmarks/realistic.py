@@ -130,13 +130,21 @@ def computed(key):
     return dict(zip(COLUMNS, map(str, (*key, *numbers, by, ratio)), strict=True))
 
 
+def asked_for(key, words):
+    """Whether a cell has one of the words for each thing that any of them is about."""
+    has = (*key[:2], f"1/{key[2]}")
+    known = ({*RULES}, {*ADJACENCIES}, {f"1/{batches}" for batches in BATCHES})
+    asked = [(one, words & every) for one, every in zip(has, known, strict=True) if words & every]
+    return bool(asked) and all(one in chosen for one, chosen in asked)
+
+
 def updated(path, only, *, whole):
     """The rows of the table, those that are asked for computed anew, and kept one by one."""
     rows = {}
     if path.exists():
         with path.open(newline="") as file:
             rows = {tuple(row[name] for name in KEY): row for row in csv.DictReader(file)}
-    wanted = [key for key in cells(whole) if only is None or set(only) & {*map(str, key)}]
+    wanted = [key for key in cells(whole) if only is None or asked_for(key, set(only))]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as workers:
         found = workers.map(computed, wanted, chunksize=len(CURVATURES))
         for row in track(found, "cells", total=len(wanted), transient=True):

@@ -1,7 +1,7 @@
 """How far every bound is from the truth, as a page: certified, published, composition, witness.
 
     python benchmarks/scoreboard.py
-    python benchmarks/scoreboard.py --only shuffled-once shuffled-each-epoch
+    python benchmarks/scoreboard.py --only shuffled-once shuffled-each-epoch 1/1000
 
 A witness is an instance that obeys the run's description, found by lower bounds or by search, whose
 privacy is computed exactly.  No guarantee for such runs can be below it.
@@ -160,8 +160,9 @@ def main():
         "--only",
         nargs="*",
         metavar="WORD",
-        help="compute only runs of this rule (shuffled-once), of this adjacency, or of the first "
-        "table (every-kind), and keep the rest; without a word, write the page from the table",
+        help="compute only runs of this rule (shuffled-once), adjacency (replace) and fraction "
+        "(1/1000), or the first table (every-kind), and keep the rest; without a word, write the "
+        "page from the table",
     )
     parser.add_argument(
         "--whole", action="store_true", help="all epochs of batches drawn anew, too: may take hours"
