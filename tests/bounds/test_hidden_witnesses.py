@@ -185,8 +185,7 @@ class TestBoundedGradients:
             for epsilon in (0.3, 1.0, 2.0):
                 exact = forgetting.both_ways(*pair, epsilon)
                 assert profile.delta(epsilon) <= exact * (1 + 1e-3)
-                if not passes:
-                    assert profile.delta(epsilon) >= 0.15 * exact
+                assert profile.delta(epsilon) >= 0.9 * exact - 1e-7
 
     @pytest.mark.parametrize("r", [2.0, 3.0])
     def test_random_sizes(self, r):

@@ -27,7 +27,7 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS,
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.instances.steady import arrival_over_deviation, hidden_steps, unsteady
-from lastiterate.instances.stretch import Stretch, stretches
+from lastiterate.instances.stretch import Stretch, VaryingStretch, stretches
 from lastiterate.instances.two_statistics import (
     edges_up_to,
     gaussian_tails,
@@ -91,7 +91,7 @@ def _held(run: TrainingRun) -> Iterator[LowerProfile]:
         yield two_statistics_profile(hidden, factors, tails, last_in_sum=True)
 
 
-def _stretches(run: TrainingRun) -> list[Stretch]:
+def _stretches(run: TrainingRun) -> list[Stretch | VaryingStretch]:
     most_seen = hidden_steps(run, 0.0).whole.most(1e-15)
     return list(stretches(run, _arrival(run), most_seen))
 

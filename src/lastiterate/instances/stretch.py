@@ -22,14 +22,15 @@ from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
-from lastiterate.instances.two_statistics import Tails, edges_up_to, gaussian_tails
+from lastiterate.instances.two_statistics import Tails, edges_up_to
 from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
 
-_NEVER_EXCEEDED = 10.0  # standard deviations
+_NEVER_EXCEEDED = 10.0  # standard deviations, in any step
+_NOT_AT_THE_END = 8.0  # standard deviations, in one or two
 _NEVER = 1e-15
 _MOST_KEPT = 0.7
-_LONGEST = 0.25  # of the way of a step, for one that passes
+_LONGEST = 0.45  # of the way of a step, for one that passes
 _LEVELS = np.arange(36.0)  # minus the logarithms of chances
 _QUIET_STEPS = 3
 
@@ -39,49 +40,63 @@ class Stretch:
     """What the last step does there; distances in units of its noise.
 
     In units of the sensitivity the example has the gradient `bound` in our world and 1 less in
-    theirs, and the others pull against it with `pull`.  The iterate is at most `width` from the
-    middle, but for a chance of `lost`.  The step keeps a share of that, at most `shares` with these
-    `chances`; the last is never exceeded.
+    theirs, and the others pull against it with `pull`.  Before the last step the iterate is
+    Gaussian, of deviation `noise`, around a place at most `moved` from the middle of the stretch,
+    and on it but for a chance of `lost`.  A last step with the example keeps `kept` of that.
     """
 
     bound: float
     pull: float
-    width: float
-    shares: Array
-    chances: Array
+    kept: float
+    noise: float
+    moved: float
     lost: float
 
     def tails(self, ours: float, theirs: float, spread: float) -> Tails:
-        """Of the place after a step that the example moves by `ours` or by `theirs`.
+        """Of the place after a last step that the example moves by `ours` or by `theirs`.
 
         `spread` is the noise of the step and of the release together.
         """
-        left = up(float(self.shares[-1]) * self.width, MILLIONS_OF_ROUNDINGS)
-        means = ((ours - left) / spread, (theirs + left) / spread)
-        return gaussian_tails(edges_up_to(ours / spread), means, lost=self.lost)
+        edges = edges_up_to(ours / spread)
+        wider = up(math.hypot(spread, self.kept * self.noise), MILLIONS_OF_ROUNDINGS)
+        off = up(self.kept * self.moved, MILLIONS_OF_ROUNDINGS)
+
+        def above(mean: float) -> tuple[Array, Array]:
+            ahead = mean - edges * spread
+            return ndtr(ahead / spread), ndtr(ahead / wider)
+
+        neither = np.asarray(ndtr(-edges))
+        ours_seen, theirs_seen = np.minimum(*above(ours - off)), np.maximum(*above(theirs + off))
+        return Tails(edges, ours_seen, neither, theirs_seen, neither, self.lost)
 
 
 @dataclass(frozen=True)
-class VaryingStretch(Stretch):
+class VaryingStretch:
     """Batches vary in size, so that every step keeps some of the noise and moves before it.
 
-    Whether these were any is independent of all else: with a chance of `quiet` there was none in
-    the last few steps.
+    At most `shares` with these `chances`, and never more than the last.  With a chance of
+    `quiet`, independently of all else, the last few steps before did not see the example.
     """
 
-    quiet: float = 0.0
+    bound: float
+    shares: Array
+    chances: Array
+    lost: float
+    quiet: float
+    pull: float = 0.0
 
     def tails(self, ours: float, theirs: float, spread: float) -> Tails:
+        """As of a `Stretch`."""
         kept = float(self.shares[-1])
         edges = edges_up_to(ours / spread)
-        spreads = np.sqrt(spread**2 + self.shares**2 / (1.0 - kept**2))[:, None]
+        wider = np.sqrt(spread**2 + self.shares**2 / (1.0 - kept**2))[:, None]
 
         def above(mean: float, earlier: float, *, rounded_up: bool) -> Array:
             moved = abs(earlier) / (1.0 - kept) * (1.0 if rounded_up else -1.0)
             total = np.zeros(edges.size)
             for chance, faded in ((self.quiet, kept**_QUIET_STEPS), (1.0 - self.quiet, 1.0)):
                 ahead = (mean + self.shares * moved * faded)[:, None] - edges * spread
-                either = np.stack([ahead / spread, ahead / spreads])
+                either = np.stack([ahead / spread, ahead / wider])
                 best = either.max(axis=0) if rounded_up else either.min(axis=0)
                 total += chance * (self.chances @ ndtr(best))
             return total
@@ -96,35 +111,44 @@ class VaryingStretch(Stretch):
         )
 
 
-def stretches(run: TrainingRun, arrival: float, most_seen: float) -> Iterator[Stretch]:
+def stretches(
+    run: TrainingRun, arrival: float, most_seen: float
+) -> Iterator[Stretch | VaryingStretch]:
     """Those that the run admits, if none is too short for the noise.
 
     The example moves a step by `arrival`, and is seen by no more than `most_seen` steps, but for
     a chance of 1e-15.
     """
     bound = 1.0 if run.adjacency == "zero-out" else 0.5  # the others keep within the sensitivity
-    forgets = 1.0 - float(np.max(run.step_size)) * run.loss.regulariser
-    size, exact = run.batches.batch_size, run.batches.exact_size
-    shares, chances = (np.array([1.0 / size]), np.ones(1)) if exact else _kept(run)
-    kept = float(shares[-1])
-    if not (forgets > 0.0 and kept <= _MOST_KEPT):
+    penalty, size = run.loss.regulariser, run.batches.batch_size
+    forgets = 1.0 - float(np.max(run.step_size)) * penalty
+    if not forgets > 0.0:
         return
     move = 2.0 * bound * up(arrival, MILLIONS_OF_ROUNDINGS)
-    unit = up(forgets / (arrival * size), MILLIONS_OF_ROUNDINGS)  # of gradient, to a unit of width
+    unit = up(forgets / (arrival * size), MILLIONS_OF_ROUNDINGS)  # of gradient, to a unit of length
     lost = 2.0 * run.steps * float(ndtr(-_NEVER_EXCEEDED)) + 2.0 * _NEVER
-    rests = (_NEVER_EXCEEDED + move) / (1.0 - kept)
-    if rests * unit <= bound:
-        if not exact:
-            quiet = (1.0 - run.batches.share) ** _QUIET_STEPS
+    if not run.batches.exact_size:
+        shares, chances = _kept(run)
+        kept = float(shares[-1])
+        if kept <= _MOST_KEPT and (_NEVER_EXCEEDED + move) / (1.0 - kept) * unit <= bound:
             anew = run.batches.drawn is Drawn.EACH_STEP
-            yield VaryingStretch(bound, 0.0, rests, shares, chances, lost, quiet if anew else 0.0)
-            return
-        yield Stretch(bound, 0.0, rests, shares, chances, lost)
-        if run.loss.regulariser > 0.0:
-            yield Stretch(bound, bound - rests * unit, rests, shares, chances, lost)
-    passes = _NEVER_EXCEEDED * math.sqrt(run.steps) + move * most_seen
-    if exact and run.loss.regulariser == 0.0 and passes * unit <= _LONGEST * bound:
-        yield Stretch(bound, bound - passes * unit, passes, shares, chances, lost)
+            quiet = (1.0 - run.batches.share) ** _QUIET_STEPS if anew else 0.0
+            yield VaryingStretch(bound, shares, chances, lost, quiet)
+        return
+    kept = 1.0 / size
+    if not kept <= _MOST_KEPT:
+        return
+    noise, moved = 1.0 / math.sqrt(1.0 - kept * kept), move / (1.0 - kept)
+    length = (_NEVER_EXCEEDED + move) / (1.0 - kept)
+    if length * unit <= bound:
+        pulls = (0.0, bound - length * unit) if penalty > 0.0 else (0.0,)
+        for pull in pulls:
+            yield Stretch(bound, pull, kept, noise, moved, lost)
+    noise, moved = math.sqrt(run.steps), move * most_seen
+    length = _NOT_AT_THE_END * noise + moved
+    if penalty == 0.0 and length * unit <= _LONGEST * bound:
+        lost = 4.0 * float(ndtr(-_NOT_AT_THE_END)) + 2.0 * _NEVER
+        yield Stretch(bound, bound - length * unit, kept, noise, moved, lost)
 
 
 def _kept(run: TrainingRun) -> tuple[Array, Array]:
