@@ -35,7 +35,7 @@ bench: $(READY)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
 
 scoreboard: $(READY)  ## how far every bound is from the truth
-	@$(BIN)/python benchmarks/scoreboard.py --out docs/scoreboard.md
+	@$(BIN)/python benchmarks/scoreboard.py
 
 bench-others: $(BENCH)/.ready  ## what other accountants charge for the README's run
 	@$(BENCH)/bin/python benchmarks/against_others.py --write docs/against_others.md

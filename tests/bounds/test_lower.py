@@ -197,9 +197,11 @@ class TestQuadratics:
         assert flat.delta(0.5) <= pair.delta(0.5) + 1e-9
         sampled = run.replace(batches=li.SampledWithoutReplacement(4, 1))
         walk = LOWER_BOUNDS["lower/quadratic"].profile(sampled).profiles[0]
-        assert sum(walk.weights) == pytest.approx(1.0, rel=1e-6)
-        mean = np.dot(walk.weights, walk.means)
-        assert mean == pytest.approx(12 * 0.25 * 0.3 / (0.15 * math.sqrt(12)), rel=1e-6)
+        counts = np.arange(13)
+        chances = [math.comb(12, k) * 0.25**k * 0.75 ** (12 - k) for k in counts]
+        exact = MeansLowerProfile(chances, 0.3 * counts / (0.15 * math.sqrt(12)))
+        for epsilon in (0.0, 0.5, 2.0):
+            assert walk.delta(epsilon) == pytest.approx(exact.delta(epsilon), rel=1e-3)
 
     @pytest.mark.parametrize("seed", range(3))
     def test_the_law_of_a_random_sum(self, seed):

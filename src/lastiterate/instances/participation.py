@@ -191,18 +191,19 @@ def _steps_of(rule: BatchRule, place: int, steps: int) -> frozenset[int]:
     return frozenset((rule.seen(place, steps) + 1).tolist())
 
 
-def _left_out(rule: BatchRule) -> float:
+def left_out(rule: BatchRule) -> float:
+    """The chance that an example fills no batch of an epoch."""
     return max(1.0 - rule.batches_per_epoch * rule.batch_size / rule.examples, 0.0)
 
 
 def _at_drawn_place(rule: BatchRule, steps: int) -> Participation:
     places = range(rule.batches_per_epoch)
-    return AtDrawnPlace(tuple(_steps_of(rule, i, steps) for i in places), _left_out(rule))
+    return AtDrawnPlace(tuple(_steps_of(rule, i, steps) for i in places), left_out(rule))
 
 
 def _once_per_epoch(rule: BatchRule, steps: int) -> Participation:
     del steps
-    return OncePerEpoch(rule.batches_per_epoch, _left_out(rule))
+    return OncePerEpoch(rule.batches_per_epoch, left_out(rule))
 
 
 def _any_step(rule: BatchRule, steps: int) -> Participation:

@@ -21,6 +21,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.instances.participation import Participation, probability_of_a_step
 from lastiterate.instances.random_sums import law_of_sum
+from lastiterate.instances.steady import steady_profile, unsteady
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
 from lastiterate.run.admitted_losses import quadratic_curvatures
 from lastiterate.run.batches import Drawn, rules
@@ -49,16 +50,20 @@ def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
     over its place, for sampled batches over the steps in which it takes part, each by thresholds.
 
     **Holds when.** the domain is unbounded, and some quadratic has the stated smoothness, strong
-    convexity and bound on gradients.
+    convexity and bound on gradients (where batches vary in size, one curved by the penalty alone).
 
     **Tight.** Exact for full batches with step sizes at most 2/(M + m).
 
     **Source.** Bok, Su and Altschuler 2024, Theorems 4.2 and C.17.
 
-    **Computed as** the largest over a grid of curvatures; rounded down.
+    **Computed as** the largest over a grid of curvatures; where chance decides, by the Fourier
+    series of the law of the last iterate, steps of nearly equal weight being taken together;
+    rounded down.
     """
-    span = quadratic_curvatures(run)
+    span = _curvatures(run)
     assert span is not None
+    if unsteady(run) is None:
+        return steady_profile(run, span)
     low, high = span
     shortest = 1.0 / float(np.max(run.step_size))
     curvatures = {*np.linspace(low, high, _CURVATURES).tolist(), low, high}
@@ -113,15 +118,33 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float], list[float]] |
     return [down(share, MILLIONS_OF_ROUNDINGS) for share in shares], [*means, 0.0]
 
 
+def _curvatures(run: TrainingRun) -> tuple[float, float] | None:
+    """Of quadratics that obey the description; a batch of unknown size is curved as the penalty."""
+    span, penalty = quadratic_curvatures(run), run.loss.regulariser
+    if span is None or run.batches.exact_size:
+        return span
+    return (penalty, penalty) if span[0] <= penalty <= span[1] else None
+
+
 def _no_quadratic(run: TrainingRun) -> str | None:
-    return None if quadratic_curvatures(run) is not None else "none"
+    return None if _curvatures(run) is not None else "none"
+
+
+def _no_law(run: TrainingRun) -> str | None:
+    """Of schedules and expanding steps, only the steps that few draws decide are known."""
+    reason = unsteady(run)
+    if reason is None or run.batches.drawn is Drawn.NEVER:
+        return None
+    if run.batches.drawn is Drawn.EACH_EPOCH or not run.batches.exact_size:
+        return f"{reason} with batches {run.batches.in_words}"
+    return f"{reason} of {run.steps} steps" if run.steps > _MOST_STEPS else None
 
 
 LOWER_BOUNDS = (
     LowerBound(
         id="lower/quadratic",
         gives="the exact privacy of the most exposed quadratics",
-        covers=rules(Drawn.NEVER, Drawn.ONCE, Drawn.EACH_STEP, exact_size=True),
+        covers=rules(*Drawn),
         needs=(
             conditions.UNBOUNDED,
             Hypothesis(
@@ -129,7 +152,11 @@ LOWER_BOUNDS = (
                 _no_quadratic,
                 "state all of the strong convexity as a regulariser, or no bound on gradients",
             ),
-            conditions.at_most_steps(_MOST_STEPS, drawn=(Drawn.ONCE, Drawn.EACH_STEP)),
+            Hypothesis(
+                "constant steps on convex losses, or a law of the places that few draws decide",
+                _no_law,
+                "keep step_size and noise_std fixed",
+            ),
         ),
         source=Citation(
             "Bok, Su and Altschuler",

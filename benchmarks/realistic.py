@@ -1,0 +1,257 @@
+"""Certified, composed and witnessed epsilons at batch fractions at which people train.
+
+Part of `scoreboard.py`, which writes the page; every cell is kept in a table beside it, so that
+some of them can be computed anew.
+"""
+
+import csv
+import itertools
+import math
+import statistics
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+from multiprocessing import get_context
+
+from rich.progress import track
+
+import lastiterate as li
+from lastiterate import plot
+from lastiterate.plot.style import PALETTE, Pen
+from lastiterate.run.batches import Drawn
+
+DELTA = 1e-6
+SIZE = 10_000
+BATCHES = (40, 250, 1_000, 10_000)  # an epoch
+EPOCHS = (1, 10, 100, 1_000)
+ARRIVALS = (0.1, 0.3, 1.0, 3.0)
+CURVATURES = (0.0, 1e-4, 1e-2)
+RULES = {
+    rule.name: rule
+    for rule in (
+        li.ShuffledEachEpoch,
+        li.ShuffledOnce,
+        li.SampledWithoutReplacement,
+        li.PoissonSampled,
+    )
+}
+TITLES = {
+    "shuffled-each-epoch": "shuffled each epoch",
+    "shuffled-once": "shuffled once",
+    "sampled": "sampled",
+    "poisson": "Poisson",
+}
+ADJACENCIES = ("replace", "zero-out")
+DRAWN_ANEW_EPOCHS = (100,)  # where a cell takes seconds; --whole has all
+KEY = ("rule", "adjacency", "batches", "epochs", "r", "curvature")
+COLUMNS = (*KEY, "certified", "bound", "composition", "witness", "by", "ratio")
+
+HEADING = "\n## At realistic batch fractions\n"
+PAGE = (
+    HEADING
+    + """
+Epsilon at delta 1e-6 of {count:,} runs: batches of b = 10,000, b/n from 1/40 to 1/10,000, 1 to
+1,000 epochs, r = .1 to 3 (what one participation moves a step by, over the noise of that step),
+curvature 0, 1e-4 and 1e-2 (what a step forgets; step_size * smoothness is 1). *Composition* is what
+an accountant certifies that pays for every step of the same run with sampled batches: Poisson
+batches where an example is left out, batches of fixed size where one is replaced. [All of them as a
+table](scoreboard.csv). {drawn_anew}
+
+Ratio of certified to witness, median and worst:
+
+| batches | adjacency | {fractions} |
+|---|---|{rule}
+{ratios}
+
+![The ratio of certified to witness against the batches of an epoch](scoreboard.png)
+
+With r = 1, curvature 1e-4 and 100 epochs:
+
+| batches | adjacency | b/n | bound | certified | composition | witness | by | ratio |
+|---|---|---:|---|---:|---:|---:|---|---:|
+{usual}
+
+The largest ratios of each:
+
+| batches | adjacency | b/n | epochs | r | curvature | certified | composition | witness | ratio |
+|---|---|---:|---:|---:|---:|---:|---:|---:|---:|
+{worst}
+"""
+)
+
+
+def cells(whole):
+    """Every key, few of them where batches are drawn anew."""
+    for rule, adjacency in itertools.product(RULES, ADJACENCIES):
+        costly = RULES[rule].drawn is Drawn.EACH_STEP
+        epochs = DRAWN_ANEW_EPOCHS if costly and not whole else EPOCHS
+        yield from itertools.product((rule,), (adjacency,), BATCHES, epochs, ARRIVALS, CURVATURES)
+
+
+def run_of(rule, adjacency, batches, epochs, r, curvature):
+    """Step size, noise and smoothness 1."""
+    made = RULES[rule](SIZE * batches, SIZE)
+    sensitivity = r * SIZE
+    varies = not made.exact_size
+    return li.TrainingRun(
+        loss=li.Loss(
+            smoothness=1.0,
+            strong_convexity=curvature,
+            regulariser=curvature if varies or adjacency == "zero-out" else 0.0,
+            lipschitz=sensitivity / 2 if varies and adjacency == "replace" else None,
+        ),
+        sensitivity=sensitivity,
+        batches=made,
+        steps=batches * epochs,
+        step_size=1.0,
+        noise_std=1.0,
+        adjacency=adjacency,
+    )
+
+
+@cache
+def composed(adjacency, batches, epochs, r):
+    rule = li.PoissonSampled if adjacency == "zero-out" else li.SampledWithoutReplacement
+    run = run_of(rule.name, adjacency, batches, epochs, r, 0.0)
+    return li.account(run, bounds="composition").epsilon(DELTA)
+
+
+def computed(key):
+    """A row of the table; a certificate below a witness ends it all."""
+    run = run_of(*key)
+    report = li.account(run)
+    lower = {id_: profile.epsilon(DELTA) for id_, profile in report.lower_bounds.items()}
+    by = max(lower, key=lower.get)
+    certified, witness = report.epsilon(DELTA), lower[by]
+    if certified < witness:
+        raise SystemExit(f"{key}: certified {certified} is below a witness of {witness}")
+    adjacency, batches, epochs, r = key[1:5]
+    numbers = (certified, report.bound_at(DELTA), composed(adjacency, batches, epochs, r), witness)
+    ratio = certified / witness if witness > 0.0 else math.inf
+    return dict(zip(COLUMNS, map(str, (*key, *numbers, by, ratio)), strict=True))
+
+
+def asked_for(key, words):
+    """Whether a cell has one of the words for each thing that any of them is about."""
+    has = (*key[:2], f"1/{key[2]}")
+    known = ({*RULES}, {*ADJACENCIES}, {f"1/{batches}" for batches in BATCHES})
+    asked = [(one, words & every) for one, every in zip(has, known, strict=True) if words & every]
+    return bool(asked) and all(one in chosen for one, chosen in asked)
+
+
+def updated(path, only, *, whole):
+    """The rows of the table, those that are asked for computed anew, and kept one by one."""
+    rows = {}
+    if path.exists():
+        with path.open(newline="") as file:
+            rows = {tuple(row[name] for name in KEY): row for row in csv.DictReader(file)}
+    wanted = [key for key in cells(whole) if only is None or asked_for(key, set(only))]
+    with ProcessPoolExecutor(mp_context=get_context("spawn")) as workers:
+        found = workers.map(computed, wanted, chunksize=len(CURVATURES))
+        for row in track(found, "cells", total=len(wanted), transient=True):
+            rows[tuple(row[name] for name in KEY)] = row
+            _write(path, rows)
+    return list(rows.values())
+
+
+def _write(path, rows):
+    order = {tuple(map(str, key)): place for place, key in enumerate(cells(whole=True))}
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows[key] for key in sorted(rows, key=lambda key: order.get(key, 0)))
+
+
+def page(rows):
+    """The part of the page that is about these runs."""
+    pairs = list(itertools.product(RULES, ADJACENCIES))
+    by_pair = {
+        pair: [row for row in rows if (row["rule"], row["adjacency"]) == pair] for pair in pairs
+    }
+    usual = [
+        row
+        for row in rows
+        if (float(row["r"]), row["epochs"], float(row["curvature"])) == (1.0, "100", 1e-4)
+    ]
+    anew = sum(
+        len(found) for (rule, _), found in by_pair.items() if RULES[rule].drawn is Drawn.EACH_STEP
+    )
+    everything = len(list(cells(whole=True)))
+    drawn_anew = (
+        ""
+        if len(rows) == everything
+        else f"Of sampled and Poisson batches, which take longest, there are {anew} runs only."
+    )
+    return PAGE.format(
+        count=len(rows),
+        drawn_anew=drawn_anew,
+        fractions=" | ".join(f"1/{batches:,}" for batches in BATCHES),
+        rule="---:|" * len(BATCHES),
+        ratios="\n".join(_ratios(pair, found) for pair, found in by_pair.items() if found),
+        usual="\n".join(_usual(row) for row in usual),
+        worst="\n".join(
+            _worst(row)
+            for found in by_pair.values()
+            for row in sorted(found, key=lambda row: -float(row["ratio"]))[:3]
+        ),
+    )
+
+
+def _ratios(pair, rows):
+    shown = []
+    for batches in BATCHES:
+        found = [float(row["ratio"]) for row in rows if int(row["batches"]) == batches]
+        shown.append(f"{statistics.median(found):.2f}, {max(found):.2f}" if found else "-")
+    return f"| {TITLES[pair[0]]} | {pair[1]} | {' | '.join(shown)} |"
+
+
+def _epsilon(text, rounded):
+    value = float(text)
+    if not value < 1e6:
+        return "-"
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3) if value > 0.0 else 1.0
+    digits = max(0, -round(math.log10(unit)))
+    return f"{rounded(value / unit) * unit:.{digits}f}"
+
+
+def _names(row):
+    return f"| {TITLES[row['rule']]} | {row['adjacency']} | 1/{int(row['batches']):,}"
+
+
+def _numbers(row):
+    up = (_epsilon(row[name], math.ceil) for name in ("certified", "composition"))
+    return " | ".join((*up, _epsilon(row["witness"], math.floor)))
+
+
+def _usual(row):
+    ratio = f"{float(row['ratio']):.3f}"
+    return f"{_names(row)} | {row['bound']} | {_numbers(row)} | {row['by']} | {ratio} |"
+
+
+def _worst(row):
+    settings = f"{int(row['epochs']):,} | {float(row['r']):g} | {float(row['curvature']):g}"
+    return f"{_names(row)} | {settings} | {_numbers(row)} | {float(row['ratio']):.2f} |"
+
+
+def picture(rows, path):
+    """Median and worst ratio of every rule, against the batches of an epoch."""
+    curves, pens = {}, {}
+    for colour, (name, title) in zip(PALETTE, TITLES.items(), strict=False):
+        for kind, dash, summary in (("", "-", statistics.median), (", worst", ":", max)):
+            label = f"{title}{kind}"
+            curves[label] = [
+                summary(found)
+                if (
+                    found := [
+                        float(row["ratio"])
+                        for row in rows
+                        if row["rule"] == name and int(row["batches"]) == batches
+                    ]
+                )
+                else math.nan
+                for batches in BATCHES
+            ]
+            pens[label] = Pen(colour, dash)
+    drawn = plot.lines(
+        BATCHES, curves, across="batches of an epoch", up="certified over witness", pens=pens
+    )
+    plot.save(drawn, path)
