@@ -21,7 +21,7 @@ from lastiterate._numerics.geometric import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import at_least
 from lastiterate.engine.energy.unpaid import RATES, energy_of_payments, peaks, terms
 
-_LONGEST_WINDOW = 16_000
+_LONGEST_WINDOW = 8_000
 _SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
 _LONGEST_SECOND = 4_000
 _MEMORY = 12.0  # time constants
