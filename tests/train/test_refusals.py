@@ -10,8 +10,9 @@ import lastiterate as li
 from lastiterate import verify
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
-from lastiterate.train.data import bounded, norm_factors
+from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.norms import norm_factors
 from lastiterate.train.objectives import Logistic, SmoothedHinge
 
 

@@ -16,18 +16,13 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.certificate.issue import issue
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.train.data import (
-    Examples,
-    bounded,
-    is_mapped,
-    norm_factors,
-    with_huge_rows_scaled,
-    without_duplicates,
-)
+from lastiterate.train.data import Examples, bounded
 from lastiterate.train.defaults import default_run
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.norms import norm_factors, with_huge_rows_scaled
 from lastiterate.train.objectives import Objective
+from lastiterate.train.rows import is_mapped, without_duplicates
 from lastiterate.train.settings import Settings
 
 # The constant feature of the intercept, in units of the bound: large enough to be learnt, and

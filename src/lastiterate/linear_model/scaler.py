@@ -11,9 +11,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import down
+from lastiterate._numerics.rounding import down, ulps_of
 from lastiterate.errors import InvalidParameter
-from lastiterate.train.data import norm_factors
+from lastiterate.train.norms import norm_factors
 
 
 class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -66,7 +66,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         factors = norm_factors(rows, self.bound)
         # Every entry of a scaled row is rounded, to the precision of the rows.
         long = factors < 1.0
-        factors[long] = down(factors[long], float(np.finfo(rows.dtype).eps))
+        factors[long] = down(factors[long], ulps_of(rows.dtype, 1))
         if not isinstance(rows, np.ndarray):
             return rows.multiply(factors[:, np.newaxis]).tocsr().astype(rows.dtype)
         rows = rows.copy()
