@@ -99,6 +99,13 @@ class TestAccounting:
         assert "Commands:" in said(capsys)
 
 
+PEOPLE = {
+    "age": {"range": [18, 90]},
+    "job": {"values": ["a", "b"]},
+    "income": {"values": ["<=50K", ">50K"]},
+}
+
+
 @pytest.fixture
 def people(tmp_path):
     """A table with numbers, text, and an outcome; its schema."""
@@ -108,7 +115,7 @@ def people(tmp_path):
     lines = [f"{x},{j},{y}" for x, j, y in zip(age, job, rich, strict=True)]
     data, schema = tmp_path / "people.csv", tmp_path / "people.json"
     data.write_text("age,job,income\n" + "\n".join(lines) + "\n")
-    schema.write_text(json.dumps({"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}))
+    schema.write_text(json.dumps(PEOPLE))
     return data, schema
 
 
@@ -194,7 +201,8 @@ class TestTraining:
             assert "predicts by other numbers" in said(capsys, *words, code=1)
 
     def test_text_without_a_vocabulary_is_refused(self, capsys, people):
-        text = said(capsys, "train", str(people[0]), "--target", "income", code=2)
+        words = ["train", str(people[0]), "--target", "income", "--classes", "<=50K,>50K"]
+        text = said(capsys, *words, code=2)
         assert 'with a public vocabulary as in {"job": {"values": [..]}}' in text
         assert "found text in job." in text
         assert len(text.splitlines()) == 1
@@ -203,21 +211,63 @@ class TestTraining:
         schema = tmp_path / "misspelt.json"
         schema.write_text('{"aeg": {"range": [18, 90]}}')
         words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
-        assert "schema must be about age, job; got schema=['aeg']" in said(capsys, *words, code=2)
+        assert "schema must be about age, job, income; got schema=['aeg']" in said(
+            capsys, *words, code=2
+        )
 
     def test_numbers_without_a_range_are_pointed_out(self, capsys, people, tmp_path):
         schema = tmp_path / "half.json"
-        schema.write_text('{"job": {"values": ["a", "b"]}}')
+        schema.write_text(json.dumps({name: PEOPLE[name] for name in ("job", "income")}))
         words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
         assert main([*words, "--out", str(tmp_path / "half")]) == 0
         assert "taken as they are: age" in capsys.readouterr().err
+
+    def test_labels_must_be_declared(self, capsys, people, tmp_path):
+        schema = tmp_path / "columns.json"
+        schema.write_text(json.dumps({name: PEOPLE[name] for name in ("age", "job")}))
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
+        text = said(capsys, *words, code=2)
+        assert "classes must be declared, since the labels are published" in text
+        assert "50K" not in text
+        words[-1] = str(people[1])
+        assert "found both" in said(capsys, *words, "--classes", "a,b", code=2)
+
+    @pytest.mark.parametrize("cell", ["AliceSmith", "", "51234.56"])
+    def test_a_label_of_one_row_is_not_published(self, capsys, people, tmp_path, cell):
+        lines = people[0].read_text().splitlines()
+        lines[7] = ",".join([*lines[7].split(",")[:2], cell])
+        people[0].write_text("\n".join(lines) + "\n")
+        text = self.train(capsys, people, tmp_path)
+        files = [path.read_text() for path in (tmp_path / "model").iterdir()]
+        assert json.loads((tmp_path / "model/model.json").read_text())["classes"] == [
+            "<=50K",
+            ">50K",
+        ]
+        if cell:
+            assert not [each for each in (text, *files) if cell in each]
+
+    def test_numbers_are_no_labels(self, capsys, people, tmp_path):
+        schema = tmp_path / "number.json"
+        schema.write_text(json.dumps(PEOPLE | {"income": {"range": [0, 1e5]}}))
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
+        assert "only labels can be predicted" in said(capsys, *words, code=2)
+
+    def test_without_a_header_no_row_is_printed(self, capsys, tmp_path):
+        file = tmp_path / "rows.csv"
+        file.write_text("AliceSmith,55,yes\nBob,44,no\n")
+        text = said(capsys, "train", str(file), "--target", "y", "--classes", "yes,no", code=2)
+        assert "one of the 3 names in the first line" in text
+        assert "Alice" not in text
+        file.write_text("AliceSmith,55,55\nBob,44,44\n")
+        assert "Alice" not in said(capsys, "train", str(file), "--target", "y", code=2)
 
     def test_npz(self, capsys, tmp_path):
         rng = np.random.default_rng(0)
         rows = rng.normal(size=(500, 3))
         np.savez(tmp_path / "data.npz", x=rows, y=(rows[:, 0] > 0).astype(int))
         file = str(tmp_path / "data.npz")
-        said(capsys, "train", file, "--target", "y", "--out", str(tmp_path / "m"))
+        words = ["train", file, "--target", "y", "--classes", "0,1", "--out", str(tmp_path / "m")]
+        said(capsys, *words)
         assert (tmp_path / "m" / "certificate.json").exists()
 
     @pytest.mark.parametrize(

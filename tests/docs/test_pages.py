@@ -31,7 +31,11 @@ def folder(tmp_path, monkeypatch):
     income = np.where(age + 20 * (job == "a") > 60, ">50K", "<=50K")
     rows = [f"{x},{j},{y}" for x, j, y in zip(age, job, income, strict=True)]
     (tmp_path / "people.csv").write_text("\n".join(["age,job,income", *rows]) + "\n")
-    schema = {"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}
+    schema = {
+        "age": {"range": [18, 90]},
+        "job": {"values": ["a", "b"]},
+        "income": {"values": ["<=50K", ">50K"]},
+    }
     (tmp_path / "people.json").write_text(json.dumps(schema))
     monkeypatch.chdir(tmp_path)
     return tmp_path

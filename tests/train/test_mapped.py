@@ -22,7 +22,7 @@ from .problems import RULES, run_of
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(103, 4)).astype(np.float32)
-LABELS = (ROWS[:, 0] > 0).astype(np.intp)
+LABELS = ROWS[:, 0] > 0
 
 
 @pytest.fixture

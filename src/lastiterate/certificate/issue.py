@@ -20,6 +20,7 @@ def issue(
     *,
     delta: float,
     provenance: str,
+    labels: str = statements.NO_LABELS,
 ) -> str:
     """The certificate of a finished training, as JSON."""
     bound = report.bound_at(delta)
@@ -42,6 +43,7 @@ def issue(
             "intercept": examples.intercept,
             "longer rows": statements.LONGER_ROWS,
         },
+        "labels": labels,
         "hypotheses": statements.stated_hypotheses(bound, report.run),
         "randomness": provenance,
         "arithmetic": {

@@ -12,13 +12,20 @@ from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.run.training_run import TrainingRun
 
-FORMAT = 2  # since then blocks of rows are told from shuffled rows
+FORMAT = 3  # since then it says where the label set is from
 NOT_CHARGED = (
     "the guarantee is that of exact arithmetic: the rounding of matrix products, and that noise "
     "takes only floating-point values, are not charged"
 )
 LONGER_ROWS = "scaled down to the bound"
 PUBLIC = "the number of examples, the label set, and every parameter of the estimator"
+LABELS_DECLARED = "declared: an example with another label has gradient 0"
+LABELS_INFERRED = (
+    "inferred: the labels that occur are published, and a label that one example alone has tells "
+    "of it, which the guarantee does not include"
+)
+NO_LABELS = "none: targets are numbers"
+LABELS = (LABELS_DECLARED, LABELS_INFERRED, NO_LABELS)
 _ENFORCED: dict[Hypothesis, str] = {
     conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"
     " step counts only",

@@ -146,6 +146,8 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
     ]
     if record["randomness"] not in (SECURE, REPRODUCIBLE):
         reasons.append("its source of randomness is unknown")
+    if record["labels"] not in statements.LABELS:
+        reasons.append("where its label set is from is unknown")
     if arithmetic["products"] not in ("float32", "float64"):
         reasons.append("its arithmetic precision is unsupported")
     return reasons

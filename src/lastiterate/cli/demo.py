@@ -101,8 +101,9 @@ def _write_tables(out: Path) -> dict[str, list[int]]:
         with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             lines = ([*row, label] for row, label in zip(rows.tolist(), labels[name], strict=True))
             csv.writer(file, lineterminator="\n").writerows([[*columns, _TARGET], *lines])
-    ranges = {column: {"range": [0, 16]} for column in columns}
-    (out / "schema.json").write_text(json.dumps(ranges, indent=1) + "\n", encoding="utf-8")
+    schema: dict[str, Any] = {column: {"range": [0, 16]} for column in columns}
+    schema[_TARGET] = {"values": list(range(10))}
+    (out / "schema.json").write_text(json.dumps(schema, indent=1) + "\n", encoding="utf-8")
     return labels
 
 
@@ -155,9 +156,9 @@ def _accuracies(out: Path, labels: dict[str, list[int]]) -> str:
     guesses = read_table(out / "predictions.csv")[_TARGET]
     private = _share(guesses, labels["test"])
     tables = {name: read_table(out / f"{name}.csv") for name in labels}
-    coding = Coding(
-        tuple(name for name in tables["train"] if name != _TARGET), read_schema(out / "schema.json")
-    )
+    described = read_schema(out / "schema.json")
+    del described[_TARGET]
+    coding = Coding(tuple(described), described)
     other = LogisticRegression(max_iter=1_000)
     other.fit(coding.features(tables["train"]), labels["train"])
     open_ = _share(other.predict(coding.features(tables["test"])).tolist(), labels["test"])

@@ -12,7 +12,7 @@ import typer
 
 from lastiterate._digits import up
 from lastiterate.cli.json_file import read_object
-from lastiterate.cli.table_file import Coding, read_schema, read_table
+from lastiterate.cli.table_file import Coding, declared_labels, read_schema, read_table
 from lastiterate.errors import InvalidCertificate, InvalidParameter, MissingExtra
 
 _FORMAT = "lastiterate model 1"
@@ -36,6 +36,9 @@ def train(
     schema: Annotated[
         Path | None, typer.Option(help="JSON: public vocabularies and ranges of the columns")
     ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="the labels, as in yes,no, unless the schema has them")
+    ] = None,
     feature_bound: Annotated[
         float | None, typer.Option(help="public; longer rows are scaled down to it")
     ] = None,
@@ -45,9 +48,10 @@ def train(
 ) -> None:
     """Train a classifier with privacy, and certify what ran.
 
-    The column names, the number of rows and the set of labels are treated as public. --schema is
-    a JSON file with what is public of the columns, {"age": {"range": [18, 90]}, "job": {"values":
-    ["a", "b"]}}: numbers are mapped from their range to [-1, 1], text is coded one-hot.
+    The column names and the number of rows are treated as public. --schema is a JSON file with
+    what is public of the columns, {"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}:
+    numbers are mapped from their range to [-1, 1], text is coded one-hot. The values of the target
+    are the labels, which are published. A row with another label counts, but teaches nothing.
 
     Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
     """
@@ -56,16 +60,24 @@ def train(
     model_class = _logistic_regression()
     table = read_table(data)
     if target not in table:
-        raise InvalidParameter("target", target, must_be=f"one of {', '.join(sorted(table))}")
+        # Without a header, the names are a row.
+        must_be = f"one of the {len(table)} names in the first line of the file"
+        raise InvalidParameter("target", target, must_be=must_be)
     columns, described = tuple(name for name in table if name != target), read_schema(schema)
-    unknown = sorted(set(described) - set(columns))
+    unknown = sorted(set(described) - set(table))
     if unknown:
-        raise InvalidParameter("schema", unknown, must_be=f"about {', '.join(columns)}")
+        raise InvalidParameter("schema", unknown, must_be=f"about {', '.join(table)}")
+    labels_declared = declared_labels(target, described.pop(target, None), classes)
     coding = Coding(columns, described)
     rows, labels = coding.features(table), np.array([str(cell) for cell in table[target]])
     bound = float(np.sqrt(len(coding.columns))) if feature_bound is None else feature_bound
     model = model_class(
-        epsilon=epsilon, delta=delta, adjacency=adjacency, epochs=epochs, feature_bound=bound
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        epochs=epochs,
+        feature_bound=bound,
+        classes=labels_declared,
     )
     model.fit(rows, labels)
     record = {

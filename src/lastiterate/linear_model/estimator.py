@@ -10,12 +10,14 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.certificate.issue import issue
-from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.certificate.statements import NO_LABELS
+from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
+from lastiterate.linear_model.labels import as_column
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.defaults import default_run
 from lastiterate.train.noise import randomness
@@ -32,10 +34,6 @@ from lastiterate.train.settings import Settings
 _INTERCEPT = 0.125
 
 
-class PrivacyWarning(UserWarning):
-    """Something next to the training spends privacy that `privacy_` does not include."""
-
-
 @dataclass(frozen=True)
 class Task:
     """Encoded targets and the loss they are for; what more the model remembers of them."""
@@ -43,6 +41,8 @@ class Task:
     objective: Objective
     targets: NDArray[Any]
     remember: dict[str, Any]
+    silent: NDArray[np.bool_] | None = None  # those without a target that counts
+    labels: str = NO_LABELS
 
 
 class PrivateLinearModel(Settings, BaseEstimator):
@@ -72,7 +72,8 @@ class PrivateLinearModel(Settings, BaseEstimator):
         intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
         examples = bounded(rows, targets, bound=bound, intercept=intercept)
         task = settings._task(targets, examples.radius)
-        self._train(task, replace(examples, targets=task.targets), settings)
+        examples = replace(examples, targets=task.targets, silent=task.silent)
+        self._train(task, examples, settings)
 
     def _train(self, task: Task, examples: Examples, settings: Settings) -> None:
         run = default_run(
@@ -92,6 +93,7 @@ class PrivateLinearModel(Settings, BaseEstimator):
             parameters,
             delta=settings.delta,
             provenance=source.provenance,
+            labels=task.labels,
         )
         # Only now, all at once: an interrupted fit leaves nothing behind.
         fitted = {
@@ -127,22 +129,18 @@ class PrivateLinearModel(Settings, BaseEstimator):
             if X.mode == "c":
                 must_be = "'r' or 'r+': changes in memory are not in the file that is read"
                 raise InvalidParameter("X.mode", X.mode, must_be=must_be)
-            targets = column_or_1d(y, warn=True)
-            if targets.size != X.shape[0]:
-                must_be = f"as long as X, {X.shape[0]}"
-                raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
-            return X, targets
+            return X, _as_long(as_column(y), X)
+        limits = {
+            "accept_sparse": "csr",
+            "dtype": [np.float64, np.float32],
+            "order": "C",
+            "ensure_min_samples": 2,
+        }
         try:
-            rows, targets = validate_data(
-                self,
-                X,
-                y,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                order="C",
-                ensure_min_samples=2,
-                y_numeric=self._numeric_targets,
-            )
+            if self._takes_any_target(y):
+                rows = validate_data(self, X, **limits)
+                return rows, _as_long(as_column(y), rows)
+            rows, targets = validate_data(self, X, y, y_numeric=self._numeric_targets, **limits)
         except ValueError as error:
             if "could not convert" not in str(error):
                 raise
@@ -150,6 +148,11 @@ class PrivateLinearModel(Settings, BaseEstimator):
             found = "a value that is not a number"
             raise InvalidParameter("X and y", must_be="numbers throughout", found=found) from None
         return rows, targets
+
+    def _takes_any_target(self, y: Any) -> bool:
+        """Whether a target that is none of those expected is no reason to refuse all."""
+        del y
+        return False
 
     def _outputs(self, X: Any) -> Array:
         """One column for each output, for rows brought within the bound as in training."""
@@ -183,6 +186,13 @@ class PrivateLinearModel(Settings, BaseEstimator):
         return tags
 
     _numeric_targets = False
+
+
+def _as_long(targets: NDArray[Any], rows: Any) -> NDArray[Any]:
+    if targets.size != rows.shape[0]:
+        must_be = f"as long as X, {rows.shape[0]}"
+        raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
+    return targets
 
 
 def _warn_of_selection() -> None:

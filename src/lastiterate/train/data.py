@@ -33,19 +33,21 @@ class Batch:
     rows: Rows
     targets: NDArray[Any]
     factors: Array
+    silent: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Features and targets; `intercept` is the constant that every row is followed by, 0 for none.
 
-    Made by `bounded`.
+    Made by `bounded`.  Those that are `silent` count, but have gradient 0 whatever the model.
     """
 
     rows: Rows
     targets: NDArray[Any]
     feature_bound: float
     intercept: float
+    silent: NDArray[np.bool_] | None = None
 
     def __len__(self) -> int:
         return int(self.targets.size)
@@ -76,17 +78,19 @@ class Examples:
 
     def own(self, order: Order | None = None) -> Examples:
         """The examples of `order` in memory that nobody else has, but for rows in a file."""
-        if self.is_mapped:
-            return replace(self, targets=self.targets.copy())
-        targets = self.targets.copy() if order is None else self.targets[order]
-        return replace(self, rows=own_copy(self.rows, order), targets=targets)
+        chosen: Selection = slice(None) if order is None else order
+        rows = self.rows if self.is_mapped else own_copy(self.rows, order)
+        targets = self.targets[chosen].copy()
+        silent = None if self.silent is None else self.silent[chosen].copy()
+        return replace(self, rows=rows, targets=targets, silent=silent)
 
     def batch(self, chosen: Selection) -> Batch:
         """Some of them."""
         rows = read(self.rows, chosen)
         factors = norm_factors(rows, self.feature_bound) if self.is_mapped else self.factors[chosen]
         rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
-        return Batch(rows, self.targets[chosen], factors)
+        silent = None if self.silent is None else self.silent[chosen]
+        return Batch(rows, self.targets[chosen], factors, silent)
 
 
 def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float) -> Examples:

@@ -86,6 +86,8 @@ def _gradient(objective: Objective, batch: Batch, parameters: Array, intercept: 
     if intercept:
         outputs += intercept * parameters[:, width:]
     residual = objective.residual(outputs, batch.targets)
+    if batch.silent is not None:
+        residual[:, batch.silent] = 0.0
     gradient = np.empty_like(parameters)
     if intercept:
         gradient[:, width] = intercept * residual.sum(axis=1)
