@@ -80,7 +80,7 @@ class TestRows:
         with pytest.raises(ValueError, match="numbers throughout") as caught:
             PrivateLogisticRegression().fit(rows, [0, 1] * 50)
         assert "Alice" not in str(caught.value)
-        assert caught.value.__suppress_context__
+        assert caught.value.__context__ is None
 
 
 class TestPromises:

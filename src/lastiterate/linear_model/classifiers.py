@@ -29,7 +29,9 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
     def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
         """Train on rows `X` with labels `y`; `sample_weight` is refused."""
-        return self._fit(X, y, sample_weight)
+        held = [X, y, sample_weight]
+        del X, y, sample_weight
+        return self._fit(held)
 
     def decision_function(self, X: Any) -> Array:
         """Scores: of the second class if there are two, else one column for each class."""

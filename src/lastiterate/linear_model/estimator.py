@@ -10,21 +10,22 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS
-from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
-from lastiterate.linear_model.labels import as_column
+from lastiterate.errors import InvalidParameter, PrivacyWarning
+from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.defaults import default_run
+from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.norms import norm_factors, with_huge_rows_scaled
 from lastiterate.train.objectives import Objective
-from lastiterate.train.rows import is_mapped, without_duplicates
+from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
 
 # The constant feature of the intercept, in units of the bound: large enough to be learnt, and
@@ -48,12 +49,15 @@ class Task:
 class PrivateLinearModel(Settings, BaseEstimator):
     """A linear model of which only the last iterate is published."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit(self, held: list[Any]) -> Self:
+        """On X, y and sample_weight, held in a list so that no traceback keeps them."""
         self._forget()
         try:
-            self._fit_anew(X, y, sample_weight)
-        except BaseException:
+            self._fit_anew(*held)
+        except BaseException as error:
+            held.clear()
             self._forget()
+            forget_locals(error)
             raise
         return self
 
@@ -67,7 +71,9 @@ class PrivateLinearModel(Settings, BaseEstimator):
             )
         settings = self.checked()
         _warn_of_selection()
-        rows, targets = self._validated(X, y)
+        rows, targets = rows_and_targets(
+            self, X, y, numeric=self._numeric_targets, any_target=self._takes_any_target(y)
+        )
         bound = settings.feature_bound
         intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
         examples = bounded(rows, targets, bound=bound, intercept=intercept)
@@ -120,35 +126,6 @@ class PrivateLinearModel(Settings, BaseEstimator):
     def _residual_clip(self, radius: float, default: float) -> float:
         return default if self.clip_norm is None else self.clip_norm / radius
 
-    def _validated(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        if is_mapped(X):
-            self.n_features_in_ = X.shape[1]
-            if X.dtype not in (np.float32, np.float64):
-                must_be = "of float32 or float64 in a mapped file"
-                raise InvalidType("X", must_be=must_be, found=str(X.dtype))
-            if X.mode == "c":
-                must_be = "'r' or 'r+': changes in memory are not in the file that is read"
-                raise InvalidParameter("X.mode", X.mode, must_be=must_be)
-            return X, _as_long(as_column(y), X)
-        limits = {
-            "accept_sparse": "csr",
-            "dtype": [np.float64, np.float32],
-            "order": "C",
-            "ensure_min_samples": 2,
-        }
-        try:
-            if self._takes_any_target(y):
-                rows = validate_data(self, X, **limits)
-                return rows, _as_long(as_column(y), rows)
-            rows, targets = validate_data(self, X, y, y_numeric=self._numeric_targets, **limits)
-        except ValueError as error:
-            if "could not convert" not in str(error):
-                raise
-            # The original names the value, which is private.
-            found = "a value that is not a number"
-            raise InvalidParameter("X and y", must_be="numbers throughout", found=found) from None
-        return rows, targets
-
     def _takes_any_target(self, y: Any) -> bool:
         """Whether a target that is none of those expected is no reason to refuse all."""
         del y
@@ -157,10 +134,7 @@ class PrivateLinearModel(Settings, BaseEstimator):
     def _outputs(self, X: Any) -> Array:
         """One column for each output, for rows brought within the bound as in training."""
         check_is_fitted(self, "parameters_")
-        rows = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
-        rows = without_duplicates(rows)
+        rows = without_duplicates(rows_alone(self, X))
         factors = norm_factors(rows, self.feature_bound)
         rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
         scores = np.asarray(rows @ self.coef_.reshape(-1, rows.shape[1]).T, dtype=np.float64)
@@ -186,13 +160,6 @@ class PrivateLinearModel(Settings, BaseEstimator):
         return tags
 
     _numeric_targets = False
-
-
-def _as_long(targets: NDArray[Any], rows: Any) -> NDArray[Any]:
-    if targets.size != rows.shape[0]:
-        must_be = f"as long as X, {rows.shape[0]}"
-        raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
-    return targets
 
 
 def _warn_of_selection() -> None:

@@ -31,7 +31,9 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
         """Train on rows `X` with targets `y`; `sample_weight` is refused."""
-        return self._fit(X, y, sample_weight)
+        held = [X, y, sample_weight]
+        del X, y, sample_weight
+        return self._fit(held)
 
     def predict(self, X: Any) -> Array:
         """The expected targets."""

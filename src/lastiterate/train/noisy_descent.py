@@ -28,6 +28,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import Batch, Examples
+from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
 from lastiterate.train.promises import broken_promises
@@ -56,6 +57,17 @@ def noisy_descent(
     randomness : Randomness, optional
         A secure one by default.
     """
+    try:
+        return _descended(run, objective, examples, randomness)
+    except BaseException as error:
+        forget_locals(error)
+        del examples, randomness
+        raise
+
+
+def _descended(
+    run: TrainingRun, objective: Objective, examples: Examples, randomness: Randomness | None
+) -> Array:
     for broken in broken_promises(run, objective, examples.radius):
         raise broken
     randomness = Randomness() if randomness is None else randomness
