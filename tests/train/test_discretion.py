@@ -55,7 +55,6 @@ BAD_ROWS = {
     "ragged": [[NUMBER]] * 39 + [[NUMBER, 1.0]],
     "not finite": with_one(np.inf, float),
     "bytes": np.array([[SECRET.encode() + b"x"] * 3] * 40),
-    "dates": np.full((40, 3), np.datetime64("2026-11-17")),
     "records": np.zeros(40, dtype=[(f"x{SECRET}", float)]),
     "unwilling": Unwilling(),
     "text alone": f"Alice{SECRET}",
@@ -158,7 +157,5 @@ def test_an_interrupted_fit_keeps_nothing(monkeypatch, error, after):
 def test_only_what_is_known_to_be_harmless_is_passed_on():
     assert harmless_part(f"Complex data not supported\n[{SECRET}]") == "Complex data not supported"
     assert harmless_part(f"could not convert {SECRET}") == ""
-    both = (
-        f"Expected 2D array, got 1D array instead:\narray=[{SECRET}].\nReshape your data {SECRET}"
-    )
+    both = f"Expected 2D array, got 1D array instead:\narray=[{SECRET}].\nReshape {SECRET}"
     assert harmless_part(both) == "Expected 2D array, got 1D array instead"
