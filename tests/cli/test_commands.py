@@ -1,6 +1,7 @@
 """The command: what it prints, what it writes, and how it refuses."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from rich.progress import Progress
 
 import lastiterate as li
+from lastiterate.certificate.statements import digest
+from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
 from lastiterate.cli.training import _digest
+from lastiterate.linear_model import PrivacyWarning, PrivateLogisticRegression
 from lastiterate.train.noise import Randomness
 
 RUN = [
@@ -180,6 +184,53 @@ class TestTraining:
         )  # fmt: skip
         assert "interrupted" in text
         assert not (tmp_path / "some").exists()
+
+    def test_verify_says_what_was_not_checked(self, capsys, people, tmp_path):
+        self.train(capsys, people, tmp_path)
+        model, certificate = (tmp_path / "model" / f"{x}.json" for x in ("model", "certificate"))
+        alone = said(capsys, "verify", str(certificate)).splitlines()
+        assert alone[0].startswith("holds")
+        assert "not checked: to which model it belongs (--model)" in alone
+        assert "not signed: anyone can have written it" in alone
+        beside = said(capsys, "verify", str(certificate), "--model", str(model))
+        assert f"of the model in {model}" in beside
+        assert "not checked" not in beside
+
+    def test_a_seeded_training_is_refused_unless_allowed(self, capsys, tmp_path):
+        rows = np.random.default_rng(0).normal(size=(200, 3))
+        fitted = PrivateLogisticRegression(random_state=0).fit(rows, rows[:, 0] > 0)
+        file = tmp_path / "certificate.json"
+        file.write_text(fitted.certificate_)
+        assert main(["verify", str(file)]) == 1
+        text = capsys.readouterr().out
+        assert text.startswith("not private against someone who knows the seed")
+        text = said(capsys, "verify", str(file), "--allow-seeded")
+        assert text.startswith("not private against someone who knows the seed")
+        with pytest.warns(PrivacyWarning, match="not private against someone who knows"):
+            verify(fitted.certificate_)
+
+    def test_a_signed_certificate(self, capsys, people, tmp_path):
+        for words in (["genpkey", "-algorithm", "ed25519", "-out"], ["pkey", "-pubout", "-in"]):
+            command = ["openssl", *words, str(tmp_path / "key")]
+            public = ["-out", str(tmp_path / "key.pub")] if words[0] == "pkey" else []
+            subprocess.run([*command, *public], check=True, capture_output=True)
+        self.train(capsys, people, tmp_path, "--sign", str(tmp_path / "key"))
+        certificate = tmp_path / "model" / "certificate.json"
+        words = ["verify", str(certificate), "--signed-by", str(tmp_path / "key.pub")]
+        assert "signed by the owner of" in said(capsys, *words)
+        assert "not checked: who signed it" in said(capsys, "verify", str(certificate))
+        record = json.loads(certificate.read_text())
+        record["guarantee"]["epsilon"] = 9.0
+        record["digest"] = digest(record)
+        certificate.write_text(json.dumps(record))
+        assert "holds" in said(capsys, "verify", str(certificate))
+        assert "not of that key" in said(capsys, *words, code=1)
+
+    def test_a_key_that_is_none_is_refused_before_training(self, capsys, people, tmp_path):
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(people[1])]
+        text = said(capsys, *words, "--sign", str(people[1]), "--out", str(tmp_path / "m"), code=2)
+        assert "Ed25519 private key" in text
+        assert not (tmp_path / "m").exists()
 
     def test_a_changed_certificate_fails(self, capsys, people, tmp_path):
         self.train(capsys, people, tmp_path)

@@ -112,6 +112,14 @@ class TestContract:
         np.testing.assert_allclose(first.coef_, second.coef_, atol=1e-6)
         np.testing.assert_array_equal(first.predict(longer), first.predict(7 * longer))
 
+    @pytest.mark.parametrize("model", MODELS)
+    def test_settings_changed_after_fitting_change_no_prediction(self, model):
+        fitted = model(random_state=0).fit(X, Y)
+        before = fitted.predict(3.0 * X)
+        others = {"feature_bound": 1e3, "fit_intercept": False, "epsilon": 9.0}
+        others |= {"target_bound": 50.0} if model in REGRESSORS else {"classes": ["a", "b"]}
+        np.testing.assert_array_equal(fitted.set_params(**others).predict(3.0 * X), before)
+
 
 class TestPrivacy:
     @pytest.mark.parametrize("adjacency, factor", [("replace", 2.0), ("zero-out", 1.0)])
@@ -245,7 +253,7 @@ class TestNothingIsLeftBehind:
         fitted = fitted(model)
         published = {name for name in vars(fitted) if name.endswith("_")}
         allowed = {"n_features_in_", "parameters_", "privacy_", "certificate_", "n_iter_",
-                   "classes_", "coef_", "intercept_"}  # fmt: skip
+                   "classes_", "coef_", "intercept_", "feature_bound_"}  # fmt: skip
         assert published <= allowed
         assert not hasattr(fitted, "partial_fit")
         with pytest.raises(AttributeError, match="compose"):

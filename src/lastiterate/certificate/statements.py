@@ -47,10 +47,18 @@ def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:
     ]
 
 
+UNSIGNED_PARTS = ("digest", "signature")  # which are about all the others
+
+
+def plain_text(record: Mapping[str, Any]) -> str:
+    """The same for the same content."""
+    return json.dumps(record, sort_keys=True, separators=(",", ":"))
+
+
 def digest(record: Mapping[str, Any]) -> str:
-    """Of the whole text; no signature, for whoever forges a certificate can forge it."""
-    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Of all but itself and a signature; whoever forges a certificate can forge it."""
+    stated = {name: value for name, value in record.items() if name not in UNSIGNED_PARTS}
+    return hashlib.sha256(plain_text(stated).encode()).hexdigest()
 
 
 def model_digest(parameters: Any) -> str:

@@ -105,6 +105,7 @@ class PrivateLinearModel(Settings, BaseEstimator):
         fitted = {
             "n_features_in_": examples.features,
             "parameters_": parameters,
+            "feature_bound_": examples.feature_bound,
             "privacy_": report,
             "certificate_": certificate,
             "n_iter_": run.steps,
@@ -135,8 +136,8 @@ class PrivateLinearModel(Settings, BaseEstimator):
         """One column for each output, for rows brought within the bound as in training."""
         check_is_fitted(self, "parameters_")
         rows = without_duplicates(rows_alone(self, X))
-        factors = norm_factors(rows, self.feature_bound)
-        rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
+        bound = self.feature_bound_  # of the training, whatever is set by now
+        rows, factors = with_huge_rows_scaled(rows, norm_factors(rows, bound), bound=bound)
         scores = np.asarray(rows @ self.coef_.reshape(-1, rows.shape[1]).T, dtype=np.float64)
         return np.asarray(scores * factors[:, np.newaxis] + self.intercept_)
 
