@@ -22,6 +22,8 @@ def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
     hides = needs_last_iterate_only(bound, run)
     stated = list(_loss(bound, run)) if hides else []
     stated += _gradients(run)
+    if run.loss.regulariser and run.adjacency == "zero-out" and run.batches.exact_size:
+        stated.append("the penalty is shared: it stays as it is when an example is left out")
     stated.append(run.batches.stated(secret=needs_secret_order(bound, run)))
     stated += _noise(run, released=hides)
     if hides:
