@@ -273,6 +273,16 @@ class TestTraining:
         assert main([*words, "--out", str(tmp_path / "half")]) == 0
         assert "taken as they are: age" in capsys.readouterr().err
 
+    def test_columns_far_beyond_the_bound_are_said(self, capsys, people, tmp_path):
+        lines = people[0].read_text().splitlines()
+        weighty = [f"{line},{'weight' if k == 0 else 200_000 + k}" for k, line in enumerate(lines)]
+        people[0].write_text("\n".join(weighty) + "\n")
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(people[1])]
+        assert main([*words, "--delta", "0.01", "--out", str(tmp_path / "m")]) == 0
+        text = capsys.readouterr().err
+        assert "of the examples are more than ten times as long" in text
+        assert "warning: delta = 0.01 is not below 1 over the 3,000 examples" in text
+
     def test_labels_must_be_declared(self, capsys, people, tmp_path):
         schema = tmp_path / "columns.json"
         schema.write_text(json.dumps({name: PEOPLE[name] for name in ("age", "job")}))

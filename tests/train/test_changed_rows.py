@@ -17,7 +17,7 @@ LONG = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True) * RNG.uniform(2, 3, si
 
 
 def model(**settings):
-    return PrivateLogisticRegression(epsilon=8.0, epochs=3, random_state=0, **settings)
+    return PrivateLogisticRegression(epsilon=8.0, epochs=3, random_state=0, counting=0, **settings)
 
 
 @pytest.fixture

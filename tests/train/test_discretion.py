@@ -123,7 +123,7 @@ def test_targets_that_are_refused(targets):
 def test_rows_to_predict_or_to_scale(rows, fitted):
     if rows is BAD_ROWS["one row"]:
         return
-    model = PrivateLogisticRegression().fit(ROWS, SIDES)
+    model = PrivateLogisticRegression(counting=0).fit(ROWS, SIDES)
     call = model.predict if fitted == "model" else PrivateScaler().fit
     with pytest.raises((InvalidParameter, InvalidType)) as caught:
         call(rows)

@@ -12,7 +12,7 @@ from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.run.training_run import TrainingRun
 
-FORMAT = 3  # since then it says where the label set is from
+FORMAT = 3  # since then it says where the labels are from, and what else was published
 NOT_CHARGED = (
     "the guarantee is that of exact arithmetic: the rounding of matrix products, and that noise "
     "takes only floating-point values, are not charged"

@@ -21,6 +21,7 @@ from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.certificate import statements
 from lastiterate.certificate.signature import wrong_signature
 from lastiterate.errors import InvalidCertificate, LastIterateError, PrivacyWarning
+from lastiterate.releases import from_record as from_release
 from lastiterate.run.serialise import from_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
@@ -87,7 +88,8 @@ def verified(
         radius = math.hypot(features["bound"], features["intercept"])
         for broken in broken_promises(run, objective, radius, slack=_ROUNDING):
             reasons.append(f"its {broken}".removesuffix("."))
-        report = account(run)
+        besides = [from_release(one, adjacency=run.adjacency) for one in record["besides"]]
+        report = account(run, besides=besides)
         reasons += _wrong_guarantee(report, record["guarantee"])
         reasons += _wrong_statements(record, run)
         shape = _shape(objective, features)

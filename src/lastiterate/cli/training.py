@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -81,7 +82,9 @@ def train(
         feature_bound=bound,
         classes=labels_declared,
     )
-    model.fit(rows, labels)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(rows, labels)
     record = {
         "format": _FORMAT,
         "target": target,
@@ -98,6 +101,8 @@ def train(
     _write(out, {"model.json": text, "certificate.json": certificate})
     print(as_text(model.privacy_, delta=delta))
     print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
+    for one in told:
+        print(f"warning: {one.message}", file=sys.stderr)
     unscaled = [name for name in columns if name not in described]
     if unscaled:
         print(

@@ -9,10 +9,12 @@ except ImportError as error:
 
 from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.outliers import OutlierWarning
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.linear_model.scaler import PrivateScaler
 
 __all__ = [
+    "OutlierWarning",
     "PrivacyWarning",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
@@ -16,10 +14,12 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS
-from lastiterate.errors import InvalidParameter, PrivacyWarning
+from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
+from lastiterate.linear_model.outliers import as_record, counted, warn_of_outliers
 from lastiterate.train.data import Examples, bounded
-from lastiterate.train.defaults import default_run
+from lastiterate.train.defaults import default_besides, default_run
 from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
@@ -44,6 +44,7 @@ class Task:
     remember: dict[str, Any]
     silent: NDArray[np.bool_] | None = None  # those without a target that counts
     labels: str = NO_LABELS
+    outside: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
 class PrivateLinearModel(Settings, BaseEstimator):
@@ -70,7 +71,7 @@ class PrivateLinearModel(Settings, BaseEstimator):
                 found="weights",
             )
         settings = self.checked()
-        _warn_of_selection()
+        warn_of_several_fits()
         rows, targets = rows_and_targets(
             self, X, y, numeric=self._numeric_targets, any_target=self._takes_any_target(y)
         )
@@ -78,6 +79,8 @@ class PrivateLinearModel(Settings, BaseEstimator):
         intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
         examples = bounded(rows, targets, bound=bound, intercept=intercept)
         task = settings._task(targets, examples.radius)
+        task = replace(task, outside=settings._outside(targets, task))
+        warn_of_delta(settings.delta, len(examples))
         examples = replace(examples, targets=task.targets, silent=task.silent)
         self._train(task, examples, settings)
 
@@ -89,9 +92,11 @@ class PrivateLinearModel(Settings, BaseEstimator):
             radius=examples.radius,
             mapped=examples.is_mapped,
         )
-        report = account(run)
+        besides = default_besides(settings, run)
+        report = account(run, besides=besides)
         source = randomness(self.random_state)
         parameters = noisy_descent(run, task.objective, examples, source)
+        counts = [counted(examples, task.outside, one, source) for one in besides]
         certificate = issue(
             report,
             task.objective,
@@ -100,6 +105,7 @@ class PrivateLinearModel(Settings, BaseEstimator):
             delta=settings.delta,
             provenance=source.provenance,
             labels=task.labels,
+            besides=[as_record(one, each) for one, each in zip(besides, counts, strict=True)],
         )
         # Only now, all at once: an interrupted fit leaves nothing behind.
         fitted = {
@@ -109,13 +115,20 @@ class PrivateLinearModel(Settings, BaseEstimator):
             "privacy_": report,
             "certificate_": certificate,
             "n_iter_": run.steps,
+            "outliers_": counts[0] if counts else {},
             **task.remember,
             **self._coefficients(parameters, examples),
         }
         self.__dict__.update(fitted)
+        for one, each in zip(besides, counts, strict=True):
+            warn_of_outliers(each, one, len(examples))
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
         raise NotImplementedError
+
+    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_]:
+        """Which targets are not as declared."""
+        return np.zeros(targets.size, dtype=bool) if task.silent is None else task.silent
 
     def _coefficients(self, parameters: Array, examples: Examples) -> dict[str, Any]:
         width = examples.features
@@ -154,6 +167,11 @@ class PrivateLinearModel(Settings, BaseEstimator):
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __sklearn_clone__(self) -> Any:
+        # Here and not only in `fit`, which may run in another process.
+        warn_of_several_fits()
+        return super().__sklearn_clone__()
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -161,18 +179,3 @@ class PrivateLinearModel(Settings, BaseEstimator):
         return tags
 
     _numeric_targets = False
-
-
-def _warn_of_selection() -> None:
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
-            warnings.warn(
-                "this model is being fitted by a routine of sklearn.model_selection: every fit, "
-                "and every choice made by scores on private data, costs privacy that privacy_ of "
-                "a single model does not include",
-                PrivacyWarning,
-                stacklevel=3,
-            )
-            return
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop

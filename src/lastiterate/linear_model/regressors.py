@@ -49,6 +49,9 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
             raise InvalidParameter("y", must_be="finite numbers", found="a target that is not")
         return np.clip(numbers / self.target_bound, -1.0, 1.0)
 
+    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_]:
+        return np.abs(np.asarray(targets, dtype=np.float64)) > self.target_bound
+
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
         clip = self._residual_clip(radius, self._default_clip())
         return Task(Huber(clip=clip), self._scaled(targets), {})
