@@ -223,7 +223,7 @@ class TestJson:
         record = json.loads(report.to_json(), parse_constant=_refuse)
         assert list(record) == [
             "delta", "epsilon", "bound", "certainty", "all", "bounds", "lower", "why",
-            "assumptions", "release", "unmet", "run",
+            "assumptions", "release", "besides", "unmet", "run",
         ]  # fmt: skip
         assert list(record["bounds"][0]) == [
             "id", "epsilon", "mu", "advantage", "ratio", "used", "certainty", "gives", "source",

@@ -10,7 +10,7 @@ from lastiterate.train.norms import norm_factors
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 4))
-Y = (X[:, 0] + X[:, 1] > 0)
+Y = X[:, 0] + X[:, 1] > 0
 LENGTHS = [1e13, 1e30, 1e37, 1e200, 1e307]
 
 
