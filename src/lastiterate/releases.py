@@ -27,6 +27,7 @@ class Kind:
 
 OUTLIERS = "outliers"
 ACCURACY = "accuracy"
+ERRORS = "errors"
 KINDS: dict[str, Kind] = {
     # Two of the three exclude each other, so that replacing an example changes at most three.
     OUTLIERS: Kind(
@@ -34,7 +35,10 @@ KINDS: dict[str, Kind] = {
         "are outside theirs",
         lambda adjacency: math.sqrt(3.0 if adjacency == "replace" else 2.0),
     ),
-    ACCURACY: Kind("how many predictions are right", lambda adjacency: 1.0),
+    ACCURACY: Kind("how many predictions are right", lambda _: 1.0),
+    ERRORS: Kind(
+        "the sum of absolute errors, each at most the bound, in units of it", lambda _: 1.0
+    ),
 }
 
 

@@ -253,7 +253,8 @@ class TestNothingIsLeftBehind:
         fitted = fitted(model)
         published = {name for name in vars(fitted) if name.endswith("_")}
         allowed = {"n_features_in_", "parameters_", "privacy_", "certificate_", "n_iter_",
-                   "classes_", "coef_", "intercept_", "feature_bound_", "outliers_"}  # fmt: skip
+                   "classes_", "coef_", "intercept_", "feature_bound_", "outliers_",
+                   "target_bound_"}  # fmt: skip
         assert published <= allowed
         assert not hasattr(fitted, "partial_fit")
         with pytest.raises(AttributeError, match="compose"):

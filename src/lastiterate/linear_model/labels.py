@@ -46,7 +46,7 @@ def labels_of(targets: NDArray[Any], declared: Any) -> Labels:
     if declared is None:
         return _inferred(targets)
     classes = _checked(declared)
-    codes = _codes(targets, classes)
+    codes = places_of(targets, classes)
     unknown = codes < 0
     return Labels(classes, np.where(unknown, 0, codes), unknown, LABELS_DECLARED)
 
@@ -83,7 +83,7 @@ def _checked(declared: Any) -> NDArray[Any]:
     return classes
 
 
-def _codes(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
+def places_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     """The place of each label, -1 for none; every label is looked up alone.
 
     One label of another kind may turn a whole column into text, so numbers are also known by how

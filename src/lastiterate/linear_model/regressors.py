@@ -60,6 +60,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         fitted = super()._coefficients(parameters, examples)
         coef, intercept = fitted["coef_"][0], fitted["intercept_"][0]
         return {
+            "target_bound_": self.target_bound,
             "coef_": coef * self.target_bound,
             "intercept_": float(intercept * self.target_bound),
         }
