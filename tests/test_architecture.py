@@ -23,7 +23,7 @@ LAYERS = [
     {"engine"},
     {"profile"},
     {"bounds"},
-    {"instances"},
+    {"instances", "releases"},
     {"accounting"},
     {"plot"},
     {"calibration", "report"},

@@ -13,9 +13,11 @@ from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, select
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
 from lastiterate.instances.lower_bounds import LOWER_BOUNDS
+from lastiterate.profile.beside_gaussian import beside_gaussian
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.releases import Release, joint_mu
 from lastiterate.run.training_run import TrainingRun
 
 USUAL_DELTA = 1e-5
@@ -28,13 +30,15 @@ class PrivacyReport(BestProfile):
     A report is a `PrivacyProfile` and answers, and composes, as one.  `all` has the guarantee of
     each bound that applies, `unmet` the reasons of each that does not.  Bounds that are only as
     published are listed for comparison, and answer only where nothing else was asked for:
-    `certainty` says so.
+    `certainty` says so.  `besides` is what else was published of the same examples, which every
+    guarantee includes.
     """
 
     profiles: tuple[PrivacyProfile, ...] = field(init=False)
     run: TrainingRun
     all: Mapping[str, PrivacyProfile]
     unmet: Mapping[str, Sequence[Unmet]]
+    besides: tuple[Release, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", tuple(self.used.values()))
@@ -89,7 +93,8 @@ class PrivacyReport(BestProfile):
             return [self]
         best = by_position[min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))]
         assert best is not None
-        return best(self.run)
+        more = joint_mu(self.besides)
+        return [beside_gaussian(profile, more) for profile in best(self.run)]
 
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
@@ -129,7 +134,11 @@ _Ids = str | list[str] | tuple[str, ...]
 
 
 def account(
-    run: TrainingRun, *, bounds: _Ids | None = None, including: _Ids | None = None
+    run: TrainingRun,
+    *,
+    bounds: _Ids | None = None,
+    including: _Ids | None = None,
+    besides: Sequence[Release] = (),
 ) -> PrivacyReport:
     """The tightest certified privacy of what `run` releases.
 
@@ -141,6 +150,8 @@ def account(
         Ids, or families such as "fixed-order", to use instead of all certified bounds.
     including : str or list of str, optional
         Ids or families to list besides, such as "published"; None is nothing more.
+    besides : sequence of Release, optional
+        Statistics of the same examples that are published, too, with Gaussian noise.
 
     Examples
     --------
@@ -161,11 +172,16 @@ def account(
     if including is not None:
         chosen += [bound for bound in select(including) if bound not in chosen]
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
-    profiles = {bound.id: bound.evaluate(run) for bound in chosen if not unmet[bound.id]}
+    more = joint_mu(besides)
+    profiles = {
+        bound.id: beside_gaussian(bound.evaluate(run), more)
+        for bound in chosen
+        if not unmet[bound.id]
+    }
     refused = {id_: reasons for id_, reasons in unmet.items() if reasons}
     if not profiles:
         raise NoBoundApplies(run, refused)
-    return PrivacyReport(run, profiles, refused)
+    return PrivacyReport(run, profiles, refused, tuple(besides))
 
 
 def _by_default(bound: Bound) -> bool:

@@ -1,7 +1,7 @@
 """The inverse question: the least noise, or the most steps, for a target."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from lastiterate.errors import (
     NoBoundApplies,
     UnreachableTarget,
 )
+from lastiterate.releases import Release
 from lastiterate.run.training_run import TrainingRun
 
 _TOLERANCE = 5e-7
@@ -30,6 +31,7 @@ def calibrate(
     delta: float,
     over: str = "noise_std",
     bounds: str | list[str] | tuple[str, ...] | None = None,
+    besides: Sequence[Release] = (),
 ) -> TrainingRun:
     """The run changed so that it just meets (epsilon, delta)-DP.
 
@@ -43,8 +45,8 @@ def calibrate(
         Find the least noise in training (0 if that on release is enough), the least noise on
         release, the least of both in their present proportion, or the most steps (10**12 where
         any number meets the target).
-    bounds : optional
-        As for `account`.
+    bounds, besides : optional
+        As for `account`; the target is of all together.
 
     Returns
     -------
@@ -72,7 +74,7 @@ def calibrate(
     def excess(changed: TrainingRun) -> float:
         """How far above the target, in logarithms; at most 0 if it is met."""
         try:
-            report = account(changed, bounds=bounds)
+            report = account(changed, bounds=bounds, besides=besides)
         except NoBoundApplies:
             if np.min(changed.noise_std) > 0.0:
                 raise  # no noise will help

@@ -4,6 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 
+class PrivacyWarning(UserWarning):
+    """Something next to the training spends privacy that `privacy_` does not include."""
+
+
 class LastIterateError(Exception):
     """Base of every error this package raises on purpose."""
 

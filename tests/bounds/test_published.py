@@ -172,6 +172,14 @@ class TestChienLi:
     def test_steps_that_forget_everything(self):
         run = self.run(200, li.Loss(smoothness=1.0, strong_convexity=1.0)).replace(step_size=1.0)
         assert 0.0 < rho("chien-li/smooth", run) < math.inf
+        assert rho("chien-li/smooth", run.replace(steps=2_000)) < math.inf
+
+    def test_distances_beyond_all_numbers(self):
+        """Then the first steps are composed, as without the theorem."""
+        run = self.run(1_500, li.Loss(smoothness=1.0, convex=False), li.Unbounded())
+        run = run.replace(step_size=1.0, clip_norm=None)
+        composed = 1_500 * (run.sensitivity / 5 / run.noise_std) ** 2 / 2
+        assert 0.0 < rho("chien-li/smooth", run) <= composed * (1 + 1e-9)
 
     @pytest.mark.parametrize("T", [1, 7, 60])
     def test_theorem_3_1(self, T):

@@ -31,10 +31,10 @@ class TestSampled:
             composition, abs=1e-3
         )
 
-    @pytest.mark.parametrize("epochs, most", [(50, 3.90)])
+    @pytest.mark.parametrize("epochs, most", [(50, 3.50)])
     def test_noise_on_release(self, epochs, most):
         run = readme_run(li.SampledWithoutReplacement, epochs, release_noise_std=0.00316)
-        assert 3.6 < li.account(run).epsilon(1e-5) <= most
+        assert 3.0 < li.account(run).epsilon(1e-5) <= most
 
     @pytest.mark.slow
     @pytest.mark.parametrize("epochs, most", [(100, 5.35), (200, 7.65)])

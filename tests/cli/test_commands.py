@@ -1,6 +1,7 @@
 """The command: what it prints, what it writes, and how it refuses."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,8 +12,11 @@ from hypothesis import strategies as st
 from rich.progress import Progress
 
 import lastiterate as li
+from lastiterate.certificate.statements import digest
+from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
 from lastiterate.cli.training import _digest
+from lastiterate.linear_model import PrivacyWarning, PrivateLogisticRegression
 from lastiterate.train.noise import Randomness
 
 RUN = [
@@ -99,6 +103,13 @@ class TestAccounting:
         assert "Commands:" in said(capsys)
 
 
+PEOPLE = {
+    "age": {"range": [18, 90]},
+    "job": {"values": ["a", "b"]},
+    "income": {"values": ["<=50K", ">50K"]},
+}
+
+
 @pytest.fixture
 def people(tmp_path):
     """A table with numbers, text, and an outcome; its schema."""
@@ -108,7 +119,7 @@ def people(tmp_path):
     lines = [f"{x},{j},{y}" for x, j, y in zip(age, job, rich, strict=True)]
     data, schema = tmp_path / "people.csv", tmp_path / "people.json"
     data.write_text("age,job,income\n" + "\n".join(lines) + "\n")
-    schema.write_text(json.dumps({"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}))
+    schema.write_text(json.dumps(PEOPLE))
     return data, schema
 
 
@@ -174,6 +185,53 @@ class TestTraining:
         assert "interrupted" in text
         assert not (tmp_path / "some").exists()
 
+    def test_verify_says_what_was_not_checked(self, capsys, people, tmp_path):
+        self.train(capsys, people, tmp_path)
+        model, certificate = (tmp_path / "model" / f"{x}.json" for x in ("model", "certificate"))
+        alone = said(capsys, "verify", str(certificate)).splitlines()
+        assert alone[0].startswith("holds")
+        assert "not checked: to which model it belongs (--model)" in alone
+        assert "not signed: anyone can have written it" in alone
+        beside = said(capsys, "verify", str(certificate), "--model", str(model))
+        assert f"of the model in {model}" in beside
+        assert "not checked" not in beside
+
+    def test_a_seeded_training_is_refused_unless_allowed(self, capsys, tmp_path):
+        rows = np.random.default_rng(0).normal(size=(200, 3))
+        fitted = PrivateLogisticRegression(random_state=0).fit(rows, rows[:, 0] > 0)
+        file = tmp_path / "certificate.json"
+        file.write_text(fitted.certificate_)
+        assert main(["verify", str(file)]) == 1
+        text = capsys.readouterr().out
+        assert text.startswith("not private against someone who knows the seed")
+        text = said(capsys, "verify", str(file), "--allow-seeded")
+        assert text.startswith("not private against someone who knows the seed")
+        with pytest.warns(PrivacyWarning, match="not private against someone who knows"):
+            verify(fitted.certificate_)
+
+    def test_a_signed_certificate(self, capsys, people, tmp_path):
+        for words in (["genpkey", "-algorithm", "ed25519", "-out"], ["pkey", "-pubout", "-in"]):
+            command = ["openssl", *words, str(tmp_path / "key")]
+            public = ["-out", str(tmp_path / "key.pub")] if words[0] == "pkey" else []
+            subprocess.run([*command, *public], check=True, capture_output=True)
+        self.train(capsys, people, tmp_path, "--sign", str(tmp_path / "key"))
+        certificate = tmp_path / "model" / "certificate.json"
+        words = ["verify", str(certificate), "--signed-by", str(tmp_path / "key.pub")]
+        assert "signed by the owner of" in said(capsys, *words)
+        assert "not checked: who signed it" in said(capsys, "verify", str(certificate))
+        record = json.loads(certificate.read_text())
+        record["guarantee"]["epsilon"] = 9.0
+        record["digest"] = digest(record)
+        certificate.write_text(json.dumps(record))
+        assert "holds" in said(capsys, "verify", str(certificate))
+        assert "not of that key" in said(capsys, *words, code=1)
+
+    def test_a_key_that_is_none_is_refused_before_training(self, capsys, people, tmp_path):
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(people[1])]
+        text = said(capsys, *words, "--sign", str(people[1]), "--out", str(tmp_path / "m"), code=2)
+        assert "Ed25519 private key" in text
+        assert not (tmp_path / "m").exists()
+
     def test_a_changed_certificate_fails(self, capsys, people, tmp_path):
         self.train(capsys, people, tmp_path)
         file = tmp_path / "model" / "certificate.json"
@@ -194,7 +252,8 @@ class TestTraining:
             assert "predicts by other numbers" in said(capsys, *words, code=1)
 
     def test_text_without_a_vocabulary_is_refused(self, capsys, people):
-        text = said(capsys, "train", str(people[0]), "--target", "income", code=2)
+        words = ["train", str(people[0]), "--target", "income", "--classes", "<=50K,>50K"]
+        text = said(capsys, *words, code=2)
         assert 'with a public vocabulary as in {"job": {"values": [..]}}' in text
         assert "found text in job." in text
         assert len(text.splitlines()) == 1
@@ -203,21 +262,73 @@ class TestTraining:
         schema = tmp_path / "misspelt.json"
         schema.write_text('{"aeg": {"range": [18, 90]}}')
         words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
-        assert "schema must be about age, job; got schema=['aeg']" in said(capsys, *words, code=2)
+        assert "schema must be about age, job, income; got schema=['aeg']" in said(
+            capsys, *words, code=2
+        )
 
     def test_numbers_without_a_range_are_pointed_out(self, capsys, people, tmp_path):
         schema = tmp_path / "half.json"
-        schema.write_text('{"job": {"values": ["a", "b"]}}')
+        schema.write_text(json.dumps({name: PEOPLE[name] for name in ("job", "income")}))
         words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
         assert main([*words, "--out", str(tmp_path / "half")]) == 0
         assert "taken as they are: age" in capsys.readouterr().err
+
+    def test_columns_far_beyond_the_bound_are_said(self, capsys, people, tmp_path):
+        lines = people[0].read_text().splitlines()
+        weighty = [f"{line},{'weight' if k == 0 else 200_000 + k}" for k, line in enumerate(lines)]
+        people[0].write_text("\n".join(weighty) + "\n")
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(people[1])]
+        assert main([*words, "--delta", "0.01", "--out", str(tmp_path / "m")]) == 0
+        text = capsys.readouterr().err
+        assert "of the examples are more than ten times as long" in text
+        assert "warning: delta = 0.01 is not below 1 over the 3,000 examples" in text
+
+    def test_labels_must_be_declared(self, capsys, people, tmp_path):
+        schema = tmp_path / "columns.json"
+        schema.write_text(json.dumps({name: PEOPLE[name] for name in ("age", "job")}))
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
+        text = said(capsys, *words, code=2)
+        assert "classes must be declared, since the labels are published" in text
+        assert "50K" not in text
+        words[-1] = str(people[1])
+        assert "found both" in said(capsys, *words, "--classes", "a,b", code=2)
+
+    @pytest.mark.parametrize("cell", ["AliceSmith", "", "51234.56"])
+    def test_a_label_of_one_row_is_not_published(self, capsys, people, tmp_path, cell):
+        lines = people[0].read_text().splitlines()
+        lines[7] = ",".join([*lines[7].split(",")[:2], cell])
+        people[0].write_text("\n".join(lines) + "\n")
+        text = self.train(capsys, people, tmp_path)
+        files = [path.read_text() for path in (tmp_path / "model").iterdir()]
+        assert json.loads((tmp_path / "model/model.json").read_text())["classes"] == [
+            "<=50K",
+            ">50K",
+        ]
+        if cell:
+            assert not [each for each in (text, *files) if cell in each]
+
+    def test_numbers_are_no_labels(self, capsys, people, tmp_path):
+        schema = tmp_path / "number.json"
+        schema.write_text(json.dumps(PEOPLE | {"income": {"range": [0, 1e5]}}))
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
+        assert "only labels can be predicted" in said(capsys, *words, code=2)
+
+    def test_without_a_header_no_row_is_printed(self, capsys, tmp_path):
+        file = tmp_path / "rows.csv"
+        file.write_text("AliceSmith,55,yes\nBob,44,no\n")
+        text = said(capsys, "train", str(file), "--target", "y", "--classes", "yes,no", code=2)
+        assert "one of the 3 names in the first line" in text
+        assert "Alice" not in text
+        file.write_text("AliceSmith,55,55\nBob,44,44\n")
+        assert "Alice" not in said(capsys, "train", str(file), "--target", "y", code=2)
 
     def test_npz(self, capsys, tmp_path):
         rng = np.random.default_rng(0)
         rows = rng.normal(size=(500, 3))
         np.savez(tmp_path / "data.npz", x=rows, y=(rows[:, 0] > 0).astype(int))
         file = str(tmp_path / "data.npz")
-        said(capsys, "train", file, "--target", "y", "--out", str(tmp_path / "m"))
+        words = ["train", file, "--target", "y", "--classes", "0,1", "--out", str(tmp_path / "m")]
+        said(capsys, *words)
         assert (tmp_path / "m" / "certificate.json").exists()
 
     @pytest.mark.parametrize(

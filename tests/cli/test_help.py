@@ -29,7 +29,11 @@ def trained(tmp_path_factory):
     ages = rng.integers(18, 90, 60)
     lines = [f"{age},{'ab'[age % 2]},{'yes' if age > 50 else 'no'}" for age in ages]
     (folder / "people.csv").write_text("age,job,income\n" + "\n".join(lines) + "\n")
-    schema = {"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}
+    schema = {
+        "age": {"range": [18, 90]},
+        "job": {"values": ["a", "b"]},
+        "income": {"values": ["yes", "no"]},
+    }
     (folder / "people.json").write_text(json.dumps(schema))
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)

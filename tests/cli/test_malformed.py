@@ -40,7 +40,11 @@ def table(cells=()):
     return "\n".join(",".join(row) for row in rows) + "\n"
 
 
-SCHEMA = {"size": {"range": [0, 6]}, "kind": {"values": ["a", "b"]}}
+SCHEMA = {
+    "size": {"range": [0, 6]},
+    "kind": {"values": ["a", "b"]},
+    "label": {"values": ["y", "n"]},
+}
 
 
 @pytest.fixture(scope="module")

@@ -38,6 +38,7 @@ def folder(tmp_path_factory):
     (path / "data.parquet").write_bytes(b"PAR1")
     (path / "results.json").write_text(json.dumps({"a": {"1": [0.5], "2": [0.6]}}))
     words = ["train", str(path / "data.csv"), "--target", "y", "--out", str(path / "m")]
+    words += ["--classes", "yes,no"]
     assert main(words) == 0
     return path
 

@@ -9,12 +9,14 @@ import shlex
 
 import numpy as np
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 import lastiterate as li
 from lastiterate import linear_model
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.cli import main
 from lastiterate.instances.lower_bounds import LOWER_BOUNDS
+from tests.train.test_signature import write_pair
 
 from .pages import PAGES, ROOT, blocks, commands, name
 
@@ -31,8 +33,13 @@ def folder(tmp_path, monkeypatch):
     income = np.where(age + 20 * (job == "a") > 60, ">50K", "<=50K")
     rows = [f"{x},{j},{y}" for x, j, y in zip(age, job, income, strict=True)]
     (tmp_path / "people.csv").write_text("\n".join(["age,job,income", *rows]) + "\n")
-    schema = {"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}
+    schema = {
+        "age": {"range": [18, 90]},
+        "job": {"values": ["a", "b"]},
+        "income": {"values": ["<=50K", ">50K"]},
+    }
     (tmp_path / "people.json").write_text(json.dumps(schema))
+    write_pair(tmp_path, Ed25519PrivateKey.generate())
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -55,6 +55,16 @@ class TestUnpaid:
         mean, error = draws.mean(), draws.std() / math.sqrt(1000)
         assert mean - 4 * error <= law.levels @ law.masses <= 1.05 * mean + 4 * error
 
+    @pytest.mark.parametrize("gap, steps", [(0.1, 400), (0.2, 200), (0.25, 100)])
+    def test_a_cap_between_the_last_two_cells(self, gap, steps):
+        """Nothing is beyond it, so that no cap may change the law."""
+        free = unpaid_law(gap=gap, steps=steps, probability=0.5, cap=math.inf)
+        for more in (-1e-3, 0.0, 1e-12, 1e-4, 1e-3):
+            cap = 1.0 / gap + 2.0 + more
+            law = unpaid_law(gap=gap, steps=steps, probability=0.5, cap=cap)
+            np.testing.assert_array_equal(law.levels, free.levels)
+            np.testing.assert_array_equal(law.masses, free.masses)
+
     def test_never_beyond_what_is_possible(self):
         law = unpaid_law(gap=0.5, steps=50, probability=0.5, cap=math.inf)
         assert law.levels.max() <= 2.0 * (1 + 1e-9)

@@ -183,6 +183,15 @@ class TestAssumptions:
         assert "gradient of norm above 7" in text
         assert "convex" not in text
 
+    def test_a_penalty_stays_when_an_example_is_left_out(self):
+        """Inside each example's loss, its share would go as well, which is not charged."""
+        curved = RUN.replace(loss=li.Loss(smoothness=0.5, regulariser=0.01), adjacency="zero-out")
+        for bound in ("fixed-order/contractive", "composition/fixed-order"):
+            clause = "the penalty is shared: it stays"
+            assert clause in " ".join(assumptions(CATALOGUE[bound], curved))
+            replaced = curved.replace(adjacency="replace")
+            assert clause not in " ".join(assumptions(CATALOGUE[bound], replaced))
+
     def test_no_smoothness_where_a_clip_hides_curvature(self):
         run = RUN.replace(clip_norm=5.0)
         text = " ".join(assumptions(CATALOGUE["fixed-order/non-convex"], run))
@@ -214,7 +223,7 @@ class TestJson:
         record = json.loads(report.to_json(), parse_constant=_refuse)
         assert list(record) == [
             "delta", "epsilon", "bound", "certainty", "all", "bounds", "lower", "why",
-            "assumptions", "release", "unmet", "run",
+            "assumptions", "release", "besides", "unmet", "run",
         ]  # fmt: skip
         assert list(record["bounds"][0]) == [
             "id", "epsilon", "mu", "advantage", "ratio", "used", "certainty", "gives", "source",

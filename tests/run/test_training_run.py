@@ -89,6 +89,9 @@ class TestRoundTrip:
             ('{"batches": {"kind": "Cyclic", "size": 3}}', "batches key must be one of examples"),
             ('{"batches": {"kind": "Cyclic", "examples": 3}}', "batches must be complete"),
             ('{"steps": 3}', "run must be complete"),
+            ('{"steps": 5, "steps": 1}', "valid JSON .a name occurs twice"),
+            ('{"loss": {"smoothness": 5, "smoothness": 1}}', "a name occurs twice"),
+            ('{"steps": NaN}', "NaN is no number"),
         ],
     )
     def test_says_what_is_wrong_with_a_file(self, text, says):

@@ -16,7 +16,7 @@ EXPORTED = [getattr(linear_model, name) for name in linear_model.__all__]
 ESTIMATORS = [each for each in EXPORTED if hasattr(each, "fit")]
 MODELS = [each for each in ESTIMATORS if issubclass(each, PrivateLinearModel)]
 ROWS = np.random.default_rng(0).normal(size=(600, 4))
-SIDES = (ROWS[:, 0] + ROWS[:, 1] > 0).astype(int)
+SIDES = ROWS[:, 0] + ROWS[:, 1] > 0
 
 RULES = {
     "full": li.FullBatch(103),

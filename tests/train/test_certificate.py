@@ -25,7 +25,8 @@ X = RNG.normal(size=(300, 3))
 
 @pytest.fixture(scope="module")
 def model():
-    return PrivateLogisticRegression(epsilon=2.0, delta=1e-4).fit(X, np.arange(300) % 3)
+    model = PrivateLogisticRegression(epsilon=2.0, delta=1e-4, classes=range(3))
+    return model.fit(X, np.arange(300) % 3)
 
 
 def leaves(node, path=()):
@@ -143,6 +144,7 @@ class TestForgery:
             (("arithmetic", "parameters and noise"), "float32", "its precision"),
             (("arithmetic", "not charged"), "nothing", "its account of rounding"),
             (("public",), "nothing", "what is public"),
+            (("labels",), "guessed", "where its label set is from"),
             (("hypotheses", 0, "needs"), "luck", "its hypotheses"),
         ],
     )

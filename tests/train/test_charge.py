@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.bounds import split
 from lastiterate.errors import InvalidParameter
-from lastiterate.train.charge import charged_sensitivity
+from lastiterate.train.charge import LEAST_REST, charged_sensitivity
 from lastiterate.train.objectives import Logistic, Softmax
 
 from .problems import RULES, examples, run_of
@@ -53,6 +54,32 @@ class TestSoundness:
             true = least_mu(run, position=position, error=error)
             stated = least_mu(run.replace(sensitivity=charged), position=position, error=0.0)
             assert least_mu(run, position=position, error=0.0) < true <= stated
+
+    def test_covers_errors_paid_at_a_hidden_end(self):
+        """With a share of the noise left in the last steps, for an example that came before."""
+        assert 1.0 - max(split._SHARES) >= LEAST_REST
+        objective, steps = Sloppy(classes=3), 25
+        rule = li.SampledWithoutReplacement(103, 20)
+        run = run_of(DATA, rule, objective=objective, steps=steps)
+        exact = objective.sensitivity(radius=DATA.radius, adjacency="replace")
+        run = run.replace(sensitivity=exact)
+        charged = charged_sensitivity(run, objective, radius=DATA.radius)
+        error = 2 * run.step_size * objective.residual_error * DATA.radius
+        for end in (1, 5, 20):
+            noise = np.full(steps, run.step_size * run.noise_std)
+            noise[-end:] *= LEAST_REST**0.5
+            for first in range(0, steps - end, 7):
+                after = np.arange(steps) >= first
+                mus = [
+                    li.optimal_shifts(
+                        contraction=np.ones(steps),
+                        sensitivity=(np.arange(steps) == first) * (run.step_size * sensitivity / 20)
+                        + extra * after,
+                        noise=noise,
+                    ).mu
+                    for sensitivity, extra in ((exact, error), (charged, 0.0))
+                ]
+                assert mus[0] <= mus[1]
 
     def test_no_sensitivity_covers_errors_under_a_cap(self):
         # What one participation brings is cut to the diameter, whatever it is; errors are not.

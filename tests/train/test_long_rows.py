@@ -5,11 +5,12 @@ import pytest
 from scipy import sparse
 
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateScaler
-from lastiterate.train.data import bounded, norm_factors
+from lastiterate.train.data import bounded
+from lastiterate.train.norms import norm_factors
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 4))
-Y = (X[:, 0] + X[:, 1] > 0).astype(int)
+Y = X[:, 0] + X[:, 1] > 0
 LENGTHS = [1e13, 1e30, 1e37, 1e200, 1e307]
 
 
@@ -28,7 +29,7 @@ CASES = [
 @pytest.mark.parametrize("length, dtype", CASES)
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
 def test_they_count_as_if_scaled_down(length, dtype, kind):
-    model = PrivateLogisticRegression(random_state=3)
+    model = PrivateLogisticRegression(random_state=3, counting=0)
     plain, long = kind(stretched(1.0, dtype)), kind(stretched(length, dtype))
     first, second = model.fit(plain, Y).coef_, model.fit(long, Y).coef_
     np.testing.assert_allclose(first, second, atol=1e-3 if dtype == np.float32 else 1e-9)
@@ -38,7 +39,8 @@ def test_they_count_as_if_scaled_down(length, dtype, kind):
 @pytest.mark.parametrize("length, dtype", CASES)
 def test_batches_are_within_the_bound(length, dtype):
     examples = bounded(stretched(length, dtype), Y, bound=1.0, intercept=0.0)
-    rows, _, factors = examples.batch(slice(0, 50))
+    batch = examples.batch(slice(0, 50))
+    rows, factors = batch.rows, batch.factors
     assert np.isfinite(rows).all()
     norms = np.linalg.norm(rows.astype(np.longdouble), axis=1)
     assert (norms * factors <= 1.0).all()
@@ -61,5 +63,5 @@ def test_scaled_rows_never_exceed_the_bound(dtype, bound, kind):
     norms = np.linalg.norm(dense.astype(np.longdouble), axis=1)
     long = np.linalg.norm(rows.astype(np.longdouble), axis=1) > bound
     assert norms.max() <= bound
-    assert norms[long].min() > bound * (1 - 4 * np.finfo(dtype).eps - 1e-13)
+    assert norms[long].min() > bound * (1 - 30 * np.finfo(dtype).eps - 1e-13)
     np.testing.assert_array_equal(dense[~long], rows[~long])

@@ -12,16 +12,17 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.run.batches import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
 from lastiterate.train.batching import batch_sequence
-from lastiterate.train.data import bounded, is_mapped
+from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic
+from lastiterate.train.rows import is_mapped
 
 from .problems import RULES, run_of
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(103, 4)).astype(np.float32)
-LABELS = (ROWS[:, 0] > 0).astype(np.intp)
+LABELS = ROWS[:, 0] > 0
 
 
 @pytest.fixture

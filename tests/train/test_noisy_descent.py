@@ -51,7 +51,7 @@ class Noted(Logistic, abstract=True):
 
 def observed(rule, *, steps=17, seed=0):
     data = examples()
-    data = type(data)(data.rows, np.arange(len(data)), data.factors, 1.0, data.intercept)
+    data = type(data)(data.rows, np.arange(len(data)), 1.0, data.intercept)
     objective, source = Noted(), Recorder(seed)
     run = run_of(data, rule, objective=objective, steps=steps, release_noise_std=0.3)
     noisy_descent(run, objective, data, source)
@@ -179,9 +179,7 @@ class TestGradient:
 
     def test_sparse_rows_give_the_same_model(self):
         data = examples()
-        thin = type(data)(
-            sparse.csr_array(data.rows), data.targets, data.factors, 1.0, data.intercept
-        )
+        thin = type(data)(sparse.csr_array(data.rows), data.targets, 1.0, data.intercept)
         for rule in RULES.values():
             ends = [
                 noisy_descent(run_of(data, rule), Logistic(), each, Recorder(3))

@@ -25,6 +25,9 @@ import math
 import sys
 from typing import overload
 
+import numpy as np
+from numpy.typing import DTypeLike
+
 from lastiterate._numerics.arrays import Array
 
 _ULP = sys.float_info.epsilon
@@ -59,6 +62,11 @@ def ulps(count: Array) -> Array: ...
 def ulps(count: float | Array) -> float | Array:
     """So many units in the last place of 1, as a relative amount."""
     return count * _ULP
+
+
+def ulps_of(dtype: DTypeLike, count: float) -> float:
+    """So many units in the last place of 1 in this precision, as a relative amount."""
+    return count * float(np.finfo(dtype).eps)
 
 
 @overload

@@ -1,6 +1,7 @@
 """The statement of what was trained, how its hypotheses were enforced, and what is guaranteed."""
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lastiterate
@@ -20,8 +21,14 @@ def issue(
     *,
     delta: float,
     provenance: str,
+    labels: str = statements.NO_LABELS,
+    besides: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The certificate of a finished training, as JSON."""
+    """The certificate of a finished training, as JSON.
+
+    `besides` are records of the report's, each with what was published.
+    """
+    assert len(besides) == len(report.besides)
     bound = report.bound_at(delta)
     record: dict[str, Any] = {
         "format": statements.FORMAT,
@@ -35,6 +42,7 @@ def issue(
             "source": str(CATALOGUE[bound].source),
         },
         "run": to_dict(report.run),
+        "besides": [dict(one) for one in besides],
         "objective": objective.as_record(),
         "features": {
             "width": examples.features,
@@ -42,6 +50,7 @@ def issue(
             "intercept": examples.intercept,
             "longer rows": statements.LONGER_ROWS,
         },
+        "labels": labels,
         "hypotheses": statements.stated_hypotheses(bound, report.run),
         "randomness": provenance,
         "arithmetic": {

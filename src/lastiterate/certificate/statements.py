@@ -12,13 +12,20 @@ from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.run.training_run import TrainingRun
 
-FORMAT = 2  # since then blocks of rows are told from shuffled rows
+FORMAT = 3  # since then it says where the labels are from, and what else was published
 NOT_CHARGED = (
     "the guarantee is that of exact arithmetic: the rounding of matrix products, and that noise "
     "takes only floating-point values, are not charged"
 )
 LONGER_ROWS = "scaled down to the bound"
 PUBLIC = "the number of examples, the label set, and every parameter of the estimator"
+LABELS_DECLARED = "declared: an example with another label has gradient 0"
+LABELS_INFERRED = (
+    "inferred: the labels that occur are published, and a label that one example alone has tells "
+    "of it, which the guarantee does not include"
+)
+NO_LABELS = "none: targets are numbers"
+LABELS = (LABELS_DECLARED, LABELS_INFERRED, NO_LABELS)
 _ENFORCED: dict[Hypothesis, str] = {
     conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"
     " step counts only",
@@ -40,10 +47,18 @@ def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:
     ]
 
 
+UNSIGNED_PARTS = ("digest", "signature")  # which are about all the others
+
+
+def plain_text(record: Mapping[str, Any]) -> str:
+    """The same for the same content."""
+    return json.dumps(record, sort_keys=True, separators=(",", ":"))
+
+
 def digest(record: Mapping[str, Any]) -> str:
-    """Of the whole text; no signature, for whoever forges a certificate can forge it."""
-    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
+    """Of all but itself and a signature; whoever forges a certificate can forge it."""
+    stated = {name: value for name, value in record.items() if name not in UNSIGNED_PARTS}
+    return hashlib.sha256(plain_text(stated).encode()).hexdigest()
 
 
 def model_digest(parameters: Any) -> str:

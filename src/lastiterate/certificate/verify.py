@@ -1,11 +1,12 @@
 """Derives a certificate again: what its objective implies for the run, and the run for privacy.
 
 A digest over the whole text catches changes of what cannot be derived (versions, where the
-randomness came from, which model it belongs to).
+randomness came from, which model it belongs to), unless the digest is forged too: against that
+there are signatures.
 """
 
-import json
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +19,10 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.certificate import statements
-from lastiterate.errors import InvalidCertificate, LastIterateError
-from lastiterate.run.serialise import from_dict
+from lastiterate.certificate.signature import wrong_signature
+from lastiterate.errors import InvalidCertificate, LastIterateError, PrivacyWarning
+from lastiterate.releases import from_record as from_release
+from lastiterate.run.serialise import from_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
 from lastiterate.train.objectives import Objective, from_record
@@ -44,10 +47,15 @@ class Verified:
     report: PrivacyReport
     objective: Objective
     radius: float
+    seeded: bool
 
 
-def verify(certificate: str | Path, *, parameters: Any = None) -> PrivacyReport:
+def verify(
+    certificate: str | Path, *, parameters: Any = None, signed_by: str | Path | None = None
+) -> PrivacyReport:
     """The report that the certificate's run implies, or `InvalidCertificate` with every reason.
+
+    Warns if the training had a seed: then it is private only against those who do not know it.
 
     Parameters
     ----------
@@ -55,24 +63,33 @@ def verify(certificate: str | Path, *, parameters: Any = None) -> PrivacyReport:
         The JSON text, or the file that holds it.
     parameters : array, optional
         What a model published (`model.parameters_`), to check that it is the one described.
+    signed_by : str or Path, optional
+        A file with a public key (Ed25519), to check that its owner signed the certificate.
     """
-    return verified(certificate, parameters=parameters).report
+    found = verified(certificate, parameters=parameters, signed_by=signed_by)
+    if found.seeded:
+        warnings.warn(f"the training was {REPRODUCIBLE}", PrivacyWarning, stacklevel=2)
+    return found.report
 
 
-def verified(certificate: str | Path, *, parameters: Any = None) -> Verified:
-    """The same, with the objective."""
+def verified(
+    certificate: str | Path, *, parameters: Any = None, signed_by: str | Path | None = None
+) -> Verified:
+    """The same without a warning, with the objective."""
     record = _read(certificate)
     reasons = []
-    stated = dict(record)
-    if stated.pop("digest", None) != statements.digest(stated):
+    if record.get("digest") != statements.digest(record):
         reasons.append("its digest is not that of its text")
+    if signed_by is not None and (wrong := wrong_signature(record, signed_by)) is not None:
+        reasons.append(wrong)
     try:
         run, objective = from_dict(record["run"]), from_record(record["objective"])
         features = record["features"]
         radius = math.hypot(features["bound"], features["intercept"])
         for broken in broken_promises(run, objective, radius, slack=_ROUNDING):
             reasons.append(f"its {broken}".removesuffix("."))
-        report = account(run)
+        besides = [from_release(one, adjacency=run.adjacency) for one in record["besides"]]
+        report = account(run, besides=besides)
         reasons += _wrong_guarantee(report, record["guarantee"])
         reasons += _wrong_statements(record, run)
         shape = _shape(objective, features)
@@ -84,7 +101,7 @@ def verified(certificate: str | Path, *, parameters: Any = None) -> Verified:
         reasons.append("it belongs to another model")
     if reasons:
         raise InvalidCertificate(reasons)
-    return Verified(report, objective, radius)
+    return Verified(report, objective, radius, record["randomness"] == REPRODUCIBLE)
 
 
 def _read(certificate: str | Path) -> Mapping[str, Any]:
@@ -92,26 +109,12 @@ def _read(certificate: str | Path) -> Mapping[str, Any]:
     if isinstance(certificate, Path) or not certificate.lstrip().startswith("{"):
         text = Path(certificate).read_text(encoding="utf-8")
     try:
-        record = json.loads(
-            str(text), object_pairs_hook=_without_repetition, parse_constant=_refused
-        )
+        record = unambiguous_json(str(text))
     except (ValueError, RecursionError) as error:
         raise InvalidCertificate([f"it is not JSON ({error})"]) from error
     if not isinstance(record, dict):
         raise InvalidCertificate(["it is not a JSON object"])
     return record
-
-
-def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Whoever reads the first of two values must not be told that the second holds."""
-    names = [name for name, _ in pairs]
-    if len(set(names)) != len(names):
-        raise ValueError("a name occurs twice")
-    return dict(pairs)
-
-
-def _refused(constant: str) -> None:
-    raise ValueError(f"{constant} is no number")
 
 
 def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> list[str]:
@@ -146,6 +149,8 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
     ]
     if record["randomness"] not in (SECURE, REPRODUCIBLE):
         reasons.append("its source of randomness is unknown")
+    if record["labels"] not in statements.LABELS:
+        reasons.append("where its label set is from is unknown")
     if arithmetic["products"] not in ("float32", "float64"):
         reasons.append("its arithmetic precision is unsupported")
     return reasons

@@ -11,7 +11,15 @@ from typing import Annotated
 import typer
 
 import lastiterate
-from lastiterate.cli import accounting, auditing, demo, plotting, reproducing, training
+from lastiterate.cli import (
+    accounting,
+    auditing,
+    demo,
+    plotting,
+    reproducing,
+    training,
+    verifying,
+)
 from lastiterate.cli.progress_bar import progress_bar
 from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
 
@@ -44,6 +52,7 @@ def _before_any_command(
 
 accounting.register(app)
 training.register(app)
+verifying.register(app)
 plotting.register(app)
 auditing.register(app)
 reproducing.register(app)

@@ -18,6 +18,7 @@ from lastiterate.cli.training import predict, train
 from lastiterate.errors import MissingExtra
 
 if TYPE_CHECKING:
+    from lastiterate.releases import Release
     from lastiterate.run.training_run import TrainingRun
 
 _TARGET = "digit"
@@ -63,7 +64,7 @@ def demo(
 
     report = verify(out / "certificate.json")
     (out / "report.txt").write_text(as_text(report, delta=_DELTA) + "\n", encoding="utf-8")
-    print(f"\n{_charges(report.run)}\n\n{_accuracies(out, tables)}\n")
+    print(f"\n{_charges(report.run, report.besides)}\n\n{_accuracies(out, tables)}\n")
     pictured = _picture(report.run, out / "epsilon.png")
     if pictured:
         report.to_html(out / "report.html", delta=_DELTA)
@@ -101,23 +102,27 @@ def _write_tables(out: Path) -> dict[str, list[int]]:
         with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
             lines = ([*row, label] for row, label in zip(rows.tolist(), labels[name], strict=True))
             csv.writer(file, lineterminator="\n").writerows([[*columns, _TARGET], *lines])
-    ranges = {column: {"range": [0, 16]} for column in columns}
-    (out / "schema.json").write_text(json.dumps(ranges, indent=1) + "\n", encoding="utf-8")
+    schema: dict[str, Any] = {column: {"range": [0, 16]} for column in columns}
+    schema[_TARGET] = {"values": list(range(10))}
+    (out / "schema.json").write_text(json.dumps(schema, indent=1) + "\n", encoding="utf-8")
     return labels
 
 
-def _charges(run: "TrainingRun") -> str:
-    """The same training, as charged by others."""
+def _charges(run: "TrainingRun", besides: tuple["Release", ...]) -> str:
+    """The same training, and what was counted besides, as charged by others."""
     from lastiterate.accounting import account
 
     # Half the sensitivity but for the errors of residuals, which are charged in either case.
     left_out = run.replace(adjacency="zero-out", sensitivity=up(run.sensitivity / 2, 1e-6))
     runs = (run, left_out)
     rows = [
-        ("lastiterate: the last iterate, all that is released", [account(one) for one in runs]),
+        (
+            "lastiterate: the last iterate, all that is released",
+            [account(one, besides=besides) for one in runs],
+        ),
         (
             "composition: every iterate",
-            [account(one, bounds="composition/fixed-order") for one in runs],
+            [account(one, bounds="composition/fixed-order", besides=besides) for one in runs],
         ),
     ]
     lines = [
@@ -155,9 +160,9 @@ def _accuracies(out: Path, labels: dict[str, list[int]]) -> str:
     guesses = read_table(out / "predictions.csv")[_TARGET]
     private = _share(guesses, labels["test"])
     tables = {name: read_table(out / f"{name}.csv") for name in labels}
-    coding = Coding(
-        tuple(name for name in tables["train"] if name != _TARGET), read_schema(out / "schema.json")
-    )
+    described = read_schema(out / "schema.json")
+    del described[_TARGET]
+    coding = Coding(tuple(described), described)
     other = LogisticRegression(max_iter=1_000)
     other.fit(coding.features(tables["train"]), labels["train"])
     open_ = _share(other.predict(coding.features(tables["test"])).tolist(), labels["test"])

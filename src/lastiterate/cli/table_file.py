@@ -7,6 +7,7 @@ vocabulary is refused, since the values that occur are themselves private.
 """
 
 import csv
+import json
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,6 +101,28 @@ def read_schema(path: Path | None) -> Schema:
     return schema
 
 
+def declared_labels(
+    target: str, described: dict[str, list[Any]] | None, listed: str | None
+) -> list[str]:
+    """The values of the target, by its entry in the schema or by a list with commas."""
+    if (described is None) == (listed is None):
+        entry = json.dumps({target: {"values": ["yes", "no"]}})
+        must_be = (
+            "declared, since the labels are published: --classes yes,no, or in the schema, as in "
+            f"{entry}"
+        )
+        found = "neither" if listed is None else "both"
+        raise InvalidParameter("classes", must_be=must_be, found=found)
+    values = listed.split(",") if listed is not None else (described or {}).get("values")
+    if values is None:
+        must_be = 'such as {"values": ["yes", "no"]}: only labels can be predicted, no numbers'
+        raise InvalidParameter(f"schema[{target!r}]", described, must_be=must_be)
+    labels = list(dict.fromkeys(str(value).strip() for value in values))
+    if len(labels) < 2 or "" in labels:
+        raise InvalidParameter("classes", labels, must_be="at least two labels, none of them empty")
+    return labels
+
+
 def _is_range(entries: list[Any]) -> bool:
     numbers = all(type(entry) in (int, float) for entry in entries)
     return len(entries) == 2 and numbers and -1e300 < entries[0] < entries[1] < 1e300
@@ -128,7 +151,8 @@ def _read_csv(path: Path) -> Columns:
         names = next(rows, [])
         cells = [row for row in rows if row]
     if len(set(names)) != len(names):
-        raise InvalidParameter("data", names, must_be="a file whose columns have different names")
+        must_be = "a file whose first line has different names for all columns"
+        raise InvalidParameter("data", str(path), must_be=must_be)
     if any(len(row) != len(names) for row in cells):
         raise InvalidParameter("data", str(path), must_be="a file whose rows are equally long")
     return {name: [row[k] for row in cells] for k, name in enumerate(names)}

@@ -1,19 +1,19 @@
-"""train, predict, verify."""
+"""train, predict."""
 
 import csv
 import hashlib
 import json
 import sys
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
-from lastiterate._digits import up
 from lastiterate.cli.json_file import read_object
-from lastiterate.cli.table_file import Coding, read_schema, read_table
-from lastiterate.errors import InvalidCertificate, InvalidParameter, MissingExtra
+from lastiterate.cli.table_file import Coding, declared_labels, read_schema, read_table
+from lastiterate.errors import InvalidParameter, MissingExtra
 
 _FORMAT = "lastiterate model 1"
 _WRITTEN = "a model.json as `lastiterate train` wrote it"
@@ -25,7 +25,6 @@ def register(app: typer.Typer) -> None:
     """Add these commands."""
     app.command("train")(train)
     app.command("predict")(predict)
-    app.command("verify")(verify)
 
 
 def train(
@@ -36,38 +35,56 @@ def train(
     schema: Annotated[
         Path | None, typer.Option(help="JSON: public vocabularies and ranges of the columns")
     ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="the labels, as in yes,no, unless the schema has them")
+    ] = None,
     feature_bound: Annotated[
         float | None, typer.Option(help="public; longer rows are scaled down to it")
     ] = None,
     adjacency: Annotated[str, typer.Option(help="replace or zero-out")] = "replace",
     epochs: Annotated[int, typer.Option(help="passes over the data")] = 20,
+    sign: Annotated[
+        Path | None, typer.Option(help="a private key (Ed25519) to sign the certificate with")
+    ] = None,
     out: Folder = Path("model"),
 ) -> None:
     """Train a classifier with privacy, and certify what ran.
 
-    The column names, the number of rows and the set of labels are treated as public. --schema is
-    a JSON file with what is public of the columns, {"age": {"range": [18, 90]}, "job": {"values":
-    ["a", "b"]}}: numbers are mapped from their range to [-1, 1], text is coded one-hot.
+    The column names and the number of rows are treated as public. --schema is a JSON file with
+    what is public of the columns, {"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}:
+    numbers are mapped from their range to [-1, 1], text is coded one-hot. The values of the target
+    are the labels, which are published. A row with another label counts, but teaches nothing.
 
     Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
     """
     from lastiterate.report.text import as_text
 
     model_class = _logistic_regression()
+    signer = None if sign is None else _signer(sign)
     table = read_table(data)
     if target not in table:
-        raise InvalidParameter("target", target, must_be=f"one of {', '.join(sorted(table))}")
+        # Without a header, the names are a row.
+        must_be = f"one of the {len(table)} names in the first line of the file"
+        raise InvalidParameter("target", target, must_be=must_be)
     columns, described = tuple(name for name in table if name != target), read_schema(schema)
-    unknown = sorted(set(described) - set(columns))
+    unknown = sorted(set(described) - set(table))
     if unknown:
-        raise InvalidParameter("schema", unknown, must_be=f"about {', '.join(columns)}")
+        raise InvalidParameter("schema", unknown, must_be=f"about {', '.join(table)}")
+    labels_declared = declared_labels(target, described.pop(target, None), classes)
     coding = Coding(columns, described)
     rows, labels = coding.features(table), np.array([str(cell) for cell in table[target]])
     bound = float(np.sqrt(len(coding.columns))) if feature_bound is None else feature_bound
     model = model_class(
-        epsilon=epsilon, delta=delta, adjacency=adjacency, epochs=epochs, feature_bound=bound
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        epochs=epochs,
+        feature_bound=bound,
+        classes=labels_declared,
     )
-    model.fit(rows, labels)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        model.fit(rows, labels)
     record = {
         "format": _FORMAT,
         "target": target,
@@ -80,9 +97,12 @@ def train(
         "intercept": model.intercept_.tolist(),
     }
     text = json.dumps(record | {"digest": _digest(record)}, indent=1) + "\n"
-    _write(out, {"model.json": text, "certificate.json": model.certificate_})
+    certificate = model.certificate_ if signer is None else signer.signed(model.certificate_)
+    _write(out, {"model.json": text, "certificate.json": certificate})
     print(as_text(model.privacy_, delta=delta))
     print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
+    for one in told:
+        print(f"warning: {one.message}", file=sys.stderr)
     unscaled = [name for name in columns if name not in described]
     if unscaled:
         print(
@@ -117,45 +137,6 @@ def predict(
         csv.writer(file, lineterminator="\n").writerows([[record["target"]], *labels])
 
 
-def verify(
-    certificate: Annotated[Path, typer.Argument(help="the certificate.json that train wrote")],
-    model: Annotated[
-        Path | None, typer.Option(help="also check that it belongs to this model.json")
-    ] = None,
-) -> int:
-    """Derive a certificate's guarantee again.
-
-    Example: lastiterate verify model/certificate.json --model model/model.json
-    """
-    import lastiterate as li
-
-    described = _certificate(certificate)
-    released = None if model is None else read_model(model)
-    parameters = None if released is None else np.array(released["parameters"])
-    try:
-        report = li.verify(certificate, parameters=parameters)
-        constant = described["features"]["intercept"]
-        if released is not None and not _predicts_by_parameters(released, constant):
-            raise InvalidCertificate(["the model predicts by other numbers than it describes"])
-    except InvalidCertificate as error:
-        print(error, file=sys.stderr)
-        return 1
-    stated = described["guarantee"]
-    print(
-        f"holds: epsilon = {up(stated['epsilon'])} at delta = {stated['delta']:g}, one example "
-        f"{'replaced' if report.run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
-    )
-    return 0
-
-
-def _certificate(path: Path) -> dict[str, Any]:
-    must_be = "a certificate.json that `lastiterate train` wrote"
-    record = read_object(path, name="certificate", must_be=must_be)
-    if not {"run", "guarantee", "features"} <= set(record):
-        raise InvalidParameter("certificate", str(path), must_be=must_be)
-    return record
-
-
 def _write(folder: Path, texts: dict[str, str]) -> None:
     """All of the files or, if interrupted, none."""
     made = [each for each in (folder, *folder.parents) if not each.exists()]
@@ -186,6 +167,12 @@ def _logistic_regression() -> Any:
     return PrivateLogisticRegression
 
 
+def _signer(key: Path) -> Any:
+    from lastiterate.certificate.signature import Signer
+
+    return Signer(key)
+
+
 def read_model(path: Path) -> dict[str, Any]:
     """What `train` wrote."""
     record = read_object(path, name="model", must_be=_WRITTEN)
@@ -198,12 +185,3 @@ def read_model(path: Path) -> dict[str, Any]:
 def _digest(record: dict[str, Any]) -> str:
     """Tells a damaged model from a whole one; no proof of where it came from."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
-
-
-def _predicts_by_parameters(record: dict[str, Any], constant: float) -> bool:
-    """Whether what predicts is what the certificate is about."""
-    parameters = np.array(record["parameters"])
-    coef, intercept = np.atleast_2d(np.array(record["coef"])), np.array(record["intercept"])
-    width = coef.shape[1]
-    expected = constant * parameters[:, width] if constant else np.zeros(len(parameters))
-    return np.array_equal(coef, parameters[:, :width]) and np.array_equal(intercept, expected)

@@ -7,16 +7,20 @@ except ImportError as error:
 
     raise MissingExtra("lastiterate.linear_model", "scikit-learn", extra="sklearn") from error
 
+from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.estimator import PrivacyWarning
+from lastiterate.linear_model.outliers import OutlierWarning
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.linear_model.scaler import PrivateScaler
+from lastiterate.linear_model.score import PrivateScore
 
 __all__ = [
+    "OutlierWarning",
     "PrivacyWarning",
     "PrivateHuberRegressor",
     "PrivateLinearSVC",
     "PrivateLogisticRegression",
     "PrivateRidge",
     "PrivateScaler",
+    "PrivateScore",
 ]

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.estimator import PrivateLinearModel, Task
+from lastiterate.linear_model.labels import labels_of
 from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
 from lastiterate.train.settings import POSITIVE, Kind, documented, one_of, setting
 
@@ -21,12 +21,17 @@ from lastiterate.train.settings import POSITIVE, Kind, documented, one_of, setti
 @dataclass(eq=False, repr=False, kw_only=True)
 class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     classes: Any = setting(
-        None, Kind("sequence"), "The label set, which is public; by default what occurs in `y`."
+        None,
+        Kind("sequence"),
+        "The label set, which is published.  An example with another label counts, but its "
+        "gradient is 0.  By default, with a warning, what occurs in `y`; booleans need none.",
     )
 
     def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
         """Train on rows `X` with labels `y`; `sample_weight` is refused."""
-        return self._fit(X, y, sample_weight)
+        held = [X, y, sample_weight]
+        del X, y, sample_weight
+        return self._fit(held)
 
     def decision_function(self, X: Any) -> Array:
         """Scores: of the second class if there are two, else one column for each class."""
@@ -40,21 +45,17 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         return np.asarray(self.classes_[chosen])
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
-        check_classification_targets(targets)
-        classes = self._label_set(targets)
-        encoded = np.searchsorted(classes, targets)
-        return Task(self._objective(classes.size, radius), encoded, {"classes_": classes})
+        labels = labels_of(targets, self.classes)
+        return Task(
+            self._objective(labels.classes.size, radius),
+            labels.codes,
+            {"classes_": labels.classes},
+            labels.unknown,
+            labels.provenance,
+        )
 
-    def _label_set(self, targets: NDArray[Any]) -> NDArray[Any]:
-        present = np.unique(targets)
-        classes = present if self.classes is None else np.unique(np.asarray(self.classes))
-        if classes.size < 2:
-            must_be = "of at least two classes; declare classes=.. if some may be absent"
-            raise InvalidParameter("y", must_be=must_be, found=f"{classes.size} class")
-        if not np.isin(present, classes).all():
-            must_be = f"among classes={classes}"
-            raise InvalidParameter("y", must_be=must_be, found="a label that is not")
-        return classes
+    def _takes_any_target(self, y: Any) -> bool:
+        return self.classes is not None or getattr(getattr(y, "dtype", None), "kind", "") == "b"
 
     def _objective(self, classes: int, radius: float) -> Objective:
         raise NotImplementedError

@@ -2,32 +2,30 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.certificate.issue import issue
-from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.train.data import (
-    Examples,
-    bounded,
-    is_mapped,
-    norm_factors,
-    with_huge_rows_scaled,
-    without_duplicates,
-)
-from lastiterate.train.defaults import default_run
+from lastiterate.certificate.statements import NO_LABELS
+from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
+from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
+from lastiterate.linear_model.outliers import as_record, counted, warn_of_outliers
+from lastiterate.train.data import Examples, bounded
+from lastiterate.train.defaults import default_besides, default_run
+from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
+from lastiterate.train.norms import norm_factors, with_huge_rows_scaled
 from lastiterate.train.objectives import Objective
+from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
 
 # The constant feature of the intercept, in units of the bound: large enough to be learnt, and
@@ -37,10 +35,6 @@ from lastiterate.train.settings import Settings
 _INTERCEPT = 0.125
 
 
-class PrivacyWarning(UserWarning):
-    """Something next to the training spends privacy that `privacy_` does not include."""
-
-
 @dataclass(frozen=True)
 class Task:
     """Encoded targets and the loss they are for; what more the model remembers of them."""
@@ -48,17 +42,23 @@ class Task:
     objective: Objective
     targets: NDArray[Any]
     remember: dict[str, Any]
+    silent: NDArray[np.bool_] | None = None  # those without a target that counts
+    labels: str = NO_LABELS
+    outside: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
 class PrivateLinearModel(Settings, BaseEstimator):
     """A linear model of which only the last iterate is published."""
 
-    def _fit(self, X: Any, y: Any, sample_weight: Any) -> Self:
+    def _fit(self, held: list[Any]) -> Self:
+        """On X, y and sample_weight, held in a list so that no traceback keeps them."""
         self._forget()
         try:
-            self._fit_anew(X, y, sample_weight)
-        except BaseException:
+            self._fit_anew(*held)
+        except BaseException as error:
+            held.clear()
             self._forget()
+            forget_locals(error)
             raise
         return self
 
@@ -71,13 +71,18 @@ class PrivateLinearModel(Settings, BaseEstimator):
                 found="weights",
             )
         settings = self.checked()
-        _warn_of_selection()
-        rows, targets = self._validated(X, y)
+        warn_of_several_fits()
+        rows, targets = rows_and_targets(
+            self, X, y, numeric=self._numeric_targets, any_target=self._takes_any_target(y)
+        )
         bound = settings.feature_bound
         intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
         examples = bounded(rows, targets, bound=bound, intercept=intercept)
         task = settings._task(targets, examples.radius)
-        self._train(task, replace(examples, targets=task.targets), settings)
+        task = replace(task, outside=settings._outside(targets, task))
+        warn_of_delta(settings.delta, len(examples))
+        examples = replace(examples, targets=task.targets, silent=task.silent)
+        self._train(task, examples, settings)
 
     def _train(self, task: Task, examples: Examples, settings: Settings) -> None:
         run = default_run(
@@ -87,9 +92,11 @@ class PrivateLinearModel(Settings, BaseEstimator):
             radius=examples.radius,
             mapped=examples.is_mapped,
         )
-        report = account(run)
+        besides = default_besides(settings, run)
+        report = account(run, besides=besides)
         source = randomness(self.random_state)
         parameters = noisy_descent(run, task.objective, examples, source)
+        counts = [counted(examples, task.outside, one, source) for one in besides]
         certificate = issue(
             report,
             task.objective,
@@ -97,21 +104,31 @@ class PrivateLinearModel(Settings, BaseEstimator):
             parameters,
             delta=settings.delta,
             provenance=source.provenance,
+            labels=task.labels,
+            besides=[as_record(one, each) for one, each in zip(besides, counts, strict=True)],
         )
         # Only now, all at once: an interrupted fit leaves nothing behind.
         fitted = {
             "n_features_in_": examples.features,
             "parameters_": parameters,
+            "feature_bound_": examples.feature_bound,
             "privacy_": report,
             "certificate_": certificate,
             "n_iter_": run.steps,
+            "outliers_": counts[0] if counts else {},
             **task.remember,
             **self._coefficients(parameters, examples),
         }
         self.__dict__.update(fitted)
+        for one, each in zip(besides, counts, strict=True):
+            warn_of_outliers(each, one, len(examples))
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
         raise NotImplementedError
+
+    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_]:
+        """Which targets are not as declared."""
+        return np.zeros(targets.size, dtype=bool) if task.silent is None else task.silent
 
     def _coefficients(self, parameters: Array, examples: Examples) -> dict[str, Any]:
         width = examples.features
@@ -123,48 +140,17 @@ class PrivateLinearModel(Settings, BaseEstimator):
     def _residual_clip(self, radius: float, default: float) -> float:
         return default if self.clip_norm is None else self.clip_norm / radius
 
-    def _validated(self, X: Any, y: Any) -> tuple[Any, NDArray[Any]]:
-        if is_mapped(X):
-            self.n_features_in_ = X.shape[1]
-            if X.dtype not in (np.float32, np.float64):
-                must_be = "of float32 or float64 in a mapped file"
-                raise InvalidType("X", must_be=must_be, found=str(X.dtype))
-            if X.mode == "c":
-                must_be = "'r' or 'r+': changes in memory are not in the file that is read"
-                raise InvalidParameter("X.mode", X.mode, must_be=must_be)
-            targets = column_or_1d(y, warn=True)
-            if targets.size != X.shape[0]:
-                must_be = f"as long as X, {X.shape[0]}"
-                raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
-            return X, targets
-        try:
-            rows, targets = validate_data(
-                self,
-                X,
-                y,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                order="C",
-                ensure_min_samples=2,
-                y_numeric=self._numeric_targets,
-            )
-        except ValueError as error:
-            if "could not convert" not in str(error):
-                raise
-            # The original names the value, which is private.
-            found = "a value that is not a number"
-            raise InvalidParameter("X and y", must_be="numbers throughout", found=found) from None
-        return rows, targets
+    def _takes_any_target(self, y: Any) -> bool:
+        """Whether a target that is none of those expected is no reason to refuse all."""
+        del y
+        return False
 
     def _outputs(self, X: Any) -> Array:
         """One column for each output, for rows brought within the bound as in training."""
         check_is_fitted(self, "parameters_")
-        rows = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
-        rows = without_duplicates(rows)
-        factors = norm_factors(rows, self.feature_bound)
-        rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
+        rows = without_duplicates(rows_alone(self, X))
+        bound = self.feature_bound_  # of the training, whatever is set by now
+        rows, factors = with_huge_rows_scaled(rows, norm_factors(rows, bound), bound=bound)
         scores = np.asarray(rows @ self.coef_.reshape(-1, rows.shape[1]).T, dtype=np.float64)
         return np.asarray(scores * factors[:, np.newaxis] + self.intercept_)
 
@@ -181,6 +167,11 @@ class PrivateLinearModel(Settings, BaseEstimator):
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
+    def __sklearn_clone__(self) -> Any:
+        # Here and not only in `fit`, which may run in another process.
+        warn_of_several_fits()
+        return super().__sklearn_clone__()
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -188,18 +179,3 @@ class PrivateLinearModel(Settings, BaseEstimator):
         return tags
 
     _numeric_targets = False
-
-
-def _warn_of_selection() -> None:
-    frame = sys._getframe()
-    while frame is not None:
-        if frame.f_globals.get("__name__", "").startswith("sklearn.model_selection"):
-            warnings.warn(
-                "this model is being fitted by a routine of sklearn.model_selection: every fit, "
-                "and every choice made by scores on private data, costs privacy that privacy_ of "
-                "a single model does not include",
-                PrivacyWarning,
-                stacklevel=3,
-            )
-            return
-        frame = frame.f_back  # type: ignore[assignment]  # None ends the loop

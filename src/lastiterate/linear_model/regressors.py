@@ -31,7 +31,9 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
         """Train on rows `X` with targets `y`; `sample_weight` is refused."""
-        return self._fit(X, y, sample_weight)
+        held = [X, y, sample_weight]
+        del X, y, sample_weight
+        return self._fit(held)
 
     def predict(self, X: Any) -> Array:
         """The expected targets."""
@@ -47,6 +49,9 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
             raise InvalidParameter("y", must_be="finite numbers", found="a target that is not")
         return np.clip(numbers / self.target_bound, -1.0, 1.0)
 
+    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_]:
+        return np.abs(np.asarray(targets, dtype=np.float64)) > self.target_bound
+
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
         clip = self._residual_clip(radius, self._default_clip())
         return Task(Huber(clip=clip), self._scaled(targets), {})
@@ -55,6 +60,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         fitted = super()._coefficients(parameters, examples)
         coef, intercept = fitted["coef_"][0], fitted["intercept_"][0]
         return {
+            "target_bound_": self.target_bound,
             "coef_": coef * self.target_bound,
             "intercept_": float(intercept * self.target_bound),
         }

@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import down
+from lastiterate._numerics.rounding import down, ulps_of
 from lastiterate.errors import InvalidParameter
-from lastiterate.train.data import norm_factors
+from lastiterate.linear_model.inputs import rows_alone
+from lastiterate.train.norms import norm_factors
 
 
 class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -47,7 +48,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     def fit(self, X: Any, y: None = None) -> Self:
         """Learn the number of features."""
-        rows = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32])
+        rows = rows_alone(self, X, reset=True)
         _check.number("bound", self.bound, above=0.0)
         if self._range(rows.shape[1]) is not None and sparse.issparse(rows):
             raise InvalidParameter("low", self.low, must_be="None for sparse rows")
@@ -56,9 +57,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Any:
         """The rows, each within the bound."""
         check_is_fitted(self, "n_features_in_")
-        rows: Any = validate_data(
-            self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False
-        )
+        rows: Any = rows_alone(self, X)
         ranges = self._range(rows.shape[1])
         if ranges is not None:
             low, high = ranges
@@ -66,7 +65,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         factors = norm_factors(rows, self.bound)
         # Every entry of a scaled row is rounded, to the precision of the rows.
         long = factors < 1.0
-        factors[long] = down(factors[long], float(np.finfo(rows.dtype).eps))
+        factors[long] = down(factors[long], ulps_of(rows.dtype, 1))
         if not isinstance(rows, np.ndarray):
             return rows.multiply(factors[:, np.newaxis]).tocsr().astype(rows.dtype)
         rows = rows.copy()

@@ -21,7 +21,8 @@ class GaussianMixtureProfile(PrivacyProfile):
 
     Hockey-stick divergence is jointly convex, so the average of the delta curves bounds the
     mixture's.  `lost` is the probability that is not accounted for, or not where it should be:
-    it is charged delta = 1, on top.  The weights must add up to 1, or lack at most that.
+    it is charged delta = 1, on top.  The weights must add up to 1, or lack at most that; up to 1e-9
+    more is taken for rounding, and given back only where nothing is lost.
 
     Examples
     --------

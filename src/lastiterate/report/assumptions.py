@@ -12,6 +12,7 @@ from lastiterate._digits import short
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.conditions import CONVEX
 from lastiterate.bounds.fixed_order import CONTRACTIVE
+from lastiterate.releases import KINDS, Release
 from lastiterate.report.words import needs_last_iterate_only, needs_secret_order, scheduled
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
@@ -22,6 +23,8 @@ def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
     hides = needs_last_iterate_only(bound, run)
     stated = list(_loss(bound, run)) if hides else []
     stated += _gradients(run)
+    if run.loss.regulariser and run.adjacency == "zero-out" and run.batches.exact_size:
+        stated.append("the penalty is shared: it stays as it is when an example is left out")
     stated.append(run.batches.stated(secret=needs_secret_order(bound, run)))
     stated += _noise(run, released=hides)
     if hides:
@@ -32,6 +35,14 @@ def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
         stated += _domain(bound, run)
     stated.append("the start does not depend on the examples, whose number is public")
     return stated
+
+
+def noise_beside(release: Release) -> str:
+    """Of what is published beside the model."""
+    return (
+        f"independent Gaussian noise of standard deviation {short(release.noise_std)} is added to "
+        f"{KINDS[release.kind].words}"
+    )
 
 
 def _loss(bound: Bound, run: TrainingRun) -> Iterator[str]:

@@ -16,7 +16,7 @@ from lastiterate._digits import is_one
 from lastiterate.accounting import PrivacyReport, ratio_to_lower
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.report.assumptions import assumptions
+from lastiterate.report.assumptions import assumptions, noise_beside
 from lastiterate.report.reasons import Refusal, refusals, why
 from lastiterate.report.words import (
     Release,
@@ -90,8 +90,11 @@ def summary(report: PrivacyReport, delta: float) -> Summary:
         lower_epsilon=0.0 if strongest is None else lower[strongest],
         ratio_to_lower_bound=ratio_to_lower(best.epsilon, max(lower.values(), default=0.0)),
         why=_why(report, rows),
-        assumptions=tuple(assumptions(bound, report.run)),
-        release=release_rule(bound, report.run),
+        assumptions=(
+            *assumptions(bound, report.run),
+            *(noise_beside(one) for one in report.besides),
+        ),
+        release=release_rule(bound, report.run, report.besides),
         refusals=tuple(refusals(report)),
     )
 
@@ -149,6 +152,7 @@ def as_record(report: PrivacyReport, *, delta: float) -> dict[str, Any]:
             "allowed": told.release.allowed,
             "voided_by": list(told.release.voided_by),
         },
+        "besides": [one.as_record() | {"mu": one.mu} for one in report.besides],
         "unmet": {id_: [str(one) for one in reasons] for id_, reasons in report.unmet.items()},
     }
     return {**with_inf_as_text(record), "run": json.loads(report.run.to_json())}

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastiterate._digits import down, short, times
 from lastiterate.bounds.bound import Bound, Certainty
+from lastiterate.releases import KINDS
+from lastiterate.releases import Release as Statistic
 from lastiterate.run.training_run import Schedule, TrainingRun
 
 _RELEASED = {
@@ -59,7 +62,7 @@ def beside_the_lower_bound(bound: str | None, epsilon: float, ratio: float) -> s
     )
 
 
-def release_rule(bound: Bound, run: TrainingRun) -> Release:
+def release_rule(bound: Bound, run: TrainingRun, besides: Sequence[Statistic] = ()) -> Release:
     """Derived from what the bound refuses: its hypotheses decide, not the run's own plan."""
     secret, only_last = needs_secret_order(bound, run), needs_last_iterate_only(bound, run)
     if only_last:
@@ -69,6 +72,8 @@ def release_rule(bound: Bound, run: TrainingRun) -> Release:
         allowed = "the parameters after every step"
     if not secret and run.batches.ordered:
         allowed += ", and the order of the batches"
+    for one in besides:
+        allowed += f", and {KINDS[one.kind].words}, with noise"
     voided = []
     if only_last:
         voided.append("any other iterate, such as a checkpoint or an average of iterates")

@@ -55,7 +55,12 @@ def to_json(run: TrainingRun) -> str:
 
 def from_json(text: str) -> TrainingRun:
     """The run that `to_json` wrote."""
-    return from_dict(_parse("JSON", json.loads, text))
+    return from_dict(_parse("JSON", unambiguous_json, text))
+
+
+def unambiguous_json(text: str) -> Any:
+    """What JSON text says; ValueError where a name occurs twice or a constant is no number."""
+    return json.loads(text, object_pairs_hook=_without_repetition, parse_constant=_refused)
 
 
 def to_toml(run: TrainingRun) -> str:
@@ -71,6 +76,18 @@ def to_toml(run: TrainingRun) -> str:
 def from_toml(text: str) -> TrainingRun:
     """The run that `to_toml` wrote."""
     return from_dict(_parse("TOML", tomllib.loads, text))
+
+
+def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Whoever reads the first of two values must not be told that the second holds."""
+    names = [name for name, _ in pairs]
+    if len(set(names)) != len(names):
+        raise ValueError("a name occurs twice")
+    return dict(pairs)
+
+
+def _refused(constant: str) -> None:
+    raise ValueError(f"{constant} is no number")
 
 
 def _plain(value: Any) -> Any:

@@ -59,7 +59,8 @@ class TrainingRun:
         gradient is then 0).  `sensitivity` must be meant for it.
     releases : {"last-iterate", "last-iterate-and-order", "every-iterate"}
         What is published: the last iterate, that and the order of the batches (or its seed),
-        or more of the iterates (checkpoints, a loss curve on the data) but not the order.
+        or more of the iterates (checkpoints) but not the order.  A loss or score on the data is
+        none of these: it is computed from the examples without noise, and no run covers it.
 
     Examples
     --------

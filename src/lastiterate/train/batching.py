@@ -1,15 +1,17 @@
 """Which examples each step sees: the batch rules, carried out.
 
-Shuffling once makes one shuffled copy, whose batches are contiguous.  A mapped file is read in
-place, which rules whose batches are blocks of consecutive rows allow.
+The examples are copied, so that nobody else can change them; shuffling once makes that copy a
+shuffled one, whose batches are contiguous.  A mapped file is read batch by batch, which rules whose
+batches are blocks of consecutive rows allow.
 """
 
 from collections.abc import Iterator
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batches import RULES, BatchRule
-from lastiterate.train.data import Examples, Selection
+from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
+from lastiterate.train.rows import Selection
 
 
 def batch_sequence(
@@ -17,11 +19,10 @@ def batch_sequence(
 ) -> tuple[Examples, Iterator[Selection]]:
     """The examples as they will be read, and the endless sequence of batches."""
     if examples.is_mapped:
-        return examples, _from_file(rule, randomness)
+        return examples.own(), _from_file(rule, randomness)
     _check_count(rule, len(examples))
     order = rule.arrangement(randomness)
-    selections = rule.selections(randomness)
-    return (examples if order is None else examples.reordered(order)), selections
+    return examples.own(order), rule.selections(randomness)
 
 
 def _from_file(rule: BatchRule, randomness: Randomness) -> Iterator[Selection]:

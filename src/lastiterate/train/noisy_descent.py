@@ -13,7 +13,7 @@ noise; were every step's rounding an adversary's choice, that would add 4e-4 to 
 worst case that can be proved is larger; with float64 rows both are smaller by nine orders of
 magnitude.  How long a step takes may depend on the data (clipped residuals are solved for, very
 long rows are copied), so whoever can time a training from nearby learns something that is not
-accounted for.  Rows must not be changed by others meanwhile: their norms are taken once.
+accounted for.
 """
 
 from collections.abc import Callable
@@ -27,11 +27,13 @@ from lastiterate._progress import told
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.batching import batch_sequence
-from lastiterate.train.data import Examples, Rows
+from lastiterate.train.data import Batch, Examples
+from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
 from lastiterate.train.promises import broken_promises
 from lastiterate.train.release import on_grid, project
+from lastiterate.train.rows import Rows
 
 _SUMMED = 2_048  # rows, at most, in one product of float32
 
@@ -55,13 +57,26 @@ def noisy_descent(
     randomness : Randomness, optional
         A secure one by default.
     """
-    _check(run, objective, examples)
+    try:
+        return _descended(run, objective, examples, randomness)
+    except BaseException as error:
+        forget_locals(error)
+        del examples, randomness
+        raise
+
+
+def _descended(
+    run: TrainingRun, objective: Objective, examples: Examples, randomness: Randomness | None
+) -> Array:
+    for broken in broken_promises(run, objective, examples.radius):
+        raise broken
     randomness = Randomness() if randomness is None else randomness
-    arrangement, batches = batch_sequence(run.batches, examples, randomness)
-    parameters = np.zeros((objective.outputs, examples.parameters))
+    own, batches = batch_sequence(run.batches, examples, randomness)
+    _check_targets(objective, own)
+    parameters = np.zeros((objective.outputs, own.parameters))
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
     for done, chosen in zip(told("training", range(run.steps)), batches, strict=False):
-        direction = _gradient(objective, arrangement, parameters, chosen)
+        direction = _gradient(objective, own.batch(chosen), parameters, own.intercept)
         direction /= run.batches.batch_size
         if run.loss.regulariser:
             direction += run.loss.regulariser * parameters
@@ -73,20 +88,21 @@ def noisy_descent(
     return _published(run, parameters, randomness)
 
 
-def _gradient(objective: Objective, examples: Examples, parameters: Array, chosen: Any) -> Array:
+def _gradient(objective: Objective, batch: Batch, parameters: Array, intercept: float) -> Array:
     """The sum over the batch, without the penalty."""
-    rows, targets, factors = examples.batch(chosen)
-    width = examples.features
+    rows, factors, width = batch.rows, batch.factors, batch.rows.shape[1]
     outputs = _times_transposed(parameters[:, :width], rows)
     scaled = factors.min(initial=1.0) < 1.0
     if scaled:
         outputs *= factors
-    if examples.intercept:
-        outputs += examples.intercept * parameters[:, width:]
-    residual = objective.residual(outputs, targets)
+    if intercept:
+        outputs += intercept * parameters[:, width:]
+    residual = objective.residual(outputs, batch.targets)
+    if batch.silent is not None:
+        residual[:, batch.silent] = 0.0
     gradient = np.empty_like(parameters)
-    if examples.intercept:
-        gradient[:, width] = examples.intercept * residual.sum(axis=1)
+    if intercept:
+        gradient[:, width] = intercept * residual.sum(axis=1)
     if scaled:
         residual *= factors
     gradient[:, :width] = _times(residual, rows)
@@ -130,10 +146,8 @@ def _each_step(schedule: float | tuple[float, ...]) -> Callable[[int], float]:
     return schedule.__getitem__ if isinstance(schedule, tuple) else lambda _: schedule
 
 
-def _check(run: TrainingRun, objective: Objective, examples: Examples) -> None:
-    """That the run claims no more than is true of the loss and the targets."""
-    for broken in broken_promises(run, objective, examples.radius):
-        raise broken
+def _check_targets(objective: Objective, examples: Examples) -> None:
+    """That they are such as the constants of the loss hold for."""
     if not objective.admits(examples.targets):
         must_be = f"targets as {type(objective).__name__} codes them"
         raise InvalidParameter("examples.targets", must_be=must_be, found="others")

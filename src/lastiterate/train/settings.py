@@ -119,6 +119,14 @@ class RunSettings:
         "Which examples each step sees.",
     )
 
+    counting: float = setting(
+        0.1,
+        Kind("float", partial(_check.number, at_least=0.0, at_most=0.9)),
+        "The part of mu that is spent on counting, with noise, rows and targets far from their "
+        "bounds, so that you are told (`outliers_`); at the default the training has half a "
+        "hundredth more noise for it.  0 counts nothing.",
+    )
+
     def checked(self) -> Self:
         """A copy in which every value has passed its check."""
         if (self.epsilon is None) == (self.noise_std is None):

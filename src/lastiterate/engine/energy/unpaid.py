@@ -128,7 +128,7 @@ def _by_recursion(
     level = np.arange(length) / cells
     law = np.zeros(length)
     law[0] = 1.0
-    most = math.ceil(cap * cells) if cap * cells < length else length - 1
+    most = min(math.ceil(min(cap * cells, length)), length - 1)
     for block in told("what earlier steps leave", range(kept - 1, -1, -1)):
         less = np.maximum(decay * level - paid * power(log_c, block * size), 0.0)
         place = np.ceil(down(less * cells, FEW_ROUNDINGS)).astype(np.int64)

@@ -82,12 +82,14 @@ def least_energy_linear(arrival: float, start: float, c: float, count: int) -> f
     """
     if start == 0.0:
         return count * arrival**2
+    if not start < _FARTHEST:
+        return math.inf
     if c == 1.0:
         return (arrival * math.sqrt(count) + start / math.sqrt(count)) ** 2
     log_w = -2.0 * math.log(c) * np.arange(1, count + 1)
     top = float(log_w.max())
     roots, scaled = np.exp((log_w - top) / 2.0), start * math.exp(-top / 2.0)
-    if scaled == 0.0:  # the last steps are all that matters, or the first
+    if not 0.0 < scaled < _FARTHEST:  # the last steps are all that matters, or the first
         return math.inf
     weights = roots * roots
 

@@ -1,0 +1,129 @@
+"""What is taken as rows and targets, and errors that do not quote them.
+
+Others' messages name values: what could not be converted, what is complex, whole arrays.  Of those
+only sentences that are known to have none are passed on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.validation import validate_data
+
+from lastiterate.errors import InvalidParameter, InvalidType, LastIterateError
+from lastiterate.linear_model.labels import as_column
+from lastiterate.train.discretion import forget_locals
+from lastiterate.train.rows import is_mapped
+
+_Result = TypeVar("_Result")
+_SIZES = r"[\d, ()]*"
+_HARMLESS = [
+    r"Complex data not supported",
+    r"argument must be a string or a( real)? number",
+    r"Input (X |y )?contains (NaN|infinity or a value too large for dtype\('float(32|64)'\))",
+    rf"Found array with \d+ (sample|feature)\(s\) \(shape={_SIZES}\) while a minimum of \d+ is "
+    r"required( by \w+)?",
+    r"Found array with dim \d+(, while dim <= 2 is required by \w+|\. \w+ expected <= 2)",
+    r"Expected 2D array, got (1D|scalar) array instead",
+    r"Reshape your data either using array\.reshape\(-1, 1\) if your data has a single feature or "
+    r"array\.reshape\(1, -1\) if it contains a single sample",
+    r"X has \d+ features, but \w+ is expecting \d+ features as input",
+    r"Found input variables with inconsistent numbers of samples: \[[\d, ]*\]",
+    r"Unknown label type: \(?'?(continuous|continuous-multioutput|multiclass-multioutput|"
+    r"multilabel-indicator|unknown)'?\)?",
+    rf"y should be a 1d array, got an array of shape {_SIZES} instead",
+    r"requires y to be passed, but the target y is None",
+    r"Feature names are only supported if all input features have string names",
+    r"The feature names should match those that were passed during fit",
+]
+
+
+def rows_and_targets(
+    estimator: Any, X: Any, y: Any, *, numeric: bool, any_target: bool
+) -> tuple[Any, NDArray[Any]]:
+    """What a model is fitted on; with `any_target`, none is a reason to refuse all."""
+    return _discreetly(lambda: _for_fit(estimator, X, y, numeric=numeric, any_target=any_target))
+
+
+def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
+    """What a fitted model is applied to, or a scaler, which with `reset` learns their width."""
+    _refuse_dask("X", X)
+    return _discreetly(
+        lambda: validate_data(
+            estimator, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset
+        )
+    )
+
+
+def _for_fit(
+    estimator: Any, X: Any, y: Any, *, numeric: bool, any_target: bool
+) -> tuple[Any, NDArray[Any]]:
+    _refuse_dask("X", X)
+    _refuse_dask("y", y)
+    if is_mapped(X):
+        estimator.n_features_in_ = X.shape[1]
+        _check_file(X)
+        return X, _as_long(as_column(y), X)
+    limits = {
+        "accept_sparse": "csr",
+        "dtype": [np.float64, np.float32],
+        "order": "C",
+        "ensure_min_samples": 2,
+    }
+    if any_target:
+        rows = validate_data(estimator, X, **limits)
+        return rows, _as_long(as_column(y), rows)
+    rows, targets = validate_data(estimator, X, y, y_numeric=numeric, **limits)
+    return rows, targets
+
+
+def _discreetly(action: Callable[[], _Result]) -> _Result:
+    """What the action gives, or an error without a value of the data, or a trace of one."""
+    try:
+        return action()
+    except LastIterateError:
+        raise
+    except Exception as error:
+        forget_locals(error)
+        said = harmless_part(str(error))
+        kind = InvalidType if isinstance(error, TypeError) else InvalidParameter
+    # Outside the handler, so that the original is not kept behind it.
+    must_be = "numbers throughout, in rows of equal length"
+    raise kind("X and y", must_be=must_be, found=said or "a value that is not a number")
+
+
+def harmless_part(message: str) -> str:
+    """The sentences that name no value; empty if there are none."""
+    joined = " ".join(message.split())
+    found = [re.search(sentence, joined) for sentence in _HARMLESS]
+    return ". ".join(one[0] for one in found if one is not None)
+
+
+def _refuse_dask(name: str, given: Any) -> None:
+    if any(kind.__module__.partition(".")[0] == "dask" for kind in type(given).__mro__):
+        must_be = (
+            "in memory, or a numpy.memmap of a file: a dask collection would be gathered as a "
+            "whole. Call .compute() where it fits into memory, else write it to a file "
+            "(to predict, use map_blocks)"
+        )
+        raise InvalidType(name, must_be=must_be, found=f"a dask {type(given).__name__}")
+
+
+def _check_file(rows: np.memmap[Any, Any]) -> None:
+    if rows.dtype not in (np.float32, np.float64):
+        must_be = "of float32 or float64 in a mapped file"
+        raise InvalidType("X", must_be=must_be, found=str(rows.dtype))
+    if rows.mode == "c":
+        must_be = "'r' or 'r+': changes in memory are not in the file that is read"
+        raise InvalidParameter("X.mode", rows.mode, must_be=must_be)
+
+
+def _as_long(targets: NDArray[Any], rows: Any) -> NDArray[Any]:
+    if targets.size != rows.shape[0]:
+        must_be = f"as long as X, {rows.shape[0]}"
+        raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
+    return targets

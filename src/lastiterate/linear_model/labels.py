@@ -1,0 +1,107 @@
+"""Which labels a classifier knows, and what becomes of others.
+
+The label set is published with the model, so it must not come from the data: a label that one
+person alone has would tell of that person.  Declared, it is what was declared, whatever occurs;
+an example with another label counts, but its gradient is 0.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import column_or_1d
+
+from lastiterate.certificate.statements import LABELS_DECLARED, LABELS_INFERRED
+from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
+
+_WIDEST = "a sequence of at least two labels"
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The label set, for each example the place of its label in it, and which have none of it."""
+
+    classes: NDArray[Any]
+    codes: NDArray[np.intp]
+    unknown: NDArray[np.bool_]
+    provenance: str
+
+
+def as_column(y: Any) -> NDArray[Any]:
+    """Labels as they are: in a list of several kinds each stays what it is."""
+    if hasattr(y, "dtype") or hasattr(y, "__array__") or hasattr(y, "iloc"):
+        return np.asarray(column_or_1d(y, warn=True))
+    return np.asarray(column_or_1d(np.asarray(y, dtype=object), warn=True))
+
+
+def labels_of(targets: NDArray[Any], declared: Any) -> Labels:
+    """By the declared label set; without one, by the labels that occur."""
+    if declared is None and targets.dtype.kind == "b":
+        declared = [False, True]  # all there are
+    if declared is None:
+        return _inferred(targets)
+    classes = _checked(declared)
+    codes = places_of(targets, classes)
+    unknown = codes < 0
+    return Labels(classes, np.where(unknown, 0, codes), unknown, LABELS_DECLARED)
+
+
+def _inferred(targets: NDArray[Any]) -> Labels:
+    check_classification_targets(targets)
+    classes, codes = np.unique(targets, return_inverse=True)
+    if classes.size < 2:
+        must_be = "of at least two classes; declare classes=.. if some may be absent"
+        raise InvalidParameter("y", must_be=must_be, found=f"{classes.size} class")
+    warnings.warn(
+        "the label set was taken from y and is published with the model, so that a label which "
+        "one example alone has tells of that example: declare it, classes=[..]",
+        PrivacyWarning,
+        stacklevel=2,
+    )
+    return Labels(classes, codes, np.zeros(targets.size, dtype=bool), LABELS_INFERRED)
+
+
+def _checked(declared: Any) -> NDArray[Any]:
+    if isinstance(declared, (str, bytes)):
+        raise InvalidType("classes", declared, must_be=_WIDEST)
+    try:
+        given = list(declared)
+        classes = np.unique(np.asarray(given))
+    except TypeError:
+        raise InvalidType("classes", declared, must_be=f"{_WIDEST} of one kind") from None
+    if np.ndim(classes) != 1 or classes.dtype.kind not in "biufU" or classes.size < 2:
+        raise InvalidParameter("classes", declared, must_be=f"{_WIDEST}, numbers or text")
+    if classes.dtype.kind == "f" and not np.isfinite(classes).all():
+        raise InvalidParameter("classes", declared, must_be=f"{_WIDEST}, finite if numbers")
+    if classes.dtype.kind == "U" and not all(isinstance(one, str) for one in given):
+        raise InvalidType("classes", declared, must_be=f"{_WIDEST} of one kind")
+    return classes
+
+
+def places_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
+    """The place of each label, -1 for none; every label is looked up alone.
+
+    One label of another kind may turn a whole column into text, so numbers are also known by how
+    they are written.
+    """
+    by_value = {one: k for k, one in enumerate(classes.tolist())}
+    written = {str(one): k for one, k in by_value.items()}
+
+    def place(label: Any) -> int:
+        try:
+            found = by_value.get(label, written.get(str(label), -1))
+            if found < 0 and isinstance(label, str):
+                found = by_value.get(float(label), -1)
+        except (TypeError, ValueError, OverflowError):
+            return -1
+        return found
+
+    if targets.dtype.kind in "OV":
+        return np.array([place(label) for label in targets.tolist()], dtype=np.intp)
+    occurring, which = np.unique(targets, return_inverse=True)
+    return np.array([place(label) for label in occurring.tolist()], dtype=np.intp)[which]

@@ -1,0 +1,141 @@
+"""A score on private data, with noise: part of the budget spent on knowing how good a model is.
+
+A loss or an accuracy on private examples tells of each of them, without any noise of its own.  Here
+it gets some.  Predictions are those of a model that was published already, so that the score is a
+sum to which one example adds at most 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import is_classifier
+from sklearn.utils.validation import check_is_fitted
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate.accounting import PrivacyReport, account
+from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model.inputs import rows_alone
+from lastiterate.linear_model.labels import as_column, places_of
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.releases import ACCURACY, ERRORS, Release
+from lastiterate.train.defaults import gaussian_parameter
+from lastiterate.train.discretion import forget_locals
+from lastiterate.train.noise import randomness
+from lastiterate.train.release import on_grid
+
+
+@dataclass(frozen=True)
+class PrivateScore:
+    """The score of a fitted model on private examples, published with noise.
+
+    For classifiers the accuracy; for regressors the mean of absolute errors, each cut to
+    `target_bound`, in units of it.  The number of examples is public.
+
+    Parameters
+    ----------
+    value : float
+        The score, noise included.
+    std : float
+        The standard deviation of that noise.
+    release : Release
+        What was published, for `account(run, besides=[..])`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore
+    >>> X = np.random.default_rng(0).normal(size=(4_000, 3))
+    >>> y = X[:, 0] > 0.0
+    >>> model = PrivateLogisticRegression(epsilon=0.9).fit(X, y)
+    >>> score = PrivateScore.of(model, X, y, epsilon=0.1)
+    >>> score.value > 0.7, score.beside(model.privacy_).epsilon(1e-5) < 1.0
+    (True, True)
+    """
+
+    value: float
+    std: float
+    release: Release
+
+    @classmethod
+    def of(
+        cls,
+        model: Any,
+        X: Any,
+        y: Any,
+        *,
+        epsilon: float,
+        delta: float = 1e-5,
+        random_state: Any = None,
+    ) -> PrivateScore:
+        """Of the examples that the model was fitted on, or of others.
+
+        Parameters
+        ----------
+        model : estimator
+            A private model that is fitted.
+        X, y : array
+            The examples.
+        epsilon, delta : float
+            What the score alone may cost.
+        random_state : int, optional
+            For tests: whoever knows it can remove the noise.
+        """
+        check_is_fitted(model, "parameters_")
+        mu = gaussian_parameter(
+            _check.number("epsilon", epsilon, above=0.0),
+            _check.number("delta", delta, above=0.0, below=1.0),
+        )
+        kind = ACCURACY if is_classifier(model) else ERRORS
+        release = Release.of_mu(kind, mu, adjacency="replace")
+        source = randomness(random_state)
+        try:
+            total, count = _total(model, X, y)
+        except BaseException as error:
+            forget_locals(error)
+            del X, y
+            raise
+        noisy = np.array([total]) + release.noise_std * source.release_normal((1,))
+        published = float(on_grid(noisy, noise=release.noise_std)[0])
+        share = min(max(published / count, 0.0), 1.0)
+        return cls(share, release.noise_std / count, release)
+
+    @property
+    def privacy(self) -> GaussianProfile:
+        """Of the score alone: all there is for examples that the model was not fitted on."""
+        return GaussianProfile(self.release.mu)
+
+    def beside(self, report: PrivacyReport) -> PrivacyReport:
+        """Of the model and the score together, for examples that it was fitted on."""
+        return account(report.run, besides=(*report.besides, self.release))
+
+
+def _total(model: Any, X: Any, y: Any) -> tuple[float, int]:
+    """The sum over examples of what is at most 1 each, and their number."""
+    rows = rows_alone(model, X)
+    targets = as_column(y)
+    if targets.size != rows.shape[0]:
+        must_be = f"as long as X, {rows.shape[0]}"
+        raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
+    each = _right(model, rows, targets) if is_classifier(model) else _errors(model, rows, targets)
+    return float(np.sum(each)), int(targets.size)
+
+
+def _right(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
+    """1 where a prediction is right; a label that the model does not know never is."""
+    known = places_of(targets, model.classes_)
+    return np.asarray(places_of(model.predict(rows), model.classes_) == known, dtype=np.float64)
+
+
+def _errors(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
+    try:
+        numbers = np.asarray(targets, dtype=np.float64)
+    except (TypeError, ValueError):
+        numbers = np.full(targets.size, np.nan)
+    errors = np.abs(numbers - model.predict(rows)) / model.target_bound_
+    # What is no number counts as wholly wrong, which tells no more than any target may.
+    return np.clip(np.where(np.isnan(errors), 1.0, errors), 0.0, 1.0)

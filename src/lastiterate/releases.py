@@ -1,0 +1,97 @@
+"""What else was published of the same data beside a model: statistics with Gaussian noise.
+
+Each is a vector to whose coordinates independent noise was added.  It is worth a mu, the most that
+one example can move the vector over the noise, and composes with the training.  A kind says how
+far that is; more of them can be added to `KINDS`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lastiterate import _check
+from lastiterate._numerics.rounding import at_least
+from lastiterate.errors import InvalidParameter
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A statistic: in words, and how far one example can move it at least, by the adjacency."""
+
+    words: str
+    sensitivity: Callable[[str], float]
+
+
+OUTLIERS = "outliers"
+ACCURACY = "accuracy"
+ERRORS = "errors"
+KINDS: dict[str, Kind] = {
+    # Two of the three exclude each other, so that replacing an example changes at most three.
+    OUTLIERS: Kind(
+        "how many rows are ten times as long as the bound, how many a tenth, and how many targets "
+        "are outside theirs",
+        lambda adjacency: math.sqrt(3.0 if adjacency == "replace" else 2.0),
+    ),
+    ACCURACY: Kind("how many predictions are right", lambda _: 1.0),
+    ERRORS: Kind(
+        "the sum of absolute errors, each at most the bound, in units of it", lambda _: 1.0
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Release:
+    """A statistic of a known kind, published with noise of this standard deviation."""
+
+    kind: str
+    sensitivity: float
+    noise_std: float
+
+    def __post_init__(self) -> None:
+        _check.choice("kind", self.kind, among=tuple(KINDS))
+        for name in ("sensitivity", "noise_std"):
+            number = _check.number(name, getattr(self, name), above=0.0)
+            object.__setattr__(self, name, number)
+
+    @classmethod
+    def of_mu(cls, kind: str, mu: float, *, adjacency: str) -> Release:
+        """With so much noise that it is worth this mu."""
+        _check.choice("kind", kind, among=tuple(KINDS))
+        sensitivity = at_least(KINDS[kind].sensitivity(adjacency), ulps=1.0)
+        noise = at_least(sensitivity / _check.number("mu", mu, above=0.0), ulps=2.0)
+        return cls(kind, sensitivity, noise)
+
+    @property
+    def mu(self) -> float:
+        """Of Gaussian differential privacy."""
+        return at_least(self.sensitivity / self.noise_std, ulps=1.0)
+
+    def as_record(self) -> dict[str, Any]:
+        """What a certificate states of it."""
+        return {
+            "kind": self.kind,
+            "what": KINDS[self.kind].words,
+            "sensitivity": self.sensitivity,
+            "noise_std": self.noise_std,
+        }
+
+
+def from_record(record: Mapping[str, Any], *, adjacency: str) -> Release:
+    """The release that a certificate states, if its sensitivity is large enough."""
+    release = Release(record["kind"], record["sensitivity"], record["noise_std"])
+    if record["what"] != KINDS[release.kind].words:
+        raise InvalidParameter("what", record["what"], must_be=KINDS[release.kind].words)
+    least = KINDS[release.kind].sensitivity(adjacency)
+    if not release.sensitivity >= least:
+        must_be = f"at least {least!r} for {release.kind}"
+        raise InvalidParameter("sensitivity", release.sensitivity, must_be=must_be)
+    return release
+
+
+def joint_mu(releases: Iterable[Release]) -> float:
+    """Of all of them together, rounded up; 0 for none."""
+    mus = [release.mu for release in releases]
+    return at_least(math.hypot(*mus), ulps=len(mus) + 1.0) if mus else 0.0

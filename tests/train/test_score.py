@@ -1,0 +1,100 @@
+"""Scores on private data: noise that is charged, and sums that one example moves by at most 1."""
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateScore
+from lastiterate.linear_model.score import _total
+from lastiterate.releases import ACCURACY, ERRORS, KINDS
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(2_000, 3))
+SIDES = np.where(X[:, 0] > 0, "yes", "no")
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return PrivateLogisticRegression(classes=["no", "yes"], counting=0).fit(X, SIDES)
+
+
+@pytest.fixture(scope="module")
+def regressor():
+    return PrivateRidge(target_bound=5.0, counting=0).fit(X, X[:, 0])
+
+
+def test_a_loss_without_noise_is_covered_by_nothing():
+    """It tells two data sets apart for certain, so what is charged for iterates is not enough."""
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=1.0), sensitivity=1.0, batches=li.FullBatch(100), steps=10,
+        step_size=1.0, noise_std=1.0, releases="every-iterate",
+    )  # fmt: skip
+    assert li.account(run).delta(1.0) < 1e-100
+    words = " ".join(li.TrainingRun.__doc__.split())
+    assert "a loss curve on the data" not in words
+    assert "no run covers it" in words
+
+
+class TestSum:
+    @pytest.mark.parametrize("label", ["yes", "no", "other", None, 7])
+    def test_one_label_moves_the_accuracy_by_at_most_one(self, classifier, label):
+        before, count = _total(classifier, X, SIDES)
+        assert before == np.sum(classifier.predict(X) == SIDES)
+        labels = SIDES.astype(object)
+        labels[3] = label
+        after, _ = _total(classifier, X, labels)
+        assert abs(after - before) <= KINDS[ACCURACY].sensitivity("replace")
+        assert count == 2_000
+
+    @pytest.mark.parametrize("target", [1e300, -1e300, np.inf, np.nan, 0.0])
+    def test_one_target_moves_the_error_by_at_most_one(self, regressor, target):
+        before, _ = _total(regressor, X, X[:, 0])
+        targets = X[:, 0].copy()
+        targets[3] = target
+        after, _ = _total(regressor, X, targets)
+        assert abs(after - before) <= KINDS[ERRORS].sensitivity("replace")
+
+    def test_a_bound_set_later_does_not_shrink_the_unit(self, regressor):
+        before, _ = _total(regressor, X, X[:, 0])
+        regressor.set_params(target_bound=1e-3)
+        assert _total(regressor, X, X[:, 0])[0] == before
+        regressor.set_params(target_bound=5.0)
+
+
+class TestNoise:
+    def test_is_what_is_charged(self, classifier):
+        guessed = RNG.permutation(SIDES)  # far from 0 and from 1, where scores are cut
+        scores = [
+            PrivateScore.of(classifier, X, guessed, epsilon=0.2, random_state=k) for k in range(200)
+        ]
+        exact = np.mean(classifier.predict(X) == guessed)
+        values = np.array([one.value for one in scores])
+        assert values.std() == pytest.approx(scores[0].std, rel=0.2)
+        assert values.mean() == pytest.approx(exact, abs=4 * scores[0].std / 200**0.5 + 1e-3)
+        assert 0.199 < scores[0].privacy.epsilon(1e-5) <= 0.2 * (1 + 1e-5)
+
+    def test_without_a_seed_it_differs(self, regressor):
+        first, second = (PrivateScore.of(regressor, X, X[:, 0], epsilon=0.5) for _ in "ab")
+        assert first.value != second.value
+        assert 0.0 <= first.value <= 1.0
+
+    def test_model_and_score_compose(self, classifier):
+        score = PrivateScore.of(classifier, X, SIDES, epsilon=0.5)
+        both = score.beside(classifier.privacy_)
+        assert both.besides == (score.release,)
+        assert classifier.privacy_.epsilon(1e-5) < both.epsilon(1e-5) < 1.5
+        assert both.gdp() == pytest.approx(
+            np.hypot(classifier.privacy_.gdp(), score.release.mu), rel=1e-9
+        )
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, np.nan, "1"])
+def test_refuses_what_is_no_budget(classifier, epsilon):
+    with pytest.raises(InvalidParameter, match="epsilon must be"):
+        PrivateScore.of(classifier, X, SIDES, epsilon=epsilon)
+
+
+def test_refuses_too_few_targets(classifier):
+    with pytest.raises(InvalidParameter, match="y must be as long as X"):
+        PrivateScore.of(classifier, X, SIDES[1:], epsilon=1.0)

@@ -1,0 +1,123 @@
+"""Signatures tell a certificate's issuer from whoever can compute a digest."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from lastiterate import verify
+from lastiterate.certificate.signature import Signer
+from lastiterate.certificate.statements import digest
+from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.linear_model import PrivateLogisticRegression
+
+serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
+from cryptography.hazmat.primitives.asymmetric import ed25519, rsa  # noqa: E402
+
+PEM, SSH = serialization.Encoding.PEM, serialization.Encoding.OpenSSH
+PKCS8 = serialization.PrivateFormat.PKCS8
+OPEN_SSH = serialization.PrivateFormat.OpenSSH
+NONE = serialization.NoEncryption()
+
+
+def write_pair(folder, key, *, ssh=False, encryption=NONE):
+    private = key.private_bytes(PEM, OPEN_SSH if ssh else PKCS8, encryption)
+    form = serialization.PublicFormat
+    public = (
+        key.public_key().public_bytes(SSH, form.OpenSSH)
+        if ssh
+        else key.public_key().public_bytes(PEM, form.SubjectPublicKeyInfo)
+    )
+    (folder / "key").write_bytes(private)
+    (folder / "key.pub").write_bytes(public)
+    return folder / "key", folder / "key.pub"
+
+
+@pytest.fixture(scope="module")
+def certificate():
+    X = np.random.default_rng(0).normal(size=(200, 3))
+    return PrivateLogisticRegression().fit(X, X[:, 0] > 0).certificate_
+
+
+@pytest.fixture
+def keys(tmp_path):
+    return write_pair(tmp_path, ed25519.Ed25519PrivateKey.generate())
+
+
+@pytest.mark.parametrize("ssh", [False, True])
+def test_holds_with_the_key_that_signed(certificate, tmp_path, ssh):
+    private, public = write_pair(tmp_path, ed25519.Ed25519PrivateKey.generate(), ssh=ssh)
+    signed = Signer(private).signed(certificate)
+    assert verify(signed, signed_by=public)
+    assert verify(signed)  # whoever does not know the key checks all but that
+    assert verify(Signer(private).signed(signed), signed_by=public)
+
+
+class TestForgery:
+    def test_a_digest_computed_again_does_not_help(self, certificate, keys):
+        """Whatever is claimed more modestly still verifies without a key, as it must."""
+        signed = json.loads(Signer(keys[0]).signed(certificate))
+        for path, value in ((("guarantee", "epsilon"), 2.0), (("software",), "other")):
+            forged = json.loads(json.dumps(signed))
+            place = forged[path[0]] if len(path) > 1 else forged
+            place[path[-1]] = value
+            forged["digest"] = digest(forged)
+            assert verify(json.dumps(forged))
+            with pytest.raises(InvalidCertificate, match="not of that key"):
+                verify(json.dumps(forged), signed_by=keys[1])
+
+    def test_every_leaf_is_signed(self, certificate, keys):
+        record = json.loads(Signer(keys[0]).signed(certificate))
+        for name in set(record) - {"digest", "signature"}:
+            forged = {**record, name: [record[name]]}
+            forged["digest"] = digest(forged)
+            with pytest.raises(InvalidCertificate, match="not of that key"):
+                verify(json.dumps(forged), signed_by=keys[1])
+
+    def test_none_another_or_nonsense(self, certificate, keys, tmp_path):
+        with pytest.raises(InvalidCertificate, match="it is not signed"):
+            verify(certificate, signed_by=keys[1])
+        signed = Signer(keys[0]).signed(certificate)
+        (tmp_path / "other").mkdir()
+        other = write_pair(tmp_path / "other", ed25519.Ed25519PrivateKey.generate())
+        with pytest.raises(InvalidCertificate, match="not of that key"):
+            verify(signed, signed_by=other[1])
+        record = json.loads(signed)
+        own = record["signature"]
+        for nonsense in (3, "x", {}, own | {"kind": "RSA"}, own | {"value": "zz"}, {"value": 3}):
+            with pytest.raises(InvalidCertificate, match="not of that key"):
+                verify(json.dumps({**record, "signature": nonsense}), signed_by=keys[1])
+
+
+def test_keys_of_other_kinds_are_refused_without_a_word_of_them(tmp_path, keys):
+    private, public = keys
+    match = "Ed25519 private key, without a password"
+    for bad in (b"", b"nonsense", public.read_bytes()):
+        (tmp_path / "bad").write_bytes(bad)
+        with pytest.raises(InvalidParameter, match=match):
+            Signer(tmp_path / "bad")
+    write_pair(tmp_path, rsa.generate_private_key(public_exponent=65537, key_size=2048))
+    with pytest.raises(InvalidParameter, match=match):
+        Signer(private)
+    locked = serialization.BestAvailableEncryption(b"password")
+    write_pair(tmp_path, ed25519.Ed25519PrivateKey.generate(), encryption=locked)
+    with pytest.raises(InvalidParameter, match=match) as caught:
+        Signer(private)
+    assert "PRIVATE KEY" not in str(caught.value)
+
+
+def test_without_the_extra_it_says_which(tmp_path, certificate):
+    (tmp_path / "certificate.json").write_text(certificate)
+    code = (
+        "import sys; sys.modules['cryptography'] = None\n"
+        "from lastiterate.cli import main\n"
+        f"folder = {str(tmp_path)!r}\n"
+        "words = ['verify', folder + '/certificate.json']\n"
+        "assert main(words) == 0\n"
+        "sys.exit(main([*words, '--signed-by', folder + '/key.pub']))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "lastiterate[sign]" in done.stderr
