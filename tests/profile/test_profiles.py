@@ -22,6 +22,11 @@ mus = st.floats(-2, 1.3).map(lambda x: 10.0**x)
 
 
 class TestLostProbability:
+    def test_what_weights_lack_beyond_the_lost_is_lost_too(self):
+        profile = GaussianMixtureProfile([1.0 - 6e-10], [0.07], lost=1e-10)
+        assert profile.lost >= 6e-10
+        assert profile.delta(50.0) >= 6e-10
+
     def test_what_is_added_to_it_is_not_rounded_away(self):
         profile = GaussianMixtureProfile([0.99], [0.07], lost=0.01)
         assert profile.delta(5.0) > 0.01

@@ -22,7 +22,7 @@ class GaussianMixtureProfile(PrivacyProfile):
     Hockey-stick divergence is jointly convex, so the average of the delta curves bounds the
     mixture's.  `lost` is the probability that is not accounted for, or not where it should be:
     it is charged delta = 1, on top.  The weights must add up to 1, or lack at most that; up to 1e-9
-    more is taken for rounding, and given back only where nothing is lost.
+    more is taken for rounding: it is given back, or, where something is lost, lost too.
 
     Examples
     --------
@@ -40,6 +40,8 @@ class GaussianMixtureProfile(PrivacyProfile):
         total = math.fsum(shares)
         if not 1.0 - self._lost - 1e-9 <= total <= 1.0 + 1e-9:
             raise InvalidParameter("weights", weights, must_be="numbers that add up to 1")
+        if self._lost > 0.0:
+            self._lost = min(max(self._lost, up(1.0 - total, ulps(2))), 1.0)
         weighty = shares > 0.0
         self._mus = values[weighty]
         # What rounding took from the weights is given back.
