@@ -1,0 +1,161 @@
+r"""A normal result moved by a hidden, random amount: what it leaks, cell by cell.
+
+One-sided: :math:`P = E_Y N(Y, 1)` against :math:`Q = N(0, 1)`, with :math:`Y \ge 0` never revealed;
+two-sided: against :math:`Q = E_Y N(-Y, 1)`.  The likelihood ratio increases in the result z, so that
+the best tests are thresholds, :math:`\{z > t\}` or its complement, and every hockey-stick divergence,
+in both directions, increases if Y is replaced by something larger: Y may be rounded up, to infinity
+even.
+
+The line is cut into cells.  In a cell of mass p under P and q under Q, where all logarithms of the
+likelihood ratio lie in [a, b], the cell's part of the pair is dominated by two atoms, of losses a and
+b, with the same two masses: that is a mean-preserving spread of the likelihood ratio, and hockey
+sticks are convex in it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.rounding import ulps
+from lastiterate.errors import InvalidParameter
+
+_WIDTH = 0.08
+_FARTHEST = 9.0  # standard deviations, beyond which there is 1e-19
+_NEGLIGIBLE = 1e-18
+_LARGEST = 25.0  # an amount so large that it is taken for infinite
+
+
+@dataclass(frozen=True, eq=False)
+class LossCells:
+    """Masses under P and under Q, rounding included in `off` (of P) and `other_off` (of Q).
+
+    The losses of cell i lie in [lows[i], highs[i]]; what is `infinite` is in no cell.
+    """
+
+    lows: Array
+    highs: Array
+    masses: Array
+    others: Array
+    off: Array
+    other_off: Array
+    infinite: float
+
+    def on_grid(self, cell: float, *, least: float) -> tuple[int, Array]:
+        """The first of the places on a grid, and the masses of P there: two atoms for each cell.
+
+        Losses below `least` are raised to it.
+        """
+        low = np.floor(np.maximum(self.lows, least) / cell).astype(np.int64)
+        high = np.maximum(np.ceil(self.highs / cell).astype(np.int64), low + 1)
+        whole = self.masses + self.off
+        weight = np.exp(low * cell)
+        apart = -np.expm1((low - high) * cell)
+        excess = self.masses - self.others * weight + self.off + self.other_off * weight
+        upper = np.clip(excess / apart + ulps(8) * whole, 0.0, whole)
+        upper = np.where(self.lows < least, whole, upper)
+        first = int(low.min())
+        size = int(high.max()) - first + 1
+        return first, _counted(low - first, whole - upper, size) + _counted(
+            high - first, upper, size
+        )
+
+
+def _counted(places: IntArray, masses: Array, size: int) -> Array:
+    return np.bincount(places, weights=masses, minlength=size)
+
+
+def shift_losses(levels: Array, masses: Array, *, two_sided: bool = False) -> list[LossCells]:
+    """The losses of P against Q and of Q against P; of one of them if they are the same.
+
+    Y is levels[i] with probability masses[i], and infinite with what is missing from 1.
+    """
+    if not (np.all(levels >= 0.0) and np.all(masses >= 0.0)):
+        raise InvalidParameter("levels", levels, must_be="at least 0, as must be their masses")
+    kept = levels <= _LARGEST
+    levels, masses = levels[kept], masses[kept]
+    lost = max(1.0 - math.fsum(masses), 0.0) + ulps(1)
+    edges = _edges(levels, masses)
+    ratios, error = _log_ratios(levels, masses, lost, edges)
+    ours = _tails(levels, masses, edges)
+    if two_sided:
+        mirrored, other_error = _log_ratios(levels, masses, lost, -edges)
+        ratios, error = ratios - mirrored, error + other_error
+        theirs = _tails(-levels, masses, edges)
+    else:
+        theirs = _tails(np.zeros(1), np.ones(1), edges)
+    low, high = ratios - error, ratios + error
+    forwards = _cells(low, high, ours, theirs, below=0, infinite=ours.above[-1] + lost)
+    if two_sided:
+        return [forwards]
+    # Below the first edge Q's losses against P may be as large as one likes.
+    backwards = _cells(-high, -low, theirs, ours, below=1, infinite=theirs.below[0])
+    return [forwards, backwards]
+
+
+@dataclass(frozen=True, eq=False)
+class _Tails:
+    """Probabilities below and above each edge, each good to `error` of itself."""
+
+    below: Array
+    above: Array
+    error: Array
+
+    def between(self) -> tuple[Array, Array]:
+        """Of the cells, by the smaller of both tails, and how far that may be off."""
+        falling = self.above[:-1] < self.below[1:]
+        cells = np.where(falling, -np.diff(self.above), np.diff(self.below))
+        larger = np.where(falling, self.above[:-1], self.below[1:])
+        error = np.maximum(self.error[:-1], self.error[1:])
+        return np.maximum(cells, 0.0), 2.0 * error * larger
+
+
+def _tails(means: Array, masses: Array, edges: Array) -> _Tails:
+    away = edges[:, None] - means
+    error = ulps(32 + 2 * np.abs(edges) ** 2 + means.size)
+    return _Tails(ndtr(away) @ masses, ndtr(-away) @ masses, error)
+
+
+def _edges(levels: Array, masses: Array) -> Array:
+    """From far below 0 to where P has next to nothing left."""
+    tops = np.linspace(_FARTHEST, _FARTHEST + float(levels.max(initial=0.0)), 65)
+    left = ndtr(levels - tops[:, None]) @ masses
+    top = float(tops[min(int(np.searchsorted(-left, -_NEGLIGIBLE)), tops.size - 1)])
+    return np.linspace(-_FARTHEST, top, int((top + _FARTHEST) / _WIDTH) + 2)
+
+
+def _log_ratios(levels: Array, masses: Array, lost: float, at: Array) -> tuple[Array, Array]:
+    """log of the average over Y of e^(Yz - Y^2/2), and a bound on its error."""
+    exponents = at[:, None] * levels - 0.5 * levels * levels
+    excess = np.expm1(exponents)
+    total = excess @ masses - lost
+    size = np.abs(excess) @ masses + lost
+    steps = 32.0 + levels.size + 4.0 * float(np.abs(exponents).max(initial=0.0))
+    error = ulps(steps) * size / (1.0 + total)
+    return np.log1p(total), error + ulps(4) * np.abs(np.log1p(total))
+
+
+def _cells(
+    lows: Array, highs: Array, ours: _Tails, theirs: _Tails, *, below: int, infinite: float
+) -> LossCells:
+    """What lies beyond the edges is infinite at one end, and at the other has the loss there."""
+    masses, off = ours.between()
+    others, other_off = theirs.between()
+    ends = (highs[0], ours.below[0]) if below == 0 else (highs[-1], ours.above[-1])
+    cell_lows = np.minimum(lows[:-1], lows[1:])
+    cell_highs = np.maximum(highs[:-1], highs[1:])
+    # At that end only P's mass counts: as if Q had as little there as the loss allows.
+    edge, left = float(ends[0]), float(ends[1])
+    return LossCells(
+        np.append(cell_lows, edge),
+        np.append(cell_highs, edge),
+        np.append(masses, left),
+        np.append(others, 0.0),
+        np.append(off, ulps(64) * left),
+        np.append(other_off, 0.0),
+        float(infinite),
+    )
