@@ -42,8 +42,7 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order import CONTRACTIVE
 from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
 from lastiterate.engine.arrived import arrived
-from lastiterate.engine.linear_plan import Plan
-from lastiterate.engine.payment_windows import plan_of_shape, usual_shape
+from lastiterate.engine.payment_windows import best_plan
 from lastiterate.profile.hidden_shift import shift_losses
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.summed_losses import Repeated, SummedLossesProfile
@@ -52,7 +51,7 @@ from lastiterate.run.training_run import TrainingRun
 
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
-_NEVER = 1e-16  # what may be charged without anyone noticing
+_NEVER = (1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8)  # what may be charged without anyone noticing, or nearly
 
 
 def hidden_participations(run: TrainingRun) -> PrivacyProfile:
@@ -83,7 +82,13 @@ def hidden_participations(run: TrainingRun) -> PrivacyProfile:
     ratio = _ratio(run, noise)
     if not ratio < math.inf:
         return quantities.gaussian(math.inf)
-    plan = _plan(gap, run.steps, ratio, release)
+    plan = best_plan(
+        gap=gap,
+        steps=run.steps,
+        probability=run.batches.share,
+        ratio=_roughly(ratio),
+        release=release,
+    )
     two_sided = run.adjacency == "replace"
     results = []
     for group in plan.groups:
@@ -103,11 +108,9 @@ def _ratio(run: TrainingRun, noise: float) -> float:
     return at_least(moved / run.batches.batch_size / noise, ulps=quantities.WIDENING)
 
 
-def _plan(gap: float, steps: int, ratio: float, release: float) -> Plan:
-    """Noise levels near each other share windows, and so the laws of what arrives in them."""
-    rough = math.exp(round(math.log(min(max(ratio, 1e-3), 1e3)) / 0.5) * 0.5)
-    shape = usual_shape(gap=gap, steps=steps, ratio=rough, release=release)
-    return plan_of_shape(shape, gap=gap, steps=steps, ratio=rough, release=release)
+def _roughly(ratio: float) -> float:
+    """So that noise levels near each other share windows, and the laws of what arrives in them."""
+    return math.exp(round(math.log(min(max(ratio, 1e-3), 1e3)) / 0.3) * 0.3)
 
 
 def _contraction(run: TrainingRun) -> tuple[float, float]:
@@ -123,23 +126,24 @@ def _contraction(run: TrainingRun) -> tuple[float, float]:
         return min(eta * shared, 2 - eta * (own * size + shared))
 
     size = most
-    if gap(size) < eta * shared:
-        size = min(most, _hardly_exceeded(run))
-        while size > 0 and gap(size) < 0:
-            size = math.floor((2 - eta * shared) / (eta * own)) if own > 0 else 0
-            break
-    found = float(gap(size))
+    if gap(most) < eta * shared:
+        not_too_long = math.floor((2 - eta * shared) / (eta * own))
+        unhindered = math.floor((2 - 2 * eta * shared) / (eta * own))
+        sizes = [max(_hardly_exceeded(run, never), unhindered) for never in _NEVER]
+        worth = [one for one in sizes if gap(one) >= eta * shared / 2]
+        size = min(most, not_too_long, worth[0] if worth else sizes[-1])
+    found = float(gap(size)) if size >= 0 else -1.0
     lost = 0.0 if size >= batches.examples - 1 else _exceeded(run, size)
-    usable = np.nextafter(found, 0.0) if found > _LEAST_GAP else 0.0
-    return (float(usable), lost) if found >= 0.0 else (0.0, 1.0)
+    usable = float(np.nextafter(found, 0.0)) if found > _LEAST_GAP else 0.0
+    return (usable, lost) if found >= 0.0 else (0.0, 1.0)
 
 
-def _hardly_exceeded(run: TrainingRun) -> int:
+def _hardly_exceeded(run: TrainingRun, never: float) -> int:
     """The least number of other examples that next to no batch exceeds."""
     low, high = run.batches.batch_size, run.batches.examples - 1
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if _exceeded(run, middle) <= _NEVER else (middle + 1, high)
+        low, high = (low, middle) if _exceeded(run, middle) <= never else (middle + 1, high)
     return high
 
 

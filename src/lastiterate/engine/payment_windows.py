@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
 
 from lastiterate._numerics.geometric import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down
@@ -10,10 +12,11 @@ from lastiterate.engine.linear_plan import RELEASE, Group, Plan, Stretch
 
 _ZONES = 5  # in which all blocks have the same share
 _LARGEST_SQUARE = 8.0
-_BRIEF = 0.05  # memories; in shorter runs everything is paid in windows
-_FIRST_EDGE, _BETWEEN_EDGES, _BULKS = 1.3, 0.4, 4
+_BRIEF = 0.7  # memories; in shorter runs everything is paid in windows
+_FIRST_EDGES, _BETWEEN_EDGES = (0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0), 0.4  # memories
 _MOST_BLOCKS = 500
-_RESERVED = 0.01
+_LEAST_RATIO = 1e-3
+_RESERVED = (0.0, 0.01, 0.03, 0.1)  # of the ages up to the first edge
 
 
 @dataclass(frozen=True)
@@ -30,18 +33,58 @@ class Shape:
     reserved: int = 0
 
 
-def usual_shape(*, gap: float, steps: int, ratio: float, release: float) -> Shape:
-    """Found by trial: about the least cost of runs long and short."""
+@lru_cache(maxsize=64)
+def best_plan(
+    *, gap: float, steps: int, probability: float, ratio: float, release: float
+) -> Plan:
+    """The cheapest of a few dozen plans: first where the bulk begins, then how long blocks are."""
+
+    def plan(shape: Shape) -> Plan:
+        return plan_of_shape(shape, gap=gap, steps=steps, ratio=ratio, release=release)
+
+    def cost(shape: Shape) -> float:
+        return _cost(plan(shape), probability, ratio)
+
+    block = max(ratio, _LEAST_RATIO)
+    best = min((_shape(edges, block, release) for edges in _edges(gap, steps)), key=cost)
+    for _ in range(2):
+        longer = [_shape(best.edges, block * 2.0**i, release) for i in range(-3, 5)]
+        best = min([best, *dict.fromkeys(longer)], key=cost)
+        kept = [replace(best, reserved=math.floor(part * best.edges[0])) for part in _RESERVED]
+        best = min([best, *dict.fromkeys(kept)], key=cost)
+    return plan(best)
+
+
+def _edges(gap: float, steps: int) -> list[tuple[int, ...]]:
+    """Windows only, or bulk groups from several ages on."""
     log_c = log_of(gap)
-    memory = -1.0 / log_c if log_c < 0.0 else math.inf
-    edges: tuple[int, ...] = (steps,)
-    if steps > _BRIEF * memory:
-        first = _FIRST_EDGE * memory * math.log(2.0 / (1.0 + power(log_c, steps)))
-        ages = (max(1, round(first + i * _BETWEEN_EDGES * memory)) for i in range(_BULKS))
-        edges = tuple(dict.fromkeys(age for age in ages if age < steps)) or (steps,)
-    block = max(ratio * math.sqrt(edges[0]) / 2.0, edges[0] / _MOST_BLOCKS, 1.0 + release)
-    block = max(1, math.floor(min(block, edges[0] / 4.0)))
-    return Shape(block, 2.0, edges, reserved=math.floor(_RESERVED * edges[0]))
+    found: list[tuple[int, ...]] = [(steps,)]
+    if not steps * -log_c > _BRIEF:
+        return found
+    memory = -1.0 / log_c
+    for first, bulks in product(_FIRST_EDGES, (1, 2, 4)):
+        ages = (max(1, round((first + i * _BETWEEN_EDGES) * memory)) for i in range(bulks))
+        edges = tuple(dict.fromkeys(age for age in ages if age < steps))
+        found += [edges] if edges else []
+    return list(dict.fromkeys(found))
+
+
+def _shape(edges: tuple[int, ...], ratio: float, release: float) -> Shape:
+    end = edges[0]
+    block = max(ratio * math.sqrt(end) / 2.0, end / _MOST_BLOCKS, 1.0 + release)
+    block = max(1, math.floor(min(block, end / 4.0)))
+    return Shape(block, 2.0, edges, reserved=math.floor(_RESERVED[1] * end))
+
+
+def _cost(plan: Plan, probability: float, ratio: float) -> float:
+    """About the logarithm of the mean likelihood ratio, for rare participations."""
+    total = 0.0
+    log_c = log_of(plan.gap)
+    for group in plan.groups:
+        arriving = probability * sum_of_powers(log_c, group.count)
+        square = (plan.size(group) * ratio) ** 2
+        total += group.times * arriving * arriving * math.expm1(min(square, 50.0))
+    return total
 
 
 @dataclass(frozen=True)
