@@ -1,34 +1,35 @@
 r"""Poisson batches whose participations are never revealed.
 
 **Theorem** (the engine for mixtures).  Let gradients be of norm at most C, and compare everything
-with the run without the differing example.  Given all other draws, the example takes part in
-step t if :math:`V_t = 1`, independently with probability p.  Let :math:`a^V` be a plan, feasible
-for the engine (`engine.shifts`), that pays arrivals :math:`r = C/(b\sigma)` at V, in units of the noise.
+with the run without the differing example.  Given all other draws, the example takes part in step
+t if :math:`V_t = 1`, independently with probability p.  Let :math:`a^V` be a plan, feasible for the
+engine (`engine.shifts`) and in units of the noise, that pays arrivals :math:`r = C/(b\sigma)` at V.
 Then what is published on the two data sets, P and Q, obeys in both directions
 
 .. math:: H(P, Q) \le H\big(E_V N(a^V, I_T), N(0, I_T)\big) \text{ if the example is left out,}
     \quad H\big(E_V N(a^V, I_T), E_V N(-a^V, I_T)\big) \text{ if it is replaced.}
 
-*Proof.*  Let y be the run without the example, driven by noise :math:`\xi`.  For every V let x be the
-run with it, driven by the same noise less :math:`v_k`, which has the direction of the distance
-before it and at most the planned length :math:`a_k^V` (in units of the noise): the distance then obeys the engine's
-recursion, and x ends where y does.  Under :math:`dR_V = M_V\,dR`,
-:math:`M_V = \prod_k e^{\langle v_k, \xi_k\rangle - |v_k|^2/2}`, x has the law of the run with V.  So the
-law of its last iterate is that of :math:`y_T` under :math:`R_V`, for one and the same function
-:math:`y_T` of the noise, and :math:`H(P, Q) \le E\,\phi(E_V M_V)` with a convex :math:`\phi`.  Inner products
-:math:`\langle v_k^V, v_k^U\rangle` are at most :math:`a_k^V a_k^U`, and for the two sides of a replacement at
+*Proof.*  Let y be the run without the example, driven by noise :math:`\xi`.  For every V let x be
+the run with it, driven by the same noise less :math:`v_k`, which has the direction of the distance
+before it and at most the planned length :math:`a_k^V`: the distance obeys the engine's recursion,
+and x ends where y does.  Under :math:`M_V\,dR`, :math:`M_V = \prod_k e^{\langle v_k, \xi_k\rangle -
+|v_k|^2/2}`, x has the law of the run with V (Girsanov).  So the law of its last iterate is that of
+:math:`y_T` under :math:`M_V\,dR`, for one and the same function :math:`y_T` of the noise, and
+:math:`H(P, Q) \le E\,\phi(E_V M_V)` with a convex :math:`\phi`.  Of two V the inner products of the
+:math:`v_k` are at most those of the planned lengths, and for the two sides of a replacement at
 least minus that.  By Kahane's inequality (1985), applied step by step from the last one backwards,
-given the noise before, :math:`E\,\phi` does not decrease if each :math:`v_k^V` is replaced by
+given the noise before, :math:`E\,\phi` does not decrease if each :math:`v_k` is replaced by
 :math:`a_k^V` times one fixed direction.  Draws of others are averaged over: H is jointly convex.
 
-**Linear plans.**  Let :math:`a^V = \sum_g Y_g e_g` with orthonormal :math:`e_g` (`engine.linear_plan`), where
-:math:`Y_g = r \sum_{t \in g} V_t c^{a_t} / \sqrt{S_g}` depends on the participations of one group only.  Then both
-sides are products: the pair is a composition of :math:`E N(Y_g, 1)` against :math:`N(0, 1)`, or
-against :math:`E N(-Y_g, 1)`.  (Noise with a share :math:`\theta` of the variance is an independent part of the noise.)
+**Linear plans.**  Let :math:`a^V = \sum_g Y_g e_g` with orthonormal :math:`e_g`, where
+:math:`Y_g = r \sum_{t \in g} V_t c^{a_t} / \sqrt{S_g}` depends on the participations of one group
+only (`engine.linear_plan`).  Then both sides are products: the pair is a composition of
+:math:`E N(Y_g, 1)` against :math:`N(0, 1)`, or against :math:`E N(-Y_g, 1)`.  (A share of the
+variance of the noise is an independent part of the noise.)
 
-**Which steps contract.**  Only the map of the run without the example must: its batch is
-what the others draw.  With more than K of them in some step, or so many that batches are cut
-and the example would take another's place, the run is charged delta = 1.
+**Which steps contract.**  Only the map of the run without the example must: its batch is what the
+others draw.  With more than K of them in some step, or so many that batches are cut and the example
+would take another's place, the run is charged delta = 1.
 """
 
 import math
@@ -51,21 +52,22 @@ from lastiterate.run.training_run import TrainingRun
 
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
-_NEVER = (1e-14, 1e-13, 1e-12, 1e-11, 1e-10, 1e-9, 1e-8)  # what may be charged without anyone noticing, or nearly
+_NEVER = tuple(10.0**-i for i in range(14, 7, -1))  # chances that hardly anyone notices
+_WORTH = Fraction(19, 20)  # of the contraction, for a smaller one of these
 
 
 def hidden_participations(run: TrainingRun) -> PrivacyProfile:
     r"""Participations stay hidden: a composition of few normal results, each moved by a random sum.
 
     **Bound.** :math:`\bigotimes_g \big(E\,N(Y_g, 1), N(0, 1)\big)`, :math:`Y_g = r\sum_{t\in g} V_t
-    c^{a_t}/\sqrt{S_g}`: the arrivals of a group g of steps, shrunk since, over the noise that pays them.
-    V are independent Bernoulli(b/n), r = C/(b sigma).  If the example is replaced by another, the second
-    of each pair is :math:`E\,N(-Y_g, 1)`.  c is that of `random-order/poisson`.
+    c^{a_t}/\sqrt{S_g}`: the arrivals of a group g of steps, as they have shrunk since, over the
+    noise that pays them.  V are independent Bernoulli(b/n), r = C/(b sigma).  If the example is
+    replaced, the second of each pair is :math:`E\,N(-Y_g, 1)`.  c is as in `random-order/poisson`.
 
     **Holds when.** every step includes every example independently and in secret with probability
-    b/n, and sums are divided by b; losses are convex and smooth, no step exceeds 2/smoothness, gradients are
-    not changed by norm clipping; step size and noise are constant.  An example is left out, or
-    replaced where gradients are bounded.
+    b/n, and sums are divided by b; losses are convex and smooth, no step exceeds 2/smoothness,
+    gradients are not changed by norm clipping; step size and noise are constant.  An example is
+    left out, or replaced where gradients are bounded.
 
     **Tight.** Within a few per cent of linear losses' where the past lasts; what is left is
     in the last steps and in the shares of the noise.
@@ -120,7 +122,7 @@ def _contraction(run: TrainingRun) -> tuple[float, float]:
     eta, shared = Fraction(float(quantities.step_sizes(run)[0])), Fraction(loss.regulariser)
     own = (Fraction(loss.smoothness) - shared) / batches.batch_size
     # One example fewer than the largest batch holds: the differing one takes nobody's place.
-    most = batches.examples - 1 if batches.largest_size == batches.examples else batches.largest_size - 1
+    most = batches.largest_size - 1
 
     def gap(size: int) -> Fraction:
         return min(eta * shared, 2 - eta * (own * size + shared))
@@ -130,7 +132,7 @@ def _contraction(run: TrainingRun) -> tuple[float, float]:
         not_too_long = math.floor((2 - eta * shared) / (eta * own))
         unhindered = math.floor((2 - 2 * eta * shared) / (eta * own))
         sizes = [max(_hardly_exceeded(run, never), unhindered) for never in _NEVER]
-        worth = [one for one in sizes if gap(one) >= eta * shared / 2]
+        worth = [one for one in sizes if gap(one) >= eta * shared * _WORTH]
         size = min(most, not_too_long, worth[0] if worth else sizes[-1])
     found = float(gap(size)) if size >= 0 else -1.0
     lost = 0.0 if size >= batches.examples - 1 else _exceeded(run, size)

@@ -1,10 +1,10 @@
 r"""What has arrived: the law of :math:`\sum_i V_i c^i`, rounded up.
 
 Each of `count` steps brings, with probability p and independently, an arrival that has since shrunk
-by a factor c a step.  Over so few steps that next to nothing shrinks, the sum is at most the number of
-arrivals, which is binomial.  The law for twice as many steps is that of :math:`Z + c^k Z'`, rounded up to a
-grid, which is a convolution; its tail is no larger than Chernoff's bound.  Where very much
-arrives, that bound is all that is used.
+by a factor c a step.  Over so few steps that next to nothing shrinks, the sum is at most the number
+of arrivals, which is binomial.  The law for twice as many steps is that of :math:`Z + c^k Z'`,
+rounded up to a grid, which is a convolution; its tail is no larger than Chernoff's bound.  Where
+very much arrives, that bound is all that is used.
 """
 
 import math
@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 import scipy
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.geometric import log_of, sum_of_powers
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
@@ -94,9 +94,7 @@ def _on_grid(log_c: float, count: int, probability: float, whole: float) -> Arri
     return Arrived(coarse.levels, np.maximum(-np.diff(above), 0.0))
 
 
-def _doubled(
-    log_c: float, count: int, probability: float, per_arrival: int
-) -> tuple[Array, float]:
+def _doubled(log_c: float, count: int, probability: float, per_arrival: int) -> tuple[Array, float]:
     """The law of the sum on a grid, and how far its tails may be off."""
     known: dict[int, tuple[Array, float]] = {}
 
@@ -106,7 +104,7 @@ def _doubled(
                 counted = _counted(steps, probability)
                 places = np.rint(counted.levels * per_arrival).astype(np.int64)
                 inside = places < _CELLS
-                known[steps] = np.bincount(places[inside], counted.masses[inside], _CELLS), 0.0
+                known[steps] = _put(places[inside], counted.masses[inside]), 0.0
             else:
                 recent, older = law(steps // 2), law(steps - steps // 2)
                 known[steps] = _added(recent, older, math.exp(steps // 2 * log_c))
@@ -118,7 +116,8 @@ def _doubled(
 def _even(count: int, few: float) -> int:
     """At least as many steps, which can be halved until few are left."""
     doublings = max(math.ceil(math.log2(max(count / max(few, _FEWEST), 1.0))), 0)
-    return -(-count // 2**doublings) * 2**doublings
+    parts = 1 << doublings
+    return -(-count // parts) * parts
 
 
 def _added(
@@ -126,7 +125,7 @@ def _added(
 ) -> tuple[Array, float]:
     """The law of one variable plus a multiple of another; what leaves the grid is left out."""
     shrunk = np.ceil(np.arange(_CELLS) * up(factor, ulps(256))).astype(np.int64)
-    a, b = one[0], np.bincount(shrunk, other[0], _CELLS)[:_CELLS]
+    a, b = one[0], _put(shrunk, other[0])[:_CELLS]
     none, none_of_other = a[0], b[0]
     # Without the chance of nothing, most of all where that is nearly 1, less is rounded.
     some, some_of_other = np.append(0.0, a[1:]), np.append(0.0, b[1:])
@@ -139,6 +138,10 @@ def _added(
     return law, one[1] + other[1] + ulps(4.0 * math.log2(size) * math.sqrt(size)) * norms
 
 
+def _put(places: IntArray, masses: Array) -> Array:
+    return np.asarray(np.bincount(places, masses, _CELLS), dtype=np.float64)
+
+
 def _chernoff(log_c: float, count: int, probability: float, levels: Array) -> Array:
     """Bounds of the probability to exceed these levels."""
     sizes, steps = _blocks(log_c, count)
@@ -147,7 +150,8 @@ def _chernoff(log_c: float, count: int, probability: float, levels: Array) -> Ar
     with np.errstate(over="ignore"):
         moments = np.log1p(probability * np.expm1(tilts[:, None] * sizes)) @ steps
     moments = up(moments, TENS_OF_THOUSANDS_OF_ROUNDINGS)
-    return np.asarray(np.exp(np.minimum(moments[:, None] - tilts[:, None] * levels, 0.0)).min(axis=0))
+    logs = moments[:, None] - tilts[:, None] * levels
+    return np.asarray(np.exp(np.minimum(logs, 0.0)).min(axis=0))
 
 
 def _blocks(log_c: float, count: int) -> tuple[Array, Array]:

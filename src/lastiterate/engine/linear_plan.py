@@ -1,24 +1,24 @@
 r"""Plans that are linear in the participations, in groups that do not interfere.
 
-An arrival of age a (it came a steps before the end) has shrunk to :math:`c^a`; the noise of age k has
-variance :math:`c^{2k}`, and noise on release counts as `release` more.  An arrival may be paid with noise
-of its own age or younger, and with the release.  A *group* of arrivals pays all of them in one and the
-same proportion, with shares of the noise of some ages which no other group uses.  In units of that noise a
-group with arrivals V costs :math:`\sum_t V_t c^{a_t} / \sqrt S`, S the variance it uses, and what
-different groups pay is orthogonal.
+An arrival of age a (it came a steps before the end) has shrunk to :math:`c^a`; the noise of age k
+has variance :math:`c^{2k}`, and noise on release counts as `release` more.  An arrival may be paid
+with noise of its own age or younger, and with the release.  A *group* pays all its arrivals in the
+same proportion, with shares of the noise of some ages which no other group uses.  In units of that
+noise it costs :math:`\sum_t V_t c^{a_t} / \sqrt S`, V the participations, S the variance it uses;
+what different groups pay is orthogonal.
 
-The groups: *windows*, from the end, one, two, .. up to a block of steps long, each of which pays what
-arrived in the next older one; and *bulk* groups of what is older than all windows, which are paid
-with all younger noise.  Every choice is a proof, once `Plan` has checked that no noise is used twice and
-that nothing is paid before it arrives.
+The groups: *windows*, from the end, one, two, four, .. up to a block of steps long, each of which
+pays what arrived in the next older one; and *bulk* groups of what is older than all windows,
+which are paid with all younger noise.  Every choice is a proof, once `Plan` has checked that no
+noise is used twice and that nothing is paid before it arrives.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from lastiterate._numerics.geometric import log_of, power, sum_of_powers
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, down, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
 
 RELEASE = -1  # the age of the noise on release
 
@@ -85,9 +85,7 @@ class Plan:
 
     def _check_noise(self) -> None:
         ages = sorted((stretch.first, stretch.last) for stretch in self.stretches)
-        overlap = any(
-            younger[1] >= older[0] for younger, older in zip(ages, ages[1:], strict=False)
-        )
+        overlap = any(younger[1] >= older[0] for younger, older in pairwise(ages))
         used = [0.0] * len(self.stretches)
         for group in self.groups:
             for number, share in group.shares:

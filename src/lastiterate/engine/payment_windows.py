@@ -1,21 +1,21 @@
 """Which windows and bulk groups a linear plan has, and what shares of the noise they get."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 
 from lastiterate._numerics.geometric import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down
 from lastiterate.engine.linear_plan import RELEASE, Group, Plan, Stretch
 
+_GROWTH = 2  # of windows, from the end on
 _ZONES = 5  # in which all blocks have the same share
+_MOST_BLOCKS = 500
 _LARGEST_SQUARE = 8.0
 _BRIEF = 0.7  # memories; in shorter runs everything is paid in windows
 _FIRST_EDGES, _BETWEEN_EDGES = (0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0), 0.4  # memories
-_MOST_BLOCKS = 500
-_LEAST_RATIO = 1e-3
+_BULKS = (1, 2, 4)
 _RESERVED = (0.0, 0.01, 0.03, 0.1)  # of the ages up to the first edge
 
 
@@ -23,20 +23,17 @@ _RESERVED = (0.0, 0.01, 0.03, 0.1)  # of the ages up to the first edge
 class Shape:
     """The choices: any is valid.
 
-    Windows grow by the factor `growth` up to `block` steps and end at age `edges[0]`; what is older
-    is in bulk groups, which begin at the ages `edges` and use no noise younger than `reserved`.
+    Windows grow up to `block` steps and end at age `edges[0]`; what is older is in bulk groups,
+    which begin at the ages `edges` and use no noise younger than `reserved`.
     """
 
     block: int
-    growth: float
     edges: tuple[int, ...]
     reserved: int = 0
 
 
 @lru_cache(maxsize=64)
-def best_plan(
-    *, gap: float, steps: int, probability: float, ratio: float, release: float
-) -> Plan:
+def best_plan(*, gap: float, steps: int, probability: float, ratio: float, release: float) -> Plan:
     """The cheapest of a few dozen plans: first where the bulk begins, then how long blocks are."""
 
     def plan(shape: Shape) -> Plan:
@@ -45,13 +42,12 @@ def best_plan(
     def cost(shape: Shape) -> float:
         return _cost(plan(shape), probability, ratio)
 
-    block = max(ratio, _LEAST_RATIO)
-    best = min((_shape(edges, block, release) for edges in _edges(gap, steps)), key=cost)
+    best = min((_shape(edges, ratio, release) for edges in _edges(gap, steps)), key=cost)
     for _ in range(2):
-        longer = [_shape(best.edges, block * 2.0**i, release) for i in range(-3, 5)]
-        best = min([best, *dict.fromkeys(longer)], key=cost)
-        kept = [replace(best, reserved=math.floor(part * best.edges[0])) for part in _RESERVED]
-        best = min([best, *dict.fromkeys(kept)], key=cost)
+        blocks = [_shape(best.edges, ratio * 2.0**i, release).block for i in range(-3, 5)]
+        best = min((replace(best, block=block) for block in dict.fromkeys(blocks)), key=cost)
+        reserved = [math.floor(part * best.edges[0]) for part in _RESERVED]
+        best = min((replace(best, reserved=age) for age in dict.fromkeys(reserved)), key=cost)
     return plan(best)
 
 
@@ -62,7 +58,7 @@ def _edges(gap: float, steps: int) -> list[tuple[int, ...]]:
     if not steps * -log_c > _BRIEF:
         return found
     memory = -1.0 / log_c
-    for first, bulks in product(_FIRST_EDGES, (1, 2, 4)):
+    for first, bulks in product(_FIRST_EDGES, _BULKS):
         ages = (max(1, round((first + i * _BETWEEN_EDGES) * memory)) for i in range(bulks))
         edges = tuple(dict.fromkeys(age for age in ages if age < steps))
         found += [edges] if edges else []
@@ -73,7 +69,7 @@ def _shape(edges: tuple[int, ...], ratio: float, release: float) -> Shape:
     end = edges[0]
     block = max(ratio * math.sqrt(end) / 2.0, end / _MOST_BLOCKS, 1.0 + release)
     block = max(1, math.floor(min(block, end / 4.0)))
-    return Shape(block, 2.0, edges, reserved=math.floor(_RESERVED[1] * end))
+    return Shape(block, edges, reserved=math.floor(_RESERVED[1] * end))
 
 
 def _cost(plan: Plan, probability: float, ratio: float) -> float:
@@ -88,62 +84,70 @@ def _cost(plan: Plan, probability: float, ratio: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Window:
+class _Claim:
+    """Arrivals, and the weights with which they claim shares of stretches of noise."""
+
     first: int
     count: int
-    payers: int  # the number of the stretch
+    weights: dict[int, float]
     times: int = 1
 
 
-def plan_of_shape(
-    shape: Shape, *, gap: float, steps: int, ratio: float, release: float
-) -> Plan:
+def plan_of_shape(shape: Shape, *, gap: float, steps: int, ratio: float, release: float) -> Plan:
     """The plan with shares in proportion to what is paid on average."""
     log_c = log_of(gap)
     stretches, windows = _windows(shape, release)
-    ends = [*shape.edges, steps]
-    last_used = stretches[-1].last
     for edge in shape.edges:
-        if last_used < min(edge, steps - 1):
-            stretches.append(Stretch(last_used + 1, min(edge, steps - 1)))
-            last_used = stretches[-1].last
-    bulk = [(a, b) for a, b in zip(ends, ends[1:], strict=False) if a < b]
+        youngest, oldest = stretches[-1].last + 1, min(edge, steps - 1)
+        stretches += [Stretch(youngest, oldest)] if youngest <= oldest else []
     variances = [_variance(log_c, stretch, release) for stretch in stretches]
-    weights: list[dict[int, float]] = [{} for _ in stretches]  # by group; windows are -1
-    for window in windows:
-        mass = power(log_c, window.first) * sum_of_powers(log_c, window.count * window.times)
-        for number in ([0, window.payers] if window.first == 0 and release > 0.0 else [window.payers]):
-            one = variances[number] / window.times
-            square = min((ratio * power(log_c, window.first)) ** 2 / max(one, 1e-300), _LARGEST_SQUARE)
-            urgency = math.sqrt(math.expm1(square) / square) if square > 0.0 else 1.0
-            part = variances[number] / (release + 1.0) if window.first == 0 else 1.0
-            weights[number][-1] = mass * urgency * part
-    for index, (start, end) in enumerate(bulk):
-        mass = power(log_c, start) * sum_of_powers(log_c, end - start)
-        usable = [
-            n
-            for n, stretch in enumerate(stretches)
-            if (shape.reserved <= stretch.last or stretch.first == RELEASE) and stretch.last <= start
-        ]
-        whole = math.fsum(variances[n] for n in usable)
-        for number in usable:
-            if variances[number] > 0.0:
-                weights[number][index] = mass * variances[number] / whole
-    shares = [_normalised(one) for one in weights]
-    groups = []
-    for window in windows:
-        numbers = [0, window.payers] if window.first == 0 and release > 0.0 else [window.payers]
-        paid = tuple((n, shares[n][-1]) for n in numbers)
-        groups.append(Group(window.first, window.count, paid, window.times))
-    for index, (start, end) in enumerate(bulk):
-        paid = tuple((n, one[index]) for n, one in enumerate(shares) if index in one)
-        groups.append(Group(start, end - start, paid))
-    return Plan(gap, steps, release, tuple(stretches), tuple(groups))
+    claims = [_urgent(window, log_c, variances, ratio) for window in windows]
+    for start, end in pairwise((*shape.edges, steps)):
+        if start < end:
+            usable = {
+                number: variances[number]
+                for number, stretch in enumerate(stretches)
+                if stretch.last <= start
+                and (stretch.first == RELEASE or stretch.last >= shape.reserved)
+            }
+            claims.append(_in_proportion(start, end - start, log_c, usable))
+    return Plan(gap, steps, release, tuple(stretches), _granted(claims, len(stretches)))
 
 
-def _normalised(weights: dict[int, float]) -> dict[int, float]:
-    total = math.fsum(weights.values())
-    return {key: down(one / total, THOUSANDS_OF_ROUNDINGS) for key, one in weights.items()}
+def _urgent(claim: _Claim, log_c: float, variances: list[float], ratio: float) -> _Claim:
+    """A window's, more if its arrivals are large for its noise."""
+    usable = {number: variances[number] for number in claim.weights}
+    plain = _in_proportion(claim.first, claim.count, log_c, usable, claim.times)
+    one = math.fsum(usable.values()) / claim.times
+    square = min((ratio * power(log_c, claim.first)) ** 2 / one, _LARGEST_SQUARE)
+    urgency = math.sqrt(math.expm1(square) / square) if square > 0.0 else 1.0
+    return replace(plain, weights={n: urgency * one for n, one in plain.weights.items()})
+
+
+def _in_proportion(
+    first: int, count: int, log_c: float, usable: dict[int, float], times: int = 1
+) -> _Claim:
+    """What is paid on average, with all noise in proportion to its variance."""
+    mass = power(log_c, first) * sum_of_powers(log_c, count * times)
+    whole = math.fsum(usable.values())
+    weights = {n: mass * (one / whole) for n, one in usable.items() if one > 0.0}
+    return _Claim(first, count, weights, times)
+
+
+def _granted(claims: list[_Claim], stretches: int) -> tuple[Group, ...]:
+    totals = [math.fsum(claim.weights.get(n, 0.0) for claim in claims) for n in range(stretches)]
+    return tuple(
+        Group(
+            claim.first,
+            claim.count,
+            tuple(
+                (n, down(weight / totals[n], THOUSANDS_OF_ROUNDINGS))
+                for n, weight in claim.weights.items()
+            ),
+            claim.times,
+        )
+        for claim in claims
+    )
 
 
 def _variance(log_c: float, stretch: Stretch, release: float) -> float:
@@ -153,30 +157,33 @@ def _variance(log_c: float, stretch: Stretch, release: float) -> float:
     return power(2.0 * log_c, stretch.first) * sum_of_powers(2.0 * log_c, count)
 
 
-def _windows(shape: Shape, release: float) -> tuple[list[Stretch], list[_Window]]:
-    """Windows of arrivals up to the first edge, each with the stretch that pays it."""
+def _windows(shape: Shape, release: float) -> tuple[list[Stretch], list[_Claim]]:
+    """Windows of arrivals up to the first edge, each with the stretches that pay it."""
     end = shape.edges[0]
     stretches = [Stretch(RELEASE, RELEASE), Stretch(0, 0)]
-    count = min(max(1, int(1.0 + release)), shape.block, end)
-    windows = [_Window(0, count, 1)]
-    age, size = count, count
+    size = min(math.floor(1.0 + release), shape.block, end)
+    windows = [_Claim(0, size, {0: 1.0, 1: 1.0})]
+    age = size
     while age < end:
         # The noise of the ages since the last payers, the window's own youngest age included.
-        payers = age - stretches[-1].last
-        blocks = (end - age) // shape.block if payers == shape.block else 0
-        if blocks >= 2:
-            per_zone = -(-blocks // _ZONES)
-            while blocks:
-                times = min(per_zone, blocks)
-                first = stretches[-1].last + 1
-                stretches.append(Stretch(first, first + times * shape.block - 1, times))
-                windows.append(_Window(age, shape.block, len(stretches) - 1, times))
+        youngest = stretches[-1].last + 1
+        if age - youngest + 1 == shape.block <= (end - age) // 2:
+            blocks = (end - age) // shape.block
+            for times in _split(blocks):
+                youngest = stretches[-1].last + 1
+                stretches.append(Stretch(youngest, youngest + times * shape.block - 1, times))
+                windows.append(_Claim(age, shape.block, {len(stretches) - 1: 1.0}, times))
                 age += times * shape.block
-                blocks -= times
             size = shape.block
-            continue
-        size = min(max(int(shape.growth * size), size + 1), shape.block, end - age)
-        stretches.append(Stretch(stretches[-1].last + 1, age))
-        windows.append(_Window(age, size, len(stretches) - 1))
-        age += size
+        else:
+            size = min(_GROWTH * size, shape.block, end - age)
+            stretches.append(Stretch(youngest, age))
+            windows.append(_Claim(age, size, {len(stretches) - 1: 1.0}))
+            age += size
     return stretches, windows
+
+
+def _split(blocks: int) -> list[int]:
+    """Into zones of about equal length."""
+    zones = min(_ZONES, blocks)
+    return [(blocks * (i + 1)) // zones - (blocks * i) // zones for i in range(zones)]

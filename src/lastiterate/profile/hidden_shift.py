@@ -1,15 +1,15 @@
 r"""A normal result moved by a hidden, random amount: what it leaks, cell by cell.
 
 One-sided: :math:`P = E_Y N(Y, 1)` against :math:`Q = N(0, 1)`, with :math:`Y \ge 0` never revealed;
-two-sided: against :math:`Q = E_Y N(-Y, 1)`.  The likelihood ratio increases in the result z, so that
-the best tests are thresholds, :math:`\{z > t\}` or its complement, and every hockey-stick divergence,
-in both directions, increases if Y is replaced by something larger: Y may be rounded up, to infinity
-even.
+two-sided: against :math:`Q = E_Y N(-Y, 1)`.  The likelihood ratio increases in the result z, so
+the best tests are thresholds, :math:`\{z > t\}` or its complement, and hockey-stick divergences, in
+both directions, increase if Y is replaced by something larger: Y may be rounded up, even to
+infinity.
 
 The line is cut into cells.  In a cell of mass p under P and q under Q, where all logarithms of the
-likelihood ratio lie in [a, b], the cell's part of the pair is dominated by two atoms, of losses a and
-b, with the same two masses: that is a mean-preserving spread of the likelihood ratio, and hockey
-sticks are convex in it.
+likelihood ratio lie in [a, b], the pair is dominated by two atoms, of losses a and b, with the same
+two masses: that is a mean-preserving spread of the likelihood ratio, and hockey sticks are convex
+in it.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class LossCells:
 
 
 def _counted(places: IntArray, masses: Array, size: int) -> Array:
-    return np.bincount(places, weights=masses, minlength=size)
+    return np.asarray(np.bincount(places, masses, size), dtype=np.float64)
 
 
 def shift_losses(levels: Array, masses: Array, *, two_sided: bool = False) -> list[LossCells]:
@@ -122,9 +122,11 @@ def _tails(means: Array, masses: Array, edges: Array) -> _Tails:
 
 def _edges(levels: Array, masses: Array) -> Array:
     """From far below 0 to where P has next to nothing left."""
-    tops = np.linspace(_FARTHEST, _FARTHEST + float(levels.max(initial=0.0)), 65)
-    left = ndtr(levels - tops[:, None]) @ masses
-    top = float(tops[min(int(np.searchsorted(-left, -_NEGLIGIBLE)), tops.size - 1)])
+    top = _FARTHEST + float(levels.max(initial=0.0))
+    if top > _FARTHEST + 1.0:
+        tops = np.linspace(_FARTHEST, top, 33)
+        left = ndtr(levels - tops[:, None]) @ masses
+        top = float(tops[min(int(np.searchsorted(-left, -_NEGLIGIBLE)), tops.size - 1)])
     return np.linspace(-_FARTHEST, top, int((top + _FARTHEST) / _WIDTH) + 2)
 
 

@@ -102,7 +102,7 @@ def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
     offset = 0
     for cells, times in parts:
         first, masses = cells.on_grid(cell, least=-high)
-        places = cell * (first + np.arange(masses.size))
+        places = cell * np.arange(first, first + masses.size, dtype=np.float64)
         log_sum, tilted = _tilted(places, masses, tilt)
         beyond += times * _tilted(places, masses, reach.tilt)[0]
         log_total += times * log_sum
@@ -111,7 +111,7 @@ def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
         offset += times * first
         rounding += times * float(np.linalg.norm(folded))
     summed = np.maximum(np.roll(scipy.fft.irfft(spectrum, _CELLS), (offset - start) % _CELLS), 0.0)
-    at = cell * (start + np.arange(_CELLS))
+    at = cell * np.arange(start, start + _CELLS, dtype=np.float64)
     end = cell * (start + _CELLS)
     with np.errstate(under="ignore", over="ignore"):
         masses = np.minimum(summed * np.exp(np.minimum(log_total - tilt * at, 700.0)), 1.0)
