@@ -51,6 +51,8 @@ from lastiterate.run.batches import PoissonSampled
 from lastiterate.run.training_run import TrainingRun
 
 _LEAST_GAP = 1e-15  # less contraction than this is not used
+_LARGEST_RATIO = 1e6  # more, and nothing is promised
+_LEAST_RATIO = 1e-12  # less is taken for that
 _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
 _NEVER = tuple(10.0**-i for i in range(14, 7, -1))  # chances that hardly anyone notices
 _WORTH = Fraction(19, 20)  # of the contraction, for a smaller one of these
@@ -82,11 +84,11 @@ def hidden_participations(run: TrainingRun) -> PrivacyProfile:
     released = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
     release = at_most(released * released, ulps=8)
     ratio = _ratio(run, noise)
-    if not ratio < math.inf:
+    if not ratio < _LARGEST_RATIO:
         return quantities.gaussian(math.inf)
     plan = best_plan(
         gap=gap,
-        steps=run.steps,
+        steps=run.steps if gap < 1.0 else 1,  # nothing is left of what was before
         probability=run.batches.share,
         ratio=_roughly(ratio),
         release=release,
@@ -107,7 +109,8 @@ def _ratio(run: TrainingRun, noise: float) -> float:
     if run.adjacency == "replace":
         assert run.gradient_bound is not None
         moved = run.gradient_bound
-    return at_least(moved / run.batches.batch_size / noise, ulps=quantities.WIDENING)
+    ratio = max(moved / run.batches.batch_size / noise, _LEAST_RATIO)
+    return at_least(ratio, ulps=quantities.WIDENING)
 
 
 def _roughly(ratio: float) -> float:

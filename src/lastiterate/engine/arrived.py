@@ -185,12 +185,12 @@ def _coarser(levels: Array, masses: Array) -> Arrived:
     spread = math.sqrt(max(float(masses @ (levels - mean) ** 2), 0.0))
     some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE)
     # Of what hardly ever comes at all, parts of what comes if it does.
-    width = spread / _PARTS if some > 0.5 else mean / (some * 2 * _PARTS)
-    if last == 1 or not width > levels[1] - levels[0]:
+    unit, parts = (spread, _PARTS) if some > 0.5 else (0.5 * mean / some, 4 * _PARTS)
+    if last == 1 or not unit > parts * (levels[1] - levels[0]):
         return Arrived(levels, masses)
-    away = (levels - mean) / (width * _PARTS)
+    away = (levels - mean) / unit
     inner = np.clip(away, -_CENTRE, _CENTRE)
-    group = np.ceil(_PARTS * (inner + (away - inner) / _COARSER)).astype(np.int64)
+    group = np.ceil(parts * (inner + (away - inner) / _COARSER)).astype(np.int64)
     group = np.where(levels == 0.0, group[0] - 1, group)
     ends = np.flatnonzero(np.diff(group, append=group[-1] + 1))
     sums = np.add.reduceat(masses, np.append(0, ends[:-1] + 1))

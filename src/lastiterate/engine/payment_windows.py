@@ -13,7 +13,7 @@ _GROWTH = 2  # of windows, from the end on
 _ZONES = 5  # in which all blocks have the same share
 _MOST_BLOCKS = 500
 _LARGEST_SQUARE = 8.0
-_BRIEF = 0.7  # memories; in shorter runs everything is paid in windows
+_BRIEF, _LONG = 0.7, 5.0  # memories; in shorter, or no longer runs all may be paid in windows
 _FIRST_EDGES, _BETWEEN_EDGES = (0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0), 0.4  # memories
 _BULKS = (1, 2, 4)
 _RESERVED = (0.0, 0.01, 0.03, 0.1)  # of the ages up to the first edge
@@ -54,15 +54,16 @@ def best_plan(*, gap: float, steps: int, probability: float, ratio: float, relea
 def _edges(gap: float, steps: int) -> list[tuple[int, ...]]:
     """Windows only, or bulk groups from several ages on."""
     log_c = log_of(gap)
-    found: list[tuple[int, ...]] = [(steps,)]
+    windows_only = (steps,)
     if not steps * -log_c > _BRIEF:
-        return found
+        return [windows_only]
+    found: list[tuple[int, ...]] = [windows_only] if steps * -log_c < _LONG else []
     memory = -1.0 / log_c
     for first, bulks in product(_FIRST_EDGES, _BULKS):
         ages = (max(1, round((first + i * _BETWEEN_EDGES) * memory)) for i in range(bulks))
         edges = tuple(dict.fromkeys(age for age in ages if age < steps))
         found += [edges] if edges else []
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found)) or [windows_only]
 
 
 def _shape(edges: tuple[int, ...], ratio: float, release: float) -> Shape:

@@ -21,13 +21,14 @@ import numpy as np
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import ulps
+from lastiterate._numerics.rounding import ulps, up
 from lastiterate.errors import InvalidParameter
 
 _WIDTH = 0.08
 _FARTHEST = 9.0  # standard deviations, beyond which there is 1e-19
 _NEGLIGIBLE = 1e-18
 _LARGEST = 25.0  # an amount so large that it is taken for infinite
+_MOST_LOST = 0.5  # beyond which no guarantee is of any use
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +46,16 @@ class LossCells:
     other_off: Array
     infinite: float
 
-    def on_grid(self, cell: float, *, least: float) -> tuple[int, Array]:
-        """The first of the places on a grid, and the masses of P there: two atoms for each cell.
+    def on_grid(self, cell: float, *, least: float, most: float) -> OnGrid:
+        """Two atoms for each cell.
 
-        Losses below `least` are raised to it.
+        Losses below `least` are raised to it, cells above `most` are counted as infinite.
         """
-        low = np.floor(np.maximum(self.lows, least) / cell).astype(np.int64)
-        high = np.maximum(np.ceil(self.highs / cell).astype(np.int64), low + 1)
         whole = self.masses + self.off
+        kept = self.highs <= most
+        low = np.floor(np.clip(self.lows, least, most) / cell).astype(np.int64)
+        high = np.ceil(np.clip(self.highs, least, most) / cell).astype(np.int64)
+        high = np.maximum(high, low + 1)
         weight = np.exp(low * cell)
         apart = -np.expm1((low - high) * cell)
         excess = self.masses - self.others * weight + self.off + self.other_off * weight
@@ -60,9 +63,24 @@ class LossCells:
         upper = np.where(self.lows < least, whole, upper)
         first = int(low.min())
         size = int(high.max()) - first + 1
-        return first, _counted(low - first, whole - upper, size) + _counted(
-            high - first, upper, size
-        )
+        at_low = _counted(low - first, np.where(kept, whole - upper, 0.0), size)
+        at_high = _counted(high - first, np.where(kept, upper, 0.0), size)
+        infinite = self.infinite + float(whole[~kept].sum())
+        return OnGrid(first, at_low + at_high, up(infinite, ulps(whole.size)))
+
+
+@dataclass(frozen=True, eq=False)
+class OnGrid:
+    """Masses of P at consecutive places of a grid, and what is infinite."""
+
+    first: int
+    masses: Array
+    infinite: float
+
+
+_NOTHING_PROMISED = LossCells(
+    *(np.zeros(1),) * 2, np.ones(1), np.zeros(1), *(np.zeros(1),) * 2, 1.0
+)
 
 
 def _counted(places: IntArray, masses: Array, size: int) -> Array:
@@ -76,9 +94,11 @@ def shift_losses(levels: Array, masses: Array, *, two_sided: bool = False) -> li
     """
     if not (np.all(levels >= 0.0) and np.all(masses >= 0.0)):
         raise InvalidParameter("levels", levels, must_be="at least 0, as must be their masses")
-    kept = levels <= _LARGEST
+    kept = (levels <= _LARGEST) & (masses > 0.0)
     levels, masses = levels[kept], masses[kept]
     lost = max(1.0 - math.fsum(masses), 0.0) + ulps(1)
+    if not lost < _MOST_LOST:
+        return [_NOTHING_PROMISED] * (1 if two_sided else 2)
     edges = _edges(levels, masses)
     ratios, error = _log_ratios(levels, masses, lost, edges)
     ours = _tails(levels, masses, edges)
@@ -136,9 +156,17 @@ def _log_ratios(levels: Array, masses: Array, lost: float, at: Array) -> tuple[A
     excess = np.expm1(exponents)
     total = excess @ masses - lost
     size = np.abs(excess) @ masses + lost
-    steps = 32.0 + levels.size + 4.0 * float(np.abs(exponents).max(initial=0.0))
-    error = ulps(steps) * size / (1.0 + total)
-    return np.log1p(total), error + ulps(4) * np.abs(np.log1p(total))
+    steps = ulps(32.0 + levels.size + 4.0 * float(np.abs(exponents).max()))
+    # Near 1 its distance from 1 tells the logarithm; where next to nothing is left, it does not.
+    near = total > -0.5
+    logs = np.log1p(np.where(near, total, 0.0))
+    errors = steps * size / (1.0 + np.where(near, total, 0.0)) + ulps(4) * np.abs(logs)
+    top = exponents.max(axis=1)
+    with np.errstate(under="ignore"):
+        sums = np.exp(exponents - top[:, None]) @ masses
+    direct = top + np.log(sums)
+    direct_errors = steps * (1.0 + np.abs(direct))
+    return np.where(near, logs, direct), np.where(near, errors, direct_errors)
 
 
 def _cells(

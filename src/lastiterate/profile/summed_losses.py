@@ -25,6 +25,7 @@ from lastiterate.profile.profile import PrivacyProfile, check_order
 _CELLS = 1 << 15
 _NEVER = 38.0  # minus the logarithm of what is left beyond the grid
 _TILTS = 40
+_LEAST_SPREAD = 1e-30
 _MILD = 6.0  # the logarithm of what a tilt adds to the rounding at epsilon 0
 
 
@@ -92,7 +93,7 @@ class _Total:
 
 
 def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
-    infinite = math.fsum(times * cells.infinite for cells, times in parts)
+    infinite = 0.0
     reach = _reach(parts)
     low, high, tilt = reach.low, reach.high, reach.mild
     cell = max((high - low) / (_CELLS - 2), TINY)
@@ -101,7 +102,9 @@ def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
     log_total = rounding = beyond = 0.0
     offset = 0
     for cells, times in parts:
-        first, masses = cells.on_grid(cell, least=-high)
+        grid = cells.on_grid(cell, least=-high, most=2.0 * high)
+        first, masses = grid.first, grid.masses
+        infinite += times * grid.infinite
         places = cell * np.arange(first, first + masses.size, dtype=np.float64)
         log_sum, tilted = _tilted(places, masses, tilt)
         beyond += times * _tilted(places, masses, reach.tilt)[0]
@@ -143,7 +146,7 @@ def _end(parts: Sequence[tuple[Array, Array, int]]) -> tuple[float, float, float
     """Beyond which next to nothing of the sum lies, the tilt that shows it, and a milder one."""
     largest = math.fsum(times * float(losses.max()) for losses, _, times in parts)
     square = math.fsum(times * float(masses @ losses**2) for losses, masses, times in parts)
-    spread = max(math.sqrt(square), TINY)
+    spread = max(math.sqrt(square), _LEAST_SPREAD)
     tilts = np.geomspace(0.1 * _NEVER / max(largest, spread), 100.0 / spread, _TILTS)
     moments = np.zeros(_TILTS)
     for losses, masses, times in parts:
@@ -152,7 +155,8 @@ def _end(parts: Sequence[tuple[Array, Array, int]]) -> tuple[float, float, float
     best = int(np.argmin(ends))
     # Half of it, or what is tilted to the end comes out at the beginning.
     mild = tilts[(moments <= _MILD) & (tilts <= tilts[best] / 2)]
-    return float(ends[best]), float(tilts[best]), float(mild.max(initial=0.0))
+    end = max(float(ends[best]), spread)  # also where all losses are below 0
+    return end, float(tilts[best]), float(mild.max(initial=0.0))
 
 
 def _log_moments(losses: Array, masses: Array, tilts: Array) -> Array:
