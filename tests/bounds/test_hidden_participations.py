@@ -1,7 +1,7 @@
 """Poisson batches whose participations stay hidden: never below the truth, and near it."""
 
 import math
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -179,7 +179,7 @@ class TestMonotonicity:
 
     def decrease(self, runs):
         found = [HIDDEN_PARTICIPATIONS.profile(run).epsilon(1e-6) for run in runs]
-        for before, after in zip(found, found[1:], strict=False):
+        for before, after in pairwise(found):
             assert after <= 1.01 * before
         assert found[-1] < found[0] < math.inf
 

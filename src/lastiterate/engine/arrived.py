@@ -28,12 +28,13 @@ _CELLS = 1 << 13
 _FEWEST = 64  # steps that are not halved for the sake of speed
 _MUCH = 1_500.0  # arrivals
 _NOT_SHRUNK = 6e-3
-_FORGOTTEN = 40.0  # minus the logarithm of what an arrival has shrunk to
+_FORGOTTEN = 14.0  # minus the logarithm of what older arrivals add, over what comes on average
 _BLOCKS = 1 << 9
 _PARTS = 32  # of a standard deviation
 _NEGLIGIBLE = 1e-19
 _CENTRE, _COARSER = 2.5, 8.0  # standard deviations, and how much farther apart beyond
 _TILTS = np.linspace(0.02, 10.0, 100)  # over the standard deviation
+_LARGEST_TILT = 500.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +50,9 @@ def arrived(gap: float, count: int, probability: float) -> Arrived:
     """The law of the sum over `count` steps, the latest of which has not shrunk."""
     log_c = log_of(gap)
     kept, older = count, 0.0
-    if count * -log_c > _FORGOTTEN:
-        kept = math.ceil(_FORGOTTEN / -log_c)
+    forgotten = _FORGOTTEN - math.log(probability)
+    if count * -log_c > forgotten:
+        kept = math.ceil(forgotten / -log_c)
         if kept < count:  # as if each of the others had brought something
             older = up(math.exp(kept * log_c) / gap, MILLIONS_OF_ROUNDINGS)
     whole = up(sum_of_powers(log_c, kept, gap=gap), MILLIONS_OF_ROUNDINGS)
@@ -81,7 +83,9 @@ def _counted(count: int, probability: float) -> Arrived:
 
 def _on_grid(log_c: float, count: int, probability: float, whole: float) -> Arrived:
     variance = probability * (1.0 - probability) * sum_of_powers(2.0 * log_c, count)
-    largest = min(whole, probability * whole + 10.0 * math.sqrt(variance) + 30.0)
+    mean = probability * whole
+    few = min(30.0, 45.0 / (1.0 + math.log1p(1.0 / mean)))  # if hardly anything comes
+    largest = min(whole, mean + 10.0 * math.sqrt(variance) + few)
     per_arrival = max(int((_CELLS - 64) / (largest + 1.0)), 1)  # cells
     law, off = _doubled(log_c, count, probability, per_arrival)
     levels = up(np.arange(law.size) / per_arrival, ulps(8))
@@ -145,8 +149,8 @@ def _put(places: IntArray, masses: Array) -> Array:
 def _chernoff(log_c: float, count: int, probability: float, levels: Array) -> Array:
     """Bounds of the probability to exceed these levels."""
     sizes, steps = _blocks(log_c, count)
-    spread = math.sqrt(probability * float(steps @ sizes**2))
-    tilts = np.append(_TILTS / spread, np.linspace(1.0, 60.0, 60))
+    spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
+    tilts = np.append(np.minimum(_TILTS / spread, _LARGEST_TILT), np.linspace(1.0, 60.0, 60))
     with np.errstate(over="ignore"):
         moments = np.log1p(probability * np.expm1(tilts[:, None] * sizes)) @ steps
     moments = up(moments, TENS_OF_THOUSANDS_OF_ROUNDINGS)
@@ -163,11 +167,13 @@ def _blocks(log_c: float, count: int) -> tuple[Array, Array]:
 def _by_tails(log_c: float, count: int, probability: float) -> Arrived:
     sizes, steps = _blocks(log_c, count)
     spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
-    grown = probability * np.expm1(_TILTS[:, None] / spread * sizes)
+    tilts = np.minimum(_TILTS / spread, _LARGEST_TILT)
+    grown = probability * np.expm1(tilts[:, None] * sizes)
     levels = np.maximum.accumulate((sizes * (grown + probability) / (1.0 + grown)) @ steps)
     above = np.minimum.accumulate(_chernoff(log_c, count, probability, levels))
-    # What lies between two levels is put at the higher one.
-    return Arrived(levels, -np.diff(above, prepend=1.0))
+    # What lies between two levels is put at the higher one, the last of which is never exceeded.
+    levels = np.append(levels, max(float(sizes @ steps), float(levels[-1])))
+    return Arrived(levels, -np.diff(above, prepend=1.0, append=0.0))
 
 
 def _rounded_up(masses: Array, *, relative: float, absolute: float) -> Array:
@@ -185,7 +191,7 @@ def _coarser(levels: Array, masses: Array) -> Arrived:
     spread = math.sqrt(max(float(masses @ (levels - mean) ** 2), 0.0))
     some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE)
     # Of what hardly ever comes at all, parts of what comes if it does.
-    unit, parts = (spread, _PARTS) if some > 0.5 else (0.5 * mean / some, 4 * _PARTS)
+    unit, parts = (spread, _PARTS) if mean > spread else (0.5 * mean / some, 4 * _PARTS)
     if last == 1 or not unit > parts * (levels[1] - levels[0]):
         return Arrived(levels, masses)
     away = (levels - mean) / unit
