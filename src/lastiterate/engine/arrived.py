@@ -24,13 +24,13 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate._numerics.sums import suffix_sums
 
-_CELLS = 1 << 13
+_CELLS = 1 << 14
 _FEWEST = 64  # steps that are not halved for the sake of speed
 _MUCH = 1_500.0  # arrivals
-_NOT_SHRUNK = 6e-3
+_NOT_SHRUNK = 4e-3
 _FORGOTTEN = 14.0  # minus the logarithm of what older arrivals add, over what comes on average
 _BLOCKS = 1 << 9
-_PARTS = 32  # of a standard deviation
+_PARTS = 40  # of a standard deviation
 _NEGLIGIBLE = 1e-19
 _CENTRE, _COARSER = 2.5, 8.0  # standard deviations, and how much farther apart beyond
 _TILTS = np.linspace(0.02, 10.0, 100)  # over the standard deviation
@@ -84,8 +84,8 @@ def _counted(count: int, probability: float) -> Arrived:
 def _on_grid(log_c: float, count: int, probability: float, whole: float) -> Arrived:
     variance = probability * (1.0 - probability) * sum_of_powers(2.0 * log_c, count)
     mean = probability * whole
-    few = min(30.0, 45.0 / (1.0 + math.log1p(1.0 / mean)))  # if hardly anything comes
-    largest = min(whole, mean + 10.0 * math.sqrt(variance) + few)
+    few = min(12.0, 45.0 / (1.0 + math.log1p(1.0 / mean)))  # if hardly anything comes
+    largest = min(whole, mean + 9.0 * math.sqrt(variance) + few)
     per_arrival = max(int((_CELLS - 64) / (largest + 1.0)), 1)  # cells
     law, off = _doubled(log_c, count, probability, per_arrival)
     levels = up(np.arange(law.size) / per_arrival, ulps(8))
@@ -191,7 +191,7 @@ def _coarser(levels: Array, masses: Array) -> Arrived:
     spread = math.sqrt(max(float(masses @ (levels - mean) ** 2), 0.0))
     some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE)
     # Of what hardly ever comes at all, parts of what comes if it does.
-    unit, parts = (spread, _PARTS) if mean > spread else (0.5 * mean / some, 4 * _PARTS)
+    unit, parts = (spread, _PARTS) if mean > spread else (0.5 * mean / some, 2 * _PARTS)
     if last == 1 or not unit > parts * (levels[1] - levels[0]):
         return Arrived(levels, masses)
     away = (levels - mean) / unit

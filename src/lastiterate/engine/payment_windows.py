@@ -12,6 +12,7 @@ from lastiterate.engine.linear_plan import RELEASE, Group, Plan, Stretch
 _GROWTH = 2  # of windows, from the end on
 _ZONES = 5  # in which all blocks have the same share
 _MOST_BLOCKS = 500
+_BITS = 6
 _LARGEST_SQUARE = 8.0
 _BRIEF, _LONG = 0.7, 5.0  # memories; in shorter, or no longer runs all may be paid in windows
 _FIRST_EDGES, _BETWEEN_EDGES = (0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0), 0.4  # memories
@@ -60,8 +61,9 @@ def _edges(gap: float, steps: int) -> list[tuple[int, ...]]:
     found: list[tuple[int, ...]] = [windows_only] if steps * -log_c < _LONG else []
     memory = -1.0 / log_c
     for first, bulks in product(_FIRST_EDGES, _BULKS):
-        ages = (max(1, round((first + i * _BETWEEN_EDGES) * memory)) for i in range(bulks))
-        edges = tuple(dict.fromkeys(age for age in ages if age < steps))
+        apart = _round(max(1, math.floor(_BETWEEN_EDGES * memory)))
+        start = max(1, math.floor(first * memory))
+        edges = tuple(age for age in range(start, start + bulks * apart, apart) if age < steps)
         found += [edges] if edges else []
     return list(dict.fromkeys(found)) or [windows_only]
 
@@ -69,8 +71,14 @@ def _edges(gap: float, steps: int) -> list[tuple[int, ...]]:
 def _shape(edges: tuple[int, ...], ratio: float, release: float) -> Shape:
     end = edges[0]
     block = max(ratio * math.sqrt(end) / 2.0, end / _MOST_BLOCKS, 1.0 + release)
-    block = max(1, math.floor(min(block, end / 4.0)))
+    block = _round(max(1, math.floor(min(block, end / 4.0))))
     return Shape(block, edges, reserved=math.floor(_RESERVED[1] * end))
+
+
+def _round(count: int) -> int:
+    """A number that can be halved until few are left, as the law of what arrives is computed."""
+    spare = max(count.bit_length() - _BITS, 0)
+    return count >> spare << spare
 
 
 def _cost(plan: Plan, probability: float, ratio: float) -> float:

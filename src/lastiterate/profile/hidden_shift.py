@@ -137,7 +137,12 @@ class _Tails:
 def _tails(means: Array, masses: Array, edges: Array) -> _Tails:
     away = edges[:, None] - means
     error = ulps(32 + 2 * np.abs(edges) ** 2 + means.size)
-    return _Tails(ndtr(away) @ masses, ndtr(-away) @ masses, error)
+    smaller = ndtr(-np.abs(away))
+    larger = 1.0 - smaller
+    beneath = away < 0.0
+    below = np.where(beneath, smaller, larger) @ masses
+    above = np.where(beneath, larger, smaller) @ masses
+    return _Tails(below, above, error)
 
 
 def _edges(levels: Array, masses: Array) -> Array:
