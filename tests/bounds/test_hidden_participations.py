@@ -9,8 +9,8 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds import hidden_participations
 from lastiterate.bounds.hidden_participations import HIDDEN_PARTICIPATIONS
-from lastiterate.engine import payment_windows
-from lastiterate.engine.payment_windows import Shape, plan_of_shape
+from lastiterate.engine.linear_plan import Plan
+from lastiterate.engine.payment_windows import Shape
 from tests.reference.all_orders import hockey_stick
 
 EPSILONS = (0.0, 0.1, 0.3, 0.8, 1.5, 2.5, 3.5)
@@ -99,10 +99,7 @@ class TestSoundness:
             edges = tuple(sorted(set(rng.integers(1, 9, int(rng.integers(1, 4))).tolist())))
             shape = Shape(int(rng.integers(1, 4)), edges, int(rng.integers(0, 3)))
 
-            def plan(*, probability, shape=shape, **facts):
-                return plan_of_shape(shape, **facts)
-
-            monkeypatch.setattr(hidden_participations, "best_plan", plan)
+            monkeypatch.setattr(hidden_participations, "best_shape", lambda shape=shape, **_: shape)
             profile = HIDDEN_PARTICIPATIONS.profile(run)
             for epsilon, delta in zip(EPSILONS, truth, strict=True):
                 assert delta <= profile.delta(epsilon)
@@ -111,9 +108,8 @@ class TestSoundness:
         """The instance that refutes it: what the check of plans is for."""
         run = described(300, 6, 1.0, 1.0, "zero-out")
         honest = HIDDEN_PARTICIPATIONS.profile(run)
-        plan = payment_windows.best_plan(gap=0.0, steps=6, probability=0.3, ratio=1.0, release=0.0)
-        true = type(plan).variance
-        monkeypatch.setattr(type(plan), "variance", lambda self, group: 2.0 * true(self, group))
+        true = Plan.variance
+        monkeypatch.setattr(Plan, "variance", lambda self, group: 2.0 * true(self, group))
         claimed = HIDDEN_PARTICIPATIONS.profile(run)
         truth = exact(0.3, np.ones(6), np.ones(6), np.zeros(6), 0.0, 0.5)
         assert claimed.delta(0.5) < truth <= honest.delta(0.5)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lastiterate.engine.linear_plan import RELEASE, Group, Plan, Stretch
-from lastiterate.engine.payment_windows import Shape, best_plan, plan_of_shape
+from lastiterate.engine.payment_windows import Shape, best_shape, plan_of_shape
 
 STRETCHES = (Stretch(RELEASE, RELEASE), Stretch(0, 0), Stretch(1, 4, 2), Stretch(5, 6))
 
@@ -128,9 +128,10 @@ def test_plans_pay_everything_in_time(seed):
         "ratio": float(rng.choice([0.1, 1.0, 3.0])),
         "release": float(rng.choice([0.0, 0.4, 7.0])),
     }
-    shape = Shape(int(rng.integers(1, 6)), edges, int(rng.integers(0, 5)))
-    chosen = best_plan(probability=0.1, **facts)
-    for one in (plan_of_shape(shape, **facts), chosen):
+    sizes = rng.integers((1, 0, 1), (6, 5, 4)).tolist()
+    shape = Shape(sizes[0], edges, sizes[1], sizes[2])
+    for chosen in (shape, best_shape(probability=0.1, **facts)):
+        one = plan_of_shape(chosen, **facts)
         seen = rng.random(steps) < 0.4
         expected = 0.0
         for group in one.groups:

@@ -33,6 +33,7 @@ would take another's place, the run is charged delta = 1.
 """
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -43,7 +44,8 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order import CONTRACTIVE
 from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
 from lastiterate.engine.arrived import arrived
-from lastiterate.engine.payment_windows import best_plan
+from lastiterate.engine.payment_windows import best_shape, plan_of_shape
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.hidden_shift import shift_losses
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.summed_losses import Repeated, SummedLossesProfile
@@ -79,28 +81,44 @@ def hidden_participations(run: TrainingRun) -> PrivacyProfile:
     **Computed as** privacy losses in cells, composed by Fourier transforms, everything rounded up;
     the groups are chosen by a rule of thumb, and any choice that passes the checks is valid.
     """
-    gap, lost = _contraction(run)
+    profiles = [_given(run, one) for one in _contractions(run)]
+    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """1 - c of every step, except with probability `lost`."""
+
+    gap: float
+    lost: float
+
+
+def _given(run: TrainingRun, contraction: _Contraction) -> PrivacyProfile:
     noise = float(quantities.noises(run)[0])
     released = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
     release = at_most(released * released, ulps=8)
     ratio = _ratio(run, noise)
-    if not ratio < _LARGEST_RATIO:
+    if not (ratio < _LARGEST_RATIO and contraction.lost < 1.0):
         return quantities.gaussian(math.inf)
-    plan = best_plan(
+    gap, probability = contraction.gap, run.batches.share
+    rough = _roughly(ratio)
+    steps = run.steps if gap < 1.0 else 1  # nothing is left of what was before
+    shape = best_shape(
         gap=gap,
-        steps=run.steps if gap < 1.0 else 1,  # nothing is left of what was before
-        probability=run.batches.share,
-        ratio=_roughly(ratio),
-        release=release,
+        steps=steps,
+        probability=probability,
+        ratio=rough,
+        release=float(f"{release:.1e}"),
     )
+    plan = plan_of_shape(shape, gap=gap, steps=steps, ratio=rough, release=release)
     two_sided = run.adjacency == "replace"
     results = []
     for group in plan.groups:
-        law = arrived(gap, group.count, run.batches.share)
+        law = arrived(gap, group.count, probability)
         levels = up(law.levels * (plan.size(group) * ratio), MILLIONS_OF_ROUNDINGS)
         losses = shift_losses(levels, law.masses, two_sided=two_sided)
         results.append(Repeated(losses, group.times))
-    return SummedLossesProfile(results, lost=lost)
+    return SummedLossesProfile(results, lost=contraction.lost)
 
 
 def _ratio(run: TrainingRun, noise: float) -> float:
@@ -118,29 +136,37 @@ def _roughly(ratio: float) -> float:
     return math.exp(round(math.log(min(max(ratio, 1e-3), 1e3)) / 0.3) * 0.3)
 
 
-def _contraction(run: TrainingRun) -> tuple[float, float]:
-    """1 - c for all batches but those too large to be expected, and the probability of these."""
+def _contractions(run: TrainingRun) -> list[_Contraction]:
+    """For all batches but those too large to be expected.
+
+    Where counting on fewer examples contracts more, once as far as that is worth it, and once so
+    that next to nothing is lost.
+    """
     batches, loss = run.batches, run.loss
     assert loss.smoothness is not None
     eta, shared = Fraction(float(quantities.step_sizes(run)[0])), Fraction(loss.regulariser)
     own = (Fraction(loss.smoothness) - shared) / batches.batch_size
-    # One example fewer than the largest batch holds: the differing one takes nobody's place.
-    most = batches.largest_size - 1
 
     def gap(size: int) -> Fraction:
         return min(eta * shared, 2 - eta * (own * size + shared))
 
-    size = most
+    # One fewer than the largest batch holds: the differing example takes nobody's place.
+    most = batches.largest_size - 1
+    sizes = [most]
     if gap(most) < eta * shared:
         not_too_long = math.floor((2 - eta * shared) / (eta * own))
         unhindered = math.floor((2 - 2 * eta * shared) / (eta * own))
-        sizes = [max(_hardly_exceeded(run, never), unhindered) for never in _NEVER]
-        worth = [one for one in sizes if gap(one) >= eta * shared * _WORTH]
-        size = min(most, not_too_long, worth[0] if worth else sizes[-1])
-    found = float(gap(size)) if size >= 0 else -1.0
-    lost = 0.0 if size >= batches.examples - 1 else _exceeded(run, size)
-    usable = float(np.nextafter(found, 0.0)) if found > _LEAST_GAP else 0.0
-    return (usable, lost) if found >= 0.0 else (0.0, 1.0)
+        expected = [max(_hardly_exceeded(run, never), unhindered) for never in _NEVER]
+        worth = [size for size in expected if gap(size) >= eta * shared * _WORTH]
+        wanted = (expected[0], worth[0] if worth else expected[-1])
+        sizes = [min(size, most, not_too_long) for size in dict.fromkeys(wanted)]
+    found = []
+    for size in dict.fromkeys(sizes):
+        exact = float(gap(size))
+        lost = 0.0 if size >= batches.examples - 1 else _exceeded(run, size)
+        usable = float(np.nextafter(exact, 0.0)) if exact > _LEAST_GAP else 0.0
+        found.append(_Contraction(usable, lost if exact >= 0.0 else 1.0))
+    return found
 
 
 def _hardly_exceeded(run: TrainingRun, never: float) -> int:
@@ -165,7 +191,8 @@ def _exceeded(run: TrainingRun, size: int) -> float:
         log = count * math.log(share)
     else:
         log = -count * (
-            part * math.log(part / share) + (1.0 - part) * math.log((1.0 - part) / (1.0 - share))
+            part * math.log(part / share)
+            + (1.0 - part) * math.log1p((share - part) / (1.0 - share))
         )
     return min(up(math.exp(min(log + math.log(run.steps), 0.0)), MILLIONS_OF_ROUNDINGS), 1.0)
 

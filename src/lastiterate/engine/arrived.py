@@ -92,7 +92,7 @@ def _on_grid(log_c: float, count: int, probability: float, whole: float) -> Arri
     coarse = _coarser(levels, _rounded_up(law, relative=0.0, absolute=off))
     bounds = _chernoff(log_c, count, probability, coarse.levels)
     beyond = off + max(1.0 - math.fsum(law), 0.0)  # what left the grid, too
-    above = np.append(suffix_sums(coarse.masses) + off, beyond)
+    above = np.append(suffix_sums(coarse.masses) + beyond, beyond)
     above[1:] = np.minimum(above[1:], bounds)
     above[0] = 1.0
     return Arrived(coarse.levels, np.maximum(-np.diff(above), 0.0))

@@ -24,32 +24,34 @@ _RESERVED = (0.0, 0.01, 0.03, 0.1)  # of the ages up to the first edge
 class Shape:
     """The choices: any is valid.
 
-    Windows grow up to `block` steps and end at age `edges[0]`; what is older is in bulk groups,
-    which begin at the ages `edges` and use no noise younger than `reserved`.
+    Windows grow from `last` to `block` steps and end at age `edges[0]`; what is older is in bulk
+    groups, which begin at the ages `edges` and use no noise younger than `reserved`.
     """
 
     block: int
     edges: tuple[int, ...]
     reserved: int = 0
+    last: int = 1
 
 
 @lru_cache(maxsize=64)
-def best_plan(*, gap: float, steps: int, probability: float, ratio: float, release: float) -> Plan:
-    """The cheapest of a few dozen plans: first where the bulk begins, then how long blocks are."""
-
-    def plan(shape: Shape) -> Plan:
-        return plan_of_shape(shape, gap=gap, steps=steps, ratio=ratio, release=release)
+def best_shape(
+    *, gap: float, steps: int, probability: float, ratio: float, release: float
+) -> Shape:
+    """The cheapest of a few dozen: first where the bulk begins, then how long blocks are."""
 
     def cost(shape: Shape) -> float:
-        return _cost(plan(shape), probability, ratio)
+        plan = plan_of_shape(shape, gap=gap, steps=steps, ratio=ratio, release=release)
+        return _cost(plan, probability, ratio)
 
     best = min((_shape(edges, ratio, release) for edges in _edges(gap, steps)), key=cost)
     for _ in range(2):
-        blocks = [_shape(best.edges, ratio * 2.0**i, release).block for i in range(-3, 5)]
-        best = min((replace(best, block=block) for block in dict.fromkeys(blocks)), key=cost)
+        longer = [_shape(best.edges, ratio * 2.0**i, release) for i in range(-3, 5)]
+        shapes = (replace(one, reserved=best.reserved) for one in dict.fromkeys(longer))
+        best = min(shapes, key=cost)
         reserved = [math.floor(part * best.edges[0]) for part in _RESERVED]
         best = min((replace(best, reserved=age) for age in dict.fromkeys(reserved)), key=cost)
-    return plan(best)
+    return best
 
 
 def _edges(gap: float, steps: int) -> list[tuple[int, ...]]:
@@ -72,7 +74,8 @@ def _shape(edges: tuple[int, ...], ratio: float, release: float) -> Shape:
     end = edges[0]
     block = max(ratio * math.sqrt(end) / 2.0, end / _MOST_BLOCKS, 1.0 + release)
     block = _round(max(1, math.floor(min(block, end / 4.0))))
-    return Shape(block, edges, reserved=math.floor(_RESERVED[1] * end))
+    last = min(math.floor(1.0 + release), block)
+    return Shape(block, edges, math.floor(_RESERVED[1] * end), last)
 
 
 def _round(count: int) -> int:
@@ -105,7 +108,7 @@ class _Claim:
 def plan_of_shape(shape: Shape, *, gap: float, steps: int, ratio: float, release: float) -> Plan:
     """The plan with shares in proportion to what is paid on average."""
     log_c = log_of(gap)
-    stretches, windows = _windows(shape, release)
+    stretches, windows = _windows(shape)
     for edge in shape.edges:
         youngest, oldest = stretches[-1].last + 1, min(edge, steps - 1)
         stretches += [Stretch(youngest, oldest)] if youngest <= oldest else []
@@ -166,11 +169,11 @@ def _variance(log_c: float, stretch: Stretch, release: float) -> float:
     return power(2.0 * log_c, stretch.first) * sum_of_powers(2.0 * log_c, count)
 
 
-def _windows(shape: Shape, release: float) -> tuple[list[Stretch], list[_Claim]]:
+def _windows(shape: Shape) -> tuple[list[Stretch], list[_Claim]]:
     """Windows of arrivals up to the first edge, each with the stretches that pay it."""
     end = shape.edges[0]
     stretches = [Stretch(RELEASE, RELEASE), Stretch(0, 0)]
-    size = min(math.floor(1.0 + release), shape.block, end)
+    size = min(shape.last, shape.block, end)
     windows = [_Claim(0, size, {0: 1.0, 1: 1.0})]
     age = size
     while age < end:

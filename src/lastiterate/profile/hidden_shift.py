@@ -58,8 +58,9 @@ class LossCells:
         high = np.maximum(high, low + 1)
         weight = np.exp(low * cell)
         apart = -np.expm1((low - high) * cell)
-        excess = self.masses - self.others * weight + self.off + self.other_off * weight
-        upper = np.clip(excess / apart + ulps(8) * whole, 0.0, whole)
+        rounding = self.off + self.other_off * weight + ulps(8 + 4 * np.abs(low * cell)) * whole
+        excess = self.masses - self.others * weight + rounding
+        upper = np.clip(excess / apart, 0.0, whole)
         upper = np.where(self.lows < least, whole, upper)
         first = int(low.min())
         size = int(high.max()) - first + 1

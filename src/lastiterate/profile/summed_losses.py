@@ -17,7 +17,7 @@ import numpy as np
 import scipy
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TINY, ulps, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, ulps, up
 from lastiterate._numerics.sums import roundings, suffix_sums
 from lastiterate.profile.hidden_shift import LossCells
 from lastiterate.profile.profile import PrivacyProfile, check_order
@@ -117,7 +117,8 @@ def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
     at = cell * np.arange(start, start + _CELLS, dtype=np.float64)
     end = cell * (start + _CELLS)
     with np.errstate(under="ignore", over="ignore"):
-        masses = np.minimum(summed * np.exp(np.minimum(log_total - tilt * at, 700.0)), 1.0)
+        untilted = summed * np.exp(np.minimum(log_total - tilt * at, 700.0))
+    masses = np.minimum(up(untilted, MILLIONS_OF_ROUNDINGS), 1.0)
     infinite += math.exp(min(beyond - reach.tilt * end + ulps(64) * abs(beyond), 0.0))
     spread = min(math.sqrt(_CELLS), 1.0 / math.sqrt(max(-math.expm1(-2.0 * tilt * cell), TINY)))
     steps = 16.0 * math.log2(_CELLS) + 64.0 + abs(log_total)
