@@ -6,6 +6,7 @@ from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.hidden_participations import HIDDEN_PARTICIPATIONS
 from lastiterate.bounds.hidden_place import HIDDEN_PLACE
 from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.sampled import POISSON, SAMPLED
@@ -28,6 +29,7 @@ CATALOGUE: dict[str, Bound] = {
         SAMPLED_AMPLIFIED_TAIL,
         POISSON,
         POISSON_AMPLIFIED_TAIL,
+        HIDDEN_PARTICIPATIONS,
         SAMPLED_COMPOSITION,
         *(bound for paper in PAPERS for bound in paper.BOUNDS),
     )

@@ -1,0 +1,232 @@
+r"""Poisson batches whose participations are never revealed.
+
+**Theorem** (the engine for mixtures).  Let gradients be of norm at most C, and compare everything
+with the run without the differing example.  Given all other draws, the example takes part in step
+t if :math:`V_t = 1`, independently with probability p.  Let :math:`a^V` be a plan, feasible for the
+engine (`engine.shifts`) and in units of the noise, that pays arrivals :math:`r = C/(b\sigma)` at V.
+Then what is published on the two data sets, P and Q, obeys in both directions
+
+.. math:: H(P, Q) \le H\big(E_V N(a^V, I_T), N(0, I_T)\big) \text{ if the example is left out,}
+    \quad H\big(E_V N(a^V, I_T), E_V N(-a^V, I_T)\big) \text{ if it is replaced.}
+
+*Proof.*  Let y be the run without the example, driven by noise :math:`\xi`.  For every V let x be
+the run with it, driven by the same noise less :math:`v_k`, which has the direction of the distance
+before it and at most the planned length :math:`a_k^V`: the distance obeys the engine's recursion,
+and x ends where y does.  Under :math:`M_V\,dR`, :math:`M_V = \prod_k e^{\langle v_k, \xi_k\rangle -
+|v_k|^2/2}`, x has the law of the run with V (Girsanov).  So the law of its last iterate is that of
+:math:`y_T` under :math:`M_V\,dR`, for one and the same function :math:`y_T` of the noise, and
+:math:`H(P, Q) \le E\,\phi(E_V M_V)` with a convex :math:`\phi`.  Of two V the inner products of the
+:math:`v_k` are at most those of the planned lengths, and for the two sides of a replacement at
+least minus that.  By Kahane's inequality (1985), applied step by step from the last one backwards,
+given the noise before, :math:`E\,\phi` does not decrease if each :math:`v_k` is replaced by
+:math:`a_k^V` times one fixed direction.  Draws of others are averaged over: H is jointly convex.
+
+**Linear plans.**  Let :math:`a^V = \sum_g Y_g e_g` with orthonormal :math:`e_g`, where
+:math:`Y_g = r \sum_{t \in g} V_t c^{a_t} / \sqrt{S_g}` depends on the participations of one group
+only (`engine.linear_plan`).  Then both sides are products: the pair is a composition of
+:math:`E N(Y_g, 1)` against :math:`N(0, 1)`, or against :math:`E N(-Y_g, 1)`.  (A share of the
+variance of the noise is an independent part of the noise.)
+
+**Which steps contract.**  Only the map of the run without the example must: its batch is what the
+others draw.  With more than K of them in some step, or so many that batches are cut and the example
+would take another's place, the run is charged delta = 1.
+"""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, at_most, up
+from lastiterate.bounds import conditions, quantities
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.fixed_order import CONTRACTIVE
+from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
+from lastiterate.engine.arrived import arrived
+from lastiterate.engine.payment_windows import best_shape, plan_of_shape
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.hidden_shift import shift_losses
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.summed_losses import Repeated, SummedLossesProfile
+from lastiterate.run.batches import PoissonSampled
+from lastiterate.run.training_run import TrainingRun
+
+_LEAST_GAP = 1e-15  # less contraction than this is not used
+_LARGEST_RATIO = 1e6  # more, and nothing is promised
+_LEAST_RATIO = 1e-12  # less is taken for that
+_MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
+_NEVER = tuple(10.0**-i for i in range(14, 7, -1))  # chances that hardly anyone notices
+_WORTH = Fraction(19, 20)  # of the contraction, for a smaller one of these
+
+
+def hidden_participations(run: TrainingRun) -> PrivacyProfile:
+    r"""Participations stay hidden: a composition of few normal results, each moved by a random sum.
+
+    **Bound.** :math:`\bigotimes_g \big(E\,N(Y_g, 1), N(0, 1)\big)`, :math:`Y_g = r\sum_{t\in g} V_t
+    c^{a_t}/\sqrt{S_g}`: the arrivals of a group g of steps, as they have shrunk since, over the
+    noise that pays them.  V are independent Bernoulli(b/n), r = C/(b sigma).  If the example is
+    replaced, the second of each pair is :math:`E\,N(-Y_g, 1)`.  c is as in `random-order/poisson`.
+
+    **Holds when.** every step includes every example independently and in secret with probability
+    b/n, and sums are divided by b; losses are convex and smooth, no step exceeds 2/smoothness,
+    gradients are not changed by norm clipping; step size and noise are constant.  An example is
+    left out, or replaced where gradients are bounded.
+
+    **Tight.** Within a few per cent of linear losses' where the past lasts; what is left is
+    in the last steps and in the shares of the noise.
+
+    **Source.** This library; Kahane 1985; Bok, Su and Altschuler 2024, Theorem C.3.
+
+    **Computed as** privacy losses in cells, composed by Fourier transforms, everything rounded up;
+    the groups are chosen by a rule of thumb, and any choice that passes the checks is valid.
+    """
+    profiles = [_given(run, one) for one in _contractions(run)]
+    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+
+
+@dataclass(frozen=True)
+class _Contraction:
+    """1 - c of every step, except with probability `lost`."""
+
+    gap: float
+    lost: float
+
+
+def _given(run: TrainingRun, contraction: _Contraction) -> PrivacyProfile:
+    noise = float(quantities.noises(run)[0])
+    released = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
+    release = at_most(released * released, ulps=8)
+    ratio = _ratio(run, noise)
+    if not (ratio < _LARGEST_RATIO and contraction.lost < 1.0):
+        return quantities.gaussian(math.inf)
+    gap, probability = contraction.gap, run.batches.share
+    rough = _roughly(ratio)
+    steps = run.steps if gap < 1.0 else 1  # nothing is left of what was before
+    shape = best_shape(
+        gap=gap,
+        steps=steps,
+        probability=probability,
+        ratio=rough,
+        release=float(f"{release:.1e}"),
+    )
+    plan = plan_of_shape(shape, gap=gap, steps=steps, ratio=rough, release=release)
+    two_sided = run.adjacency == "replace"
+    results = []
+    for group in plan.groups:
+        law = arrived(gap, group.count, probability)
+        levels = up(law.levels * (plan.size(group) * ratio), MILLIONS_OF_ROUNDINGS)
+        losses = shift_losses(levels, law.masses, two_sided=two_sided)
+        results.append(Repeated(losses, group.times))
+    return SummedLossesProfile(results, lost=contraction.lost)
+
+
+def _ratio(run: TrainingRun, noise: float) -> float:
+    """C/(b sigma), rounded up."""
+    moved = run.sensitivity
+    if run.adjacency == "replace":
+        assert run.gradient_bound is not None
+        moved = run.gradient_bound
+    ratio = max(moved / run.batches.batch_size / noise, _LEAST_RATIO)
+    return at_least(ratio, ulps=quantities.WIDENING)
+
+
+def _roughly(ratio: float) -> float:
+    """So that noise levels near each other share windows, and the laws of what arrives in them."""
+    return math.exp(round(math.log(min(max(ratio, 1e-3), 1e3)) / 0.3) * 0.3)
+
+
+def _contractions(run: TrainingRun) -> list[_Contraction]:
+    """For all batches but those too large to be expected.
+
+    Where counting on fewer examples contracts more, once as far as that is worth it, and once so
+    that next to nothing is lost.
+    """
+    batches, loss = run.batches, run.loss
+    assert loss.smoothness is not None
+    eta, shared = Fraction(float(quantities.step_sizes(run)[0])), Fraction(loss.regulariser)
+    own = (Fraction(loss.smoothness) - shared) / batches.batch_size
+
+    def gap(size: int) -> Fraction:
+        return min(eta * shared, 2 - eta * (own * size + shared))
+
+    # One fewer than the largest batch holds: the differing example takes nobody's place.
+    most = batches.largest_size - 1
+    sizes = [most]
+    if gap(most) < eta * shared:
+        not_too_long = math.floor((2 - eta * shared) / (eta * own))
+        unhindered = math.floor((2 - 2 * eta * shared) / (eta * own))
+        expected = [max(_hardly_exceeded(run, never), unhindered) for never in _NEVER]
+        worth = [size for size in expected if gap(size) >= eta * shared * _WORTH]
+        wanted = (expected[0], worth[0] if worth else expected[-1])
+        sizes = [min(size, most, not_too_long) for size in dict.fromkeys(wanted)]
+    found = []
+    for size in dict.fromkeys(sizes):
+        exact = float(gap(size))
+        lost = 0.0 if size >= batches.examples - 1 else _exceeded(run, size)
+        usable = float(np.nextafter(exact, 0.0)) if exact > _LEAST_GAP else 0.0
+        found.append(_Contraction(usable, lost if exact >= 0.0 else 1.0))
+    return found
+
+
+def _hardly_exceeded(run: TrainingRun, never: float) -> int:
+    """The least number of other examples that next to no batch exceeds."""
+    low, high = run.batches.batch_size, run.batches.examples - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _exceeded(run, middle) <= never else (middle + 1, high)
+    return high
+
+
+def _exceeded(run: TrainingRun, size: int) -> float:
+    """The probability that others are more than so many in any step, by Chernoff's bound."""
+    count, share = run.batches.examples - 1, run.batches.share
+    number = size + 1
+    if number > count:
+        return 0.0
+    if number <= count * share:
+        return 1.0
+    part = number / count
+    if part >= 1.0:
+        log = count * math.log(share)
+    else:
+        log = -count * (
+            part * math.log(part / share)
+            + (1.0 - part) * math.log1p((share - part) / (1.0 - share))
+        )
+    return min(up(math.exp(min(log + math.log(run.steps), 0.0)), MILLIONS_OF_ROUNDINGS), 1.0)
+
+
+def _gradients_of_any_size(run: TrainingRun) -> str | None:
+    if run.adjacency == "zero-out" or run.gradient_bound is not None:
+        return None
+    return f"adjacency={run.adjacency!r} and gradients of any size"
+
+
+HIDDEN_PARTICIPATIONS = Bound(
+    id="random-order/poisson-hidden-participations",
+    gives="hidden participations in batches of random size: a composition of few random sums",
+    covers=(PoissonSampled,),
+    needs=(
+        conditions.SECRET_ORDER,
+        *conditions.CONTRACTING,
+        conditions.CONSTANT,
+        conditions.NOISY,
+        Hypothesis(
+            "adjacency='zero-out', or a bound on gradients",
+            _gradients_of_any_size,
+            "state that adjacency and its sensitivity, or loss.lipschitz",
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    source=Citation(
+        "lastiterate",
+        2026,
+        "Hidden participations of Poisson batches",
+        "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
+    ),
+    evaluate=hidden_participations,
+    rests_on=(CONTRACTIVE,),
+    charges="never reveals in which steps the secretly drawn example takes part",
+    pen=Pen(VERMILLION, DASHES[2]),
+)
