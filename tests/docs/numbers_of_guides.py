@@ -123,6 +123,34 @@ def the_run(squared, classes, clip):
     assert sensitivity == pytest.approx(RUN.sensitivity, rel=1e-12)
 
 
+@claim(
+    "README.md",
+    r"A million examples in batches of 1,000, 100 epochs .*, curvature 1e-4, delta 1e-6, "
+    r"one example replaced: composition charges ([\d.]+) for Poisson batches\. The last iterate has "
+    r"a certified epsilon of ([\d.]+) if batches are shuffled once and of ([\d.]+) if they are "
+    r"Poisson, and no proof can come below ([\d.]+)",
+)
+def a_million_examples(composed, shuffled, poisson, proof):
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=1.0, strong_convexity=1e-4, regulariser=1e-4, lipschitz=500.0),
+        sensitivity=1_000.0,
+        batches=li.ShuffledOnce(1_000_000, 1_000),
+        steps=100_000,
+        step_size=1.0,
+        noise_std=1.0,
+    )
+    anew = run.replace(batches=li.PoissonSampled(1_000_000, 1_000))
+    hidden = "random-order/poisson-hidden-participations"
+    for bounds, of, said in (
+        ("composition/sampled", anew, composed),
+        ("random-order/hidden-place", run, shuffled),
+        (hidden, anew, poisson),
+    ):
+        assert f"{math.ceil(100 * li.account(of, bounds=bounds).epsilon(1e-6)) / 100:.2f}" == said
+    lower = li.account(run, bounds="random-order/hidden-place").lower
+    assert f"{math.floor(100 * lower.epsilon(1e-6)) / 100:.2f}" == proof
+
+
 @claim("README.md", r"batches have epsilon ([\d.]+) where composition has ([\d.]+)")
 def sampled_batches(ours, composed):
     report = accounted(readme_run(li.SampledWithoutReplacement))
