@@ -12,6 +12,7 @@ from lastiterate.bounds.hidden_participations import HIDDEN_PARTICIPATIONS
 from lastiterate.engine.linear_plan import Plan
 from lastiterate.engine.payment_windows import Shape
 from tests.reference.all_orders import hockey_stick
+from tests.reference.sampled_walk import sampled_pair
 
 EPSILONS = (0.0, 0.1, 0.3, 0.8, 1.5, 2.5, 3.5)
 EXAMPLES = 1000
@@ -103,6 +104,46 @@ class TestSoundness:
             profile = HIDDEN_PARTICIPATIONS.profile(run)
             for epsilon, delta in zip(EPSILONS, truth, strict=True):
                 assert delta <= profile.delta(epsilon)
+
+    @pytest.mark.parametrize("seed", range(6))
+    def test_projected_walks(self, seed):
+        rng = np.random.default_rng(seed)
+        half, ratio = float(rng.choice([0.3, 1.0, 3.0])), float(rng.choice([0.3, 1.0]))
+        contraction, steps = float(rng.choice([1.0, 0.95])), int(rng.integers(5, 80))
+        run = described(
+            200, steps, ratio, contraction, "zero-out", domain=li.Ball(diameter=2 * half)
+        )
+        profile = HIDDEN_PARTICIPATIONS.profile(run)
+        free = HIDDEN_PARTICIPATIONS.profile(run.replace(domain=li.Unbounded()))
+        for drift in (0.0, -0.5 * ratio, -2.0):
+            p, q = sampled_pair(
+                steps=steps,
+                slope=contraction,
+                shifts=(0.0, ratio),
+                q=0.2,
+                noise=1.0,
+                low=-half,
+                high=half,
+                cells=300,
+                clip=True,
+                drift=drift,
+            )
+            for epsilon in EPSILONS[:-1]:
+                growth = math.exp(epsilon)
+                truth = max(
+                    np.maximum(p - growth * q, 0).sum(), np.maximum(q - growth * p, 0).sum()
+                )
+                assert truth <= profile.delta(epsilon) * (1 + 1e-6) + 1e-7
+        assert profile.epsilon(1e-5) <= 1.05 * free.epsilon(1e-5)  # by another choice of groups
+
+    def test_a_small_domain_bounds_long_runs(self):
+        found = [
+            HIDDEN_PARTICIPATIONS.profile(
+                described(20, steps, 0.3, 1.0, "zero-out", domain=li.Ball(diameter=1.0))
+            ).epsilon(1e-5)
+            for steps in (10_000, 1_000_000)
+        ]
+        assert found[1] <= 1.01 * found[0]
 
     def test_noise_used_twice_would_be_false(self, monkeypatch):
         """The instance that refutes it: what the check of plans is for."""

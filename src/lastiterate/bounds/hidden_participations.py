@@ -25,7 +25,9 @@ given the noise before, :math:`E\,\phi` does not decrease if each :math:`v_k` is
 :math:`Y_g = r \sum_{t \in g} V_t c^{a_t} / \sqrt{S_g}` depends on the participations of one group
 only (`engine.linear_plan`).  Then both sides are products: the pair is a composition of
 :math:`E N(Y_g, 1)` against :math:`N(0, 1)`, or against :math:`E N(-Y_g, 1)`.  (A share of the
-variance of the noise is an independent part of the noise.)
+variance of the noise is an independent part of the noise.)  On a bounded domain the oldest group,
+which holds all arrivals from some age on and is paid from that age on, brings no more than the
+diameter and the arrival of that age: nothing else is unpaid then.
 
 **Which steps contract.**  Only the map of the run without the example must: its batch is what the
 others draw.  With more than K of them in some step, or so many that batches are cut and the example
@@ -38,7 +40,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, at_most, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, at_least, at_most, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order import CONTRACTIVE
@@ -101,6 +103,8 @@ def _given(run: TrainingRun, contraction: _Contraction) -> PrivacyProfile:
     if not (ratio < _LARGEST_RATIO and contraction.lost < 1.0):
         return quantities.gaussian(math.inf)
     gap, probability = contraction.gap, run.batches.share
+    # The diameter, and what comes in the first step that may pay for it.
+    cap = up(quantities.diameter(run) / max(_moved(run), TINY), MILLIONS_OF_ROUNDINGS) + 1.0
     rough = _roughly(ratio)
     steps = run.steps if gap < 1.0 else 1  # nothing is left of what was before
     shape = best_shape(
@@ -109,26 +113,31 @@ def _given(run: TrainingRun, contraction: _Contraction) -> PrivacyProfile:
         probability=probability,
         ratio=rough,
         release=float(f"{release:.1e}"),
+        cap=cap,
     )
     plan = plan_of_shape(shape, gap=gap, steps=steps, ratio=rough, release=release)
     two_sided = run.adjacency == "replace"
     results = []
     for group in plan.groups:
         law = arrived(gap, group.count, probability)
-        levels = up(law.levels * (plan.size(group) * ratio), MILLIONS_OF_ROUNDINGS)
+        brought = np.minimum(law.levels, cap) if plan.is_oldest(group) else law.levels
+        levels = up(brought * (plan.size(group) * ratio), MILLIONS_OF_ROUNDINGS)
         losses = shift_losses(levels, law.masses, two_sided=two_sided)
         results.append(Repeated(losses, group.times))
     return SummedLossesProfile(results, lost=contraction.lost)
 
 
-def _ratio(run: TrainingRun, noise: float) -> float:
-    """C/(b sigma), rounded up."""
-    moved = run.sensitivity
+def _moved(run: TrainingRun) -> float:
+    """C/b."""
     if run.adjacency == "replace":
         assert run.gradient_bound is not None
-        moved = run.gradient_bound
-    ratio = max(moved / run.batches.batch_size / noise, _LEAST_RATIO)
-    return at_least(ratio, ulps=quantities.WIDENING)
+        return run.gradient_bound / run.batches.batch_size
+    return quantities.gradient_change(run)
+
+
+def _ratio(run: TrainingRun, noise: float) -> float:
+    """C/(b sigma), rounded up."""
+    return at_least(max(_moved(run) / noise, _LEAST_RATIO), ulps=quantities.WIDENING)
 
 
 def _roughly(ratio: float) -> float:

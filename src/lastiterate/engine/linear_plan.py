@@ -69,6 +69,13 @@ class Plan:
         )
         return down(total, MILLIONS_OF_ROUNDINGS)
 
+    def is_oldest(self, group: Group) -> bool:
+        """Whether it holds all arrivals from some age on, so that nothing else is then unpaid.
+
+        On a bounded domain it brings no more than the diameter and one arrival.
+        """
+        return group.times == 1 and group.first + group.count == self.steps
+
     def size(self, group: Group) -> float:
         """The youngest arrival of the group over the noise that pays it, rounded up."""
         paying = self.variance(group)

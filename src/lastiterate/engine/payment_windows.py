@@ -17,6 +17,7 @@ _LARGEST_SQUARE = 8.0
 _BRIEF, _LONG = 0.7, 5.0  # memories; in shorter, or no longer runs all may be paid in windows
 _FIRST_EDGES, _BETWEEN_EDGES = (0.5, 0.7, 0.9, 1.1, 1.3, 1.6, 2.0, 3.0), 0.4  # memories
 _BULKS = (1, 2, 4)
+_CAPPED = (0.5, 1.0, 2.0, 4.0)
 _RESERVED = (0.0, 0.01, 0.03, 0.1)  # of the ages up to the first edge
 
 
@@ -25,41 +26,58 @@ class Shape:
     """The choices: any is valid.
 
     Windows grow from `last` to `block` steps and end at age `edges[0]`; what is older is in bulk
-    groups, which begin at the ages `edges` and use no noise younger than `reserved`.
+    groups, which begin at the ages `edges` and use no noise younger than `reserved`.  The oldest
+    brings no more than `full` steps do on average.
     """
 
     block: int
     edges: tuple[int, ...]
     reserved: int = 0
     last: int = 1
+    full: float = math.inf
 
 
 @lru_cache(maxsize=64)
 def best_shape(
-    *, gap: float, steps: int, probability: float, ratio: float, release: float
+    *,
+    gap: float,
+    steps: int,
+    probability: float,
+    ratio: float,
+    release: float,
+    cap: float = math.inf,
 ) -> Shape:
-    """The cheapest of a few dozen: first where the bulk begins, then how long blocks are."""
+    """The cheapest of a few dozen: first where the bulk begins, then how long blocks are.
+
+    The oldest group never brings more than `cap` arrivals.
+    """
 
     def cost(shape: Shape) -> float:
         plan = plan_of_shape(shape, gap=gap, steps=steps, ratio=ratio, release=release)
-        return _cost(plan, probability, ratio)
+        return _cost(plan, probability, ratio, cap)
 
-    best = min((_shape(edges, ratio, release) for edges in _edges(gap, steps)), key=cost)
+    full = cap / probability
+    edges = _edges(gap, steps, full)
+    best = min((replace(_shape(one, ratio, release), full=full) for one in edges), key=cost)
     for _ in range(2):
         longer = [_shape(best.edges, ratio * 2.0**i, release) for i in range(-3, 5)]
-        shapes = (replace(one, reserved=best.reserved) for one in dict.fromkeys(longer))
+        shapes = [replace(best, block=one.block, last=one.last) for one in dict.fromkeys(longer)]
         best = min(shapes, key=cost)
         reserved = [math.floor(part * best.edges[0]) for part in _RESERVED]
         best = min((replace(best, reserved=age) for age in dict.fromkeys(reserved)), key=cost)
     return best
 
 
-def _edges(gap: float, steps: int) -> list[tuple[int, ...]]:
-    """Windows only, or bulk groups from several ages on."""
+def _edges(gap: float, steps: int, full: float) -> list[tuple[int, ...]]:
+    """Windows only, or bulk groups from several ages on.
+
+    As much as the oldest group may bring arrives, on average, in `full` steps.
+    """
     log_c = log_of(gap)
     windows_only = (steps,)
+    capped = [(max(1, math.floor(part * full)),) for part in _CAPPED if part * full < steps]
     if not steps * -log_c > _BRIEF:
-        return [windows_only]
+        return [windows_only, *capped]
     found: list[tuple[int, ...]] = [windows_only] if steps * -log_c < _LONG else []
     memory = -1.0 / log_c
     for first, bulks in product(_FIRST_EDGES, _BULKS):
@@ -67,7 +85,7 @@ def _edges(gap: float, steps: int) -> list[tuple[int, ...]]:
         start = max(1, math.floor(first * memory))
         edges = tuple(age for age in range(start, start + bulks * apart, apart) if age < steps)
         found += [edges] if edges else []
-    return list(dict.fromkeys(found)) or [windows_only]
+    return list(dict.fromkeys([*found, *capped])) or [windows_only]
 
 
 def _shape(edges: tuple[int, ...], ratio: float, release: float) -> Shape:
@@ -84,12 +102,14 @@ def _round(count: int) -> int:
     return count >> spare << spare
 
 
-def _cost(plan: Plan, probability: float, ratio: float) -> float:
+def _cost(plan: Plan, probability: float, ratio: float, cap: float) -> float:
     """About the logarithm of the mean likelihood ratio, for rare participations."""
     total = 0.0
     log_c = log_of(plan.gap)
     for group in plan.groups:
         arriving = probability * sum_of_powers(log_c, group.count)
+        if plan.is_oldest(group):
+            arriving = min(arriving, cap)
         square = (plan.size(group) * ratio) ** 2
         total += group.times * arriving * arriving * math.expm1(min(square, 50.0))
     return total
@@ -122,7 +142,8 @@ def plan_of_shape(shape: Shape, *, gap: float, steps: int, ratio: float, release
                 if stretch.last <= start
                 and (stretch.first == RELEASE or stretch.last >= shape.reserved)
             }
-            claims.append(_in_proportion(start, end - start, log_c, usable))
+            most = shape.full if end == steps else math.inf
+            claims.append(_in_proportion(start, end - start, log_c, usable, most=most))
     return Plan(gap, steps, release, tuple(stretches), _granted(claims, len(stretches)))
 
 
@@ -137,10 +158,15 @@ def _urgent(claim: _Claim, log_c: float, variances: list[float], ratio: float) -
 
 
 def _in_proportion(
-    first: int, count: int, log_c: float, usable: dict[int, float], times: int = 1
+    first: int,
+    count: int,
+    log_c: float,
+    usable: dict[int, float],
+    times: int = 1,
+    most: float = math.inf,
 ) -> _Claim:
     """What is paid on average, with all noise in proportion to its variance."""
-    mass = power(log_c, first) * sum_of_powers(log_c, count * times)
+    mass = power(log_c, first) * min(sum_of_powers(log_c, count * times), most)
     whole = math.fsum(usable.values())
     weights = {n: mass * (one / whole) for n, one in usable.items() if one > 0.0}
     return _Claim(first, count, weights, times)
