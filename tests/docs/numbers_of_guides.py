@@ -128,7 +128,7 @@ def the_run(squared, classes, clip):
     r"A million examples in batches of 1,000, 100 epochs .*, curvature 1e-4, delta 1e-6, "
     r"one example replaced: composition charges ([\d.]+) for Poisson batches\. The last iterate has "
     r"a certified epsilon of ([\d.]+) if batches are shuffled once and of ([\d.]+) if they are "
-    r"Poisson, and no proof can come below ([\d.]+)",
+    r"Poisson, and no proof can come below ([\d.]+\d)",
 )
 def a_million_examples(composed, shuffled, poisson, proof):
     run = li.TrainingRun(
