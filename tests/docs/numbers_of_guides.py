@@ -126,8 +126,8 @@ def the_run(squared, classes, clip):
 @claim(
     "README.md",
     r"A million examples in batches of 1,000, 100 epochs .*, curvature 1e-4, delta 1e-6, "
-    r"one example replaced: composition charges ([\d.]+) for Poisson batches\. The last iterate has "
-    r"a certified epsilon of ([\d.]+) if batches are shuffled once and of ([\d.]+) if they are "
+    r"one example replaced: composition charges ([\d.]+) for Poisson batches\. The last iterate "
+    r"has a certified epsilon of ([\d.]+) if batches are shuffled once and of ([\d.]+) if they are "
     r"Poisson, and no proof can come below ([\d.]+\d)",
 )
 def a_million_examples(composed, shuffled, poisson, proof):
