@@ -25,7 +25,6 @@ CHOICE = {  # another noise may be given another window, or another split
     "random-order/sampled": 0.03,
     "random-order/poisson": 0.03,
     "random-order/sampled-hidden-end": 0.1,
-    "random-order/poisson-hidden-end": 0.1,
     "random-order/poisson-hidden-participations": 0.01,
 }
 # The library's own; tests/bounds/test_published.py has the papers'.

@@ -44,35 +44,22 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
 from lastiterate.bounds.sampled import (
-    AVERAGES,
-    POISSON,
     SAMPLED,
-    fixed_size_majorant,
     mixture,
 )
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
 from lastiterate.bounds.split import (
-    CELL,
-    USUAL_DELTA,
     Split,
     best_split,
     log_cut,
     relative_release_noise,
 )
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.compose import compose
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.hidden_mixture import HiddenMixtureProfile
-from lastiterate.profile.loss_distribution import (
-    LossDistributionProfile,
-    least_discretization,
-    to_pld,
-)
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
+from lastiterate.run.batches import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
-
-_FEWER = 0.003  # parts of a mixture nearer to each other than this are made one
 
 
 def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
@@ -95,7 +82,7 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     **Computed as** the law of `random-order/sampled`, with one price for what is borrowed; R and
     :math:`\theta` are chosen by a simulation of V, and any choice is valid.
     """
-    split = best_split(run, run)
+    split = best_split(run)
     tail = split.tail(run) if split.steps else None
     early = mixture(run if tail is None else _before_the_tail(run, split))
     hidden = [
@@ -103,45 +90,6 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
         for part in _parts(early)
     ]
     return hidden[0] if len(hidden) == 1 else BestProfile(hidden)
-
-
-def poisson_amplified_tail(run: TrainingRun) -> PrivacyProfile:
-    r"""A mixture over early participations, composed with last steps whose batches stay hidden.
-
-    **Bound.** :math:`\big(E_V\,\delta_{\mu(V)}\big) \otimes C_p(G(r/\sqrt\theta))^{\otimes R}`: as
-    for batches of a fixed size, but for early participations, which are averaged over; with the
-    contraction of `random-order/poisson` and the Gaussian mechanism on Poisson batches of
-    `composition/sampled`.
-
-    **Holds when.** both of these do.  Given which other examples each batch has, and that none is
-    larger than K, the differing one takes part independently with probability p, or, where it
-    would be one too many, not at all; the probability of larger ones in any step is charged
-    delta = 1.
-
-    **Tight.** As for batches of a fixed size.
-
-    **Source.** This library; Bok, Su and Altschuler 2024, Theorem C.3; Zhu, Dong and Wang 2022.
-
-    **Computed as** for batches of a fixed size.
-    """
-    majorant = fixed_size_majorant(run)
-    return _composed(run, majorant.run, majorant.exceeded)
-
-
-def _composed(sampling: TrainingRun, run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
-    """With the batches of `sampling` and the contraction of `run`.
-
-    Where no tail helps, or its losses are too large to be composed, the mixture alone.
-    """
-    split = best_split(sampling, run)
-    tail = split.tail(sampling) if split.steps else None
-    if tail is None:
-        return mixture(run, lost)
-    early = mixture(_before_the_tail(run, split), lost)
-    scale = min(max(early.epsilon(USUAL_DELTA) / 10.0, 1.0), 100.0)  # large ones need fewer digits
-    cell = max(CELL * scale, 1.1 * least_discretization(tail))
-    coarse = LossDistributionProfile(to_pld(tail, discretization=cell))
-    return compose(_fewer_parts(early), coarse)
 
 
 def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
@@ -162,13 +110,6 @@ def _parts(profile: PrivacyProfile) -> list[GaussianMixtureProfile]:
     return [part for part in every if isinstance(part, GaussianMixtureProfile)]
 
 
-def _fewer_parts(profile: PrivacyProfile) -> PrivacyProfile:
-    """The least of several curves may be composed: each bounds the average over V of the best."""
-    fewer = [part.coarser(_FEWER) for part in _parts(profile)]
-    return fewer[0] if len(fewer) == 1 else BestProfile(fewer)
-
-
-_CHARGES = f"{AVERAGES}, and keeps the last of them hidden"
 _SOURCE = Citation(
     "lastiterate",
     2026,
@@ -185,19 +126,6 @@ SAMPLED_AMPLIFIED_TAIL = Bound(
     source=_SOURCE,
     evaluate=sampled_amplified_tail,
     rests_on=(SAMPLED, SAMPLED_COMPOSITION),
-    charges=_CHARGES,
-    pen=Pen(VERMILLION, DASHES[1]),
-)
-
-POISSON_AMPLIFIED_TAIL = Bound(
-    id="random-order/poisson-hidden-end",
-    gives="that average for most steps, composed with the last ones, whose batches stay hidden",
-    covers=(PoissonSampled,),
-    needs=conditions.of_all(POISSON, SAMPLED_COMPOSITION),
-    certainty=Certainty.UPPER,
-    source=_SOURCE,
-    evaluate=poisson_amplified_tail,
-    rests_on=(POISSON, SAMPLED_COMPOSITION),
-    charges=_CHARGES,
+    charges="keeps hidden in which steps the secretly drawn example takes part",
     pen=Pen(VERMILLION, DASHES[1]),
 )

@@ -1,6 +1,6 @@
 """Every upper bound, by id; approximations apart, since they are other things."""
 
-from lastiterate.bounds.amplified_tail import POISSON_AMPLIFIED_TAIL, SAMPLED_AMPLIFIED_TAIL
+from lastiterate.bounds.amplified_tail import SAMPLED_AMPLIFIED_TAIL
 from lastiterate.bounds.balls_and_bins import BALLS_AND_BINS
 from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
@@ -28,7 +28,6 @@ CATALOGUE: dict[str, Bound] = {
         SAMPLED,
         SAMPLED_AMPLIFIED_TAIL,
         POISSON,
-        POISSON_AMPLIFIED_TAIL,
         HIDDEN_PARTICIPATIONS,
         SAMPLED_COMPOSITION,
         *(bound for paper in PAPERS for bound in paper.BOUNDS),

@@ -57,8 +57,8 @@ class Split:
 NO_TAIL = Split(0, 1.0)
 
 
-def best_split(sampling: TrainingRun, run: TrainingRun) -> Split:
-    """The best that a rough simulation finds, for the batches of one and the steps of the other.
+def best_split(run: TrainingRun) -> Split:
+    """The best that a rough simulation finds.
 
     Early participations are averaged over, even where they stay hidden: that makes up for their
     law, which is rougher than the simulation's.
@@ -69,7 +69,7 @@ def best_split(sampling: TrainingRun, run: TrainingRun) -> Split:
     if not _LEAST_RATIO < ratio < 1.0 / _LEAST_RATIO:
         return NO_TAIL
     ratio = math.exp(round(math.log(ratio) / 0.1) * 0.1)  # so that noise levels share a split
-    rounded = sampling.replace(noise_std=quantities.gradient_change(run) / ratio)
+    rounded = run.replace(noise_std=quantities.gradient_change(run) / ratio)
     own = relative_release_noise(run) ** 2
     ages = _ages(gap, run.steps, probability)
 
