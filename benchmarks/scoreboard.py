@@ -38,12 +38,12 @@ HIDDEN = (
     "which late place it was may be known at the end, and earlier epochs count as if the example "
     "came last"
 )
-SAMPLED = "the steps before the hidden end count as known; the rest of the noise is split"
+SAMPLED = "the law of what participations cost uses contraction only between windows of steps"
 BALL = "the bound charges a diameter once; a walk in an interval forgets more than that"
 LATE = "as for the ball, and the last participation is charged alone"
 CLIPPED = "clipped gradients may expand distances; the witness is linear"
 EXPANDS = "exact: drifting iterates of curvature -smoothness attain it"
-POISSON = "batches of random size; the witness is linear, and sampling is hidden in it"
+POISSON = "the last steps, and the shares of the noise that pay older ones"
 
 
 def mnist(batches, **changes):
