@@ -22,7 +22,7 @@ from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.pen import VERMILLION, Pen
 from lastiterate.engine.energy.release import law_with_release
 from lastiterate.engine.energy.unpaid import energy_of_payments, unpaid_law
-from lastiterate.engine.energy.windows import best_windows, rate_per_unpaid
+from lastiterate.engine.energy.windows import LONGEST_WINDOW, best_windows, rate_per_unpaid
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
@@ -38,6 +38,7 @@ from lastiterate.run.training_run import TrainingRun
 
 _CELLS = 8192
 _SHORT = 500
+_QUICK = 2_000  # steps, where a bound that hides participations is there to be better
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _NEVER = 1e-9  # a probability that may be charged without anyone noticing
 _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
@@ -67,7 +68,8 @@ def sampled(run: TrainingRun) -> PrivacyProfile:
     **Computed as** the exact law by Fourier transforms, costs rounded up, what is cut charged
     delta = 1; Z by a law that dominates it.  The better of two choices of R and payments.
     """
-    return mixture(run)
+    hides = run.adjacency == "replace"
+    return mixture(run, longest=_QUICK if hides else LONGEST_WINDOW)
 
 
 def poisson(run: TrainingRun) -> PrivacyProfile:
@@ -95,7 +97,9 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
     **Computed as** for batches of a fixed size.
     """
     majorant = fixed_size_majorant(run)
-    return mixture(majorant.run, majorant.exceeded)
+    hides = run.adjacency == "zero-out" or run.gradient_bound is not None
+    longest = _QUICK if hides else LONGEST_WINDOW
+    return mixture(majorant.run, majorant.exceeded, longest=longest)
 
 
 @dataclass(frozen=True)
@@ -158,8 +162,13 @@ def _largest_that_counts(run: TrainingRun, own: Fraction, draws: int, never: flo
     return min(cut, largest(Fraction(0)), max(largest(eta * shared), hardly_any))
 
 
-def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
-    """The average over participations, of which a probability `lost` gets no guarantee."""
+def mixture(
+    run: TrainingRun, lost: float = 0.0, *, longest: int = LONGEST_WINDOW
+) -> PrivacyProfile:
+    """The average over participations, of which a probability `lost` gets no guarantee.
+
+    No more than the `longest` last steps are solved exactly.
+    """
     gap = float(quantities.gaps(run)[0])
     gap = gap if gap > _LEAST_GAP else 0.0
     probability = run.batches.share
@@ -171,7 +180,7 @@ def mixture(run: TrainingRun, lost: float = 0.0) -> PrivacyProfile:
     profiles: list[PrivacyProfile] = []
     for used in _release_used(release_in_steps, run.steps):
         rough = float(f"{used:.1e}")  # so that noise levels near each other share a window
-        for length, payment in best_windows(gap, run.steps, probability, cap, rough):
+        for length, payment in best_windows(gap, run.steps, probability, cap, rough, longest):
             earlier = run.steps - length
             law = law_with_release(length, probability, used)
             left = unpaid_law(

@@ -21,7 +21,7 @@ from lastiterate._numerics.geometric import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import at_least
 from lastiterate.engine.energy.unpaid import RATES, energy_of_payments, peaks, terms
 
-_LONGEST_WINDOW = 8_000
+LONGEST_WINDOW = 8_000
 _SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
 _LONGEST_SECOND = 4_000
 _MEMORY = 12.0  # time constants
@@ -56,10 +56,15 @@ _NEAR, _FAR = _Quantiles(0.5, 3.0), _Quantiles(3.0, 8.0)
 
 @lru_cache(maxsize=64)
 def best_windows(
-    gap: float, steps: int, probability: float, cap: float, release_in_steps: float
+    gap: float,
+    steps: int,
+    probability: float,
+    cap: float,
+    release_in_steps: float,
+    longest: int = LONGEST_WINDOW,
 ) -> tuple[Window, ...]:
     """The windows and payments whose cost looks least, near the mean and far out."""
-    problem = _Problem(gap, steps, probability, cap, release_in_steps)
+    problem = _Problem(gap, steps, probability, cap, release_in_steps, longest)
     first, second = (_best(problem, quantiles) for quantiles in (_NEAR, _FAR))
     return (first,) if second == first or second.length > _LONGEST_SECOND else (first, second)
 
@@ -70,13 +75,14 @@ class _Problem(NamedTuple):
     probability: float
     cap: float
     release_in_steps: float
+    longest: int
 
 
 def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
-    gap, steps, probability, _, _ = problem
+    gap, steps, probability = problem[:3]
     # What is older than this is forgotten, so that endless runs all get the same window.
     steps = min(steps, math.ceil(_MEMORY / gap)) if gap > 0.0 else steps
-    longest = min(steps, _LONGEST_WINDOW)
+    longest = min(steps, problem.longest)
     lengths = sorted({max(1, round(longest * 0.9**k)) for k in range(90)})
     # Payments are worth their cost in windows comparable with the memory of the run.
     memory = min(1.0 / gap, 2.0 * longest) if gap > 0.0 else 2.0 * longest
@@ -91,7 +97,7 @@ def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
 
 
 def _cost(window: Window, problem: _Problem, quantiles: _Quantiles) -> float:
-    gap, steps, probability, cap, release_in_steps = problem
+    gap, steps, probability, cap, release_in_steps, _ = problem
     length, payment = window
     spread = probability * (1 - probability) * (math.log1p(length / (1 + release_in_steps)) + 0.58)
     inside = math.sqrt(probability**2 * length + quantiles.energy * spread)
