@@ -60,6 +60,12 @@ def balls_and_bins(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** for shuffled examples; the best of three choices of K.
     """
+    profiles = places_given_the_sizes(run)
+    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+
+
+def places_given_the_sizes(run: TrainingRun) -> list[GaussianMixtureProfile]:
+    """The law of what the example's place costs, for some choices of K."""
     rule = run.batches
     if rule.drawn is Drawn.ONCE:
         draws = min(rule.batches_per_epoch, run.steps)
@@ -70,12 +76,12 @@ def balls_and_bins(run: TrainingRun) -> PrivacyProfile:
             fixed_size_majorant(run, ShuffledEachEpoch, run.steps, never) for never in _NEVER
         ]
         given_the_sizes = shuffled_each_epoch
-    profiles: list[PrivacyProfile] = []
+    found = []
     for majorant in dict.fromkeys(majorants):
         known = given_the_sizes(majorant.run)
         lost = majorant.exceeded
-        profiles.append(GaussianMixtureProfile(known.weights, known.mus, lost=lost))
-    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+        found.append(GaussianMixtureProfile(known.weights, known.mus, lost=lost))
+    return found
 
 
 BALLS_AND_BINS = Bound(

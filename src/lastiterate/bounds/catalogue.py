@@ -6,6 +6,7 @@ from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.hidden_bins import HIDDEN_BINS
 from lastiterate.bounds.hidden_participations import HIDDEN_PARTICIPATIONS
 from lastiterate.bounds.hidden_place import HIDDEN_PLACE
 from lastiterate.bounds.published import PAPERS
@@ -25,6 +26,7 @@ CATALOGUE: dict[str, Bound] = {
         SHUFFLED_EACH_EPOCH,
         HIDDEN_PLACE,
         BALLS_AND_BINS,
+        HIDDEN_BINS,
         SAMPLED,
         SAMPLED_AMPLIFIED_TAIL,
         POISSON,

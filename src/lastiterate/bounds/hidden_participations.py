@@ -212,6 +212,12 @@ def _gradients_of_any_size(run: TrainingRun) -> str | None:
     return f"adjacency={run.adjacency!r} and gradients of any size"
 
 
+BOUNDED_GRADIENTS = Hypothesis(
+    "adjacency='zero-out', or a bound on gradients",
+    _gradients_of_any_size,
+    "state that adjacency and its sensitivity, or loss.lipschitz",
+)
+
 HIDDEN_PARTICIPATIONS = Bound(
     id="random-order/poisson-hidden-participations",
     gives="hidden participations in batches of random size: a composition of few random sums",
@@ -221,11 +227,7 @@ HIDDEN_PARTICIPATIONS = Bound(
         *conditions.CONTRACTING,
         conditions.CONSTANT,
         conditions.NOISY,
-        Hypothesis(
-            "adjacency='zero-out', or a bound on gradients",
-            _gradients_of_any_size,
-            "state that adjacency and its sensitivity, or loss.lipschitz",
-        ),
+        BOUNDED_GRADIENTS,
     ),
     certainty=Certainty.UPPER,
     source=Citation(

@@ -27,6 +27,7 @@ from lastiterate.errors import InvalidParameter
 _WIDTH = 0.08
 _FARTHEST = 9.0  # standard deviations, beyond which there is 1e-19
 _NEGLIGIBLE = 1e-18
+_FAR = 700.0  # a loss beyond which a likelihood ratio is no number
 _LARGEST = 25.0  # an amount so large that it is taken for infinite
 _MOST_LOST = 0.5  # beyond which no guarantee is of any use
 
@@ -56,12 +57,12 @@ class LossCells:
         low = np.floor(np.clip(self.lows, least, most) / cell).astype(np.int64)
         high = np.ceil(np.clip(self.highs, least, most) / cell).astype(np.int64)
         high = np.maximum(high, low + 1)
-        weight = np.exp(low * cell)
+        weight = np.exp(np.minimum(low * cell, _FAR))
         apart = -np.expm1((low - high) * cell)
         rounding = self.off + self.other_off * weight + ulps(8 + 4 * np.abs(low * cell)) * whole
         excess = self.masses - self.others * weight + rounding
         upper = np.clip(excess / apart, 0.0, whole)
-        upper = np.where(self.lows < least, whole, upper)
+        upper = np.where((self.lows < least) | (low * cell > _FAR), whole, upper)
         first = int(low.min())
         size = int(high.max()) - first + 1
         at_low = _counted(low - first, np.where(kept, whole - upper, 0.0), size)
