@@ -43,8 +43,16 @@ class TestOracle:
         apart, opposite = (0.0, shift), (-shift / 2, shift / 2)
         slope = rng.choice([1 - eta * strong, rng.uniform(0.0, 1 - eta * strong)])
         room = half if math.isfinite(half) else 8.0 * math.sqrt(steps) + shift * steps
-        bound = SAMPLED_AMPLIFIED_TAIL.profile(run)
-        for shifts in (apart, opposite):
+        left_out = run.replace(adjacency="zero-out", sensitivity=run.sensitivity / 2)
+        # Against nothing, and against another that pulls the other way.
+        alone, displacing = (shift / 2, 0.0), (shift, shift / 2)
+        for of, shifts in (
+            (run, apart),
+            (run, opposite),
+            (left_out, alone),
+            (left_out, displacing),
+        ):
+            bound = SAMPLED_AMPLIFIED_TAIL.profile(of)
             p, q = sampled_pair(
                 steps=steps,
                 slope=slope,
@@ -96,9 +104,14 @@ class TestImprovement:
         report = li.account(readme_run(li.SampledWithoutReplacement, 1).replace(**changes))
         assert report.all["random-order/sampled-hidden-end"].epsilon(1e-5) >= 0.0
 
+    def test_leaving_out_is_charged_twice(self):
+        run = readme_run(li.SampledWithoutReplacement, 50)
+        left_out = run.replace(adjacency="zero-out", sensitivity=5.0)
+        charged = SAMPLED_AMPLIFIED_TAIL.profile(left_out).epsilon(1e-5)
+        assert charged == SAMPLED_AMPLIFIED_TAIL.profile(run).epsilon(1e-5)
+
     def test_needs_what_both_need(self):
         run = readme_run(li.SampledWithoutReplacement, 50)
-        assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(adjacency="zero-out"))
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(releases="last-iterate-and-order"))
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(loss=li.Loss(smoothness=9.0, convex=False)))
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(noise_std=1e-9))

@@ -8,7 +8,7 @@ of u: that is a uniform batch.  Given these, let V be the steps in which it does
 on D'.  If :math:`W \subset V` the two runs differ only in the steps of V, there by what exchanging
 two examples does (i for i', or i for u): they are :math:`\mu(V)`-GDP.  So `profile.hidden_mixture`
 applies: heavier V borrow from their subsets.  (If an example is left out and not replaced, i
-against u is twice i against nothing, and batches of a fixed size have nothing to borrow.)
+against nothing is the sensitivity C, but i against u up to 2 C, which is charged throughout.)
 
 **The last participations** have no later noise to hide in, but composition with sampling never
 reveals them.  So the last R steps are charged as in composition, with a share :math:`\theta` of
@@ -71,7 +71,8 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     :math:`(1-\theta)\sum_{j\le R}c^{-2j}` steps' noise on release, and :math:`\delta_{(\mu)}` the
     curve of :math:`G(\mu) \otimes C_p(G(r/\sqrt\theta))^{\otimes R}`.  p = b/n, r = L/(b sigma).
 
-    **Holds when.** both `random-order/sampled` and `composition/sampled` do.
+    **Holds when.** both `random-order/sampled` and `composition/sampled` do.  If an example is left
+    out, no gradient exceeds the sensitivity, and L is twice that.
 
     **Tight.** To some ten per cent where the past lasts; the scoreboard in the docs has what is
     left.
@@ -82,14 +83,22 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     **Computed as** the law of `random-order/sampled`, with one price for what is borrowed; R and
     :math:`\theta` are chosen by a simulation of V, and any choice is valid.
     """
-    split = best_split(run)
-    tail = split.tail(run) if split.steps else None
-    early = mixture(run if tail is None else _before_the_tail(run, split))
+    replaced = _as_replacement(run)
+    split = best_split(replaced)
+    tail = split.tail(replaced) if split.steps else None
+    early = mixture(replaced if tail is None else _before_the_tail(replaced, split))
     hidden = [
         HiddenMixtureProfile(part.weights, part.mus, lost=part.lost, followed_by=tail)
         for part in _parts(early)
     ]
     return hidden[0] if len(hidden) == 1 else BestProfile(hidden)
+
+
+def _as_replacement(run: TrainingRun) -> TrainingRun:
+    """Who is left out is replaced by an example whose loss is 0."""
+    if run.adjacency == "replace":
+        return run
+    return run.replace(adjacency="replace", sensitivity=2.0 * run.sensitivity)
 
 
 def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
@@ -121,7 +130,11 @@ SAMPLED_AMPLIFIED_TAIL = Bound(
     id="random-order/sampled-hidden-end",
     gives="that law, kept hidden, and the last steps with amplification by sampling",
     covers=(SampledWithoutReplacement,),
-    needs=conditions.of_all(SAMPLED, SAMPLED_COMPOSITION),
+    needs=tuple(
+        one
+        for one in conditions.of_all(SAMPLED, SAMPLED_COMPOSITION)
+        if one is not conditions.THEIR_ADJACENCY
+    ),
     certainty=Certainty.UPPER,
     source=_SOURCE,
     evaluate=sampled_amplified_tail,
