@@ -2,10 +2,16 @@
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
 
 import lastiterate as li
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateScore
+from lastiterate.linear_model import (
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+    PrivateScore,
+)
 from lastiterate.linear_model.score import _total
 from lastiterate.releases import ACCURACY, ERRORS, KINDS
 
@@ -98,3 +104,8 @@ def test_refuses_what_is_no_budget(classifier, epsilon):
 def test_refuses_too_few_targets(classifier):
     with pytest.raises(InvalidParameter, match="y must be as long as X"):
         PrivateScore.of(classifier, X, SIDES[1:], epsilon=1.0)
+
+
+def test_a_pipeline_is_not_said_to_be_unfitted(classifier):
+    with pytest.raises(InvalidParameter, match=r"model\[-1\], on what it sees"):
+        PrivateScore.of(make_pipeline(PrivateScaler(), classifier), X, SIDES, epsilon=1.0)

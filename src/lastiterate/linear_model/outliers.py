@@ -23,12 +23,13 @@ _LONG, _SHORT, _TARGETS = "long rows", "short rows", "targets outside"
 _ADVICE = {
     _LONG: "are more than ten times as long as feature_bound and count as scaled down to it, so "
     "that little but their direction is left: map columns to [-1, 1] by ranges that are publicly "
-    "known (PrivateScaler(low=.., high=..)), or raise feature_bound",
+    "known (PrivateScaler(low=.., high=..)), or, if they lie around 0, raise feature_bound",
     _SHORT: "are shorter than a tenth of feature_bound, so that noise drowns them: lower "
     "feature_bound, or map columns to [-1, 1] by ranges that are publicly known "
     "(PrivateScaler(low=.., high=..))",
     _TARGETS: "have a target outside target_bound, which counts as its end, or a label that is not "
-    "in classes, which counts for nothing: declare what is publicly known of them",
+    "in classes, which counts for nothing: declare what is publicly known of them, "
+    "target_bound=.. or classes=[..]",
 }
 
 

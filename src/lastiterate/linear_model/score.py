@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
@@ -85,6 +86,9 @@ class PrivateScore:
         random_state : int, optional
             For tests: whoever knows it can remove the noise.
         """
+        if isinstance(model, Pipeline):
+            must_be = "a private model; score a pipeline's last step, model[-1], on what it sees"
+            raise InvalidParameter("model", must_be=must_be, found="a Pipeline")
         check_is_fitted(model, "parameters_")
         mu = gaussian_parameter(
             _check.number("epsilon", epsilon, above=0.0),
