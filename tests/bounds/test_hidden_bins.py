@@ -73,6 +73,13 @@ class TestTightness:
         assert report.epsilon(1e-6) < 0.25 * revealed
         assert 1.0 <= report.epsilon(1e-6) / report.lower.epsilon(1e-6) < 1.2
 
+    @pytest.mark.parametrize("rule", RULES)
+    def test_a_clip_that_never_acts_changes_nothing(self, rule):
+        loss = li.Loss(smoothness=32.502, regulariser=0.002, lipschitz=5.0)
+        run = readme_run(rule).replace(loss=loss)
+        clipped = run.replace(clip_norm=5.0)
+        assert li.account(clipped).epsilon(1e-5) == li.account(run).epsilon(1e-5) < 3.3
+
     def test_small_deltas_are_answered(self):
         run = readme_run(li.BallsAndBins).replace(adjacency="zero-out", sensitivity=5.0)
         loss = li.Loss(smoothness=32.502, regulariser=0.002)

@@ -130,6 +130,7 @@ def fixed_size_majorant(
     largest = _largest_that_counts(run, own, draws, never)
     smoothness = up(float(own * largest / size), ulps(4)) + loss.regulariser
     fixed = run.replace(
+        clip_norm=None,  # it never acts
         loss=Loss(
             smoothness=up(smoothness, ulps(2)),
             strong_convexity=loss.regulariser,
