@@ -1,12 +1,16 @@
 """Whatever is typed or read: one line, exit code 2, never a traceback."""
 
+import hashlib
+import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from lastiterate.certificate.statements import digest as digest_of
 from lastiterate.cli import main
 from tests.cli import malformed
 
@@ -192,3 +196,60 @@ def test_numbers_that_are_no_array_are_no_model(capsys, trained, tmp_path):
     for coef in ([[1.0]], [[1.0, 2.0], [3.0]], np.zeros((5, 3)).tolist(), [["x", "y", "z"]]):
         model = write(tmp_path, "m.json", json.dumps({**record, "coef": coef}))
         refuses(capsys, ["predict", model, str(trained / "t.csv")])
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("coef", "x"), ("coef", None), ("coef", [[1e999] * 3]), ("intercept", [1.0, 2.0]),
+        ("parameters", {}), ("parameters", [[{}]]), ("parameters", None), ("columns", 5),
+        ("columns", [[]]), ("columns", None), ("schema", []), ("schema", None),
+        ("schema", {"size": 5, "kind": {}}), ("schema", {"size": {"range": [1, 1]}}),
+        ("classes", []), ("classes", 3), ("classes", ["y"]), ("classes", None), ("target", None),
+        ("feature_bound", "x"), ("feature_bound", None), ("feature_bound", -1.0),
+    ],
+)  # fmt: skip
+def test_a_digest_does_not_make_a_model(capsys, trained, tmp_path, name, value):
+    record = json.loads((trained / "model.json").read_text())
+    del record["digest"]
+    record[name] = value
+    if value is None:
+        del record[name]
+    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    model = write(tmp_path, "m.json", json.dumps(record | {"digest": digest}))
+    refuses(capsys, ["predict", model, str(trained / "t.csv")])
+    refuses(capsys, ["verify", str(trained / "certificate.json"), "--model", model])
+
+
+def test_a_certificate_with_a_number_beyond_all_does_not_hold(capsys, trained, tmp_path):
+    record = json.loads((trained / "certificate.json").read_text())
+    for epsilon in (10**400, float("1e999"), True, "1"):
+        record["guarantee"]["epsilon"] = epsilon
+        text = json.dumps(record | {"digest": digest_of(record)}).replace("Infinity", "1e999")
+        refuses(capsys, ["verify", write(tmp_path, "c.json", text)], codes=(1,))
+
+
+def damaged_archives():
+    """Archives of arrays that fail in the middle, each in another way."""
+    whole = io.BytesIO()
+    np.savez_compressed(whole, x=np.arange(80.0).reshape(40, 2), y=np.zeros(40))
+    good = whole.getvalue()
+    data = 30 + int.from_bytes(good[26:28], "little") + int.from_bytes(good[28:30], "little")
+    yield "stream", good[:data] + b"\xff" * 8 + good[data + 8 :]
+    central = good.index(b"PK\x01\x02")
+    yield "method", good[: central + 10] + b"\x63\x00" + good[central + 12 :]
+    yield "version", good[: central + 6] + b"\xff\x00" + good[central + 8 :]
+    yield "encrypted", good[: central + 8] + b"\x01\x00" + good[central + 10 :]
+    huge = io.BytesIO()
+    header = {"descr": "<f8", "fortran_order": False, "shape": (10**15,)}
+    np.lib.format.write_array_header_1_0(huge, header)
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("y.npy", huge.getvalue())
+    yield "huge", packed.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["stream", "method", "version", "encrypted", "huge"])
+def test_damaged_archives(capsys, tmp_path, kind):
+    data = write(tmp_path, "data.npz", dict(damaged_archives())[kind])
+    refuses(capsys, ["train", data, "--target", "y", "--classes", "0,1", "--out", str(tmp_path)])

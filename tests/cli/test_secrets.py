@@ -102,3 +102,14 @@ def test_arrays(capsys, tmp_path, monkeypatch):
         words = ["train", "data.npz", "--target", "y", "--classes", "0,1", "--out", "model"]
         assert main(words) in (0, 2)
         assert_kept(tmp_path, capsys, besides=("data.npz",))
+
+
+def test_a_first_row_is_not_taken_for_names(capsys, tmp_path, monkeypatch):
+    """Names are published; without a header, `--target 1` may be found in a row."""
+    monkeypatch.chdir(tmp_path)
+    rows = [f"{NUMBER},37,1", *(f"{k % 7},{20 + k},{k % 2}" for k in range(60))]
+    (tmp_path / "data.csv").write_text("\n".join(rows) + "\n")
+    assert main(["train", "data.csv", "--target", "1", "--classes", "0,1", "--out", "model"]) == 2
+    assert_kept(tmp_path, capsys)
+    (tmp_path / "data.csv").write_text("\n".join(["0,1,2", *rows[1:]]) + "\n")
+    assert main(["train", "data.csv", "--target", "2", "--classes", "0,1", "--out", "model"]) == 0

@@ -51,6 +51,28 @@ class TestDeclared:
         assert "Alice" not in model.certificate_
 
     @pytest.mark.parametrize("model", CLASSIFIERS)
+    @pytest.mark.parametrize("odd", [np.nan, np.inf])
+    def test_numbers_that_are_none_are_labels_like_others(self, model, odd):
+        """A missing label turns a column of whole numbers into floats with a nan."""
+        model = model(classes=[0, 1], random_state=0)
+        labels = (X[:, 0] > 0).astype(float)
+        labels[17] = odd
+        end = model.fit(X, labels).parameters_
+        labels[17] = 7.0
+        np.testing.assert_array_equal(end, model.fit(X, labels).parameters_)
+
+    @pytest.mark.parametrize("method", ["__hash__", "__str__", "__eq__"])
+    def test_a_label_that_cannot_be_compared_does_not_raise(self, method):
+        def fails(*_):
+            raise RuntimeError("AliceSmith")
+
+        kind = type("Odd", (), {"__hash__": lambda _: hash("no"), method: fails})
+        labels = SIDES.astype(object)
+        labels[17] = kind()
+        model = PrivateLogisticRegression(classes=["no", "yes"]).fit(X, labels)
+        assert model.classes_.tolist() == ["no", "yes"]
+
+    @pytest.mark.parametrize("model", CLASSIFIERS)
     @pytest.mark.parametrize("fit_intercept", [False, True])
     def test_its_gradient_is_zero(self, model, fit_intercept):
         """As if the row were 0 where there is no intercept, and whatever the row is with one."""

@@ -120,7 +120,8 @@ def _read(certificate: str | Path) -> Mapping[str, Any]:
 def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> list[str]:
     epsilon = report.epsilon(guarantee["delta"])
     reasons = []
-    if not guarantee["epsilon"] >= down(epsilon, MILLIONS_OF_ROUNDINGS):
+    stated = _check.number("guarantee.epsilon", guarantee["epsilon"], at_least=0.0)
+    if not stated >= down(epsilon, MILLIONS_OF_ROUNDINGS):
         reasons.append(f"it states epsilon {guarantee['epsilon']!r}, but the run has {epsilon!r}")
     if guarantee["adjacency"] != report.run.adjacency:
         reasons.append("its adjacency is not the run's")

@@ -8,7 +8,9 @@ vocabulary is refused, since the values that occur are themselves private.
 
 import csv
 import json
+import struct
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,20 @@ from lastiterate.errors import InvalidParameter, MissingExtra
 Columns = dict[str, list[Any]]
 Schema = dict[str, dict[str, list[Any]]]
 _SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}}'
+# What readers raise of files that are not what they claim to be; RuntimeError of encrypted ones.
+_DAMAGED = (
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    RuntimeError,
+    EOFError,
+    MemoryError,
+    csv.Error,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 
 
 @dataclass(frozen=True)
@@ -87,7 +103,11 @@ def read_schema(path: Path | None) -> Schema:
     """The description of the columns, checked."""
     if path is None:
         return {}
-    schema = read_object(path, name="schema", must_be=_SCHEMA)
+    return checked_schema(read_object(path, name="schema", must_be=_SCHEMA))
+
+
+def checked_schema(schema: dict[str, Any]) -> Schema:
+    """The same, or an error that says what is wrong with it."""
     for name, rule in schema.items():
         if not isinstance(rule, dict) or set(rule) not in ({"values"}, {"range"}):
             raise InvalidParameter(f"schema[{name!r}]", rule, must_be=_SCHEMA)
@@ -137,7 +157,7 @@ def read_table(path: Path) -> Columns:
         table = readers[path.suffix](path)
     except InvalidParameter:
         raise
-    except (ValueError, EOFError, csv.Error, zipfile.BadZipFile):
+    except _DAMAGED:
         must_be = f"a readable {path.suffix} file"
         raise InvalidParameter("data", str(path), must_be=must_be) from None
     if not table or not all(table.values()):
@@ -153,6 +173,11 @@ def _read_csv(path: Path) -> Columns:
     if len(set(names)) != len(names):
         must_be = "a file whose first line has different names for all columns"
         raise InvalidParameter("data", str(path), must_be=must_be)
+    numbered = [str(k) for k in range(len(names))]
+    if names != numbered and any(_are_numbers([name]) for name in names):
+        # Names are published, so a row must not be taken for them.
+        must_be = "a file whose first line has the names of the columns, none of them a number"
+        raise InvalidParameter("data", str(path), must_be=must_be)
     if any(len(row) != len(names) for row in cells):
         raise InvalidParameter("data", str(path), must_be="a file whose rows are equally long")
     return {name: [row[k] for row in cells] for k, name in enumerate(names)}
@@ -160,7 +185,8 @@ def _read_csv(path: Path) -> Columns:
 
 def _read_npz(path: Path) -> Columns:
     table: Columns = {}
-    with np.load(path, allow_pickle=False) as arrays:
+    # A file opened here is closed even where it is no archive.
+    with path.open("rb") as file, np.load(file, allow_pickle=False) as arrays:
         for name in arrays.files:
             values: NDArray[Any] = arrays[name]
             if values.ndim == 2:

@@ -11,9 +11,16 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from lastiterate import _check
 from lastiterate.cli.json_file import read_object
-from lastiterate.cli.table_file import Coding, declared_labels, read_schema, read_table
-from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.cli.table_file import (
+    Coding,
+    checked_schema,
+    declared_labels,
+    read_schema,
+    read_table,
+)
+from lastiterate.errors import InvalidParameter, LastIterateError, MissingExtra
 
 _FORMAT = "lastiterate model 1"
 _WRITTEN = "a model.json as `lastiterate train` wrote it"
@@ -177,9 +184,33 @@ def read_model(path: Path) -> dict[str, Any]:
     """What `train` wrote."""
     record = read_object(path, name="model", must_be=_WRITTEN)
     digest = record.pop("digest", None)
-    if record.get("format") != _FORMAT or digest != _digest(record):
+    if record.get("format") != _FORMAT or digest != _digest(record) or not _is_whole(record):
         raise InvalidParameter("model", str(path), must_be=_WRITTEN)
     return record
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether it can predict; a digest can be computed of anything."""
+    try:
+        columns, classes = tuple(record["columns"]), tuple(record["classes"])
+        coding = Coding(columns, checked_schema(dict(record["schema"])))
+        width = coding.features({name: [0.0] for name in columns}).shape[1]
+        _check.number("feature_bound", record["feature_bound"], above=0.0)
+        coef, intercept, parameters = (
+            np.array(record[name], dtype=np.float64) for name in ("coef", "intercept", "parameters")
+        )
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, LastIterateError):
+        return False
+    names = (record.get("target"), *columns, *classes)
+    outputs = 1 if len(classes) == 2 else len(classes)
+    return (
+        all(isinstance(name, str) for name in names)
+        and len(classes) >= 2
+        and coef.shape == (outputs, width)
+        and intercept.shape == (outputs,)
+        and parameters.shape in ((outputs, width), (outputs, width + 1))
+        and all(np.isfinite(part).all() for part in (coef, intercept, parameters))
+    )
 
 
 def _digest(record: dict[str, Any]) -> str:

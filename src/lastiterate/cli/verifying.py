@@ -46,8 +46,7 @@ def verify(
     parameters = None if released is None else np.array(released["parameters"])
     try:
         found = verified(certificate, parameters=parameters, signed_by=signed_by)
-        constant = described["features"]["intercept"]
-        if released is not None and not _predicts_by_parameters(released, constant):
+        if released is not None and not _predicts_as_described(released, described["features"]):
             raise InvalidCertificate(["the model predicts by other numbers than it describes"])
     except InvalidCertificate as error:
         print(error, file=sys.stderr)
@@ -91,8 +90,11 @@ def _certificate(path: Path) -> dict[str, Any]:
     return record
 
 
-def _predicts_by_parameters(record: dict[str, Any], constant: float) -> bool:
+def _predicts_as_described(record: dict[str, Any], features: Mapping[str, Any]) -> bool:
     """Whether what predicts is what the certificate is about."""
+    constant = features["intercept"]
+    if record["feature_bound"] != features["bound"]:
+        return False
     parameters = np.array(record["parameters"])
     coef, intercept = np.atleast_2d(np.array(record["coef"])), np.array(record["intercept"])
     width = coef.shape[1]

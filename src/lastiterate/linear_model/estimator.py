@@ -77,7 +77,8 @@ class PrivateLinearModel(Settings, BaseEstimator):
         )
         bound = settings.feature_bound
         intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
-        examples = bounded(rows, targets, bound=bound, intercept=intercept)
+        # Which targets count is the task's to say: a label that is no number is only unknown.
+        examples = bounded(rows, np.zeros(targets.size), bound=bound, intercept=intercept)
         task = settings._task(targets, examples.radius)
         task = replace(task, outside=settings._outside(targets, task))
         warn_of_delta(settings.delta, len(examples))

@@ -97,7 +97,7 @@ def places_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
             found = by_value.get(label, written.get(str(label), -1))
             if found < 0 and isinstance(label, str):
                 found = by_value.get(float(label), -1)
-        except (TypeError, ValueError, OverflowError):
+        except Exception:  # whatever it is that cannot be compared, it is none of them
             return -1
         return found
 

@@ -81,7 +81,7 @@ class HiddenMixtureProfile(PrivacyProfile):
         parts = self._revealed if followed_by is None else self._revealed.coarser(_FEWER)
         finite = np.isfinite(parts.mus)
         self._mus, self._weights = parts.mus[finite], parts.weights[finite]
-        self._lost = min(lost + float(parts.weights[~finite].sum()), 1.0)
+        self._lost = min(parts.lost + float(parts.weights[~finite].sum()), 1.0)
         self._followed = followed_by is not None
         self._later = _Later(followed_by)
 
