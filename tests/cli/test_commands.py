@@ -315,7 +315,7 @@ class TestTraining:
 
     def test_without_a_header_no_row_is_printed(self, capsys, tmp_path):
         file = tmp_path / "rows.csv"
-        file.write_text("AliceSmith,55,yes\nBob,44,no\n")
+        file.write_text("AliceSmith,teacher,yes\nBob,clerk,no\n")
         text = said(capsys, "train", str(file), "--target", "y", "--classes", "yes,no", code=2)
         assert "one of the 3 names in the first line" in text
         assert "Alice" not in text

@@ -138,7 +138,7 @@ SAMPLED_AMPLIFIED_TAIL = Bound(
     certainty=Certainty.UPPER,
     source=_SOURCE,
     evaluate=sampled_amplified_tail,
-    rests_on=(SAMPLED, SAMPLED_COMPOSITION),
+    rests_on=(SAMPLED,),
     charges="keeps hidden in which steps the secretly drawn example takes part",
     pen=Pen(VERMILLION, DASHES[1]),
 )
