@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
+import lastiterate as li
 from lastiterate.profile.hidden_mixture import HiddenMixtureProfile
 from tests.reference.all_orders import hockey_stick, means
 from tests.reference.enumeration import law_of_mu
@@ -122,6 +123,11 @@ class TestProfile:
         assert less.epsilon(1e-4) > whole.epsilon(1e-4 - 1e-6)
         infinite = HiddenMixtureProfile([0.5, 0.5 - 1e-6, 1e-6], [0.5, 0.5, math.inf])
         assert infinite.epsilon(1e-6) == math.inf > infinite.epsilon(1e-5)
+
+    @pytest.mark.parametrize("delta", [math.nan, -1e-6, 1.5, "small"])
+    def test_no_delta_is_refused_by_name(self, delta):
+        with pytest.raises(li.LastIterateError, match="delta"):
+            HiddenMixtureProfile(*self.LAW).epsilon(delta)
 
     def test_nothing_leaks_without_mus(self):
         assert HiddenMixtureProfile([1.0], [0.0]).epsilon(1e-6) < 1e-9

@@ -77,7 +77,8 @@ def _counted(count: int, probability: float) -> Arrived:
     logs = np.cumsum(np.log((count - numbers) / (numbers + 1.0)) + odds)
     masses = np.exp(np.append(0.0, logs) + count * math.log1p(-probability))
     beyond = 0.0 if most == count else _NEGLIGIBLE
-    law = _rounded_up(masses, relative=TENS_OF_THOUSANDS_OF_ROUNDINGS, absolute=beyond)
+    # Each logarithm is off by some ulps of 20, and up to two thousand are added.
+    law = _rounded_up(masses, relative=MILLIONS_OF_ROUNDINGS, absolute=beyond)
     return _coarser(np.arange(most + 1.0), law)
 
 

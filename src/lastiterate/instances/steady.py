@@ -62,7 +62,7 @@ def sides(run: TrainingRun) -> list[float]:
 
 def arrival_over_deviation(run: TrainingRun, gap: float) -> float:
     """(eta L/b) over the standard deviation of the last iterate, rounded down."""
-    step, noise = float(run.step_size), float(run.noise_std)  # type: ignore[arg-type]
+    step, noise = float(run.step_size), float(run.noise_std)  # type: ignore[arg-type]  # no schedule
     log_c = geometric.log_of(gap)
     squares = up(geometric.sum_of_powers(2.0 * log_c, run.steps), MILLIONS_OF_ROUNDINGS)
     deviation = math.hypot(step * noise * math.sqrt(squares), run.release_noise_std)
@@ -71,7 +71,8 @@ def arrival_over_deviation(run: TrainingRun, gap: float) -> float:
 
 def steady_profile(run: TrainingRun, curvatures: tuple[float, float]) -> BestLowerProfile:
     """The most exposed curvature between these: the least, or one that forgets."""
-    least, most = (min(float(run.step_size) * one, 1.0) for one in curvatures)  # type: ignore[arg-type]
+    step = float(run.step_size)  # type: ignore[arg-type]  # no schedule
+    least, most = (min(step * one, 1.0) for one in curvatures)
     gaps = {least, *(max(most * 10.0**-k, least) for k in range(_OTHER_GAPS))}
     profiles = []
     for gap in sorted(gaps) if most > least else [least]:

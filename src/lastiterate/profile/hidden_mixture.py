@@ -37,6 +37,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, ulps, up
 from lastiterate._numerics.search import least_met
@@ -96,11 +97,12 @@ class HiddenMixtureProfile(PrivacyProfile):
         return np.asarray(np.clip(up(chords, THOUSANDS_OF_ROUNDINGS), 0.0, 1.0))
 
     def epsilon(self, delta: float) -> float:
-        if not delta > max(self._lost, _LEAST_DELTA):
+        target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
+        if not target > max(self._lost, _LEAST_DELTA):
             return math.inf
 
         def excess(price: float) -> float:
-            return math.log(max(self._at(max(price, 0.0))[1], _LEAST_DELTA) / delta)
+            return math.log(max(self._at(max(price, 0.0))[1], _LEAST_DELTA) / target)
 
         price = least_met(excess, 4.0, tolerance=_TOLERANCE, farthest=_LARGEST_PRICE)
         return math.inf if price is None else self._at(max(price, 0.0))[0]
