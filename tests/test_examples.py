@@ -23,23 +23,10 @@ def test_the_main_example_prints_the_report():
     assert "3.4324" in text
 
 
-def test_the_table_of_the_readme_is_that_of_its_page():
-    """Which tests/test_against_others.py compares with what the accountants say."""
-
-    def rows(text):
-        charged = ("| every iterate |", "| the last iterate |")
-        lines = [line for line in text.splitlines() if any(what in line for what in charged)]
-        cells = [[cell.strip(" *") for cell in line.strip("|").split("|")] for line in lines]
-        return {(row[0].split()[0], *row[1:4], *row[-4:]) for row in cells}
-
-    readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/against_others.md"))
-    assert len(rows(readme)) == 10
-    assert rows(readme) <= rows(page)
-
-
-def test_the_picture_s_example_prints_its_table():
+def test_the_table_of_the_readme_is_what_its_example_prints():
     printed = run_example("epsilon_by_epochs.py")
-    assert all(number in printed for number in ("3.43", "4.44", "161.61"))
+    assert printed.count("\n") == 5
+    assert printed in (ROOT / "README.md").read_text()
 
 
 def test_the_tables_of_sampled_batches(monkeypatch):
