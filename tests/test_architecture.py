@@ -27,7 +27,7 @@ LAYERS = [
     {"accounting"},
     {"plot"},
     {"calibration", "report"},
-    {"planning", "train"},
+    {"planning", "train", "forgetting"},
     {"certificate", "langevin_sampling"},
     {"linear_model"},
     {"audit"},
@@ -179,9 +179,10 @@ class TestPublicNames:
             "NoBoundApplies", "PoissonSampled", "PrivacyProfile", "PrivacyReport",
             "SampledWithoutReplacement",
             "ShuffledBlocksEachEpoch", "ShuffledBlocksOnce", "ShuffledEachEpoch",
-            "ShuffledOnce", "TrainingRun", "Unbounded", "UnreachableTarget", "__version__",
+            "ShuffledOnce", "TrainingRun", "Unbounded", "Unlearning", "UnreachableTarget",
+            "__version__",
             "account", "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
-            "verify",
+            "unlearning", "verify",
         }  # fmt: skip
 
     def test_every_batch_rule_is_one(self):

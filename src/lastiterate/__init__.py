@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from lastiterate.errors import LastIterateError as LastIterateError
     from lastiterate.errors import NoBoundApplies as NoBoundApplies
     from lastiterate.errors import UnreachableTarget as UnreachableTarget
+    from lastiterate.forgetting.unlearning import Unlearning as Unlearning
+    from lastiterate.forgetting.unlearning import unlearning as unlearning
     from lastiterate.langevin_sampling import langevin as langevin
     from lastiterate.planning import plan as plan
     from lastiterate.profile.compose import compose as compose
@@ -78,6 +80,7 @@ _HOME = {
     "run.loss": ("Loss",),
     "run.training_run": ("TrainingRun",),
     "langevin_sampling": ("langevin",),
+    "forgetting.unlearning": ("Unlearning", "unlearning"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -2,6 +2,8 @@
 
 import math
 
+import numpy as np
+
 from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.best import BestProfile
@@ -9,6 +11,8 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.renyi import RenyiProfile
 from lastiterate.profile.zcdp import ZCDPProfile
+
+_LEAST_DELTA, _FARTHEST, _LOOKS = 1e-12, 1e9, 100
 
 
 def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
@@ -55,17 +59,24 @@ def _compose_best(profiles: list[PrivacyProfile]) -> PrivacyProfile:
     ways: list[PrivacyProfile] = []
     if all(math.isfinite(mu) for mu in mus):
         ways.append(compose(*map(GaussianProfile, mus)))
-    plain = [_without_gaussians(p) if isinstance(p, BestProfile) else p for p in profiles]
+    plain = [_that_matter(p) if isinstance(p, BestProfile) else p for p in profiles]
     if not all(isinstance(p, GaussianProfile) for p in plain):
         ways.append(_compose_losses(plain))
     return ways[0] if len(ways) == 1 else BestProfile(ways)
 
 
-def _without_gaussians(best: BestProfile) -> PrivacyProfile:
-    """The same guarantee without the Gaussian ones that another Gaussian one is below."""
+def _that_matter(best: BestProfile) -> PrivacyProfile:
+    """The same without what is nowhere the best of them, as far as a look at some points tells.
+
+    Leaving one out promises less, and a curve may take long to be written out.
+    """
     gaussians = [p for p in best.profiles if isinstance(p, GaussianProfile)]
     others = [p for p in best.profiles if not isinstance(p, GaussianProfile)]
     kept = others + ([min(gaussians, key=lambda p: p.mu)] if gaussians else [])
+    if len(kept) > 1:
+        far = min(best.epsilon(_LEAST_DELTA), _FARTHEST)
+        looks = np.array([profile.deltas(far * np.linspace(0.0, 1.0, _LOOKS)) for profile in kept])
+        kept = [kept[k] for k in np.unique(np.argmin(looks, axis=0))]
     return kept[0] if len(kept) == 1 else BestProfile(kept)
 
 

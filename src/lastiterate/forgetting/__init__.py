@@ -1,0 +1,1 @@
+"""Making a published model forget some of its examples, with a guarantee."""

@@ -1,0 +1,249 @@
+"""How many more steps make a published model forget some of its examples?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from lastiterate import _check
+from lastiterate._digits import up
+from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
+from lastiterate.calibration import calibrate
+from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
+from lastiterate.forgetting.extra_steps import MOST_STEPS, ExtraSteps, last_of
+from lastiterate.forgetting.staying import as_one_run
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.run.batches import Drawn
+from lastiterate.run.training_run import TrainingRun
+
+# A bound that hides places by exchanging examples would have to exchange them in the extra steps,
+# too, where these go on in the order of the training.
+_GIVEN_THE_ORDER = [
+    "composition",
+    "fixed-order",
+    "random-order/shuffled-once",
+    "random-order/balls-and-bins",
+]
+# The curves of the others take long to be written out.
+_QUICKLY_COMPOSED = [
+    "composition",
+    "fixed-order",
+    "random-order/shuffled-once",
+    "random-order/shuffled-each-epoch",
+    "random-order/hidden-place",
+]
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Unlearning(BestProfile):
+    """What is certified of a model that was made to forget, as a profile for those forgotten.
+
+    `extra` describes the extra steps, `forgotten` is the account that the guarantee is taken from,
+    bound by bound.
+    """
+
+    profiles: tuple[PrivacyProfile, ...] = field(init=False)
+    run: TrainingRun
+    extra: TrainingRun
+    extra_steps: int
+    examples: int
+    order_kept: bool
+    forgotten: PrivacyReport
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "profiles", self.forgotten.profiles)
+
+    @property
+    def share_of_training(self) -> float:
+        """K/T: what forgetting costs against training again."""
+        return self.extra_steps / self.run.steps
+
+    @cached_property
+    def remaining(self) -> PrivacyProfile:
+        """Of the people who stay: of the last model alone, K more steps having seen them."""
+        if self.extra_steps == 0:
+            return self.before
+        known = [account(longer) for longer in self._as_one_run]
+        return BestProfile([self.both_published, *known])
+
+    @cached_property
+    def both_published(self) -> PrivacyProfile:
+        """Of the people who stay, against someone who holds both models.
+
+        Those who were forgotten have `account(run)` against such a person: what came later did
+        not see them.
+        """
+        if self.extra_steps == 0:
+            return self.before
+        return self.before.compose(account(self.extra, bounds=_QUICKLY_COMPOSED))
+
+    @cached_property
+    def before(self) -> PrivacyReport:
+        """Of everybody, of the model that was published before."""
+        return account(self.run)
+
+    def then(
+        self,
+        *,
+        extra_steps: int | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        examples: int = 1,
+    ) -> Unlearning:
+        """The next request: others must go, whom the extra steps have seen as well.
+
+        Those who went before are farther away with every step.
+        """
+        longer = self._as_one_run
+        if not longer:
+            must_be = "a batch rule under which extra steps go on as training did"
+            raise InvalidParameter("batches", self.run.batches.name, must_be=must_be)
+        return unlearning(
+            longer[0],
+            extra_steps=extra_steps,
+            epsilon=epsilon,
+            delta=delta,
+            examples=examples,
+            order_kept=self.order_kept,
+        )
+
+    @property
+    def _as_one_run(self) -> list[TrainingRun]:
+        if self.extra_steps == 0:
+            return [self.run]
+        return as_one_run(self.run, self.extra, order_kept=self.order_kept)
+
+    def __repr__(self) -> str:
+        epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
+        return f"Unlearning(extra_steps={self.extra_steps}, {epsilon}, examples={self.examples})"
+
+    def __str__(self) -> str:
+        from lastiterate.forgetting.words import as_text  # only when looked at
+
+        return as_text(self)
+
+
+def unlearning(
+    run: TrainingRun,
+    *,
+    extra_steps: int | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    examples: int = 1,
+    step_size: float | None = None,
+    noise_std: float | None = None,
+    release_noise_std: float | None = None,
+    order_kept: bool = False,
+) -> Unlearning:
+    """What extra steps without some examples promise them, or the least steps for a target.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The training.  With adjacency "zero-out" the model is compared with one from which the
+        gradients of the examples had been left out; with "replace", with one that had seen others
+        in their place, which the extra steps then see.
+    extra_steps : int, optional
+        K.  Left out where a target is given.
+    epsilon, delta : float, optional
+        The target.
+    examples : int
+        How many must go at once.
+    step_size, noise_std, release_noise_std : float, optional
+        Of the extra steps, and on their release; as in the (last step of the) training if left out.
+    order_kept : bool
+        Whether the extra steps go on in the secret order of the training, for batches that are
+        shuffled once.  Otherwise they take a new order, and nothing secret need be kept.
+
+    Returns
+    -------
+    Unlearning
+        A profile: `epsilon(delta)`, `delta(epsilon)`, `tradeoff`, .. of those who are forgotten.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.TrainingRun(
+    ...     loss=li.Loss(smoothness=0.26, strong_convexity=0.01), sensitivity=1.0,
+    ...     batches=li.ShuffledEachEpoch(examples=10_000, batch_size=100), steps=2_000,
+    ...     step_size=2.0, noise_std=0.01, adjacency="zero-out")
+    >>> found = li.unlearning(run, epsilon=0.1, delta=1e-5)
+    >>> found.extra_steps, found.epsilon(1e-5) <= 0.1
+    (66, True)
+    >>> li.unlearning(run, extra_steps=65).epsilon(1e-5) <= 0.1
+    False
+    """
+    if not isinstance(run, TrainingRun):
+        raise InvalidType("run", run, must_be="a TrainingRun")
+    if run.releases == "every-iterate":
+        must_be = "one that publishes its last iterate only (what is out cannot be forgotten)"
+        raise InvalidParameter("run", f"releases={run.releases!r}", must_be=must_be)
+    most = run.batches.examples - 1
+    many = _check.count("examples", examples, at_least=1, at_most=max(most, 1))
+    steps = ExtraSteps(
+        run,
+        step_size=last_of(run.step_size) if step_size is None else step_size,
+        noise_std=last_of(run.noise_std) if noise_std is None else noise_std,
+        release=run.release_noise_std if release_noise_std is None else release_noise_std,
+    )
+    question = _Question(run, steps, many, order_kept)
+    if extra_steps is not None:
+        if epsilon is not None or delta is not None:
+            must_be = "left out where a target (epsilon, delta) is given"
+            raise InvalidParameter("extra_steps", extra_steps, must_be=must_be)
+        return question.after(_check.count("extra_steps", extra_steps, at_least=0))
+    if epsilon is None or delta is None:
+        missing = "epsilon" if epsilon is None else "delta"
+        raise InvalidParameter(missing, None, must_be="given, unless extra_steps is")
+    return question.least(
+        _check.number("epsilon", epsilon, above=0.0),
+        _check.number("delta", delta, above=0.0, below=1.0),
+    )
+
+
+@dataclass(frozen=True)
+class _Question:
+    run: TrainingRun
+    steps: ExtraSteps
+    examples: int
+    order_kept: bool
+
+    def after(self, many: int) -> Unlearning:
+        report = account(self._with(self.steps.as_release_noise(many)), bounds=self._bounds)
+        extra = self.steps.described(max(many, 1))
+        return Unlearning(self.run, extra, many, self.examples, self.order_kept, report)
+
+    def least(self, epsilon: float, delta: float) -> Unlearning:
+        """The noise on release that would be enough, then as many steps as are worth as much."""
+        found = self.after(0)
+        if found.epsilon(delta) <= epsilon:
+            return found
+        enough = calibrate(
+            self._with(self.run.release_noise_std),
+            epsilon=epsilon,
+            delta=delta,
+            over="release_noise_std",
+            bounds=self._bounds,
+        )
+        many = self.steps.worth(enough.release_noise_std)
+        while many is not None and many <= MOST_STEPS:
+            found = self.after(many)
+            if found.epsilon(delta) <= epsilon:
+                return found
+            many += max(1, many // 10_000)  # the last digits of the calibration
+        raise UnreachableTarget(
+            f"({epsilon:g}, {delta:g})",
+            f"{MOST_STEPS:,} extra steps are not enough",
+            possible_with="a penalty (strong convexity), more noise_std in the extra steps, or a "
+            "release_noise_std",
+        )
+
+    def _with(self, release_noise: float) -> TrainingRun:
+        run = self.run.replace(release_noise_std=release_noise)
+        return run if self.examples == 1 else run.replace(examples_per_person=self.examples)
+
+    @property
+    def _bounds(self) -> list[str] | None:
+        goes_on = self.order_kept and self.run.batches.drawn is Drawn.ONCE
+        return _GIVEN_THE_ORDER if goes_on else None

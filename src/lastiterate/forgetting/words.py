@@ -1,0 +1,41 @@
+"""What extra steps promise those who are forgotten, in words."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lastiterate._digits import up
+from lastiterate.accounting import USUAL_DELTA
+
+if TYPE_CHECKING:
+    from lastiterate.forgetting.unlearning import Unlearning
+
+
+def as_text(found: Unlearning, *, delta: float = USUAL_DELTA) -> str:
+    """The promise, what it does not say, what others pay, and the cost."""
+    steps, many = found.extra_steps, found.examples
+    who = "1 example" if many == 1 else f"{many:,} examples at once"
+    whom = "it" if many == 1 else "them"
+    without = (
+        "never contributed a gradient"
+        if found.run.adjacency == "zero-out"
+        else "been others from the start"
+    )
+    at = f"at delta = {delta:g}"
+    lines = [
+        f"{steps:,} extra steps without {whom} forget {who}: epsilon = "
+        f"{up(found.epsilon(delta))} {at}, certified by {found.forgotten.bound_at(delta)}.",
+        "",
+        f"Promised: what is published now is that close, in both directions, to what would have "
+        f"been published had the removed {without}.",
+        f"Not promised: anything against someone who holds the model from before, too. Against "
+        f"that person the removed have what the training gave: epsilon = "
+        f"{up(found.before.epsilon(delta))}.",
+        "Nor is it promised if the wish to be removed depends on a published model.",
+        f"Those who stay have epsilon = {up(found.remaining.epsilon(delta))} of the new model "
+        f"alone ({found.run.steps + steps:,} steps), and "
+        f"{up(found.both_published.epsilon(delta))} of both models.",
+        f"Cost: {100.0 * found.share_of_training:.3g} % of training again"
+        + (": train again instead." if found.share_of_training >= 1.0 else "."),
+    ]
+    return "\n".join(lines)
