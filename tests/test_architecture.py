@@ -33,6 +33,7 @@ LAYERS = [
     {"audit"},
     {"reproduce"},
     {"cli"},
+    {"__main__"},
 ]
 STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]
 
@@ -245,7 +246,7 @@ def test_describing_a_run_loads_nothing_heavy():
 RUN = [
     "--examples", "60000", "--batch-size", "1500", "--epochs", "50", "--step-size", "0.05",
     "--noise-std", "0.01", "--sensitivity", "10", "--smoothness", "32.502",
-    "--strong-convexity", "0.002", "--batches",
+    "--strong-convexity", "0.002", "--adjacency", "replace", "--batches",
 ]  # fmt: skip
 SLOW_TO_LOAD = ["dp_accounting", "scipy.optimize", "scipy.signal", "scipy.stats"]
 

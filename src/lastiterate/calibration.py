@@ -7,6 +7,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.search import least_met
+from lastiterate._progress import throughout
 from lastiterate.accounting import account
 from lastiterate.bounds import quantities
 from lastiterate.errors import (
@@ -84,7 +85,8 @@ def calibrate(
         return _log_ratio(report.epsilon(delta), epsilon)
 
     target = f"({epsilon:g}, {delta:g})-DP"
-    return _SEARCHES[over](run, excess, target)
+    with throughout("calibrating"):
+        return _SEARCHES[over](run, excess, target)
 
 
 Excess = Callable[[TrainingRun], float]
