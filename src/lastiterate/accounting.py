@@ -155,14 +155,11 @@ def ratio_to_lower(certified: float, lower: float) -> float:
     return certified / lower if lower > 0.0 else math.inf
 
 
-_Ids = str | list[str] | tuple[str, ...]
-
-
 def account(
     run: TrainingRun,
     *,
-    bounds: _Ids | None = None,
-    including: _Ids | None = None,
+    bounds: str | list[str] | tuple[str, ...] | None = None,
+    including: str | list[str] | tuple[str, ...] | None = None,
     besides: Sequence[Release] = (),
 ) -> PrivacyReport:
     """The tightest certified privacy of what `run` releases.

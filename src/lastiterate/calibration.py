@@ -40,13 +40,17 @@ def calibrate(
     ----------
     run : TrainingRun
         Everything but what is calibrated is kept; a schedule of noise is scaled as a whole.
-    epsilon, delta : float
-        The target.
+    epsilon : float
+        The target, together with `delta`.
+    delta : float
+        Of (epsilon, delta)-DP.
     over : {"noise_std", "release_noise_std", "noise", "steps"}
         Find the least noise in training (0 if that on release is enough), the least noise on
         release, the least of both in their present proportion, or the most steps (10**12 where
         any number meets the target).
-    bounds, besides : optional
+    bounds : optional
+        As for `account`.
+    besides : optional
         As for `account`; the target is of all together.
 
     Returns

@@ -29,7 +29,7 @@ Lengths = Annotated[
     typer.Option(
         "--at",
         parser=whole_number,
-        metavar="INTEGER",
+        metavar="<int>",
         help="a number of steps; may be repeated",
     ),
 ]

@@ -26,10 +26,10 @@ RunFile = Annotated[
 ]
 Examples = Annotated[
     int | None,
-    typer.Option(parser=whole_number, metavar="INTEGER", help="how many examples there are"),
+    typer.Option(parser=whole_number, metavar="<int>", help="how many examples there are"),
 ]
 BatchSize = Annotated[
-    int | None, typer.Option(parser=whole_number, metavar="INTEGER", help="examples in a batch")
+    int | None, typer.Option(parser=whole_number, metavar="<int>", help="examples in a batch")
 ]
 SampleRate = Annotated[
     float | None, typer.Option(help="batch-size/examples (instead of --batch-size)")
@@ -48,7 +48,7 @@ Epochs = Annotated[
 ]
 Steps = Annotated[
     int | None,
-    typer.Option(parser=whole_number, metavar="INTEGER", help="gradient steps (or --epochs)"),
+    typer.Option(parser=whole_number, metavar="<int>", help="gradient steps (or --epochs)"),
 ]
 StepSize = Annotated[
     float | None,

@@ -42,9 +42,11 @@ class TrainingRun:
         Which examples each step sees: FullBatch, Cyclic, ShuffledOnce, ...
     steps : int
         T, the number of steps (not epochs).
-    step_size, noise_std : float or sequence of length `steps`
-        eta_k and sigma_k; the noise is per coordinate, on the averaged gradient, before
-        the step size.  `noise_std` may be 0 where `release_noise_std` is positive.
+    step_size : float or sequence of length `steps`
+        eta_k.
+    noise_std : float or sequence of length `steps`
+        sigma_k: per coordinate, on the averaged gradient, before the step size.  May be 0 where
+        `release_noise_std` is positive.
     release_noise_std : float
         Noise added once, per coordinate, to the published parameters.
     domain : Unbounded or Ball
