@@ -99,7 +99,7 @@ def _with(command: Any, params: list[Any]) -> Any:
 def printed(arguments: Sequence[str]) -> str:
     """What a command prints."""
     out = io.StringIO()
-    with contextlib.redirect_stdout(out):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(io.StringIO()):
         code = main(arguments)
     if code != 0:
         raise RuntimeError(f"lastiterate {' '.join(arguments)}: exit code {code}")

@@ -13,3 +13,4 @@ progress_bar = import_module("lastiterate.cli.progress_bar")
 def _no_lines_of_progress(monkeypatch):
     monkeypatch.setattr(progress_bar, "BEFORE_A_LINE", math.inf)
     monkeypatch.setattr(progress_bar, "BEFORE_THE_BAR", 0.0)
+    monkeypatch.setattr(progress_bar, "BETWEEN_DRAWINGS", 0.0)
