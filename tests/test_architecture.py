@@ -232,7 +232,8 @@ HEAVY = ["sklearn", "torch", "dask", "matplotlib", "fastapi", "dp_accounting", "
 def loaded_by(code, among=HEAVY):
     found = f"import sys; {code}; print(*[m for m in {among} if m in sys.modules], file=sys.stderr)"
     command = [sys.executable, "-c", found]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stderr.split()
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    return said.splitlines()[-1].split()  # a command may say more on the way
 
 
 def test_importing_loads_nothing_heavy():
