@@ -1,8 +1,10 @@
-# Needs only python3 and make. Everything is installed into .venv, once.
+# Needs only python3 and make. Everything is installed into .venv, once: tools only where they are needed.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
+TOOLS  := $(VENV)/.tools
+INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCH  := .venv-bench
 DATA   ?= data
 
@@ -20,21 +22,21 @@ test-all: lint
 	@echo "== pytest: all tests"
 	@$(BIN)/python -m pytest -q
 
-lint: $(READY)
+lint: $(TOOLS)
 	@echo "== ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== mypy --strict src"
 	@$(BIN)/mypy
 
-docs: $(READY)  ## these pages, into site/
+docs: $(TOOLS)  ## these pages, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "== written: site/index.html (with search: $(BIN)/python -m http.server -d site)"
 
-bench: $(READY)  ## speed, as ratios to floors measured in the same run
+bench: $(TOOLS)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
 
-scoreboard: $(READY)  ## how far every bound is from the truth
+scoreboard: $(TOOLS)  ## how far every bound is from the truth
 	@$(BIN)/python benchmarks/scoreboard.py
 
 bench-others: $(BENCH)/.ready  ## what other accountants charge for the README's run
@@ -54,11 +56,19 @@ $(BENCH)/.ready: pyproject.toml
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[benchmarks]"
 	@touch $@
 
+# What the library itself needs, with scikit-learn and matplotlib for the demo.
 $(READY): pyproject.toml
-	@echo "== setting up $(VENV) (first time, or after a change of pyproject.toml)"
+	@echo "== setting up $(VENV) (first time, or after a change of pyproject.toml): lastiterate, its trainers"
+	@echo "   and its pictures, with numpy, scipy, scikit-learn, matplotlib and what they need; a minute or so"
 	@$(PYTHON) -c 'import sys; sys.exit("lastiterate needs Python 3.11 or newer; found " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@$(INSTALL) -e ".[sklearn,plot]"
+	@touch $@
+
+# What only those need who change the library.
+$(TOOLS): pyproject.toml | $(READY)
+	@echo "== adding pytest, hypothesis, mypy, ruff and mkdocs to $(VENV); a minute or so"
+	@$(INSTALL) -e ".[dev]"
 	@touch $@
 
 clean:

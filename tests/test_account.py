@@ -49,7 +49,8 @@ class TestReport:
     def test_its_representation_is_one_line(self):
         line = repr(self.REPORT)
         assert line == (
-            "PrivacyReport(epsilon=4.3392 at delta=1e-05, bound='fixed-order/contractive', "
+            "PrivacyReport(epsilon=4.3392 at delta=1e-05, adjacency='replace', "
+            "bound='fixed-order/contractive', "
             "steps=2000)"
         )
 

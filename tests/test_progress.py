@@ -2,7 +2,7 @@
 
 import pytest
 
-from lastiterate._progress import heard_by, told, told_of
+from lastiterate._progress import heard_by, throughout, told, told_of
 
 
 def test_the_items_come_as_they_are_heard_or_not():
@@ -49,6 +49,25 @@ def test_a_loop_that_fails_is_over():
     with pytest.raises(KeyboardInterrupt):
         take()
     assert heard == [0.0, 0.25, 1.0]
+
+
+def test_loops_inside_a_loop_are_parts_of_it():
+    heard = []
+    with heard_by(lambda what, share: heard.append((what, share))):
+        for _ in told("outer", range(2)):
+            list(told("inner", range(2)))
+            list(told("another", range(1)))
+    assert {what for what, _ in heard} == {"outer"}
+    assert [share for _, share in heard] == [0.0, 0.0, 0.25, 0.0, 0.5, 0.5, 0.75, 0.5, 1.0]
+
+
+def test_rounds_that_nobody_can_count_have_no_share():
+    heard = []
+    with heard_by(lambda what, share: heard.append((what, share))), throughout("seeking"):
+        list(told("inner", range(2)))
+    assert heard == [("seeking", None)] * 3 + [("seeking", 1.0)]
+    with throughout("seeking"):
+        pass
 
 
 def test_no_item_is_lost_to_a_wrong_count():

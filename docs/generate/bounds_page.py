@@ -54,7 +54,7 @@ def _entry(one: Statement) -> str:
     lines = [
         f"\n### {one.id} {{ #{_anchor(one)} }}\n\n{_capital(one.gives)}.\n",
         f"\nCertainty: `{certainty}`.\n" if certainty else "",
-        f"\nBatches: {rules}.\n\nSource: {one.source}.\n",
+        f"\nBatches: {rules}.\n\nSource: {'. '.join(map(str, one.source.parts))}.\n",
         f"\n| needs | otherwise |\n|---|---|\n{needs}" if needs else "",
         f'\n??? note "Statement"\n\n{_indented(_statement(one))}\n',
     ]

@@ -10,12 +10,17 @@ from griffe import Attribute, Class, Docstring, ExprCall, Extension, Object
 
 _ROLE = re.compile(r":math:`([^`]+)`")
 _DIRECTIVE = re.compile(r"^\.\. math:: (.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
+_SESSION = re.compile(r"^>>> .*(?:\n\S.*)*", re.MULTILINE)
+_EXAMPLES = "Examples\n--------\n"
 _RULE = r"^=+(?: +=+)+ *(?:\n|\Z)"
 _TABLE = re.compile(rf"({_RULE})((?:.+\n)+?)({_RULE})((?:[^=\n].*\n)+{_RULE})?", re.MULTILINE)
 
 
 def as_markdown(docstring: str) -> str:
     """A docstring as the pages are written."""
+    before, heading, examples = docstring.partition(_EXAMPLES)
+    # Under that heading sessions are known for what they are; elsewhere they would be quotations.
+    docstring = _SESSION.sub(r"```pycon\n\g<0>\n```", before) + heading + examples
     text = _DIRECTIVE.sub(lambda found: f"\n$$\n{dedent(found[1])}\n$$\n", docstring)
     text = _TABLE.sub(_table, text)
     return _ROLE.sub(lambda found: f"${' '.join(found[1].split())}$", text)

@@ -9,6 +9,14 @@ import maths
 import pictures
 from mkdocs.structure.files import File, Files
 
+import lastiterate
+
+
+def on_config(config: Any) -> Any:
+    """Which version the pages are of, at the foot of each."""
+    config.copyright = f"lastiterate {lastiterate.__version__}, Apache-2.0"
+    return config
+
 
 def on_files(files: Files, *, config: Any) -> Files:
     """Adds pages and pictures that are nowhere in the source tree."""

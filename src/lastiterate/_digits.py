@@ -19,6 +19,15 @@ def up(value: float) -> str:
     return _rounded(value, ROUND_CEILING)
 
 
+def mu(value: float) -> str:
+    """A mu of Gaussian differential privacy, rounded up; a dash where none describes a guarantee.
+
+    >>> mu(0.5), mu(float("inf"))
+    ('0.5000', '-')
+    """
+    return "-" if value == math.inf else up(value)
+
+
 def down(value: float) -> str:
     """At most `value`."""
     return _rounded(value, ROUND_FLOOR)

@@ -9,8 +9,10 @@ from functools import cached_property
 from pathlib import Path
 
 from lastiterate._digits import up
+from lastiterate._progress import told
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, select
+from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
 from lastiterate.instances.lower_bounds import LOWER_BOUNDS
 from lastiterate.profile.beside_gaussian import beside_gaussian
@@ -18,9 +20,12 @@ from lastiterate.profile.best import BestProfile
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.releases import Release, joint_mu
+from lastiterate.run.adjacency import ADJACENCIES
+from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
 
 USUAL_DELTA = 1e-5
+_COMPOSITION = "composition/"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -31,7 +36,8 @@ class PrivacyReport(BestProfile):
     each bound that applies, `unmet` the reasons of each that does not.  Bounds that are only as
     published are listed for comparison, and answer only where nothing else was asked for:
     `certainty` says so.  `besides` is what else was published of the same examples, which every
-    guarantee includes.
+    guarantee includes; `enforced` says that one of the library's trainers carried the run out, so
+    that nobody has to vouch for its description.
     """
 
     profiles: tuple[PrivacyProfile, ...] = field(init=False)
@@ -39,6 +45,7 @@ class PrivacyReport(BestProfile):
     all: Mapping[str, PrivacyProfile]
     unmet: Mapping[str, Sequence[Unmet]]
     besides: tuple[Release, ...] = ()
+    enforced: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", tuple(self.used.values()))
@@ -57,6 +64,23 @@ class PrivacyReport(BestProfile):
     def certainty(self) -> Certainty:
         """`UPPER`, unless nothing but bounds that are only as published was asked for."""
         return CATALOGUE[next(iter(self.used))].certainty
+
+    @cached_property
+    def under_other_adjacency(self) -> PrivacyReport | None:
+        """Of the same training under the other adjacency, where that takes no time worth telling.
+
+        None also where the run does not say what one example alone can add, as `TrainingRun.under`.
+        """
+        (other,) = (one for one in ADJACENCIES if one != self.run.adjacency)
+        run = self.run.under(other) if self._is_quick() else None
+        if run is None or self.certainty is not Certainty.UPPER:
+            return None
+        return account(run, besides=[one.under(other) for one in self.besides])
+
+    def _is_quick(self) -> bool:
+        if self.run.batches.drawn is Drawn.EACH_STEP:
+            return all(id_.startswith(_COMPOSITION) for id_ in self.all)
+        return bool(NON_CONVEX.unmet(self.run))
 
     @cached_property
     def lower_bounds(self) -> Mapping[str, LowerProfile]:
@@ -98,7 +122,8 @@ class PrivacyReport(BestProfile):
 
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
-        return f"PrivacyReport({epsilon}, bound={self.bound!r}, steps={self.run.steps})"
+        of = f"adjacency={self.run.adjacency!r}, bound={self.bound!r}, steps={self.run.steps}"
+        return f"PrivacyReport({epsilon}, {of})"
 
     def __str__(self) -> str:
         from lastiterate.report.text import as_text  # tables are made only when looked at
@@ -130,14 +155,11 @@ def ratio_to_lower(certified: float, lower: float) -> float:
     return certified / lower if lower > 0.0 else math.inf
 
 
-_Ids = str | list[str] | tuple[str, ...]
-
-
 def account(
     run: TrainingRun,
     *,
-    bounds: _Ids | None = None,
-    including: _Ids | None = None,
+    bounds: str | list[str] | tuple[str, ...] | None = None,
+    including: str | list[str] | tuple[str, ...] | None = None,
     besides: Sequence[Release] = (),
 ) -> PrivacyReport:
     """The tightest certified privacy of what `run` releases.
@@ -173,10 +195,10 @@ def account(
         chosen += [bound for bound in select(including) if bound not in chosen]
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
     more = joint_mu(besides)
+    applying = [bound for bound in chosen if not unmet[bound.id]]
     profiles = {
         bound.id: beside_gaussian(bound.evaluate(run), more)
-        for bound in chosen
-        if not unmet[bound.id]
+        for bound in told("accounting", applying)
     }
     refused = {id_: reasons for id_, reasons in unmet.items() if reasons}
     if not profiles:

@@ -7,6 +7,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.search import least_met
+from lastiterate._progress import throughout
 from lastiterate.accounting import account
 from lastiterate.bounds import quantities
 from lastiterate.errors import (
@@ -39,13 +40,17 @@ def calibrate(
     ----------
     run : TrainingRun
         Everything but what is calibrated is kept; a schedule of noise is scaled as a whole.
-    epsilon, delta : float
-        The target.
+    epsilon : float
+        The target, together with `delta`.
+    delta : float
+        Of (epsilon, delta)-DP.
     over : {"noise_std", "release_noise_std", "noise", "steps"}
         Find the least noise in training (0 if that on release is enough), the least noise on
         release, the least of both in their present proportion, or the most steps (10**12 where
         any number meets the target).
-    bounds, besides : optional
+    bounds : optional
+        As for `account`.
+    besides : optional
         As for `account`; the target is of all together.
 
     Returns
@@ -84,7 +89,8 @@ def calibrate(
         return _log_ratio(report.epsilon(delta), epsilon)
 
     target = f"({epsilon:g}, {delta:g})-DP"
-    return _SEARCHES[over](run, excess, target)
+    with throughout("calibrating"):
+        return _SEARCHES[over](run, excess, target)
 
 
 Excess = Callable[[TrainingRun], float]

@@ -108,13 +108,17 @@ def langevin(
 
     Parameters
     ----------
-    smoothness, strong_convexity : float
+    smoothness : float
         Of F, whatever the data are.
+    strong_convexity : float
+        The same.
     sensitivity : float
         The largest |grad F(x) - grad F'(x)| over adjacent data sets: for a sum of losses with
         gradients of norm at most C it is 2 C.
-    step_size, steps : float, int
+    step_size : float
         Of the chain.
+    steps : int
+        How many the chain takes.
     domain : Unbounded or Ball
         With `Ball` the density is restricted to a ball of that diameter around the start.
 

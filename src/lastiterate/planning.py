@@ -58,14 +58,22 @@ def plan(
 
     Parameters
     ----------
-    examples, dimension : int
-        n, and the number of parameters.
-    lipschitz, smoothness, strong_convexity : float
-        Of every example's loss, regulariser included, on the domain: a ball of diameter
-        2 lipschitz/strong_convexity, which strong convexity implies.  The minimiser is taken to
-        lie inside it.
-    epsilon, delta : float
-        The target.
+    examples : int
+        How many there are.
+    dimension : int
+        The number of parameters.
+    lipschitz : float
+        A bound on the gradients of every example's loss, regulariser included, on the domain: a
+        ball of diameter 2 lipschitz/strong_convexity, which strong convexity implies.  The
+        minimiser is taken to lie inside it.
+    smoothness : float
+        Of every example's loss, regulariser included.
+    strong_convexity : float
+        The same.
+    epsilon : float
+        The target, together with `delta`.
+    delta : float
+        Of (epsilon, delta)-DP.
 
     Examples
     --------

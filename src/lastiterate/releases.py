@@ -69,6 +69,11 @@ class Release:
         """Of Gaussian differential privacy."""
         return at_least(self.sensitivity / self.noise_std, ulps=1.0)
 
+    def under(self, adjacency: str) -> Release:
+        """The same noise, with the sensitivity that this adjacency has at least."""
+        least = at_least(KINDS[self.kind].sensitivity(adjacency), ulps=1.0)
+        return Release(self.kind, max(self.sensitivity, least), self.noise_std)
+
     def as_record(self) -> dict[str, Any]:
         """What a certificate states of it."""
         return {

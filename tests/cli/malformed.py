@@ -37,7 +37,7 @@ NO_NUMBER = [
     "--",
     "\x00",
 ]
-NO_COUNT = [*NO_NUMBER, "0", "1.5", "1e3", "9" * 30]
+NO_COUNT = [*NO_NUMBER, "0", "1.5", "1e-3", "15,00", "9" * 30]
 NO_CHOICE = ["", "x", "Replace", "shuffled", "last", "\x00", "{}", "nan"]
 BAD_VALUES = {
     "--examples": NO_COUNT, "--batch-size": [*NO_COUNT, "601"], "--epochs": [*NO_NUMBER, "0"],

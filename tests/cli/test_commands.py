@@ -160,7 +160,7 @@ class TestTraining:
         monkeypatch.setattr(Progress, "remove_task", lambda *_: None)
         monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
         self.train(capsys, people, tmp_path)
-        assert drawn == ["training"]
+        assert "training" in drawn
 
     @pytest.mark.parametrize("when", ["training", "writing"])
     def test_interrupted_it_leaves_nothing(self, capsys, people, tmp_path, monkeypatch, when):

@@ -53,8 +53,42 @@ def test_a_shuffling_loader_is_charged_without_amplification(capsys):
     record, said = asked(capsys, *FIVE, "--batches", "shuffled-each-epoch")
     assert record["bound"] == "composition/fixed-order"
     run = li.TrainingRun.from_json(json.dumps(record["run"]))
-    assert (run.adjacency, run.sensitivity, run.steps) == ("replace", 2.0, 200)
-    assert "assumed" not in said
+    assert (run.adjacency, run.sensitivity, run.steps) == ("zero-out", 1.0, 200)
+    assert "assumed: --adjacency zero-out" in said
+
+
+@pytest.mark.parametrize("batches", ["poisson", "shuffled-each-epoch", "cyclic", "sampled"])
+def test_the_adjacency_is_one_whatever_the_batches_and_that_of_python(capsys, batches):
+    record, said = asked(capsys, *FIVE, "--batches", batches)
+    assert record["adjacency"] == "zero-out"
+    assert "assumed: --adjacency zero-out" in said
+    run = li.TrainingRun.from_dp_sgd(
+        examples=1_010, batch_size=20, epochs=4, clip_norm=1.0, noise_multiplier=1.1,
+        batches=batches,
+    )  # fmt: skip
+    assert li.account(run).epsilon(1e-5) == record["epsilon"]
+
+
+def test_a_sensitivity_is_of_two_examples_whatever_the_batches(capsys):
+    flags = ["--examples", "100", "--batch-size", "10", "--steps", "5", "--noise-std", "1"]
+    for batches in ("poisson", "shuffled-once", "cyclic"):
+        record, said = asked(capsys, *flags, "--sensitivity", "2", "--batches", batches)
+        assert record["adjacency"] == "replace"
+        assert "assumed: --adjacency replace" in said
+
+
+def test_the_sensitivity_follows_from_the_clip(capsys):
+    flags = ["--examples", "100", "--batch-size", "10", "--steps", "5", "--noise-std", "1"]
+    record, _ = asked(capsys, *flags, "--clip-norm", "3", "--batches", "cyclic")
+    assert (record["run"]["sensitivity"], record["adjacency"]) == (3.0, "zero-out")
+
+
+def test_adding_or_removing_is_leaving_out_where_batches_allow_it(capsys):
+    left_out, _ = asked(capsys, *FIVE, "--adjacency", "zero-out")
+    record, _ = asked(capsys, *FIVE, "--adjacency", "add-remove")
+    assert record == left_out
+    assert main(["account", *FIVE, "--adjacency", "add-remove", "--batches", "cyclic"]) == 2
+    assert "would change the batches of the others" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -73,6 +107,7 @@ def test_what_a_last_iterate_bound_would_need(capsys, more, wanted):
 
 def test_nothing_is_missing_from_a_projected_run(capsys):
     more = ["--step-size", "0.1", "--batches", "cyclic", "--diameter", "1", "--non-convex"]
+    more += ["--adjacency", "zero-out"]
     assert asked(capsys, *FIVE, *more)[1] == ""
 
 
@@ -106,8 +141,8 @@ def test_calibrate_needs_no_noise_to_begin_with(capsys):
             "--sensitivity must be omitted: --noise-multiplier already",
         ),
         (["--steps", "10"], "--steps must be omitted: --epochs already sets it"),
-        (["--batches", "full"], "batch-size must be left out with --batches full"),
-        (["--releases", "last-iterate"], "step-size must be given"),
+        (["--batches", "full"], "batch_size must be left out with full batches"),
+        (["--releases", "last-iterate"], "run must be described in full: add --step-size,"),
     ],
 )
 def test_nothing_is_ignored_in_silence(capsys, more, refused):
@@ -115,10 +150,3 @@ def test_nothing_is_ignored_in_silence(capsys, more, refused):
     said = capsys.readouterr().err
     assert refused in said
     assert len(said.splitlines()) == 1
-
-
-def test_a_run_file_takes_no_flags(capsys, tmp_path):
-    record, _ = asked(capsys, *FIVE, "--batches", "cyclic")
-    (tmp_path / "run.json").write_text(json.dumps(record["run"]))
-    assert main(["account", str(tmp_path / "run.json"), "--epochs", "3"]) == 2
-    assert "--epochs must be omitted: the run file already sets it" in capsys.readouterr().err

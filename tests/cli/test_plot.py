@@ -28,6 +28,18 @@ def test_each_picture_is_one_command(capsys, tmp_path, command):
     assert "figure.svg" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("batches", ["poisson", "sampled"])
+def test_a_run_without_a_plan_to_draw_is_not_said_to_be_uncertified(capsys, batches):
+    run = [*RUN, "--batches", batches, "--releases", "every-iterate"]
+    assert main(["account", *run]) == 0
+    capsys.readouterr()
+    assert main(["plot", "shift-schedule", *run]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "run must be one whose example is paid off by a single plan" in line
+    assert "says nothing of its guarantee" in line
+    assert "no certified bound" not in line
+
+
 def test_accuracies_from_a_file(tmp_path):
     results, out = tmp_path / "results.json", tmp_path / "figure.svg"
     results.write_text(json.dumps({"ours": {"1": [0.8, 0.9], "4": [0.95]}}))

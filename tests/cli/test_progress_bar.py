@@ -3,17 +3,21 @@
 import io
 import os
 import pty
+import re
 import subprocess
 import sys
+from importlib import import_module
 
 import pytest
 
 import lastiterate as li
+from lastiterate._progress import told
 from lastiterate.cli import main
 
 SAMPLED = [
     "account", "--examples", "100", "--batch-size", "20", "--steps", "12", "--step-size", "0.05",
     "--noise-std", "0.05", "--sensitivity", "2", "--smoothness", "1", "--batches", "sampled",
+    "--adjacency", "replace",
 ]  # fmt: skip
 
 
@@ -30,11 +34,18 @@ def everything_from(descriptor):
 
 def test_a_bar_on_a_terminal_only_and_never_in_the_answer(capsys):
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "lastiterate.cli", *SAMPLED]
+    code = "import sys, lastiterate.cli as c; m = sys.modules['lastiterate.cli.progress_bar']"
+    code += "; m.BEFORE_THE_BAR = m.BETWEEN_DRAWINGS = 0.0; sys.exit(c.main(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, *SAMPLED]
     watched = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=theirs)
     os.close(theirs)
-    assert "law of the energy" in everything_from(ours)
+    drawn = everything_from(ours)
     os.close(ours)
+    assert "accounting" in drawn
+    assert "law of the energy" not in drawn
+    shares = [int(share) for share in re.findall(r"(\d+)%", drawn)]
+    assert shares == sorted(shares)
+    assert len(set(shares)) > 3
     assert main(SAMPLED) == 0
     assert capsys.readouterr() == (watched.stdout.decode(), "")
 
@@ -50,8 +61,6 @@ def test_an_interrupt_leaves_in_one_line(monkeypatch, capsys):
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_an_interrupt_takes_the_bar_away(monkeypatch, capsys, terminal):
-    from lastiterate._progress import told
-
     def interrupt(*_, **__):
         for _ in told("waiting", range(10)):
             raise KeyboardInterrupt
@@ -63,3 +72,35 @@ def test_an_interrupt_takes_the_bar_away(monkeypatch, capsys, terminal):
     said = capsys.readouterr().err
     assert said.endswith("lastiterate: interrupted\n")
     assert ("waiting" in said) == terminal
+
+
+class TestLines:
+    """Where nobody sees a bar, a log tells that something goes on."""
+
+    @pytest.fixture
+    def clock(self, monkeypatch):
+        module = import_module("lastiterate.cli.progress_bar")
+        now = [0.0]
+        monkeypatch.setattr(module, "BEFORE_A_LINE", 5.0)
+        monkeypatch.setattr(module, "monotonic", lambda: now[0])
+        return now
+
+    def test_few_lines_each_later_than_the_one_before(self, clock, capsys):
+        from lastiterate.cli.progress_bar import progress_bar
+
+        with progress_bar():
+            for _ in told("waiting", range(100)):
+                clock[0] += 1.0
+        lines = capsys.readouterr().err.splitlines()
+        assert lines == [
+            "lastiterate: waiting, 5% done, after 5 s",
+            "lastiterate: waiting, 20% done, after 20 s",
+            "lastiterate: waiting, 80% done, after 80 s",
+        ]
+
+    def test_what_is_quick_is_not_told(self, clock, capsys):
+        from lastiterate.cli.progress_bar import progress_bar
+
+        with progress_bar():
+            list(told("waiting", range(100)))
+        assert capsys.readouterr().err == ""

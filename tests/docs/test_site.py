@@ -37,6 +37,10 @@ def test_the_site(tmp_path):
         assert f'id="{id_.replace("/", "-")}"' in pages["bounds.html"]
     for name in linear_model.__all__:
         assert f'id="lastiterate.linear_model.{name}"' in pages["api/training.html"]
+    for name, text in pages.items():
+        assert not name.startswith("api/") or "<blockquote" not in text, name
+        assert f"lastiterate {li.__version__}" in text, name
+    assert "_written_out" not in pages["api/more.html"]
     assert "setting(" not in pages["api/training.html"]
     for word in ("account", "calibrate", "compare", "train", "verify"):
         assert f'<h2 id="{word}">' in pages["commands.html"]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from decimal import Decimal
 from html.parser import HTMLParser
 
@@ -13,11 +14,13 @@ import lastiterate as li
 from lastiterate._digits import down, times, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED
+from lastiterate.releases import Release
 from lastiterate.report.assumptions import assumptions
 from lastiterate.report.reasons import charges
 from lastiterate.report.summary import as_record, summary
 from lastiterate.report.text import as_text
 from lastiterate.report.words import release_rule
+from lastiterate.run.batches import RULES as BATCH_RULES
 from tests.readme_run import accounted
 
 RUN = li.TrainingRun(
@@ -105,6 +108,86 @@ class TestText:
         assert f"epsilon = {up(report.epsilon(1e-8))} at delta = 1e-08" in as_text(
             report, delta=1e-8
         )
+
+
+class TestAdjacency:
+    """Said first, everywhere, and the other beside it where that is known and quick."""
+
+    DP_SGD = li.TrainingRun.from_dp_sgd(
+        examples=600, batch_size=20, epochs=2, clip_norm=1.0, noise_multiplier=2.0
+    )
+
+    @pytest.mark.parametrize(
+        "adjacency, words",
+        [("replace", "replaced by another"), ("zero-out", "left out (zeroed)")],
+    )
+    @pytest.mark.parametrize("batches", ["poisson", "shuffled-each-epoch", "cyclic"])
+    def test_the_first_line_names_it_and_the_next_the_other(self, adjacency, words, batches):
+        rule = BATCH_RULES[batches].of_sizes(600, 20)
+        report = accounted(self.DP_SGD.under(adjacency).replace(batches=rule))
+        first, second = str(report).splitlines()[:2]
+        assert f"if one example is {words}" in first
+        other = report.run.under("zero-out" if adjacency == "replace" else "replace")
+        assert f"instead: epsilon = {up(li.account(other).epsilon(1e-5))}." in second
+        record = json.loads(report.to_json())
+        assert record["adjacency"] == adjacency
+        assert record["other_adjacency"] == {
+            "adjacency": other.adjacency,
+            "epsilon": li.account(other).epsilon(1e-5),
+        }
+        assert f"adjacency={adjacency!r}" in repr(report)
+
+    def test_what_one_example_adds_may_not_be_known(self):
+        report = accounted(RUN)
+        assert report.under_other_adjacency is None
+        assert json.loads(report.to_json())["other_adjacency"] is None
+        assert "instead" not in str(report)
+
+    def test_what_takes_long_is_not_computed_unasked(self):
+        assert accounted(POISSON).under_other_adjacency is None
+
+    def test_statistics_published_beside_are_charged_anew(self):
+        beside = Release.of_mu("outliers", 0.5, adjacency="zero-out")
+        report = li.account(self.DP_SGD, besides=[beside])
+        other = report.under_other_adjacency
+        assert other.besides[0].sensitivity >= math.sqrt(3.0) > beside.sensitivity
+        assert other.besides[0].noise_std == beside.noise_std
+
+
+class TestTable:
+    def test_no_mu_is_a_dash_which_is_explained(self):
+        report = accounted(TestAdjacency.DP_SGD)
+        assert math.isinf(report.all["composition/sampled"].gdp())
+        (row,) = [line for line in str(report).splitlines() if "<- used" in line]
+        assert row.split()[4:6] == ["-", up(report.advantage())]
+        assert "- where the guarantee is of another shape" in str(report)
+
+    def test_bounds_far_above_the_best_are_named_apart(self):
+        report = accounted(TestAdjacency.DP_SGD)
+        composed = report.all["composition/fixed-order"].epsilon(1e-5)
+        assert composed > 10 * report.epsilon(1e-5)
+        (line,) = [line for line in str(report).splitlines() if "composition/fixed-order (" in line]
+        named = f"composition/fixed-order ({up(composed)})."
+        assert line == f"Valid, too, at 10 times the best or more: {named}"
+        assert "composition/fixed-order" in json.loads(report.to_json())["all"]
+
+    def test_a_delta_can_be_asked_for(self):
+        report = accounted(RUN)
+        first = as_text(report, at_epsilon=1.0).splitlines()[0]
+        assert first.startswith(f"delta = {up(report.delta(1.0))} at epsilon = 1, epsilon = ")
+        assert as_record(report, delta=1e-5, at_epsilon=1.0)["asked"] == {
+            "epsilon": 1.0,
+            "delta": report.delta(1.0),
+        }
+
+
+class TestEnforced:
+    def test_what_a_trainer_saw_to_is_not_stated_by_its_user(self):
+        stated, enforced = accounted(RUN), replace(accounted(RUN), enforced=True)
+        assert "You state that" in str(stated)
+        assert "You state that" not in str(enforced)
+        assert "The trainer saw to it that" in str(enforced)
+        assert json.loads(enforced.to_json())["enforced"] is True
 
 
 class TestWhy:
@@ -222,8 +305,9 @@ class TestJson:
         report = accounted(RUNS[name])
         record = json.loads(report.to_json(), parse_constant=_refuse)
         assert list(record) == [
-            "delta", "epsilon", "bound", "certainty", "all", "bounds", "lower", "why",
-            "assumptions", "release", "besides", "unmet", "run",
+            "delta", "epsilon", "adjacency", "other_adjacency", "asked", "bound", "certainty",
+            "all", "bounds", "lower", "why", "assumptions", "enforced", "release", "besides",
+            "unmet", "run",
         ]  # fmt: skip
         assert list(record["bounds"][0]) == [
             "id", "epsilon", "mu", "advantage", "ratio", "used", "certainty", "gives", "source",

@@ -84,11 +84,11 @@ class TestRoundTrip:
         [
             ("{", "valid JSON"),
             ("[1]", "run must be a table"),
-            ('{"stepsize": 1}', "run key must be one of loss"),
+            ('{"stepsize": 1}', "run key must be one of examples"),
             ('{"batches": {"kind": "Bogus"}}', "batches.kind must be one of .*FullBatch"),
             ('{"batches": {"kind": "Cyclic", "size": 3}}', "batches key must be one of examples"),
             ('{"batches": {"kind": "Cyclic", "examples": 3}}', "batches must be complete"),
-            ('{"steps": 3}', "run must be complete"),
+            ('{"steps": 3}', "run must be described in full; found no examples"),
             ('{"steps": 5, "steps": 1}', "valid JSON .a name occurs twice"),
             ('{"loss": {"smoothness": 5, "smoothness": 1}}', "a name occurs twice"),
             ('{"steps": NaN}', "NaN is no number"),

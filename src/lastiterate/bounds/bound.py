@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from lastiterate.bounds.pen import Pen
@@ -31,9 +31,17 @@ class Citation:
     year: int
     title: str
     where: str
+    also: Citation | None = None
+
+    @property
+    def parts(self) -> tuple[Citation, ...]:
+        """Each work by itself."""
+        alone = replace(self, also=None)
+        return (alone,) if self.also is None else (alone, *self.also.parts)
 
     def __str__(self) -> str:
-        return f"{self.authors} ({self.year}), {self.title}, {self.where}"
+        this = f"{self.authors} ({self.year}), {self.title}, {self.where}"
+        return this if self.also is None else f"{this}; {self.also}"
 
 
 @dataclass(frozen=True)

@@ -225,10 +225,16 @@ _NEEDS = (
     conditions.NOISY,
 )
 _SOURCE = Citation(
-    "Bok, Su and Altschuler; Abramson and Pitman",
+    "Bok, Su and Altschuler",
     2024,
-    "Shifted interpolation; Concave majorants of random walks",
-    "Theorem C.3 given the batches; joint convexity; the law of the faces",
+    "Shifted interpolation",
+    "Theorem C.3 given the batches, and joint convexity",
+    also=Citation(
+        "Abramson and Pitman",
+        2011,
+        "Concave majorants of random walks and related Poisson processes",
+        "the law of the faces",
+    ),
 )
 
 SAMPLED = Bound(

@@ -26,10 +26,16 @@ from lastiterate.run.training_run import TrainingRun
 
 GIVEN_THE_ORDER = (CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
 MIXTURE = Citation(
-    "Bok, Su and Altschuler; Ye and Shokri",
+    "Bok, Su and Altschuler",
     2024,
-    "Shifted interpolation; Differentially private learning needs hidden state",
-    "Theorem C.3 given the order; joint convexity as in Lemma 4.1",
+    "Shifted interpolation",
+    "Theorem C.3 given the order",
+    also=Citation(
+        "Ye and Shokri",
+        2022,
+        "Differentially private learning needs hidden state (or much faster convergence)",
+        "joint convexity as in Lemma 4.1",
+    ),
 )
 
 

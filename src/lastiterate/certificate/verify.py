@@ -8,7 +8,7 @@ there are signatures.
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +101,7 @@ def verified(
         reasons.append("it belongs to another model")
     if reasons:
         raise InvalidCertificate(reasons)
+    report = replace(report, enforced=True)
     return Verified(report, objective, radius, record["randomness"] == REPRODUCIBLE)
 
 

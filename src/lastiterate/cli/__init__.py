@@ -14,6 +14,7 @@ import lastiterate
 from lastiterate.cli import (
     accounting,
     auditing,
+    bounds_listing,
     demo,
     plotting,
     reproducing,
@@ -51,6 +52,7 @@ def _before_any_command(
 
 
 accounting.register(app)
+bounds_listing.register(app)
 training.register(app)
 verifying.register(app)
 plotting.register(app)

@@ -1,62 +1,81 @@
 """Defaults of flags that were left out, as a DP-SGD library has them, each stated to the user."""
 
-from typing import Any
+import dataclasses
 
-from lastiterate.run.batches import RULES, Drawn
+from lastiterate.cli.words import flag
+from lastiterate.errors import InvalidType
+from lastiterate.run.adjacency import usual_adjacency
+from lastiterate.run.batches import Drawn
+from lastiterate.run.description import Description
 
 _POISSON = (
     "assumed: --batches poisson (each step draws every example with probability "
     "batch-size/examples), as Opacus does by default. For a loader that "
     "shuffles say --batches shuffled-each-epoch."
 )
-_ZERO_OUT = (
-    "assumed: --adjacency zero-out (one example is left out), as DP-SGD accountants "
-    "do. For one example replaced by another say --adjacency replace."
-)
+_SHUFFLED = "assumed: --batches shuffled-once (a secret order, kept in every epoch)."
+_ADJACENCY = {
+    "zero-out": "assumed: --adjacency zero-out (one example is left out), as DP-SGD accountants "
+    "do, whatever the batches. For one example replaced by another say --adjacency replace.",
+    "replace": "assumed: --adjacency replace (one example becomes another), as --sensitivity is "
+    "of two examples. For one that is left out say --adjacency zero-out, and its --sensitivity.",
+}
+_SHOWN = {  # as it is easiest to give
+    ("batch_size", "sample_rate"): "--batch-size",
+    ("epochs", "steps"): "--epochs (or --steps)",
+    ("noise_multiplier", "noise_std"): "--noise-multiplier (or --noise-std)",
+    ("clip_norm", "sensitivity", "lipschitz"): "--clip-norm (or --sensitivity)",
+}
 
 
-def filled_in(said: dict[str, Any], *, seeks_noise: bool) -> tuple[dict[str, Any], list[str]]:
-    """The flags with their defaults, and which of these a reader must know.
+def filled_in(said: Description, *, seeks_noise: bool) -> Description:
+    """The description with its defaults; a command that seeks the noise needs none to begin with.
 
-    A command that seeks the noise needs none to begin with.
+    Whatever is missing besides is named at once.
     """
-    if said["run"] is not None:
-        return said, []
-    filled, stated = dict(said), []
-    if seeks_noise and said["noise_multiplier"] is None and said["noise_std"] is None:
-        clipped = said["clip_norm"] is not None and said["sensitivity"] is None
-        filled["noise_multiplier" if clipped else "noise_std"] = 1.0
-    dp_sgd = filled["noise_multiplier"] is not None
-    if said["batches"] is None:
-        filled["batches"] = "poisson" if dp_sgd else "shuffled-once"
-        stated += [_POISSON] if dp_sgd else []
-    if said["adjacency"] is None:
-        removes = dp_sgd and filled["batches"] == "poisson"
-        filled["adjacency"] = "zero-out" if removes else "replace"
-        stated += [_ZERO_OUT] if removes else []
-    if said["releases"] is None:
-        filled["releases"] = "last-iterate"
-        if said["step_size"] is None:
-            # Composition does not depend on the step size, and nothing else may be used.
-            filled |= {"releases": "every-iterate", "step_size": 1.0}
-        if dp_sgd or said["step_size"] is None:
-            stated += _for_the_last_iterate(filled, said["step_size"])
-    return filled, stated
+    filled = said
+    if seeks_noise and said.noise_multiplier is None and said.noise_std is None:
+        if said.in_units_of_a_clip and said.clip_norm is not None:
+            filled = dataclasses.replace(said, noise_multiplier=1.0)
+        else:
+            filled = dataclasses.replace(said, noise_std=1.0)
+    missing = [_SHOWN.get(words, flag(words[0])) for words in filled.missing()]
+    if missing:
+        must_be = f"described in full: add {_listed(missing)}, or name a run file"
+        raise InvalidType("run", must_be=must_be, found="less")
+    if said.batches is None:
+        filled = dataclasses.replace(filled, batches=filled.rule().name)
+    if said.adjacency is None:
+        adjacency = usual_adjacency(sensitivity_stated=not filled.in_units_of_a_clip)
+        filled = dataclasses.replace(filled, adjacency=adjacency)
+    return filled
 
 
-def _for_the_last_iterate(flags: dict[str, Any], step_size: float | None) -> list[str]:
+def assumptions(said: Description, filled: Description) -> list[str]:
+    """Which of the defaults a reader must know; of a run that could be described by them."""
+    stated = []
+    if said.batches is None:
+        stated += [_POISSON if filled.in_units_of_a_clip else _SHUFFLED]
+    if said.adjacency is None and filled.adjacency is not None:
+        stated += [_ADJACENCY[filled.adjacency]]
+    if said.releases is None and (filled.in_units_of_a_clip or said.step_size is None):
+        stated += _for_the_last_iterate(filled)
+    return stated
+
+
+def _for_the_last_iterate(said: Description) -> list[str]:
     """Which flags a bound for the last iterate alone would need besides."""
-    rate = ["--step-size"] if step_size is None else []
-    clip, lipschitz = flags["clip_norm"], flags["lipschitz"]
+    rate = ["--step-size"] if said.step_size is None else []
+    clip, lipschitz = said.clip_norm, said.lipschitz
     ways = {}
-    if not flags["non_convex"]:
+    if said.convex:
         missing = ways["convex losses"] = list(rate)
-        missing += ["--smoothness"] if flags["smoothness"] is None else []
+        missing += ["--smoothness"] if said.smoothness is None else []
         if clip is not None and not (lipschitz is not None and lipschitz <= clip):
             missing.append("--lipschitz (a bound on gradient norms, at most --clip-norm)")
-    rule = RULES.get(flags["batches"])
-    if rule is not None and rule.drawn in (Drawn.NEVER, Drawn.ONCE) and rule.exact_size:
-        more = ["--diameter"] if flags["diameter"] is None else []
+    rule = said.rule()
+    if rule.drawn in (Drawn.NEVER, Drawn.ONCE) and rule.exact_size:
+        more = ["--diameter"] if said.diameter is None else []
         ways["iterates projected onto a ball"] = rate + more
     if not all(ways.values()):
         return []

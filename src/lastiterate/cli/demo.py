@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastiterate._numerics.rounding import up
+from lastiterate.cli.known_run import as_text as as_text_of_known
+from lastiterate.cli.known_run import epsilons, of_every_iterate, save_picture
 from lastiterate.cli.table_file import Coding, read_schema, read_table
 from lastiterate.cli.training import predict, train
 from lastiterate.errors import MissingExtra
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 
 _TARGET = "digit"
 _EPSILON, _DELTA = 4.0, 1e-5
-_MEANING = """\
-Batches are shuffled once, as loaders do. Others certify such costs for Poisson sampling only."""
+_SAMPLED = """\
+Others certify such costs for Poisson sampling only: were these batches drawn so, every iterate
+would cost {0:.2f} or {1:.2f}. So short a training has little past to hide; the longer one above
+has more."""
 _NEXT = """\
 What to do next:
   {me} verify {out}/certificate.json --model {out}/model.json
@@ -49,7 +53,12 @@ def demo(
     """
     _check_extra()
     out.mkdir(parents=True, exist_ok=True)
-    print("1,347 of scikit-learn's handwritten digits, of 64 pixels each, as anyone's table:\n")
+    table = epsilons()
+    print(f"{as_text_of_known(table)}\n")
+    print(
+        "Now a model: 1,347 of scikit-learn's handwritten digits, of 64 pixels each, as anyone's "
+        "table.\n"
+    )
     tables = _write_tables(out)
     train(
         out / "train.csv",
@@ -65,8 +74,9 @@ def demo(
     report = verify(out / "certificate.json")
     (out / "report.txt").write_text(as_text(report, delta=_DELTA) + "\n", encoding="utf-8")
     print(f"\n{_charges(report.run, report.besides)}\n\n{_accuracies(out, tables)}\n")
-    pictured = _picture(report.run, out / "epsilon.png")
+    pictured = _can_draw()
     if pictured:
+        save_picture(table, out / "epsilon.png")
         report.to_html(out / "report.html", delta=_DELTA)
     print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     if not pictured:
@@ -132,24 +142,8 @@ def _charges(run: "TrainingRun", besides: tuple["Release", ...]) -> str:
         f"  {what:<58}{one.epsilon(_DELTA):>10.2f}{other.epsilon(_DELTA):>10.2f}"
         for what, (one, other) in rows
     ]
-    poisson = [_poisson_epsilon(left_out, replaced=replaced) for replaced in (True, False)]
-    what = "dp-accounting: every iterate, were batches Poisson's"
-    lines.append(f"  {what:<58}{poisson[0]:>10.2f}{poisson[1]:>10.2f}")
-    return "\n".join([*lines, _MEANING])
-
-
-def _poisson_epsilon(run: "TrainingRun", *, replaced: bool) -> float:
-    """What `dp_accounting` says of as many steps of DP-SGD with this noise."""
-    import dp_accounting
-    from dp_accounting.pld import PLDAccountant
-
-    multiplier = float(run.noise_std) * run.batches.batch_size / run.sensitivity  # type: ignore[arg-type]  # no schedule
-    rate = run.batches.batch_size / run.batches.examples
-    relation = dp_accounting.NeighboringRelation
-    step = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier))
-    accountant = PLDAccountant(relation.REPLACE_ONE if replaced else relation.ADD_OR_REMOVE_ONE)
-    accountant.compose(dp_accounting.SelfComposedDpEvent(step, run.steps))
-    return float(accountant.get_epsilon(_DELTA))
+    sampled = [of_every_iterate(left_out, replaced=replaced) for replaced in (True, False)]
+    return "\n".join([*lines, _SAMPLED.format(*sampled)])
 
 
 def _accuracies(out: Path, labels: dict[str, list[int]]) -> str:
@@ -177,13 +171,9 @@ def _share(guesses: list[Any], truth: list[int]) -> float:
     return sum(right) / len(right)
 
 
-def _picture(run: "TrainingRun", path: Path) -> bool:
-    """Epsilon against training time; False without matplotlib."""
+def _can_draw() -> bool:
     try:
         import matplotlib.figure  # noqa: F401 - only whether it is there
     except ImportError:
         return False
-    from lastiterate import plot
-
-    plot.save(plot.epsilon_by_steps(run, delta=_DELTA), path)
     return True

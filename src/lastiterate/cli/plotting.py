@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lastiterate.cli.accounting import EXAMPLE, Delta, Including
+from lastiterate.cli.accounting import EXAMPLE, Delta, Including, check_delta
+from lastiterate.cli.bounds_listing import bound_ids
 from lastiterate.cli.run_options import takes_run
+from lastiterate.cli.words import whole_number
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
 
@@ -19,10 +21,17 @@ Out = Annotated[
     Path, typer.Option(help="a name, for SVG and PNG; or one that ends in .svg, .png or .pdf")
 ]
 Bounds = Annotated[
-    list[str] | None, typer.Option(help="an id or family; may be repeated (default: all)")
+    list[str] | None,
+    typer.Option(help="an id or family; may be repeated (default: all)", autocompletion=bound_ids),
 ]
 Lengths = Annotated[
-    list[int] | None, typer.Option("--at", help="a number of steps; may be repeated")
+    list[int] | None,
+    typer.Option(
+        "--at",
+        parser=whole_number,
+        metavar="<int>",
+        help="a number of steps; may be repeated",
+    ),
 ]
 
 
@@ -35,7 +44,7 @@ def register(app: typer.Typer) -> None:
         ("epsilon-by-steps", epsilon_by_steps, "Every bound's epsilon as training goes on."),
         ("tradeoff", tradeoff, "What an attacker can do, beside Gaussian mechanisms."),
         ("delta-by-epsilon", delta_by_epsilon, "The whole privacy profile."),
-        ("shift-schedule", shift_schedule, "Why it converges: the engine's plan."),
+        ("shift-schedule", shift_schedule, "How noise pays an example off: the engine's plan."),
     ):
         text = f"{says}\n\nExample: lastiterate plot {name} {EXAMPLE} --out figure"
         plots.command(name, help=text)(takes_run(command))
@@ -52,6 +61,7 @@ def epsilon_by_steps(
 ) -> None:
     from lastiterate import plot
 
+    check_delta(delta)
     _save(lambda: plot.epsilon_by_steps(run, bounds=bounds or None, delta=delta, steps=at), out)
 
 
@@ -71,6 +81,7 @@ def delta_by_epsilon(
     from lastiterate import plot
     from lastiterate.accounting import account
 
+    check_delta(delta)
     _save(lambda: plot.delta_by_epsilon(account(run, including=including), delta=delta), out)
 
 

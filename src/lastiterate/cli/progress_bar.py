@@ -1,4 +1,4 @@
-"""A bar for whoever waits at a terminal."""
+"""One bar for whoever waits at a terminal, and a line now and then for whoever reads a log."""
 
 import sys
 from collections.abc import Iterator
@@ -11,71 +11,105 @@ from lastiterate._progress import heard_by
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-_SECONDS = 0.1  # between drawings: loops may tell of many short steps
+BETWEEN_DRAWINGS = 0.1  # seconds: loops may tell of many short steps
+BEFORE_THE_BAR = 0.5  # so that what is quick does not flicker
+BEFORE_A_LINE = 5.0  # each line after the first waits four times as long
 
 
 @contextmanager
 def progress_bar() -> Iterator[None]:
-    """On stderr while something long is computed, and gone when it is done.
+    """On stderr while something long is computed: a bar, gone when it is done, or lines.
 
-    Nothing where stderr is not a terminal.
+    Lines, and few of them, where stderr is not a terminal.
     """
-    if not sys.stderr.isatty():
-        yield
-        return
-    bar = _Bar()
+    shown = _Bar() if sys.stderr.isatty() else _Lines()
     try:
-        with heard_by(bar.show):
+        with heard_by(shown.show):
             yield
     finally:
-        bar.clear()
+        shown.clear()
+
+
+class _Lines:
+    """What is being done, after a few seconds and then ever more rarely."""
+
+    def __init__(self) -> None:
+        self._begun, self._next = monotonic(), BEFORE_A_LINE
+        self._most: dict[str, float] = {}
+
+    def show(self, what: str, share: float | None) -> None:
+        """A line, if one is due."""
+        if share == 1.0:
+            self._most.pop(what, None)
+            return
+        if share is not None:
+            self._most[what] = max(self._most.get(what, 0.0), share)
+        waited = monotonic() - self._begun
+        if waited < self._next:
+            return
+        done = f", {self._most[what]:.0%} done" if what in self._most else ""
+        print(f"lastiterate: {what}{done}, after {waited:.0f} s", file=sys.stderr, flush=True)
+        self._next = 4.0 * max(waited, BEFORE_A_LINE)
+
+    def clear(self) -> None:
+        """Lines stay."""
 
 
 class _Bar:
-    """One line for each loop that is under way, the outer ones above."""
+    """One line: what is being done, how much of it is, and since when. It never goes back."""
 
     def __init__(self) -> None:
         self._drawn: Progress | None = None
-        self._tasks: dict[str, TaskID] = {}
-        self._known: set[str] = set()
-        self._due = 0.0
+        self._task: TaskID | None = None
+        self._what, self._most = "", 0.0
+        self._due = monotonic() + BEFORE_THE_BAR
 
-    def show(self, what: str, share: float) -> None:
+    def show(self, what: str, share: float | None) -> None:
         """Draw the share of this that is done; nothing once it is all."""
         if share == 1.0:
-            self._end(what)
+            if what == self._what:
+                self.clear()
             return
-        due = what not in self._known or monotonic() >= self._due
-        if due:
-            self._begin(what)
-            self._due = monotonic() + _SECONDS
-        if self._drawn is not None and what in self._tasks:
-            self._drawn.update(self._tasks[what], completed=share, refresh=due)
+        if what != self._what:
+            self._what, self._most = what, 0.0
+        self._most = max(self._most, share or 0.0)
+        if monotonic() >= self._due:
+            self._draw(known=share is not None)
+            self._due = monotonic() + BETWEEN_DRAWINGS
 
     def clear(self) -> None:
+        """Take the bar away."""
         if self._drawn is not None:
             self._drawn.stop()
-        self._drawn, self._tasks = None, {}
+        self._drawn = self._task = None
+        self._what = ""
 
-    def _begin(self, what: str) -> None:
-        self._known.add(what)
+    def _draw(self, *, known: bool) -> None:
         if self._drawn is None:
             self._drawn = _started()
-        if what not in self._tasks:
-            self._tasks[what] = self._drawn.add_task(what, total=1.0)
-
-    def _end(self, what: str) -> None:
-        if self._drawn is not None and what in self._tasks:
-            self._drawn.remove_task(self._tasks.pop(what))
-            if not self._tasks:
-                self.clear()
+        total = 1.0 if known else None
+        if self._task is None:
+            self._task = self._drawn.add_task(self._what, total=total)
+        self._drawn.update(
+            self._task, description=self._what, total=total, completed=self._most, refresh=True
+        )
 
 
 def _started() -> "Progress":
     from rich.console import Console
-    from rich.progress import Progress  # loaded only where someone waits
+    from rich.progress import (  # loaded only where someone waits
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
 
     progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TaskProgressColumn(),
+        TimeElapsedColumn(),
         console=Console(stderr=True),
         auto_refresh=False,
         transient=True,

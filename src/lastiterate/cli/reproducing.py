@@ -13,8 +13,16 @@ def register(app: typer.Typer) -> None:
     app.command("reproduce")(reproduce)
 
 
+def _items(typed: str) -> list[str]:
+    from lastiterate.reproduce.registry import ITEMS
+
+    return [item for item in (*ITEMS, "all") if item.startswith(typed)]
+
+
 def reproduce(
-    item: Annotated[str | None, typer.Argument(help="a table or figure, or all")] = None,
+    item: Annotated[
+        str | None, typer.Argument(help="a table or figure, or all", autocompletion=_items)
+    ] = None,
     out: Annotated[Path, typer.Option(help="where files go")] = Path("reproduced"),
     data: Annotated[Path | None, typer.Option(help="the folder with MNIST, for accuracies")] = None,
 ) -> int:

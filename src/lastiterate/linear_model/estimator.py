@@ -94,7 +94,7 @@ class PrivateLinearModel(Settings, BaseEstimator):
             mapped=examples.is_mapped,
         )
         besides = default_besides(settings, run)
-        report = account(run, besides=besides)
+        report = replace(account(run, besides=besides), enforced=True)
         source = randomness(self.random_state)
         parameters = noisy_descent(run, task.objective, examples, source)
         counts = [counted(examples, task.outside, one, source) for one in besides]

@@ -7,7 +7,7 @@ sum to which one example adds at most 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -115,7 +115,8 @@ class PrivateScore:
 
     def beside(self, report: PrivacyReport) -> PrivacyReport:
         """Of the model and the score together, for examples that it was fitted on."""
-        return account(report.run, besides=(*report.besides, self.release))
+        both = account(report.run, besides=(*report.besides, self.release))
+        return replace(both, enforced=report.enforced)
 
 
 def _total(model: Any, X: Any, y: Any) -> tuple[float, int]:

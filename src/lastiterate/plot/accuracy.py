@@ -62,7 +62,7 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
             highs += [x for _, x in seeds] + (means + errors).tolist()
         room = 0.06 * (max(highs) - min(lows)) or 0.05
         axes.set_ylim(min(lows) - room, max(highs) + room)
-        axes.set_xlabel("epsilon", loc="right")
+        axes.set_xlabel("epsilon (dots: seeds; bands: two standard errors)", loc="right")
         heading(axes, measure)
         axes.grid(axis="y", color=FAINT, linewidth=0.5)
         axes.set_axisbelow(True)

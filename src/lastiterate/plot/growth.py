@@ -15,8 +15,10 @@ from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.plot.named_lines import lines
 from lastiterate.plot.style import GREY, Pen, pens
+from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.run.batches import Drawn
-from lastiterate.run.training_run import Schedule, TrainingRun
+from lastiterate.run.schedule import Schedule
+from lastiterate.run.training_run import TrainingRun
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,7 +65,7 @@ def epsilon_by_steps(
         lengths,
         curves,
         across="steps",
-        up=f"epsilon at delta = {delta:g}",
+        up=f"epsilon at delta = {delta:g} {if_one_example_is(run.adjacency)}",
         pens=drawn,
         mark=(float(run.steps), f"this run: {counted}") if here else None,
         undotted=(_LOWER,),

@@ -62,7 +62,7 @@ def lines(
             shown = [value if math.isfinite(value) else math.nan for value in values]
             alone = "o" if len(places) == 1 else ""
             axes.plot(places, shown, color=pen.colour, linestyle=pen.dash, marker=alone)
-            ends.append(End(values[-1], _named(name, values[-1]), pen))
+            ends += _end(name, places, values, pen)
             if mark is not None and mark[0] in places and name not in undotted:
                 here = shown[places.index(mark[0])]
                 axes.plot([mark[0]], [here], "o", ms=4.5, color=pen.colour, clip_on=False)
@@ -82,5 +82,13 @@ def _check_curves(curves: object, length: int) -> None:
             raise InvalidParameter(f"curves[{name!r}]", values, must_be=f"of length {length}")
 
 
-def _named(name: str, last: float) -> str:
-    return f"{name}\n(not finite)" if math.isinf(last) else name
+def _end(name: str, places: Sequence[float], values: Sequence[float], pen: Pen) -> list[End]:
+    """The name of a curve at its last value; where that is before the others', with its place."""
+    known = [k for k, value in enumerate(values) if not math.isnan(value)]
+    if not known:
+        return []
+    last = values[known[-1]]
+    if math.isinf(last):
+        return [End(last, f"{name}\n(not finite)", pen)]
+    ends_early = known[-1] < len(values) - 1
+    return [End(last, f"{name}\n(up to {places[known[-1]]:,g})" if ends_early else name, pen)]

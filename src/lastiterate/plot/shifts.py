@@ -10,7 +10,7 @@ import numpy as np
 from lastiterate._digits import up
 from lastiterate._numerics.arrays import Array
 from lastiterate.bounds.shift_schedule import ShiftSchedule, worst_schedule
-from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies
 from lastiterate.plot.labels import End, finish
 from lastiterate.plot.scales import scale
 from lastiterate.plot.style import BLUE, FAINT, GREY, VERMILLION, Pen, figure, heading, style
@@ -36,7 +36,10 @@ def shift_schedule(run: TrainingRun) -> Figure:
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    schedule = worst_schedule(run)
+    try:
+        schedule = worst_schedule(run)
+    except NoBoundApplies as error:
+        raise _nothing_to_draw(error) from None
     if not schedule.seen.size or not math.isfinite(schedule.shifts.mu):
         must_be = "one that sees the example, and whose noise can hide it"
         raise InvalidParameter("run", run, must_be=must_be)
@@ -57,6 +60,16 @@ def shift_schedule(run: TrainingRun) -> Figure:
         upper.tick_params(labelbottom=False)
         finish(canvas, [(upper, upper_ends), (lower, lower_ends)])
     return canvas
+
+
+def _nothing_to_draw(error: NoBoundApplies) -> InvalidParameter:
+    """A run may well be certified, and not by paying off a distance as this picture shows."""
+    reasons = dict.fromkeys(str(reasons[0]) for reasons in error.unmet.values())
+    must_be = (
+        "one whose example is paid off by a single plan, which is what this picture shows (this "
+        "says nothing of its guarantee, which `account` tells)"
+    )
+    return InvalidParameter("run", must_be=must_be, found=f"one that {'; and '.join(reasons)}")
 
 
 def _draw_distance(axes: Axes, distance: Array, diameter: float) -> list[End]:

@@ -7,15 +7,22 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lastiterate._digits import times, up
+from lastiterate._digits import mu, times, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.errors import InvalidParameter, NoBoundApplies
+from lastiterate.errors import InvalidParameter
 from lastiterate.plot import delta_by_epsilon, epsilon_by_steps, shift_schedule, tradeoff
 from lastiterate.plot.save import as_svg
 from lastiterate.report.page_style import CSS, themed
 from lastiterate.report.summary import Summary, summary
-from lastiterate.report.words import LISTED_ONLY, VOIDED_BY, what_is_protected, what_was_done
+from lastiterate.report.words import (
+    COLUMNS_EXPLAINED,
+    LISTED_ONLY,
+    VOIDED_BY,
+    what_is_protected,
+    what_was_done,
+)
+from lastiterate.run.adjacency import if_one_example_is
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -32,14 +39,13 @@ def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report
     told = summary(report, delta)
     body = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{escape(what_was_done(report.run))} {escape(what_is_protected(report.run))}</p>",
         _answer(told),
+        f"<p>{escape(what_was_done(report.run))} {escape(what_is_protected(report.run))}</p>",
         *_picture("steps", lambda: epsilon_by_steps(report.run, delta=delta), _STEPS),
         "<h2>Bounds that apply</h2>",
         _bounds(told),
         f"<p>{escape(told.why)}</p>",
-        "<h2>What you state</h2>",
-        "<p>The guarantee rests on this, and nobody can check it from the model:</p>",
+        *_VOUCHED_FOR[report.enforced],
         _bullets(told.assumptions),
         "<h2>What may be published</h2>",
         f"<p>{escape(str(told.release))} {VOIDED_BY}</p>",
@@ -72,6 +78,16 @@ _PAGE = """<!DOCTYPE html>
 </body>
 </html>
 """
+_VOUCHED_FOR = {
+    False: (
+        "<h2>What you state</h2>",
+        "<p>The guarantee rests on this, and nobody can check it from the model:</p>",
+    ),
+    True: (
+        "<h2>What the trainer saw to</h2>",
+        "<p>The guarantee rests on this, which the library's trainer enforces:</p>",
+    ),
+}
 _STEPS = "Epsilon of this run, had it been stopped earlier or gone on longer."
 _TRADEOFF = (
     "Whoever tries to tell two data sets that differ in one example apart, by what is published, "
@@ -86,28 +102,30 @@ _PLAN = (
 
 
 def _answer(told: Summary) -> str:
+    beside = f"{told.beside_the_other_adjacency} {told.tightness}".strip()
     return (
-        f'<p class="answer"><strong>&epsilon; = {escape(up(told.epsilon))}</strong> '
-        f"at &delta; = {told.delta:g}, {told.kind}</p>\n<p>{escape(told.tightness)}</p>"
+        f'<p class="answer"><strong>&epsilon; = {escape(up(told.epsilon))}</strong> at &delta; = '
+        f"{told.delta:g} {if_one_example_is(told.adjacency)}, {told.kind}</p>\n"
+        f"<p>{escape(beside)}</p>"
     )
 
 
 def _bounds(told: Summary) -> str:
     heads = ("&epsilon;", "&mu; (GDP)", "advantage", "to best")
     rows = []
-    for row in told.bounds:
+    for row in told.near:
         name = escape(row.id) + ("" if row.used else " *")
-        cells = [up(row.epsilon), up(row.mu), up(row.advantage), times(row.ratio)]
+        works = CATALOGUE[row.id].source.parts
+        source = "".join(f'<div class="source">{escape(str(one))}</div>' for one in works)
+        cells = [up(row.epsilon), mu(row.mu), up(row.advantage), times(row.ratio)]
         numbers = "".join(f'<td class="number">{escape(cell)}</td>' for cell in cells)
-        source = escape(str(CATALOGUE[row.id].source))
         chosen = ' class="used"' if row.id == told.bound else ""
-        rows.append(
-            f'<tr{chosen}><td class="id">{name}</td>{numbers}<td class="source">{source}</td></tr>'
-        )
+        rows.append(f'<tr{chosen}><td><span class="id">{name}</span>{source}</td>{numbers}</tr>')
     columns = "".join(f'<th class="number">{one}</th>' for one in heads)
-    head = f"<th>bound</th>{columns}<th>source</th>"
-    table = f'<div class="wide"><table><tr>{head}</tr>\n' + "\n".join(rows) + "\n</table></div>"
-    return f"{table}\n<p>{LISTED_ONLY}</p>" if told.lists_more else table
+    table = f"<table><tr><th>bound, and where it is from</th>{columns}</tr>\n"
+    notes = (told.listed_apart, LISTED_ONLY if told.lists_more else "", COLUMNS_EXPLAINED)
+    paragraphs = "".join(f"\n<p>{escape(one)}</p>" for one in notes if one)
+    return f'<div class="wide">{table}' + "\n".join(rows) + f"\n</table></div>{paragraphs}"
 
 
 def _bullets(clauses: Iterable[str]) -> str:
@@ -134,7 +152,7 @@ def _why_pictures(report: PrivacyReport) -> list[str]:
     """The engine's plan, of runs that it can be written out for."""
     try:
         drawn = _picture("plan", lambda: shift_schedule(report.run), _PLAN)
-    except (NoBoundApplies, InvalidParameter):
+    except InvalidParameter:
         return []
     return ["<h2>How the noise of other steps hides an example</h2>", *drawn]
 

@@ -41,7 +41,14 @@ th, td {{ text-align: left; padding: .4rem .7rem .4rem 0; vertical-align: top;
 .number {{ text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }}
 .id, th {{ white-space: nowrap; }}
 .used td {{ background: var(--used); font-weight: 600; }}
-.used .source {{ font-weight: normal; }}
+.source {{ font-weight: normal; font-size: .8rem; color: var(--grey); }}
+@media (max-width: 40rem) {{
+  main {{ padding: 1.2rem .8rem 3rem; }}
+  .id {{ white-space: normal; overflow-wrap: anywhere; }}
+  table {{ font-size: .8rem; }}
+  th {{ white-space: normal; }}
+  th, td {{ padding-right: .45rem; }}
+}}
 figure {{ margin: 1.4rem 0; }}
 figure svg {{ width: 100%; height: auto; }}
 figcaption {{ font-size: .88rem; color: var(--grey); }}

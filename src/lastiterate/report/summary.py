@@ -12,18 +12,22 @@ from dataclasses import dataclass
 from typing import Any
 
 from lastiterate import _check
-from lastiterate._digits import is_one
+from lastiterate._digits import is_one, up
 from lastiterate.accounting import PrivacyReport, ratio_to_lower
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.report.assumptions import assumptions, noise_beside
 from lastiterate.report.reasons import Refusal, refusals, why
 from lastiterate.report.words import (
+    FAR,
     Release,
     beside_the_lower_bound,
     how_certain,
+    instead,
+    listed_apart,
     release_rule,
 )
+from lastiterate.run.adjacency import if_one_example_is
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,9 @@ class Summary:
 
     delta: float
     epsilon: float
+    adjacency: str
+    other_adjacency: tuple[str, float] | None  # and its epsilon, where that is known
+    asked: tuple[float, float] | None  # an epsilon, and its delta
     bound: str
     certainty: Certainty
     bounds: tuple[Row, ...]
@@ -68,14 +75,40 @@ class Summary:
         )
 
     @property
+    def answer(self) -> str:
+        """The first line of every report: the number, and the change of data that it is about."""
+        said = f"epsilon = {up(self.epsilon)} at delta = {self.delta:g}"
+        if self.asked is not None:
+            epsilon, delta = self.asked
+            said = f"delta = {up(delta)} at epsilon = {epsilon:g}, {said}"
+        return f"{said} {if_one_example_is(self.adjacency)}, {self.kind}."
+
+    @property
+    def beside_the_other_adjacency(self) -> str:
+        """What the other adjacency would cost, in a sentence; empty where that is not known."""
+        return "" if self.other_adjacency is None else instead(*self.other_adjacency)
+
+    @property
+    def near(self) -> tuple[Row, ...]:
+        """The bounds whose numbers can be compared with the best."""
+        return tuple(row for row in self.bounds if row.ratio < FAR)
+
+    @property
+    def listed_apart(self) -> str:
+        """The other bounds, in a sentence; empty where there are none."""
+        far = [(row.id, row.epsilon) for row in self.bounds if row not in self.near]
+        return listed_apart(far) if far else ""
+
+    @property
     def lists_more(self) -> bool:
         """Whether bounds are listed that do not answer."""
         return any(not row.used for row in self.bounds)
 
 
-def summary(report: PrivacyReport, delta: float) -> Summary:
-    """What there is to tell at this delta."""
+def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = None) -> Summary:
+    """What there is to tell at this delta, and which delta this epsilon has."""
     rows = ranked(report, delta)
+    other = report.under_other_adjacency
     best = rows[0]
     lower = {id_: profile.epsilon(delta) for id_, profile in report.lower_bounds.items()}
     strongest = max(lower, key=lower.__getitem__, default=None)
@@ -83,6 +116,9 @@ def summary(report: PrivacyReport, delta: float) -> Summary:
     return Summary(
         delta=delta,
         epsilon=best.epsilon,
+        adjacency=report.run.adjacency,
+        other_adjacency=None if other is None else (other.run.adjacency, other.epsilon(delta)),
+        asked=None if at_epsilon is None else (at_epsilon, report.delta(at_epsilon)),
         bound=best.id,
         certainty=report.certainty,
         bounds=rows,
@@ -131,12 +167,17 @@ def _why(report: PrivacyReport, rows: tuple[Row, ...]) -> str:
     return why(report.run, CATALOGUE[best.id], second, equal=equal)
 
 
-def as_record(report: PrivacyReport, *, delta: float) -> dict[str, Any]:
+def as_record(
+    report: PrivacyReport, *, delta: float, at_epsilon: float | None = None
+) -> dict[str, Any]:
     """The summary as dicts, lists, strings and numbers, ready for JSON."""
-    told = summary(report, delta)
+    told = summary(report, delta, at_epsilon=at_epsilon)
     record: dict[str, Any] = {
         "delta": delta,
         "epsilon": told.epsilon,
+        "adjacency": told.adjacency,
+        "other_adjacency": _pair(("adjacency", "epsilon"), told.other_adjacency),
+        "asked": _pair(("epsilon", "delta"), told.asked),
         "bound": told.bound,
         "certainty": told.certainty.name.lower(),
         "all": {row.id: row.epsilon for row in told.bounds},
@@ -148,6 +189,7 @@ def as_record(report: PrivacyReport, *, delta: float) -> dict[str, Any]:
         },
         "why": told.why,
         "assumptions": list(told.assumptions),
+        "enforced": report.enforced,
         "release": {
             "allowed": told.release.allowed,
             "voided_by": list(told.release.voided_by),
@@ -158,9 +200,14 @@ def as_record(report: PrivacyReport, *, delta: float) -> dict[str, Any]:
     return {**with_inf_as_text(record), "run": json.loads(report.run.to_json())}
 
 
-def as_json(report: PrivacyReport, *, delta: float) -> str:
+def as_json(report: PrivacyReport, *, delta: float, at_epsilon: float | None = None) -> str:
     """The record as indented JSON."""
-    return json.dumps(as_record(report, delta=delta), indent=2, allow_nan=False)
+    record = as_record(report, delta=delta, at_epsilon=at_epsilon)
+    return json.dumps(record, indent=2, allow_nan=False)
+
+
+def _pair(names: tuple[str, str], values: tuple[Any, Any] | None) -> dict[str, Any] | None:
+    return None if values is None else dict(zip(names, values, strict=True))
 
 
 def with_inf_as_text(value: Any) -> Any:

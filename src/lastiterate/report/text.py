@@ -9,27 +9,37 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from lastiterate._digits import times, up
+from lastiterate._digits import mu, times, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.bound import Certainty
 from lastiterate.report.summary import Summary, summary
-from lastiterate.report.words import LISTED_ONLY, VOIDED_BY, what_is_protected, what_was_done
+from lastiterate.report.words import (
+    COLUMNS_EXPLAINED,
+    LISTED_ONLY,
+    VOIDED_BY,
+    VOUCHED_FOR,
+    what_is_protected,
+    what_was_done,
+)
 
 _WIDTH = 100
 
 
-def as_text(report: PrivacyReport, *, delta: float = USUAL_DELTA) -> str:
+def as_text(
+    report: PrivacyReport, *, delta: float = USUAL_DELTA, at_epsilon: float | None = None
+) -> str:
     """What is certified, by which bound and why, what it rests on, what the others would need."""
-    told = summary(report, delta)
+    told = summary(report, delta, at_epsilon=at_epsilon)
     out = StringIO()
     console = Console(file=out, width=_WIDTH, color_system=None, highlight=False)
-    for line in (what_was_done(report.run), what_is_protected(report.run), "", _answer(told)):
-        console.print(Text(line))
+    _lines(console, told.answer, told.beside_the_other_adjacency, told.tightness)
+    console.print("")
+    _lines(console, what_was_done(report.run), what_is_protected(report.run))
     console.print(_bounds(told))
-    if told.lists_more:
-        console.print(LISTED_ONLY, "\n")
+    _lines(console, told.listed_apart, LISTED_ONLY if told.lists_more else "", COLUMNS_EXPLAINED)
+    console.print("")
     console.print(Text(told.why), "", sep="\n")
-    console.print("You state that")
+    console.print(VOUCHED_FOR[report.enforced])
     console.print(_bullets(told.assumptions), "")
     console.print(Text(str(told.release)), VOIDED_BY, sep="\n")
     console.print(_bullets(told.release.voided_by))
@@ -39,9 +49,10 @@ def as_text(report: PrivacyReport, *, delta: float = USUAL_DELTA) -> str:
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
 
 
-def _answer(told: Summary) -> str:
-    first = f"epsilon = {up(told.epsilon)} at delta = {told.delta:g}, {told.kind}."
-    return f"{first} {told.tightness}"
+def _lines(console: Console, *sentences: str) -> None:
+    """Each on a line of its own; nothing for one that is empty."""
+    for sentence in filter(None, sentences):
+        console.print(Text(sentence))
 
 
 def _bounds(told: Summary) -> Table:
@@ -50,12 +61,12 @@ def _bounds(told: Summary) -> Table:
     table.add_column("certified bound" if certified else "bound as published, not certified")
     for heading in ("epsilon", "mu (GDP)", "advantage", "to the best"):
         table.add_column(heading, justify="right")
-    for row in told.bounds:
+    for row in told.near:
         listed = row.id if row.used else f"{row.id} *"
         table.add_row(
             f"{row.id}  <- used" if row.id == told.bound else listed,
             up(row.epsilon),
-            up(row.mu),
+            mu(row.mu),
             up(row.advantage),
             times(row.ratio),
         )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lastiterate._digits import down, short, times
+from lastiterate._digits import down, short, times, up
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.releases import KINDS
 from lastiterate.releases import Release as Statistic
-from lastiterate.run.training_run import Schedule, TrainingRun
+from lastiterate.run.adjacency import IN_WORDS, if_one_example_is
+from lastiterate.run.schedule import Schedule
+from lastiterate.run.training_run import TrainingRun
 
 _RELEASED = {
     "last-iterate": "the last iterate",
@@ -19,7 +21,14 @@ _RELEASED = {
 }
 
 
+FAR = 10.0  # times the best; such bounds are named apart
 VOIDED_BY = "This voids it:"
+VOUCHED_FOR = {False: "You state that", True: "The trainer saw to it that"}
+COLUMNS_EXPLAINED = (
+    "mu: of the Gaussian mechanism that is no more private; - where the guarantee is of another "
+    "shape, so that no mu describes it. advantage: by how much an attacker can beat guessing, at "
+    "most. to the best: epsilon over the least."
+)
 LISTED_ONLY = "* as published: the proof has a gap, so it is listed and not used."
 
 
@@ -42,9 +51,20 @@ def what_was_done(run: TrainingRun) -> str:
 
 def what_is_protected(run: TrainingRun) -> str:
     """What is released, and the change that it hides."""
-    changed = "replaced by another" if run.adjacency == "replace" else "left out (zeroed)"
     noise = " with noise added" if run.release_noise_std > 0.0 else ""
+    changed = IN_WORDS[run.adjacency]
     return f"Released: {_RELEASED[run.releases]}{noise}. Protected: one example being {changed}."
+
+
+def instead(adjacency: str, epsilon: float) -> str:
+    """The same training under the other adjacency, in a sentence."""
+    return f"{if_one_example_is(adjacency).capitalize()} instead: epsilon = {up(epsilon)}."
+
+
+def listed_apart(rows: Iterable[tuple[str, float]]) -> str:
+    """Bounds whose number says nothing beside the best one, in a sentence."""
+    named = ", ".join(f"{id_} ({up(epsilon)})" for id_, epsilon in rows)
+    return f"Valid, too, at {FAR:g} times the best or more: {named}."
 
 
 def how_certain(certainty: Certainty) -> str:

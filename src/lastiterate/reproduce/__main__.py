@@ -8,7 +8,7 @@ from rich.console import Console
 from lastiterate.errors import LastIterateError
 from lastiterate.reproduce.items import FigureItem, find
 from lastiterate.reproduce.page import as_text, write_page
-from lastiterate.reproduce.registry import ITEMS
+from lastiterate.reproduce.registry import ITEMS, PAPERS
 
 
 def main(arguments: list[str] | None = None, console: Console | None = None) -> int:
@@ -30,6 +30,7 @@ def _run(options: argparse.Namespace, out: Console) -> int:
     if options.id is None:
         for item in ITEMS.values():
             out.print(f"{item.id:16s} {item.title}", markup=False)
+        out.print("", *(f"{short}: {paper}" for short, paper in PAPERS.items()), sep="\n")
         return 0
     if options.id == "all":
         page = write_page(list(ITEMS.values()), options.out, data=options.data)

@@ -13,3 +13,10 @@ ITEMS: dict[str, TableItem | FigureItem] = {
         *hoelder_network.FIGURES,
     )
 }
+PAPERS = {  # as the ids begin
+    "bsa": "Bok, Su and Altschuler 2024",
+    "ys": "Ye and Shokri 2022",
+    "cl": "Chien and Li 2024",
+    "cys": "Chourasia, Ye and Shokri 2021",
+    "at": "Altschuler and Talwar 2022",
+}

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batches import RULES
+from lastiterate.run.description import Description
 from lastiterate.run.domain import Domain
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
@@ -54,8 +55,8 @@ def to_json(run: TrainingRun) -> str:
 
 
 def from_json(text: str) -> TrainingRun:
-    """The run that `to_json` wrote."""
-    return from_dict(_parse("JSON", unambiguous_json, text))
+    """The run that `to_json` wrote, or that the words of a `Description` describe."""
+    return from_record(parsed("JSON", text))
 
 
 def unambiguous_json(text: str) -> Any:
@@ -74,8 +75,32 @@ def to_toml(run: TrainingRun) -> str:
 
 
 def from_toml(text: str) -> TrainingRun:
-    """The run that `to_toml` wrote."""
-    return from_dict(_parse("TOML", tomllib.loads, text))
+    """The run that `to_toml` wrote, or that the words of a `Description` describe."""
+    return from_record(parsed("TOML", text))
+
+
+def parsed(language: str, text: str) -> Any:
+    """What a text in "JSON" or "TOML" says, of whatever form."""
+    return _parse(language, unambiguous_json if language == "JSON" else tomllib.loads, text)
+
+
+def from_record(record: Mapping[str, Any]) -> TrainingRun:
+    """The run of either form: as `to_dict` writes it, or in the words of a `Description`."""
+    if is_written_out(record):
+        return from_dict(record)
+    return Description.from_words(_table("run", record)).run()
+
+
+def is_written_out(record: object) -> bool:
+    """Whether it has the tables of `to_dict`."""
+    if not isinstance(record, Mapping):
+        return False
+    return "loss" in record or "domain" in record or isinstance(record.get("batches"), Mapping)
+
+
+def words_to_toml(words: Mapping[str, Any]) -> str:
+    """The words of a `Description` as TOML."""
+    return "".join(f"{key} = {_toml(_plain(value))}\n" for key, value in words.items())
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

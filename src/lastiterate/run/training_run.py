@@ -11,15 +11,14 @@ from typing import Any, get_args
 from lastiterate import _check
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.run.adjacency import factor, known_adjacency
 from lastiterate.run.batch_rule import BatchRule
 from lastiterate.run.batches import RULES, FixedOrder
 from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.loss import Loss
+from lastiterate.run.schedule import Schedule, schedule
 
 RELEASES = ("last-iterate", "last-iterate-and-order", "every-iterate")
-ADJACENCIES = ("replace", "zero-out")
-
-Schedule = float | tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,9 +42,11 @@ class TrainingRun:
         Which examples each step sees: FullBatch, Cyclic, ShuffledOnce, ...
     steps : int
         T, the number of steps (not epochs).
-    step_size, noise_std : float or sequence of length `steps`
-        eta_k and sigma_k; the noise is per coordinate, on the averaged gradient, before
-        the step size.  `noise_std` may be 0 where `release_noise_std` is positive.
+    step_size : float or sequence of length `steps`
+        eta_k.
+    noise_std : float or sequence of length `steps`
+        sigma_k: per coordinate, on the averaged gradient, before the step size.  May be 0 where
+        `release_noise_std` is positive.
     release_noise_std : float
         Noise added once, per coordinate, to the published parameters.
     domain : Unbounded or Ball
@@ -56,7 +57,8 @@ class TrainingRun:
         describes that loss.
     adjacency : {"replace", "zero-out"}
         What one person's data may become: another example, or none at all (its
-        gradient is then 0).  `sensitivity` must be meant for it.
+        gradient is then 0).  `sensitivity` must be meant for it.  "add-remove" is taken for
+        "zero-out" where it is the same (Poisson batches), and refused elsewhere.
     releases : {"last-iterate", "last-iterate-and-order", "every-iterate"}
         What is published: the last iterate, that and the order of the batches (or its seed),
         or more of the iterates (checkpoints) but not the order.  A loss or score on the data is
@@ -93,13 +95,13 @@ class TrainingRun:
         self._set("steps", _check.count("steps", self.steps, at_least=1))
         release = _check.number("release_noise_std", self.release_noise_std, at_least=0.0)
         self._set("release_noise_std", release)
-        self._set("step_size", _schedule("step_size", self.step_size, self.steps))
+        self._set("step_size", schedule("step_size", self.step_size, self.steps))
         silent = "a number in (0, inf), or 0 where release_noise_std is positive"
         allowed = None if release > 0.0 else silent
-        self._set("noise_std", _schedule("noise_std", self.noise_std, self.steps, positive=allowed))
+        self._set("noise_std", schedule("noise_std", self.noise_std, self.steps, positive=allowed))
         if self.clip_norm is not None:
             self._set("clip_norm", _check.number("clip_norm", self.clip_norm, above=0.0))
-        _check.choice("adjacency", self.adjacency, among=ADJACENCIES)
+        self._set("adjacency", known_adjacency(self.adjacency, self.batches))
         _check.choice("releases", self.releases, among=RELEASES)
         self.batches.check_length(self.steps)
         self._check_sensitivity()
@@ -114,51 +116,82 @@ class TrainingRun:
     def from_dp_sgd(
         cls,
         *,
-        loss: Loss,
-        batches: BatchRule,
         clip_norm: float,
         noise_multiplier: float,
-        steps: int,
-        step_size: float | Iterable[float],
-        adjacency: str = "replace",
+        batches: BatchRule | str | None = None,
+        examples: int | None = None,
+        batch_size: int | None = None,
+        sample_rate: float | None = None,
+        epochs: float | None = None,
+        steps: int | None = None,
+        step_size: float | Iterable[float] | None = None,
+        loss: Loss | None = None,
+        adjacency: str = "zero-out",
         release_noise_std: float = 0.0,
         domain: Domain | None = None,
-        releases: str = "last-iterate",
+        releases: str | None = None,
     ) -> TrainingRun:
         """The run of a DP-SGD library: gradients clipped, noise in units of the clip.
 
         The noise on the averaged gradient is noise_multiplier * clip_norm / batch_size.
-        Replacing an example moves the sum of gradients by up to twice the clip,
-        removing it (adjacency="zero-out") by the clip.  Plain gradient steps only: with
+        Leaving an example out (adjacency="zero-out", as DP-SGD accountants have it, and the
+        default whatever the batches) moves the sum of gradients by up to the clip, replacing it
+        (adjacency="replace") by up to twice the clip.  Plain gradient steps only: with
         momentum or Adam the released model is not the last iterate of this recursion.
+
+        Batches are a rule, or its name with `examples` and `batch_size` (or the `sample_rate` that
+        is their quotient); Poisson's if nothing is said.  Without a `loss` nothing is known of it;
+        without a `step_size` every iterate is charged for, as other accountants do.
 
         The result holds `noise_std` and `sensitivity`, not the multiplier: to change the clip
         or the batch size, call this again rather than `replace`.
 
-        >>> from lastiterate import Cyclic, Loss
         >>> run = TrainingRun.from_dp_sgd(
-        ...     loss=Loss(convex=False), batches=Cyclic(1000, 100), clip_norm=2.0,
-        ...     noise_multiplier=5.0, steps=50, step_size=0.1)
-        >>> run.noise_std, run.sensitivity
-        (0.1, 4.0)
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> run.noise_std, run.sensitivity, run.adjacency, run.steps, run.releases
+        (0.1, 2.0, 'zero-out', 50, 'every-iterate')
         """
-        _instance("batches", batches, tuple(RULES.values()))
-        clip = _check.number("clip_norm", clip_norm, above=0.0)
-        multiplier = _check.number("noise_multiplier", noise_multiplier, at_least=0.0)
-        _check.choice("adjacency", adjacency, among=ADJACENCIES)
-        return cls(
-            loss=loss,
+        from lastiterate.run.description import Description  # it builds runs
+
+        known = Loss(convex=False) if loss is None else loss
+        _instance("loss", known, (Loss,))
+        described = Description(
+            examples=examples,
+            batch_size=batch_size,
+            sample_rate=sample_rate,
             batches=batches,
+            epochs=epochs,
             steps=steps,
-            step_size=step_size,  # type: ignore[arg-type]  # normalised by __post_init__
-            clip_norm=clip,
-            sensitivity=2.0 * clip if adjacency == "replace" else clip,
-            noise_std=multiplier * clip / batches.batch_size,
-            adjacency=adjacency,
+            step_size=step_size,
+            noise_multiplier=noise_multiplier,
+            clip_norm=clip_norm,
+            domain=domain,
             release_noise_std=release_noise_std,
-            domain=Unbounded() if domain is None else domain,
+            adjacency=adjacency,
             releases=releases,
+            **{one.name: getattr(known, one.name) for one in dataclasses.fields(known)},
         )
+        return described.run()
+
+    def under(self, adjacency: str) -> TrainingRun | None:
+        """The same training, had one example another fate; None where its effect is not known.
+
+        Two gradients differ by at most twice the largest; what one adds is known by a clip or by
+        `loss.lipschitz`.
+
+        >>> run = TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> run.under("replace").sensitivity
+        4.0
+        """
+        asked, bound = known_adjacency(adjacency, self.batches), self.gradient_bound
+        if asked == self.adjacency:
+            return self
+        if self.adjacency == "zero-out":
+            return self.replace(adjacency=asked, sensitivity=2.0 * self.sensitivity)
+        if bound is None:
+            return None
+        return self.replace(adjacency=asked, sensitivity=bound)
 
     def replace(self, **changes: Any) -> TrainingRun:
         """The same run with some of it changed, and everything else, noise included, as it was."""
@@ -220,7 +253,7 @@ class TrainingRun:
         bound = self.gradient_bound
         if bound is None:
             return
-        most = 2.0 * bound if self.adjacency == "replace" else bound
+        most = factor(self.adjacency) * bound
         if not self.sensitivity <= up(most, THOUSANDS_OF_ROUNDINGS):
             times = "2 * " if self.adjacency == "replace" else ""
             raise InvalidParameter(
@@ -247,27 +280,6 @@ def _serialise() -> ModuleType:
     from lastiterate.run import serialise  # it builds runs, so it cannot come first
 
     return serialise
-
-
-def _schedule(
-    name: str, value: object, steps: int, *, positive: str | None = "a number in (0, inf)"
-) -> Schedule:
-    """A float, or a tuple of `steps` floats; `positive` is what to say of 0, None if it may be."""
-    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and _dimension(value):
-        array = _check.numbers(name, value, length=steps)
-        where = int(array.argmin())
-        name, least = f"{name}[{where}]", float(array[where])
-        schedule: Schedule = tuple(array.tolist())
-    else:
-        above = None if positive is None or value == 0 else 0.0
-        schedule = least = _check.number(name, value, at_least=0.0, above=above)
-    if positive is not None and not least > 0.0:
-        raise InvalidParameter(name, least, must_be=positive)
-    return schedule
-
-
-def _dimension(value: object) -> bool:
-    return getattr(value, "ndim", 1) > 0
 
 
 def _instance(name: str, value: object, kinds: tuple[type, ...]) -> None:

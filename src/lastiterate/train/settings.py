@@ -165,8 +165,8 @@ class Settings(RunSettings):
     random_state: Any = setting(
         None,
         Kind("int"),
-        "For tests: whoever knows it can remove the noise, and a pickled model holds it.  None "
-        "is secure.",
+        "For tests: whoever knows it can remove the noise, and a pickled model holds it.  Left at "
+        "None, noise and order are drawn from a secure generator.",
     )
     warm_start: bool = setting(
         False,

@@ -1,0 +1,6 @@
+"""python -m lastiterate"""
+
+from lastiterate.cli import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,264 @@
+"""A run in the words of a command line or of a file: sizes, epochs, a noise multiplier."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from lastiterate import _check
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, down, up
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.run.adjacency import factor, known_adjacency, usual_adjacency
+from lastiterate.run.batch_rule import RULES, BatchRule
+from lastiterate.run.domain import Ball, Domain, Unbounded
+from lastiterate.run.loss import Loss
+from lastiterate.run.schedule import Schedule
+from lastiterate.run.training_run import TrainingRun
+
+NAMES = tuple(name for name, rule in RULES.items() if rule.from_sizes)
+# Two ways to say the same: a later word for one takes the place of the other.
+SAID_EITHER_WAY = (("epochs", "steps"), ("noise_multiplier", "noise_std"))
+_CONTRADICTIONS = (
+    *SAID_EITHER_WAY,
+    ("noise_multiplier", "sensitivity"),
+    ("batch_size", "sample_rate"),
+    ("diameter", "domain"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """What is said of a run; None is what is not.
+
+    A run is described either by `sensitivity` and `noise_std`, or as DP-SGD libraries have it, by
+    `clip_norm` and `noise_multiplier`.
+    """
+
+    examples: int | None = None
+    batch_size: int | None = None
+    sample_rate: float | None = None
+    batches: str | BatchRule | None = None
+    epochs: float | None = None
+    steps: int | None = None
+    step_size: float | Iterable[float] | None = None
+    noise_std: Schedule | None = None
+    noise_multiplier: float | None = None
+    clip_norm: float | None = None
+    sensitivity: float | None = None
+    smoothness: float | None = None
+    strong_convexity: float = 0.0
+    regulariser: float = 0.0
+    lipschitz: float | None = None
+    convex: bool = True
+    holder: tuple[float, float] | None = None
+    diameter: float | None = None
+    domain: Domain | None = None
+    release_noise_std: float = 0.0
+    adjacency: str | None = None
+    releases: str | None = None
+
+    @classmethod
+    def of(cls, run: TrainingRun) -> Description:
+        """A run in these words, which changes of it can start from.
+
+        Sensitivity and noise of a run with a clip follow from that, as DP-SGD libraries have it,
+        unless they are others.
+        """
+        loss, bound = run.loss, run.gradient_bound
+        follows = bound is not None and run.sensitivity == factor(run.adjacency) * bound
+        scaled = follows and run.clip_norm is not None and not isinstance(run.noise_std, tuple)
+        return cls(
+            batches=run.batches,
+            steps=run.steps,
+            step_size=run.step_size,
+            noise_std=None if scaled else run.noise_std,
+            noise_multiplier=run.noise_multiplier if scaled else None,  # type: ignore[arg-type]  # no schedule
+            clip_norm=run.clip_norm,
+            sensitivity=None if follows else run.sensitivity,
+            smoothness=loss.smoothness,
+            strong_convexity=loss.strong_convexity,
+            regulariser=loss.regulariser,
+            lipschitz=loss.lipschitz,
+            convex=loss.convex,
+            holder=loss.holder,
+            domain=run.domain,
+            release_noise_std=run.release_noise_std,
+            adjacency=run.adjacency,
+            releases=run.releases,
+        )
+
+    @classmethod
+    def from_words(cls, words: Mapping[str, Any]) -> Description:
+        """What a file says; a key that is none of these is refused."""
+        known = [f.name for f in dataclasses.fields(cls) if f.name != "domain"]
+        unknown = [key for key in words if key not in known]
+        if unknown:
+            raise InvalidParameter("run key", min(unknown), must_be=f"one of {', '.join(known)}")
+        return cls(**words)
+
+    def changed(self, words: Mapping[str, Any]) -> Description:
+        """With these words in place of the former ones, and of what they contradict."""
+        dropped: dict[str, Any] = {}
+        for pair in (*SAID_EITHER_WAY, ("diameter", "domain"), ("batch_size", "sample_rate")):
+            for said, other in (pair, pair[::-1]):
+                if said in words and other not in words:
+                    dropped[other] = None
+        if "noise_multiplier" in words and "sensitivity" not in words:
+            dropped["sensitivity"] = None
+        if isinstance(self.batches, BatchRule) and isinstance(words.get("batches"), str):
+            old = self.batches
+            dropped |= {"examples": old.examples, "batch_size": old.batch_size}
+            if words["batches"] in RULES and not RULES[words["batches"]].ordered:
+                dropped["batch_size"] = None
+        if "adjacency" in words and "sensitivity" not in dropped | dict(words):
+            dropped["sensitivity"] = self._sensitivity_under(words["adjacency"])
+        return dataclasses.replace(self, **dropped | dict(words))
+
+    def _sensitivity_under(self, adjacency: str) -> float | None:
+        """What is stated for one adjacency, as far as it tells of another."""
+        stated = self.sensitivity
+        if stated is None or adjacency in (self.adjacency or "replace", None):
+            return stated
+        if adjacency == "replace":
+            return 2.0 * _check.number("sensitivity", stated, above=0.0)
+        must_be = "stated anew with this adjacency: the largest gradient, not a difference of two"
+        raise InvalidParameter("sensitivity", stated, must_be=must_be)
+
+    @property
+    def in_units_of_a_clip(self) -> bool:
+        """Whether the noise is compared with a clip, as DP-SGD libraries do."""
+        return self.sensitivity is None
+
+    def missing(self) -> list[tuple[str, ...]]:
+        """What is not said although it must be, each by all the words that would say it."""
+        wanted: list[tuple[str, ...]] = []
+        if self.batches is None or isinstance(self.batches, str):
+            rule = None if self.batches is None else RULES.get(self.batches)
+            wanted.append(("examples",))
+            if rule is None or rule.ordered:
+                wanted.append(("batch_size", "sample_rate"))
+        wanted += [("epochs", "steps"), ("noise_multiplier", "noise_std")]
+        clipped = self.noise_multiplier is not None
+        wanted.append(("clip_norm",) if clipped else ("clip_norm", "sensitivity", "lipschitz"))
+        if self.releases not in (None, "every-iterate"):
+            wanted.append(("step_size",))
+        return [words for words in wanted if all(getattr(self, word) is None for word in words)]
+
+    def run(self) -> TrainingRun:
+        """The run; `InvalidParameter` where it is not described in full, or twice."""
+        self._refuse_contradictions()
+        missing = [" or ".join(words) for words in self.missing()]
+        if missing:
+            must_be = "described in full"
+            raise InvalidType("run", must_be=must_be, found=f"no {', no '.join(missing)}")
+        rule, loss = self.rule(), self._loss()
+        usual = usual_adjacency(sensitivity_stated=not self.in_units_of_a_clip)
+        adjacency = known_adjacency(usual if self.adjacency is None else self.adjacency, rule)
+        # Composition does not depend on the step size, and nothing else may be used.
+        usually = "every-iterate" if self.step_size is None else "last-iterate"
+        return TrainingRun(
+            loss=loss,
+            sensitivity=self._sensitivity(loss, adjacency),
+            batches=rule,
+            steps=self._steps(rule),
+            step_size=1.0 if self.step_size is None else self.step_size,  # type: ignore[arg-type]  # normalised by __post_init__
+            noise_std=self._noise(rule),
+            release_noise_std=self.release_noise_std,
+            domain=self._domain(),
+            clip_norm=self.clip_norm,
+            adjacency=adjacency,
+            releases=usually if self.releases is None else self.releases,
+        )
+
+    def rule(self) -> BatchRule:
+        """The batches: of what is said of them, or as DP-SGD libraries draw them by default."""
+        if isinstance(self.batches, BatchRule):
+            return self._resized(self.batches)
+        if self.batches is not None and not isinstance(self.batches, str):
+            must_be = "one of " + ", ".join(rule.__name__ for rule in RULES.values())
+            raise InvalidType("batches", self.batches, must_be=must_be)
+        usual = "poisson" if self.in_units_of_a_clip else "shuffled-once"
+        name = usual if self.batches is None else self.batches
+        if name not in NAMES:
+            raise InvalidParameter("batches", name, must_be=f"one of {', '.join(NAMES)}")
+        kind = RULES[name]
+        if self.examples is None:
+            raise InvalidParameter("examples", None, must_be="given")
+        return kind.of_sizes(self.examples, self._batch_size(self.examples))
+
+    def _batch_size(self, examples: int) -> int | None:
+        if self.sample_rate is None:
+            return self.batch_size
+        rate = _check.number("sample_rate", self.sample_rate, above=0.0, at_most=1.0)
+        count = _check.count("examples", examples, at_least=1)
+        size = round(rate * count)
+        if size < 1 or not down(rate, FEW_ROUNDINGS) <= size / count <= up(rate, FEW_ROUNDINGS):
+            more = min(count, math.floor(rate * count) + 1)
+            must_be = (
+                f"a whole number of examples over {count:,}; the next larger one is "
+                f"batch_size={more}, {more / count:.6g}"
+            )
+            raise InvalidParameter("sample_rate", rate, must_be=must_be)
+        return size
+
+    def _resized(self, rule: BatchRule) -> BatchRule:
+        """The same rule for other sizes."""
+        if self.examples is None and self.batch_size is None and self.sample_rate is None:
+            return rule
+        examples = rule.examples if self.examples is None else self.examples
+        said = self._batch_size(examples)
+        size = rule.batch_size if said is None else said
+        kind, whole = type(rule), not rule.ordered
+        if kind.from_sizes and rule == kind.of_sizes(rule.examples, rule.batch_size):
+            return kind.of_sizes(examples, said if whole else size)
+        return dataclasses.replace(rule, examples=examples, batch_size=size)
+
+    def _loss(self) -> Loss:
+        return Loss(
+            smoothness=self.smoothness,
+            strong_convexity=self.strong_convexity,
+            convex=self.convex,
+            holder=self.holder,
+            lipschitz=self.lipschitz,
+            regulariser=self.regulariser,
+        )
+
+    def _steps(self, rule: BatchRule) -> int:
+        if self.epochs is None:
+            assert self.steps is not None
+            return self.steps
+        passes = _check.number("epochs", self.epochs, above=0.0, below=1e12)
+        return max(1, math.ceil(down(passes * rule.steps_per_pass, THOUSANDS_OF_ROUNDINGS)))
+
+    def _noise(self, rule: BatchRule) -> Schedule:
+        if self.noise_multiplier is None:
+            assert self.noise_std is not None
+            return self.noise_std
+        multiplier = _check.number("noise_multiplier", self.noise_multiplier, at_least=0.0)
+        clip = _check.number("clip_norm", self.clip_norm, above=0.0)
+        return multiplier * clip / rule.batch_size
+
+    def _sensitivity(self, loss: Loss, adjacency: str) -> float:
+        """As stated, or what follows from the least bound on gradients."""
+        if self.sensitivity is not None:
+            return self.sensitivity
+        known = [
+            _check.number(name, value, above=0.0)
+            for name, value in (("clip_norm", self.clip_norm), ("lipschitz", loss.lipschitz))
+            if value is not None
+        ]
+        return factor(adjacency) * min(known)
+
+    def _domain(self) -> Domain:
+        if self.diameter is not None:
+            return Ball(self.diameter)
+        return Unbounded() if self.domain is None else self.domain
+
+    def _refuse_contradictions(self) -> None:
+        for one, other in _CONTRADICTIONS:
+            if getattr(self, one) is not None and getattr(self, other) is not None:
+                must_be = f"omitted: {one} already sets it"
+                raise InvalidParameter(other, getattr(self, other), must_be=must_be)

@@ -1,0 +1,29 @@
+"""One number for all steps, or one for each."""
+
+from collections.abc import Iterable
+
+from lastiterate import _check
+from lastiterate.errors import InvalidParameter
+
+Schedule = float | tuple[float, ...]
+
+
+def schedule(
+    name: str, value: object, steps: int, *, positive: str | None = "a number in (0, inf)"
+) -> Schedule:
+    """A float, or a tuple of `steps` floats; `positive` is what to say of 0, None if it may be."""
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and _dimension(value):
+        array = _check.numbers(name, value, length=steps)
+        where = int(array.argmin())
+        name, least = f"{name}[{where}]", float(array[where])
+        listed: Schedule = tuple(array.tolist())
+    else:
+        above = None if positive is None or value == 0 else 0.0
+        listed = least = _check.number(name, value, at_least=0.0, above=above)
+    if positive is not None and not least > 0.0:
+        raise InvalidParameter(name, least, must_be=positive)
+    return listed
+
+
+def _dimension(value: object) -> bool:
+    return getattr(value, "ndim", 1) > 0

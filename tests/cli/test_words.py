@@ -1,0 +1,117 @@
+"""What shells offer, how numbers may be written, and formulas on a terminal."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import lastiterate as li
+from lastiterate.cli import main
+from lastiterate.cli.bounds_listing import _explained
+from lastiterate.cli.plain_maths import formula
+from lastiterate.run.batches import RULES
+
+
+def offered(*words):
+    """What the shell is told to offer after these words."""
+    asked = {
+        "_LASTITERATE_COMPLETE": "complete_bash",
+        "COMP_WORDS": " ".join(("lastiterate", *words)),
+        "COMP_CWORD": str(len(words)),
+    }
+    code = "import sys; sys.argv = ['lastiterate']; from lastiterate.cli import run; run()"
+    found = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | asked, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    return found.stdout.split()
+
+
+@pytest.mark.parametrize(
+    "words, some",
+    [
+        (["account", "--batches", "shuffled"], {"shuffled-once", "shuffled-each-epoch"}),
+        (["account", "--adjacency", ""], {"replace", "zero-out", "add-remove"}),
+        (["compare", "--releases", "last"], {"last-iterate", "last-iterate-and-order"}),
+        (["calibrate", "--over", "noise"], {"noise", "noise_std"}),
+        (["bounds", "--explain", "composition"], {"composition/fixed-order"}),
+        (["reproduce", "bsa-table-1"], {"bsa-table-1", "bsa-table-10"}),
+    ],
+    ids=lambda words: words[0] if isinstance(words, list) else "",
+)
+def test_shells_offer_values(words, some):
+    found = set(offered(*words))
+    assert some <= found
+    assert all(one.startswith(words[-1]) for one in found)
+
+
+def test_every_rule_that_can_be_typed_is_offered():
+    typed = {name for name, rule in RULES.items() if rule.from_sizes}
+    assert set(offered("account", "--batches", "")) == typed
+
+
+@pytest.mark.parametrize("text", ["600", "6e2", "6_00", "600.0", "0.6e3", "+600"])
+def test_whole_numbers_as_people_write_them(capsys, text):
+    flags = ["--batch-size", "20", "--steps", "1,000", "--clip-norm", "1"]
+    words = ["account", "--examples", text, *flags, "--noise-multiplier", "1", "--batches", "full"]
+    del words[3:5]
+    assert main(words) == 0
+    assert "1,000 steps of noisy gradient descent, each on all of 600" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["5,00", "1.5", "1e-2", "1e400", "", "x", "1,5e3", "nan"])
+def test_what_is_no_whole_number(capsys, text):
+    assert main(["account", "--examples", text]) == 2
+    assert "is not a whole number, such as 50000" in capsys.readouterr().err
+
+
+class TestExplained:
+    @pytest.mark.parametrize("id_", li.CATALOGUE)
+    def test_no_markup_is_left(self, id_):
+        text = _explained(li.CATALOGUE[id_])
+        for left in ("\\", "**", ":math:", "{", "}"):
+            assert left not in text
+        assert max(map(len, text.splitlines())) <= 96
+
+    def test_the_last_part_of_an_id_is_enough(self, capsys):
+        assert main(["bounds", "--explain", "shuffled-once"]) == 0
+        assert capsys.readouterr().out.startswith("random-order/shuffled-once\n")
+        assert main(["bounds", "--explain", "once"]) == 2
+
+    def test_two_papers_are_two_citations(self, capsys):
+        assert main(["bounds", "--explain", "shuffled-once"]) == 0
+        lines = capsys.readouterr().out.splitlines()
+        (first,) = [line for line in lines if line.startswith("Bok, Su and Altschuler (2024)")]
+        (second,) = [line for line in lines if line.startswith("Ye and Shokri (2022)")]
+        assert "Shokri" not in first
+        assert "Bok" not in second
+
+    @pytest.mark.parametrize(
+        "latex, text",
+        [
+            (r"\frac\alpha2\sum_k (a_k/\eta)^2", "\u03b1/2 \u2211\u2096 (a\u2096/\u03b7)\u00b2"),
+            (r"\frac{a+b}{2\sigma^2}", "(a+b)/(2\u03c3\u00b2)"),
+            (r"\sqrt{1 + R}", "\u221a(1 + R)"),
+            (r"c^{l-1}", "c^(l-1)"),
+        ],
+    )  # fmt: skip
+    def test_fractions_keep_their_meaning(self, latex, text):
+        assert formula(latex) == text
+
+
+def test_python_runs_the_package():
+    found = subprocess.run(
+        [sys.executable, "-m", "lastiterate", "--version"], capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    assert found.stdout == f"lastiterate {li.__version__}\n"
+
+
+def test_the_names_of_reproductions_are_explained(capsys):
+    from lastiterate.reproduce.registry import ITEMS, PAPERS
+
+    assert main(["reproduce"]) == 0
+    text = capsys.readouterr().out
+    assert {item.split("-")[0] for item in ITEMS} == set(PAPERS)
+    assert all(f"{short}: {paper}" in text for short, paper in PAPERS.items())

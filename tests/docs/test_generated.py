@@ -1,0 +1,60 @@
+"""What is made when the pages are built, looked at without building them."""
+
+import inspect
+import re
+
+import pytest
+
+import lastiterate as li
+
+from .pages import ROOT
+
+
+@pytest.fixture(autouse=True)
+def _generators(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs" / "generate")
+
+
+def test_a_session_is_code_and_no_quotation():
+    from docstrings import as_markdown
+
+    text = as_markdown(inspect.getdoc(li.TrainingRun.from_dp_sgd))
+    outside = re.sub(r"```pycon\n.*?\n```", "", text, flags=re.DOTALL)
+    assert "```pycon\n>>> run = " in text
+    assert ">>>" not in outside
+
+
+def test_sessions_under_their_heading_are_left_to_it():
+    from docstrings import as_markdown
+
+    text = "What.\n\nExamples\n--------\n>>> 1 + 1\n2\n"
+    assert as_markdown(text) == text
+
+
+def test_flags_that_describe_a_run_are_listed_once(monkeypatch):
+    import commands_page
+
+    monkeypatch.setattr(commands_page, "_SHOWN", ())
+    text = commands_page.text()
+    for flag in ("--noise-multiplier", "--diameter", "--releases"):
+        assert len(re.findall(rf"^  {flag} ", text, re.MULTILINE)) == 1, flag
+    section = text.partition("## Describing a run")[2].partition("\n## ")[0]
+    assert "  --noise-multiplier " in section
+    assert "Show this message" not in section
+    assert "Usage: lastiterate account [RUN] [OPTIONS]" in text
+
+
+def test_no_parameter_shares_its_description():
+    """On the pages each of several would get the text that is about all of them."""
+    shared = re.compile(r"^    \w+(?:, \w+)+ : ", re.MULTILINE)
+    for name in ("account", "calibrate", "plan", "langevin", "TrainingRun", "Loss"):
+        assert not shared.search(getattr(li, name).__doc__), name
+
+
+def test_the_demo_installs_no_tools():
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    assert re.search(r"^run: \$\(READY\)", text, re.MULTILINE)
+    recipe = text[text.index("$(READY): pyproject.toml") : text.index("$(TOOLS): pyproject.toml")]
+    assert '-e ".[sklearn,plot]"' in recipe
+    assert "dev" not in recipe
+    assert re.search(r"^lint: \$\(TOOLS\)", text, re.MULTILINE)
