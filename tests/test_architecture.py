@@ -27,7 +27,7 @@ LAYERS = [
     {"accounting"},
     {"plot"},
     {"calibration", "report"},
-    {"planning", "train"},
+    {"planning", "tables", "train"},
     {"certificate", "langevin_sampling"},
     {"linear_model"},
     {"audit"},
