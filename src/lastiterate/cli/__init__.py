@@ -15,7 +15,9 @@ from lastiterate.cli import (
     accounting,
     auditing,
     demo,
+    describing,
     plotting,
+    predicting,
     reproducing,
     training,
     verifying,
@@ -51,7 +53,9 @@ def _before_any_command(
 
 
 accounting.register(app)
+describing.register(app)
 training.register(app)
+predicting.register(app)
 verifying.register(app)
 plotting.register(app)
 auditing.register(app)

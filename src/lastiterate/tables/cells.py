@@ -43,7 +43,7 @@ def numbers_of(column: Any) -> Array:
     if cells.dtype.kind in "fiub":
         numbers = cells.astype(np.float64)
     else:
-        numbers = np.array([_number(cell) for cell in cells.tolist()], dtype=np.float64)
+        numbers = np.array(_numbers(cells.tolist()), dtype=np.float64)
     if np.isinf(numbers).any():
         raise BadCells("text or an infinite number", np.flatnonzero(np.isinf(numbers)).tolist())
     return numbers
@@ -78,17 +78,21 @@ def length_of(column: Any) -> int:
     return len(column)
 
 
+def _numbers(cells: list[Any]) -> list[float]:
+    try:
+        return list(map(float, cells))  # as in most columns
+    except (TypeError, ValueError, OverflowError):
+        return [_number(cell) for cell in cells]
+
+
 def _number(cell: Any) -> float:
     """nan where missing; inf where it is no finite number."""
     if _is_missing(cell):
         return math.nan
-    if isinstance(cell, str) and ("_" in cell or not cell.isascii()):
-        return math.inf
     try:
-        number = math.inf if isinstance(cell, bytes) else float(cell)
+        return float(cell)
     except (TypeError, ValueError, OverflowError):
         return math.inf
-    return number
 
 
 def _is_missing(cell: Any) -> bool:

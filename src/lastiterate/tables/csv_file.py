@@ -128,7 +128,7 @@ class CsvFile:
                 must_be = f"a file with as many cells in every row as names, {width}"
                 found = f"{len(row)} cells in row {k:,}, the header not counted"
                 raise InvalidParameter("data", must_be=must_be, found=found)
-            if any("\udc80" <= character <= "\udcff" for cell in row for character in cell):
+            if _has_other_bytes("".join(row)):
                 refuse_encoding(str(self.path), f"a byte that is no UTF-8 in row {k:,}")
 
     @cached_property
@@ -147,7 +147,7 @@ class CsvFile:
                 raise InvalidParameter(
                     "data", str(self.path), must_be="a readable CSV file"
                 ) from None
-        if any("\udc80" <= character <= "\udcff" for name in names for character in name):
+        if _has_other_bytes("".join(names)):
             refuse_encoding(str(self.path), "a byte that is no UTF-8 in the first line")
         if not sample:
             raise InvalidParameter("data", str(self.path), must_be="a file with columns and rows")
@@ -176,6 +176,11 @@ class CsvFile:
             )
         result: IO[bytes] = opened
         return result
+
+
+def _has_other_bytes(text: str) -> bool:
+    """Whether it has what `surrogateescape` makes of bytes that are no UTF-8."""
+    return not text.isascii() and any("\udc80" <= one <= "\udcff" for one in text)
 
 
 def _quoted_after_blank(column: Any) -> bool:

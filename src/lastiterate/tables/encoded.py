@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -103,10 +103,6 @@ def encoded(
 ) -> Encoded:
     """The features of a file, and for each other column its kind and what becomes of its blocks."""
     kinds = encoder.read | {name: kind for name, (kind, _) in besides.items()}
-    absent = [name for name in kinds if name not in file.names]
-    if absent:
-        must_be = f"a table with columns {', '.join(kinds)}"
-        raise InvalidParameter("data", must_be=must_be, found=f"no {', '.join(absent)}")
     sink: Sink
     if mapped is None:
         sink = memory = InMemory(encoder.width, dtype)
@@ -114,16 +110,33 @@ def encoded(
     else:
         sink = InFile(mapped, encoder.width, dtype)
     parts: dict[str, list[Any]] = {name: [] for name in besides}
+    try:
+        for before, count, block in numbered_blocks(file, kinds):
+            encoder.encode(block, sink.more(count), before=before)
+            sink.keep()
+            for name, (_, make) in besides.items():
+                parts[name].append(make(block[name], before))
+    except BaseException:
+        if mapped is not None:
+            mapped.unlink(missing_ok=True)
+        raise
+    return Encoded(sink.all(), {name: np.concatenate(part) for name, part in parts.items()})
+
+
+def numbered_blocks(
+    file: TableFile, kinds: Mapping[str, str]
+) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Blocks of these columns, each with how many rows came before it, and how many it has."""
+    absent = [name for name in kinds if name not in file.names]
+    if absent:
+        must_be = f"a table with columns {', '.join(kinds)}"
+        raise InvalidParameter("data", must_be=must_be, found=f"no {', '.join(absent)}")
     done = 0
     with readable(file.path):
         for block in file.blocks(kinds):
             count = length_of(next(iter(block.values())))
-            encoder.encode(block, sink.more(count), before=done)
-            sink.keep()
-            for name, (_, make) in besides.items():
-                parts[name].append(make(block[name], done))
+            yield done, count, block
             done += count
-    return Encoded(sink.all(), {name: np.concatenate(part) for name, part in parts.items()})
 
 
 def available_memory() -> float:

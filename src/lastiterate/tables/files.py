@@ -49,7 +49,6 @@ class TableFile(Protocol):
 def open_table(path: Path, *, delimiter: str | None = None) -> TableFile:
     """The table in a file; its names are checked."""
     with readable(path):
-        path.open("rb").close()  # so that a missing file is said to be missing
         file = _opened(path, delimiter)
         if not file.names or file.rows == 0:
             raise InvalidParameter("data", str(path), must_be="a file with columns and rows")
@@ -58,10 +57,9 @@ def open_table(path: Path, *, delimiter: str | None = None) -> TableFile:
 
 def _opened(path: Path, delimiter: str | None) -> TableFile:
     endings = [suffix.lower() for suffix in path.suffixes[-2:]]
-    if endings[-1:] == [".parquet"]:
-        return ParquetFile(path)
-    if endings[-1:] == [".npz"]:
-        return NpzFile(path)
+    if endings[-1:] in ([".parquet"], [".npz"]):
+        path.open("rb").close()  # so that a missing file is said to be missing
+        return ParquetFile(path) if endings[-1] == ".parquet" else NpzFile(path)
     plain = endings[-1:] in ([".csv"], [".tsv"])
     packed = endings[:1] in ([".csv"], [".tsv"]) and endings[-1] in (".gz", ".zst", ".bz2")
     if plain or packed:

@@ -46,8 +46,7 @@ def checked_names(path: str, line: Sequence[str], delimiter: str) -> tuple[str, 
     if other is not None:
         must_be = f"separated by commas, unless --delimiter says otherwise (here: {other!r})"
         raise InvalidParameter("data", must_be=must_be, found=_DELIMITERS[other])
-    numbered = [str(k) for k in range(len(names))]
-    if "" in names or (list(names) != numbered and any(map(_is_number, names))):
+    if "" in names or (not _is_numbered(names) and any(map(_is_number, names))):
         _refuse_header(path, "a number or nothing in its place")
     if len(set(names)) != len(names):
         must_be = "a file whose first line has different names for all columns"
@@ -57,6 +56,8 @@ def checked_names(path: str, line: Sequence[str], delimiter: str) -> tuple[str, 
 
 def check_is_no_row(path: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """That no name occurs again below itself, as a value does."""
+    if _is_numbered(names):
+        return
     for row in rows[:_SAMPLE]:
         if any(cell.strip() == name for cell, name in zip(row, names, strict=False)):
             _refuse_header(path, "a first line with a value that occurs below")
@@ -65,6 +66,10 @@ def check_is_no_row(path: str, names: Sequence[str], rows: Sequence[Sequence[str
 def _refuse_header(path: str, found: str) -> NoReturn:
     must_be = f"the names of the columns, none of them a number: add such a line to {path}"
     raise InvalidParameter("the first line", must_be=must_be, found=found)
+
+
+def _is_numbered(names: Sequence[str]) -> bool:
+    return list(names) == [str(k) for k in range(len(names))]
 
 
 def _is_number(name: str) -> bool:

@@ -142,11 +142,13 @@ def rule_of(column: str, described: Any) -> Rule:
     raise InvalidParameter(name, described, must_be=f'{WAYS}, the first two perhaps with "missing"')
 
 
+def is_unfilled(described: Any) -> bool:
+    """Whether it is as the skeleton of a schema has it."""
+    return described in ({"values": []}, {"range": [None, None]})
+
+
 def range_of(name: str, given: Any) -> tuple[float, float]:
     """Two ends, the lower one first."""
-    if isinstance(given, (list, tuple)) and len(given) == 2 and given[0] is given[1] is None:
-        must_be = 'filled in: "range": [low, high], publicly known ends'
-        raise InvalidParameter(name, must_be=must_be, found="the skeleton's empty range")
     numbers = isinstance(given, (list, tuple)) and all(type(one) in (int, float) for one in given)
     if not (numbers and len(given) == 2 and -_LARGEST < given[0] < given[1] < _LARGEST):
         raise InvalidParameter(name, given, must_be="[low, high], finite, with low < high")
@@ -170,11 +172,9 @@ def _numeric(name: str, given: dict[str, Any], ends: tuple[float, float] | None)
 
 def _listed(name: str, given: dict[str, Any]) -> Listed:
     listed = given["values"]
-    if listed == []:
-        must_be = 'filled in: "values": [..], all values that may occur'
-        raise InvalidParameter(name, must_be=must_be, found="the skeleton's empty list")
-    if not isinstance(listed, (list, tuple)) or not all(_is_value(one) for one in listed):
-        must_be = "a list of texts or numbers"
+    is_list = isinstance(listed, (list, tuple)) and len(listed) > 0
+    if not is_list or not all(_is_value(one) for one in listed):
+        must_be = "a list of at least one text or number"
         raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
     values = tuple(str(one).strip() for one in listed)
     if len(set(values)) < len(values):
