@@ -1,18 +1,16 @@
 """audit: many runs of the trainer that a certificate describes, held against it."""
 
 import hashlib
+import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from lastiterate._digits import down, up
 from lastiterate.cli.model_file import read_model
 from lastiterate.errors import InvalidParameter
-
-if TYPE_CHECKING:
-    from lastiterate.accounting import PrivacyReport
 
 _TRIED = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000)
 _LIKELY = 0.9
@@ -80,7 +78,7 @@ def audit(
     else:
         print(f"{certified}; these runs show nothing above 0")
     if not verdict.refuted:
-        print(_enough(report.gdp(), report, confidence))
+        print(_enough(report.gdp(), confidence))
     if record is not None and len(seen := looks(record, runs)) > 1:
         print(
             f"{len(seen)} looks at this record, after {', '.join(map(str, seen))} runs: all of "
@@ -89,15 +87,22 @@ def audit(
     return 1 if verdict.refuted else 0
 
 
-def _enough(mu: float, report: "PrivacyReport", confidence: float) -> str:
-    """How many runs would find a gross error, so that a silence can be judged."""
+def _enough(mu: float, confidence: float) -> str:
+    """How many runs would find a gross error, so that a silence can be judged.
+
+    Whatever refutes mu-GDP refutes a guarantee that implies it.
+    """
     from scipy.special import ndtr
 
     from lastiterate.audit.evidence import power
+    from lastiterate.profile.gaussian import GaussianProfile
 
+    if not mu < math.inf:
+        return "How many runs would refute a gross error is not known for this guarantee."
+    claimed = GaussianProfile(mu)
     rate = float(ndtr(-mu))  # of both errors, were the trainer 2 mu-GDP
     for judged in _TRIED:
-        chance = power(rate, rate, report, runs=judged, confidence=confidence)
+        chance = power(rate, rate, claimed, runs=judged, confidence=confidence)
         if chance >= _LIKELY:
             return (
                 f"A trainer with half the noise that it claims would be refuted by {2 * judged:,} "
