@@ -29,6 +29,10 @@ class TestFeatures:
         schema = {"a": {"as it is": True, "missing": -7}}
         assert rows(schema, a=["", "3"]).ravel().tolist() == [-7, 3]
 
+    def test_huge_numbers_stay_finite_in_single_precision(self):
+        encoder = Encoder.of({"a": "as it is"}, ["a"])
+        assert np.isfinite(encoder.rows({"a": ["1e300", -1.7e308]}, dtype=np.float32)).all()
+
     def test_values(self):
         schema = {"a": {"values": ["x", 2, "?"], "missing": "?"}}
         found = rows(schema, a=["x", "2", "?", "", None, "other", " x "])

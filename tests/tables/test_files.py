@@ -84,6 +84,13 @@ class TestCsv:
         with pytest.raises(InvalidParameter):
             rows_in(path)
 
+    def test_a_name_that_is_the_only_answer_is_a_name(self, reader, tmp_path):
+        """As where several answers may be ticked."""
+        path = tmp_path / "t.csv"
+        path.write_text("age,clerk\n1,clerk\n2,\n")
+        schema = {"age": SCHEMA["age"], "clerk": {"values": ["clerk"]}}
+        assert rows_in(path, schema)[:, 1].tolist() == [1, 0]
+
     def test_many_blocks(self, reader, tmp_path):
         """More than either reader takes at once; the rows keep their order."""
         numbers = np.arange(400_000) % 101

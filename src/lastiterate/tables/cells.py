@@ -64,6 +64,8 @@ def places_of(column: Any, values: tuple[str, ...]) -> NDArray[np.intp]:
 
 def missing_in(column: Any, rows: NDArray[np.intp]) -> NDArray[np.intp]:
     """Those of these rows in which the cell is missing."""
+    if rows.size == 0:
+        return rows
     cells = _as_array(column)[rows].tolist()
     return rows[[_is_missing(cell) for cell in cells]]
 
@@ -121,9 +123,7 @@ def _places_of_numbers(cells: NDArray[Any], values: tuple[str, ...]) -> NDArray[
 
 
 def _as_array(column: Any) -> NDArray[Any]:
-    if _is_arrow(column):
-        array = column.to_numpy(zero_copy_only=False)
-    elif isinstance(column, (list, tuple)):
+    if isinstance(column, (list, tuple)):
         array = np.empty(len(column), dtype=object)
         array[:] = column
     else:
@@ -147,4 +147,4 @@ def _arrow_places(column: Any, values: tuple[str, ...]) -> NDArray[np.intp] | No
     trimmed = compute.utf8_trim_whitespace(column)
     known = pa.array(values, type=column.type)
     places = compute.fill_null(compute.index_in(trimmed, value_set=known), -1)
-    return np.asarray(places.to_numpy(zero_copy_only=False), dtype=np.intp)
+    return np.array(places, dtype=np.intp)

@@ -11,6 +11,7 @@ from io import TextIOBase
 from typing import Any, NoReturn
 
 from lastiterate.errors import InvalidParameter
+from lastiterate.tables.cells import MISSING
 
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 _BEGINNINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a spreadsheet or an archive"}
@@ -55,11 +56,15 @@ def checked_names(path: str, line: Sequence[str], delimiter: str) -> tuple[str, 
 
 
 def check_is_no_row(path: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """That no name occurs again below itself, as a value does."""
+    """That no name occurs again below itself, among others, as a value does.
+
+    Where nothing else occurs, it is the name of an answer that some gave.
+    """
     if _is_numbered(names):
         return
-    for row in rows[:_SAMPLE]:
-        if any(cell.strip() == name for cell, name in zip(row, names, strict=False)):
+    for k, name in enumerate(names):
+        below = {row[k].strip() for row in rows[:_SAMPLE] if k < len(row)} - MISSING
+        if name in below and len(below) > 1:
             _refuse_header(path, "a first line with a value that occurs below")
 
 

@@ -20,6 +20,7 @@ from lastiterate.tables.cells import BadCells, missing_in, numbers_of, places_of
 AS_IT_IS, DROP = "as it is", "drop"
 WAYS = '{"range": [low, high]}, {"values": [..]}, "drop" or "as it is"'
 _LARGEST = 1e300  # ends of ranges; twice that must not overflow
+_HUGE = 1e30  # numbers that are taken as they are; longer rows are scaled down in any case
 
 
 class Rule(Protocol):
@@ -90,7 +91,7 @@ class Numeric:
 
     def _scaled(self, numbers: Array) -> Array:
         if self.range is None:
-            return numbers
+            return np.clip(numbers, -_HUGE, _HUGE)
         low, high = self.range
         with np.errstate(over="ignore"):  # inf is clipped, too
             return np.clip((2.0 * numbers - low - high) / (high - low), -1.0, 1.0)
