@@ -27,7 +27,7 @@ LAYERS = [
     {"accounting"},
     {"plot"},
     {"calibration", "report"},
-    {"planning", "train", "forgetting"},
+    {"forgetting", "planning", "tables", "train"},
     {"certificate", "langevin_sampling"},
     {"linear_model"},
     {"audit"},

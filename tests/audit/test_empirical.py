@@ -173,7 +173,18 @@ class TestResuming:
         assert empirical.audit(simulated, REPORT, jobs=2, file=file, **self.settings) == whole
         assert len(file.read_text().splitlines()) == 21
 
-    @pytest.mark.parametrize("change", [{"runs": 900}, {"seed": 1}, {"name": "other"}])
+    @pytest.mark.parametrize("runs", [900, 1_150, 1_200, 330])
+    def test_more_runs_go_on_from_there(self, tmp_path, runs):
+        file = tmp_path / "audit.jsonl"
+        empirical.audit(simulated, REPORT, file=file, **self.settings)
+        settings = dict(self.settings, runs=runs)
+        trainer, made = interrupted_after(100)
+        found = empirical.audit(trainer, REPORT, file=file, **settings)
+        assert found == empirical.audit(simulated, REPORT, **settings)
+        missing = sum(k >= 10 or (k + 1) * 100 > runs for k in range(-(-runs // 100)))
+        assert len(made) == 2 * missing
+
+    @pytest.mark.parametrize("change", [{"block": 90}, {"seed": 1}, {"name": "other"}])
     def test_another_audit_is_refused(self, tmp_path, change):
         file = tmp_path / "audit.jsonl"
         empirical.audit(simulated, REPORT, file=file, **self.settings)
@@ -243,10 +254,11 @@ class TestCommand:
         assert main([*given, "--record", str(record)]) == 0
         said = capsys.readouterr().out
         assert "not refuted" in said
-        assert "mu < 0" not in said
+        assert "mu < 0\n" not in said
         assert main([*given, "--record", str(record)]) == 0
         assert capsys.readouterr().out == said
-        assert json.loads(record.read_text().splitlines()[0])["runs"] == 100
+        kept = [json.loads(line) for line in record.read_text().splitlines()]
+        assert sum(len(one.get("outputs", ())) for one in kept) == 200
 
     def test_with_a_third_of_the_noise_it_is(self, capsys, monkeypatch, certificate):
         from lastiterate.audit import own_trainer

@@ -52,7 +52,7 @@ def test_the_example_works(capsys, monkeypatch, trained, name):
     words = example(capsys, name)
     assert words[0] == name
     assert name != "train" or words == shlex.split(TRAIN)
-    assert main(words) == 0
+    assert main(words if name != "train" else [*words, "--force"]) == 0
     assert capsys.readouterr().out
 
 

@@ -1,6 +1,7 @@
 """A token planted in the data is in nothing that is printed, written or raised."""
 
 import json
+from uuid import uuid4
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def test_training(capsys, tmp_path, monkeypatch, examples):
         content, schema, flags = call
         (tmp_path / "data.csv").write_text(content)
         (tmp_path / "s.json").write_text(json.dumps(schema))
-        said = {"--target": "label", "--schema": "s.json", "--out": "model"}
+        said = {"--target": "label", "--schema": "s.json", "--out": f"model{uuid4()}"}
         said |= dict(zip(flags[::2], flags[1::2], strict=True))
         code = main(["train", "data.csv", *[word for pair in said.items() for word in pair]])
         assert code in (0, 2)
@@ -81,7 +82,7 @@ def test_predicting(capsys, tmp_path, monkeypatch, cell):
     assert main(["train", "t.csv", *words]) == 0
     for column in range(3):
         (tmp_path / "data.csv").write_text(table([(3, column, cell)]))
-        for out in ([], ["--out", "predicted.csv"]):
+        for out in ([], ["--out", "predicted.csv", "--force"]):
             assert main(["predict", "model/model.json", "data.csv", *out]) in (0, 2)
             assert_kept(tmp_path, capsys)
 
@@ -99,7 +100,9 @@ def test_arrays(capsys, tmp_path, monkeypatch):
         {"x": np.array([TOKEN.encode()] * 40), "y": np.zeros(40)},
     ):
         np.savez(tmp_path / "data.npz", **arrays)
-        words = ["train", "data.npz", "--target", "y", "--classes", "0,1", "--out", "model"]
+        (tmp_path / "s.json").write_text('{"*": {"range": [0, 6]}}')
+        words = ["train", "data.npz", "--target", "y", "--classes", "0,1", "--schema", "s.json"]
+        words += ["--out", "model", "--force"]
         assert main(words) in (0, 2)
         assert_kept(tmp_path, capsys, besides=("data.npz",))
 
@@ -109,7 +112,9 @@ def test_a_first_row_is_not_taken_for_names(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     rows = [f"{NUMBER},37,1", *(f"{k % 7},{20 + k},{k % 2}" for k in range(60))]
     (tmp_path / "data.csv").write_text("\n".join(rows) + "\n")
-    assert main(["train", "data.csv", "--target", "1", "--classes", "0,1", "--out", "model"]) == 2
+    (tmp_path / "s.json").write_text('{"*": {"range": [0, 100]}}')
+    words = ["train", "data.csv", "--classes", "0,1", "--schema", "s.json", "--out", "model"]
+    assert main([*words, "--target", "1"]) == 2
     assert_kept(tmp_path, capsys)
     (tmp_path / "data.csv").write_text("\n".join(["0,1,2", *rows[1:]]) + "\n")
-    assert main(["train", "data.csv", "--target", "2", "--classes", "0,1", "--out", "model"]) == 0
+    assert main([*words, "--target", "2"]) == 0

@@ -38,7 +38,8 @@ def folder(tmp_path_factory):
     (path / "data.parquet").write_bytes(b"PAR1")
     (path / "results.json").write_text(json.dumps({"a": {"1": [0.5], "2": [0.6]}}))
     words = ["train", str(path / "data.csv"), "--target", "y", "--out", str(path / "m")]
-    words += ["--classes", "yes,no"]
+    words += ["--classes", "yes,no", "--schema", str(path / "s.json")]
+    (path / "s.json").write_text('{"x": {"range": [-1, 1]}}')
     assert main(words) == 0
     return path
 
@@ -49,7 +50,7 @@ NEEDED = {
     ("plot", "tradeoff", *RUN, "--out", "other"): "plot",
     ("plot", "accuracy-by-epsilon", "results.json", "--out", "other"): "plot",
     ("account", *RUN, "--html", "other"): "plot",
-    ("predict", "m/model.json", "data.parquet", "--out", "other"): "parquet",
+    ("predict", "m/model.json", "data.parquet", "--out", "other"): "tables",
     ("audit", *MODEL, "--runs", "20", "--jobs", "2"): "audit",
 }
 NOTHING_NEEDED = {

@@ -32,7 +32,8 @@ def folder(tmp_path, monkeypatch):
     age, job = rng.integers(18, 90, 2_000), rng.choice(["a", "b"], 2_000)
     income = np.where(age + 20 * (job == "a") > 60, ">50K", "<=50K")
     rows = [f"{x},{j},{y}" for x, j, y in zip(age, job, income, strict=True)]
-    (tmp_path / "people.csv").write_text("\n".join(["age,job,income", *rows]) + "\n")
+    for table, part in (("people", rows), ("test", rows[:300])):
+        (tmp_path / f"{table}.csv").write_text("\n".join(["age,job,income", *part]) + "\n")
     schema = {
         "age": {"range": [18, 90]},
         "job": {"values": ["a", "b"]},

@@ -72,7 +72,7 @@ class Verdict:
             f"{'REFUTED' if self.refuted else 'not refuted'} at {self.evidence.confidence:.3%} "
             f"confidence: a test with false-positive rate at most {false:.4g} and false-negative "
             f"rate at most {missed:.4g} ({self.evidence.runs} judged runs in each world); "
-            f"{denied if self.gdp() > 0.0 else 'which denies nothing'}"
+            f"{denied if self.gdp() > 0.0 else 'too few runs to deny anything'}"
         )
 
 

@@ -2,7 +2,8 @@
 
 Seeds are derived from the block's number, so that a result depends neither on how many processes
 made it nor on whether the audit was interrupted.  The file has one JSON record a line: what is
-audited, then one for each block; a last line that was cut short is made again.
+audited, then one for each block; a last line that was cut short is made again.  Looking at results
+before going on is noted too: each look is a chance to refute by accident.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ Seeds = NDArray[np.uint64]
 Trainer = Callable[[int, Seeds], Any]
 Block = tuple[int, int]  # world, number
 
-_FORMAT = "lastiterate audit 1"
+_FORMAT = "lastiterate audit 2"
+_JUDGED = "judged after"
 
 
 def outputs(
@@ -43,9 +45,10 @@ def outputs(
     start = _check.count("seed", seed, at_least=0)
     lengths = [min(size, count - first) for first in range(0, count, size)]
     wanted = [(world, number) for number in range(len(lengths)) for world in (0, 1)]
-    header = {"format": _FORMAT, "name": name, "runs": count, "seed": start, "block": size}
+    header = {"format": _FORMAT, "name": name, "seed": start, "block": size}
     done = {} if file is None else _resumed(file, header)
-    todo = [one for one in wanted if one not in done]
+    # A last block of another length is made anew: an audit may go on to more runs.
+    todo = [one for one in wanted if one not in done or len(done[one]) != lengths[one[1]]]
 
     def make(one: Block) -> tuple[Block, Array]:
         world, number = one
@@ -102,15 +105,38 @@ def _resumed(file: Path, header: dict[str, Any]) -> dict[Block, Array]:
     whole = text[: text.rfind("\n") + 1]
     records = [_parsed(file, line) for line in whole.splitlines()]
     if not records or records[0] != header:
-        raise InvalidParameter(
-            "file", str(file), must_be=f"absent, or of the same audit, beginning {header}"
-        )
+        raise InvalidParameter("file", str(file), must_be=_other(records, header))
     if whole != text:
         file.write_text(whole, encoding="utf-8")
     try:
-        return {(one["world"], one["number"]): np.array(one["outputs"]) for one in records[1:]}
+        return {
+            (one["world"], one["number"]): np.array(one["outputs"])
+            for one in records[1:]
+            if _JUDGED not in one
+        }
     except (KeyError, TypeError) as error:
         raise InvalidParameter("file", str(file), must_be="the record of an audit") from error
+
+
+def looks(file: Path, runs: int) -> list[int]:
+    """After how many runs this record was judged, this time included, which is noted in it."""
+    records = [_parsed(file, line) for line in file.read_text(encoding="utf-8").splitlines()]
+    before = sorted({one[_JUDGED] for one in records if _JUDGED in one})
+    if runs not in before:
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps({_JUDGED: runs}) + "\n")
+    return sorted({*before, runs})
+
+
+def _other(records: list[dict[str, Any]], header: dict[str, Any]) -> str:
+    """In what a record is another audit's."""
+    first = records[0] if records else {}
+    differ = [name for name in header if first.get(name) != header[name]]
+    told = {"name": "certificate"}
+    return (
+        "absent, or the record of the same audit; this one is of another "
+        f"{' and '.join(told.get(name, name) for name in differ) or 'kind'}"
+    )
 
 
 def _parsed(file: Path, line: str) -> dict[str, Any]:

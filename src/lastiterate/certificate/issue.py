@@ -29,18 +29,11 @@ def issue(
     `besides` are records of the report's, each with what was published.
     """
     assert len(besides) == len(report.besides)
-    bound = report.bound_at(delta)
+    guarantee = stated_guarantee(report, delta)
     record: dict[str, Any] = {
         "format": statements.FORMAT,
         "software": f"lastiterate {lastiterate.__version__}",
-        "guarantee": {
-            "epsilon": report.epsilon(delta),
-            "delta": delta,
-            "adjacency": report.run.adjacency,
-            "bound": bound,
-            "certainty": CATALOGUE[bound].certainty.value,
-            "source": str(CATALOGUE[bound].source),
-        },
+        "guarantee": guarantee,
         "run": to_dict(report.run),
         "besides": [dict(one) for one in besides],
         "objective": objective.as_record(),
@@ -51,7 +44,8 @@ def issue(
             "longer rows": statements.LONGER_ROWS,
         },
         "labels": labels,
-        "hypotheses": statements.stated_hypotheses(bound, report.run),
+        "encoding": statements.NO_ENCODING,
+        "hypotheses": statements.stated_hypotheses(guarantee["bound"], report.run),
         "randomness": provenance,
         "arithmetic": {
             "products": str(examples.rows.dtype),
@@ -61,4 +55,41 @@ def issue(
         "public": statements.PUBLIC,
         "model": statements.model_digest(parameters),
     }
-    return json.dumps(record | {"digest": statements.digest(record)}, indent=2) + "\n"
+    return _with_digest(record)
+
+
+def stated_guarantee(report: PrivacyReport, delta: float) -> dict[str, Any]:
+    """What is promised, and by which bound."""
+    bound = report.bound_at(delta)
+    return {
+        "epsilon": report.epsilon(delta),
+        "delta": delta,
+        "adjacency": report.run.adjacency,
+        "bound": bound,
+        "certainty": CATALOGUE[bound].certainty.value,
+        "source": str(CATALOGUE[bound].source),
+    }
+
+
+def bound_to(certificate: str, encoding: Mapping[str, Any]) -> str:
+    """The certificate of the same training, tied to what says how its model is to be used."""
+    record = json.loads(certificate)
+    return _with_digest(record | {"encoding": statements.encoding_digest(encoding)})
+
+
+def beside(certificate: str, report: PrivacyReport, published: Mapping[str, Any]) -> str:
+    """The certificate of the same training when this record of a release was published, too.
+
+    The report is of both together.
+    """
+    record = json.loads(certificate)
+    record["besides"] = [*record["besides"], dict(published)]
+    assert len(record["besides"]) == len(report.besides)
+    guarantee = stated_guarantee(report, record["guarantee"]["delta"])
+    hypotheses = statements.stated_hypotheses(guarantee["bound"], report.run)
+    return _with_digest(record | {"guarantee": guarantee, "hypotheses": hypotheses})
+
+
+def _with_digest(record: Mapping[str, Any]) -> str:
+    stated = {**record, "digest": statements.digest(record)}
+    return json.dumps(stated, indent=2) + "\n"

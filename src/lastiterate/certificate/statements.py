@@ -12,7 +12,7 @@ from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.run.training_run import TrainingRun
 
-FORMAT = 3  # since then it says where the labels are from, and what else was published
+FORMAT = 4  # since then it says to which names of columns and classes it belongs
 NOT_CHARGED = (
     "the guarantee is that of exact arithmetic: the rounding of matrix products, and that noise "
     "takes only floating-point values, are not charged"
@@ -25,6 +25,7 @@ LABELS_INFERRED = (
     "of it, which the guarantee does not include"
 )
 NO_LABELS = "none: targets are numbers"
+NO_ENCODING = "none: rows were given as numbers, without names"
 LABELS = (LABELS_DECLARED, LABELS_INFERRED, NO_LABELS)
 _ENFORCED: dict[Hypothesis, str] = {
     conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"
@@ -65,3 +66,8 @@ def model_digest(parameters: Any) -> str:
     """What ties a certificate to the parameters that were published."""
     array = np.ascontiguousarray(parameters, dtype="<f8")
     return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()
+
+
+def encoding_digest(encoding: Mapping[str, Any]) -> str:
+    """What ties a certificate to the names, ranges and values by which a model is to be used."""
+    return hashlib.sha256(plain_text(encoding).encode()).hexdigest()

@@ -6,6 +6,7 @@ there are signatures.
 """
 
 import math
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -73,9 +74,13 @@ def verify(
 
 
 def verified(
-    certificate: str | Path, *, parameters: Any = None, signed_by: str | Path | None = None
+    certificate: str | Path,
+    *,
+    parameters: Any = None,
+    signed_by: str | Path | None = None,
+    encoding: Mapping[str, Any] | None = None,
 ) -> Verified:
-    """The same without a warning, with the objective."""
+    """The same without a warning, with the objective; `encoding` is how a model is to be used."""
     record = _read(certificate)
     reasons = []
     if record.get("digest") != statements.digest(record):
@@ -99,6 +104,8 @@ def verified(
         record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
     ):
         reasons.append("it belongs to another model")
+    if encoding is not None and record["encoding"] != statements.encoding_digest(encoding):
+        reasons.append("it belongs to a model of other columns, ranges, values or classes")
     if reasons:
         raise InvalidCertificate(reasons)
     report = replace(report, enforced=True)
@@ -151,6 +158,9 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
     ]
     if record["randomness"] not in (SECURE, REPRODUCIBLE):
         reasons.append("its source of randomness is unknown")
+    encoding = record["encoding"]
+    if encoding != statements.NO_ENCODING and not re.fullmatch(r"[0-9a-f]{64}", encoding):
+        reasons.append("what its model's numbers stand for is unknown")
     if record["labels"] not in statements.LABELS:
         reasons.append("where its label set is from is unknown")
     if arithmetic["products"] not in ("float32", "float64"):

@@ -16,7 +16,9 @@ from lastiterate.cli import (
     auditing,
     bounds_listing,
     demo,
+    describing,
     plotting,
+    predicting,
     reproducing,
     training,
     verifying,
@@ -53,7 +55,9 @@ def _before_any_command(
 
 accounting.register(app)
 bounds_listing.register(app)
+describing.register(app)
 training.register(app)
+predicting.register(app)
 verifying.register(app)
 plotting.register(app)
 auditing.register(app)

@@ -1,22 +1,25 @@
 """audit: many runs of the trainer that a certificate describes, held against it."""
 
 import hashlib
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
 
-import numpy as np
 import typer
 
 from lastiterate._digits import down, up
-from lastiterate.cli.training import read_model
+from lastiterate.cli.model_file import read_model
 from lastiterate.errors import InvalidParameter
 
+_TRIED = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000)
+_LIKELY = 0.9
 Runs = Annotated[int, typer.Option(help="of each of two adjacent data sets")]
 Confidence = Annotated[float, typer.Option(help="of a refutation")]
 Jobs = Annotated[int, typer.Option(help="processes (more than 1: extra audit)")]
 Record = Annotated[
-    Path | None, typer.Option(help="where results are kept, so that a killed audit goes on")
+    Path | None,
+    typer.Option(help="where results are kept: an audit goes on from there, to more --runs"),
 ]
 
 
@@ -45,9 +48,10 @@ def audit(
     """
     from lastiterate.audit import empirical
     from lastiterate.audit.own_trainer import certified_trainer
+    from lastiterate.audit.trials import looks
 
     path = _certificate_file(model, certificate)
-    parameters = None if model is None else np.array(read_model(model)["parameters"])
+    parameters = None if model is None else read_model(model).parameters
     trainer, report = certified_trainer(path, parameters=parameters)
     try:
         verdict = empirical.audit(
@@ -56,7 +60,7 @@ def audit(
             runs=runs,
             confidence=confidence,
             seed=seed,
-            block=50,
+            block=10,
             jobs=jobs,
             file=record,
             name=hashlib.sha256(path.read_bytes()).hexdigest(),
@@ -67,11 +71,47 @@ def audit(
         print(f"interrupted: the same command goes on from {record}", file=sys.stderr)
         return 130
     print(verdict)
-    print(
-        f"epsilon at delta = {delta:g}: certified {up(report.epsilon(delta))}; these runs deny "
-        f"less than {down(verdict.epsilon(delta))}"
-    )
+    certified = f"epsilon at delta = {delta:g}: certified {up(report.epsilon(delta))}"
+    denied = verdict.epsilon(delta)
+    if denied > 0.0:
+        print(f"{certified}; by these runs it is at least {down(denied)}")
+    else:
+        print(f"{certified}; these runs show nothing above 0")
+    if not verdict.refuted:
+        print(_enough(report.gdp(), confidence))
+    if record is not None and len(seen := looks(record, runs)) > 1:
+        print(
+            f"{len(seen)} looks at this record, after {', '.join(map(str, seen))} runs: all of "
+            f"them together have a confidence of {1.0 - len(seen) * (1.0 - confidence):.3%}"
+        )
     return 1 if verdict.refuted else 0
+
+
+def _enough(mu: float, confidence: float) -> str:
+    """How many runs would find a gross error, so that a silence can be judged.
+
+    Whatever refutes mu-GDP refutes a guarantee that implies it.
+    """
+    from scipy.special import ndtr
+
+    from lastiterate.audit.evidence import power
+    from lastiterate.profile.gaussian import GaussianProfile
+
+    if not mu < math.inf:
+        return "How many runs would refute a gross error is not known for this guarantee."
+    claimed = GaussianProfile(mu)
+    rate = float(ndtr(-mu))  # of both errors, were the trainer 2 mu-GDP
+    for judged in _TRIED:
+        chance = power(rate, rate, claimed, runs=judged, confidence=confidence)
+        if chance >= _LIKELY:
+            return (
+                f"A trainer with half the noise that it claims would be refuted by {2 * judged:,} "
+                f"runs with probability {_LIKELY:.0%} or more."
+            )
+    return (
+        f"A trainer with half the noise that it claims may not be refuted by {2 * _TRIED[-1]:,} "
+        "runs either."
+    )
 
 
 def _certificate_file(model: Path | None, certificate: Path | None) -> Path:

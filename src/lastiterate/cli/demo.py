@@ -15,9 +15,12 @@ import typer
 from lastiterate._numerics.rounding import up
 from lastiterate.cli.known_run import as_text as as_text_of_known
 from lastiterate.cli.known_run import epsilons, of_every_iterate, save_picture
-from lastiterate.cli.table_file import Coding, read_schema, read_table
-from lastiterate.cli.training import predict, train
+from lastiterate.cli.model_file import read_model
+from lastiterate.cli.predicting import predict
+from lastiterate.cli.training import train
 from lastiterate.errors import MissingExtra
+from lastiterate.tables.encoded import encoded
+from lastiterate.tables.files import open_table
 
 if TYPE_CHECKING:
     from lastiterate.releases import Release
@@ -67,6 +70,7 @@ def demo(
         delta=_DELTA,
         schema=out / "schema.json",
         out=out,
+        force=True,
     )
     from lastiterate.certificate.verify import verify
     from lastiterate.report.text import as_text
@@ -150,16 +154,14 @@ def _accuracies(out: Path, labels: dict[str, list[int]]) -> str:
     """On rows that were not trained on, which count as public here."""
     from sklearn.linear_model import LogisticRegression
 
-    predict(out / "model.json", out / "test.csv", out=out / "predictions.csv")
-    guesses = read_table(out / "predictions.csv")[_TARGET]
+    predict(out / "model.json", out / "test.csv", out=out / "predictions.csv", force=True)
+    guesses = (out / "predictions.csv").read_text(encoding="utf-8").split()[1:]
     private = _share(guesses, labels["test"])
-    tables = {name: read_table(out / f"{name}.csv") for name in labels}
-    described = read_schema(out / "schema.json")
-    del described[_TARGET]
-    coding = Coding(tuple(described), described)
+    encoder = read_model(out / "model.json").encoder
+    rows = {name: encoded(open_table(out / f"{name}.csv"), encoder, {}).rows for name in labels}
     other = LogisticRegression(max_iter=1_000)
-    other.fit(coding.features(tables["train"]), labels["train"])
-    open_ = _share(other.predict(coding.features(tables["test"])).tolist(), labels["test"])
+    other.fit(rows["train"], labels["train"])
+    open_ = _share(other.predict(rows["test"]).tolist(), labels["test"])
     return (
         f"accuracy on {len(labels['test'])} other digits: {private:.1%} with privacy, "
         f"{open_:.1%} without"

@@ -1,10 +1,9 @@
-"""train, predict."""
+"""train: a private model of a table, and the certificate of exactly what ran."""
 
-import csv
-import hashlib
-import json
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,207 +11,214 @@ import numpy as np
 import typer
 
 from lastiterate import _check
-from lastiterate.cli.json_file import read_object
-from lastiterate.cli.table_file import (
-    Coding,
-    checked_schema,
-    declared_labels,
-    read_schema,
-    read_table,
+from lastiterate.cli.model_file import (
+    FORMAT,
+    MODELS,
+    SavedModel,
 )
-from lastiterate.errors import InvalidParameter, LastIterateError, MissingExtra
+from lastiterate.cli.table_options import (
+    CLASSIFICATION,
+    REGRESSION,
+    TASKS,
+    Data,
+    Delimiter,
+    Force,
+    declared_target,
+    read_schema,
+)
+from lastiterate.cli.written import refuse_overwriting, write_together
+from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.tables.encoded import encoded
+from lastiterate.tables.encoder import REST, Encoder
+from lastiterate.tables.files import open_table
+from lastiterate.tables.target import Labels, Target
 
-_FORMAT = "lastiterate model 1"
-_WRITTEN = "a model.json as `lastiterate train` wrote it"
-Data = Annotated[Path, typer.Argument(help="a .csv, .npz or .parquet file")]
-Folder = Annotated[Path, typer.Option(help="where model.json and certificate.json go")]
+_TASK_OF = dict(zip(MODELS, (CLASSIFICATION,) * 2 + (REGRESSION,) * 2, strict=True))
+_DEFAULT = {CLASSIFICATION: "logistic", REGRESSION: "huber"}
 
 
 def register(app: typer.Typer) -> None:
-    """Add these commands."""
+    """Add this command."""
     app.command("train")(train)
-    app.command("predict")(predict)
 
 
 def train(
     data: Data,
     target: Annotated[str, typer.Option(help="the column to predict")],
+    schema: Annotated[
+        Path | None, typer.Option(help="JSON: what is public of every column")
+    ] = None,
     epsilon: Annotated[float, typer.Option(help="the guarantee")] = 1.0,
     delta: Annotated[float, typer.Option(help="well below 1 over the examples")] = 1e-5,
-    schema: Annotated[
-        Path | None, typer.Option(help="JSON: public vocabularies and ranges of the columns")
+    task: Annotated[str, typer.Option(help="classification or regression")] = CLASSIFICATION,
+    model: Annotated[
+        str | None, typer.Option(help="logistic or svc; for regression huber or ridge")
     ] = None,
     classes: Annotated[
         str | None, typer.Option(help="the labels, as in yes,no, unless the schema has them")
+    ] = None,
+    target_range: Annotated[
+        tuple[float, float] | None, typer.Option(help="of numbers, unless the schema has it")
     ] = None,
     feature_bound: Annotated[
         float | None, typer.Option(help="public; longer rows are scaled down to it")
     ] = None,
     adjacency: Annotated[str, typer.Option(help="replace or zero-out")] = "replace",
     epochs: Annotated[int, typer.Option(help="passes over the data")] = 20,
+    test: Annotated[Path | None, typer.Option(help="a table to score the model on")] = None,
+    test_is_public: Annotated[
+        bool, typer.Option("--test-is-public", help="its rows need no protection")
+    ] = False,
+    test_epsilon: Annotated[
+        float | None, typer.Option(help="or the part of --epsilon that its score may cost")
+    ] = None,
+    delimiter: Delimiter = None,
+    mapped: Annotated[
+        Path | None, typer.Option(help="keep rows in this file meanwhile, if memory is too small")
+    ] = None,
     sign: Annotated[
         Path | None, typer.Option(help="a private key (Ed25519) to sign the certificate with")
     ] = None,
-    out: Folder = Path("model"),
+    html: Annotated[Path | None, typer.Option(help="the report as a page with pictures")] = None,
+    out: Annotated[Path, typer.Option(help="where model.json and certificate.json go")] = Path(
+        "model"
+    ),
+    force: Force = False,
 ) -> None:
-    """Train a classifier with privacy, and certify what ran.
+    """Train a private linear model on a table, and certify what ran.
 
-    The column names and the number of rows are treated as public. --schema is a JSON file with
-    what is public of the columns, {"age": {"range": [18, 90]}, "job": {"values": ["a", "b"]}}:
-    numbers are mapped from their range to [-1, 1], text is coded one-hot. The values of the target
-    are the labels, which are published. A row with another label counts, but teaches nothing.
+    Reads the table by its schema, trains with as much noise as the guarantee needs, and writes
+    model.json, all that is released, and certificate.json, which `lastiterate verify` derives
+    again without the data. Nothing is tuned on the data.
+
+    --schema says what is publicly known of every column: {"age": {"range": [18, 90]},
+    "job": {"values": ["a", "b"]}, "name": "drop", "income": {"values": ["low", "high"]}}.
+    `lastiterate schema` writes one to fill in. Numbers are mapped from their range to [-1, 1],
+    text is coded one-hot; a column without an entry is refused. The names of the columns and the
+    number of rows are treated as public, and the labels are published. A row with another label
+    counts, but teaches nothing.
 
     Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
     """
+    kind = _kind(task, model)
+    _check_extra()
+    from lastiterate.certificate.issue import bound_to
+    from lastiterate.cli.fitting import fitted
+    from lastiterate.cli.scoring import Asked
     from lastiterate.report.text import as_text
 
-    model_class = _logistic_regression()
     signer = None if sign is None else _signer(sign)
-    table = read_table(data)
-    if target not in table:
+    refuse_overwriting(out / "model.json", out / "certificate.json", html, mapped, force=force)
+    if html is not None:
+        _check_pictures()
+    asked = Asked.of(test, public=test_is_public, epsilon=test_epsilon, whole=epsilon)
+    table = open_table(data, delimiter=delimiter)
+    if target not in table.names:
         # Without a header, the names are a row.
-        must_be = f"one of the {len(table)} names in the first line of the file"
+        must_be = f"one of the {len(table.names)} names in the first line of the file, the header"
         raise InvalidParameter("target", target, must_be=must_be)
-    columns, described = tuple(name for name in table if name != target), read_schema(schema)
-    unknown = sorted(set(described) - set(table))
-    if unknown:
-        raise InvalidParameter("schema", unknown, must_be=f"about {', '.join(table)}")
-    labels_declared = declared_labels(target, described.pop(target, None), classes)
-    coding = Coding(columns, described)
-    rows, labels = coding.features(table), np.array([str(cell) for cell in table[target]])
-    bound = float(np.sqrt(len(coding.columns))) if feature_bound is None else feature_bound
-    model = model_class(
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=adjacency,
-        epochs=epochs,
-        feature_bound=bound,
-        classes=labels_declared,
+    described = read_schema(schema, data, target)
+    truth = declared_target(
+        target, task, described.pop(target, None), classes=classes, target_range=target_range
     )
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        model.fit(rows, labels)
-    record = {
-        "format": _FORMAT,
-        "target": target,
-        "columns": list(coding.columns),
-        "schema": coding.schema,
-        "feature_bound": bound,
-        "classes": model.classes_.tolist(),
-        "parameters": model.parameters_.tolist(),
-        "coef": model.coef_.tolist(),
-        "intercept": model.intercept_.tolist(),
+    encoder = Encoder.of(described, [name for name in table.names if name != target])
+    if feature_bound is None and encoder.unbounded:
+        must_be = f"given where columns are taken as they are: {', '.join(encoder.unbounded)}"
+        raise InvalidParameter("feature_bound", must_be=must_be, found="none")
+    besides = {target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))}
+    tested = None
+    if asked is not None:
+        other = open_table(asked.path, delimiter=delimiter)
+        tested = encoded(other, encoder, besides, dtype=np.float32)
+    settings: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "adjacency": adjacency,
+        "epochs": epochs,
+        "feature_bound": encoder.feature_bound if feature_bound is None else feature_bound,
     }
-    text = json.dumps(record | {"digest": _digest(record)}, indent=1) + "\n"
-    certificate = model.certificate_ if signer is None else signer.signed(model.certificate_)
-    _write(out, {"model.json": text, "certificate.json": certificate})
-    print(as_text(model.privacy_, delta=delta))
-    print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
+    with warnings.catch_warnings(record=True) as told, _removed_after(mapped):
+        warnings.simplefilter("always")
+        read = encoded(table, encoder, besides, dtype=np.float32, mapped=mapped)
+        made = fitted(kind, settings, truth, read, asked, tested)
+    saved = SavedModel(
+        {
+            "format": FORMAT,
+            "model": kind,
+            "target": target,
+            **_schema_of(encoder, described),
+            "feature_bound": settings["feature_bound"],
+            **_declared(truth),
+            **made.learnt(),
+        }
+    )
+    certificate = bound_to(made.certificate, saved.encoding)
+    if signer is not None:
+        certificate = signer.signed(certificate)
+    write_together(out, {"model.json": saved.text(), "certificate.json": certificate})
+    print(as_text(made.report, delta=delta))
+    if html is not None:
+        made.report.to_html(html, delta=delta)
+    files = [out / "model.json", out / "certificate.json", *([] if html is None else [html])]
+    print(f"\nwritten: {', '.join(map(str, files))}")
+    if made.score is not None:
+        print(made.score)
     for one in told:
         print(f"warning: {one.message}", file=sys.stderr)
-    unscaled = [name for name in columns if name not in described]
-    if unscaled:
-        print(
-            f"taken as they are: {', '.join(unscaled)}. Rows longer than {bound:.4g} were scaled "
-            "down to that; public ranges in --schema help.",
-            file=sys.stderr,
-        )
 
 
-def predict(
-    model: Annotated[Path, typer.Argument(help="the model.json that train wrote")],
-    data: Data,
-    out: Annotated[Path | None, typer.Option(help="a CSV file; else printed")] = None,
-) -> None:
-    """Labels for new rows, one a line.
-
-    Example: lastiterate predict model/model.json people.csv
-    """
-    record = read_model(model)
-    coding = Coding(tuple(record["columns"]), record["schema"])
-    rows = coding.features(read_table(data))
-    bound = record["feature_bound"]
-    factors = np.minimum(1.0, bound / np.maximum(np.linalg.norm(rows, axis=1), 1e-300))
-    coef = np.atleast_2d(np.array(record["coef"]))
-    scores = (rows * factors[:, np.newaxis]) @ coef.T + np.array(record["intercept"])
-    chosen = (scores[:, 0] > 0.0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
-    labels = [[record["classes"][k]] for k in chosen]
-    if out is None:
-        csv.writer(sys.stdout, lineterminator="\n").writerows([[record["target"]], *labels])
-        return
-    with out.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, lineterminator="\n").writerows([[record["target"]], *labels])
+def _schema_of(encoder: Encoder, described: dict[str, Any]) -> dict[str, Any]:
+    """The columns that are features, and what is public of them."""
+    columns = list(encoder.read)
+    return {
+        "columns": columns,
+        "schema": {name: described.get(name, described.get(REST)) for name in columns},
+    }
 
 
-def _write(folder: Path, texts: dict[str, str]) -> None:
-    """All of the files or, if interrupted, none."""
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
-    drafts = {folder / name: folder / f".{name}.draft" for name in texts}
-    written: list[Path] = []
+def _declared(truth: Target) -> dict[str, Any]:
+    if isinstance(truth, Labels):
+        return {"classes": list(truth.classes), "target_range": None}
+    return {"classes": None, "target_range": list(truth.range)}
+
+
+@contextmanager
+def _removed_after(mapped: Path | None) -> Iterator[None]:
+    """The file of encoded rows, which are as private as the table."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for final, draft in drafts.items():
-            draft.write_text(texts[final.name], encoding="utf-8")
-        for final, draft in drafts.items():
-            if not final.exists():
-                written.append(final)
-            draft.replace(final)
-    except BaseException:
-        for path in (*drafts.values(), *written):
-            path.unlink(missing_ok=True)
-        for each in made:
-            if each.is_dir():
-                each.rmdir()
-        raise
+        yield
+    finally:
+        if mapped is not None:
+            mapped.unlink(missing_ok=True)
 
 
-def _logistic_regression() -> Any:
+def _kind(task: str, model: str | None) -> str:
+    """Which model; another task's is refused."""
+    _check.choice("task", task, among=TASKS)
+    if model is None:
+        return _DEFAULT[task]
+    among = tuple(kind for kind, of in _TASK_OF.items() if of == task)
+    if model in MODELS and model not in among:
+        must_be = f"one of {', '.join(among)} unless you add --task {_TASK_OF[model]}"
+        raise InvalidParameter("model", model, must_be=must_be)
+    return str(_check.choice("model", model, among=among))
+
+
+def _check_extra() -> None:
     try:
-        from lastiterate.linear_model import PrivateLogisticRegression
+        import sklearn  # noqa: F401 - only whether it is there
     except ImportError:
         raise MissingExtra("training", "scikit-learn", extra="sklearn") from None
-    return PrivateLogisticRegression
+
+
+def _check_pictures() -> None:
+    try:
+        import matplotlib.figure  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise MissingExtra("a page with pictures", "matplotlib", extra="plot") from None
 
 
 def _signer(key: Path) -> Any:
     from lastiterate.certificate.signature import Signer
 
     return Signer(key)
-
-
-def read_model(path: Path) -> dict[str, Any]:
-    """What `train` wrote."""
-    record = read_object(path, name="model", must_be=_WRITTEN)
-    digest = record.pop("digest", None)
-    if record.get("format") != _FORMAT or digest != _digest(record) or not _is_whole(record):
-        raise InvalidParameter("model", str(path), must_be=_WRITTEN)
-    return record
-
-
-def _is_whole(record: dict[str, Any]) -> bool:
-    """Whether it can predict; a digest can be computed of anything."""
-    try:
-        columns, classes = tuple(record["columns"]), tuple(record["classes"])
-        coding = Coding(columns, checked_schema(dict(record["schema"])))
-        width = coding.features({name: [0.0] for name in columns}).shape[1]
-        _check.number("feature_bound", record["feature_bound"], above=0.0)
-        coef, intercept, parameters = (
-            np.array(record[name], dtype=np.float64) for name in ("coef", "intercept", "parameters")
-        )
-    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, LastIterateError):
-        return False
-    names = (record.get("target"), *columns, *classes)
-    outputs = 1 if len(classes) == 2 else len(classes)
-    return (
-        all(isinstance(name, str) for name in names)
-        and len(classes) >= 2
-        and coef.shape == (outputs, width)
-        and intercept.shape == (outputs,)
-        and parameters.shape in ((outputs, width), (outputs, width + 1))
-        and all(np.isfinite(part).all() for part in (coef, intercept, parameters))
-    )
-
-
-def _digest(record: dict[str, Any]) -> str:
-    """Tells a damaged model from a whole one; no proof of where it came from."""
-    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()

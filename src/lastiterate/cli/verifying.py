@@ -5,12 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
 
 from lastiterate._digits import up
 from lastiterate.cli.json_file import read_object
-from lastiterate.cli.training import read_model
+from lastiterate.cli.model_file import AlteredModel, read_model
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 
 _SEEDED = "not private against someone who knows the seed: the training was reproducible"
@@ -22,7 +21,9 @@ def register(app: typer.Typer) -> None:
 
 
 def verify(
-    certificate: Annotated[Path, typer.Argument(help="the certificate.json that train wrote")],
+    certificate: Annotated[
+        Path, typer.Argument(help="certificate.json, or the folder of it and model.json")
+    ],
     model: Annotated[
         Path | None, typer.Option(help="also check that it belongs to this model.json")
     ] = None,
@@ -35,20 +36,29 @@ def verify(
 ) -> int:
     """Derive a certificate's guarantee again.
 
-    Exit code 0: it holds. 1: it does not, or the training had a seed.
+    With a model, also check that it is the one described, to the names of its columns and classes.
+    Exit code 0: it holds. 1: it does not, or the model was altered, or the training had a seed.
 
-    Example: lastiterate verify model/certificate.json --model model/model.json
+    Example: lastiterate verify model
     """
     from lastiterate.certificate.verify import verified
 
+    if certificate.is_dir():
+        beside = certificate / "model.json"
+        model = beside if model is None and beside.exists() else model
+        certificate = certificate / "certificate.json"
     described = _certificate(certificate)
-    released = None if model is None else read_model(model)
-    parameters = None if released is None else np.array(released["parameters"])
     try:
-        found = verified(certificate, parameters=parameters, signed_by=signed_by)
-        if released is not None and not _predicts_as_described(released, described["features"]):
+        released = None if model is None else read_model(model)
+        found = verified(
+            certificate,
+            parameters=None if released is None else released.parameters,
+            encoding=None if released is None else released.encoding,
+            signed_by=signed_by,
+        )
+        if released is not None and not released.predicts_as(described["features"]):
             raise InvalidCertificate(["the model predicts by other numbers than it describes"])
-    except InvalidCertificate as error:
+    except (InvalidCertificate, AlteredModel) as error:
         print(error, file=sys.stderr)
         return 1
     if found.seeded:
@@ -88,15 +98,3 @@ def _certificate(path: Path) -> dict[str, Any]:
     if not {"run", "guarantee", "features"} <= set(record):
         raise InvalidParameter("certificate", str(path), must_be=must_be)
     return record
-
-
-def _predicts_as_described(record: dict[str, Any], features: Mapping[str, Any]) -> bool:
-    """Whether what predicts is what the certificate is about."""
-    constant = features["intercept"]
-    if record["feature_bound"] != features["bound"]:
-        return False
-    parameters = np.array(record["parameters"])
-    coef, intercept = np.atleast_2d(np.array(record["coef"])), np.array(record["intercept"])
-    width = coef.shape[1]
-    expected = constant * parameters[:, width] if constant else np.zeros(len(parameters))
-    return np.array_equal(coef, parameters[:, :width]) and np.array_equal(intercept, expected)

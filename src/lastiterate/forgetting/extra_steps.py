@@ -23,7 +23,8 @@ from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.errors import NoBoundApplies
 from lastiterate.run.batch_rule import BatchRule
 from lastiterate.run.batches import FixedOrder, SampledWithoutReplacement
-from lastiterate.run.training_run import Schedule, TrainingRun
+from lastiterate.run.schedule import Schedule
+from lastiterate.run.training_run import TrainingRun
 
 MOST_STEPS = 10**12
 _LARGEST_NOISE = 1e150

@@ -2,7 +2,8 @@
 
 from lastiterate.run.batch_rule import BatchRule
 from lastiterate.run.batches import Drawn, FixedOrder
-from lastiterate.run.training_run import Schedule, TrainingRun
+from lastiterate.run.schedule import Schedule
+from lastiterate.run.training_run import TrainingRun
 
 _MOST_LISTED = 10**6  # participations, or steps of a schedule
 

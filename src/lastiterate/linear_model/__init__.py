@@ -12,6 +12,7 @@ from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogist
 from lastiterate.linear_model.outliers import OutlierWarning
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.linear_model.scaler import PrivateScaler
+from lastiterate.linear_model.schema import PrivateSchema
 from lastiterate.linear_model.score import PrivateScore
 
 __all__ = [
@@ -22,5 +23,6 @@ __all__ = [
     "PrivateLogisticRegression",
     "PrivateRidge",
     "PrivateScaler",
+    "PrivateSchema",
     "PrivateScore",
 ]

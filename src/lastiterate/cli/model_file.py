@@ -1,0 +1,151 @@
+"""model.json: what `train` writes, and what `predict`, `verify` and `audit` read."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate.cli.json_file import read_object
+from lastiterate.errors import InvalidParameter, LastIterateError
+from lastiterate.tables.encoder import Encoder
+from lastiterate.tables.rules import range_of
+
+FORMAT = "lastiterate model 2"
+MODELS = ("logistic", "svc", "ridge", "huber")
+WRITTEN = "a model.json as `lastiterate train` wrote it"
+# What is not how the model is to be used, but what it learnt.
+_LEARNT = ("parameters", "coef", "intercept")
+
+
+class AlteredModel(InvalidParameter):
+    """A file that `train` wrote, and somebody changed."""
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """A model in a file."""
+
+    record: dict[str, Any]
+
+    @property
+    def target(self) -> str:
+        return str(self.record["target"])
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """None for numbers."""
+        found = self.record["classes"]
+        return None if found is None else tuple(found)
+
+    @property
+    def parameters(self) -> Array:
+        """What was released."""
+        return np.array(self.record["parameters"], dtype=np.float64)
+
+    @cached_property
+    def encoder(self) -> Encoder:
+        return Encoder.of(self.record["schema"], self.record["columns"])
+
+    @property
+    def encoding(self) -> dict[str, Any]:
+        """How it is to be used: names, ranges, values and classes."""
+        return {name: part for name, part in self.record.items() if name not in _LEARNT}
+
+    def outputs(self, rows: Array) -> Array:
+        """One column for each output, for rows brought within the bound as in training."""
+        norms = np.linalg.norm(rows, axis=1)
+        factors = np.minimum(1.0, self.record["feature_bound"] / np.maximum(norms, 1e-300))
+        coef = np.atleast_2d(np.array(self.record["coef"]))
+        outputs = (rows * factors[:, np.newaxis]) @ coef.T + np.array(self.record["intercept"])
+        return np.asarray(outputs)
+
+    def predicts_as(self, features: dict[str, Any]) -> bool:
+        """Whether what predicts is what a certificate with these features is about."""
+        if self.record["feature_bound"] != features["bound"]:
+            return False
+        coef, intercept = (np.array(self.record[name]) for name in ("coef", "intercept"))
+        expected = in_units_of_target(
+            self.parameters, features["intercept"], coef.shape[1], self.record["target_range"]
+        )
+        return np.array_equal(coef, expected[0]) and np.array_equal(intercept, expected[1])
+
+    def text(self) -> str:
+        """The file."""
+        return json.dumps(self.record | {"digest": digest(self.record)}, indent=1) + "\n"
+
+
+def in_units_of_target(
+    parameters: Array, constant: float, width: int, target_range: Any
+) -> tuple[Array, Array]:
+    """Coefficients and intercepts of released parameters, which are in units of half the range."""
+    coef, intercept = parameters[:, :width], np.zeros(len(parameters))
+    if constant:
+        intercept = constant * parameters[:, width]
+    if target_range is None:
+        return coef, intercept
+    low, high = target_range
+    return coef * half_range(low, high), intercept * half_range(low, high) + middle(low, high)
+
+
+def half_range(low: float, high: float) -> float:
+    """The bound of targets around the middle."""
+    return (high - low) / 2.0
+
+
+def middle(low: float, high: float) -> float:
+    """What targets are measured from."""
+    return (low + high) / 2.0
+
+
+def read_model(path: Path) -> SavedModel:
+    """What `train` wrote, unless it was altered since."""
+    record = read_object(path, name="model", must_be=WRITTEN)
+    stated = record.pop("digest", None)
+    if record.get("format") != FORMAT:
+        raise InvalidParameter("model", str(path), must_be=WRITTEN)
+    if stated != digest(record):
+        found = f"{path}, altered since: its digest is not that of its text"
+        raise AlteredModel("model", must_be=WRITTEN, found=found)
+    if not _is_whole(record):
+        raise InvalidParameter("model", str(path), must_be=WRITTEN)
+    return SavedModel(record)
+
+
+def _is_whole(record: dict[str, Any]) -> bool:
+    """Whether it can predict; a digest can be computed of anything."""
+    try:
+        columns, classes = tuple(record["columns"]), record["classes"]
+        width = Encoder.of(dict(record["schema"]), columns).width
+        _check.number("feature_bound", record["feature_bound"], above=0.0)
+        _check.choice("model", record["model"], among=MODELS)
+        coef, intercept, parameters = (
+            np.array(record[name], dtype=np.float64) for name in ("coef", "intercept", "parameters")
+        )
+        names = (record["target"], *columns, *(classes or ()))
+        outputs = 1
+        if classes is None:
+            range_of("target_range", record["target_range"])
+        else:
+            outputs = 1 if len(classes) == 2 else len(classes)
+            if len(classes) < 2 or record["target_range"] is not None:
+                return False
+    except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, LastIterateError):
+        return False
+    return (
+        all(isinstance(name, str) for name in names)
+        and coef.shape == (outputs, width)
+        and intercept.shape == (outputs,)
+        and parameters.shape in ((outputs, width), (outputs, width + 1))
+        and all(np.isfinite(part).all() for part in (coef, intercept, parameters))
+    )
+
+
+def digest(record: dict[str, Any]) -> str:
+    """Tells a damaged model from a whole one; no proof of where it came from."""
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,119 @@
+"""How good a model is: on rows that are public, or on private ones for a part of the budget."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate.accounting import PrivacyReport, account
+from lastiterate.errors import InvalidParameter, NumericalFailure
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.releases import ACCURACY, ERRORS, Release
+from lastiterate.train.defaults import gaussian_parameter
+
+_TRIALS = 8
+_NEAR = 1e-4
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A file to test with: public, or with an epsilon of its own."""
+
+    path: Path
+    epsilon: float | None
+
+    @classmethod
+    def of(
+        cls, path: Path | None, *, public: bool, epsilon: float | None, whole: float
+    ) -> Asked | None:
+        """None without a file; `whole` is the budget of which `epsilon` is a part."""
+        if path is None:
+            if public or epsilon is not None:
+                raise InvalidParameter("test", must_be="a file, to test with", found="none")
+            return None
+        if public == (epsilon is not None):
+            must_be = (
+                "either public, --test-is-public, or charged for: --test-epsilon 0.1 spends a part "
+                "of --epsilon on its score"
+            )
+            found = "both" if public else "neither"
+            raise InvalidParameter("the test file", must_be=must_be, found=found)
+        if epsilon is not None:
+            _check.number("test_epsilon", epsilon, above=0.0, below=whole)
+        return cls(path, epsilon)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What training and score may cost together."""
+
+    epsilon: float
+    delta: float
+    score: Release
+
+    @classmethod
+    def of(cls, epsilon: float, delta: float, part: float, *, labels: bool) -> Budget:
+        """With a score that costs `part`, were it alone."""
+        kind = ACCURACY if labels else ERRORS
+        mu = gaussian_parameter(part, delta)
+        return cls(epsilon, delta, Release.of_mu(kind, mu, adjacency="replace"))
+
+    def fitted(self, make: Any, rows: Any, targets: Any) -> Any:
+        """A model of `make(epsilon)` that leaves enough for the score.
+
+        Whether another trial is needed follows from the run alone, which is public.
+        """
+        whole = gaussian_parameter(self.epsilon, self.delta)
+        rest = GaussianProfile(math.sqrt(whole**2 - self.score.mu**2)).epsilon(self.delta)
+        for _ in range(_TRIALS):
+            model = make(rest).fit(rows, targets)
+            found = self.together(model.privacy_).epsilon(self.delta)
+            if found <= self.epsilon:
+                return model
+            rest *= self.epsilon / found - _NEAR
+        raise NumericalFailure(
+            f"no training was found that leaves room for the score within {self.epsilon!r}."
+        )
+
+    def together(self, report: PrivacyReport) -> PrivacyReport:
+        """Of the model and its score."""
+        return account(report.run, besides=(*report.besides, self.score))
+
+
+def public_score(outputs: Array, truth: NDArray[Any], name: str, *, labels: bool) -> str:
+    """In words; beside an accuracy, what the most frequent label would have."""
+    if labels:
+        alone = outputs.shape[1] == 1
+        chosen = (outputs[:, 0] > 0.0).astype(int) if alone else outputs.argmax(axis=1)
+        counts = np.bincount(truth[truth >= 0], minlength=2)
+        return (
+            f"accuracy on {truth.size:,} rows of {name}: {np.mean(chosen == truth):.1%} (the most "
+            f"frequent label alone: {counts.max() / truth.size:.1%})"
+        )
+    errors = outputs[:, 0] - truth
+    spread = float(np.mean((truth - truth.mean()) ** 2))
+    explained = 1.0 - float(np.mean(errors**2)) / spread if spread > 0.0 else math.nan
+    return (
+        f"mean absolute error on {truth.size:,} rows of {name}: {np.mean(np.abs(errors)):.4g}; "
+        f"R2 {explained:.3f} (the mean alone: 0)"
+    )
+
+
+def private_score(value: float, std: float, rows: int, name: str, *, unit: float | None) -> str:
+    """In words; errors are in units of half the range, `unit`."""
+    if unit is None:
+        return (
+            f"accuracy on {rows:,} rows of {name}: {value:.1%}, with noise of standard deviation "
+            f"{std:.1%}, which the guarantee includes"
+        )
+    return (
+        f"mean absolute error on {rows:,} rows of {name}: {value * unit:.4g}, with noise of "
+        f"standard deviation {std * unit:.2g}, which the guarantee includes"
+    )

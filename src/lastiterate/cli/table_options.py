@@ -1,0 +1,100 @@
+"""What commands about tables are told: the file, its schema, where results go."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lastiterate.cli.json_file import read_object
+from lastiterate.errors import InvalidParameter
+from lastiterate.tables.rules import Listed, Numeric, is_unfilled, range_of, rule_of
+from lastiterate.tables.target import Amounts, Labels, Target
+
+Data = Annotated[Path, typer.Argument(help="a .csv (perhaps .gz, .zst), .parquet or .npz file")]
+Delimiter = Annotated[
+    str | None, typer.Option(help="of a CSV file, unless a comma (in .tsv files a tab)")
+]
+Force = Annotated[bool, typer.Option("--force", help="overwrite what is there")]
+_SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
+
+CLASSIFICATION, REGRESSION = "classification", "regression"
+TASKS = (CLASSIFICATION, REGRESSION)
+
+
+def read_schema(path: Path | None, data: Path, target: str) -> dict[str, Any]:
+    """What is public of the columns; each entry is checked where it is used."""
+    if path is None:
+        must_be = (
+            "given, a JSON file about every column; to begin one, "
+            f"`lastiterate schema {data} --target {target} --out schema.json`"
+        )
+        raise InvalidParameter("schema", must_be=must_be, found="none")
+    schema = read_object(path, name="schema", must_be=_SCHEMA)
+    empty = [name for name, rule in schema.items() if is_unfilled(rule)]
+    if empty:
+        must_be = "filled in with what is publicly known of each column"
+        found = f"empty ranges or values of {', '.join(empty)}"
+        raise InvalidParameter("schema", must_be=must_be, found=found)
+    return schema
+
+
+def declared_target(
+    name: str,
+    task: str,
+    described: Any,
+    *,
+    classes: str | None,
+    target_range: tuple[float, float] | None,
+) -> Target:
+    """The labels or the range of the column to predict, declared in one place of two."""
+    if task == REGRESSION:
+        if classes is not None:
+            must_be = "left out for --task regression"
+            raise InvalidParameter("classes", classes, must_be=must_be)
+        return _amounts(name, described, target_range)
+    if target_range is not None or (isinstance(described, dict) and "range" in described):
+        must_be = (
+            f"labels, {_entry(name, values=['yes', 'no'])}: to predict numbers, add "
+            "--task regression"
+        )
+        raise InvalidParameter(f"target {name!r}", must_be=must_be, found="a range")
+    return _labels(name, described, classes)
+
+
+def _labels(name: str, described: Any, classes: str | None) -> Labels:
+    if (described is None) == (classes is None):
+        must_be = (
+            "declared, since the labels are published: --classes yes,no, or in the schema, as in "
+            f"{_entry(name, values=['yes', 'no'])}"
+        )
+        found = "neither" if classes is None else "both"
+        raise InvalidParameter("classes", must_be=must_be, found=found)
+    if classes is not None:
+        described = {"values": list(dict.fromkeys(one.strip() for one in classes.split(",")))}
+    rule = rule_of(name, described)
+    if not isinstance(rule, Listed):
+        must_be = f"labels, such as {_entry(name, values=['yes', 'no'])}"
+        raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
+    return Labels(name, rule)
+
+
+def _amounts(name: str, described: Any, target_range: tuple[float, float] | None) -> Amounts:
+    if (described is None) == (target_range is None):
+        must_be = (
+            "declared, since noise is in proportion to it: --target-range 0 100, or in the schema, "
+            f"as in {_entry(name, range=[0, 100])}"
+        )
+        found = "neither" if target_range is None else "both"
+        raise InvalidParameter("the target's range", must_be=must_be, found=found)
+    if target_range is not None:
+        return Amounts(name, Numeric(range_of("target_range", target_range)))
+    rule = rule_of(name, described)
+    if not isinstance(rule, Numeric) or rule.range is None or rule.indicator:
+        must_be = f"a range, such as {_entry(name, range=[0, 100])}"
+        raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
+    return Amounts(name, rule)
+
+
+def _entry(name: str, **rule: Any) -> str:
+    return json.dumps({name: rule})

@@ -1,0 +1,151 @@
+"""Columns of a table as features, by what is publicly known of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from lastiterate import _check
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.tables.encoder import Encoder
+from lastiterate.train.discretion import forget_locals
+
+_TABLE = (
+    "a table whose columns have names: a data frame of pandas or polars, a table of pyarrow, or a "
+    "mapping of names to columns"
+)
+
+
+class PrivateSchema(TransformerMixin, BaseEstimator):
+    """Makes features of a table's columns by what is publicly known of them.
+
+    Numbers are mapped from their range to [-1, 1], text is coded one-hot.  Fitting learns the
+    names of the columns and nothing else, so it costs no privacy: an encoder that learns which
+    values occur, or a scaler that learns means, does.  `lastiterate train` encodes by the same
+    rules, and its schema files are such mappings.
+
+    Parameters
+    ----------
+    schema : mapping
+        For each column `{"range": [low, high]}`; `{"values": [..]}`, of which any other is all
+        zeros; `"as it is"`; or `"drop"`.  A column without an entry is refused, unless there is
+        an entry for `"*"`, which stands for all others.  Beside a range, `"missing": 0` says what
+        an empty cell counts as, and `"indicator": True` adds a feature that tells those apart;
+        beside values `"missing"` is one of them.
+    target : str, optional
+        A column that is no feature, whatever the schema says of it.
+    bound : float or None, default=1.0
+        All features are divided by one public number, so that no row is longer than this: the
+        `feature_bound` of the models.  None leaves them as they are, which columns that are taken
+        as they are need.
+    dtype : dtype, default=numpy.float64
+        Of the features; or `numpy.float32`.
+
+    Examples
+    --------
+    >>> people = {"age": [18, 54, 95], "job": ["nurse", "clerk", "spy"], "name": ["A", "B", "C"]}
+    >>> schema = {
+    ...     "age": {"range": [18, 90]},
+    ...     "job": {"values": ["clerk", "nurse"]},
+    ...     "name": "drop",
+    ... }
+    >>> encoder = PrivateSchema(schema, bound=None).fit(people)
+    >>> encoder.get_feature_names_out().tolist()
+    ['age', 'job=clerk', 'job=nurse']
+    >>> encoder.transform(people)
+    array([[-1.,  0.,  1.],
+           [ 0.,  1.,  0.],
+           [ 1.,  0.,  0.]])
+    """
+
+    def __init__(
+        self,
+        schema: Any,
+        *,
+        target: str | None = None,
+        bound: float | None = 1.0,
+        dtype: Any = np.float64,
+    ) -> None:
+        self.schema = schema
+        self.target = target
+        self.bound = bound
+        self.dtype = dtype
+
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Learn the names of the columns, every one of which the schema must describe."""
+        del y
+        names = _columns(X)
+        if not isinstance(self.schema, Mapping):
+            raise InvalidType("schema", must_be="a mapping", found=type(self.schema).__name__)
+        features = [name for name in names if name != self.target]
+        described = {name: rule for name, rule in self.schema.items() if name != self.target}
+        encoder = Encoder.of(described, features)
+        self._factor_of(encoder)
+        if np.dtype(self.dtype) not in (np.float32, np.float64):
+            raise InvalidParameter("dtype", self.dtype, must_be="float32 or float64")
+        self.encoder_ = encoder
+        self.feature_names_in_ = np.array(features, dtype=object)
+        self.n_features_in_ = len(features)
+        return self
+
+    def transform(self, X: Any) -> NDArray[Any]:
+        """One row of features for each of the table; columns that were not fitted are left out."""
+        check_is_fitted(self, "encoder_")
+        names = set(_columns(X))
+        table = {name: _column(X, name) for name in self.encoder_.read if name in names}
+        try:
+            rows = self.encoder_.rows(table, dtype=self.dtype)
+        except BaseException as error:
+            forget_locals(error)
+            del X, table
+            raise
+        factor = self._factor_of(self.encoder_)
+        return rows if factor == 1.0 else np.multiply(rows, factor, out=rows)
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Of the features, by column and value."""
+        del input_features
+        check_is_fitted(self, "encoder_")
+        return np.array(self.encoder_.names, dtype=object)
+
+    def _factor_of(self, encoder: Encoder) -> float:
+        if self.bound is None:
+            return 1.0
+        bound = _check.number("bound", self.bound, above=0.0)
+        if encoder.unbounded:
+            must_be = (
+                f"None where columns are taken as they are ({', '.join(encoder.unbounded)}): how "
+                "long rows can be is not known. Set feature_bound of the model"
+            )
+            raise InvalidParameter("bound", self.bound, must_be=must_be)
+        return bound / encoder.feature_bound
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False
+        tags.input_tags.string = True
+        tags.input_tags.allow_nan = True
+        tags.requires_fit = True
+        return tags
+
+
+def _columns(X: Any) -> list[str]:
+    """The names."""
+    said: Any = X if isinstance(X, Mapping) else getattr(X, "column_names", None)
+    said = getattr(X, "columns", None) if said is None else said
+    names = [] if said is None or not hasattr(X, "__getitem__") else list(said)
+    if not names or not all(isinstance(name, str) for name in names):
+        raise InvalidType("X", must_be=_TABLE, found=f"a {type(X).__name__}")
+    if len(set(names)) < len(names):
+        must_be = "a table with different names for all columns"
+        raise InvalidParameter("X", must_be=must_be, found="one twice")
+    return names
+
+
+def _column(X: Any, name: str) -> Any:
+    return X[name]

@@ -1,0 +1,1 @@
+"""Tables of private rows, read by what is publicly known of their columns."""

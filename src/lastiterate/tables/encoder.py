@@ -1,0 +1,106 @@
+"""Rows of features from the columns of a table, by its schema."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate.errors import InvalidParameter
+from lastiterate.tables.cells import BadCells, length_of
+from lastiterate.tables.rules import WAYS, Rule, rule_of
+
+REST = "*"  # stands for every column that has no entry of its own
+
+
+@dataclass(frozen=True)
+class Encoder:
+    """Which columns become which features, in order; all of it public."""
+
+    rules: Mapping[str, Rule]
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any], columns: Sequence[str]) -> Encoder:
+        """For a table with these columns, every one of which the schema must describe."""
+        described = {str(name): rule_of(str(name), rule) for name, rule in schema.items()}
+        rest = described.pop(REST, None)
+        unknown = sorted(set(described) - set(columns))
+        if unknown:
+            must_be = f"about columns of the table, {', '.join(columns)}"
+            raise InvalidParameter("schema", unknown, must_be=must_be)
+        undescribed = [name for name in columns if name not in described]
+        if undescribed and rest is None:
+            must_be = f"about every column: {WAYS} for each"
+            found = f"nothing about {', '.join(undescribed)}"
+            raise InvalidParameter("schema", must_be=must_be, found=found)
+        rules = {name: described.get(name, rest) for name in columns}
+        encoder = cls({name: rule for name, rule in rules.items() if rule is not None})
+        if encoder.width == 0:
+            must_be = "about at least one column that is not dropped"
+            raise InvalidParameter("schema", must_be=must_be, found="none")
+        return encoder
+
+    @cached_property
+    def read(self) -> dict[str, str]:
+        """The columns that are looked at, and what their cells are, numbers or text."""
+        return {name: rule.kind for name, rule in self.rules.items() if rule.kind is not None}
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Of the features."""
+        return [name for column, rule in self.rules.items() for name in rule.names(column)]
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return len(self.names)
+
+    @cached_property
+    def unbounded(self) -> list[str]:
+        """The columns whose range is not known."""
+        return [name for name, rule in self.rules.items() if math.isinf(rule.reach)]
+
+    @cached_property
+    def feature_bound(self) -> float:
+        """No row is longer; inf where a column is taken as it is."""
+        return math.sqrt(math.fsum(rule.reach for rule in self.rules.values()))
+
+    def encode(self, table: Mapping[str, Any], out: NDArray[Any], *, before: int = 0) -> None:
+        """Fill `out`, a row for each example; errors count rows from `before`."""
+        out[:] = 0.0
+        first = 0
+        for name, rule in self.rules.items():
+            width = len(rule.names(name))
+            if rule.kind is not None:
+                try:
+                    rule.encode(table[name], out[:, first : first + width])
+                except BadCells as bad:
+                    raise refused(name, rule.kind, bad.found(before)) from None
+            first += width
+
+    def rows(self, table: Mapping[str, Any], *, dtype: Any = np.float64) -> NDArray[Any]:
+        """One for each example of a table that holds the columns that are read."""
+        absent = [name for name in self.read if name not in table]
+        if absent:
+            must_be = f"a table with columns {', '.join(self.read)}"
+            raise InvalidParameter("data", must_be=must_be, found=f"no {', '.join(absent)}")
+        lengths = {length_of(table[name]) for name in self.read}
+        if len(lengths) != 1:
+            must_be = "a table with columns of the same length"
+            raise InvalidParameter("data", must_be=must_be, found=f"{len(lengths)} lengths")
+        out = np.empty((lengths.pop(), self.width), dtype=dtype)
+        self.encode(table, out)
+        return out
+
+
+def refused(name: str, kind: str, found: str) -> InvalidParameter:
+    """What is said of cells that cannot be used."""
+    filled = '0, perhaps with "indicator": true' if kind == "number" else "[one of the values]"
+    what = "a finite number" if kind == "number" else "text"
+    must_be = f'{what} in every row, unless the schema says "missing": {filled}, or "drop"'
+    return InvalidParameter(f"column {name!r}", must_be=must_be, found=found)

@@ -1,0 +1,193 @@
+"""What is publicly known of a column, and the features that it becomes.
+
+In JSON: {"range": [low, high]}, {"values": [..]}, "as it is" and "drop".  Cells that are missing
+are refused unless "missing" says what to take instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate.errors import InvalidParameter
+from lastiterate.tables.cells import BadCells, missing_in, numbers_of, places_of
+
+AS_IT_IS, DROP = "as it is", "drop"
+WAYS = '{"range": [low, high]}, {"values": [..]}, "drop" or "as it is"'
+_LARGEST = 1e300  # ends of ranges; twice that must not overflow
+_HUGE = 1e30  # numbers that are taken as they are; longer rows are scaled down in any case
+
+
+class Rule(Protocol):
+    """How a column is read, and which features it becomes."""
+
+    @property
+    def kind(self) -> str | None:
+        """What its cells are read as, "number" or "text"; None if they are not read."""
+
+    @property
+    def reach(self) -> float:
+        """The square of the largest norm that its features can have; inf if none is known."""
+
+    def names(self, column: str) -> list[str]:
+        """Of the features."""
+
+    def encode(self, column: Any, out: Array) -> None:
+        """Fill a row of `out`, which is zero, for each cell; `BadCells` for those that cannot."""
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """Not looked at."""
+
+    kind = None
+    reach = 0.0
+
+    def names(self, column: str) -> list[str]:
+        del column
+        return []
+
+    def encode(self, column: Any, out: Array) -> None: ...
+
+
+@dataclass(frozen=True)
+class Numeric:
+    """A number, from its range to [-1, 1] if it has one; beyond the ends it counts as they do."""
+
+    range: tuple[float, float] | None = None
+    missing: float | None = None
+    indicator: bool = False
+
+    kind = "number"
+
+    @property
+    def reach(self) -> float:
+        if self.range is None:
+            return math.inf
+        filled = 0.0 if self.missing is None else float(self._scaled(np.array(self.missing)))
+        return max(1.0, filled**2 + self.indicator)
+
+    def names(self, column: str) -> list[str]:
+        return [column, f"{column} is missing"] if self.indicator else [column]
+
+    def encode(self, column: Any, out: Array) -> None:
+        numbers = self.numbers(column)
+        out[:, 0] = self._scaled(numbers)
+        if self.indicator:
+            out[:, 1] = np.isnan(numbers_of(column))
+
+    def numbers(self, column: Any) -> Array:
+        """As they are written, with what is missing filled in."""
+        numbers = numbers_of(column)
+        empty = np.isnan(numbers)
+        if self.missing is None and empty.any():
+            raise BadCells("an empty cell", np.flatnonzero(empty).tolist())
+        return np.where(empty, math.nan if self.missing is None else self.missing, numbers)
+
+    def _scaled(self, numbers: Array) -> Array:
+        if self.range is None:
+            return np.clip(numbers, -_HUGE, _HUGE)
+        low, high = self.range
+        with np.errstate(over="ignore"):  # inf is clipped, too
+            return np.clip((2.0 * numbers - low - high) / (high - low), -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One of these values, coded one-hot; any other is all zeros."""
+
+    values: tuple[str, ...]
+    missing: str | None = None
+
+    kind = "text"
+    reach = 1.0
+
+    def names(self, column: str) -> list[str]:
+        return [f"{column}={value}" for value in self.values]
+
+    def encode(self, column: Any, out: Array) -> None:
+        places = self.places(column)
+        known = np.flatnonzero(places >= 0)
+        out[known, places[known]] = 1.0
+
+    def places(self, column: Any) -> Any:
+        """Of the cells among the values, -1 for none, with what is missing filled in."""
+        places = places_of(column, self.values)
+        if self.missing is not None:
+            unknown = np.flatnonzero(places < 0)
+            places[missing_in(column, unknown)] = self.values.index(self.missing)
+        return places
+
+
+def rule_of(column: str, described: Any) -> Rule:
+    """The rule that a schema has for a column, or an error that says what is wrong with it."""
+    name = f"schema[{column!r}]"
+    if described == DROP:
+        return Dropped()
+    if described == AS_IT_IS:
+        return Numeric()
+    if not isinstance(described, Mapping):
+        raise InvalidParameter(name, described, must_be=WAYS)
+    given = dict(described)
+    if set(given) <= {"values", "missing"} and "values" in given:
+        return _listed(name, given)
+    if set(given) <= {"range", "missing", "indicator"} and "range" in given:
+        return _numeric(name, given, range_of(name, given["range"]))
+    if set(given) <= {AS_IT_IS, "missing", "indicator"} and given.get(AS_IT_IS) is True:
+        return _numeric(name, given, None)
+    raise InvalidParameter(name, described, must_be=f'{WAYS}, the first two perhaps with "missing"')
+
+
+def is_unfilled(described: Any) -> bool:
+    """Whether it is as the skeleton of a schema has it."""
+    return described in ({"values": []}, {"range": [None, None]})
+
+
+def range_of(name: str, given: Any) -> tuple[float, float]:
+    """Two ends, the lower one first."""
+    numbers = isinstance(given, (list, tuple)) and all(type(one) in (int, float) for one in given)
+    if not (numbers and len(given) == 2 and -_LARGEST < given[0] < given[1] < _LARGEST):
+        raise InvalidParameter(name, given, must_be="[low, high], finite, with low < high")
+    return float(given[0]), float(given[1])
+
+
+def _numeric(name: str, given: dict[str, Any], ends: tuple[float, float] | None) -> Numeric:
+    missing: Any = given.get("missing")
+    indicator = given.get("indicator", False)
+    if "missing" in given:
+        low, high = (-_LARGEST, _LARGEST) if ends is None else ends
+        if not (type(missing) in (int, float) and low <= missing <= high):
+            must_be = f"a number from {low:g} to {high:g}: what an empty cell counts as"
+            raise InvalidParameter(f'{name}["missing"]', missing, must_be=must_be)
+        missing = float(missing)
+    if type(indicator) is not bool or (indicator and missing is None):
+        must_be = 'true or false, and given only beside "missing"'
+        raise InvalidParameter(f'{name}["indicator"]', indicator, must_be=must_be)
+    return Numeric(ends, missing, indicator)
+
+
+def _listed(name: str, given: dict[str, Any]) -> Listed:
+    listed = given["values"]
+    is_list = isinstance(listed, (list, tuple)) and len(listed) > 0
+    if not is_list or not all(_is_value(one) for one in listed):
+        must_be = "a list of at least one text or number"
+        raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
+    values = tuple(str(one).strip() for one in listed)
+    if len(set(values)) < len(values):
+        raise InvalidParameter(f'{name}["values"]', listed, must_be="all different")
+    if "missing" not in given:
+        return Listed(values)
+    missing = str(given["missing"]).strip()
+    if missing not in values:
+        must_be = "one of the values: what an empty cell counts as"
+        raise InvalidParameter(f'{name}["missing"]', given["missing"], must_be=must_be)
+    return Listed(values, missing)
+
+
+def _is_value(one: Any) -> bool:
+    return isinstance(one, (str, int)) or (isinstance(one, float) and math.isfinite(one))

@@ -1,0 +1,77 @@
+"""The column to predict: one of declared labels, or a number in a declared range."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics.arrays import Array
+from lastiterate.errors import InvalidParameter
+from lastiterate.tables.cells import BadCells, missing_in
+from lastiterate.tables.rules import Listed, Numeric
+
+
+@dataclass(frozen=True)
+class Labels:
+    """The place of each label among the declared ones; -1 for others, which teach nothing."""
+
+    name: str
+    rule: Listed
+
+    kind = "text"
+
+    def __post_init__(self) -> None:
+        if len(self.rule.values) < 2 or "" in self.rule.values:
+            must_be = "at least two labels, none of them empty"
+            raise InvalidParameter("classes", list(self.rule.values), must_be=must_be)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return self.rule.values
+
+    def encode(self, column: Any, *, before: int = 0) -> NDArray[np.intp]:
+        """Errors count rows from `before`."""
+        places: NDArray[np.intp] = self.rule.places(column)
+        empty = missing_in(column, np.flatnonzero(places < 0))
+        if empty.size:
+            bad = BadCells("an empty cell", empty.tolist())
+            must_be = (
+                'a label in every row: leave out rows without one, or name in the schema, "missing"'
+                ": .., the label that an empty cell stands for"
+            )
+            found = bad.found(before)
+            raise InvalidParameter(f"target {self.name!r}", must_be=must_be, found=found)
+        return places
+
+
+@dataclass(frozen=True)
+class Amounts:
+    """Numbers; those outside the range count as its ends."""
+
+    name: str
+    rule: Numeric
+
+    kind = "number"
+
+    @property
+    def range(self) -> tuple[float, float]:
+        assert self.rule.range is not None
+        return self.rule.range
+
+    def encode(self, column: Any, *, before: int = 0) -> Array:
+        """Errors count rows from `before`."""
+        try:
+            return self.rule.numbers(column)
+        except BadCells as bad:
+            must_be = (
+                'a finite number in every row: leave out rows without one, or name in the schema, "'
+                'missing": .., what an empty cell stands for'
+            )
+            found = bad.found(before)
+            raise InvalidParameter(f"target {self.name!r}", must_be=must_be, found=found) from None
+
+
+Target = Labels | Amounts

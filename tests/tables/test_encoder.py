@@ -1,0 +1,148 @@
+"""What a schema may say of columns, and the features that it makes of them."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lastiterate.errors import InvalidParameter
+from lastiterate.tables.encoder import Encoder
+from lastiterate.tables.rules import rule_of
+from lastiterate.tables.target import Amounts, Labels
+
+
+def rows(schema, **columns):
+    return Encoder.of(schema, list(columns)).rows(columns)
+
+
+class TestFeatures:
+    def test_numbers_go_from_their_range_to_plus_and_minus_one(self):
+        found = rows({"a": {"range": [10, 20]}}, a=[10, 15, 20, 9, 1e300, -1.7e308])
+        assert found.ravel().tolist() == [-1, 0, 1, -1, 1, -1]
+
+    def test_missing_numbers(self):
+        schema = {"a": {"range": [0, 10], "missing": 5, "indicator": True}}
+        found = rows(schema, a=[0, None, "NA", float("nan"), " ", "10"])
+        assert found.tolist() == [[-1, 0], [0, 1], [0, 1], [0, 1], [0, 1], [1, 0]]
+        schema = {"a": {"as it is": True, "missing": -7}}
+        assert rows(schema, a=["", "3"]).ravel().tolist() == [-7, 3]
+
+    def test_huge_numbers_stay_finite_in_single_precision(self):
+        encoder = Encoder.of({"a": "as it is"}, ["a"])
+        assert np.isfinite(encoder.rows({"a": ["1e300", -1.7e308]}, dtype=np.float32)).all()
+
+    def test_values(self):
+        schema = {"a": {"values": ["x", 2, "?"], "missing": "?"}}
+        found = rows(schema, a=["x", "2", "?", "", None, "other", " x "])
+        assert found.argmax(axis=1).tolist() == [0, 1, 2, 2, 2, 0, 0]
+        assert found.any(axis=1).tolist() == [True] * 5 + [False, True]
+
+    def test_values_that_are_numbers(self):
+        schema = {"a": {"values": ["0", "1", "true"]}}
+        assert rows(schema, a=np.array([1, 0, 7])).argmax(axis=1).tolist() == [2, 0, 0]
+
+    def test_columns_and_their_names(self):
+        schema = {"a": "drop", "b": "as it is", "*": {"range": [0, 2]}}
+        encoder = Encoder.of(schema, ["d", "a", "b", "c"])
+        assert encoder.names == ["d", "b", "c"]
+        assert encoder.read == {"d": "number", "b": "number", "c": "number"}
+        assert encoder.unbounded == ["b"]
+        assert math.isinf(encoder.feature_bound)
+
+    @given(
+        cells=st.lists(
+            st.tuples(
+                st.floats(allow_nan=True, allow_infinity=False) | st.none(),
+                st.floats(allow_nan=True, allow_infinity=False),
+                st.sampled_from(["x", "y", "z", ""]),
+            ),
+            min_size=1,
+        ),
+        fill=st.floats(-3, 4),
+    )
+    def test_no_row_is_longer_than_the_bound(self, cells, fill):
+        schema = {
+            "a": {"range": [-3, 4], "missing": fill, "indicator": True},
+            "b": {"range": [0, 1], "missing": 0.5, "indicator": True},
+            "c": {"values": ["x", "y"], "missing": "y"},
+        }
+        encoder = Encoder.of(schema, ["a", "b", "c"])
+        found = encoder.rows(dict(zip("abc", zip(*cells, strict=True), strict=True)))
+        assert np.linalg.norm(found, axis=1).max() <= encoder.feature_bound * (1 + 1e-15)
+
+    def test_the_bound_is_reached(self):
+        schema = {"a": {"range": [0, 4], "missing": 4, "indicator": True}, "b": {"values": ["x"]}}
+        encoder = Encoder.of(schema, ["a", "b"])
+        found = encoder.rows({"a": [None], "b": ["x"]})
+        assert np.linalg.norm(found) == pytest.approx(encoder.feature_bound) == math.sqrt(3)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "rule",
+        [
+            None, 3, [], {}, "take it", {"range": [0, 1], "values": ["a"]}, {"as it is": False},
+            {"range": [1, 0]}, {"range": [0, 0]}, {"range": [0]}, {"range": [None, None]},
+            {"range": ["0", "1"]}, {"range": [0, math.nan]}, {"range": [-math.inf, 0]},
+            {"range": [False, True]}, {"range": [0, 1], "missing": 2}, {"range": [0, 1],
+            "missing": "x"}, {"range": [0, 1], "missing": math.nan}, {"range": [0, 1],
+            "indicator": True}, {"range": [0, 1], "missing": 1, "indicator": 1}, {"values": []},
+            {"values": "ab"}, {"values": ["a", "a"]}, {"values": ["1", 1]}, {"values": [None]},
+            {"values": [["a"]]}, {"values": ["a"], "missing": "b"}, {"values": ["a"], "x": 1},
+            {"values": [math.nan]}, {"range": [0, 10**400]},
+        ],
+    )  # fmt: skip
+    def test_what_is_no_rule(self, rule):
+        with pytest.raises(InvalidParameter, match=r"schema\['a'\]"):
+            rule_of("a", rule)
+
+    def test_columns_that_are_not_declared(self):
+        with pytest.raises(InvalidParameter, match=r"about every column.*nothing about b, c"):
+            Encoder.of({"a": "as it is"}, ["a", "b", "c"])
+
+    def test_what_is_no_column(self):
+        with pytest.raises(InvalidParameter, match=r"about columns of the table, a; .*aa"):
+            Encoder.of({"a": "as it is", "aa": "drop"}, ["a"])
+
+    def test_nothing_to_learn_from(self):
+        with pytest.raises(InvalidParameter, match="at least one column that is not dropped"):
+            Encoder.of({"a": "drop"}, ["a"])
+
+    def test_tables_that_lack_something(self):
+        encoder = Encoder.of({"*": "as it is"}, ["a", "b"])
+        with pytest.raises(InvalidParameter, match="found no b"):
+            encoder.rows({"a": [1]})
+        with pytest.raises(InvalidParameter, match="of the same length"):
+            encoder.rows({"a": [1], "b": [1, 2]})
+
+    @pytest.mark.parametrize(
+        "cell", ["Tr0ub4dor", b"x", 1j, "1,5", "12 %", math.inf, "1e999", object(), [1.0]]
+    )
+    def test_what_is_no_number(self, cell):
+        with pytest.raises(InvalidParameter, match=r"column 'a' .* in row 2,") as refused:
+            rows({"a": "as it is"}, a=[1.0, cell])
+        assert "Tr0ub4dor" not in str(refused.value)
+
+
+class TestTargets:
+    def test_labels(self):
+        labels = Labels("y", rule_of("y", {"values": ["no", "yes"]}))
+        assert labels.encode(["yes", "no", "maybe", "51234.56"]).tolist() == [1, 0, -1, -1]
+        with pytest.raises(InvalidParameter, match=r"leave out rows .* in row 103,"):
+            labels.encode(["yes", "no", ""], before=100)
+        filled = Labels("y", rule_of("y", {"values": ["no", "yes"], "missing": "no"}))
+        assert filled.encode(["yes", "", None]).tolist() == [1, 0, 0]
+
+    @pytest.mark.parametrize("values", [["a"], ["a", ""]])
+    def test_too_few_labels(self, values):
+        with pytest.raises(InvalidParameter, match="at least two labels"):
+            Labels("y", rule_of("y", {"values": values}))
+
+    def test_amounts(self):
+        amounts = Amounts("y", rule_of("y", {"range": [0, 9]}))
+        assert amounts.encode(["3", 4.5, "99"]).tolist() == [3, 4.5, 99]
+        for cell in ("", "x", math.inf):
+            with pytest.raises(InvalidParameter, match=r"target 'y' must be a finite .* in row 1,"):
+                amounts.encode([cell])

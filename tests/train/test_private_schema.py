@@ -1,0 +1,130 @@
+"""`PrivateSchema`: the command's schema as a transformer."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+
+from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
+
+SCHEMA = {
+    "age": {"range": [18, 90]},
+    "job": {"values": ["clerk", "nurse"]},
+    "name": "drop",
+    "rich": {"values": ["no", "yes"]},
+}
+TOKEN = "Tr0ub4dor"
+
+
+def people(count=3_000):
+    rng = np.random.default_rng(0)
+    age, job = rng.integers(18, 91, count), rng.choice(["clerk", "nurse", "spy"], count)
+    return {"age": age, "job": job, "name": [TOKEN] * count}, age + 20 * (job == "nurse") > 60
+
+
+class Frame:
+    """As data frames are asked: names, and columns by name."""
+
+    def __init__(self, columns):
+        self._columns = columns
+        self.columns = list(columns)
+
+    def __getitem__(self, name):
+        return np.asarray(self._columns[name])
+
+
+def test_learns_nothing_but_names():
+    table, _ = people(50)
+    one = PrivateSchema(SCHEMA, target="rich").fit(table)
+    other = PrivateSchema(SCHEMA, target="rich").fit({name: cells[:1] for name, cells in
+                                                      table.items()})  # fmt: skip
+    assert np.array_equal(one.transform(table), other.transform(table))
+    assert one.feature_names_in_.tolist() == ["age", "job", "name"]
+    assert one.get_feature_names_out().tolist() == ["age", "job=clerk", "job=nurse"]
+    assert TOKEN not in repr(vars(one))
+
+
+@pytest.mark.parametrize("kind", ["frame", "pyarrow", "target inside"])
+def test_tables_of_other_kinds(kind):
+    table, rich = people(50)
+    expected = PrivateSchema(SCHEMA, target="rich").fit_transform(table)
+    if kind == "pyarrow":
+        given = pytest.importorskip("pyarrow").table(table)
+    else:
+        more = {"rich": np.where(rich, "yes", "no")} if kind == "target inside" else {}
+        given = Frame(table | more)
+    assert np.array_equal(PrivateSchema(SCHEMA, target="rich").fit_transform(given), expected)
+
+
+def test_a_pipeline_needs_nothing_else():
+    table, rich = people()
+    pipeline = make_pipeline(
+        PrivateSchema(SCHEMA, target="rich"), PrivateLogisticRegression(epsilon=2.0)
+    )
+    assert pipeline.fit(table, rich).score(table, rich) > 0.9
+    again = pickle.loads(pickle.dumps(pipeline))
+    assert np.array_equal(again.predict(table), pipeline.predict(table))
+
+
+@pytest.mark.parametrize("bound", [1.0, 0.25, 3.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_reach_the_bound_and_are_not_longer(bound, dtype):
+    encoder = PrivateSchema(SCHEMA, target="rich", bound=bound, dtype=dtype)
+    rows = encoder.fit_transform({"age": [90, 1e9, 54], "job": ["nurse"] * 3, "name": [""] * 3})
+    assert rows.dtype == dtype
+    norms = np.linalg.norm(rows.astype(float), axis=1)
+    assert norms[:2] == pytest.approx(bound, rel=1e-6)
+    assert norms.max() <= bound * (1 + 2 * np.finfo(dtype).eps)
+
+
+def test_clones_are_not_fitted():
+    table, _ = people(5)
+    encoder = PrivateSchema(SCHEMA, target="rich", bound=None).fit(table)
+    copy = clone(encoder)
+    assert copy.get_params() == encoder.get_params()
+    with pytest.raises(NotFittedError):
+        copy.transform(table)
+    with pytest.raises(NotFittedError):
+        copy.get_feature_names_out()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "change, said",
+        [
+            ({"schema": {"age": {"range": [0, 1]}}}, "nothing about job, name"),
+            ({"schema": [3]}, "schema must be a mapping"),
+            ({"target": None}, "about columns of the table"),
+            ({"bound": 0.0}, "bound"),
+            ({"bound": float("nan")}, "bound"),
+            ({"schema": SCHEMA | {"age": "as it is"}}, "bound must be None where columns .*age"),
+            ({"dtype": int}, "dtype must be float32 or float64"),
+        ],
+    )
+    def test_settings(self, change, said):
+        table, _ = people(5)
+        settings = {"schema": SCHEMA, "target": "rich"} | change
+        with pytest.raises(InvalidParameter, match=said):
+            PrivateSchema(**settings).fit(table)
+
+    @pytest.mark.parametrize("X", [np.zeros((3, 2)), [[1, 2]], {}, {1: [2]}, None, "abc"])
+    def test_what_has_no_names(self, X):
+        with pytest.raises(TypeError, match="a table whose columns have names"):
+            PrivateSchema(SCHEMA).fit(X)
+
+    def test_no_cell_is_in_an_error(self):
+        table, _ = people(5)
+        encoder = PrivateSchema(SCHEMA, target="rich").fit(table)
+        with pytest.raises(InvalidParameter, match="in rows 1, 2, 3, 4, 5,") as refused:
+            encoder.transform(table | {"age": [TOKEN] * 5})
+        assert TOKEN not in str(refused.value)
+        trace, kept = refused.value.__traceback__, ""
+        while trace is not None:
+            inside = trace.tb_frame.f_code.co_filename.replace("\\", "/")
+            kept += repr(trace.tb_frame.f_locals) if "/lastiterate/" in inside else ""
+            trace = trace.tb_next
+        assert TOKEN not in kept
