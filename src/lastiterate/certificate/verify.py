@@ -29,7 +29,7 @@ from lastiterate.train.objectives import Objective, from_record
 from lastiterate.train.promises import broken_promises
 
 # What reading a value of another kind than expected may raise.
-_UNREADABLE = (
+UNREADABLE = (
     LookupError,
     TypeError,
     ValueError,
@@ -76,7 +76,7 @@ def verified(
     certificate: str | Path, *, parameters: Any = None, signed_by: str | Path | None = None
 ) -> Verified:
     """The same without a warning, with the objective."""
-    record = _read(certificate)
+    record = read(certificate)
     reasons = []
     if record.get("digest") != statements.digest(record):
         reasons.append("its digest is not that of its text")
@@ -93,7 +93,7 @@ def verified(
         reasons += _wrong_guarantee(report, record["guarantee"])
         reasons += _wrong_statements(record, run)
         shape = _shape(objective, features)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
     if parameters is not None and (
         record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
@@ -104,7 +104,8 @@ def verified(
     return Verified(report, objective, radius, record["randomness"] == REPRODUCIBLE)
 
 
-def _read(certificate: str | Path) -> Mapping[str, Any]:
+def read(certificate: str | Path) -> Mapping[str, Any]:
+    """What a certificate says, nothing of it checked."""
     text = certificate
     if isinstance(certificate, Path) or not certificate.lstrip().startswith("{"):
         text = Path(certificate).read_text(encoding="utf-8")

@@ -15,6 +15,7 @@ from lastiterate.accounting import account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS
 from lastiterate.errors import InvalidParameter
+from lastiterate.ledger.charging import reserved, the_ledger
 from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
 from lastiterate.linear_model.outliers import as_record, counted, warn_of_outliers
@@ -50,11 +51,11 @@ class Task:
 class PrivateLinearModel(Settings, BaseEstimator):
     """A linear model of which only the last iterate is published."""
 
-    def _fit(self, held: list[Any]) -> Self:
+    def _fit(self, held: list[Any], ledger: Any = None) -> Self:
         """On X, y and sample_weight, held in a list so that no traceback keeps them."""
         self._forget()
         try:
-            self._fit_anew(*held)
+            self._fit_anew(*held, ledger=ledger)
         except BaseException as error:
             held.clear()
             self._forget()
@@ -62,7 +63,7 @@ class PrivateLinearModel(Settings, BaseEstimator):
             raise
         return self
 
-    def _fit_anew(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit_anew(self, X: Any, y: Any, sample_weight: Any, *, ledger: Any) -> None:
         if sample_weight is not None:
             raise InvalidParameter(
                 "sample_weight",
@@ -71,7 +72,8 @@ class PrivateLinearModel(Settings, BaseEstimator):
                 found="weights",
             )
         settings = self.checked()
-        warn_of_several_fits()
+        settings.ledger = the_ledger(self.ledger, ledger)
+        warn_of_several_fits(charged=settings.ledger is not None)
         rows, targets = rows_and_targets(
             self, X, y, numeric=self._numeric_targets, any_target=self._takes_any_target(y)
         )
@@ -96,6 +98,9 @@ class PrivateLinearModel(Settings, BaseEstimator):
         besides = default_besides(settings, run)
         report = account(run, besides=besides)
         source = randomness(self.random_state)
+        charged = reserved(
+            settings.ledger, report, type(self).__name__, seeded=self.random_state is not None
+        )
         parameters = noisy_descent(run, task.objective, examples, source)
         counts = [counted(examples, task.outside, one, source) for one in besides]
         certificate = issue(
@@ -108,6 +113,8 @@ class PrivateLinearModel(Settings, BaseEstimator):
             labels=task.labels,
             besides=[as_record(one, each) for one, each in zip(besides, counts, strict=True)],
         )
+        if charged is not None:
+            charged.settle(certificate)
         # Only now, all at once: an interrupted fit leaves nothing behind.
         fitted = {
             "n_features_in_": examples.features,
@@ -170,7 +177,7 @@ class PrivateLinearModel(Settings, BaseEstimator):
 
     def __sklearn_clone__(self) -> Any:
         # Here and not only in `fit`, which may run in another process.
-        warn_of_several_fits()
+        warn_of_several_fits(charged=self.ledger is not None)
         return super().__sklearn_clone__()
 
     def __sklearn_tags__(self) -> Any:
