@@ -15,13 +15,14 @@ from lastiterate.cli import (
     accounting,
     auditing,
     demo,
+    ledgers,
     plotting,
     reproducing,
     training,
     verifying,
 )
 from lastiterate.cli.progress_bar import progress_bar
-from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
+from lastiterate.errors import BudgetExceeded, LastIterateError, NoBoundApplies, UnreachableTarget
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
@@ -53,6 +54,7 @@ def _before_any_command(
 accounting.register(app)
 training.register(app)
 verifying.register(app)
+ledgers.register(app)
 plotting.register(app)
 auditing.register(app)
 reproducing.register(app)
@@ -72,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(error.format_message(), 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
-    except (NoBoundApplies, UnreachableTarget) as error:
+    except (NoBoundApplies, UnreachableTarget, BudgetExceeded) as error:
         print(error, file=sys.stderr)
         return 1
     except (LastIterateError, OSError, ValueError) as error:

@@ -53,6 +53,9 @@ def train(
     sign: Annotated[
         Path | None, typer.Option(help="a private key (Ed25519) to sign the certificate with")
     ] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="charge the training to it, or do not train")
+    ] = None,
     out: Folder = Path("model"),
 ) -> None:
     """Train a classifier with privacy, and certify what ran.
@@ -68,6 +71,7 @@ def train(
 
     model_class = _logistic_regression()
     signer = None if sign is None else _signer(sign)
+    book = None if ledger is None else _ledger(ledger)
     table = read_table(data)
     if target not in table:
         # Without a header, the names are a row.
@@ -91,7 +95,7 @@ def train(
     )
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        model.fit(rows, labels)
+        model.fit(rows, labels, ledger=book)
     record = {
         "format": _FORMAT,
         "target": target,
@@ -178,6 +182,12 @@ def _signer(key: Path) -> Any:
     from lastiterate.certificate.signature import Signer
 
     return Signer(key)
+
+
+def _ledger(file: Path) -> Any:
+    from lastiterate.cli.ledgers import opened
+
+    return opened(file)
 
 
 def read_model(path: Path) -> dict[str, Any]:
