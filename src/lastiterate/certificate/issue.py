@@ -23,10 +23,12 @@ def issue(
     provenance: str,
     labels: str = statements.NO_LABELS,
     besides: Sequence[Mapping[str, Any]] = (),
+    selection: Mapping[str, Any] | None = None,
 ) -> str:
     """The certificate of a finished training, as JSON.
 
-    `besides` are records of the report's, each with what was published.
+    `besides` are records of the report's, each with what was published.  With a `selection` the
+    report is of the best of several tries.
     """
     assert len(besides) == len(report.besides)
     bound = report.bound_at(delta)
@@ -44,12 +46,7 @@ def issue(
         "run": to_dict(report.run),
         "besides": [dict(one) for one in besides],
         "objective": objective.as_record(),
-        "features": {
-            "width": examples.features,
-            "bound": examples.feature_bound,
-            "intercept": examples.intercept,
-            "longer rows": statements.LONGER_ROWS,
-        },
+        "features": features_record(examples),
         "labels": labels,
         "hypotheses": statements.stated_hypotheses(bound, report.run),
         "randomness": provenance,
@@ -61,4 +58,16 @@ def issue(
         "public": statements.PUBLIC,
         "model": statements.model_digest(parameters),
     }
+    if selection is not None:
+        record["selection"] = dict(selection)
     return json.dumps(record | {"digest": statements.digest(record)}, indent=2) + "\n"
+
+
+def features_record(examples: Examples) -> dict[str, Any]:
+    """What is public of the rows."""
+    return {
+        "width": examples.features,
+        "bound": examples.feature_bound,
+        "intercept": examples.intercept,
+        "longer rows": statements.LONGER_ROWS,
+    }

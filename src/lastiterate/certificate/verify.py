@@ -19,6 +19,7 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.certificate import statements
+from lastiterate.certificate.selection import selected_report
 from lastiterate.certificate.signature import wrong_signature
 from lastiterate.errors import InvalidCertificate, LastIterateError, PrivacyWarning
 from lastiterate.releases import from_record as from_release
@@ -90,6 +91,9 @@ def verified(
             reasons.append(f"its {broken}".removesuffix("."))
         besides = [from_release(one, adjacency=run.adjacency) for one in record["besides"]]
         report = account(run, besides=besides)
+        if "selection" in record:
+            report, unfounded = selected_report(record, report, slack=_ROUNDING)
+            reasons += unfounded
         reasons += _wrong_guarantee(report, record["guarantee"])
         reasons += _wrong_statements(record, run)
         shape = _shape(objective, features)

@@ -22,6 +22,7 @@ from typing import Any
 from lastiterate import _check
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, up
 from lastiterate.accounting import PrivacyReport, account
+from lastiterate.certificate.selection import selected
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import events
 from lastiterate.ledger.costs import Cost, cost_of
@@ -30,6 +31,7 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.loss_distribution import from_pld
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.pure import PureProfile
+from lastiterate.profile.selection import Tries
 from lastiterate.profile.twice import twice
 from lastiterate.releases import KINDS as STATISTICS
 from lastiterate.releases import Release
@@ -46,6 +48,16 @@ def training(report: PrivacyReport) -> dict[str, Any]:
     """The charge of a run, and of what is published besides."""
     besides = [release.as_record() for release in report.besides]
     return {"kind": "training", "run": to_dict(report.run), "besides": besides}
+
+
+def selection(tries: Tries, candidates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The charge of the best of a random number of tries, each of one of the candidates."""
+    return {
+        "kind": "selection",
+        "shape": tries.shape,
+        "stop": tries.stop,
+        "candidates": [{"run": one["run"], "besides": one["besides"]} for one in candidates],
+    }
 
 
 def statistic(release: Release, *, adjacency: str) -> dict[str, Any]:
@@ -111,6 +123,16 @@ def _replaced(release: Release) -> Release:
 def _training_costs(charge: Charge, adjacency: str) -> list[Cost]:
     report = of_training(from_dict(charge["run"]), charge["besides"], adjacency)
     return [_cost("run", report)]
+
+
+def _selection_costs(charge: Charge, adjacency: str) -> list[Cost]:
+    known: dict[str, PrivacyReport] = {}
+    for one in charge["candidates"]:
+        text = json.dumps(one, sort_keys=True)
+        if text not in known:
+            known[text] = of_training(from_dict(one["run"]), one["besides"], adjacency)
+    reports = [known[json.dumps(one, sort_keys=True)] for one in charge["candidates"]]
+    return [_cost("run", selected(reports, Tries(charge["shape"], charge["stop"])))]
 
 
 def _statistic_costs(charge: Charge, adjacency: str) -> list[Cost]:
@@ -182,6 +204,7 @@ def _cost(name: str, profile: PrivacyProfile) -> dict[str, Any]:
 
 KINDS: dict[str, Callable[[Charge, str], list[Cost]]] = {
     "training": _training_costs,
+    "selection": _selection_costs,
     "statistic": _statistic_costs,
     "event": _event_costs,
     "stated": _stated_costs,

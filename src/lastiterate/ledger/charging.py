@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import charges
 from lastiterate.ledger.ledger import Ledger
+from lastiterate.profile.selection import Tries
 from lastiterate.releases import Release
 
 
@@ -27,6 +30,21 @@ def reserved(
     if ledger is None:
         return None
     return Reservation(ledger, ledger.reserve(charges.training(report), about, seeded=seeded))
+
+
+def reserved_selection(
+    ledger: Ledger | None,
+    tries: Tries,
+    candidates: Sequence[Mapping[str, Any]],
+    about: str,
+    *,
+    seeded: bool,
+) -> Reservation | None:
+    """Charge the best of several tries that are about to be made, if there is a ledger."""
+    if ledger is None:
+        return None
+    charge = charges.selection(tries, candidates)
+    return Reservation(ledger, ledger.reserve(charge, about, seeded=seeded))
 
 
 class Reservation:

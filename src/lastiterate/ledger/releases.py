@@ -12,6 +12,7 @@ from lastiterate.certificate.verify import read, verified
 from lastiterate.errors import InvalidType
 from lastiterate.ledger import charges, events
 from lastiterate.ledger.charges import Charge
+from lastiterate.profile.selection import Tries
 from lastiterate.releases import Release
 
 _MUST_BE = (
@@ -59,5 +60,8 @@ def certificate_record(certificate: str) -> Mapping[str, Any]:
 
 def charge_of(record: Mapping[str, Any]) -> Charge:
     """The charge of what a certificate is about."""
+    if "selection" in record:
+        stated = record["selection"]
+        return charges.selection(Tries(stated["shape"], stated["stop"]), stated["candidates"])
     besides = [{k: v for k, v in one.items() if k != "published"} for one in record["besides"]]
     return {"kind": "training", "run": record["run"], "besides": besides}

@@ -13,6 +13,7 @@ from lastiterate.linear_model.outliers import OutlierWarning
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.linear_model.scaler import PrivateScaler
 from lastiterate.linear_model.score import PrivateScore
+from lastiterate.linear_model.selection import PrivateSelection
 
 __all__ = [
     "OutlierWarning",
@@ -23,4 +24,5 @@ __all__ = [
     "PrivateRidge",
     "PrivateScaler",
     "PrivateScore",
+    "PrivateSelection",
 ]

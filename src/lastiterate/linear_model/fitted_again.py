@@ -53,5 +53,5 @@ def warn_of_delta(delta: float, examples: int) -> None:
             f"delta = {delta:g} is not below 1 over the {examples:,} examples: such a promise "
             "would be kept by publishing one of them whole; take far less",
             PrivacyWarning,
-            stacklevel=5,
+            stacklevel=6,
         )

@@ -105,7 +105,7 @@ class PrivateScore:
             the_ledger(ledger), release, f"a score, {kind}", seeded=random_state is not None
         )
         try:
-            total, count = _total(model, X, y)
+            total, count = total_of(model, X, y)
         except BaseException as error:
             forget_locals(error)
             del X, y
@@ -125,7 +125,7 @@ class PrivateScore:
         return account(report.run, besides=(*report.besides, self.release))
 
 
-def _total(model: Any, X: Any, y: Any) -> tuple[float, int]:
+def total_of(model: Any, X: Any, y: Any) -> tuple[float, int]:
     """The sum over examples of what is at most 1 each, and their number."""
     rows = rows_alone(model, X)
     targets = as_column(y)

@@ -44,6 +44,7 @@ far less than where it has fallen to delta.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,6 +55,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, down, ulps, up
 from lastiterate._numerics.search import least_true
+from lastiterate.errors import InvalidParameter
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _NEAR_ZERO = 1e-8  # a shape at which powers no longer tell from the logarithm
@@ -95,7 +97,7 @@ class Tries:
     @property
     def _first(self) -> float:
         """The probability of a single try, f'(0)."""
-        return self.mean * self.stop ** (self.shape + 1.0)
+        return float(self.mean * self.stop ** (self.shape + 1.0))
 
     def number(self, uniform: float) -> int:
         """The least k that is not exceeded with at least this probability."""
@@ -121,9 +123,14 @@ class AverageProfile(PrivacyProfile):
 
     def __init__(self, profiles: Sequence[PrivacyProfile]) -> None:
         self.profiles = tuple(profiles)
+        if not self.profiles:
+            raise InvalidParameter("profiles", profiles, must_be="at least one PrivacyProfile")
 
     def deltas(self, epsilons: Array) -> Array:
-        mean = np.mean([profile.deltas(epsilons) for profile in self.profiles], axis=0)
+        total = sum(
+            many * profile.deltas(epsilons) for profile, many in Counter(self.profiles).items()
+        )
+        mean = np.asarray(total) / len(self.profiles)
         return np.asarray(np.minimum(up(mean, THOUSANDS_OF_ROUNDINGS), 1.0))
 
     def renyi(self, order: float) -> float:
