@@ -58,7 +58,7 @@ def measured(name, folder, examples, epsilon, repeats, kind):
     def right(fitted):
         return 100 * fitted.score(test_rows, test_targets)
 
-    def several(make):
+    def several(make, repeats=repeats):
         values = [right(make()) for _ in range(repeats)]
         return round(float(np.mean(values)), 2), round(float(np.std(values)), 2)
 
@@ -89,7 +89,7 @@ def measured(name, folder, examples, epsilon, repeats, kind):
 
 def best_setting(several, labels, epsilon, rows, targets, settings):
     return max(
-        several(lambda one=one: model(labels, epsilon=epsilon, **one).fit(rows, targets))
+        several(lambda one=one: model(labels, epsilon=epsilon, **one).fit(rows, targets), 2)
         for one in settings
     )
 
@@ -113,8 +113,8 @@ def main():
             for what, value in found.items():
                 print(f"{what:46} {value}")
             print(flush=True)
-    if options.results is not None:
-        options.results.write_text(json.dumps(results, indent=1) + "\n")
+            if options.results is not None:
+                options.results.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

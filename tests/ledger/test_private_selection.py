@@ -122,14 +122,15 @@ class TestGuarantee:
             for one in stated["candidates"]
         ]
         shape, stop = stated["shape"], stated["stop"]
-        assert (shape, 1 / stop) == (1.0, pytest.approx(20.0))
+        mean = 2 * (1 - stop) / (stop * (1 - stop**2))
+        assert (shape, mean) == (2.0, pytest.approx(20.0))
 
         def delta(epsilon):
             return np.mean([report.delta(epsilon) for report in reports])
 
         lean = brentq(lambda e: (1 - stop) * delta(e) - stop * math.expm1(e), 0.0, 5.0)
         epsilon = record["guarantee"]["epsilon"]
-        assert delta(epsilon - 2 * lean) / stop == pytest.approx(1e-5, rel=1e-3)
+        assert mean * delta(epsilon - 3 * lean) == pytest.approx(1e-5, rel=1e-3)
 
     def test_costs_less_than_all_of_the_tries(self, chosen):
         stated = json.loads(chosen.certificate_)["selection"]

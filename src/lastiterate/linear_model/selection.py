@@ -66,8 +66,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         What the published model may cost, the choice included.
     tries : float, optional
         How many models are trained on average; by default as many as there are settings.
-    shape : float, default=1.0
-        Of the law of that number: 1 is geometric; less is cheaper, and more often tries few.
+    shape : float, default=2.0
+        Of the law of that number: 1 is geometric; less is cheaper, and more often tries very few.
     scoring : float, default=0.2
         The part of a try's mu that is spent on its score, unless that is of public data.
     random_state : int, optional
@@ -105,7 +105,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         epsilon: float = 1.0,
         delta: float = 1e-5,
         tries: float | None = None,
-        shape: float = 1.0,
+        shape: float = 2.0,
         scoring: float = 0.2,
         random_state: Any = None,
         ledger: Any = None,
