@@ -29,6 +29,7 @@ LAYERS = [
     {"calibration", "report"},
     {"forgetting", "planning", "tables", "train"},
     {"certificate", "langevin_sampling"},
+    {"ledger"},
     {"linear_model"},
     {"audit"},
     {"reproduce"},
@@ -176,8 +177,8 @@ class TestPublicNames:
     def test_are_these(self):
         assert set(lastiterate.__all__) == {
             "Ball", "BallsAndBins", "BallsAndBinsEachEpoch", "CATALOGUE", "Cyclic", "FixedOrder",
-            "FullBatch", "GaussianProfile", "InvalidParameter", "LastIterateError", "Loss",
-            "NoBoundApplies", "PoissonSampled", "PrivacyProfile", "PrivacyReport",
+            "FullBatch", "GaussianProfile", "InvalidParameter", "LastIterateError", "Ledger",
+            "Loss", "NoBoundApplies", "PoissonSampled", "PrivacyProfile", "PrivacyReport",
             "SampledWithoutReplacement",
             "ShuffledBlocksEachEpoch", "ShuffledBlocksOnce", "ShuffledEachEpoch",
             "ShuffledOnce", "TrainingRun", "Unbounded", "Unlearning", "UnreachableTarget",

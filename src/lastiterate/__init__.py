@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lastiterate.forgetting.unlearning import Unlearning as Unlearning
     from lastiterate.forgetting.unlearning import unlearning as unlearning
     from lastiterate.langevin_sampling import langevin as langevin
+    from lastiterate.ledger.ledger import Ledger as Ledger
     from lastiterate.planning import plan as plan
     from lastiterate.profile.compose import compose as compose
     from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
@@ -58,6 +59,7 @@ _HOME = {
     "certificate.verify": ("verify",),
     "engine.shifts": ("optimal_shifts",),
     "errors": ("InvalidParameter", "LastIterateError", "NoBoundApplies", "UnreachableTarget"),
+    "ledger.ledger": ("Ledger",),
     "planning": ("plan",),
     "profile.compose": ("compose",),
     "profile.gaussian": ("GaussianProfile",),

@@ -39,6 +39,18 @@ class InvalidCertificate(LastIterateError, ValueError):
         super().__init__("the certificate does not hold: " + "; ".join(reasons) + ".")
 
 
+class InvalidLedger(LastIterateError, ValueError):
+    """A ledger was changed, or does not say what follows from what it says."""
+
+    def __init__(self, path: str, reasons: list[str]) -> None:
+        self.path, self.reasons = path, reasons
+        super().__init__(f"the ledger {path} does not hold: " + "; ".join(reasons) + ".")
+
+
+class BudgetExceeded(LastIterateError):
+    """A ledger has not enough left for what was asked for; nothing was charged or trained."""
+
+
 class NumericalFailure(LastIterateError, ArithmeticError):
     """The arithmetic could not certify a number, so none is returned."""
 

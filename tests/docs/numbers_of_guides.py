@@ -252,3 +252,52 @@ def common_losses():
     assert constants(LOGISTIC) == (R**2 / 4 + LAM, R, 2 * R)
     assert (R**2 / 2 + LAM, root * R, 2 * root * R) == constants(SOFTMAX)
     assert (R**2 + LAM, c * R, 2 * c * R) == constants(Huber(clip=c))
+
+
+NUMBER_AND_SPREAD = r"([\d.]+) ± ([\d.]+) \| "
+SELECTIONS = json.loads(text_of("benchmarks/private_selection.json"))
+
+
+@claim(
+    "docs/ledger.md",
+    r"of epsilon (\d) at delta (\S+), with ([\d,]+) examples and a grid of (\d+) settings",
+)
+def tuned_models(epsilon, delta, examples, settings):
+    (_, *_, least) = sorted(one["epsilon"] for one in SELECTIONS)
+    assert 0.99 * float(epsilon) < least <= float(epsilon)
+    assert {one["examples"] for one in SELECTIONS} == {int(examples.replace(",", ""))}
+    source = text_of("benchmarks/private_selection.py")
+    assert f"DELTA = {delta}" in source
+    assert f"1e3, {settings})" in source
+
+
+@claim(
+    "docs/ledger.md",
+    r"\|---\|---\|---\|---\|---\|\n"
+    + "".join(rf"\| (\w+), ([\w ]+) \| {4 * NUMBER_AND_SPREAD}" for _ in SELECTIONS).rstrip(),
+)
+def accuracies_of_tuned_models(*cells):
+    rows = [cells[k : k + 10] for k in range(0, len(cells), 10)]
+    kinds = {"the size of rows": "size", "clip and penalty": "clip"}
+    for (data, kind, *numbers), one in zip(rows, SELECTIONS, strict=True):
+        assert (data.lower(), kinds[kind]) == (one["data"], one["grid"])
+        stored = [part for name, pair in one.items() if "accuracy" in name for part in pair]
+        assert [float(number) for number in numbers] == pytest.approx(stored, abs=0.051)
+
+
+@claim(
+    "docs/ledger.md",
+    r"One try has epsilon ([\d.]+); (\d+) of them, composed, would have ([\d.]+)\.",
+)
+def tries_composed(one_try, many, together):
+    for one in SELECTIONS:
+        assert float(one_try) == pytest.approx(one["epsilon of one try"], abs=0.005)
+        assert float(together) == pytest.approx(
+            one[f"epsilon of {many} tries, composed"], abs=0.005
+        )
+
+
+@claim("docs/ledger.md", r"rows (\d+) times shorter than `feature_bound` says")
+def rows_of_unknown_size(times):
+    found = re.search(r'"size": (0\.\d+)}', text_of("benchmarks/private_selection.py"))
+    assert 1 / float(found[1]) == pytest.approx(float(times), rel=0.2)

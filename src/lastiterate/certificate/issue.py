@@ -23,10 +23,12 @@ def issue(
     provenance: str,
     labels: str = statements.NO_LABELS,
     besides: Sequence[Mapping[str, Any]] = (),
+    selection: Mapping[str, Any] | None = None,
 ) -> str:
     """The certificate of a finished training, as JSON.
 
-    `besides` are records of the report's, each with what was published.
+    `besides` are records of the report's, each with what was published.  With a `selection` the
+    report is of the best of several tries.
     """
     assert len(besides) == len(report.besides)
     guarantee = stated_guarantee(report, delta)
@@ -37,12 +39,7 @@ def issue(
         "run": to_dict(report.run),
         "besides": [dict(one) for one in besides],
         "objective": objective.as_record(),
-        "features": {
-            "width": examples.features,
-            "bound": examples.feature_bound,
-            "intercept": examples.intercept,
-            "longer rows": statements.LONGER_ROWS,
-        },
+        "features": features_record(examples),
         "labels": labels,
         "encoding": statements.NO_ENCODING,
         "hypotheses": statements.stated_hypotheses(guarantee["bound"], report.run),
@@ -55,6 +52,8 @@ def issue(
         "public": statements.PUBLIC,
         "model": statements.model_digest(parameters),
     }
+    if selection is not None:
+        record["selection"] = dict(selection)
     return _with_digest(record)
 
 
@@ -93,3 +92,13 @@ def beside(certificate: str, report: PrivacyReport, published: Mapping[str, Any]
 def _with_digest(record: Mapping[str, Any]) -> str:
     stated = {**record, "digest": statements.digest(record)}
     return json.dumps(stated, indent=2) + "\n"
+
+
+def features_record(examples: Examples) -> dict[str, Any]:
+    """What is public of the rows."""
+    return {
+        "width": examples.features,
+        "bound": examples.feature_bound,
+        "intercept": examples.intercept,
+        "longer rows": statements.LONGER_ROWS,
+    }

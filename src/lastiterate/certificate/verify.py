@@ -20,6 +20,7 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.certificate import statements
+from lastiterate.certificate.selection import selected_report
 from lastiterate.certificate.signature import wrong_signature
 from lastiterate.errors import InvalidCertificate, LastIterateError, PrivacyWarning
 from lastiterate.releases import from_record as from_release
@@ -30,7 +31,7 @@ from lastiterate.train.objectives import Objective, from_record
 from lastiterate.train.promises import broken_promises
 
 # What reading a value of another kind than expected may raise.
-_UNREADABLE = (
+UNREADABLE = (
     LookupError,
     TypeError,
     ValueError,
@@ -81,7 +82,7 @@ def verified(
     encoding: Mapping[str, Any] | None = None,
 ) -> Verified:
     """The same without a warning, with the objective; `encoding` is how a model is to be used."""
-    record = _read(certificate)
+    record = read(certificate)
     reasons = []
     if record.get("digest") != statements.digest(record):
         reasons.append("its digest is not that of its text")
@@ -95,10 +96,13 @@ def verified(
             reasons.append(f"its {broken}".removesuffix("."))
         besides = [from_release(one, adjacency=run.adjacency) for one in record["besides"]]
         report = account(run, besides=besides)
+        if "selection" in record:
+            report, unfounded = selected_report(record, report, slack=_ROUNDING)
+            reasons += unfounded
         reasons += _wrong_guarantee(report, record["guarantee"])
         reasons += _wrong_statements(record, run)
         shape = _shape(objective, features)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
     if parameters is not None and (
         record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
@@ -112,7 +116,8 @@ def verified(
     return Verified(report, objective, radius, record["randomness"] == REPRODUCIBLE)
 
 
-def _read(certificate: str | Path) -> Mapping[str, Any]:
+def read(certificate: str | Path) -> Mapping[str, Any]:
+    """What a certificate says, nothing of it checked."""
     text = certificate
     if isinstance(certificate, Path) or not certificate.lstrip().startswith("{"):
         text = Path(certificate).read_text(encoding="utf-8")

@@ -17,6 +17,7 @@ from lastiterate.cli import (
     bounds_listing,
     demo,
     describing,
+    ledgers,
     plotting,
     predicting,
     reproducing,
@@ -24,7 +25,7 @@ from lastiterate.cli import (
     verifying,
 )
 from lastiterate.cli.progress_bar import progress_bar
-from lastiterate.errors import LastIterateError, NoBoundApplies, UnreachableTarget
+from lastiterate.errors import BudgetExceeded, LastIterateError, NoBoundApplies, UnreachableTarget
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
@@ -59,6 +60,7 @@ describing.register(app)
 training.register(app)
 predicting.register(app)
 verifying.register(app)
+ledgers.register(app)
 plotting.register(app)
 auditing.register(app)
 reproducing.register(app)
@@ -78,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(error.format_message(), 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
-    except (NoBoundApplies, UnreachableTarget) as error:
+    except (NoBoundApplies, UnreachableTarget, BudgetExceeded) as error:
         print(error, file=sys.stderr)
         return 1
     except (LastIterateError, OSError, ValueError) as error:

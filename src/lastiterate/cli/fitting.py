@@ -83,7 +83,9 @@ def fitted(
     budget = Budget.of(epsilon, delta, asked.epsilon, labels=unit is None)
     model = budget.fitted(make, read.rows, targets)
     other = _from(shift, tested.besides[truth.name])
-    found = PrivateScore.of(model, tested.rows, other, epsilon=asked.epsilon, delta=delta)
+    found = PrivateScore.of(
+        model, tested.rows, other, epsilon=asked.epsilon, delta=delta, ledger=settings["ledger"]
+    )
     report = found.beside(model.privacy_)
     published = found.release.as_record() | {"published": found.value}
     certificate = beside(model.certificate_, report, published)

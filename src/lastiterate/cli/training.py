@@ -80,6 +80,9 @@ def train(
         Path | None, typer.Option(help="a private key (Ed25519) to sign the certificate with")
     ] = None,
     html: Annotated[Path | None, typer.Option(help="the report as a page with pictures")] = None,
+    ledger: Annotated[
+        Path | None, typer.Option(help="charge the training to it, or do not train")
+    ] = None,
     out: Annotated[Path, typer.Option(help="where model.json and certificate.json go")] = Path(
         "model"
     ),
@@ -111,6 +114,7 @@ def train(
     refuse_overwriting(out / "model.json", out / "certificate.json", html, mapped, force=force)
     if html is not None:
         _check_pictures()
+    book = None if ledger is None else _ledger(ledger)
     asked = Asked.of(test, public=test_is_public, epsilon=test_epsilon, whole=epsilon)
     table = open_table(data, delimiter=delimiter)
     if target not in table.names:
@@ -136,6 +140,7 @@ def train(
         "adjacency": adjacency,
         "epochs": epochs,
         "feature_bound": encoder.feature_bound if feature_bound is None else feature_bound,
+        "ledger": book,
     }
     with warnings.catch_warnings(record=True) as told, _removed_after(mapped):
         warnings.simplefilter("always")
@@ -222,3 +227,9 @@ def _signer(key: Path) -> Any:
     from lastiterate.certificate.signature import Signer
 
     return Signer(key)
+
+
+def _ledger(file: Path) -> Any:
+    from lastiterate.cli.ledgers import opened
+
+    return opened(file)

@@ -88,6 +88,9 @@ def _besides(
         yield "not checked: who signed it (--signed-by)"
     else:
         yield "not signed: anyone can have written it"
+    if "selection" in described:
+        many = len(described["selection"]["candidates"])
+        yield f"the best of a secret number of tries, each of one of {many} settings"
     if described["labels"].startswith("inferred"):
         yield f"labels {described['labels']}"
 

@@ -14,6 +14,7 @@ from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRi
 from lastiterate.linear_model.scaler import PrivateScaler
 from lastiterate.linear_model.schema import PrivateSchema
 from lastiterate.linear_model.score import PrivateScore
+from lastiterate.linear_model.selection import PrivateSelection
 
 __all__ = [
     "OutlierWarning",
@@ -25,4 +26,5 @@ __all__ = [
     "PrivateScaler",
     "PrivateSchema",
     "PrivateScore",
+    "PrivateSelection",
 ]

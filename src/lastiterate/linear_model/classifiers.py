@@ -27,11 +27,11 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         "gradient is 0.  By default, with a warning, what occurs in `y`; booleans need none.",
     )
 
-    def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
-        """Train on rows `X` with labels `y`; `sample_weight` is refused."""
+    def fit(self, X: Any, y: Any, sample_weight: None = None, *, ledger: Any = None) -> Self:
+        """Train on rows `X` with labels `y`, charged to `ledger`; `sample_weight` is refused."""
         held = [X, y, sample_weight]
         del X, y, sample_weight
-        return self._fit(held)
+        return self._fit(held, ledger)
 
     def decision_function(self, X: Any) -> Array:
         """Scores: of the second class if there are two, else one column for each class."""

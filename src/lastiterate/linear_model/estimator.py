@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -11,13 +12,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.accounting import account
+from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS
 from lastiterate.errors import InvalidParameter
+from lastiterate.ledger.charging import reserved, the_ledger
 from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
 from lastiterate.linear_model.outliers import as_record, counted, warn_of_outliers
+from lastiterate.releases import OUTLIERS, Release
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.defaults import default_besides, default_run
 from lastiterate.train.discretion import forget_locals
@@ -47,14 +50,69 @@ class Task:
     outside: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """All that a training needs, checked."""
+
+    task: Task
+    examples: Examples
+    settings: Any
+
+    def report(self, *more: Release) -> PrivacyReport:
+        """What will be certified, before anything is trained; of `more` releases, too."""
+        run = default_run(
+            self.task.objective,
+            self.settings,
+            examples=len(self.examples),
+            radius=self.examples.radius,
+            mapped=self.examples.is_mapped,
+        )
+        besides = (*default_besides(self.settings, run), *more)
+        return replace(account(run, besides=besides), enforced=True)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """All that a training gives."""
+
+    parameters: Array
+    counts: list[dict[str, int]]
+    provenance: str
+
+
+def certified(
+    prepared: Prepared,
+    report: PrivacyReport,
+    trained: Trained,
+    *,
+    delta: float | None = None,
+    more: Sequence[Mapping[str, Any]] = (),
+    selection: Mapping[str, Any] | None = None,
+) -> str:
+    """The certificate of what was trained, and of `more` records of what is published besides."""
+    outliers = [one for one in report.besides if one.kind == OUTLIERS]
+    records = [as_record(one, each) for one, each in zip(outliers, trained.counts, strict=True)]
+    return issue(
+        report,
+        prepared.task.objective,
+        prepared.examples,
+        trained.parameters,
+        delta=prepared.settings.delta if delta is None else delta,
+        provenance=trained.provenance,
+        labels=prepared.task.labels,
+        besides=[*records, *more],
+        selection=selection,
+    )
+
+
 class PrivateLinearModel(Settings, BaseEstimator):
     """A linear model of which only the last iterate is published."""
 
-    def _fit(self, held: list[Any]) -> Self:
+    def _fit(self, held: list[Any], ledger: Any = None) -> Self:
         """On X, y and sample_weight, held in a list so that no traceback keeps them."""
         self._forget()
         try:
-            self._fit_anew(*held)
+            self._fit_anew(*held, ledger=ledger)
         except BaseException as error:
             held.clear()
             self._forget()
@@ -62,7 +120,24 @@ class PrivateLinearModel(Settings, BaseEstimator):
             raise
         return self
 
-    def _fit_anew(self, X: Any, y: Any, sample_weight: Any) -> None:
+    def _fit_anew(self, X: Any, y: Any, sample_weight: Any, *, ledger: Any) -> None:
+        prepared = self._prepared(X, y, sample_weight, ledger=ledger)
+        report = prepared.report()
+        charged = reserved(
+            prepared.settings.ledger,
+            report,
+            type(self).__name__,
+            seeded=self.random_state is not None,
+        )
+        trained = self._train(prepared, report)
+        certificate = certified(prepared, report, trained)
+        if charged is not None:
+            charged.settle(certificate)
+        self._become(prepared, report, trained, certificate)
+        for one, each in zip(report.besides, trained.counts, strict=True):
+            warn_of_outliers(each, one, len(prepared.examples))
+
+    def _prepared(self, X: Any, y: Any, sample_weight: Any, *, ledger: Any = None) -> Prepared:
         if sample_weight is not None:
             raise InvalidParameter(
                 "sample_weight",
@@ -71,7 +146,8 @@ class PrivateLinearModel(Settings, BaseEstimator):
                 found="weights",
             )
         settings = self.checked()
-        warn_of_several_fits()
+        settings.ledger = the_ledger(self.ledger, ledger)
+        warn_of_several_fits(charged=settings.ledger is not None)
         rows, targets = rows_and_targets(
             self, X, y, numeric=self._numeric_targets, any_target=self._takes_any_target(y)
         )
@@ -83,46 +159,36 @@ class PrivateLinearModel(Settings, BaseEstimator):
         task = replace(task, outside=settings._outside(targets, task))
         warn_of_delta(settings.delta, len(examples))
         examples = replace(examples, targets=task.targets, silent=task.silent)
-        self._train(task, examples, settings)
+        return Prepared(task, examples, settings)
 
-    def _train(self, task: Task, examples: Examples, settings: Settings) -> None:
-        run = default_run(
-            task.objective,
-            settings,
-            examples=len(examples),
-            radius=examples.radius,
-            mapped=examples.is_mapped,
-        )
-        besides = default_besides(settings, run)
-        report = replace(account(run, besides=besides), enforced=True)
+    def _train(self, prepared: Prepared, report: PrivacyReport) -> Trained:
+        task, examples = prepared.task, prepared.examples
         source = randomness(self.random_state)
-        parameters = noisy_descent(run, task.objective, examples, source)
-        counts = [counted(examples, task.outside, one, source) for one in besides]
-        certificate = issue(
-            report,
-            task.objective,
-            examples,
-            parameters,
-            delta=settings.delta,
-            provenance=source.provenance,
-            labels=task.labels,
-            besides=[as_record(one, each) for one, each in zip(besides, counts, strict=True)],
-        )
+        parameters = noisy_descent(report.run, task.objective, examples, source)
+        counts = [
+            counted(examples, task.outside, one, source)
+            for one in report.besides
+            if one.kind == OUTLIERS
+        ]
+        return Trained(parameters, counts, source.provenance)
+
+    def _become(
+        self, prepared: Prepared, report: PrivacyReport, trained: Trained, certificate: str
+    ) -> None:
+        examples = prepared.examples
         # Only now, all at once: an interrupted fit leaves nothing behind.
         fitted = {
             "n_features_in_": examples.features,
-            "parameters_": parameters,
+            "parameters_": trained.parameters,
             "feature_bound_": examples.feature_bound,
             "privacy_": report,
             "certificate_": certificate,
-            "n_iter_": run.steps,
-            "outliers_": counts[0] if counts else {},
-            **task.remember,
-            **self._coefficients(parameters, examples),
+            "n_iter_": report.run.steps,
+            "outliers_": trained.counts[0] if trained.counts else {},
+            **prepared.task.remember,
+            **self._coefficients(trained.parameters, examples),
         }
         self.__dict__.update(fitted)
-        for one, each in zip(besides, counts, strict=True):
-            warn_of_outliers(each, one, len(examples))
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
         raise NotImplementedError
@@ -170,7 +236,7 @@ class PrivateLinearModel(Settings, BaseEstimator):
 
     def __sklearn_clone__(self) -> Any:
         # Here and not only in `fit`, which may run in another process.
-        warn_of_several_fits()
+        warn_of_several_fits(charged=self.ledger is not None)
         return super().__sklearn_clone__()
 
     def __sklearn_tags__(self) -> Any:

@@ -18,17 +18,27 @@ _SEVERAL = (
 )
 
 
-def warn_of_several_fits() -> None:
-    """If such a routine asked for this."""
+_UNCHARGED = (
+    "every fit, and every choice made by scores on private data, costs privacy that privacy_ of a "
+    "single model does not include; a Ledger charges every fit (ledger=..), and PrivateSelection "
+    "chooses among settings at far less than their sum"
+)
+_UNCHARGED_SCORES = (
+    "the ledger charges every fit, but not a choice made by scores on private data: score on "
+    "public data, or with PrivateScore, or use PrivateSelection"
+)
+
+
+def warn_of_several_fits(*, charged: bool) -> None:
+    """If such a routine asked for this; `charged` if a ledger counts every fit."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         found = next((one for one in _SEVERAL if name == one or name.startswith(f"{one}.")), None)
         if found is not None:
             warnings.warn(
-                f"this model is being fitted by a routine of {found}: every fit, and every choice "
-                "made by scores on private data, costs privacy that privacy_ of a single model "
-                "does not include; compose the reports of all fits",
+                f"this model is being fitted by a routine of {found}: "
+                + (_UNCHARGED_SCORES if charged else _UNCHARGED),
                 PrivacyWarning,
                 stacklevel=3,
             )
@@ -43,5 +53,5 @@ def warn_of_delta(delta: float, examples: int) -> None:
             f"delta = {delta:g} is not below 1 over the {examples:,} examples: such a promise "
             "would be kept by publishing one of them whole; take far less",
             PrivacyWarning,
-            stacklevel=5,
+            stacklevel=6,
         )

@@ -57,7 +57,7 @@ def warn_of_outliers(counts: dict[str, int], release: Release, examples: int) ->
             warnings.warn(
                 f"about {share} (give or take {spread}) of the examples {_ADVICE[name]}",
                 OutlierWarning,
-                stacklevel=6,
+                stacklevel=5,
             )
 
 

@@ -29,11 +29,11 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     _numeric_targets = True
 
-    def fit(self, X: Any, y: Any, sample_weight: None = None) -> Self:
-        """Train on rows `X` with targets `y`; `sample_weight` is refused."""
+    def fit(self, X: Any, y: Any, sample_weight: None = None, *, ledger: Any = None) -> Self:
+        """Train on rows `X` with targets `y`, charged to `ledger`; `sample_weight` is refused."""
         held = [X, y, sample_weight]
         del X, y, sample_weight
-        return self._fit(held)
+        return self._fit(held, ledger)
 
     def predict(self, X: Any) -> Array:
         """The expected targets."""

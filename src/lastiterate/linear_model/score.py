@@ -20,6 +20,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter
+from lastiterate.ledger.charging import charge_statistic, the_ledger
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.linear_model.labels import as_column, places_of
 from lastiterate.profile.gaussian import GaussianProfile
@@ -72,6 +73,7 @@ class PrivateScore:
         epsilon: float,
         delta: float = 1e-5,
         random_state: Any = None,
+        ledger: Any = None,
     ) -> PrivateScore:
         """Of the examples that the model was fitted on, or of others.
 
@@ -85,6 +87,8 @@ class PrivateScore:
             What the score alone may cost.
         random_state : int, optional
             For tests: whoever knows it can remove the noise.
+        ledger : Ledger or path, optional
+            Where the score is charged before it is computed.
         """
         if isinstance(model, Pipeline):
             must_be = "a private model; score a pipeline's last step, model[-1], on what it sees"
@@ -97,8 +101,11 @@ class PrivateScore:
         kind = ACCURACY if is_classifier(model) else ERRORS
         release = Release.of_mu(kind, mu, adjacency="replace")
         source = randomness(random_state)
+        charge_statistic(
+            the_ledger(ledger), release, f"a score, {kind}", seeded=random_state is not None
+        )
         try:
-            total, count = _total(model, X, y)
+            total, count = total_of(model, X, y)
         except BaseException as error:
             forget_locals(error)
             del X, y
@@ -119,7 +126,7 @@ class PrivateScore:
         return replace(both, enforced=report.enforced)
 
 
-def _total(model: Any, X: Any, y: Any) -> tuple[float, int]:
+def total_of(model: Any, X: Any, y: Any) -> tuple[float, int]:
     """The sum over examples of what is at most 1 each, and their number."""
     rows = rows_alone(model, X)
     targets = as_column(y)

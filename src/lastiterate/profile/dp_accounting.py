@@ -12,8 +12,10 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import ulps
+from lastiterate.errors import InvalidParameter
 
 if TYPE_CHECKING:
+    from dp_accounting.dp_event import DpEvent
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 
@@ -85,6 +87,28 @@ def sampled_gaussian_divergences(q: float, noise: float, orders: Array) -> Array
 
     with np.errstate(all="ignore"):
         return np.asarray(_compute_rdp_poisson_subsampled_gaussian(q, noise, orders))
+
+
+def is_supported(event: DpEvent, relation: str) -> bool:
+    """Whether the losses of an event are known for a neighbouring relation, by its name there."""
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+    from dp_accounting.privacy_accountant import NeighboringRelation
+
+    return bool(PLDAccountant(NeighboringRelation[relation]).supports(event))
+
+
+def event_distribution(event: DpEvent, relation: str) -> PrivacyLossDistribution:
+    """Of one event, for a neighbouring relation by its name there; all mass accounted for."""
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+    from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
+
+    accountant = PLDAccountant(NeighboringRelation[relation])
+    try:
+        accountant.compose(event)
+    except UnsupportedEventError as error:
+        must_be = f"an event that dp-accounting knows the losses of for {relation} ({error})"
+        raise InvalidParameter("event", event, must_be=must_be) from None
+    return made_whole(accountant._pld)
 
 
 def _directions(pld: PrivacyLossDistribution) -> tuple[Any, Any]:

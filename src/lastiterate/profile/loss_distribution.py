@@ -155,7 +155,7 @@ def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyL
         raise InvalidParameter("discretization", discretization, must_be=must_be)
     cells = max(math.ceil(_reach(profile) / cell), _LEAST_CELLS)
     epsilons = cell * np.arange(cells + 1, dtype=np.float64)
-    right = _convex(epsilons, np.minimum.accumulate(profile.deltas(epsilons)))
+    right = convex_envelope(epsilons, np.minimum.accumulate(profile.deltas(epsilons)))
     # The dual direction of a symmetric curve: delta(-t) = 1 - e^-t (1 - delta(t)).
     left = 1.0 - np.exp(-epsilons[:0:-1]) * (1.0 - right[:0:-1])
     deltas = np.minimum.accumulate(np.clip(np.concatenate([left, right]), 0.0, 1.0))
@@ -173,7 +173,7 @@ def _reach(profile: PrivacyProfile) -> float:
     return max(min(profile.epsilon(min(floor * 1.01 + _TAIL, 1.0)), 1e9), 1e-12)
 
 
-def _convex(epsilons: Array, deltas: Array) -> Array:
+def convex_envelope(epsilons: Array, deltas: Array) -> Array:
     """The lower convex envelope of the points (e^epsilon, delta), at the same epsilons."""
     # Steps of e^epsilon, in units of its largest.
     growth = np.exp(epsilons[:-1] - epsilons[-1]) * np.expm1(np.diff(epsilons))

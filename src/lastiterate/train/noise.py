@@ -128,6 +128,10 @@ class Randomness:
         draws = self.normal((_RELEASE_DRAWS, *shape))
         return np.asarray(draws.sum(axis=0) / _RELEASE_DRAWS**0.5)
 
+    def uniform(self) -> float:
+        """A number in (0, 1), or 1."""
+        return (int(self._bits.words(1)[0]) + 0.5) * 2.0**-64
+
     def permutation(self, count: int) -> Order:
         """A uniformly random order of the whole numbers below `count`."""
         while True:

@@ -168,6 +168,12 @@ class Settings(RunSettings):
         "For tests: whoever knows it can remove the noise, and a pickled model holds it.  Left at "
         "None, noise and order are drawn from a secure generator.",
     )
+    ledger: Any = setting(
+        None,
+        Kind("Ledger or path"),
+        "Where every fit is charged before it begins; a fit that its budget has no room for is "
+        "refused.  Copies of the model, as grid searches make them, charge the same ledger.",
+    )
     warm_start: bool = setting(
         False,
         Kind("bool", _only_false),

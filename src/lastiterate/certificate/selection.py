@@ -1,0 +1,99 @@
+"""What a certificate says of a model that is the best of several tries, and what follows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from lastiterate.accounting import PrivacyReport, account
+from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
+from lastiterate.releases import from_record as from_release
+from lastiterate.run.serialise import from_dict, to_dict
+from lastiterate.train.objectives import Objective, from_record
+from lastiterate.train.promises import broken_promises
+
+LAW = (
+    "truncated negative binomial; drawn from the generator under randomness, as is every try's "
+    "setting, evenly; their number and all tries but the best are discarded"
+)
+PUBLIC_SCORE = "on public data"
+PRIVATE_SCORE = "on the training data, with noise, as listed under besides"
+SCORES = (PUBLIC_SCORE, PRIVATE_SCORE)
+
+
+def candidate_record(
+    report: PrivacyReport, objective: Objective, features: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What a certificate states of one setting that might have been tried."""
+    return {
+        "run": to_dict(report.run),
+        "besides": [release.as_record() for release in report.besides],
+        "objective": objective.as_record(),
+        "features": dict(features),
+    }
+
+
+def selection_record(
+    tries: Tries, candidates: Sequence[Mapping[str, Any]], *, score: float, scored: str
+) -> dict[str, Any]:
+    """What a certificate states of the choice."""
+    return {
+        "law": LAW,
+        "shape": tries.shape,
+        "stop": tries.stop,
+        "score": {"scored": scored, "published": score},
+        "candidates": [dict(one) for one in candidates],
+    }
+
+
+def selected(reports: Sequence[PrivacyReport], tries: Tries) -> SelectedProfile:
+    """The guarantee of the best of the tries, each of one of these, drawn evenly."""
+    return SelectedProfile(AverageProfile(reports), tries)
+
+
+def as_selected(chosen: PrivacyReport, profile: SelectedProfile, *, bound: str) -> PrivacyReport:
+    """The report of the chosen run, as one of the tries."""
+    return replace(chosen, all={bound: profile})
+
+
+def selected_report(
+    record: Mapping[str, Any], chosen: PrivacyReport, *, slack: float
+) -> tuple[PrivacyReport, list[str]]:
+    """What follows from a certificate of a choice, and what in it does not hold."""
+    stated, bound = record["selection"], record["guarantee"]["bound"]
+    reasons = [] if bound in chosen.all else [f"its bound {bound!r} does not cover the run"]
+    if stated["law"] != LAW or stated["score"]["scored"] not in SCORES:
+        reasons.append("how its tries were made is unknown")
+    if _as_candidate(record) not in [_as_candidate(one) for one in stated["candidates"]]:
+        reasons.append("its run is not one of its candidates")
+    reports: list[PrivacyReport] = []
+    for one in stated["candidates"]:
+        run = from_dict(one["run"])
+        if run.adjacency != chosen.run.adjacency:
+            reasons.append("its candidates have different adjacencies")
+        reasons += _broken(one, slack=slack)
+        besides = [from_release(each, adjacency=run.adjacency) for each in one["besides"]]
+        known = [each for each in reports if each.run == run and list(each.besides) == besides]
+        reports.append(known[0] if known else account(run, besides=besides))
+    tries = Tries(stated["shape"], stated["stop"])
+    return as_selected(chosen, selected(reports, tries), bound=bound), reasons
+
+
+def _broken(one: Mapping[str, Any], *, slack: float) -> Iterator[str]:
+    features = one["features"]
+    radius = math.hypot(features["bound"], features["intercept"])
+    objective = from_record(one["objective"])
+    for broken in broken_promises(from_dict(one["run"]), objective, radius, slack=slack):
+        yield f"a candidate's {broken}".removesuffix(".")
+
+
+def _as_candidate(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What a certificate, or one of its candidates, says of one setting."""
+    besides = [
+        {name: value for name, value in one.items() if name != "published"}
+        for one in record["besides"]
+    ]
+    same = {name: record[name] for name in ("run", "objective", "features")}
+    return same | {"besides": besides}

@@ -1,0 +1,190 @@
+"""ledger: what was spent on a data set, in a file beside it."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lastiterate._digits import up
+from lastiterate.errors import InvalidLedger, InvalidParameter
+
+if TYPE_CHECKING:
+    from lastiterate.ledger.ledger import Ledger
+
+File = Annotated[Path, typer.Argument(help="the ledger")]
+About = Annotated[str, typer.Option(help="what it is, for readers")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    ledgers = typer.Typer(
+        name="ledger",
+        help="What was spent on a data set, and what is left.",
+        no_args_is_help=False,
+        rich_markup_mode=None,
+    )
+    for command in (show, add, withdraw, verify, export):
+        ledgers.command(command.__name__)(command)
+    ledgers.command("open")(open_)
+    app.add_typer(ledgers)
+
+
+def open_(
+    file: File,
+    epsilon: Annotated[float, typer.Option(help="of the budget")],
+    delta: Annotated[float, typer.Option(help="of the budget")],
+    adjacency: Annotated[str, typer.Option(help="replace or zero-out")] = "replace",
+    adaptive: Annotated[
+        bool, typer.Option("--adaptive", help="settings may depend on earlier releases")
+    ] = False,
+) -> None:
+    """Make a ledger with a budget.
+
+    Example: lastiterate ledger open people.ledger --epsilon 2 --delta 1e-5
+    """
+    from lastiterate.ledger.ledger import Ledger
+
+    if file.exists():
+        raise InvalidParameter("file", str(file), must_be="the name of a file that is not there")
+    print(Ledger(file, epsilon=epsilon, delta=delta, adjacency=adjacency, adaptive=adaptive))
+
+
+def show(file: File) -> None:
+    """What was charged, what it comes to, and what is left.
+
+    Example: lastiterate ledger show people.ledger
+    """
+    print(opened(file))
+
+
+def add(
+    file: File,
+    certificate: Annotated[Path | None, typer.Argument(help="a certificate.json")] = None,
+    gaussian: Annotated[
+        float | None, typer.Option(help="Gaussian noise over the bound on an example's values")
+    ] = None,
+    laplace: Annotated[
+        float | None, typer.Option(help="Laplace noise over the bound on an example's values")
+    ] = None,
+    sampling_probability: Annotated[
+        float, typer.Option(help="with which each example was in the sum, on its own")
+    ] = 1.0,
+    times: Annotated[int, typer.Option(help="how many such sums there were")] = 1,
+    epsilon: Annotated[
+        float | None, typer.Option(help="of something else, of which no more is known")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="of that")] = 0.0,
+    adjacency: Annotated[
+        str | None, typer.Option(help="of that: replace, zero-out or add-remove")
+    ] = None,
+    about: About = "",
+    already_published: Annotated[
+        bool, typer.Option("--already-published", help="charge it even beyond the budget")
+    ] = False,
+) -> None:
+    """Charge a release: a certificate, a mechanism, or an epsilon.
+
+    Exit code 1: there is no room for it, and nothing was charged.
+
+    Example: lastiterate ledger add people.ledger --gaussian 20 --about "how many are married"
+    """
+    given = [one for one in (certificate, gaussian, laplace, epsilon) if one is not None]
+    if len(given) != 1:
+        name = "exactly one of certificate, --gaussian, --laplace and --epsilon"
+        raise InvalidParameter(name, must_be="given", found=f"{len(given)} of them")
+    release: Any = certificate
+    if epsilon is not None:
+        release = (epsilon, delta)
+    elif certificate is None:
+        release = _event(gaussian, laplace, sampling_probability, times)
+    ledger = opened(file)
+    about = about or ("" if certificate is None else str(certificate))
+    entry = ledger.add(release, about, adjacency=adjacency, already_published=already_published)
+    print(f"charged as entry {entry['n']}: epsilon {up(entry['alone'] or 0.0)} alone")
+    print(f"spent: {up(ledger.spent().epsilon(ledger.delta))} of {ledger.epsilon:g}")
+
+
+def withdraw(
+    file: File,
+    id_: Annotated[str, typer.Argument(metavar="ID", help="as `show` has it")],
+    because: Annotated[str, typer.Option(help="why nothing of it was ever published")],
+) -> None:
+    """Take back the charge of a training that died, if nothing of it was published or looked at.
+
+    Example: lastiterate ledger withdraw people.ledger 2f5c --because "out of memory at the start"
+    """
+    opened(file).withdraw(id_, because)
+
+
+def verify(
+    file: File,
+    head: Annotated[str | None, typer.Option(help="a hash that the chain must contain")] = None,
+) -> int:
+    """Check the whole chain, and derive every cost and certificate again.
+
+    Exit code 0: it holds. 1: it does not.
+
+    Example: lastiterate ledger verify people.ledger
+    """
+    try:
+        ledger = opened(file)
+        spent = ledger.verify(head=head).epsilon(ledger.delta)
+    except InvalidLedger as error:
+        print(error, file=sys.stderr)
+        return 1
+    entries = ledger.entries()
+    print(f"holds: {len(entries)} entries, epsilon {up(spent)} at delta {ledger.delta:g}")
+    print(f"head: {ledger.head()}")
+    if head is None:
+        print("not checked: that nothing was cut off at the end (--head, of an earlier day)")
+    return 0
+
+
+def export(
+    file: File,
+    out: Annotated[Path | None, typer.Option(help="a JSON file; else printed")] = None,
+) -> None:
+    """The ledger as one JSON object: budget, what is spent, and every entry.
+
+    Example: lastiterate ledger export people.ledger --out people-ledger.json
+    """
+    ledger = opened(file)
+    record = {
+        "epsilon": ledger.epsilon,
+        "delta": ledger.delta,
+        "adjacency": ledger.adjacency,
+        "adaptive": ledger.adaptive,
+        "spent": ledger.spent().epsilon(ledger.delta),
+        "left": ledger.largest_epsilon(),
+        "head": ledger.head(),
+        "entries": list(ledger.entries()),
+    }
+    text = json.dumps(record, indent=1) + "\n"
+    if out is None:
+        print(text, end="")
+    else:
+        out.write_text(text, encoding="utf-8")
+        print(f"written: {out}")
+
+
+def opened(file: Path) -> "Ledger":
+    """The ledger of a file that is there."""
+    from lastiterate.ledger.ledger import Ledger
+
+    if not file.exists():
+        must_be = "a file that `lastiterate ledger open` made"
+        raise InvalidParameter("file", str(file), must_be=must_be)
+    return Ledger(file)
+
+
+def _event(gaussian: float | None, laplace: float | None, probability: float, times: int) -> Any:
+    import dp_accounting
+
+    noise = gaussian if gaussian is not None else laplace
+    kind = dp_accounting.GaussianDpEvent if gaussian is not None else dp_accounting.LaplaceDpEvent
+    event = kind(noise)
+    if probability != 1.0:
+        event = dp_accounting.PoissonSampledDpEvent(probability, event)
+    return event if times == 1 else dp_accounting.SelfComposedDpEvent(event, times)

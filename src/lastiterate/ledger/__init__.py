@@ -1,0 +1,1 @@
+"""What was spent on one data set: every release, their composition, and what is left."""

@@ -1,0 +1,136 @@
+"""What a charge costs, as the ledger keeps it, and what all of them cost together.
+
+A cost is a table: how many `times`, and one way or more to say how much.  `mu` is of a Gaussian
+guarantee, `curve` a table of deltas, `epsilon` and `delta` a promise of these alone, `event` one of
+dp-accounting's.  Deriving a training's takes seconds, so its curve is kept; equal ones are composed
+by powers of one Fourier transform.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down, ulps
+from lastiterate.ledger.events import losses_of
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.hidden_shift import LossCells, shift_losses
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.summed_losses import Repeated, SummedLossesProfile
+from lastiterate.profile.tabulated import Curve, tabulated
+from lastiterate.run.serialise import unambiguous_json
+
+Cost = Mapping[str, Any]
+_NEARLY = 1e-4
+_DELTAS = (1e-3, 1e-6, 1e-9)
+
+
+def cost_of(profile: PrivacyProfile, *, times: int = 1) -> dict[str, Any]:
+    """Of a guarantee; a Gaussian one needs no curve."""
+    mu = profile.gdp()
+    cost: dict[str, Any] = {"times": times, "mu": mu if math.isfinite(mu) else None}
+    gaussian = GaussianProfile(mu)
+    if any(gaussian.epsilon(d) * (1.0 - _NEARLY) > profile.epsilon(d) for d in _DELTAS):
+        curve = tabulated(profile)
+        cost["curve"] = {"cell": curve.cell, "deltas": curve.deltas.tolist()}
+    return cost
+
+
+def composed(costs: Iterable[Cost], *, adaptive: bool) -> PrivacyProfile:
+    """All of them together; `adaptive` counts Gaussian guarantees alone."""
+    times: Counter[str] = Counter()
+    for cost in costs:
+        times[_key(cost)] += cost["times"]
+    kinds = {key: unambiguous_json(key) for key in times}
+    ways: list[PrivacyProfile] = []
+    if all(kind.get("mu") is not None for kind in kinds.values()):
+        ways.append(_gaussian((kind["mu"], times[key]) for key, kind in kinds.items()))
+    elif adaptive:
+        return GaussianProfile(math.inf)
+    if not adaptive and any(set(kind) != {"mu"} for kind in kinds.values()):
+        ways.append(_summed(kinds, times))
+    return ways[0] if len(ways) == 1 else BestProfile(ways)
+
+
+def understated(stated: Cost, derived: Cost) -> bool:
+    """Whether a cost is less than, or another than, the one that is derived of the same."""
+    if set(stated) != set(derived) or stated["times"] != derived["times"]:
+        return True
+    for name in ("mu", "epsilon", "delta"):
+        if name in derived and not _no_less(stated[name], derived[name]):
+            return True
+    if "curve" in derived:
+        epsilons, deltas = _points(derived["curve"])
+        known = _on_chords(stated["curve"], epsilons)
+        if not np.all(known >= down(deltas, MILLIONS_OF_ROUNDINGS)):
+            return True
+    return any(stated[name] != derived[name] for name in ("event", "relation") if name in derived)
+
+
+def _key(cost: Cost) -> str:
+    kind = {name: value for name, value in cost.items() if name != "times"}
+    return json.dumps(kind, sort_keys=True, allow_nan=False)
+
+
+def _gaussian(mus: Iterable[tuple[float, int]]) -> GaussianProfile:
+    squares = [times * mu * mu for mu, times in mus]
+    return GaussianProfile(at_least(math.sqrt(math.fsum(squares)), ulps=8.0))
+
+
+def _summed(kinds: Mapping[str, Cost], times: Mapping[str, int]) -> PrivacyProfile:
+    alone = {key: kind for key, kind in kinds.items() if set(kind) == {"mu"}}
+    results = [(_losses(key), times[key]) for key in kinds if key not in alone]
+    if alone:
+        mu = _gaussian((kind["mu"], times[key]) for key, kind in alone.items()).mu
+        results.append((tuple(shift_losses(np.array([mu]), np.ones(1))), 1))
+    both = max(len(directions) for directions, _ in results)
+    return SummedLossesProfile(
+        [Repeated(list(directions) * (both // len(directions)), n) for directions, n in results]
+    )
+
+
+@lru_cache(maxsize=4096)
+def _losses(key: str) -> tuple[LossCells, ...]:
+    kind = unambiguous_json(key)
+    if "event" in kind:
+        return losses_of(json.dumps(kind["event"], sort_keys=True), kind["relation"])
+    if "curve" in kind:
+        return (Curve(kind["curve"]["cell"], np.array(kind["curve"]["deltas"])).losses(),)
+    return (_two_losses(kind["epsilon"], kind["delta"]),)
+
+
+def _two_losses(epsilon: float, delta: float) -> LossCells:
+    """Of a promise of (epsilon, delta) alone: randomised response, or all is known."""
+    places = np.array([-epsilon, epsilon])
+    masses = (1.0 - delta) / (1.0 + np.exp(-places))
+    others = masses * np.exp(-places)
+    return LossCells(places, places, masses, others, ulps(8) * masses, ulps(8) * others, delta)
+
+
+def _no_less(stated: float | None, derived: float | None) -> bool:
+    if derived is None or stated is None:
+        return stated is derived
+    return stated >= down(derived, MILLIONS_OF_ROUNDINGS)
+
+
+def _points(curve: Mapping[str, Any]) -> tuple[Array, Array]:
+    deltas = np.array(curve["deltas"])
+    return curve["cell"] * np.arange(deltas.size), deltas
+
+
+def _on_chords(curve: Mapping[str, Any], epsilons: Array) -> Array:
+    """The table at any epsilon, linear in e^epsilon."""
+    at, deltas = _points(curve)
+    return np.asarray(np.interp(_growth(epsilons), _growth(at), deltas))
+
+
+def _growth(epsilons: Array) -> Array:
+    return np.expm1(np.minimum(epsilons, 700.0))

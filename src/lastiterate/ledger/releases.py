@@ -1,0 +1,67 @@
+"""What may be added to a ledger, in the words of whoever has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lastiterate.accounting import PrivacyReport
+from lastiterate.certificate.verify import read, verified
+from lastiterate.errors import InvalidType
+from lastiterate.ledger import charges, events
+from lastiterate.ledger.charges import Charge
+from lastiterate.profile.selection import Tries
+from lastiterate.releases import Release
+
+_MUST_BE = (
+    "a certificate (text or file), a PrivacyReport, a PrivateScore or its release, a dp-accounting "
+    "event, or a pair (epsilon, delta)"
+)
+
+
+@dataclass(frozen=True)
+class Understood:
+    """The charge of a release, and its certificate if it has one."""
+
+    charge: Charge
+    certificate: Mapping[str, Any] | None = None
+    seeded: bool = False
+
+    @property
+    def digest(self) -> str | None:
+        """What tells this release from all others."""
+        return None if self.certificate is None else self.certificate["digest"]
+
+
+def understood(release: Any, *, adjacency: str) -> Understood:
+    """A release as a charge; certificates are derived again."""
+    if isinstance(release, (str, Path)):
+        found = verified(release)
+        record = read(release)
+        return Understood(charge_of(record), record, found.seeded)
+    if isinstance(release, PrivacyReport):
+        return Understood(charges.training(release))
+    inner = getattr(release, "release", release)
+    if isinstance(inner, Release):
+        return Understood(charges.statistic(inner, adjacency="replace"))
+    if isinstance(release, tuple) and len(release) == 2:
+        return Understood(charges.stated(*release, adjacency=adjacency))
+    if type(release).__name__.endswith("DpEvent"):
+        return Understood(charges.event(events.as_record(release)))
+    raise InvalidType("release", release, must_be=_MUST_BE)
+
+
+def certificate_record(certificate: str) -> Mapping[str, Any]:
+    """What a certificate says."""
+    return read(certificate)
+
+
+def charge_of(record: Mapping[str, Any]) -> Charge:
+    """The charge of what a certificate is about."""
+    if "selection" in record:
+        stated = record["selection"]
+        return charges.selection(Tries(stated["shape"], stated["stop"]), stated["candidates"])
+    besides = [{k: v for k, v in one.items() if k != "published"} for one in record["besides"]]
+    return {"kind": "training", "run": record["run"], "besides": besides}

@@ -1,0 +1,53 @@
+"""A ledger as a person reads it."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from lastiterate._digits import down, up
+from lastiterate.ledger.book import RESERVED, Book
+
+if TYPE_CHECKING:
+    from lastiterate.ledger.ledger import Ledger
+
+_IN_ADVANCE = (
+    "composed by privacy losses: for releases whose costs were fixed without a look at results"
+)
+_ADAPTIVE = "composed by mu: also for releases chosen by looking at earlier ones"
+_CHANGES = {"replace": "one example replaced", "zero-out": "one example left out"}
+
+
+def as_text(ledger: Ledger) -> str:
+    """What was charged, what it comes to, and what is left."""
+    return "\n".join(_lines(ledger))
+
+
+def _lines(ledger: Ledger) -> Iterator[str]:
+    entries = ledger.entries()
+    book = Book(entries)
+    spent = ledger.spent().epsilon(ledger.delta)
+    yield (
+        f"{os.fspath(ledger.path)}: epsilon {ledger.epsilon:g} at delta {ledger.delta:g}, "
+        f"{_CHANGES[ledger.adjacency]}"
+    )
+    yield f"spent: {up(spent)}, {_ADAPTIVE if ledger.adaptive else _IN_ADVANCE}"
+    if spent > ledger.epsilon:
+        yield "overspent: something that was published already was added"
+    else:
+        yield f"left: a release of epsilon {down(ledger.largest_epsilon())}"
+    if ledger.allow_seeded:
+        yield "for tests only: trainings with a seed are charged as if nobody knew it"
+    yield ""
+    yield f"{'entry':>5}  {'when (UTC)':16}  {'epsilon alone':>13}  {'state':9}  about"
+    for id_, entry in book.charges.items():
+        alone = math.inf if entry["alone"] is None else entry["alone"]
+        when = entry["time"][:16].replace("T", " ")
+        about = entry["about"] or entry["charge"]["kind"]
+        yield f"{entry['n']:5}  {when}  {up(alone):>13}  {book.state(id_):9}  {about}"
+        if book.state(id_) == RESERVED:
+            yield f"{'':5}  under way, or died half-way; id {id_}"
+    yield ""
+    yield f"head: {entries[-1]['hash']} ({len(entries)} entries)"
