@@ -74,6 +74,9 @@ Adjacency = Annotated[
         "zero-out for poisson with --noise-multiplier, else replace]"
     ),
 ]
+ExamplesPerPerson = Annotated[
+    int, typer.Option(help="the most examples of one person, who is protected as a whole")
+]
 Releases = Annotated[
     str | None,
     typer.Option(
@@ -110,6 +113,7 @@ def run_from_flags(
     diameter: Diameter = None,
     release_noise_std: ReleaseNoise = 0.0,
     adjacency: Adjacency = None,
+    examples_per_person: ExamplesPerPerson = 1,
     releases: Releases = None,
 ) -> TrainingRun:
     """The run of the file, or else of the flags."""
@@ -130,6 +134,7 @@ def run_from_flags(
         "release_noise_std": release_noise_std,
         "domain": Unbounded() if diameter is None else Ball(diameter),
         "adjacency": adjacency,
+        "examples_per_person": examples_per_person,
         "releases": releases,
     }
     if noise_multiplier is not None:

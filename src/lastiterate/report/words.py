@@ -42,9 +42,18 @@ def what_was_done(run: TrainingRun) -> str:
 
 def what_is_protected(run: TrainingRun) -> str:
     """What is released, and the change that it hides."""
-    changed = "replaced by another" if run.adjacency == "replace" else "left out (zeroed)"
     noise = " with noise added" if run.release_noise_std > 0.0 else ""
-    return f"Released: {_RELEASED[run.releases]}{noise}. Protected: one example being {changed}."
+    return f"Released: {_RELEASED[run.releases]}{noise}. Protected: {unit_of_privacy(run)}."
+
+
+def unit_of_privacy(run: TrainingRun) -> str:
+    """What may change without anyone being able to tell."""
+    replaced, most = run.adjacency == "replace", run.examples_per_person
+    if most == 1:
+        changed = "replaced by another" if replaced else "left out (zeroed)"
+        return f"one example being {changed}"
+    changed = "replaced by others" if replaced else "left out (zeroed)"
+    return f"all examples of one person, at most {most:,}, being {changed}"
 
 
 def how_certain(certainty: Certainty) -> str:
