@@ -111,14 +111,14 @@ class PrivacyReport(BestProfile):
 
         By the best bound that tells positions apart; composition has one guarantee for all.
         """
-        by_position = {id_: CATALOGUE[id_].by_position for id_ in self.used}
-        able = [id_ for id_, positions in by_position.items() if positions is not None]
+        able = [id_ for id_ in self.used if CATALOGUE[id_].by_position is not None]
         if not able:
             return [self]
-        best = by_position[min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))]
-        assert best is not None
-        more = joint_mu(self.besides)
-        return [beside_gaussian(profile, more) for profile in best(self.run)]
+        best = min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
+        positions = CATALOGUE[best].positions(self.run)
+        assert positions is not None
+        more = _mu_of(self.besides, self.run)
+        return [beside_gaussian(profile, more) for profile in positions]
 
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
@@ -194,16 +194,21 @@ def account(
     if including is not None:
         chosen += [bound for bound in select(including) if bound not in chosen]
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
-    more = joint_mu(besides)
+    more = _mu_of(besides, run)
     applying = [bound for bound in chosen if not unmet[bound.id]]
     profiles = {
-        bound.id: beside_gaussian(bound.evaluate(run), more)
+        bound.id: beside_gaussian(bound.guarantee(run), more)
         for bound in told("accounting", applying)
     }
     refused = {id_: reasons for id_, reasons in unmet.items() if reasons}
     if not profiles:
         raise NoBoundApplies(run, refused)
     return PrivacyReport(run, profiles, refused, tuple(besides))
+
+
+def _mu_of(besides: Sequence[Release], run: TrainingRun) -> float:
+    """What statistics tell of one person: each of the examples moves them."""
+    return run.examples_per_person * joint_mu(besides)
 
 
 def _by_default(bound: Bound) -> bool:

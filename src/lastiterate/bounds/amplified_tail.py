@@ -46,6 +46,7 @@ from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
 from lastiterate.bounds.sampled import (
     SAMPLED,
     mixture,
+    parts_of,
 )
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
 from lastiterate.bounds.split import (
@@ -55,7 +56,6 @@ from lastiterate.bounds.split import (
     relative_release_noise,
 )
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.hidden_mixture import HiddenMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import SampledWithoutReplacement
@@ -89,7 +89,7 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     early = mixture(replaced if tail is None else _before_the_tail(replaced, split))
     hidden = [
         HiddenMixtureProfile(part.weights, part.mus, lost=part.lost, followed_by=tail)
-        for part in _parts(early)
+        for part in parts_of(early)
     ]
     return hidden[0] if len(hidden) == 1 else BestProfile(hidden)
 
@@ -111,12 +111,6 @@ def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
     in_steps = min(paying + own * own * unshrunk, 1e12)
     released = down(math.sqrt(in_steps) * quantities.unit(run) * noise, MILLIONS_OF_ROUNDINGS)
     return run.replace(steps=run.steps - split.steps, release_noise_std=released)
-
-
-def _parts(profile: PrivacyProfile) -> list[GaussianMixtureProfile]:
-    """Each bounds the law of what participations cost."""
-    every = profile.profiles if isinstance(profile, BestProfile) else (profile,)
-    return [part for part in every if isinstance(part, GaussianMixtureProfile)]
 
 
 _SOURCE = Citation(

@@ -17,7 +17,7 @@ of one epoch, if they are drawn once.
 """
 
 from lastiterate.bounds import conditions
-from lastiterate.bounds.bound import Bound, Certainty
+from lastiterate.bounds.bound import Bound, Certainty, with_single_examples
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.pen import GREEN, Pen
 from lastiterate.bounds.sampled import fixed_size_majorant
@@ -25,6 +25,7 @@ from lastiterate.bounds.shuffled import MIXTURE, shuffled_each_epoch, shuffled_o
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.several_draws import several_draws
 from lastiterate.run.batches import (
     BallsAndBins,
     BallsAndBinsEachEpoch,
@@ -64,6 +65,12 @@ def balls_and_bins(run: TrainingRun) -> PrivacyProfile:
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
 
 
+def persons_in_bins(run: TrainingRun) -> PrivacyProfile:
+    """The average over the picks of all examples of a person, which are independent."""
+    alone = places_given_the_sizes(with_single_examples(run))
+    return BestProfile([several_draws(one, run.examples_per_person) for one in alone])
+
+
 def places_given_the_sizes(run: TrainingRun) -> list[GaussianMixtureProfile]:
     """The law of what the example's place costs, for some choices of K."""
     rule = run.batches
@@ -92,6 +99,7 @@ BALLS_AND_BINS = Bound(
     certainty=Certainty.UPPER,
     source=MIXTURE,
     evaluate=balls_and_bins,
+    for_persons=persons_in_bins,
     rests_on=(CONTRACTIVE, BOUNDED_DOMAIN),
     charges="averages over the secret place that the example has picked",
     pen=Pen(GREEN),

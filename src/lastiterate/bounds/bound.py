@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import wraps
+from typing import TypeVar
 
 from lastiterate.bounds.pen import Pen
 from lastiterate.errors import NoBoundApplies, Unmet
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.estimate import Estimate
+from lastiterate.profile.group import for_group
 from lastiterate.profile.lower import LowerProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import BatchRule
@@ -57,6 +61,34 @@ class Hypothesis:
         return None if found is None else Unmet(self.needs, found, self.remedy)
 
 
+def with_single_examples(run: TrainingRun) -> TrainingRun:
+    """The run of data sets on the way from one to another, each changed in a single example.
+
+    An example that was left out is one without a gradient, whose loss is the penalty alone.
+    """
+    if run.examples_per_person == 1:
+        return run
+    loss = run.loss
+    if run.adjacency == "zero-out" and loss.convex:
+        loss = replace(loss, strong_convexity=loss.regulariser)
+    return run.replace(examples_per_person=1, loss=loss)
+
+
+_Told = TypeVar("_Told")
+
+
+def _of_single_examples(told: Callable[[TrainingRun], _Told]) -> Callable[[TrainingRun], _Told]:
+    """The same function, safe from runs that it says nothing of."""
+
+    @wraps(told)
+    def guarded(run: TrainingRun) -> _Told:
+        if run.examples_per_person != 1:
+            raise ValueError("this is about single examples: ask `Bound.profile`")
+        return told(run)
+
+    return guarded
+
+
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """What is proved, of which runs.  `covers` are the batch rules it is about."""
@@ -93,17 +125,26 @@ class Statement:
 class Bound(Statement):
     """An upper bound, proved or as published.
 
-    `by_position` gives the guarantee of each position in an epoch, in order.  `rests_on` are the
-    bounds that its proof applies, given what chance decides.  `charges` says how it comes to its
-    number, after "it ..": reports fill in `{counts}` and `{fading}`.
+    `evaluate` is about single examples, and refuses runs in which a person may have several: what
+    these are promised follows from it (`profile.group`), or, where more is proved, is what
+    `for_persons` says, if that is less.  `by_position` gives the guarantee of each position in an
+    epoch, in order.  `rests_on` are the bounds that its proof applies, given what chance decides.
+    `charges` says how it comes to its number, after "it ..": reports fill in `{counts}` and
+    `{fading}`.
     """
 
     certainty: Certainty
     evaluate: Callable[[TrainingRun], PrivacyProfile]
+    for_persons: Callable[[TrainingRun], PrivacyProfile] | None = None
     by_position: Callable[[TrainingRun], Sequence[PrivacyProfile]] | None = None
     rests_on: tuple[Bound, ...] = ()
     charges: str = ""
     pen: Pen | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "evaluate", _of_single_examples(self.evaluate))
+        if self.by_position is not None:
+            object.__setattr__(self, "by_position", _of_single_examples(self.by_position))
 
     def basis(self, run: TrainingRun) -> tuple[Bound, ...]:
         """The bounds it rests on for this run: those whose hypotheses hold, given the batches."""
@@ -117,7 +158,27 @@ class Bound(Statement):
     def profile(self, run: TrainingRun) -> PrivacyProfile:
         """The guarantee, or `NoBoundApplies` with the reasons."""
         self._require(run)
-        return self.evaluate(run)
+        return self.guarantee(run)
+
+    def guarantee(self, run: TrainingRun) -> PrivacyProfile:
+        """The same of a run that satisfies all hypotheses, however many examples a person has."""
+        size = run.examples_per_person
+        if size == 1:
+            return self.evaluate(run)
+        one_by_one = for_group(self.evaluate(with_single_examples(run)), size)
+        if self.for_persons is None:
+            return one_by_one
+        return BestProfile([self.for_persons(run), one_by_one])
+
+    def positions(self, run: TrainingRun) -> Sequence[PrivacyProfile] | None:
+        """The guarantee of each position, for a person all of whose examples are there."""
+        if self.by_position is None:
+            return None
+        listed = self.by_position(with_single_examples(run))
+        return [for_group(one, run.examples_per_person) for one in listed]
+
+    def _violated(self, run: TrainingRun) -> list[Unmet]:
+        return super()._violated(with_single_examples(run))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,6 +66,7 @@ FIXED_ORDER_COMPOSITION = Bound(
     certainty=Certainty.UPPER,
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Corollary 3.3"),
     evaluate=worst_order_composition,
+    for_persons=worst_order_composition,  # who loses most with all examples in one batch
     charges="charges every step that sees the example, as if all iterates were published",
     pen=Pen(GREY),
 )

@@ -1,5 +1,6 @@
 """The last iterate of runs whose batch order is fixed, and whose steps do not expand."""
 
+import math
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -7,10 +8,10 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers, ulps_off
-from lastiterate._numerics.rounding import down, ulps, up
+from lastiterate._numerics.rounding import at_least, down, ulps, up
 from lastiterate._numerics.sums import suffix_products
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.pen import BLUE, DASHES, SKY, Pen
 from lastiterate.engine.periodic import PeriodicRun, periodic_mu
 from lastiterate.engine.shifts import optimal_shifts, pattern_mus
@@ -19,6 +20,7 @@ from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_EPOCHS = 20_000  # written out one by one
+_BLOCKS = 500  # of earlier ones, while their age grows by a factor of e
 _MOST_ALONE = 500  # positions solved one by one; as many groups of the others
 
 SHIFTED_INTERPOLATION = Citation(
@@ -45,6 +47,9 @@ def contractive(run: TrainingRun) -> GaussianProfile:
     **Tight.** Equal to the exact privacy of a quadratic for full batches with
     :math:`\eta \le 2/(M+m)`; equal to the source's Theorems 4.2 and 4.5.
 
+    **Persons.** Plans for several examples are superposed, so that mu is at most the sum of
+    theirs: k examples cost most in one batch, k times one.
+
     **Source.** Bok, Su and Altschuler 2024, Theorem C.3.
 
     **Computed as** a closed form for constant schedules, else isotonic regression; rounded up.
@@ -68,6 +73,19 @@ def bounded_domain(run: TrainingRun) -> GaussianProfile:
     **Computed as** the least over start times, each as for `contractive`; rounded up.
     """
     return _worst(run, quantities.diameter(run))
+
+
+def bounded_domain_for_persons(run: TrainingRun) -> GaussianProfile:
+    """As if all examples of a person were in one batch, where no other places are worse.
+
+    That is where one place has most of what arrives after any step, as seen from the end.
+    """
+    rule = run.batches
+    one_place = rule.drawn in (Drawn.EACH_EPOCH, Drawn.EACH_STEP) or quantities.places(run) == 1
+    if one_place or (run.is_constant and rule.period is not None):
+        return bounded_domain(run)
+    alone = bounded_domain(with_single_examples(run))
+    return GaussianProfile(at_least(run.examples_per_person * alone.mu, ulps=2))
 
 
 def contractive_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
@@ -154,11 +172,13 @@ def _constants(run: TrainingRun) -> tuple[Array, Array, Array]:
     return quantities.gaps(run), quantities.arrivals(run), quantities.noises(run)
 
 
-def rolled_up_mu(run: TrainingRun, seen: IntArray, diameter: float, *, start: float = 0.0) -> float:
+def rolled_up_mu(
+    run: TrainingRun, seen: IntArray, diameter: float, *, times: float | Array = 1.0
+) -> float:
     """For a constant schedule and participations in the steps `seen`, counted from 1.
 
-    The idle steps from each up to the next are rolled into a single step; `start` is the
-    distance before the first of them.
+    The idle steps from each up to the next are rolled into a single step; `times` is how many
+    participations there are in each.
     """
     if not seen.size:
         return 0.0
@@ -172,16 +192,12 @@ def rolled_up_mu(run: TrainingRun, seen: IntArray, diameter: float, *, start: fl
     contraction[0:-1:2] = quantities.contractions(np.array([gap]))
     contraction[1:-1:2] = np.minimum(up(np.exp(log_kept), off), 1.0)
     sensitivity = np.zeros(contraction.size)
-    sensitivity[0:-1:2] = arrival
+    sensitivity[0:-1:2] = arrival * np.asarray(times)
     noises = np.full(contraction.size, noise)
     noises[1:-1:2] = down(noise * np.sqrt(spread), off)
     noises[-1] = quantities.release_noise(run)
     return optimal_shifts(
-        contraction=contraction,
-        sensitivity=sensitivity,
-        noise=noises,
-        start=start,
-        diameter=diameter,
+        contraction=contraction, sensitivity=sensitivity, noise=noises, diameter=diameter
     ).mu
 
 
@@ -202,13 +218,15 @@ def latest_order_mu(
     A participation that is moved later within its epoch, or made larger, leaves more to pay
     after every step, so it never lowers mu: each of `epochs` is charged its largest arrival, as
     seen from its end, at its end.  `last` is a step in which the example truly takes part
-    after these.  What came before the first of them is charged as it arrived, unshrunk.
+    after these.  What came before the first of them is charged at the ends of blocks of epochs; in
+    a schedule as it arrived, unshrunk.
     """
     ends = [epoch[-1] for epoch in epochs] + ([last] if last else [])
     before = (epochs[0][0] - 1 if epochs else (last or 1) - 1) // run.batches.batches_per_epoch
     if run.is_constant:
-        start = before * float(quantities.arrivals(run)[0])
-        return rolled_up_mu(run, np.array(ends), diameter, start=start)
+        earlier, counts = _blocks(before, run.batches.batches_per_epoch)
+        times = np.append(counts, np.ones(len(ends)))
+        return rolled_up_mu(run, np.append(earlier, ends).astype(np.intp), diameter, times=times)
     contraction, arrival, noise = written_out(run)
     pattern = np.zeros(arrival.size)
     for epoch in epochs:
@@ -226,6 +244,18 @@ def latest_order_mu(
         start=before * float(arrival.max()),
         diameter=diameter,
     ).mu
+
+
+def _blocks(epochs: int, length: int) -> tuple[IntArray, Array]:
+    """The last steps, from 1, of blocks of epochs, the older the longer, and their sizes."""
+    if not epochs:
+        return np.zeros(0, dtype=np.int64), np.zeros(0)
+    spread = math.log1p(epochs / _MOST_EPOCHS)
+    count = math.ceil(spread * _BLOCKS)
+    ages = np.expm1(np.linspace(0.0, spread, count + 1)) * _MOST_EPOCHS
+    edges = np.unique(epochs - np.minimum(np.rint(ages), epochs).astype(np.int64))
+    edges[0] = 0
+    return edges[1:] * length, np.diff(edges).astype(np.float64)
 
 
 def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
@@ -249,6 +279,7 @@ CONTRACTIVE = Bound(
     certainty=Certainty.UPPER,
     source=SHIFTED_INTERPOLATION,
     evaluate=contractive,
+    for_persons=contractive,
     by_position=contractive_by_position,
     charges="{counts} {fading}",
     pen=Pen(BLUE),
@@ -262,6 +293,7 @@ BOUNDED_DOMAIN = Bound(
     certainty=Certainty.UPPER,
     source=SHIFTED_INTERPOLATION,
     evaluate=bounded_domain,
+    for_persons=bounded_domain_for_persons,
     by_position=bounded_domain_by_position,
     charges="{counts} {fading}, and on two runs never being further apart than the diameter",
     pen=Pen(SKY, DASHES[1]),

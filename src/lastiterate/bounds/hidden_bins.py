@@ -17,13 +17,14 @@ paid for.  Of steps only those of the run without the example must contract.
 
 from lastiterate.bounds import conditions
 from lastiterate.bounds.balls_and_bins import places_given_the_sizes
-from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.hidden_participations import BOUNDED_GRADIENTS
 from lastiterate.bounds.pen import DASHES, GREEN, Pen
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.hidden_shift import shift_losses
 from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.several_draws import several_draws
 from lastiterate.profile.summed_losses import Repeated, SummedLossesProfile
 from lastiterate.run.batches import BallsAndBins, BallsAndBinsEachEpoch
 from lastiterate.run.training_run import TrainingRun
@@ -45,13 +46,20 @@ def hidden_bins(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** privacy losses in cells, rounded up.
     """
-    two_sided = run.adjacency == "replace"
-    one_sided = run
+    return persons_hidden_in_bins(run)
+
+
+def persons_hidden_in_bins(run: TrainingRun) -> PrivacyProfile:
+    """Whose picks are independent: their plans are superposed, and stay hidden together."""
+    size, two_sided = run.examples_per_person, run.adjacency == "replace"
+    one_sided = with_single_examples(run)
     if two_sided:
         assert run.gradient_bound is not None
-        one_sided = run.replace(adjacency="zero-out", sensitivity=run.gradient_bound)
+        one_sided = one_sided.replace(adjacency="zero-out", sensitivity=run.gradient_bound)
     profiles: list[PrivacyProfile] = []
     for places in places_given_the_sizes(one_sided):
+        if size > 1:
+            places = several_draws(places, size)
         losses = shift_losses(places.mus, places.weights, two_sided=two_sided)
         profiles.append(SummedLossesProfile([Repeated(losses, 1)], lost=places.lost))
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
@@ -70,6 +78,7 @@ HIDDEN_BINS = Bound(
         "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
     ),
     evaluate=hidden_bins,
+    for_persons=persons_hidden_in_bins,
     rests_on=(CONTRACTIVE, BOUNDED_DOMAIN),
     charges="keeps the secret place hidden that the example has picked",
     pen=Pen(GREEN, DASHES[1]),

@@ -32,6 +32,10 @@ diameter and the arrival of that age: nothing else is unpaid then.
 **Which steps contract.**  Only the map of the run without the example must: its batch is what the
 others draw.  With more than K of them in some step, or so many that batches are cut and the example
 would take another's place, the run is charged delta = 1.
+
+**Persons.**  Nothing needs V to be 0 or 1.  With k examples of one person, all left out of what
+everything is compared with, :math:`V_t` is the number of them in step t, and :math:`Y_g` a sum of k
+independent ones.
 """
 
 import math
@@ -50,6 +54,7 @@ from lastiterate.engine.payment_windows import best_shape, plan_of_shape
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.hidden_shift import shift_losses
 from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.several_draws import sum_of_draws
 from lastiterate.profile.summed_losses import Repeated, SummedLossesProfile
 from lastiterate.run.batches import PoissonSampled
 from lastiterate.run.training_run import TrainingRun
@@ -103,8 +108,9 @@ def _given(run: TrainingRun, contraction: _Contraction) -> PrivacyProfile:
     if not (ratio < _LARGEST_RATIO and contraction.lost < 1.0):
         return quantities.gaussian(math.inf)
     gap, probability = contraction.gap, run.batches.share
+    size = run.examples_per_person
     # The diameter, and what comes in the first step that may pay for it.
-    cap = up(quantities.diameter(run) / max(_moved(run), TINY), MILLIONS_OF_ROUNDINGS) + 1.0
+    cap = up(quantities.diameter(run) / max(_moved(run), TINY), MILLIONS_OF_ROUNDINGS) + size
     rough = _roughly(ratio)
     steps = run.steps if gap < 1.0 else 1  # nothing is left of what was before
     shape = best_shape(
@@ -120,19 +126,22 @@ def _given(run: TrainingRun, contraction: _Contraction) -> PrivacyProfile:
     results = []
     for group in plan.groups:
         law = arrived(gap, group.count, probability)
-        brought = np.minimum(law.levels, cap) if plan.is_oldest(group) else law.levels
+        arriving, masses = law.levels, law.masses
+        if size > 1:
+            arriving, masses = sum_of_draws(arriving, masses, size)
+        brought = np.minimum(arriving, cap) if plan.is_oldest(group) else arriving
         levels = up(brought * (plan.size(group) * ratio), MILLIONS_OF_ROUNDINGS)
-        losses = shift_losses(levels, law.masses, two_sided=two_sided)
+        losses = shift_losses(levels, masses, two_sided=two_sided)
         results.append(Repeated(losses, group.times))
     return SummedLossesProfile(results, lost=contraction.lost)
 
 
 def _moved(run: TrainingRun) -> float:
-    """C/b."""
+    """C/b, of a single example."""
     if run.adjacency == "replace":
         assert run.gradient_bound is not None
         return run.gradient_bound / run.batches.batch_size
-    return quantities.gradient_change(run)
+    return run.sensitivity / run.batches.batch_size
 
 
 def _ratio(run: TrainingRun, noise: float) -> float:
@@ -159,8 +168,8 @@ def _contractions(run: TrainingRun) -> list[_Contraction]:
     def gap(size: int) -> Fraction:
         return min(eta * shared, 2 - eta * (own * size + shared))
 
-    # One fewer than the largest batch holds: the differing example takes nobody's place.
-    most = batches.largest_size - 1
+    # Fewer than the largest batch holds: the differing examples take nobody's place.
+    most = max(batches.largest_size - run.examples_per_person, 0)
     sizes = [most]
     if gap(most) < eta * shared:
         not_too_long = math.floor((2 - eta * shared) / (eta * own))
@@ -172,7 +181,8 @@ def _contractions(run: TrainingRun) -> list[_Contraction]:
     found = []
     for size in dict.fromkeys(sizes):
         exact = float(gap(size))
-        lost = 0.0 if size >= batches.examples - 1 else _exceeded(run, size)
+        everyone = size >= batches.examples - run.examples_per_person
+        lost = 0.0 if everyone else _exceeded(run, size)
         usable = float(np.nextafter(exact, 0.0)) if exact > _LEAST_GAP else 0.0
         found.append(_Contraction(usable, lost if exact >= 0.0 else 1.0))
     return found
@@ -237,6 +247,7 @@ HIDDEN_PARTICIPATIONS = Bound(
         "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
     ),
     evaluate=hidden_participations,
+    for_persons=hidden_participations,
     rests_on=(CONTRACTIVE,),
     charges="never reveals in which steps the secretly drawn example takes part",
     pen=Pen(VERMILLION, DASHES[2]),

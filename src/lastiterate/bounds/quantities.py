@@ -31,8 +31,8 @@ def gaussian(mu: float) -> GaussianProfile:
 
 
 def gradient_change(run: TrainingRun) -> float:
-    """L/b: how far an example may move the averaged gradient of its batch."""
-    return run.sensitivity / run.batches.batch_size
+    """k L/b: how far a person's examples, all in one batch, may move its averaged gradient."""
+    return run.examples_per_person * run.sensitivity / run.batches.batch_size
 
 
 def ratio(run: TrainingRun) -> float:

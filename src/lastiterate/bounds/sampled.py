@@ -17,7 +17,7 @@ from lastiterate._numerics.rounding import (
     up,
 )
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.pen import VERMILLION, Pen
 from lastiterate.engine.energy.release import law_with_release
@@ -25,7 +25,9 @@ from lastiterate.engine.energy.unpaid import energy_of_payments, unpaid_law
 from lastiterate.engine.energy.windows import LONGEST_WINDOW, best_windows, rate_per_unpaid
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.group import for_group
 from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.several_draws import several_draws
 from lastiterate.run.batches import (
     BatchRule,
     Drawn,
@@ -100,6 +102,37 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
     hides = run.adjacency == "zero-out" or run.gradient_bound is not None
     longest = _QUICK if hides else LONGEST_WINDOW
     return mixture(majorant.run, majorant.exceeded, longest=longest)
+
+
+def persons_sampled(run: TrainingRun) -> PrivacyProfile:
+    """The average over the participations of all examples of a person, whose mus add up.
+
+    One after the other, each is in a batch with probability at most b/(n - k + 1), whichever of
+    the others are: as if each were drawn on its own, from so many.
+    """
+    alone, size = with_single_examples(run), run.examples_per_person
+    rule = run.batches
+    if not rule.exchangeable:
+        return for_group(sampled(alone), size)
+    fewer = type(rule).of_sizes(max(rule.examples - size + 1, rule.batch_size), rule.batch_size)
+    return _drawn_apart(mixture(alone.replace(batches=fewer), longest=_QUICK), size)
+
+
+def persons_in_poisson_batches(run: TrainingRun) -> PrivacyProfile:
+    """The same, where examples of a person are drawn independently of each other."""
+    majorant = fixed_size_majorant(with_single_examples(run))
+    apart = mixture(majorant.run, majorant.exceeded, longest=_QUICK)
+    return _drawn_apart(apart, run.examples_per_person)
+
+
+def _drawn_apart(alone: PrivacyProfile, size: int) -> PrivacyProfile:
+    return BestProfile([several_draws(part, size) for part in parts_of(alone)])
+
+
+def parts_of(profile: PrivacyProfile) -> list[GaussianMixtureProfile]:
+    """Each bounds the law of what participations cost."""
+    every = profile.profiles if isinstance(profile, BestProfile) else (profile,)
+    return [part for part in every if isinstance(part, GaussianMixtureProfile)]
 
 
 @dataclass(frozen=True)
@@ -245,6 +278,7 @@ SAMPLED = Bound(
     certainty=Certainty.UPPER,
     source=_SOURCE,
     evaluate=sampled,
+    for_persons=persons_sampled,
     rests_on=_GIVEN_THE_BATCHES,
     charges=AVERAGES,
     pen=Pen(VERMILLION),
@@ -258,6 +292,7 @@ POISSON = Bound(
     certainty=Certainty.UPPER,
     source=_SOURCE,
     evaluate=poisson,
+    for_persons=persons_in_poisson_batches,
     rests_on=_GIVEN_THE_BATCHES,
     charges=AVERAGES,
     pen=Pen(VERMILLION),

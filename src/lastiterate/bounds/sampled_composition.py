@@ -3,12 +3,16 @@
 import math
 
 import numpy as np
+import scipy
 
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, ulps, up
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.composition import worst_order_composition
 from lastiterate.bounds.pen import ORANGE, Pen
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.composed_moments import Compared, ComposedMomentsProfile
+from lastiterate.profile.group import for_group
 from lastiterate.profile.loss_distribution import (
     LossDistributionProfile,
     least_discretization,
@@ -22,6 +26,10 @@ from lastiterate.run.training_run import TrainingRun
 
 _LARGEST_RATIO = 20.0
 _LARGEST_CELL = 50.0
+_LARGEST_GROUP = 64
+# Powers of transforms multiply their rounding: from the first on moments may be better, and beyond
+# the second there is nothing else.
+_MANY_COMPOSED = 100_000
 _MOST_COMPOSED = 10_000_000
 
 
@@ -46,11 +54,58 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     Proposition D.4.
 
     **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
-    transforms; a schedule of noise is charged its least.  Losses too large for that are charged
-    as in `composition/fixed-order`, which is never less: as if every step saw the example.
+    transforms; beyond 100,000 steps also by moments, rare losses apart, and beyond ten million,
+    where the rounding of transforms counts, by these alone.  A schedule of noise is charged its
+    least.  Losses too large for that are charged as in `composition/fixed-order`, which is never
+    less: as if every step saw the example.
     """
-    composed = composed_steps(run, run.steps)
-    return worst_order_composition(run) if composed is None else composed
+    ways: list[PrivacyProfile] = []
+    if run.steps <= _MOST_COMPOSED:
+        composed = composed_steps(run, run.steps)
+        ways.append(worst_order_composition(run) if composed is None else composed)
+    if run.steps > _MANY_COMPOSED:
+        ways.append(_moments(run))
+    return ways[0] if len(ways) == 1 else BestProfile(ways)
+
+
+def persons_in_sampled_steps(run: TrainingRun) -> PrivacyProfile:
+    """In Poisson batches the number of a person's examples in a step is binomial.
+
+    Compared with the step without them it is a mixture of Gaussians, in which the worst directions
+    are the same for all (Ganesh 2024; Kahane's inequality as in `hidden_participations`).  In
+    batches of a fixed size others take their place, and nothing more is known.
+    """
+    size, alone = run.examples_per_person, with_single_examples(run)
+    if run.batches.exact_size or size > _LARGEST_GROUP:
+        return for_group(sampled_composition(alone), size)
+    numbers = np.arange(size + 1, dtype=np.float64)
+    chances = scipy.stats.binom.pmf(numbers, size, run.batches.share)
+    ratio = _ratio(alone, float(np.min(run.noise_std)))
+    return ComposedMomentsProfile(
+        numbers * ratio, up(chances, MILLIONS_OF_ROUNDINGS), run.steps, _compared(run)
+    )
+
+
+def _compared(run: TrainingRun) -> Compared:
+    if run.batches.exact_size:
+        return Compared.WITH_STILL_AT_WORST
+    return Compared.WITH_MIRRORED if run.adjacency == "replace" else Compared.WITH_STILL
+
+
+def _moments(run: TrainingRun) -> PrivacyProfile:
+    """The moments of all steps, to which no rounding is added up."""
+    probability, ratio = run.batches.share, _ratio(run, float(np.min(run.noise_std)))
+    chances = np.array([max(1.0 - probability, 0.0), up(probability, ulps(1))])
+    return ComposedMomentsProfile(np.array([0.0, ratio]), chances, run.steps, _compared(run))
+
+
+def _ratio(run: TrainingRun, noise: float) -> float:
+    """What a participation moves a step by, in units of this noise, rounded up."""
+    moved = quantities.gradient_change(run)
+    if not run.batches.exact_size and run.adjacency == "replace":
+        assert run.gradient_bound is not None
+        moved = run.gradient_bound / run.batches.batch_size
+    return at_least(moved / noise, ulps=quantities.WIDENING)
 
 
 def composed_steps(
@@ -67,11 +122,7 @@ def composed_steps(
     probability = run.batches.share
     noise = float(np.min(run.noise_std)) * math.sqrt(share)
     replaced = run.adjacency == "replace"
-    moved = quantities.gradient_change(run)
-    if not run.batches.exact_size and replaced:
-        assert run.gradient_bound is not None
-        moved = run.gradient_bound / run.batches.batch_size
-    ratio = at_least(moved / noise, ulps=quantities.WIDENING)
+    ratio = _ratio(run, noise)
     one = SubsampledGaussian(probability, ratio)
     fine = max(cell_of_losses(probability, ratio, steps), least_cell)
     cell = max(fine, 1.1 * least_discretization(one))
@@ -110,15 +161,11 @@ SAMPLED_COMPOSITION = Bound(
         conditions.enough_noise(
             _LARGEST_RATIO, remedy="use more noise: below this, composition/fixed-order is as good"
         ),
-        conditions.at_most_steps(
-            _MOST_COMPOSED,
-            because="beyond which rounding is not negligible",
-            remedy="see random-order/sampled, which has no such limit",
-        ),
     ),
     certainty=Certainty.UPPER,
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),
     evaluate=sampled_composition,
+    for_persons=persons_in_sampled_steps,
     charges="charges every iterate, less for the example's chance to be left out",
     pen=Pen(ORANGE),
 )

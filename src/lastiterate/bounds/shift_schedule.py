@@ -8,6 +8,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate.bounds import quantities
+from lastiterate.bounds.bound import with_single_examples
 from lastiterate.bounds.expanding import NON_CONVEX, moduli
 from lastiterate.bounds.fixed_order import CONTRACTIVE, epochs_of, written_out
 from lastiterate.engine.shifts import Shifts, optimal_shifts
@@ -38,8 +39,10 @@ class ShiftSchedule:
 def worst_schedule(run: TrainingRun) -> ShiftSchedule:
     """The optimal shifts for the most exposed position, all steps written out.
 
-    For batches that are drawn in secret this is the worst order, not their average.
+    For batches that are drawn in secret this is the worst order, not their average.  It is that of
+    a single example, however many a person has.
     """
+    run = with_single_examples(run)
     diameter = quantities.diameter(run)
     unmet = {bound.id: bound.unmet(run) for bound in (CONTRACTIVE, NON_CONVEX)}
     covering = [bound for bound in (CONTRACTIVE, NON_CONVEX) if not unmet[bound.id]]

@@ -4,12 +4,14 @@ Given the order, which is independent of the data, a fixed-order bound holds; ho
 divergence is jointly convex, so the average of the delta curves over all orders holds too.
 """
 
+import math
 from itertools import pairwise
 
 import numpy as np
 
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import (
     BOUNDED_DOMAIN,
@@ -21,6 +23,9 @@ from lastiterate.bounds.fixed_order import (
 )
 from lastiterate.bounds.pen import GREEN, Pen
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.group import for_group
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.several_draws import several_draws
 from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
@@ -104,6 +109,34 @@ def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
     return GaussianMixtureProfile(weights, [quantities.widened(mu) for mu in mus])
 
 
+def persons_shuffled_once(run: TrainingRun) -> PrivacyProfile:
+    """The average over the places of all examples of a person; given these their mus add up."""
+    return _at_several_places(run, shuffled_once(with_single_examples(run)), epochs=1)
+
+
+def persons_shuffled_each_epoch(run: TrainingRun) -> PrivacyProfile:
+    """The average over places in the last epoch, and in that before if the last is cut short."""
+    cut = run.steps % run.batches.batches_per_epoch > 0
+    return _at_several_places(
+        run, shuffled_each_epoch(with_single_examples(run)), epochs=2 if cut else 1
+    )
+
+
+def _at_several_places(
+    run: TrainingRun, alone: GaussianMixtureProfile, *, epochs: int
+) -> PrivacyProfile:
+    """Slots are drawn without replacement: of n slots i are taken when the next one is drawn.
+
+    So no places are more likely together than n/(n - i), multiplied, times as likely as apart.
+    Rows that move together may have the same place always.
+    """
+    size, rule = run.examples_per_person, run.batches
+    if not rule.exchangeable:
+        return for_group(alone, size)
+    excess = math.prod(rule.examples / (rule.examples - i) for i in range(size))
+    return several_draws(alone, size, density=up(excess**epochs, MILLIONS_OF_ROUNDINGS))
+
+
 def _groups(run: TrainingRun, epoch: range) -> list[range]:
     """Steps that are charged together, at the last of them, which is the most exposed.
 
@@ -131,6 +164,7 @@ SHUFFLED_ONCE = Bound(
     certainty=Certainty.UPPER,
     source=MIXTURE,
     evaluate=shuffled_once,
+    for_persons=persons_shuffled_once,
     rests_on=GIVEN_THE_ORDER,
     charges="averages over the example's secret place in the order",
     pen=Pen(GREEN),
@@ -147,6 +181,7 @@ SHUFFLED_EACH_EPOCH = Bound(
     certainty=Certainty.UPPER,
     source=MIXTURE,
     evaluate=shuffled_each_epoch,
+    for_persons=persons_shuffled_each_epoch,
     rests_on=(CONTRACTIVE, BOUNDED_DOMAIN),
     charges="averages over the example's secret place in the last epoch",
     pen=Pen(GREEN),

@@ -42,12 +42,17 @@ _ENFORCED: dict[Hypothesis, str] = {
 
 def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:
     """What the bound of this id needs of the run, and how training sees to it."""
-    return [
+    needed = [
         {"needs": each.needs, "enforced": _ENFORCED.get(each, "by the description of the run")}
         for each in CATALOGUE[bound].all_needs(run)
     ]
+    if run.examples_per_person > 1:
+        most = f"no person with more than {run.examples_per_person} of the examples"
+        needed.append({"needs": most, "enforced": _NOT_ENFORCED})
+    return needed
 
 
+_NOT_ENFORCED = "not at all: stated by whoever trained"
 UNSIGNED_PARTS = ("digest", "signature")  # which are about all the others
 
 

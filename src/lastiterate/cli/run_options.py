@@ -93,6 +93,9 @@ Adjacency = Annotated[
         "is add-remove) [default: replace with --sensitivity, else zero-out]",
     ),
 ]
+ExamplesPerPerson = Annotated[
+    int, typer.Option(help="the most examples of one person, who is protected as a whole")
+]
 Releases = Annotated[
     str | None,
     typer.Option(
@@ -127,6 +130,7 @@ def described_by_flags(
     diameter: Diameter = None,
     release_noise_std: ReleaseNoise = 0.0,
     adjacency: Adjacency = None,
+    examples_per_person: ExamplesPerPerson = 1,
     releases: Releases = None,
 ) -> Description | TrainingRun:
     """What the file and the flags say, the flags having the last word."""

@@ -64,6 +64,9 @@ def train(
         float | None, typer.Option(help="public; longer rows are scaled down to it")
     ] = None,
     adjacency: Annotated[str, typer.Option(help="replace or zero-out")] = "replace",
+    examples_per_person: Annotated[
+        int, typer.Option(help="the most rows of one person, who is protected as a whole")
+    ] = 1,
     epochs: Annotated[int, typer.Option(help="passes over the data")] = 20,
     test: Annotated[Path | None, typer.Option(help="a table to score the model on")] = None,
     test_is_public: Annotated[
@@ -138,6 +141,7 @@ def train(
         "epsilon": epsilon,
         "delta": delta,
         "adjacency": adjacency,
+        "examples_per_person": examples_per_person,
         "epochs": epochs,
         "feature_bound": encoder.feature_bound if feature_bound is None else feature_bound,
         "ledger": book,

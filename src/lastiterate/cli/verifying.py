@@ -64,10 +64,13 @@ def verify(
     if found.seeded:
         print(_SEEDED)
     stated = described["guarantee"]
-    replaced = found.report.run.adjacency == "replace"
+    run = found.report.run
+    whose = "one example"
+    if run.examples_per_person > 1:
+        whose = f"one person's examples, at most {run.examples_per_person:,},"
     print(
-        f"holds: epsilon = {up(stated['epsilon'])} at delta = {stated['delta']:g}, one example "
-        f"{'replaced' if replaced else 'left out'}, by {stated['bound']}"
+        f"holds: epsilon = {up(stated['epsilon'])} at delta = {stated['delta']:g}, {whose} "
+        f"{'replaced' if run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
     )
     for line in _besides(described, model, signed_by):
         print(line)

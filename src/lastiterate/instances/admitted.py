@@ -15,6 +15,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.run.admitted_losses import local_curvatures
+from lastiterate.run.batch_rule import Drawn
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
@@ -68,9 +69,21 @@ class Admitted:
         return min(max(like_others, -most), most - float(self.shifts[k])) - like_others
 
 
+def seen_together(run: TrainingRun) -> int:
+    """How many of a person's examples a batch that has one may have, in every step that does.
+
+    All of them in a fixed order, if a batch has room.  Where chance decides one is enough to be
+    a valid instance.
+    """
+    if run.batches.drawn is not Drawn.NEVER:
+        return 1
+    return min(run.examples_per_person, run.batches.batch_size)
+
+
 def admitted(run: TrainingRun) -> Admitted:
     """The steps that obey the description, or as many of them as are known."""
     etas = np.broadcast_to(np.asarray(run.step_size, dtype=float), (run.steps,))
+    together = seen_together(run)
     size, penalty = run.batches.batch_size, run.loss.regulariser
     bound, left_out = run.gradient_bound, run.adjacency == "zero-out"
     if bound is None and left_out:
@@ -84,11 +97,11 @@ def admitted(run: TrainingRun) -> Admitted:
     return Admitted(
         step_sizes=etas,
         noise_stds=etas * np.asarray(run.noise_std, dtype=float),
-        shifts=etas * run.sensitivity / size,
+        shifts=etas * (together * run.sensitivity) / size,
         gentlest=1.0 - etas * high,
         steepest=1.0 - etas * low,
         plain=1.0 - etas * penalty,
-        share=1.0 if bound is None else (size - 1) / size,
+        share=1.0 if bound is None else (size - together) / size,
         bound=limit,
         drift=limit if sized else 0.0,
         may_be_left_out=left_out,

@@ -12,16 +12,19 @@ another in every step, `drifting` has the same with other slopes c.
 """
 
 import math
+from collections.abc import Iterator
 
 import numpy as np
 
+from lastiterate._numerics import geometric
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
+from lastiterate.instances.admitted import seen_together
 from lastiterate.instances.participation import Participation, probability_of_a_step
 from lastiterate.instances.random_sums import law_of_sum
-from lastiterate.instances.steady import steady_profile, unsteady
+from lastiterate.instances.steady import arrival_over_deviation, steady_profile, unsteady
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
 from lastiterate.run.admitted_losses import quadratic_curvatures
 from lastiterate.run.batches import Drawn, rules
@@ -64,6 +67,8 @@ def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
     assert span is not None
     if unsteady(run) is None:
         return steady_profile(run, span)
+    if run.steps > _MOST_STEPS and run.is_constant and run.batches.period is not None:
+        return BestLowerProfile(tuple(_endless_profiles(run, span, run.batches.period)))
     low, high = span
     shortest = 1.0 / float(np.max(run.step_size))
     curvatures = {*np.linspace(low, high, _CURVATURES).tolist(), low, high}
@@ -71,6 +76,22 @@ def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
         curvatures.add(shortest)
     profiles = tuple(_profile(run, curvature) for curvature in sorted(curvatures))
     return BestLowerProfile(tuple(profile for profile in profiles if profile is not None))
+
+
+def _endless_profiles(
+    run: TrainingRun, curvatures: tuple[float, float], period: int
+) -> Iterator[LowerProfile]:
+    """The last place of a fixed order, by sums of powers: of curvatures that never overshoot."""
+    step = float(np.max(run.step_size))
+    for curvature in np.linspace(*curvatures, _CURVATURES).tolist():
+        gap = step * curvature
+        if 0.0 <= gap < 1.0:
+            visits = geometric.sum_of_powers(
+                period * geometric.log_of(gap), -(-run.steps // period)
+            )
+            mean = seen_together(run) * arrival_over_deviation(run, gap) * visits
+            yield MeansLowerProfile([1.0], [down(mean, MILLIONS_OF_ROUNDINGS)])
+    yield MeansLowerProfile([1.0], [0.0])
 
 
 def _profile(run: TrainingRun, curvature: float) -> MeansLowerProfile | None:
@@ -85,7 +106,8 @@ def _profile(run: TrainingRun, curvature: float) -> MeansLowerProfile | None:
         variance += _earlier_variance(run, float(np.max(np.abs(factors))), float(reach[0] ** 2))
     if not (0.0 < variance < math.inf):
         return None
-    shifts = etas * (run.sensitivity / run.batches.batch_size) * reach / math.sqrt(variance)
+    each = seen_together(run) * run.sensitivity / run.batches.batch_size
+    shifts = etas * each * reach / math.sqrt(variance)
     law = _means(run, down(shifts, MILLIONS_OF_ROUNDINGS))
     return None if law is None else MeansLowerProfile(*law)
 
@@ -107,8 +129,7 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float], list[float]] |
     if rule.drawn is Drawn.EACH_STEP:
         # Earlier participations than those at hand only add to the distance.
         return law_of_sum(shifts, probability_of_a_step(rule))
-    patterns = [pattern[pattern >= first] - first for pattern in quantities.patterns(run)]
-    means = [abs(float(np.sum(shifts[pattern]))) for pattern in patterns]
+    means = _means_of_places(run, shifts, first)
     if rule.drawn is Drawn.NEVER:
         return [1.0], [max(means)]
     if rule.drawn is not Drawn.ONCE:
@@ -116,6 +137,17 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float], list[float]] |
     rest = max(0.0, 1.0 - rule.share * len(means))
     shares = [*([rule.share] * len(means)), rest]
     return [down(share, MILLIONS_OF_ROUNDINGS) for share in shares], [*means, 0.0]
+
+
+def _means_of_places(run: TrainingRun, shifts: Array, first: int) -> list[float]:
+    """The distance for each place that is seen from step `first` on."""
+    period = run.batches.period
+    if period is not None:
+        # Not every step before has to be listed, nor every place.
+        sums = np.bincount(np.arange(shifts.size) % period, shifts)
+        return [abs(float(one)) for one in sums]
+    late = (pattern[pattern >= first] - first for pattern in quantities.patterns(run))
+    return [abs(float(np.sum(shifts[pattern]))) for pattern in late]
 
 
 def _curvatures(run: TrainingRun) -> tuple[float, float] | None:

@@ -24,6 +24,8 @@ from lastiterate.ledger.charging import charge_statistic, the_ledger
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.linear_model.labels import as_column, places_of
 from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.group import for_group
+from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.releases import ACCURACY, ERRORS, Release
 from lastiterate.train.defaults import gaussian_parameter
 from lastiterate.train.discretion import forget_locals
@@ -46,6 +48,8 @@ class PrivateScore:
         The standard deviation of that noise.
     release : Release
         What was published, for `account(run, besides=[..])`.
+    examples_per_person : int
+        How many of the examples may belong to one person, as the model was told.
 
     Examples
     --------
@@ -62,6 +66,7 @@ class PrivateScore:
     value: float
     std: float
     release: Release
+    examples_per_person: int = 1
 
     @classmethod
     def of(
@@ -99,7 +104,8 @@ class PrivateScore:
             _check.number("delta", delta, above=0.0, below=1.0),
         )
         kind = ACCURACY if is_classifier(model) else ERRORS
-        release = Release.of_mu(kind, mu, adjacency="replace")
+        most = model.privacy_.run.examples_per_person
+        release = Release.of_mu(kind, mu / most, adjacency="replace")
         source = randomness(random_state)
         charge_statistic(
             the_ledger(ledger), release, f"a score, {kind}", seeded=random_state is not None
@@ -113,12 +119,12 @@ class PrivateScore:
         noisy = np.array([total]) + release.noise_std * source.release_normal((1,))
         published = float(on_grid(noisy, noise=release.noise_std)[0])
         share = min(max(published / count, 0.0), 1.0)
-        return cls(share, release.noise_std / count, release)
+        return cls(share, release.noise_std / count, release, most)
 
     @property
-    def privacy(self) -> GaussianProfile:
+    def privacy(self) -> PrivacyProfile:
         """Of the score alone: all there is for examples that the model was not fitted on."""
-        return GaussianProfile(self.release.mu)
+        return for_group(GaussianProfile(self.release.mu), self.examples_per_person)
 
     def beside(self, report: PrivacyReport) -> PrivacyReport:
         """Of the model and the score together, for examples that it was fitted on."""

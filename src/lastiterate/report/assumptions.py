@@ -33,6 +33,11 @@ def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
             "number of steps was fixed beforehand"
         )
         stated += _domain(bound, run)
+    if run.examples_per_person > 1:
+        stated.append(
+            f"no person has more than {run.examples_per_person:,} of the examples: nothing here "
+            "checks that, and of a person with more only so many are protected together"
+        )
     stated.append("the start does not depend on the examples, whose number is public")
     return stated
 

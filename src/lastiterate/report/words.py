@@ -52,8 +52,16 @@ def what_was_done(run: TrainingRun) -> str:
 def what_is_protected(run: TrainingRun) -> str:
     """What is released, and the change that it hides."""
     noise = " with noise added" if run.release_noise_std > 0.0 else ""
-    changed = IN_WORDS[run.adjacency]
-    return f"Released: {_RELEASED[run.releases]}{noise}. Protected: one example being {changed}."
+    return f"Released: {_RELEASED[run.releases]}{noise}. Protected: {unit_of_privacy(run)}."
+
+
+def unit_of_privacy(run: TrainingRun) -> str:
+    """What may change without anyone being able to tell."""
+    most = run.examples_per_person
+    if most == 1:
+        return f"one example being {IN_WORDS[run.adjacency]}"
+    changed = "replaced by others" if run.adjacency == "replace" else "left out (zeroed)"
+    return f"all examples of one person, at most {most:,}, being {changed}"
 
 
 def instead(adjacency: str, epsilon: float) -> str:

@@ -69,7 +69,8 @@ class BatchRule(ABC):
     any_length      whether the rule says nothing of the number of steps
     from_sizes      whether `examples` and `batch_size` say all of it
     in_blocks       the rule to keep where only whole blocks of rows can be read; None if none
-    exchangeable    whether, given the places of all others, any two may have changed places
+    exchangeable    whether, given the places of all others, any two may have changed places;
+                    then several examples of one person do not stay together
     ==============  ======================================================================
 
     and implements the abstract methods of `PlacedRule` or `SampledRule`.  One that lacks

@@ -180,6 +180,7 @@ class SampledWithoutReplacement(SampledRule):
     drawn = Drawn.EACH_STEP
     in_words = "drawn anew every step"
     in_secret = "drawn uniformly, anew every step and in secret"
+    exchangeable = True
 
     @property
     def probability(self) -> float:

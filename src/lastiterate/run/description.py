@@ -59,6 +59,7 @@ class Description:
     release_noise_std: float = 0.0
     adjacency: str | None = None
     releases: str | None = None
+    examples_per_person: int = 1
 
     @classmethod
     def of(cls, run: TrainingRun) -> Description:
@@ -88,6 +89,7 @@ class Description:
             release_noise_std=run.release_noise_std,
             adjacency=run.adjacency,
             releases=run.releases,
+            examples_per_person=run.examples_per_person,
         )
 
     @classmethod
@@ -170,6 +172,7 @@ class Description:
             domain=self._domain(),
             clip_norm=self.clip_norm,
             adjacency=adjacency,
+            examples_per_person=self.examples_per_person,
             releases=usually if self.releases is None else self.releases,
         )
 

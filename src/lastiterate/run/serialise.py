@@ -26,7 +26,11 @@ _KINDS = {
 
 
 def to_dict(run: TrainingRun) -> dict[str, Any]:
-    """Plain dicts, lists, strings and numbers; what is None is left out."""
+    """Plain dicts, lists, strings and numbers.
+
+    What is None is left out, as is that a person has one example: so records say what they did
+    before there were persons.
+    """
     record: dict[str, Any] = {}
     for entry in fields(run):
         value = getattr(run, entry.name)
@@ -34,7 +38,7 @@ def to_dict(run: TrainingRun) -> dict[str, Any]:
             kind = {} if entry.name == "loss" else {"kind": type(value).__name__}
             value = kind | {f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.init}
             value = {key: item for key, item in value.items() if item is not None}
-        if value is not None:
+        if value is not None and (entry.name != "examples_per_person" or value > 1):
             record[entry.name] = _plain(value)
     return record
 

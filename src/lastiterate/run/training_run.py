@@ -59,6 +59,9 @@ class TrainingRun:
         What one person's data may become: another example, or none at all (its
         gradient is then 0).  `sensitivity` must be meant for it.  "add-remove" is taken for
         "zero-out" where it is the same (Poisson batches), and refused elsewhere.
+    examples_per_person : int
+        k: the most examples that belong to one person, all of whose data is protected at once.
+        Nothing enforces it: it is a statement of yours.
     releases : {"last-iterate", "last-iterate-and-order", "every-iterate"}
         What is published: the last iterate, that and the order of the batches (or its seed),
         or more of the iterates (checkpoints) but not the order.  A loss or score on the data is
@@ -86,6 +89,7 @@ class TrainingRun:
     clip_norm: float | None = None
     adjacency: str = "replace"
     releases: str = "last-iterate"
+    examples_per_person: int = 1
 
     def __post_init__(self) -> None:
         _instance("loss", self.loss, (Loss,))
@@ -103,12 +107,21 @@ class TrainingRun:
             self._set("clip_norm", _check.number("clip_norm", self.clip_norm, above=0.0))
         self._set("adjacency", known_adjacency(self.adjacency, self.batches))
         _check.choice("releases", self.releases, among=RELEASES)
+        persons = _check.count(
+            "examples_per_person",
+            self.examples_per_person,
+            at_least=1,
+            at_most=self.batches.examples,
+        )
+        self._set("examples_per_person", persons)
         self.batches.check_length(self.steps)
         self._check_sensitivity()
 
     def __repr__(self) -> str:
         shown = ", ".join(
-            f"{f.name}={_short(getattr(self, f.name))}" for f in dataclasses.fields(self)
+            f"{f.name}={_short(getattr(self, f.name))}"
+            for f in dataclasses.fields(self)
+            if f.name != "examples_per_person" or self.examples_per_person > 1
         )
         return f"TrainingRun({shown})"
 
@@ -130,6 +143,7 @@ class TrainingRun:
         release_noise_std: float = 0.0,
         domain: Domain | None = None,
         releases: str | None = None,
+        examples_per_person: int = 1,
     ) -> TrainingRun:
         """The run of a DP-SGD library: gradients clipped, noise in units of the clip.
 
@@ -169,6 +183,7 @@ class TrainingRun:
             release_noise_std=release_noise_std,
             adjacency=adjacency,
             releases=releases,
+            examples_per_person=examples_per_person,
             **{one.name: getattr(known, one.name) for one in dataclasses.fields(known)},
         )
         return described.run()

@@ -96,6 +96,7 @@ def _default_run(
         noise_std=noise,
         release_noise_std=_release_noise(settings, batches, step * noise),
         adjacency=settings.adjacency,
+        examples_per_person=settings.examples_per_person,
     )
     over = "noise" if settings.release_noise_std is None else "noise_std"
     besides = () if settings.epsilon is None else default_besides(settings, run)
@@ -119,7 +120,7 @@ def _calibrated(
     # Of Gaussian guarantees the squares of mu add up, and all others are nearly so: the noise of
     # the training alone, and then a few trials.
     alone = calibrate(run, epsilon=epsilon, delta=delta, over=over)
-    part = joint_mu(besides) / gaussian_parameter(epsilon, delta)
+    part = run.examples_per_person * joint_mu(besides) / gaussian_parameter(epsilon, delta)
     factor = 1.0 / math.sqrt(1.0 - min(part, 0.9) ** 2)
     for _ in range(_TRIALS):
         louder = alone.replace(
@@ -140,7 +141,8 @@ def default_besides(settings: RunSettings, run: TrainingRun) -> tuple[Release, .
     epsilon = settings.epsilon
     if epsilon is None:
         epsilon = account(run).epsilon(settings.delta)
-    mu = settings.counting * gaussian_parameter(epsilon, settings.delta)
+    whole = settings.counting * gaussian_parameter(epsilon, settings.delta)
+    mu = whole / settings.examples_per_person
     return (Release.of_mu(OUTLIERS, mu, adjacency=settings.adjacency),)
 
 
@@ -156,7 +158,7 @@ def gaussian_parameter(epsilon: float, delta: float) -> float:
 def _steps(settings: RunSettings, examples: int, reach: float, sensitivity: float) -> int:
     """How many steps bring the undamped noise of an output to a unit, `reach` times R eta."""
     if settings.epsilon is not None:
-        mu = gaussian_parameter(settings.epsilon, settings.delta)
+        mu = gaussian_parameter(settings.epsilon, settings.delta) / settings.examples_per_person
         steps = reach * examples * mu / sensitivity
     else:
         # mu is about sqrt(T) L/(n sigma), so that the undamped noise is R eta sigma sqrt(T).

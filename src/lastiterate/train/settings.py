@@ -95,6 +95,12 @@ class RunSettings:
         "What is hidden: an example's being another one, or its not taking part.  The number "
         "of examples is public either way.",
     )
+    examples_per_person: int = setting(
+        1,
+        Kind("int", partial(_check.count, at_least=1)),
+        "The most rows that belong to one person, all of which are protected together.  Nothing "
+        "checks it: rows carry no names here.",
+    )
     l2: float = setting(
         0.0,
         NOT_NEGATIVE,

@@ -39,6 +39,8 @@ _BLOCKS = 128  # in a time constant, or in the run
 _REMEMBERED = 12  # time constants, by the recursion
 _CELLS = 32_768
 _CUT = 1e-16
+_FOLDS = 30.0  # e-folds
+_NEVER = 1e-13  # the chance left after as many
 _ROUNDING = 1e-12  # of the probabilities of one block
 
 
@@ -116,12 +118,14 @@ def _by_recursion(
     kept = min(math.ceil(steps / size), math.ceil(_REMEMBERED / (gap * size)))
     log_c = log_of(gap)
     decay = up(power(log_c, size), THOUSANDS_OF_ROUNDINGS)
-    older = power(log_c, kept * size) * min(float(max(steps - kept * size, 0)), 1.0 / gap)
+    before = max(steps - kept * size, 0)
+    most_older = _exceeded_never(gap, before, probability) if before else 0.0
+    older = power(log_c, kept * size) * min(most_older, 1.0 / gap)
     paid = down(payment * sum_of_powers(2 * log_c, size), MILLIONS_OF_ROUNDINGS)
     counts = np.arange(size + 1)
     arrivals = scipy.stats.binom.pmf(counts, size, probability)
     common = np.flatnonzero(arrivals > _CUT)
-    lost = kept * (size * _CUT + _ROUNDING)
+    lost = kept * (size * _CUT + _ROUNDING) + (_NEVER if before else 0.0)
     reach = _end(gap, steps, probability, top) + float(common[-1]) + 1.0
     cells = max(1, int(_CELLS / reach))  # in one arrival
     length = math.ceil(reach * cells) + 1
@@ -156,8 +160,14 @@ def _ends(law: Array) -> NDArray[np.int64]:
 def _end(gap: float, steps: int, probability: float, top: float) -> float:
     """What is left unpaid exceeds this with negligible probability, payments or not."""
     listed = terms(gap, steps, most=512)
-    levels = (peaks(listed, probability, 0.0, RATES) + 30.0) / RATES
+    levels = (peaks(listed, probability, 0.0, RATES) + _FOLDS) / RATES
     return min(float(levels.min()) * 1.01, top)
+
+
+def _exceeded_never(gap: float, steps: int, probability: float) -> float:
+    """A sum of what arrives in so many steps that is exceeded with probability `_NEVER`."""
+    listed = terms(gap, steps, most=512)
+    return _end(gap, steps, probability, float(listed.weights @ listed.counts)) + listed.rest
 
 
 def _by_moments(

@@ -1,0 +1,101 @@
+r"""Several examples at once, from a guarantee for one: group privacy without multiplying epsilon.
+
+Data sets that differ in k examples are k steps apart.  If :math:`P_0, \dots, P_k` are published on
+the way, :math:`P_{i-1}(S) \le e^{a_i} P_i(S) + \delta(a_i)`, so that for all :math:`a_i` of sum
+:math:`\varepsilon`
+
+.. math:: \delta_k(\varepsilon) \le \sum_i e^{a_1 + .. + a_{i-1}}\,\delta(a_i) .
+
+The best :math:`a_i` give the k-fold trade-off function of Dong, Roth and Su 2022 (Theorem 2), and
+:math:`k\mu` for a Gaussian one.  They may be negative, where
+:math:`\delta(-t) = 1 - e^{-t}(1 - \delta(t))`.
+"""
+
+import math
+
+import numpy as np
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, at_least, up
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.profile import PrivacyProfile, check_order
+
+_REACH = 40  # the farthest an exponent may be from the mean, in cells
+_CELLS_OF_MEAN = 16
+_CELLS_OF_SCALE = 20
+_SCALE_DELTA = 0.01  # at which epsilon tells the scale of losses
+
+
+def for_group(profile: PrivacyProfile, size: int) -> PrivacyProfile:
+    """What a guarantee for one example promises a group of so many.
+
+    >>> for_group(GaussianProfile(0.5), 3).gdp()
+    1.5000000000000007
+    """
+    size = _check.count("size", size, at_least=1)
+    if size == 1:
+        return profile
+    if isinstance(profile, GaussianProfile):
+        return GaussianProfile(at_least(size * profile.mu, ulps=2))
+    if isinstance(profile, BestProfile):
+        return BestProfile([for_group(one, size) for one in profile.profiles])
+    return GroupProfile(profile, size)
+
+
+class GroupProfile(PrivacyProfile):
+    """A guarantee for one example, applied to one example of the group after the other."""
+
+    def __init__(self, profile: PrivacyProfile, size: int) -> None:
+        self._profile, self._size = profile, size
+        scale = profile.epsilon(_SCALE_DELTA)
+        self._scale = scale if math.isfinite(scale) else 0.0
+
+    def __repr__(self) -> str:
+        return f"GroupProfile({self._profile!r}, size={self._size})"
+
+    def deltas(self, epsilons: Array) -> Array:
+        return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
+
+    def renyi(self, order: float) -> float:
+        """Of the Gaussian guarantee, if there is one: divergences obey no triangle inequality."""
+        alpha, mu = check_order(order), self.gdp()
+        return GaussianProfile(mu).renyi(alpha) if mu < math.inf else math.inf
+
+    def gdp(self) -> float:
+        """Gaussian guarantees add up."""
+        mu = self._profile.gdp()
+        return at_least(self._size * mu, ulps=2) if mu < math.inf else math.inf
+
+    def _delta(self, epsilon: float) -> float:
+        if math.isinf(epsilon):
+            return min(up(self._size * self._profile.delta(math.inf), 1e-9), 1.0)
+        cells = {epsilon / self._size / _CELLS_OF_MEAN, self._scale / _CELLS_OF_SCALE}
+        return min(self._by_cells(epsilon, cell) for cell in cells)
+
+    def _by_cells(self, epsilon: float, cell: float) -> float:
+        """The least sum over exponents that are whole cells away from their mean."""
+        away = np.arange(-_REACH, _REACH + 1)
+        exponents = epsilon / self._size + cell * away
+        # The sum of exponents is a rounding off epsilon, which is made up for.
+        exponents = exponents - 1e-15 * (np.abs(exponents) + epsilon)
+        deltas = _on_both_sides(self._profile, exponents)
+        with np.errstate(over="ignore", invalid="ignore"):
+            growth = np.exp(exponents)
+            whole = deltas
+            rest = away[:, None] - away[None, :] + _REACH
+            inside = (rest >= 0) & (rest < away.size)
+            for _ in range(self._size - 1):
+                later = np.where(inside, whole[np.clip(rest, 0, away.size - 1)], np.inf)
+                sums = deltas[None, :] + growth[None, :] * later
+                whole = np.where(np.isnan(sums), np.inf, sums).min(axis=1)
+        slack = TENS_OF_THOUSANDS_OF_ROUNDINGS * self._size
+        return min(up(float(whole[_REACH]), slack), 1.0)
+
+
+def _on_both_sides(profile: PrivacyProfile, exponents: Array) -> Array:
+    away = np.abs(exponents)
+    curve = profile.deltas(away)
+    mirrored = -np.expm1(-away) + np.exp(-away) * curve
+    return np.where(exponents < 0.0, up(mirrored, 1e-15), curve)
