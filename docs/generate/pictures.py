@@ -1,12 +1,13 @@
 """The pages' pictures, drawn when they are built."""
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 import lastiterate as li
 from lastiterate import plot
 from lastiterate.plot.save import as_svg
-from lastiterate.plot.style import BLUE, GREY, VERMILLION, figure, style
+from lastiterate.plot.style import BLUE, GREEN, GREY, VERMILLION, figure, style
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
@@ -26,6 +27,7 @@ def all_of_them() -> dict[str, str]:
         "shift-schedule": plot.shift_schedule(RUN),
         "tradeoff": plot.tradeoff(li.account(RUN)),
         "two-laws": two_laws((1, 100, 1_000, 10_000)),
+        "lending": lending(),
     }
     return {f"{name}.svg": as_svg(one) for name, one in drawn.items()}
 
@@ -62,3 +64,49 @@ def two_laws(lengths: tuple[int, ...]) -> Figure:
 def composed(steps: int) -> float:
     """mu of every iterate together."""
     return SHIFT * float(np.sqrt(steps))
+
+
+def lending() -> Figure:
+    """Who lends to whom, among the places of the last epoch."""
+    lenders, alone, together = range(14), range(14, 20), range(20, 24)
+    with style():
+        canvas = figure(7.2, 2.6)
+        axes = canvas.subplots()
+        kinds = (
+            (lenders, BLUE, "lenders"),
+            (alone, GREEN, "moved one by one"),
+            (together, VERMILLION, "hidden together"),
+        )
+        for places, colour, word in kinds:
+            left, width = places[0], len(places)
+            axes.bar(places, 1.0, width=0.86, align="edge", color=colour, alpha=0.75)
+            axes.text(left + width / 2, -0.15, word, ha="center", va="top", color=colour,
+                      fontweight="bold", fontsize=8.0)  # fmt: skip
+        for start, end in ((4, 14.4), (7, 16.4), (10, 18.4)):
+            _arrow(axes, (start + 0.4, 1.05), (end, 1.05), BLUE, -0.45)
+        axes.text(8.0, 3.2, "each gets a loan of its own,\nout of the lenders' e^epsilon",
+                  ha="center", va="center", color=BLUE, fontsize=8.0)  # fmt: skip
+        for start in (20.4, 22.4):
+            _arrow(axes, (start, 1.05), (start - 14.0, 1.05), VERMILLION, 0.3)
+        words = "counted with lenders, behind them\nand behind each other"
+        axes.text(19.0, 3.2, words, ha="center", va="center", color=VERMILLION, fontsize=8.0)
+        for number, (left, right) in enumerate(((20.0, 21.9), (22.0, 22.9), (23.0, 23.9))):
+            axes.plot([left, left, right, right], [-0.85, -1.1, -1.1, -0.85], color=VERMILLION)
+            axes.text((left + right) / 2, -1.2, f"{3 - number}", ha="center", va="top",
+                      color=VERMILLION, fontsize=8.0)  # fmt: skip
+        axes.text(19.6, -1.0, "windows of noise of their own", ha="right", va="center",
+                  color=VERMILLION, fontsize=8.0)  # fmt: skip
+        axes.text(0.0, -1.0, "batches of the last epoch, the last one on the right", va="center",
+                  color=GREY, fontsize=8.0)  # fmt: skip
+        axes.set(xlim=(-0.2, 24.2), ylim=(-1.8, 3.7), xticks=[], yticks=[])
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+        canvas.subplots_adjust(left=0.01, right=0.99, top=0.99, bottom=0.01)
+    return canvas
+
+
+def _arrow(
+    axes: Axes, start: tuple[float, float], end: tuple[float, float], colour: str, bend: float
+) -> None:
+    style = {"arrowstyle": "->", "color": colour, "connectionstyle": f"arc3,rad={bend}"}
+    axes.annotate("", xy=end, xytext=start, arrowprops=style)

@@ -69,7 +69,9 @@ def attack(count, seed):
         ratio, contraction = rng.choice([0.5, 1.0, 2.0]), rng.choice([1.0, 0.9, 0.6])
         adjacency = rng.choice(["replace", "zero-out"])
         run = described(rule, shape, ratio, contraction, str(adjacency))
-        report = li.account(run, bounds="random-order")
+        revealed = {li.ShuffledOnce: "once", li.ShuffledEachEpoch: "each-epoch"}[rule]
+        ids = ["random-order/hidden-place", f"random-order/shuffled-{revealed}"]
+        report = li.account(run, bounds=ids)
         hidden = report.all["random-order/hidden-place"]
         truth = exact(rng, rule, shape, ratio, contraction, adjacency)
         for epsilon, delta in zip(EPSILONS, truth, strict=True):
@@ -120,12 +122,12 @@ class TestVisit:
             assert self.exact(epsilon) <= profile.delta(epsilon)
 
     def test_unpaid_the_claim_is_false(self, monkeypatch):
-        from lastiterate.bounds import hidden_place
+        from lastiterate.bounds import hidden_place, places_each_epoch
 
-        def unpaid(self, count, lent, late, true=hidden_place._EachEpoch.moved):
+        def unpaid(self, count, lent, late, true=places_each_epoch.EachEpoch.moved):
             return true(self, count, 0.0, late)
 
-        monkeypatch.setattr(hidden_place._EachEpoch, "moved", unpaid)
+        monkeypatch.setattr(places_each_epoch.EachEpoch, "moved", unpaid)
         claimed = hidden_place.hidden_place(self.run_())
         assert any(self.exact(epsilon) > claimed.delta(epsilon) for epsilon in (2.3, 3.0))
 
@@ -211,9 +213,9 @@ class TestPatterns:
 
     @pytest.mark.parametrize("lent, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
     def test_of_an_epoch_that_is_cut_short(self, lent, late):
-        from lastiterate.bounds.hidden_place import _EachEpoch
+        from lastiterate.bounds.places_each_epoch import EachEpoch
 
-        places = _EachEpoch(described(li.ShuffledEachEpoch, (4, 1, 6), 1.0, 0.9))
+        places = EachEpoch(described(li.ShuffledEachEpoch, (4, 1, 6), 1.0, 0.9))
         order = [5, 4, 3, 2, 1, 0]  # from the latest
         for count in range(1, 6):
             charged = places.moved(count, lent, late)

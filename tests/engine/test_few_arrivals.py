@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lastiterate.engine.few_arrivals import Arrivals, mus_of_few
+from lastiterate.engine.few_arrivals import NOTHING_SPENT, Arrivals, Spent, mus_of_few
 from lastiterate.engine.shifts import optimal_shifts
 
 
-def written_out(gap, arrivals, release):
+def written_out(gap, arrivals, release, spent=NOTHING_SPENT):
     """The least mu, by the engine, of every arrival as a step of its own."""
     seen = {}
     for one in arrivals:
@@ -22,7 +22,8 @@ def written_out(gap, arrivals, release):
     for tail, times in seen.items():
         arriving[steps - 1 - tail] = times
     contraction = np.append(np.full(steps, 1.0 - gap), 1.0)
-    noise = np.append(np.ones(steps), math.sqrt(release))
+    left = np.where(np.arange(steps)[::-1] < spent.steps, math.sqrt(1.0 - spent.share), 1.0)
+    noise = np.append(left, math.sqrt(release))
     return optimal_shifts(contraction=contraction, sensitivity=arriving, noise=noise).mu
 
 
@@ -44,6 +45,34 @@ def test_is_the_engine_s_optimum(gap, tails, times, more, period, release):
     exact = written_out(gap, arrivals, release)
     # The engine's is rounded up too, by far less.
     assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-8)
+
+
+@given(
+    gap=st.sampled_from([0.0, 1e-4, 0.3]),
+    tails=st.lists(st.integers(0, 40), min_size=1, max_size=4),
+    more=st.integers(0, 5),
+    steps=st.integers(0, 30),
+    share=st.sampled_from([0.0, 0.4, 0.999]),
+)
+def test_where_noise_of_the_last_steps_is_spent(gap, tails, more, steps, share):
+    tails = sorted(tails, reverse=True)
+    spent = Spent(steps, share)
+    arrivals = [Arrivals(tail, 1.0, more * (i == 0), 7) for i, tail in enumerate(tails)]
+    if more and tails[0] + 1 < steps:
+        with pytest.raises(ValueError, match="spent"):
+            mus_of_few(gap=gap, arrivals=arrivals, spent=spent)
+        return
+    found = float(mus_of_few(gap=gap, arrivals=arrivals, release_in_steps=0.5, spent=spent))
+    exact = written_out(gap, arrivals, 0.5, spent)
+    assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-8)
+
+
+def test_of_which_some_have_more_before_them():
+    tails, more = np.array([0, 3, 7]), np.array([2, 1, 0])
+    found = mus_of_few(gap=0.01, arrivals=[Arrivals(tails, 1.0, more, 9)])
+    for one, tail, count in zip(found, tails.tolist(), more.tolist(), strict=True):
+        exact = written_out(0.01, [Arrivals(tail, 1.0, count, 9)], 0.0)
+        assert one == pytest.approx(exact, rel=1e-8)
 
 
 def test_many_at_once():

@@ -197,8 +197,8 @@ class TestWhy:
 
     def test_names_the_best_and_the_next(self):
         text = told_of("shuffled once").why
-        assert text.startswith("random-order/hidden-place is the least: it averages over")
-        assert "Next, random-order/shuffled-once averages over" in text
+        assert text.startswith("random-order/hidden-place-together is the least: it averages over")
+        assert "Next, random-order/hidden-place averages over" in text
 
     def test_one_bound_alone(self):
         report = li.account(RUN, bounds="composition/fixed-order")

@@ -9,6 +9,7 @@ from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.hidden_bins import HIDDEN_BINS
 from lastiterate.bounds.hidden_participations import HIDDEN_PARTICIPATIONS
 from lastiterate.bounds.hidden_place import HIDDEN_PLACE
+from lastiterate.bounds.hidden_place_together import HIDDEN_PLACE_TOGETHER
 from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.sampled import POISSON, SAMPLED
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
@@ -25,6 +26,7 @@ CATALOGUE: dict[str, Bound] = {
         SHUFFLED_ONCE,
         SHUFFLED_EACH_EPOCH,
         HIDDEN_PLACE,
+        HIDDEN_PLACE_TOGETHER,
         BALLS_AND_BINS,
         HIDDEN_BINS,
         SAMPLED,

@@ -26,28 +26,21 @@ If an example is left out, not replaced, i against nothing is the sensitivity C,
 at most 2 C; the two orders of the data sets differ, and both are computed.
 """
 
-import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass
-
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import at_least, at_most, ulps, up
-from lastiterate.bounds import conditions, quantities
+from lastiterate._numerics.arrays import Array
+from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order import CONTRACTIVE
 from lastiterate.bounds.pen import DASHES, GREEN, Pen
-from lastiterate.engine.few_arrivals import Arrivals, mus_of_few
+from lastiterate.bounds.places_each_epoch import EachEpoch
+from lastiterate.bounds.secret_places import Once, Places, factors
 from lastiterate.profile.hidden_place import HiddenPlaceProfile, Loan
 from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
-_ALONE = 60  # latest places told apart
-_GROUPS = 90  # of the others
-_MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
 _SHARES_THAT_BORROW = (0.001, 0.003, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6)
-_LARGEST_MU = 30.0  # beyond it nobody has anything to lend
+LARGEST_MU = 30.0  # beyond it nobody has anything to lend
 
 
 def hidden_place(run: TrainingRun) -> HiddenPlaceProfile:
@@ -71,15 +64,18 @@ def hidden_place(run: TrainingRun) -> HiddenPlaceProfile:
     **Computed as** sums of Gaussian curves, rounded up; that what is lent covers what is needed is
     checked with a margin.  Which places lend is chosen among a few; any choice is valid.
     """
-    places = _Once(run) if run.batches.drawn is Drawn.ONCE else _EachEpoch(run)
+    places = places_in_order(run)
     weights, mus = places.weights(), places.mus()
-    # What the lender's steps and the late place's bring: u against i' or nothing, i against u.
-    factors = [(1.0, 1.0)] if run.adjacency == "replace" else [(1.0, 2.0), (2.0, 1.0)]
-    counts = _numbers_of_late(weights) if mus.max() < _LARGEST_MU else []
+    counts = _numbers_of_late(weights) if mus.max() < LARGEST_MU else []
     directions = [
-        [Loan(places.moved(count, lent, late)) for count in counts] for lent, late in factors
+        [Loan(places.moved(count, lent, late)) for count in counts] for lent, late in factors(run)
     ]
     return HiddenPlaceProfile(weights, mus, directions)
+
+
+def places_in_order(run: TrainingRun) -> Places:
+    """Those of this run."""
+    return Once(run) if run.batches.drawn is Drawn.ONCE else EachEpoch(run)
 
 
 def _numbers_of_late(weights: Array) -> list[int]:
@@ -88,163 +84,16 @@ def _numbers_of_late(weights: Array) -> list[int]:
     return sorted(count for count in counts if 0 < count < weights.size)
 
 
-class _Places(ABC):
-    """Groups of places, from the latest to the oldest; if there may be none, that is one more.
-
-    Tails are steps after a place, those of a group those of its latest.
-    """
-
-    def __init__(self, run: TrainingRun) -> None:
-        gap, arrival = float(quantities.gaps(run)[0]), float(quantities.arrivals(run)[0])
-        noise = float(quantities.noises(run)[0])
-        released = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
-        self._gap = gap
-        self._ratio = at_least(arrival / noise, ulps=quantities.WIDENING)
-        self._release = at_most(released * released, ulps=8)
-        self._share = run.batches.share
-        self._examples, self._size = run.batches.examples, run.batches.batch_size
-        self._length = run.batches.batches_per_epoch
-        self._epochs = (run.steps - 1) // self._length  # over before the last one begins
-        self._last = run.steps - self._epochs * self._length
-
-    @abstractmethod
-    def weights(self) -> Array:
-        """The probabilities of the groups."""
-
-    @abstractmethod
-    def mus(self) -> Array:
-        """With the example at each of them."""
-
-    @abstractmethod
-    def moved(self, count: int, lent: float, late: float) -> Array:
-        """With the example at each of the first places, against it at the next one.
-
-        The steps of that one bring so many times a participation's arrival, as do those of the
-        first.
-        """
-
-    def _without(self, batches: int) -> float:
-        """The probability of being in none of so many batches of an epoch, exactly 0 if it is."""
-        return (self._examples - batches * self._size) / self._examples
-
-    def _mus(self, arrivals: list[Arrivals]) -> Array:
-        if not arrivals:
-            return np.zeros(1)
-        mus = mus_of_few(gap=self._gap, arrivals=arrivals, release_in_steps=self._release)
-        with np.errstate(over="ignore"):
-            return np.atleast_1d(up(mus * self._ratio, ulps(8)))
-
-
-class _Once(_Places):
-    """The same place in every epoch."""
-
-    def __init__(self, run: TrainingRun) -> None:
-        super().__init__(run)
-        seen = min(self._length, run.steps)
-        self._tails, self._sizes = _groups(seen)
-        self._none = self._without(seen)
-
-    def weights(self) -> Array:
-        return _with_one_more(self._sizes * np.float64(self._share), self._none, self._none)
-
-    def mus(self) -> Array:
-        return _with_one_more(self._mus([self._alone(self._tails, 1.0)]), 0.0, self._none)
-
-    def moved(self, count: int, lent: float, late: float) -> Array:
-        tails = self._tails[:count]
-        if count == self._tails.size:
-            return self._mus([self._alone(tails, late)])
-        before = Arrivals(tails + self._length, lent + late, self._epochs - 1, self._length)
-        last = [Arrivals(self._tails[count], lent), Arrivals(tails, late)]
-        return self._mus([before, *last] if self._epochs else last)
-
-    def _alone(self, tails: IntArray, times: float) -> Arrivals:
-        return Arrivals(tails, times, self._epochs, self._length)
-
-
-@dataclass(frozen=True)
-class _Epoch:
-    """Places in one epoch, all of which also have these others."""
-
-    tails: IntArray
-    sizes: IntArray
-    others: tuple[int, ...] = ()
-
-
-class _EachEpoch(_Places):
-    """Another place in every epoch, of which the last counts.
-
-    In an epoch that is cut short an example may have none; then that in the epoch before counts,
-    where those with a place in the last one are charged at the end.
-    """
-
-    def __init__(self, run: TrainingRun) -> None:
-        super().__init__(run)
-        cut = self._last < self._length and self._epochs > 0
-        end = self._last
-        self._parts = [_Epoch(*_groups(end), (end,) if cut else ())]
-        if cut:
-            tails, sizes = _groups(self._length)
-            self._parts.append(_Epoch(tails + end, sizes))
-            end += self._length
-        whole = self._epochs - cut
-        self._ends = [Arrivals(end, 1.0, whole - 1, self._length)] if whole else []
-
-    def weights(self) -> Array:
-        absent, weights = 1.0, []
-        for part in self._parts:
-            weights.append(absent * self._share * part.sizes)
-            absent *= self._without(int(part.sizes.sum()))
-        return _with_one_more(np.concatenate(weights), absent, absent)
-
-    def mus(self) -> Array:
-        alone = [
-            self._mus([*self._ends, *(Arrivals(one) for one in part.others), Arrivals(part.tails)])
-            for part in self._parts
-        ]
-        none = math.prod(self._without(int(part.sizes.sum())) for part in self._parts)
-        return _with_one_more(np.concatenate(alone), float(self._mus(self._ends)[0]), none)
-
-    def moved(self, count: int, lent: float, late: float) -> Array:
-        result: list[Array] = []
-        lending, tail = self._place(count)
-        for part in self._parts:
-            own = Arrivals(part.tails[: count - sum(map(len, result))], late)
-            # Against places in the epoch before, those in that epoch are exchanged too.
-            others = [Arrivals(one, max(late, 1.0)) for one in part.others]
-            lender = [] if lending is None else [Arrivals(tail, lent)]
-            later = [*others, *lender] if part is lending else [*lender, *others]
-            result.append(self._mus([*self._ends, *later, own]))
-            if sum(map(len, result)) == count:
-                break
-        return np.concatenate(result)
-
-    def _place(self, number: int) -> tuple[_Epoch | None, int]:
-        """The epoch and tail of a group of places, counted from the latest."""
-        for part in self._parts:
-            if number < part.tails.size:
-                return part, int(part.tails[number])
-            number -= part.tails.size
-        return None, 0
-
-
-def _groups(count: int) -> tuple[IntArray, IntArray]:
-    """The latest tails, one by one, then groups of them: the first of each, and how many."""
-    alone = min(count, _ALONE)
-    others = np.geomspace(alone, count, _GROUPS) if count > alone else np.array([count])
-    edges = np.unique(np.concatenate([np.arange(alone), np.rint(others)]).astype(np.int64))
-    return edges[:-1], np.diff(edges)
-
-
-def _with_one_more(values: Array, last: float, probability: float) -> Array:
-    """And one for no place, if that is possible."""
-    return np.append(values, last) if probability > 0.0 else np.asarray(values, dtype=np.float64)
-
-
 def _irregular(run: TrainingRun) -> str | None:
     once = run.batches.drawn is Drawn.ONCE
     return "another order in every epoch" if once and run.batches.period is None else None
 
+
+REGULAR = Hypothesis(
+    "places that are visited in the same order every epoch, if they are drawn once",
+    _irregular,
+    "visit the batches in the same order",
+)
 
 HIDDEN_PLACE = Bound(
     id="random-order/hidden-place",
@@ -255,11 +104,7 @@ HIDDEN_PLACE = Bound(
         *conditions.CONTRACTING,
         conditions.CONSTANT,
         conditions.NOISY,
-        Hypothesis(
-            "places that are visited in the same order every epoch, if they are drawn once",
-            _irregular,
-            "visit the batches in the same order",
-        ),
+        REGULAR,
     ),
     certainty=Certainty.UPPER,
     source=Citation(

@@ -5,6 +5,9 @@ it up to the next one the variance :math:`\sum c^{2\tau}` over their own tails: 
 regression of a few blocks, written out as :math:`g_i = \max_{a \le i} \min_{b \ge i}` of the mass
 of the blocks a to b over their variance.  Arrivals at equal distances before all others share
 one block, since for :math:`c \le 1` their slopes fall with time.
+
+Of the noise of the last steps a share may be spent on something else; what is left is then the
+variance of these steps.
 """
 
 from dataclasses import dataclass
@@ -23,33 +26,60 @@ class Arrivals:
     """`times` an arrival, `tail` steps before the end; before it `more` others, `period` apart."""
 
     tail: ArrayLike
-    times: float = 1.0
-    more: int = 0
+    times: ArrayLike = 1.0
+    more: ArrayLike = 0
     period: int = 1
 
 
-def mus_of_few(*, gap: float, arrivals: list[Arrivals], release_in_steps: float = 0.0) -> Array:
+@dataclass(frozen=True)
+class Spent:
+    """A share of the noise of the last `steps` that is not there to be used."""
+
+    steps: int
+    share: float
+
+
+NOTHING_SPENT = Spent(0, 0.0)
+
+
+def mus_of_few(
+    *,
+    gap: float,
+    arrivals: list[Arrivals],
+    release_in_steps: float = 0.0,
+    spent: Spent = NOTHING_SPENT,
+) -> Array:
     """mu for arrivals and noise of 1, rounded up; tails must not rise along the list.
 
-    Only the first of `arrivals` may have others before it.  1 - `gap` is the contraction, at
-    most 1; noise on release counts as so many steps.
+    Only the first of `arrivals` may have others before it, and these must be older than what is
+    spent.  1 - `gap` is the contraction, at most 1; noise on release counts as so many steps.
     """
     log_c = log_of(gap)
     tails = np.broadcast_arrays(*(np.asarray(one.tail, dtype=np.int64) for one in arrivals))
-    masses = [one.times * _powers(log_c, tail) for one, tail in zip(arrivals, tails, strict=True)]
-    ends = [*tails[1:], np.full_like(tails[0], -1)]
-    variances = [
-        _powers(2 * log_c, end + 1) * sums_of_powers(2 * log_c, tail - end)
-        for tail, end in zip(tails, ends, strict=True)
+    masses = [
+        np.asarray(one.times) * _powers(log_c, tail)
+        for one, tail in zip(arrivals, tails, strict=True)
     ]
+    ends = [*tails[1:], np.full_like(tails[0], -1)]
+    variances = [_left(log_c, tail, end, spent) for tail, end in zip(tails, ends, strict=True)]
     variances[-1] = variances[-1] + release_in_steps
     first = arrivals[0]
-    if first.more:
-        masses.insert(0, first.times * _sums(log_c, tails[0] + first.period, first))
-        span = np.array(float(first.more) * first.period)
+    if np.any(first.more):
+        if np.any(tails[0] + 1 < spent.steps):
+            raise ValueError("noise is spent before the first of several arrivals")
+        masses.insert(0, np.asarray(first.times) * _sums(log_c, tails[0] + first.period, first))
+        span = np.asarray(first.more, dtype=np.float64) * first.period
         variances.insert(0, _powers(2 * log_c, tails[0] + 1) * sums_of_powers(2 * log_c, span))
     mus = np.maximum(np.sqrt(_energies(masses, variances)), LEAST_MU)  # squares underflow
     return up(mus, MILLIONS_OF_ROUNDINGS)
+
+
+def _left(log_c: float, tail: Array, end: Array, spent: Spent) -> Array:
+    """The variance of the steps from `tail` to just before `end`, less what is spent."""
+    whole = np.maximum(end + 1, np.minimum(spent.steps, tail + 1))
+    older = _powers(2 * log_c, whole) * sums_of_powers(2 * log_c, tail + 1 - whole)
+    part = _powers(2 * log_c, end + 1) * sums_of_powers(2 * log_c, whole - end - 1)
+    return np.asarray(older + (1.0 - spent.share) * part)
 
 
 def _powers(log_c: float, exponents: Array) -> Array:
@@ -59,7 +89,8 @@ def _powers(log_c: float, exponents: Array) -> Array:
 def _sums(log_c: float, nearest: Array, arrivals: Arrivals) -> Array:
     """c^nearest + c^(nearest + period) + .., as many as there are more."""
     epoch = arrivals.period * log_c
-    return _powers(log_c, nearest) * sums_of_powers(epoch, np.array(float(arrivals.more)))
+    count = np.asarray(arrivals.more, dtype=np.float64)
+    return np.asarray(_powers(log_c, nearest) * sums_of_powers(epoch, count))
 
 
 def _energies(masses: list[Array], variances: list[Array]) -> Array:
