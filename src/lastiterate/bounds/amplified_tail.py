@@ -45,11 +45,9 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
-from lastiterate.bounds.sampled import (
-    SAMPLED,
-    mixture,
-)
-from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
+from lastiterate.bounds.sampled import SAMPLED, mixture
+from lastiterate.bounds.sampled_composition import NOT_TOO_MANY, SAMPLED_COMPOSITION
+from lastiterate.bounds.simulated_split import simulated_split
 from lastiterate.bounds.split import (
     Split,
     best_split,
@@ -67,7 +65,8 @@ from lastiterate.run.batches import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _SHORT = 300  # steps, of which the whole law is quickly found
-_RATES = 9
+_FEW = 5.0  # participations, whose cost is not near any typical one
+_RATES = 8
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _LEAST_RATIO, _LARGEST_RATIO = 1e-6, 1e6
 _MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
@@ -92,21 +91,33 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     Theorem 9; Harris 1960.
 
     **Computed as** exponential moments of :math:`\mu(V)^2`, by a recursion over few blocks of steps
-    (`engine.energy`), with one price for what is borrowed; for short runs also by the law of
-    `random-order/sampled`.  R and :math:`\theta` are chosen by rough moments, and any choice is
-    valid.
+    (`engine.energy`), with one price for what is borrowed; where participations are few also by the
+    law of `random-order/sampled`.  R and :math:`\theta` are chosen by rough moments, or by a
+    simulation of V, and any choice is valid.
     """
     replaced = _as_replacement(run)
-    split = best_split(replaced)
-    tail = split.tail(replaced) if split.steps else None
-    early = replaced if tail is None else _before_the_tail(replaced, split)
-    hidden: list[PrivacyProfile] = [_by_moments(early, tail)]
-    if run.steps <= _SHORT:
-        hidden += [
-            HiddenMixtureProfile(part.weights, part.mus, lost=part.lost, followed_by=tail)
-            for part in _parts(mixture(early))
-        ]
+    hidden = [_by_moments(*_divided(replaced, best_split(replaced)))]
+    if run.steps <= _SHORT or _participations_remembered(run) < _FEW:
+        hidden += _by_law(*_divided(replaced, simulated_split(replaced)))
     return hidden[0] if len(hidden) == 1 else BestProfile(hidden)
+
+
+def _participations_remembered(run: TrainingRun) -> float:
+    gap = float(quantities.gaps(run)[0])
+    return run.batches.share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
+
+
+def _divided(run: TrainingRun, split: Split) -> tuple[TrainingRun, LossDistributionProfile | None]:
+    """The run before the tail, and the tail."""
+    tail = split.tail(run) if split.steps else None
+    return run if tail is None else _before_the_tail(run, split), tail
+
+
+def _by_law(run: TrainingRun, tail: LossDistributionProfile | None) -> list[PrivacyProfile]:
+    return [
+        HiddenMixtureProfile(part.weights, part.mus, lost=part.lost, followed_by=tail)
+        for part in _parts(mixture(run))
+    ]
 
 
 def _by_moments(run: TrainingRun, tail: LossDistributionProfile | None) -> PrivacyProfile:
@@ -117,9 +128,8 @@ def _by_moments(run: TrainingRun, tail: LossDistributionProfile | None) -> Priva
         return quantities.gaussian(math.inf)
     gap = float(quantities.gaps(run)[0])
     released = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
-    # Powers of 2, so that noise levels near each other share the moments.
-    least = 2.0 ** math.floor(2.0 * math.log2(ratio))
-    rates = least * 2.0 ** (0.5 * np.arange(_RATES))
+    # Half powers of 2, so that noise levels near each other share the moments.
+    rates = 2.0 ** (0.5 * (math.floor(4.0 * math.log2(ratio)) + np.arange(_RATES)))
     moments = energy_moments(
         gap=gap if gap > _LEAST_GAP else 0.0,
         steps=run.steps,
@@ -129,7 +139,7 @@ def _by_moments(run: TrainingRun, tail: LossDistributionProfile | None) -> Priva
         cap=up(quantities.diameter(run) / arrival, MILLIONS_OF_ROUNDINGS),
     )
     return HiddenMomentsProfile(
-        rates / (ratio * ratio),
+        np.asarray(rates / (ratio * ratio)),
         moments.logs,
         lost=min(moments.lost, 1.0),
         more=moments.older * ratio,
@@ -138,10 +148,10 @@ def _by_moments(run: TrainingRun, tail: LossDistributionProfile | None) -> Priva
 
 
 def _rounded_down(value: float) -> float:
-    """To three digits."""
+    """To four digits."""
     if not value > 0.0:
         return 0.0
-    unit = 10.0 ** (math.floor(math.log10(value)) - 2)
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
     return min(down(math.floor(value / unit) * unit, ulps(8)), value)
 
 
@@ -170,6 +180,11 @@ def _parts(profile: PrivacyProfile) -> list[GaussianMixtureProfile]:
     return [part for part in every if isinstance(part, GaussianMixtureProfile)]
 
 
+def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
+    """Of long runs, for the same sensitivity: only the law of what is hidden is better known."""
+    return (SAMPLED,) if run.adjacency == "replace" and run.steps > _SHORT else ()
+
+
 _SOURCE = Citation(
     "lastiterate",
     2026,
@@ -184,7 +199,7 @@ SAMPLED_AMPLIFIED_TAIL = Bound(
     needs=tuple(
         one
         for one in conditions.of_all(SAMPLED, SAMPLED_COMPOSITION)
-        if one is not conditions.THEIR_ADJACENCY
+        if one not in (conditions.THEIR_ADJACENCY, NOT_TOO_MANY)  # few steps are composed
     ),
     certainty=Certainty.UPPER,
     source=_SOURCE,
@@ -192,4 +207,5 @@ SAMPLED_AMPLIFIED_TAIL = Bound(
     rests_on=(SAMPLED,),
     charges="keeps hidden in which steps the secretly drawn example takes part",
     pen=Pen(VERMILLION, DASHES[1]),
+    outdoes=_outdone,
 )

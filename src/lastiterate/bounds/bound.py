@@ -81,13 +81,18 @@ class Statement:
             raise NoBoundApplies(run, {self.id: unmet})
 
 
+def _nothing(run: TrainingRun) -> tuple[Bound, ...]:
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bound(Statement):
     """An upper bound, proved or as published.
 
     `by_position` gives the guarantee of each position in an epoch, in order.  `rests_on` are the
     bounds that its proof applies, given what chance decides.  `charges` says how it comes to its
-    number, after "it ..": reports fill in `{counts}` and `{fading}`.
+    number, after "it ..": reports fill in `{counts}` and `{fading}`.  `outdoes` are the bounds that
+    it is there to be better than, for a run: these are evaluated only when asked for.
     """
 
     certainty: Certainty
@@ -96,6 +101,7 @@ class Bound(Statement):
     rests_on: tuple[Bound, ...] = ()
     charges: str = ""
     pen: Pen | None = None
+    outdoes: Callable[[TrainingRun], tuple[Bound, ...]] = _nothing
 
     def basis(self, run: TrainingRun) -> tuple[Bound, ...]:
         """The bounds it rests on for this run: those whose hypotheses hold, given the batches."""

@@ -100,6 +100,12 @@ def cell_of_losses(probability: float, ratio: float, steps: int) -> float:
     return max(min(1e-4, max(probability * ratio / 5, 1e-9)), reach / 400_000)
 
 
+NOT_TOO_MANY = conditions.at_most_steps(
+    _MOST_COMPOSED,
+    because="beyond which rounding is not negligible",
+    remedy="see random-order/sampled, which has no such limit",
+)
+
 SAMPLED_COMPOSITION = Bound(
     id="composition/sampled",
     gives="all iterates together, with amplification by sampling",
@@ -110,11 +116,7 @@ SAMPLED_COMPOSITION = Bound(
         conditions.enough_noise(
             _LARGEST_RATIO, remedy="use more noise: below this, composition/fixed-order is as good"
         ),
-        conditions.at_most_steps(
-            _MOST_COMPOSED,
-            because="beyond which rounding is not negligible",
-            remedy="see random-order/sampled, which has no such limit",
-        ),
+        NOT_TOO_MANY,
     ),
     certainty=Certainty.UPPER,
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),

@@ -73,7 +73,7 @@ def _atoms_of(profile: LossDistributionProfile) -> _Atoms:
     losses = directions[0]
     below = np.cumsum(losses.masses) <= _NEVER
     above = suffix_sums(losses.masses) <= _NEVER
-    first, last = np.count_nonzero(below), losses.masses.size - np.count_nonzero(above)
+    first, last = int(np.count_nonzero(below)), losses.masses.size - np.count_nonzero(above)
     masses = losses.masses[first:last].copy()
     masses[0] += losses.masses[:first].sum()
     lost = profile.slack + losses.infinite + float(losses.masses[last:].sum())
@@ -142,7 +142,9 @@ class Borrowed:
         for row, weight in ((upper - 1, 1.0 - share), (upper, share)):
             chord = self._costs[row, place] * (1.0 - part) + self._costs[row, place + 1] * part
             costs += weight * chord
-        costs += 0.05 * high * np.square(high - low) * self._left_beyond(logs - 0.5 * np.square(high))
+        costs += (
+            0.05 * high * np.square(high - low) * self._left_beyond(logs - 0.5 * np.square(high))
+        )
         far, more = self._at_price_far(price, mus[near:], float(logs[-1]))
         return np.append(logs, far), np.append(up(costs, ulps(16)), more)
 

@@ -40,11 +40,20 @@ _POINTS = np.concatenate(  # in units of a typical mu
 _CUTS = (1.2, 1.5, 2.2, 3.5)
 _EXCHANGES = 8
 _KNOTS = 40
-_LARGEST_PRICE = 40.0
+_LARGEST_PRICE = 30.0
 _LARGEST_EXPONENT = 600.0
 _TOLERANCE = 1e-4  # of the price
 _LEAST_DELTA = 1e-300
 _USUAL_RATE = 2.0
+
+
+def _between(rates: Array, logs: Array) -> tuple[Array, Array]:
+    """As many again: logarithms of moments are convex, so that chords lie above them."""
+    if rates.size < 2:
+        return rates, logs
+    middles = 0.5 * (rates[1:] + rates[:-1])
+    every = np.sort(np.append(rates, middles))
+    return every, np.asarray(np.interp(every, rates, logs))
 
 
 class HiddenMomentsProfile(PrivacyProfile):
@@ -72,7 +81,7 @@ class HiddenMomentsProfile(PrivacyProfile):
         rates = _check.numbers("rates", rates)
         self._logs = np.array(logs, dtype=np.float64)
         finite = np.isfinite(self._logs)
-        self._rates, self._logs = rates[finite], self._logs[finite]
+        self._rates, self._logs = _between(rates[finite], self._logs[finite])
         self._lost = _check.number("lost", lost, at_least=0.0, at_most=1.0)
         if not self._rates.size:
             return

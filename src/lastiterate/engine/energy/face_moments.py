@@ -38,16 +38,19 @@ def face_moments(steps: int, probability: float, release: float, rates: Array) -
     length = max(math.ceil(steps / _MOST_LONG_STEPS), math.floor(release / _PARTS), 1)
     if length > 1 and not length < release:
         return Moments(np.full(rates.size, np.inf), 0.0)
+    length = min(length, steps)
     number = math.ceil(steps / length)  # more steps never cost less
     paying = release - length if length > 1 else release
-    found = []
-    for excess in _EXCESS:
-        slope = probability * (1.0 + excess / math.sqrt(probability * max(paying, 1.0)))
-        if slope < 0.9 and paying > 0.0:
-            chosen = without_ties(number, slope * length) / length
-            found.append(_given(chosen, _Walk(number, length, probability), paying, rates))
-    if not found:
+    walk = _Walk(number, length, probability)
+    slopes = [
+        without_ties(number, slope * length) / length
+        for excess in _EXCESS
+        if (slope := probability * (1.0 + excess / math.sqrt(probability * max(paying, 1.0)))) < 0.9
+    ]
+    flat = _flat_moments(slopes, walk, rates) if slopes and paying > 0.0 else None
+    if flat is None:
         return Moments(np.full(rates.size, np.inf), 0.0)
+    found = [_given(slope, walk, paying, rates, flat[k]) for k, slope in enumerate(slopes)]
     # Each holds but for its own rare event.
     logs = np.min([one.logs for one in found], axis=0)
     return Moments(logs, sum(one.lost for one in found))
@@ -61,7 +64,7 @@ class _Walk(NamedTuple):
     probability: float
 
 
-def _given(slope: float, walk: _Walk, release: float, rates: Array) -> Moments:
+def _given(slope: float, walk: _Walk, release: float, rates: Array, flat: Array) -> Moments:
     steep, lost = _steep_masses(slope, walk)
     ages = walk.length * np.arange(steep.shape[0])[:, None]
     participations = np.arange(steep.shape[1], dtype=np.float64)
@@ -73,8 +76,7 @@ def _given(slope: float, walk: _Walk, release: float, rates: Array) -> Moments:
     rare = order[np.cumsum(steep[used][order]) <= _NEVER]
     kept = np.where(used, steep, 0.0)
     kept[tuple(index[rare] for index in np.nonzero(used))] = 0.0
-    flat = _flat_moments(slope, walk, rates)
-    if flat is None or not rates[-1] * float(costs[kept > 0.0].max()) < _LARGEST_EXPONENT:
+    if not rates[-1] * float(costs[kept > 0.0].max()) < _LARGEST_EXPONENT:
         return Moments(np.full(rates.size, np.inf), 0.0)
     where = np.nonzero(kept)
     terms = kept[where] * np.exp(rates[:, None] * costs[where])
@@ -108,38 +110,41 @@ def _steep_masses(slope: float, walk: _Walk) -> tuple[Array, float]:
     return masses, lost
 
 
-def _flat_moments(slope: float, walk: _Walk, rates: Array) -> Array | None:
-    """[k, i]: E e^(rates[i] cost) over k long steps, all of whose faces are flat."""
-    lengths = np.arange(1, walk.number + 1)[:, None]
-    steps = walk.length * lengths
+def _flat_moments(slopes: list[float], walk: _Walk, rates: Array) -> Array | None:
+    """[j, k, i]: E e^(rates[i] cost) over k long steps, none of whose faces exceeds slopes[j]."""
+    steps = walk.length * np.arange(1, walk.number + 1)[:, None]
     mean = walk.probability * steps
     first = np.maximum(np.floor(mean - np.sqrt(2.0 * _FOLDS * mean)) - 1.0, 0.0)
-    width = int(np.max(np.floor(slope * steps) - first)) + 1
+    width = int(np.max(np.floor(max(slopes) * steps) - first)) + 1
     taken = first + np.arange(width)
-    logs = _log_chances(steps, taken, walk.probability, slope)
+    # Counts so many that they do not matter even at the largest rate are left out.
     costs = np.square(taken) / steps
-    # Counts so many that they do not matter even at the largest rate.
-    needed = np.any(rates[-1] * costs + logs > -_FOLDS, axis=0)
+    logs = _log_chances(steps, taken, walk.probability)
+    needed = np.any((rates[-1] * costs + logs > -_FOLDS) & (taken <= steps), axis=0)
     columns = int(np.flatnonzero(needed)[-1]) + 1
-    logs, costs = logs[:, :columns], costs[:, :columns]
-    if not float(np.max(rates[-1] * costs + logs)) < _LARGEST_EXPONENT:
+    logs, costs, taken = logs[:, :columns], costs[:, :columns], taken[:, :columns]
+    within = [taken <= slope * steps for slope in slopes]
+    largest = np.where(within[-1], rates[-1] * costs + logs, -np.inf)
+    if not float(largest.max()) < _LARGEST_EXPONENT:
         return None
-    faces = np.stack([np.exp(rate * costs + logs).sum(axis=1) for rate in rates], axis=1)
+    faces = np.empty((len(slopes), walk.number, rates.size))
+    for i, rate in enumerate(rates):
+        terms = np.exp(np.minimum(rate * costs + logs, _LARGEST_EXPONENT))
+        for j, mask in enumerate(within):
+            faces[j, :, i] = np.sum(terms, axis=1, where=mask)
     # Fewer participations than are listed cost no more than the least number that is.
     faces += math.exp(-_FOLDS) * (np.exp(rates * costs[:, :1]) + width)
     faces = up(faces, MILLIONS_OF_ROUNDINGS)
-    result = np.empty((walk.number + 1, rates.size))
-    result[0] = 1.0
+    result = np.empty((len(slopes), walk.number + 1, rates.size))
+    result[:, 0] = 1.0
     for k in range(1, walk.number + 1):
-        result[k] = np.einsum("ij,ij->j", faces[:k], result[k - 1 :: -1][:k]) / k
+        result[:, k] = np.einsum("hij,hij->hj", faces[:, :k], result[:, k - 1 :: -1][:, :k]) / k
     return result
 
 
-def _log_chances(
-    steps: NDArray[np.int64], taken: Array, probability: float, slope: float
-) -> Array:
-    possible = (taken <= steps) & (taken <= slope * steps)
-    some = np.where(possible, taken, 0.0)
-    logs = gammaln(steps + 1.0) - gammaln(some + 1.0) - gammaln(steps - some + 1.0)
-    logs += xlogy(some, probability) + xlog1py(steps - some, -probability)
-    return np.where(possible, logs, -np.inf)
+def _log_chances(steps: NDArray[np.int64], taken: Array, probability: float) -> Array:
+    """The logarithms of binomial probabilities; what is impossible is anything."""
+    factorials = gammaln(np.arange(int(steps[-1, 0]) + 1) + 1.0)
+    some = np.minimum(taken, steps).astype(np.int64)
+    logs = factorials[steps] - factorials[some] - factorials[steps - some]
+    return np.asarray(logs + xlogy(some, probability) + xlog1py(steps - some, -probability))

@@ -10,7 +10,7 @@ from lastiterate.engine.energy.face_moments import MOST_STEPS, face_moments
 from lastiterate.engine.energy.steered import Moments, steered_moments
 
 _LARGEST_GAP = 0.9  # more contraction is not used
-_LITTLE = 1.0  # memories, up to which it may be better to ignore that anything is forgotten
+_LITTLE = 0.5  # memories, up to which it may be better to ignore that anything is forgotten
 
 
 @lru_cache(maxsize=32)

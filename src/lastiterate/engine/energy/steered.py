@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.geometric import power, sum_of_powers
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
 from lastiterate.engine.energy.counts import counts
@@ -72,11 +72,7 @@ def steered_moments(
     span = min(steps, math.ceil(_MEMORY / -log_c)) if log_c < 0.0 else steps
     grid = _grid(log_c, span, probability)
     cell = grid[1]
-    scale = rates[:, None]
-
-    def value(distances: Array) -> Array:
-        return scale * np.square(distances) / (1.0 + release)
-
+    value: Callable[[Array], Array] = _at_the_end(rates, release)
     least = np.full(rates.size, np.inf)
     lost = 0.0
     for block in _blocks(log_c, span, release, probability):
@@ -93,6 +89,13 @@ def steered_moments(
         kept = power(log_c, span) / math.sqrt(sum_of_powers(2.0 * log_c, span) + release)
         older = up(kept * sum_of_powers(log_c, steps - span), MILLIONS_OF_ROUNDINGS)
     return Moments(up(least, MILLIONS_OF_ROUNDINGS) + MILLIONS_OF_ROUNDINGS, lost, older)
+
+
+def _at_the_end(rates: Array, release: float) -> Callable[[Array], Array]:
+    def value(distances: Array) -> Array:
+        return rates[:, None] * np.square(distances) / (1.0 + release)
+
+    return value
 
 
 def _grid(log_c: float, steps: int, probability: float) -> Array:
@@ -124,7 +127,7 @@ def _blocks(log_c: float, steps: int, release: float, probability: float) -> Ite
         age += length
 
 
-def _on_grid(block: _Block, cell: float) -> tuple[Array, Array, float]:
+def _on_grid(block: _Block, cell: float) -> tuple[IntArray, Array, float]:
     """What arrives in whole cells, the logarithms of the probabilities, and what is missed."""
     arriving = counts(block.steps, block.arriving)
     if cell <= 1.0:
@@ -138,10 +141,10 @@ def _on_grid(block: _Block, cell: float) -> tuple[Array, Array, float]:
     sums = np.bincount(places, masses * (1.0 - share), size)
     sums += np.bincount(places + 1, masses * share, size)
     used = np.flatnonzero(sums > 0.0)
-    return used + first, np.log(sums[used]), arriving.lost
+    return np.asarray(used + first), np.log(sums[used]), arriving.lost
 
 
-def _averaged(reached: Array, places: Array, logs: Array, size: int) -> Array:
+def _averaged(reached: Array, places: IntArray, logs: Array, size: int) -> Array:
     """log E e^value once something has arrived, at each distance of the grid."""
     total = reached[:, places[0] : places[0] + size] + logs[0]
     highest = reached[:, places[-1] : places[-1] + size]  # the function increases
