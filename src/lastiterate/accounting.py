@@ -188,9 +188,7 @@ def account(
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    chosen = select(bounds)
-    if bounds is None:
-        chosen = [bound for bound in chosen if _by_default(bound)]
+    chosen = select(bounds) if bounds is not None else _by_default(run)
     if including is not None:
         chosen += [bound for bound in select(including) if bound not in chosen]
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
@@ -211,6 +209,20 @@ def _mu_of(besides: Sequence[Release], run: TrainingRun) -> float:
     return run.examples_per_person * joint_mu(besides)
 
 
-def _by_default(bound: Bound) -> bool:
-    """Published bounds are never below the library's own, and some are not proved."""
-    return bound.certainty is Certainty.UPPER and not bound.id.startswith(f"{PUBLISHED}/")
+def _by_default(run: TrainingRun) -> list[Bound]:
+    """All proved bounds of the library, but those that are outdone.
+
+    Published bounds are never below the library's own, and some are not proved.
+    """
+    own = [
+        bound
+        for bound in select(None)
+        if bound.certainty is Certainty.UPPER and not bound.id.startswith(f"{PUBLISHED}/")
+    ]
+    outdone = {
+        worse.id
+        for bound in own
+        if (worse_ones := bound.outdoes(run)) and not bound.unmet(run)
+        for worse in worse_ones
+    }
+    return [bound for bound in own if bound.id not in outdone]

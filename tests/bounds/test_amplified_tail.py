@@ -8,7 +8,9 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds import amplified_tail
 from lastiterate.bounds.amplified_tail import SAMPLED_AMPLIFIED_TAIL
-from lastiterate.bounds.split import NO_TAIL, Split, best_split, rough_energy
+from lastiterate.bounds.sampled import SAMPLED
+from lastiterate.bounds.simulated_split import rough_energy, simulated_split
+from lastiterate.bounds.split import NO_TAIL, Split
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from tests.readme_run import accounted, readme_run
 from tests.reference.sampled_walk import sampled_pair
@@ -39,7 +41,8 @@ class TestOracle:
             domain=li.Unbounded() if math.isinf(half) else li.Ball(2 * half),
         )
         split = Split(int(rng.integers(1, steps)), float(rng.uniform(0.3, 0.95)))
-        monkeypatch.setattr(amplified_tail, "best_split", lambda run: split)
+        for chooser in ("best_split", "simulated_split"):
+            monkeypatch.setattr(amplified_tail, chooser, lambda run: split)
         apart, opposite = (0.0, shift), (-shift / 2, shift / 2)
         slope = rng.choice([1 - eta * strong, rng.uniform(0.0, 1 - eta * strong)])
         room = half if math.isfinite(half) else 8.0 * math.sqrt(steps) + shift * steps
@@ -74,18 +77,19 @@ class TestOracle:
 
 class TestImprovement:
     def test_below_both_of_its_parts(self):
-        report = accounted(readme_run(li.SampledWithoutReplacement))
+        run = readme_run(li.SampledWithoutReplacement)
+        report = accounted(run)
         assert report.bound == "random-order/sampled-hidden-end"
-        assert report.epsilon(1e-5) < 0.96 * report.all["random-order/sampled"].epsilon(1e-5)
+        assert report.epsilon(1e-5) < 0.96 * SAMPLED.profile(run).epsilon(1e-5)
         assert 3.1 < report.lower.epsilon(1e-5) < report.epsilon(1e-5) < 3.9
 
     def test_most_where_losses_curve(self):
-        report = li.account(readme_run(li.SampledWithoutReplacement, 50, 2.0))
-        assert report.epsilon(1e-5) < 0.3 * report.all["random-order/sampled"].epsilon(1e-5)
+        run = readme_run(li.SampledWithoutReplacement, 50, 2.0)
+        assert li.account(run).epsilon(1e-5) < 0.3 * SAMPLED.profile(run).epsilon(1e-5)
 
     def test_of_a_single_step_it_is_amplification(self):
         run = readme_run(li.SampledWithoutReplacement, 1).replace(steps=1)
-        assert best_split(run) == NO_TAIL
+        assert simulated_split(run) == NO_TAIL
         report = li.account(run)
         amplified = report.all["composition/sampled"].epsilon(1e-5)
         hidden = report.all["random-order/sampled-hidden-end"].epsilon(1e-5)

@@ -38,28 +38,37 @@ Projections are after the sum and bring nothing further apart.
 
 import math
 
+import numpy as np
+
 from lastiterate._numerics.geometric import inverse_power
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
-from lastiterate.bounds.sampled import (
-    SAMPLED,
-    mixture,
-    parts_of,
-)
+from lastiterate.bounds.sampled import SAMPLED, mixture, parts_of
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
+from lastiterate.bounds.simulated_split import simulated_split
 from lastiterate.bounds.split import (
     Split,
     best_split,
     log_cut,
     relative_release_noise,
 )
+from lastiterate.engine.energy.moments import energy_moments
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.hidden_mixture import HiddenMixtureProfile
+from lastiterate.profile.hidden_moments import HiddenMomentsProfile
+from lastiterate.profile.loss_distribution import LossDistributionProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
+
+_SHORT = 300  # steps, of which the whole law is quickly found
+_FEW = 5.0  # participations, whose cost is not near any typical one
+_RATES = 8
+_LEAST_GAP = 1e-15  # less contraction than this is not used
+_LEAST_RATIO, _LARGEST_RATIO = 1e-6, 1e6
+_MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
 
 
 def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
@@ -80,18 +89,69 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     **Source.** This library; Bok, Su and Altschuler 2024, Theorem C.3; Dong, Roth and Su 2022,
     Theorem 9; Harris 1960.
 
-    **Computed as** the law of `random-order/sampled`, with one price for what is borrowed; R and
-    :math:`\theta` are chosen by a simulation of V, and any choice is valid.
+    **Computed as** exponential moments of :math:`\mu(V)^2`, by a recursion over few blocks of steps
+    (`engine.energy`), with one price for what is borrowed; where participations are few also by the
+    law of `random-order/sampled`.  R and :math:`\theta` are chosen by rough moments, or by a
+    simulation of V, and any choice is valid.
     """
     replaced = _as_replacement(run)
-    split = best_split(replaced)
-    tail = split.tail(replaced) if split.steps else None
-    early = mixture(replaced if tail is None else _before_the_tail(replaced, split))
-    hidden = [
-        HiddenMixtureProfile(part.weights, part.mus, lost=part.lost, followed_by=tail)
-        for part in parts_of(early)
-    ]
+    hidden = [_by_moments(*_divided(replaced, best_split(replaced)))]
+    if run.steps <= _SHORT or _participations_remembered(run) < _FEW:
+        hidden += _by_law(*_divided(replaced, simulated_split(replaced)))
     return hidden[0] if len(hidden) == 1 else BestProfile(hidden)
+
+
+def _participations_remembered(run: TrainingRun) -> float:
+    gap = float(quantities.gaps(run)[0])
+    return run.batches.share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
+
+
+def _divided(run: TrainingRun, split: Split) -> tuple[TrainingRun, LossDistributionProfile | None]:
+    """The run before the tail, and the tail."""
+    tail = split.tail(run) if split.steps else None
+    return run if tail is None else _before_the_tail(run, split), tail
+
+
+def _by_law(run: TrainingRun, tail: LossDistributionProfile | None) -> list[PrivacyProfile]:
+    return [
+        HiddenMixtureProfile(part.weights, part.mus, lost=part.lost, followed_by=tail)
+        for part in parts_of(mixture(run))
+    ]
+
+
+def _by_moments(run: TrainingRun, tail: LossDistributionProfile | None) -> PrivacyProfile:
+    noise = float(quantities.noises(run)[0])
+    arrival = float(quantities.arrivals(run)[0])
+    ratio = at_least(arrival / noise, ulps=quantities.WIDENING)
+    if not _LEAST_RATIO < ratio < _LARGEST_RATIO:
+        return quantities.gaussian(math.inf)
+    gap = float(quantities.gaps(run)[0])
+    released = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
+    # Half powers of 2, so that noise levels near each other share the moments.
+    rates = 2.0 ** (0.5 * (math.floor(4.0 * math.log2(ratio)) + np.arange(_RATES)))
+    moments = energy_moments(
+        gap=gap if gap > _LEAST_GAP else 0.0,
+        steps=run.steps,
+        probability=run.batches.share,
+        release=_rounded_down(released * released),
+        rates=tuple(rates.tolist()),
+        cap=up(quantities.diameter(run) / arrival, MILLIONS_OF_ROUNDINGS),
+    )
+    return HiddenMomentsProfile(
+        np.asarray(rates / (ratio * ratio)),
+        moments.logs,
+        lost=min(moments.lost, 1.0),
+        more=moments.older * ratio,
+        followed_by=tail,
+    )
+
+
+def _rounded_down(value: float) -> float:
+    """To four digits."""
+    if not value > 0.0:
+        return 0.0
+    unit = 10.0 ** (math.floor(math.log10(value)) - 3)
+    return min(down(math.floor(value / unit) * unit, ulps(8)), value)
 
 
 def _as_replacement(run: TrainingRun) -> TrainingRun:
@@ -111,6 +171,12 @@ def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
     in_steps = min(paying + own * own * unshrunk, 1e12)
     released = down(math.sqrt(in_steps) * quantities.unit(run) * noise, MILLIONS_OF_ROUNDINGS)
     return run.replace(steps=run.steps - split.steps, release_noise_std=released)
+
+
+def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
+    """Of long runs, for the same sensitivity: only the law of what is hidden is better known."""
+    alike = run.adjacency == "replace" and run.examples_per_person == 1
+    return (SAMPLED,) if alike and run.steps > _SHORT else ()
 
 
 _SOURCE = Citation(
@@ -135,4 +201,5 @@ SAMPLED_AMPLIFIED_TAIL = Bound(
     rests_on=(SAMPLED,),
     charges="keeps hidden in which steps the secretly drawn example takes part",
     pen=Pen(VERMILLION, DASHES[1]),
+    outdoes=_outdone,
 )

@@ -121,6 +121,10 @@ class Statement:
             raise NoBoundApplies(run, {self.id: unmet})
 
 
+def _nothing(run: TrainingRun) -> tuple[Bound, ...]:
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bound(Statement):
     """An upper bound, proved or as published.
@@ -130,7 +134,8 @@ class Bound(Statement):
     `for_persons` says, if that is less.  `by_position` gives the guarantee of each position in an
     epoch, in order.  `rests_on` are the bounds that its proof applies, given what chance decides.
     `charges` says how it comes to its number, after "it ..": reports fill in `{counts}` and
-    `{fading}`.
+    `{fading}`.  `outdoes` are the bounds that it is there to be better than, for a run: these are
+    evaluated only when asked for.
     """
 
     certainty: Certainty
@@ -140,6 +145,7 @@ class Bound(Statement):
     rests_on: tuple[Bound, ...] = ()
     charges: str = ""
     pen: Pen | None = None
+    outdoes: Callable[[TrainingRun], tuple[Bound, ...]] = _nothing
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "evaluate", _of_single_examples(self.evaluate))

@@ -1,6 +1,12 @@
-"""How many last steps of a sampled run to amplify, and with which share of their noise.
+r"""How many last steps of a sampled run to amplify, and with which share of their noise.
 
-Any choice is a theorem (`amplified_tail`); this one is made by a rough simulation.
+Any choice is a theorem (`amplified_tail`); this one is made by rough moments.  At order a, and with
+:math:`s = a(a-1)/2`, the earlier participations are worth about
+
+.. math:: s\,r^2 W^2/V + \sum_j p\,(e^{s r^2 c^{2j}/S_j} - 1) ,
+
+W being what they bring on average, V all the noise and :math:`S_j` that since age j, and each of
+the last steps a moment of :math:`1 + p(e^{\rho Z - \rho^2/2} - 1)`.
 """
 
 import math
@@ -9,28 +15,30 @@ from functools import lru_cache
 from itertools import product
 
 import numpy as np
-import scipy
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.geometric import log_of, sum_of_inverse_powers, sums_of_powers
-from lastiterate._numerics.search import bracket
+from lastiterate._numerics.geometric import (
+    log_of,
+    sum_of_inverse_powers,
+    sum_of_powers,
+    sums_of_powers,
+)
 from lastiterate.bounds import quantities
 from lastiterate.bounds.sampled_composition import composed_steps
-from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.loss_distribution import LossDistributionProfile
 from lastiterate.run.training_run import TrainingRun
 
 CELL = 2e-3
-USUAL_DELTA = 1e-5
-_DRAWS = 100
-_MOST_ARRIVALS = 1_000
-_LATE_DELTA = 1e-3  # late losses add to early ones: it is not their tail that matters most
+USUAL_DELTA = 1e-6
 _LEAST_RATIO = 1e-6
 _MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
-_TRIED = 4
-_HOPELESS = 30.0  # an epsilon that does not repay the time
-_STEPS = (1, 2, 5, 10, 20, 40, 80, 120, 160, 320, 640)
-_SHARES = (0.5, 0.7, 0.8, 0.87, 0.93)
+_STEPS = (1, 2, 5, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920)
+_SHARES = (0.5, 0.6, 0.7, 0.8, 0.87, 0.93)
+_ORDERS = 1.0 + np.geomspace(0.2, 2000.0, 60)
+_RESULTS = np.linspace(-8.0, 40.0, 400)
+_AGES = 60
+_LARGEST_EXPONENT = 500.0
+_HEAVIER = 1.15  # moments say too little of rare losses
 
 
 @dataclass(frozen=True)
@@ -58,41 +66,53 @@ NO_TAIL = Split(0, 1.0)
 
 
 def best_split(run: TrainingRun) -> Split:
-    """The best that a rough simulation finds.
-
-    Early participations are averaged over, even where they stay hidden: that makes up for their
-    law, which is rougher than the simulation's.
-    """
-    probability = run.batches.share
-    gap, noise = float(quantities.gaps(run)[0]), float(quantities.noises(run)[0])
-    ratio = float(quantities.arrivals(run)[0]) / noise
+    """The best by rough moments; noise levels near each other share a split."""
+    ratio = float(quantities.arrivals(run)[0]) / float(quantities.noises(run)[0])
     if not _LEAST_RATIO < ratio < 1.0 / _LEAST_RATIO:
         return NO_TAIL
-    ratio = math.exp(round(math.log(ratio) / 0.1) * 0.1)  # so that noise levels share a split
-    rounded = run.replace(noise_std=quantities.gradient_change(run) / ratio)
-    own = relative_release_noise(run) ** 2
-    ages = _ages(gap, run.steps, probability)
+    rounded = math.exp(round(math.log(ratio) / 0.1) * 0.1)
+    gap = float(quantities.gaps(run)[0])
+    own = float(f"{relative_release_noise(run) ** 2:.1e}")
+    return _best(gap, run.steps, run.batches.share, rounded, own)
 
-    def epsilon(split: Split, tail_square: float) -> float:
+
+@lru_cache(maxsize=256)
+def _best(gap: float, steps: int, probability: float, ratio: float, own: float) -> Split:
+    def epsilon(split: Split) -> float:
         released = split.release_in_steps(gap) + own
-        kept = [age[age < run.steps - split.steps] for age in ages]
-        energies = [rough_energy(age, gap, released) for age in kept]
-        mus = np.sqrt(ratio * ratio * np.array(energies) + tail_square + 1e-12)
-        return _rough_epsilon(mus)
+        early = _early(gap, steps - split.steps, probability, ratio, released)
+        late = _HEAVIER * split.steps * _late(probability, ratio / math.sqrt(split.share))
+        return float(np.min((early + late - math.log(USUAL_DELTA)) / (_ORDERS - 1.0)))
 
-    whole = epsilon(NO_TAIL, 0.0)
-    if whole > _HOPELESS:
-        return NO_TAIL
-    rough = {}
-    for split in (Split(steps, share) for steps, share in product(_STEPS, _SHARES)):
-        if split.steps < run.steps and ratio * ratio / split.share <= 50.0:
-            spread = probability * math.sqrt(split.steps * math.expm1(ratio * ratio / split.share))
-            # Their tails are heavier than a Gaussian's of that spread.
-            rough[split] = epsilon(split, (1.0 + ratio) * spread * spread)
-    found = {NO_TAIL: 0.99 * whole}  # less does not repay what composing costs
-    for split in sorted(rough, key=rough.__getitem__)[:_TRIED]:
-        found[split] = epsilon(split, _square_of_tail(rounded, split))
+    splits = [Split(length, share) for length, share in product(_STEPS, _SHARES)]
+    found = {split: epsilon(split) for split in splits if split.steps < steps}
+    found[NO_TAIL] = 0.99 * epsilon(NO_TAIL)  # less does not repay what composing costs
     return min(found, key=found.__getitem__)
+
+
+def _early(gap: float, steps: int, probability: float, ratio: float, released: float) -> Array:
+    log_c = log_cut(gap)
+    span = min(float(steps), 30.0 / -log_c) if log_c < 0.0 else float(steps)
+    edges = np.unique(np.rint(np.append(0.0, np.geomspace(1.0, max(span, 1.0), _AGES))))
+    ages, lengths = edges[:-1], np.diff(edges)
+    since = sums_of_powers(2.0 * log_c, ages + 1.0) + released
+    brought = probability * sum_of_powers(log_c, steps)
+    whole = brought * brought / (sum_of_powers(2.0 * log_c, steps) + released)
+    scale = 0.5 * _ORDERS * (_ORDERS - 1.0) * ratio * ratio
+    exponents = scale[:, None] * (np.exp(2.0 * log_c * ages) / since)
+    single = np.expm1(np.minimum(exponents, _LARGEST_EXPONENT)) @ lengths
+    return np.asarray(scale * whole + probability * single)
+
+
+@lru_cache(maxsize=64)
+def _late(probability: float, ratio: float) -> Array:
+    """The logarithm of one step's moment, for each order."""
+    exponents = np.minimum(ratio * _RESULTS - 0.5 * ratio * ratio, _LARGEST_EXPONENT)
+    logs = np.log1p(probability * np.expm1(exponents))
+    terms = _ORDERS[:, None] * logs - 0.5 * np.square(_RESULTS)
+    top = terms.max(axis=1)
+    sums = np.exp(terms - top[:, None]).sum(axis=1) * (_RESULTS[1] - _RESULTS[0])
+    return np.asarray(np.maximum(top + np.log(sums) - 0.5 * math.log(2.0 * math.pi), 0.0))
 
 
 def relative_release_noise(run: TrainingRun) -> float:
@@ -104,48 +124,3 @@ def relative_release_noise(run: TrainingRun) -> float:
 def log_cut(gap: float) -> float:
     """log c of a contraction cut at a tenth, which only lowers what the last steps can pay."""
     return log_of(min(gap, 0.9))
-
-
-@lru_cache(maxsize=256)
-def _square_of_tail(run: TrainingRun, split: Split) -> float:
-    """The square of the mu of a Gaussian mechanism about as private as the last steps."""
-    tail = split.tail(run)
-    if tail is None:
-        return math.inf
-    epsilon = tail.epsilon(_LATE_DELTA)
-
-    def below(mu: float) -> bool:
-        return bool(gaussian_deltas(np.array([mu]), np.array([epsilon]))[0] < _LATE_DELTA)
-
-    mu = bracket(below, 0.0, 100.0, apart=1e-10)[1]
-    return mu * mu
-
-
-def _ages(gap: float, steps: int, probability: float) -> list[Array]:
-    """How long before the end an example took part, in some draws; only what may still matter."""
-    rng = np.random.default_rng(0)
-    span = int(min(steps, 10.0 / max(gap, 1e-12), _MOST_ARRIVALS / probability))
-    counts = rng.binomial(span, probability, _DRAWS)
-    return [np.unique(rng.integers(0, span, count))[::-1].astype(float) for count in counts]
-
-
-def _rough_epsilon(mus: Array) -> float:
-    """The epsilon of the average of Gaussian curves."""
-
-    def above(epsilon: float) -> bool:
-        return float(np.mean(gaussian_deltas(mus, np.full(mus.size, epsilon)))) > USUAL_DELTA
-
-    return bracket(above, 0.0, 700.0, apart=1e-9)[1]
-
-
-def rough_energy(age: Array, gap: float, released: float) -> float:
-    """What participations of these ages cost, with noise on release of so many steps."""
-    if not age.size:
-        return 0.0
-    log_c = log_cut(gap)
-    since = -np.diff(age, append=-1.0)  # steps from each participation up to the next
-    spread = since if gap < 1e-12 else sums_of_powers(2 * log_c, since)
-    between = np.exp(2 * log_c * (age - since + 1.0)) * spread
-    between[-1] += released
-    rates = scipy.optimize.isotonic_regression(np.exp(age * log_c) / between, weights=between).x
-    return float(np.sum(between * np.square(rates)))

@@ -80,7 +80,7 @@ def _slope(steps: int, probability: float, release_in_steps: float) -> _Slope | 
     if steps <= _MOST_STEEP:
         for share in _SHARES:  # of the run in all the noise: then one chord is near the best
             if release_in_steps >= steps * (1.0 / share - 1.0):
-                slope = _without_ties(steps, probability * share)
+                slope = without_ties(steps, probability * share)
                 return _Slope(slope, steps, steps * (1.0 / share - 1.0))
     for relative in _SLOPES:
         slope = probability * (1.0 + relative)
@@ -89,11 +89,11 @@ def _slope(steps: int, probability: float, release_in_steps: float) -> _Slope | 
         least = _BALANCE / (slope * _decay(probability, slope))
         longest = _longest_steep(steps, probability, slope)
         if release_in_steps >= least and longest <= _MOST_STEEP:
-            return _Slope(_without_ties(steps, slope), longest, least)
+            return _Slope(without_ties(steps, slope), longest, least)
     return None
 
 
-def _without_ties(steps: int, slope: float) -> float:
+def without_ties(steps: int, slope: float) -> float:
     """A slope near this one that no face has, so that rounding cannot confuse flat and steep."""
     lengths = np.arange(1, steps + 1)
     for _ in range(1000):

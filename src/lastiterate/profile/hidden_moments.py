@@ -1,0 +1,181 @@
+r"""A secret choice among Gaussian guarantees that stays secret, of which only moments are known.
+
+As in `hidden_mixture`, for every increasing g with :math:`E\,g(\mu) \le e^\varepsilon`,
+:math:`\delta(\varepsilon) \le E\,\delta_\mu(\log g(\mu))`.  Here the law of :math:`\mu^2` is not
+known, but bounds on :math:`E\,e^{s\mu^2}` for several s are.  An increasing f is averaged by
+
+.. math:: f(\mu) \le w_0 + w e^{s\mu^2} + w' e^{s'\mu^2} \text{ for all } \mu
+          \implies E\,f(\mu) \le w_0 + w M(s) + w' M(s') .
+
+:math:`w_0` may be negative.  The last term keeps far values of :math:`\mu` away, the others touch f
+where it matters: if f is concave as a function of :math:`e^{s\mu^2}`, they are as good as knowing
+that :math:`\mu^2 = \log M(s)/s`.
+
+g has steps: between consecutive points of a grid it is what it is at the upper one, and
+:math:`\delta_\mu` is at most that of the upper one.
+"""
+
+import math
+from functools import cached_property
+
+import numpy as np
+from scipy.special import ndtr
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import (
+    MILLIONS_OF_ROUNDINGS,
+    THOUSANDS_OF_ROUNDINGS,
+    ulps,
+    up,
+)
+from lastiterate._numerics.search import least_met
+from lastiterate.profile.borrowed import HIGH, LOW, Borrowed
+from lastiterate.profile.loss_distribution import LossDistributionProfile
+from lastiterate.profile.profile import PrivacyProfile, check_order
+
+_POINTS = np.concatenate(  # in units of a typical mu
+    [[0.0], LOW, np.arange(0.8, 1.4, 0.001), HIGH, np.geomspace(2.1, 40.0, 24)]
+)
+_CUTS = (1.2, 1.5, 2.2, 3.5)
+_EXCHANGES = 8
+_KNOTS = 40
+_LARGEST_PRICE = 30.0
+_LARGEST_EXPONENT = 600.0
+_TOLERANCE = 1e-4  # of the price
+_LEAST_DELTA = 1e-300
+_USUAL_RATE = 2.0
+
+
+def _between(rates: Array, logs: Array) -> tuple[Array, Array]:
+    """As many again: logarithms of moments are convex, so that chords lie above them."""
+    if rates.size < 2:
+        return rates, logs
+    middles = 0.5 * (rates[1:] + rates[:-1])
+    every = np.sort(np.append(rates, middles))
+    return every, np.asarray(np.interp(every, rates, logs))
+
+
+class HiddenMomentsProfile(PrivacyProfile):
+    """mu-GDP for a hidden mu, with log E e^(rates mu^2) at most `logs`.
+
+    This holds but with probability `lost`.  `followed_by` is published besides, whatever mu is.
+
+    Examples
+    --------
+    >>> always = HiddenMomentsProfile([0.5, 2.0, 8.0], [0.5, 2.0, 8.0])
+    >>> 4.3772 < always.epsilon(1e-5) < 4.39
+    True
+    """
+
+    def __init__(
+        self,
+        rates: Array,
+        logs: Array,
+        *,
+        lost: float = 0.0,
+        more: float = 0.0,
+        followed_by: LossDistributionProfile | None = None,
+    ) -> None:
+        """mu itself may be larger by `more`."""
+        rates = _check.numbers("rates", rates)
+        self._logs = np.array(logs, dtype=np.float64)
+        finite = np.isfinite(self._logs)
+        self._rates, self._logs = _between(rates[finite], self._logs[finite])
+        self._lost = _check.number("lost", lost, at_least=0.0, at_most=1.0)
+        if not self._rates.size:
+            return
+        middle = int(np.argmin(np.abs(np.log(self._rates / _USUAL_RATE))))
+        typical = max(float(self._logs[middle] / self._rates[middle]), 1e-24)
+        squares = typical * np.square(_POINTS)
+        # What holds up to the next point is charged from each point on; beyond the last, all.
+        upper = np.sqrt(squares)[1:]
+        self._upper = up(upper + more, ulps(4))
+        self._borrowed = Borrowed(math.sqrt(typical), followed_by)
+        exponents = self._rates[:, None] * squares - self._logs[:, None]
+        # Rounded down, as it is divided by.
+        self._weights = np.exp(np.clip(exponents, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
+        self._weights *= 1.0 - MILLIONS_OF_ROUNDINGS
+        self._cuts = np.searchsorted(_POINTS, _CUTS)
+
+    def __repr__(self) -> str:
+        return f"HiddenMomentsProfile({self._rates.size} moments, lost {self._lost:.1e})"
+
+    def deltas(self, epsilons: Array) -> Array:
+        """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
+        at, deltas = self._curve
+        inside = np.minimum(epsilons, at[-1])
+        chords = np.interp(np.expm1(inside), np.expm1(at), deltas, left=1.0)
+        return np.asarray(np.clip(up(chords, THOUSANDS_OF_ROUNDINGS), 0.0, 1.0))
+
+    def epsilon(self, delta: float) -> float:
+        target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
+        if not target > max(self._lost, _LEAST_DELTA) or not self._rates.size:
+            return math.inf
+
+        def excess(price: float) -> float:
+            return math.log(max(self._at(max(price, 0.0))[1], _LEAST_DELTA) / target)
+
+        price = least_met(excess, 4.0, tolerance=_TOLERANCE, farthest=_LARGEST_PRICE)
+        return math.inf if price is None else self._at(max(price, 0.0))[0]
+
+    def renyi(self, order: float) -> float:
+        """inf: what is lost has no guarantee."""
+        check_order(order)
+        return math.inf
+
+    def gdp(self) -> float:
+        """inf: nothing is known of the largest mu."""
+        return math.inf
+
+    @cached_property
+    def _curve(self) -> tuple[Array, Array]:
+        if not self._rates.size:
+            return np.zeros(1), np.ones(1)
+        points = [self._at(price) for price in np.linspace(0.0, 12.0, _KNOTS).tolist()]
+        epsilons, deltas = np.transpose(points)
+        finite = np.isfinite(epsilons) & (epsilons < _LARGEST_EXPONENT)
+        return np.maximum.accumulate(epsilons[finite]), np.minimum.accumulate(deltas[finite])
+
+    def _at(self, price: float) -> tuple[float, float]:
+        """An epsilon, and a delta that holds there."""
+        asked, costs = self._borrowed.at_price(float(ndtr(-price)), self._upper)
+        asked = np.append(asked, asked[-1])
+        largest = float(asked[-1])
+        total = self._average(np.exp(asked - largest)) + self._lost
+        rounding = ulps(asked.size + 64 + 4 * largest)
+        epsilon = largest + math.log(up(total, rounding))
+        delta = self._average(np.append(costs, 1.0)) + self._lost + self._borrowed.lost
+        return max(epsilon, 0.0), min(up(delta, ulps(64)), 1.0)
+
+    def _average(self, values: Array) -> float:
+        """An upper bound of E f, f being values[i] from the i-th point up to the next."""
+        rising = np.maximum.accumulate(values)
+        least = min(float(rising[-1]), self._near(rising.size, rising))
+        for cut in self._cuts:
+            far = float(np.min(np.max(rising[cut:] / self._weights[:, cut:], axis=1)))
+            if far < least:
+                least = min(least, far + self._near(cut, rising))
+        return up(least, MILLIONS_OF_ROUNDINGS)
+
+    def _near(self, cut: int, rising: Array) -> float:
+        """The least of the concave functions of a weight above f up to there, at weight 1.
+
+        Weights are scaled so that 1 is their mean.  Any line above f serves; the one sought
+        passes through two points of f, on both sides of 1, and is found by exchanging these.
+        """
+        weights = self._weights[:, :cut]
+        rows = np.arange(weights.shape[0])
+        right = np.minimum(np.count_nonzero(weights <= 1.0, axis=1), cut - 1)
+        left = np.maximum(right - 1, 0)
+        least = np.full(rows.size, rising[cut - 1])
+        for _ in range(_EXCHANGES):
+            apart = weights[rows, right] - weights[rows, left]
+            rise = rising[right] - rising[left]
+            slopes = np.divide(rise, apart, out=np.zeros(rows.size), where=apart > 0.0)
+            above = rising[:cut] - slopes[:, None] * weights
+            touching = np.argmax(above, axis=1)
+            least = np.minimum(least, above[rows, touching] + slopes)
+            beyond = weights[rows, touching] > 1.0
+            right, left = np.where(beyond, touching, right), np.where(beyond, left, touching)
+        return float(least.min())
