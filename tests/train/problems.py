@@ -4,6 +4,7 @@ from dataclasses import fields
 from itertools import product
 
 import numpy as np
+from sklearn.base import RegressorMixin
 
 import lastiterate as li
 from lastiterate import linear_model
@@ -15,8 +16,17 @@ from lastiterate.train.objectives import Logistic
 EXPORTED = [getattr(linear_model, name) for name in linear_model.__all__]
 ESTIMATORS = [each for each in EXPORTED if hasattr(each, "fit")]
 MODELS = [each for each in ESTIMATORS if issubclass(each, PrivateLinearModel)]
+REGRESSORS = [each for each in MODELS if issubclass(each, RegressorMixin)]
 ROWS = np.random.default_rng(0).normal(size=(600, 4))
 SIDES = ROWS[:, 0] + ROWS[:, 1] > 0
+
+
+def made(model, **settings):
+    """The estimator, with a range of targets if it needs one."""
+    if model in REGRESSORS:
+        settings = {"target_bound": 1.0} | settings
+    return model(**settings)
+
 
 RULES = {
     "full": li.FullBatch(103),

@@ -103,7 +103,11 @@ def assert_discreet(error):
 @pytest.mark.parametrize("rows", BAD_ROWS.values(), ids=BAD_ROWS)
 @pytest.mark.parametrize(
     "model",
-    [PrivateLogisticRegression(), PrivateLogisticRegression(classes=[0, 1]), PrivateRidge()],
+    [
+        PrivateLogisticRegression(),
+        PrivateLogisticRegression(classes=[0, 1]),
+        PrivateRidge(target_bound=1.0),
+    ],
 )
 def test_rows_that_are_refused(model, rows):
     with pytest.raises((InvalidParameter, InvalidType)) as caught:
@@ -114,7 +118,7 @@ def test_rows_that_are_refused(model, rows):
 @pytest.mark.parametrize("targets", BAD_TARGETS.values(), ids=BAD_TARGETS)
 def test_targets_that_are_refused(targets):
     with pytest.raises((InvalidParameter, InvalidType)) as caught:
-        PrivateRidge().fit(ROWS, targets)
+        PrivateRidge(target_bound=1.0).fit(ROWS, targets)
     assert_discreet(caught.value)
 
 

@@ -21,8 +21,10 @@ from lastiterate.cli.table_file import (
     read_table,
 )
 from lastiterate.errors import InvalidParameter, LastIterateError, MissingExtra
+from lastiterate.train.centring import Centre
+from lastiterate.train.outputs import linear_outputs
 
-_FORMAT = "lastiterate model 1"
+_FORMAT = "lastiterate model 2"  # since then it has a centre
 _WRITTEN = "a model.json as `lastiterate train` wrote it"
 Data = Annotated[Path, typer.Argument(help="a .csv, .npz or .parquet file")]
 Folder = Annotated[Path, typer.Option(help="where model.json and certificate.json go")]
@@ -102,6 +104,8 @@ def train(
         "parameters": model.parameters_.tolist(),
         "coef": model.coef_.tolist(),
         "intercept": model.intercept_.tolist(),
+        "center": None if model.center_ is None else model.center_.tolist(),
+        "center_bound": model.center_bound_,
     }
     text = json.dumps(record | {"digest": _digest(record)}, indent=1) + "\n"
     certificate = model.certificate_ if signer is None else signer.signed(model.certificate_)
@@ -131,10 +135,13 @@ def predict(
     record = read_model(model)
     coding = Coding(tuple(record["columns"]), record["schema"])
     rows = coding.features(read_table(data))
-    bound = record["feature_bound"]
-    factors = np.minimum(1.0, bound / np.maximum(np.linalg.norm(rows, axis=1), 1e-300))
-    coef = np.atleast_2d(np.array(record["coef"]))
-    scores = (rows * factors[:, np.newaxis]) @ coef.T + np.array(record["intercept"])
+    scores = linear_outputs(
+        rows,
+        np.atleast_2d(np.array(record["coef"])),
+        np.array(record["intercept"]),
+        bound=record["feature_bound"],
+        centre=centre_of_model(record),
+    )
     chosen = (scores[:, 0] > 0.0).astype(int) if scores.shape[1] == 1 else scores.argmax(axis=1)
     labels = [[record["classes"][k]] for k in chosen]
     if out is None:
@@ -199,6 +206,7 @@ def _is_whole(record: dict[str, Any]) -> bool:
         coef, intercept, parameters = (
             np.array(record[name], dtype=np.float64) for name in ("coef", "intercept", "parameters")
         )
+        centre = centre_of_model(record)
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, LastIterateError):
         return False
     names = (record.get("target"), *columns, *classes)
@@ -210,7 +218,20 @@ def _is_whole(record: dict[str, Any]) -> bool:
         and intercept.shape == (outputs,)
         and parameters.shape in ((outputs, width), (outputs, width + 1))
         and all(np.isfinite(part).all() for part in (coef, intercept, parameters))
+        and (centre is None or _is_centre(centre, width))
     )
+
+
+def _is_centre(centre: Centre, width: int) -> bool:
+    return bool(centre.mean.shape == (width,) and np.isfinite(centre.mean).all())
+
+
+def centre_of_model(record: dict[str, Any]) -> Centre | None:
+    """The mean that its rows were centred around."""
+    mean, bound = record["center"], record["center_bound"]
+    if mean is None and bound is None:
+        return None
+    return Centre(np.array(mean, dtype=np.float64), _check.number("center_bound", bound, above=0.0))
 
 
 def _digest(record: dict[str, Any]) -> str:

@@ -10,8 +10,10 @@ import typer
 
 from lastiterate._digits import up
 from lastiterate.cli.json_file import read_object
-from lastiterate.cli.training import read_model
+from lastiterate.cli.training import centre_of_model, read_model
 from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.releases import MEAN
+from lastiterate.train.centring import Centre, as_published
 
 _SEEDED = "not private against someone who knows the seed: the training was reproducible"
 
@@ -46,7 +48,7 @@ def verify(
     parameters = None if released is None else np.array(released["parameters"])
     try:
         found = verified(certificate, parameters=parameters, signed_by=signed_by)
-        if released is not None and not _predicts_as_described(released, described["features"]):
+        if released is not None and not _predicts_as_described(released, described):
             raise InvalidCertificate(["the model predicts by other numbers than it describes"])
     except InvalidCertificate as error:
         print(error, file=sys.stderr)
@@ -90,13 +92,25 @@ def _certificate(path: Path) -> dict[str, Any]:
     return record
 
 
-def _predicts_as_described(record: dict[str, Any], features: Mapping[str, Any]) -> bool:
+def _predicts_as_described(record: dict[str, Any], described: Mapping[str, Any]) -> bool:
     """Whether what predicts is what the certificate is about."""
-    constant = features["intercept"]
-    if record["feature_bound"] != features["bound"]:
+    features, centre = described["features"], centre_of_model(record)
+    constant, bound = features["intercept"], features["bound"]
+    if record["feature_bound"] != bound or not _is_published(centre, described):
         return False
     parameters = np.array(record["parameters"])
     coef, intercept = np.atleast_2d(np.array(record["coef"])), np.array(record["intercept"])
     width = coef.shape[1]
     expected = constant * parameters[:, width] if constant else np.zeros(len(parameters))
+    if centre is not None:
+        parameters = parameters * (bound / centre.bound)
+        expected = expected - centre.outputs(coef)
     return np.array_equal(coef, parameters[:, :width]) and np.array_equal(intercept, expected)
+
+
+def _is_published(centre: Centre | None, described: Mapping[str, Any]) -> bool:
+    """Whether the centre is the one that was charged for."""
+    stated = [one for one in described["besides"] if one["kind"] == MEAN]
+    if centre is None or not stated:
+        return centre is None and not stated
+    return bool(stated[0]["published"] == as_published(centre))

@@ -14,25 +14,20 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS
-from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model.besides import Besides
 from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
-from lastiterate.linear_model.outliers import as_record, counted, warn_of_outliers
+from lastiterate.linear_model.undeclared import OfScikitLearn, refuse_raw_frame
+from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.defaults import default_besides, default_run
-from lastiterate.train.discretion import forget_locals
+from lastiterate.train.discretion import discreet, forget_locals
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
-from lastiterate.train.norms import norm_factors, with_huge_rows_scaled
 from lastiterate.train.objectives import Objective
+from lastiterate.train.outputs import linear_outputs
 from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
-
-# The constant feature of the intercept, in units of the bound: large enough to be learnt, and
-# small enough to add only 1 % to the norms that noise is proportional to.  On validation splits of
-# the training data (Adult and IMDb at epsilon 0.5 and 2, MNIST at 0.5) 1/16, 1/8 and 1/4 are within
-# .1 points of each other; 1/2 is .1 to .3 behind, and 1 from .3 to 1.3.
-_INTERCEPT = 0.125
 
 
 @dataclass(frozen=True)
@@ -45,13 +40,19 @@ class Task:
     silent: NDArray[np.bool_] | None = None  # those without a target that counts
     labels: str = NO_LABELS
     outside: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    offset: Array | None = None  # of the outputs, public
 
 
-class PrivateLinearModel(Settings, BaseEstimator):
+class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
     """A linear model of which only the last iterate is published."""
 
+    # The constant feature of the intercept, in units of the bound: large enough to be learnt, and
+    # small enough to add only 1 % to the norms that noise is proportional to
+    # (benchmarks/validation.py: 1/4 is up to .1 points behind, 1/2 up to .3).
+    _constant = 0.125
+
     def _fit(self, held: list[Any]) -> Self:
-        """On X, y and sample_weight, held in a list so that no traceback keeps them."""
+        """On X and y, held in a list so that no traceback keeps them."""
         self._forget()
         try:
             self._fit_anew(*held)
@@ -62,51 +63,49 @@ class PrivateLinearModel(Settings, BaseEstimator):
             raise
         return self
 
-    def _fit_anew(self, X: Any, y: Any, sample_weight: Any) -> None:
-        if sample_weight is not None:
-            raise InvalidParameter(
-                "sample_weight",
-                must_be="None: a weight scales an example's gradient, and so what it can reveal; "
-                "all examples are protected alike",
-                found="weights",
-            )
+    def _fit_anew(self, X: Any, y: Any) -> None:
         settings = self.checked()
         warn_of_several_fits()
+        refuse_raw_frame(X, settings.feature_bound)
         rows, targets = rows_and_targets(
             self, X, y, numeric=self._numeric_targets, any_target=self._takes_any_target(y)
         )
-        bound = settings.feature_bound
-        intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
+        bound = 1.0 if settings.feature_bound is None else settings.feature_bound
+        intercept = self._constant * bound if self.fit_intercept else 0.0
         # Which targets count is the task's to say: a label that is no number is only unknown.
         examples = bounded(rows, np.zeros(targets.size), bound=bound, intercept=intercept)
         task = settings._task(targets, examples.radius)
         task = replace(task, outside=settings._outside(targets, task))
         warn_of_delta(settings.delta, len(examples))
-        examples = replace(examples, targets=task.targets, silent=task.silent)
+        examples = replace(examples, targets=task.targets, silent=task.silent, offset=task.offset)
         self._train(task, examples, settings)
 
     def _train(self, task: Task, examples: Examples, settings: Settings) -> None:
+        # Without an intercept 0 means something.
+        features = examples.features if self.fit_intercept else 0
         run = default_run(
             task.objective,
             settings,
             examples=len(examples),
             radius=examples.radius,
             mapped=examples.is_mapped,
+            features=features,
         )
-        besides = default_besides(settings, run)
-        report = account(run, besides=besides)
-        source = randomness(self.random_state)
-        parameters = noisy_descent(run, task.objective, examples, source)
-        counts = [counted(examples, task.outside, one, source) for one in besides]
+        besides = Besides(default_besides(settings, run, features), randomness(self.random_state))
+        report = account(run, besides=besides.releases)
+        besides.count(examples, task.outside, refuse=settings.feature_bound is None)
+        examples = besides.centred(examples)
+        centre = examples.centre
+        parameters = noisy_descent(run, task.objective, examples, besides.source)
         certificate = issue(
             report,
             task.objective,
             examples,
             parameters,
             delta=settings.delta,
-            provenance=source.provenance,
+            provenance=besides.source.provenance,
             labels=task.labels,
-            besides=[as_record(one, each) for one, each in zip(besides, counts, strict=True)],
+            besides=besides.records,
         )
         # Only now, all at once: an interrupted fit leaves nothing behind.
         fitted = {
@@ -116,13 +115,14 @@ class PrivateLinearModel(Settings, BaseEstimator):
             "privacy_": report,
             "certificate_": certificate,
             "n_iter_": run.steps,
-            "outliers_": counts[0] if counts else {},
+            "outliers_": besides.counts,
+            "center_": None if centre is None else centre.mean,
+            "center_bound_": None if centre is None else centre.bound,
             **task.remember,
             **self._coefficients(parameters, examples),
         }
         self.__dict__.update(fitted)
-        for one, each in zip(besides, counts, strict=True):
-            warn_of_outliers(each, one, len(examples))
+        besides.warn(len(examples))
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
         raise NotImplementedError
@@ -133,10 +133,15 @@ class PrivateLinearModel(Settings, BaseEstimator):
 
     def _coefficients(self, parameters: Array, examples: Examples) -> dict[str, Any]:
         width = examples.features
-        coef, intercept = parameters[:, :width], np.zeros(parameters.shape[0])
+        coef, intercept = parameters[:, :width].copy(), np.zeros(parameters.shape[0])
         if examples.intercept:
             intercept = examples.intercept * parameters[:, width]
-        return {"coef_": coef.copy(), "intercept_": intercept}
+        if examples.centre is not None:
+            coef *= examples.feature_bound / examples.centre.bound
+            intercept = intercept - examples.centre.outputs(coef)
+        if examples.offset is not None:
+            intercept = intercept + examples.offset
+        return {"coef_": coef, "intercept_": intercept}
 
     def _residual_clip(self, radius: float, default: float) -> float:
         return default if self.clip_norm is None else self.clip_norm / radius
@@ -146,14 +151,22 @@ class PrivateLinearModel(Settings, BaseEstimator):
         del y
         return False
 
+    @discreet
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Accuracy, or R2, as in scikit-learn; published, a score on private data costs privacy."""
+        return float(super().score(X, y, sample_weight=sample_weight))
+
     def _outputs(self, X: Any) -> Array:
         """One column for each output, for rows brought within the bound as in training."""
         check_is_fitted(self, "parameters_")
         rows = without_duplicates(rows_alone(self, X))
-        bound = self.feature_bound_  # of the training, whatever is set by now
-        rows, factors = with_huge_rows_scaled(rows, norm_factors(rows, bound), bound=bound)
-        scores = np.asarray(rows @ self.coef_.reshape(-1, rows.shape[1]).T, dtype=np.float64)
-        return np.asarray(scores * factors[:, np.newaxis] + self.intercept_)
+        return linear_outputs(
+            rows,
+            self.coef_.reshape(-1, rows.shape[1]),
+            np.atleast_1d(self.intercept_),
+            bound=self.feature_bound_,  # of the training, whatever is set by now
+            centre=None if self.center_ is None else Centre(self.center_, self.center_bound_),
+        )
 
     def _forget(self) -> None:
         for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
