@@ -12,6 +12,7 @@ from lastiterate.linear_model import (
     PrivateLogisticRegression,
     PrivateRidge,
     PrivateScaler,
+    TooFewExamplesWarning,
 )
 
 from .problems import MODELS, REGRESSORS, made
@@ -159,3 +160,36 @@ class TestPriors:
     def test_that_are_none(self, prior):
         with pytest.raises((InvalidParameter, InvalidType), match="class_prior must be"):
             PrivateLogisticRegression(class_prior=prior).fit(*self.rare())
+
+
+class TestProspects:
+    def fit(self, examples, classes, **settings):
+        rows = np.random.default_rng(0).normal(size=(examples, 3))
+        model = PrivateLogisticRegression(classes=range(classes), **settings)
+        return model.fit(rows, np.arange(examples) % classes)
+
+    def test_hopeless_tasks_are_said_to_be(self):
+        words = (
+            r"epsilon = 0.5, 500 examples of 20 classes .* epsilon of \S+ or more or some \S+ ex"
+        )
+        with pytest.warns(TooFewExamplesWarning, match=words):
+            self.fit(500, 20, epsilon=0.5)
+        with pytest.warns(TooFewExamplesWarning, match="or 3 classes"):
+            self.fit(500, 20, epsilon=0.5)
+        with pytest.warns(TooFewExamplesWarning, match="6 examples teach less"):
+            PrivateRidge(target_bound=1.0).fit(np.eye(6), np.zeros(6))
+
+    @pytest.mark.parametrize("remedy", ["epsilon", "examples", "classes", "adjacency"])
+    def test_each_remedy_helps(self, remedy):
+        task = {"examples": 300, "classes": 6, "epsilon": 0.5}
+        changed = {"epsilon": 4.0, "examples": 3_000, "classes": 2, "adjacency": "zero-out"}
+        with pytest.warns(TooFewExamplesWarning):
+            self.fit(**task | {"examples": 200})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.fit(**task | {remedy: changed[remedy]})
+
+    def test_not_where_the_noise_is_given(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.fit(40, 20, epsilon=None, noise_std=0.1)

@@ -41,6 +41,11 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         return outputs.ravel() if outputs.shape[1] == 1 else outputs
 
     @discreet
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy, as in scikit-learn; published, a score on private data costs privacy."""
+        return float(super().score(X, y, sample_weight=sample_weight))
+
+    @discreet
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely labels."""
         scores = self.decision_function(X)

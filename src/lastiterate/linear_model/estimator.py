@@ -17,11 +17,12 @@ from lastiterate.certificate.statements import NO_LABELS
 from lastiterate.linear_model.besides import Besides
 from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
+from lastiterate.linear_model.prospects import warn_of_hopeless_task
 from lastiterate.linear_model.undeclared import OfScikitLearn, refuse_raw_frame
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.defaults import default_besides, default_run
-from lastiterate.train.discretion import discreet, forget_locals
+from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Objective
@@ -77,6 +78,8 @@ class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
         task = settings._task(targets, examples.radius)
         task = replace(task, outside=settings._outside(targets, task))
         warn_of_delta(settings.delta, len(examples))
+        classes = np.size(task.remember.get("classes_", 0))
+        warn_of_hopeless_task(settings, examples=len(examples), classes=classes)
         examples = replace(examples, targets=task.targets, silent=task.silent, offset=task.offset)
         self._train(task, examples, settings)
 
@@ -150,11 +153,6 @@ class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
         """Whether a target that is none of those expected is no reason to refuse all."""
         del y
         return False
-
-    @discreet
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy, or R2, as in scikit-learn; published, a score on private data costs privacy."""
-        return float(super().score(X, y, sample_weight=sample_weight))
 
     def _outputs(self, X: Any) -> Array:
         """One column for each output, for rows brought within the bound as in training."""

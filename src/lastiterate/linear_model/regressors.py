@@ -16,7 +16,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.estimator import PrivateLinearModel, Task
 from lastiterate.train.data import Examples
 from lastiterate.train.discretion import discreet
-from lastiterate.train.objectives import Huber
+from lastiterate.train.objectives import Huber, Objective
 from lastiterate.train.settings import POSITIVE, Kind, documented, or_none, setting
 
 
@@ -72,6 +72,11 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
 
     @discreet
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R2, as in scikit-learn; published, a score on private data costs privacy."""
+        return float(super().score(X, y, sample_weight=sample_weight))
+
+    @discreet
     def predict(self, X: Any) -> Array:
         """The expected targets."""
         return self._outputs(X).ravel()
@@ -88,10 +93,9 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return (numbers - middle) / half
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
-        clip = self._residual_clip(radius, self._default_clip())
         scaled = self._scaled(targets)
         outside = np.abs(scaled) > 1.0
-        return Task(Huber(clip=clip), np.clip(scaled, -1.0, 1.0), {}, outside=outside)
+        return Task(self._objective(radius), np.clip(scaled, -1.0, 1.0), {}, outside=outside)
 
     def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_]:
         return task.outside
@@ -106,7 +110,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
             "intercept_": float(intercept * half + middle),
         }
 
-    def _default_clip(self) -> float:
+    def _objective(self, radius: float) -> Objective:
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
@@ -136,8 +140,8 @@ class PrivateRidge(_PrivateRegressor):
     True
     """
 
-    def _default_clip(self) -> float:
-        return 1.0
+    def _objective(self, radius: float) -> Objective:
+        return Huber(clip=self._residual_clip(radius, 1.0))
 
 
 @documented
@@ -145,7 +149,8 @@ class PrivateRidge(_PrivateRegressor):
 class PrivateHuberRegressor(_PrivateRegressor):
     """Regression that is linear in large errors, of which only the last iterate is published.
 
-    A smaller `threshold` needs less noise and is less swayed by outliers.
+    A smaller `threshold` needs less noise and is less swayed by outliers: the better choice at a
+    small epsilon, and where targets have an offset.
 
     {parameters}
 
@@ -163,5 +168,5 @@ class PrivateHuberRegressor(_PrivateRegressor):
         0.25, POSITIVE, "Where errors begin to count linearly, in units of half of `target_range`."
     )
 
-    def _default_clip(self) -> float:
-        return self.threshold
+    def _objective(self, radius: float) -> Objective:
+        return Huber(clip=self._residual_clip(radius, self.threshold))
