@@ -25,10 +25,16 @@ class Kind:
     sensitivity: Callable[[str], float]
 
 
+MEAN = "mean"
 OUTLIERS = "outliers"
 ACCURACY = "accuracy"
 ERRORS = "errors"
 KINDS: dict[str, Kind] = {
+    MEAN: Kind(
+        "the sum of all rows, and half that of their squared lengths, each row within the bound on "
+        "features and in units of it",
+        lambda adjacency: 2.0 if adjacency == "replace" else math.sqrt(1.25),
+    ),
     # Two of the three exclude each other, so that replacing an example changes at most three.
     OUTLIERS: Kind(
         "how many rows are ten times as long as the bound, how many a tenth, and how many targets "

@@ -223,7 +223,9 @@ class TestRefusals:
         canary[0][0], canary[1][0] = (0.0, 1.0), 100.0
 
         def make(seed):
-            return PrivateRidge(epsilon=5.0, delta=1e-3, epochs=1, random_state=seed)
+            return PrivateRidge(
+                epsilon=5.0, delta=1e-3, epochs=1, random_state=seed, target_bound=1.0
+            )
 
         trainer = empirical.fits(make, (rows, rows[:, 0]), canary)
         seeds = np.array([5, 6], dtype=np.uint64)
@@ -299,7 +301,9 @@ class TestCommand:
         from lastiterate.audit.own_trainer import certified_trainer
 
         rows = np.random.default_rng(0).normal(size=(40, 2))
-        model = PrivateRidge(epsilon=3.0, delta=1e-3, batches=batches, batch_size=10, epochs=3)
+        model = PrivateRidge(
+            target_bound=1.0, epsilon=3.0, delta=1e-3, batches=batches, batch_size=10, epochs=3
+        )
         trainer, report = certified_trainer(model.fit(rows, rows[:, 0]).certificate_)
         assert not empirical.audit(trainer, report, runs=400).refuted
         run = trainer.run
@@ -313,7 +317,9 @@ class TestCommand:
         from lastiterate.audit.own_trainer import certified_trainer
 
         rows = np.random.default_rng(0).normal(size=(50, 2))
-        model = PrivateRidge(epsilon=1.0, delta=1e-3, batches="full", adjacency=adjacency)
+        model = PrivateRidge(
+            target_bound=1.0, epsilon=1.0, delta=1e-3, batches="full", adjacency=adjacency
+        )
         trainer, report = certified_trainer(model.fit(rows, rows[:, 0]).certificate_)
         run = report.run.replace(steps=1)
         one = type(trainer)(run, trainer.objective, trainer.radius)

@@ -12,7 +12,7 @@ import lastiterate as li
 from lastiterate.bounds.shift_schedule import worst_schedule
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.reproduce.registry import ITEMS
-from lastiterate.train.defaults import default_run
+from lastiterate.train.defaults import default_run, gaussian_parameter
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 from lastiterate.train.settings import RunSettings
 from tests.readme_run import accounted, readme_run
@@ -236,9 +236,20 @@ def pictured_arrivals(many):
     assert worst_schedule(RUN).seen.size == WORDS[many]
 
 
-@claim("docs/linear-models.md", r"Keep `feature_bound=([\d.]+)`")
+@claim("docs/linear-models.md", r"Set `feature_bound=([\d.]+)`: longer rows become unit vectors")
 def feature_bound(default):
-    assert PrivateLogisticRegression().feature_bound == float(default)
+    rows = np.random.default_rng(0).normal(size=(500, 3))
+    model = PrivateLogisticRegression(epsilon=8.0).fit(rows, rows[:, 0] > 0)
+    assert model.feature_bound_ == float(default)
+
+
+@claim("docs/linear-models.md", r"This takes ([\d.]+) of mu")
+def centring_share(share):
+    rows = np.random.default_rng(0).normal(size=(2_000, 3))
+    model = PrivateLogisticRegression(epsilon=1.0).fit(rows, rows[:, 0] > 0)
+    assert model.privacy_.besides[0].mu == pytest.approx(
+        float(share) * gaussian_parameter(1.0, 1e-5), rel=1e-6
+    )
 
 
 @claim(

@@ -4,7 +4,7 @@ from dataclasses import fields
 from itertools import product
 
 import numpy as np
-from sklearn.base import MetaEstimatorMixin
+from sklearn.base import MetaEstimatorMixin, RegressorMixin
 
 import lastiterate as li
 from lastiterate import linear_model
@@ -19,8 +19,17 @@ ESTIMATORS = [
     each for each in EXPORTED if hasattr(each, "fit") and not issubclass(each, MetaEstimatorMixin)
 ]
 MODELS = [each for each in ESTIMATORS if issubclass(each, PrivateLinearModel)]
+REGRESSORS = [each for each in MODELS if issubclass(each, RegressorMixin)]
 ROWS = np.random.default_rng(0).normal(size=(600, 4))
 SIDES = ROWS[:, 0] + ROWS[:, 1] > 0
+
+
+def made(model, **settings):
+    """The estimator, with a range of targets if it needs one."""
+    if model in REGRESSORS:
+        settings = {"target_bound": 1.0} | settings
+    return model(**settings)
+
 
 RULES = {
     "full": li.FullBatch(103),

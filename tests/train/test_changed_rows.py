@@ -6,7 +6,10 @@ from scipy import sparse
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.train.noise import Randomness
+from lastiterate.releases import MEAN, Release
+from lastiterate.train import centring
+from lastiterate.train.centring import published_centre
+from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.norms import norm_factors
 from lastiterate.train.settings import TRAINED
 
@@ -17,7 +20,8 @@ LONG = ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True) * RNG.uniform(2, 3, si
 
 
 def model(**settings):
-    return PrivateLogisticRegression(epsilon=8.0, epochs=3, random_state=0, counting=0, **settings)
+    fixed = {"epsilon": 8.0, "epochs": 3, "random_state": 0, "counting": 0, "center": False}
+    return PrivateLogisticRegression(**fixed | settings)
 
 
 @pytest.fixture
@@ -61,6 +65,22 @@ def test_norms_are_those_of_the_copy(during):
     done = during("permutation", lambda: rows.__imul__(1e4))
     np.testing.assert_array_equal(model().fit(rows, SIDES).parameters_, expected)
     assert done
+
+
+def test_sums_are_of_what_was_bounded(monkeypatch):
+    """For the mean that is published, each row is read once."""
+    release, rows = Release(MEAN, 2.0, 1e-9), ROWS.copy()
+    usual = centring.norm_factors
+
+    def spoiling(some, bound):
+        factors = usual(some, bound)
+        rows.__imul__(1e4)
+        return factors
+
+    expected = published_centre(ROWS, release, Randomness(SeededBits(0)), bound=1.0)
+    monkeypatch.setattr(centring, "norm_factors", spoiling)
+    found = published_centre(rows, release, Randomness(SeededBits(0)), bound=1.0)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=1e-12)
 
 
 class TestMapped:

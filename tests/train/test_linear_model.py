@@ -15,7 +15,7 @@ from math import comb
 import numpy as np
 import pytest
 from scipy import sparse
-from sklearn.base import RegressorMixin, clone
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
@@ -32,21 +32,12 @@ from lastiterate.linear_model import (
 )
 from lastiterate.train.settings import TRAINED, Kind
 
-from .problems import ESTIMATORS, MODELS, ROWS, SIDES
+from .problems import ESTIMATORS, MODELS, REGRESSORS, ROWS, SIDES, made
 
 X, Y = ROWS, SIDES
-REGRESSORS = [each for each in MODELS if issubclass(each, RegressorMixin)]
 
-WEIGHTS = "sample_weight is refused: a weight scales what an example can reveal"
 EXPECTED_FAILURES = {
-    "check_sample_weights_not_an_array": WEIGHTS,
-    "check_sample_weights_list": WEIGHTS,
-    "check_all_zero_sample_weights_error": WEIGHTS,
-    "check_sample_weights_shape": WEIGHTS,
-    "check_sample_weights_not_overwritten": WEIGHTS,
-    "check_sample_weight_equivalence_on_dense_data": WEIGHTS,
-    "check_sample_weight_equivalence_on_sparse_data": WEIGHTS,
-    "check_classifiers_one_label_sample_weights": WEIGHTS,
+    "check_dataframe_column_names_consistency": "a data frame needs a feature_bound",
 }
 
 
@@ -54,18 +45,17 @@ class TestContract:
     @pytest.mark.parametrize("model", ESTIMATORS)
     def test_common_checks(self, model):
         failures = dict(EXPECTED_FAILURES) if model in MODELS else {}
-        if model in REGRESSORS:
-            del failures["check_classifiers_one_label_sample_weights"]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             results = check_estimator(
-                model(), expected_failed_checks=failures, on_skip=None, on_fail=None
+                made(model), expected_failed_checks=failures, on_skip=None, on_fail=None
             )
         statuses = {status: set() for status in ("failed", "passed", "xfail", "skipped")}
         for result in results:
             statuses[result["status"]].add(result["check_name"])
         assert not statuses["failed"]
-        assert statuses["xfail"] == set(failures)  # and none of them passes by now
+        # None of them passes by now; without pandas there are no data frames.
+        assert statuses["xfail"] | (statuses["skipped"] & set(failures)) == set(failures)
         assert len(statuses["passed"]) > 35
 
     @pytest.mark.parametrize("model", MODELS)
@@ -75,9 +65,10 @@ class TestContract:
         for each in fields(model):
             assert f"\n    {each.name} : " in model.__doc__
             if each.metadata["kind"].check is not Kind.check:
-                target = {"epsilon": None} if each.name == "noise_std" else {}
+                instead = {"noise_std": "epsilon", "target_range": "target_bound"}
+                target = {instead[each.name]: None} if each.name in instead else {}
                 with pytest.raises(InvalidParameter, match=f"{each.name} must be"):
-                    model(**target, **{each.name: "nonsense"}).checked()
+                    made(model, **target, **{each.name: "nonsense"}).checked()
 
     def test_in_a_pipeline(self):
         model = make_pipeline(PrivateScaler(2.0), PrivateLogisticRegression(epsilon=4.0))
@@ -85,8 +76,8 @@ class TestContract:
 
     @pytest.mark.parametrize("model", MODELS)
     def test_sparse_rows(self, model):
-        dense = model(random_state=3).fit(X, Y)
-        thin = model(random_state=3).fit(sparse.csr_array(X), Y)
+        dense = made(model, random_state=3).fit(X, Y)
+        thin = made(model, random_state=3).fit(sparse.csr_array(X), Y)
         np.testing.assert_allclose(dense.coef_, thin.coef_, atol=1e-6)
         np.testing.assert_allclose(
             dense.predict(X[:9]), thin.predict(sparse.csr_array(X[:9])), atol=1e-6
@@ -109,14 +100,14 @@ class TestContract:
 
     def test_rows_beyond_the_bound_count_as_scaled_down(self):
         longer = X * np.maximum(1.0, 1.0 / np.linalg.norm(X, axis=1, keepdims=True))
-        model = PrivateLogisticRegression(random_state=0)
+        model = PrivateLogisticRegression(feature_bound=1.0, counting=0, random_state=0)
         first, second = clone(model).fit(longer, Y), clone(model).fit(7 * longer, Y)
         np.testing.assert_allclose(first.coef_, second.coef_, atol=1e-6)
         np.testing.assert_array_equal(first.predict(longer), first.predict(7 * longer))
 
     @pytest.mark.parametrize("model", MODELS)
     def test_settings_changed_after_fitting_change_no_prediction(self, model):
-        fitted = model(random_state=0).fit(X, Y)
+        fitted = made(model, random_state=0).fit(X, Y)
         before = fitted.predict(3.0 * X)
         others = {"feature_bound": 1e3, "fit_intercept": False, "epsilon": 9.0}
         others |= {"target_bound": 50.0} if model in REGRESSORS else {"classes": ["a", "b"]}
@@ -127,13 +118,13 @@ class TestPrivacy:
     @pytest.mark.parametrize("adjacency, factor", [("replace", 2.0), ("zero-out", 1.0)])
     @pytest.mark.parametrize("model", MODELS)
     def test_meets_the_target_only_just(self, model, adjacency, factor):
-        fitted = model(epsilon=1.5, delta=1e-6, adjacency=adjacency).fit(X, Y)
+        fitted = made(model, epsilon=1.5, delta=1e-6, adjacency=adjacency).fit(X, Y)
         assert 1.49 < fitted.privacy_.epsilon(1e-6) <= 1.5
         run = fitted.privacy_.run
         assert run.adjacency == adjacency
         assert run.releases == "last-iterate"
         assert run.step_size * run.loss.smoothness <= 2.0
-        radius = (1 + 0.125**2) ** 0.5
+        radius = (1 + (0.25 if model in REGRESSORS else 0.125) ** 2) ** 0.5
         clip = json.loads(fitted.certificate_)["objective"]["clip"]
         expected = factor * clip * radius
         np.testing.assert_allclose(run.sensitivity, expected, rtol=1e-12)
@@ -154,7 +145,8 @@ class TestPrivacy:
         model = PrivateLogisticRegression(**settings, batches=name, batch_size=size)
         run = model.fit(X, Y).privacy_.run
         rule, own = run.batches, run.loss.smoothness - run.loss.regulariser
-        room = (2.0 / run.step_size - run.loss.regulariser) * size / own
+        # The penalty counts twice: with it, steps are those that contract most.
+        room = (2.0 / run.step_size - 2.0 * run.loss.regulariser) * size / own
         if rule.exact_size:
             assert room == pytest.approx(size, rel=1e-9)
             return
@@ -214,7 +206,7 @@ class TestUtility:
         rng = np.random.default_rng(2)
         rows = rng.normal(size=(10_000, 4)) / 4
         targets = 100 * (rows @ [0.5, -0.5, 0.2, 0.0] + 0.2)
-        fitted = model(target_bound=100.0, random_state=0).fit(rows, targets)
+        fitted = made(model, target_bound=100.0, random_state=0).fit(rows, targets)
         assert fitted.score(rows, targets) > 0.9
 
     def test_declared_classes_may_be_absent(self):
@@ -271,7 +263,7 @@ class TestNothingIsLeftBehind:
         published = {name for name in vars(fitted) if name.endswith("_")}
         allowed = {"n_features_in_", "parameters_", "privacy_", "certificate_", "n_iter_",
                    "classes_", "coef_", "intercept_", "feature_bound_", "outliers_",
-                   "target_bound_"}  # fmt: skip
+                   "target_bound_", "center_", "center_bound_"}  # fmt: skip
         assert published <= allowed
         assert not hasattr(fitted, "partial_fit")
         with pytest.raises(AttributeError, match="compose"):
@@ -314,9 +306,11 @@ class TestRefusals:
         with pytest.raises(InvalidParameter, match=match):
             PrivateLogisticRegression(**changes).fit(X, Y)
 
-    def test_weights(self):
-        with pytest.raises(InvalidParameter, match="sample_weight must be None: a weight"):
-            PrivateLogisticRegression().fit(X, Y, sample_weight=np.ones(600))
+    @pytest.mark.parametrize("name", ["C", "class_weight", "max_iter", "alpha", "solver"])
+    @pytest.mark.parametrize("model", MODELS)
+    def test_parameters_that_others_have(self, model, name):
+        with pytest.raises(TypeError, match=rf"{name} must be left out: .*got {name}=7"):
+            model(**{name: 7})
 
     def test_one_class(self):
         with pytest.raises(InvalidParameter, match="at least two classes"):

@@ -22,12 +22,12 @@ SIDES = np.where(X[:, 0] > 0, "yes", "no")
 
 @pytest.fixture(scope="module")
 def classifier():
-    return PrivateLogisticRegression(classes=["no", "yes"], counting=0).fit(X, SIDES)
+    return PrivateLogisticRegression(classes=["no", "yes"], counting=0, center=False).fit(X, SIDES)
 
 
 @pytest.fixture(scope="module")
 def regressor():
-    return PrivateRidge(target_bound=5.0, counting=0).fit(X, X[:, 0])
+    return PrivateRidge(target_bound=5.0, counting=0, center=False).fit(X, X[:, 0])
 
 
 def test_a_loss_without_noise_is_covered_by_nothing():

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,14 +14,17 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.cli.json_file import read_object
 from lastiterate.errors import InvalidParameter, LastIterateError
+from lastiterate.releases import MEAN
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.rules import range_of
+from lastiterate.train.centring import Centre, as_published
+from lastiterate.train.outputs import linear_outputs
 
 FORMAT = "lastiterate model 2"
 MODELS = ("logistic", "svc", "ridge", "huber")
 WRITTEN = "a model.json as `lastiterate train` wrote it"
 # What is not how the model is to be used, but what it learnt.
-_LEARNT = ("parameters", "coef", "intercept")
+_LEARNT = ("parameters", "coef", "intercept", "center", "center_bound")
 
 
 class AlteredModel(InvalidParameter):
@@ -57,50 +61,62 @@ class SavedModel:
         """How it is to be used: names, ranges, values and classes."""
         return {name: part for name, part in self.record.items() if name not in _LEARNT}
 
-    def outputs(self, rows: Array) -> Array:
-        """One column for each output, for rows brought within the bound as in training."""
-        norms = np.linalg.norm(rows, axis=1)
-        factors = np.minimum(1.0, self.record["feature_bound"] / np.maximum(norms, 1e-300))
-        coef = np.atleast_2d(np.array(self.record["coef"]))
-        outputs = (rows * factors[:, np.newaxis]) @ coef.T + np.array(self.record["intercept"])
-        return np.asarray(outputs)
+    @cached_property
+    def centre(self) -> Centre | None:
+        """The published mean that rows were centred around."""
+        return _centre(self.record)
 
-    def predicts_as(self, features: dict[str, Any]) -> bool:
-        """Whether what predicts is what a certificate with these features is about."""
-        if self.record["feature_bound"] != features["bound"]:
+    def outputs(self, rows: Array) -> Array:
+        """One column for each output, for rows brought within the bounds as in training."""
+        return linear_outputs(
+            rows,
+            np.atleast_2d(np.array(self.record["coef"])),
+            np.array(self.record["intercept"]),
+            bound=self.record["feature_bound"],
+            centre=self.centre,
+        )
+
+    def predicts_as(self, described: Mapping[str, Any]) -> bool:
+        """Whether what predicts is what this certificate is about."""
+        features = described["features"]
+        if self.record["feature_bound"] != features["bound"] or not self._is_centred_as(described):
             return False
         coef, intercept = (np.array(self.record[name]) for name in ("coef", "intercept"))
-        expected = in_units_of_target(
-            self.parameters, features["intercept"], coef.shape[1], self.record["target_range"]
-        )
+        expected = self._expected(features["intercept"], features["bound"], coef.shape[1])
         return np.array_equal(coef, expected[0]) and np.array_equal(intercept, expected[1])
+
+    def _is_centred_as(self, described: Mapping[str, Any]) -> bool:
+        """Whether the centre is the one that was charged for."""
+        stated = [one for one in described["besides"] if one["kind"] == MEAN]
+        if self.centre is None or not stated:
+            return self.centre is None and not stated
+        return bool(stated[0]["published"] == as_published(self.centre))
+
+    def _expected(self, constant: float, bound: float, width: int) -> tuple[Array, Array]:
+        """Coefficients and intercepts of what was released, as estimators have them."""
+        parameters = self.parameters
+        coef, intercept = parameters[:, :width].copy(), np.zeros(len(parameters))
+        if constant:
+            intercept = constant * parameters[:, width]
+        if self.centre is not None:
+            coef *= bound / self.centre.bound
+            intercept = intercept - self.centre.outputs(coef)
+        if self.record["target_range"] is None:
+            return coef, intercept
+        low, high = self.record["target_range"]
+        middle, half = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
+        return coef * half, intercept * half + middle
 
     def text(self) -> str:
         """The file."""
         return json.dumps(self.record | {"digest": digest(self.record)}, indent=1) + "\n"
 
 
-def in_units_of_target(
-    parameters: Array, constant: float, width: int, target_range: Any
-) -> tuple[Array, Array]:
-    """Coefficients and intercepts of released parameters, which are in units of half the range."""
-    coef, intercept = parameters[:, :width], np.zeros(len(parameters))
-    if constant:
-        intercept = constant * parameters[:, width]
-    if target_range is None:
-        return coef, intercept
-    low, high = target_range
-    return coef * half_range(low, high), intercept * half_range(low, high) + middle(low, high)
-
-
-def half_range(low: float, high: float) -> float:
-    """The bound of targets around the middle."""
-    return (high - low) / 2.0
-
-
-def middle(low: float, high: float) -> float:
-    """What targets are measured from."""
-    return (low + high) / 2.0
+def _centre(record: Mapping[str, Any]) -> Centre | None:
+    mean, bound = record["center"], record["center_bound"]
+    if mean is None and bound is None:
+        return None
+    return Centre(np.array(mean, dtype=np.float64), _check.number("center_bound", bound, above=0.0))
 
 
 def read_model(path: Path) -> SavedModel:
@@ -127,6 +143,7 @@ def _is_whole(record: dict[str, Any]) -> bool:
         coef, intercept, parameters = (
             np.array(record[name], dtype=np.float64) for name in ("coef", "intercept", "parameters")
         )
+        centre = _centre(record)
         names = (record["target"], *columns, *(classes or ()))
         outputs = 1
         if classes is None:
@@ -137,12 +154,13 @@ def _is_whole(record: dict[str, Any]) -> bool:
                 return False
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, LastIterateError):
         return False
-    return (
+    return bool(
         all(isinstance(name, str) for name in names)
         and coef.shape == (outputs, width)
         and intercept.shape == (outputs,)
         and parameters.shape in ((outputs, width), (outputs, width + 1))
         and all(np.isfinite(part).all() for part in (coef, intercept, parameters))
+        and (centre is None or (centre.mean.shape == (width,) and np.isfinite(centre.mean).all()))
     )
 
 

@@ -10,6 +10,7 @@ except ImportError as error:
 from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
 from lastiterate.linear_model.outliers import OutlierWarning
+from lastiterate.linear_model.prospects import TooFewExamplesWarning
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 from lastiterate.linear_model.scaler import PrivateScaler
 from lastiterate.linear_model.schema import PrivateSchema
@@ -27,4 +28,5 @@ __all__ = [
     "PrivateSchema",
     "PrivateScore",
     "PrivateSelection",
+    "TooFewExamplesWarning",
 ]

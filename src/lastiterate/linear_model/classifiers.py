@@ -13,9 +13,10 @@ from sklearn.base import ClassifierMixin
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.estimator import PrivateLinearModel, Task
-from lastiterate.linear_model.labels import labels_of
+from lastiterate.linear_model.labels import labels_of, log_odds
+from lastiterate.train.discretion import discreet
 from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
-from lastiterate.train.settings import POSITIVE, Kind, documented, one_of, setting
+from lastiterate.train.settings import POSITIVE, Kind, documented, one_of, or_none, setting
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -27,17 +28,24 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         "gradient is 0.  By default, with a warning, what occurs in `y`; booleans need none.",
     )
 
-    def fit(self, X: Any, y: Any, sample_weight: None = None, *, ledger: Any = None) -> Self:
-        """Train on rows `X` with labels `y`, charged to `ledger`; `sample_weight` is refused."""
-        held = [X, y, sample_weight]
-        del X, y, sample_weight
+    def fit(self, X: Any, y: Any, *, ledger: Any = None) -> Self:
+        """Train on rows `X` with labels `y`, charged to `ledger`."""
+        held = [X, y]
+        del X, y
         return self._fit(held, ledger)
 
+    @discreet
     def decision_function(self, X: Any) -> Array:
         """Scores: of the second class if there are two, else one column for each class."""
         outputs = self._outputs(X)
         return outputs.ravel() if outputs.shape[1] == 1 else outputs
 
+    @discreet
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """The accuracy, as in scikit-learn; published, a score on private data costs privacy."""
+        return float(super().score(X, y, sample_weight=sample_weight))
+
+    @discreet
     def predict(self, X: Any) -> NDArray[Any]:
         """The most likely labels."""
         scores = self.decision_function(X)
@@ -52,7 +60,13 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             {"classes_": labels.classes},
             labels.unknown,
             labels.provenance,
+            offset=self._offset(labels.classes),
         )
+
+    def _offset(self, classes: NDArray[Any]) -> Array | None:
+        """Of the outputs, from what is publicly known."""
+        del classes
+        return None
 
     def _takes_any_target(self, y: Any) -> bool:
         return self.classes is not None or getattr(getattr(y, "dtype", None), "kind", "") == "b"
@@ -97,6 +111,14 @@ class PrivateLogisticRegression(_PrivateClassifier):
         "How residuals of three or more classes are clipped; the margin clip is cheaper.",
     )
 
+    class_prior: Any = setting(
+        None,
+        or_none(Kind("mapping")),  # checked where the classes are known
+        'Publicly known shares of the classes, as in {"no": .98, "yes": .02}, with which the '
+        "intercept begins.  It must not come from the data.",
+    )
+
+    @discreet
     def predict_proba(self, X: Any) -> Array:
         """Probabilities, one column for each class."""
         scores = self.decision_function(X)
@@ -105,9 +127,13 @@ class PrivateLogisticRegression(_PrivateClassifier):
             return np.column_stack([1.0 - positive, positive])
         return np.asarray(softmax(scores, axis=1))
 
+    @discreet
     def predict_log_proba(self, X: Any) -> Array:
         """Logarithms of the probabilities."""
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
+
+    def _offset(self, classes: NDArray[Any]) -> Array | None:
+        return None if self.class_prior is None else log_odds(self.class_prior, classes)
 
     def _objective(self, classes: int, radius: float) -> Objective:
         if classes == 2:

@@ -15,27 +15,23 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS
-from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.charging import reserved, the_ledger
+from lastiterate.linear_model.besides import Besides
 from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
-from lastiterate.linear_model.outliers import as_record, counted, warn_of_outliers
-from lastiterate.releases import OUTLIERS, Release
+from lastiterate.linear_model.prospects import warn_of_hopeless_task
+from lastiterate.linear_model.undeclared import OfScikitLearn, refuse_raw_frame
+from lastiterate.releases import MEAN, OUTLIERS, Release
+from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.defaults import default_besides, default_run
 from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
-from lastiterate.train.norms import norm_factors, with_huge_rows_scaled
 from lastiterate.train.objectives import Objective
+from lastiterate.train.outputs import linear_outputs
 from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
-
-# The constant feature of the intercept, in units of the bound: large enough to be learnt, and
-# small enough to add only 1 % to the norms that noise is proportional to.  On validation splits of
-# the training data (Adult and IMDb at epsilon 0.5 and 2, MNIST at 0.5) 1/16, 1/8 and 1/4 are within
-# .1 points of each other; 1/2 is .1 to .3 behind, and 1 from .3 to 1.3.
-_INTERCEPT = 0.125
 
 
 @dataclass(frozen=True)
@@ -48,6 +44,7 @@ class Task:
     silent: NDArray[np.bool_] | None = None  # those without a target that counts
     labels: str = NO_LABELS
     outside: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    offset: Array | None = None  # of the outputs, public
 
 
 @dataclass(frozen=True)
@@ -60,14 +57,17 @@ class Prepared:
 
     def report(self, *more: Release) -> PrivacyReport:
         """What will be certified, before anything is trained; of `more` releases, too."""
+        # Without an intercept 0 means something.
+        features = self.examples.features if self.settings.fit_intercept else 0
         run = default_run(
             self.task.objective,
             self.settings,
             examples=len(self.examples),
             radius=self.examples.radius,
             mapped=self.examples.is_mapped,
+            features=features,
         )
-        besides = (*default_besides(self.settings, run), *more)
+        besides = (*default_besides(self.settings, run, features), *more)
         return replace(account(run, besides=besides), enforced=True)
 
 
@@ -76,8 +76,8 @@ class Trained:
     """All that a training gives."""
 
     parameters: Array
-    counts: list[dict[str, int]]
-    provenance: str
+    examples: Examples  # around their centre
+    besides: Besides
 
 
 def certified(
@@ -90,26 +90,29 @@ def certified(
     selection: Mapping[str, Any] | None = None,
 ) -> str:
     """The certificate of what was trained, and of `more` records of what is published besides."""
-    outliers = [one for one in report.besides if one.kind == OUTLIERS]
-    records = [as_record(one, each) for one, each in zip(outliers, trained.counts, strict=True)]
     return issue(
         report,
         prepared.task.objective,
-        prepared.examples,
+        trained.examples,
         trained.parameters,
         delta=prepared.settings.delta if delta is None else delta,
-        provenance=trained.provenance,
+        provenance=trained.besides.source.provenance,
         labels=prepared.task.labels,
-        besides=[*records, *more],
+        besides=[*trained.besides.records, *more],
         selection=selection,
     )
 
 
-class PrivateLinearModel(Settings, BaseEstimator):
+class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
     """A linear model of which only the last iterate is published."""
 
+    # The constant feature of the intercept, in units of the bound: large enough to be learnt, and
+    # small enough to add only 1 % to the norms that noise is proportional to
+    # (benchmarks/validation.py: 1/4 is up to .1 points behind, 1/2 up to .3).
+    _constant = 0.125
+
     def _fit(self, held: list[Any], ledger: Any = None) -> Self:
-        """On X, y and sample_weight, held in a list so that no traceback keeps them."""
+        """On X and y, held in a list so that no traceback keeps them."""
         self._forget()
         try:
             self._fit_anew(*held, ledger=ledger)
@@ -120,8 +123,8 @@ class PrivateLinearModel(Settings, BaseEstimator):
             raise
         return self
 
-    def _fit_anew(self, X: Any, y: Any, sample_weight: Any, *, ledger: Any) -> None:
-        prepared = self._prepared(X, y, sample_weight, ledger=ledger)
+    def _fit_anew(self, X: Any, y: Any, *, ledger: Any) -> None:
+        prepared = self._prepared(X, y, ledger=ledger)
         report = prepared.report()
         charged = reserved(
             prepared.settings.ledger,
@@ -129,53 +132,47 @@ class PrivateLinearModel(Settings, BaseEstimator):
             type(self).__name__,
             seeded=self.random_state is not None,
         )
-        trained = self._train(prepared, report)
+        trained = self._train(prepared, report, refuse=prepared.settings.feature_bound is None)
         certificate = certified(prepared, report, trained)
         if charged is not None:
             charged.settle(certificate)
         self._become(prepared, report, trained, certificate)
-        for one, each in zip(report.besides, trained.counts, strict=True):
-            warn_of_outliers(each, one, len(prepared.examples))
+        trained.besides.warn(len(prepared.examples))
 
-    def _prepared(self, X: Any, y: Any, sample_weight: Any, *, ledger: Any = None) -> Prepared:
-        if sample_weight is not None:
-            raise InvalidParameter(
-                "sample_weight",
-                must_be="None: a weight scales an example's gradient, and so what it can reveal; "
-                "all examples are protected alike",
-                found="weights",
-            )
+    def _prepared(self, X: Any, y: Any, *, ledger: Any = None) -> Prepared:
         settings = self.checked()
         settings.ledger = the_ledger(self.ledger, ledger)
         warn_of_several_fits(charged=settings.ledger is not None)
+        refuse_raw_frame(X, settings.feature_bound)
         rows, targets = rows_and_targets(
             self, X, y, numeric=self._numeric_targets, any_target=self._takes_any_target(y)
         )
-        bound = settings.feature_bound
-        intercept = _INTERCEPT * bound if self.fit_intercept else 0.0
+        bound = 1.0 if settings.feature_bound is None else settings.feature_bound
+        intercept = self._constant * bound if self.fit_intercept else 0.0
         # Which targets count is the task's to say: a label that is no number is only unknown.
         examples = bounded(rows, np.zeros(targets.size), bound=bound, intercept=intercept)
         task = settings._task(targets, examples.radius)
         task = replace(task, outside=settings._outside(targets, task))
         warn_of_delta(settings.delta, len(examples))
-        examples = replace(examples, targets=task.targets, silent=task.silent)
+        classes = np.size(task.remember.get("classes_", 0))
+        warn_of_hopeless_task(settings, examples=len(examples), classes=classes)
+        examples = replace(examples, targets=task.targets, silent=task.silent, offset=task.offset)
         return Prepared(task, examples, settings)
 
-    def _train(self, prepared: Prepared, report: PrivacyReport) -> Trained:
+    def _train(self, prepared: Prepared, report: PrivacyReport, *, refuse: bool) -> Trained:
         task, examples = prepared.task, prepared.examples
-        source = randomness(self.random_state)
-        parameters = noisy_descent(report.run, task.objective, examples, source)
-        counts = [
-            counted(examples, task.outside, one, source)
-            for one in report.besides
-            if one.kind == OUTLIERS
-        ]
-        return Trained(parameters, counts, source.provenance)
+        own = tuple(one for one in report.besides if one.kind in (MEAN, OUTLIERS))
+        besides = Besides(own, randomness(self.random_state))
+        besides.count(examples, task.outside, refuse=refuse)
+        examples = besides.centred(examples)
+        parameters = noisy_descent(report.run, task.objective, examples, besides.source)
+        return Trained(parameters, examples, besides)
 
     def _become(
         self, prepared: Prepared, report: PrivacyReport, trained: Trained, certificate: str
     ) -> None:
-        examples = prepared.examples
+        examples, parameters = trained.examples, trained.parameters
+        centre = examples.centre
         # Only now, all at once: an interrupted fit leaves nothing behind.
         fitted = {
             "n_features_in_": examples.features,
@@ -184,9 +181,11 @@ class PrivateLinearModel(Settings, BaseEstimator):
             "privacy_": report,
             "certificate_": certificate,
             "n_iter_": report.run.steps,
-            "outliers_": trained.counts[0] if trained.counts else {},
+            "outliers_": trained.besides.counts,
+            "center_": None if centre is None else centre.mean,
+            "center_bound_": None if centre is None else centre.bound,
             **prepared.task.remember,
-            **self._coefficients(trained.parameters, examples),
+            **self._coefficients(parameters, examples),
         }
         self.__dict__.update(fitted)
 
@@ -199,10 +198,15 @@ class PrivateLinearModel(Settings, BaseEstimator):
 
     def _coefficients(self, parameters: Array, examples: Examples) -> dict[str, Any]:
         width = examples.features
-        coef, intercept = parameters[:, :width], np.zeros(parameters.shape[0])
+        coef, intercept = parameters[:, :width].copy(), np.zeros(parameters.shape[0])
         if examples.intercept:
             intercept = examples.intercept * parameters[:, width]
-        return {"coef_": coef.copy(), "intercept_": intercept}
+        if examples.centre is not None:
+            coef *= examples.feature_bound / examples.centre.bound
+            intercept = intercept - examples.centre.outputs(coef)
+        if examples.offset is not None:
+            intercept = intercept + examples.offset
+        return {"coef_": coef, "intercept_": intercept}
 
     def _residual_clip(self, radius: float, default: float) -> float:
         return default if self.clip_norm is None else self.clip_norm / radius
@@ -216,10 +220,13 @@ class PrivateLinearModel(Settings, BaseEstimator):
         """One column for each output, for rows brought within the bound as in training."""
         check_is_fitted(self, "parameters_")
         rows = without_duplicates(rows_alone(self, X))
-        bound = self.feature_bound_  # of the training, whatever is set by now
-        rows, factors = with_huge_rows_scaled(rows, norm_factors(rows, bound), bound=bound)
-        scores = np.asarray(rows @ self.coef_.reshape(-1, rows.shape[1]).T, dtype=np.float64)
-        return np.asarray(scores * factors[:, np.newaxis] + self.intercept_)
+        return linear_outputs(
+            rows,
+            self.coef_.reshape(-1, rows.shape[1]),
+            np.atleast_1d(self.intercept_),
+            bound=self.feature_bound_,  # of the training, whatever is set by now
+            centre=None if self.center_ is None else Centre(self.center_, self.center_bound_),
+        )
 
     def _forget(self) -> None:
         for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:

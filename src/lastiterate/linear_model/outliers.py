@@ -7,11 +7,12 @@ is not looked up but published, with noise that the guarantee includes.
 from __future__ import annotations
 
 import warnings
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model.undeclared import SCALED
 from lastiterate.releases import Release
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
@@ -20,21 +21,24 @@ from lastiterate.train.norms import norm_factors
 _FAR = 10.0
 _TOO_NOISY = 8.0
 _LONG, _SHORT, _TARGETS = "long rows", "short rows", "targets outside"
+# From which share on, and by how many standard deviations of the noise, it is said.
+_SAID = {_LONG: (0.5, 2.0), _SHORT: (0.5, 2.0), _TARGETS: (0.05, 4.0)}
+_LENGTH = "more than ten times as long as feature_bound"
 _ADVICE = {
-    _LONG: "are more than ten times as long as feature_bound and count as scaled down to it, so "
-    "that little but their direction is left: map columns to [-1, 1] by ranges that are publicly "
-    "known (PrivateScaler(low=.., high=..)), or, if they lie around 0, raise feature_bound",
+    _LONG: f"are {_LENGTH} and count as scaled down to it, so that little but their direction is "
+    "left: map columns to [-1, 1] by ranges that are publicly known "
+    "(PrivateScaler(low=.., high=..)), or, if they lie around 0, raise feature_bound",
     _SHORT: "are shorter than a tenth of feature_bound, so that noise drowns them: lower "
     "feature_bound, or map columns to [-1, 1] by ranges that are publicly known "
     "(PrivateScaler(low=.., high=..))",
-    _TARGETS: "have a target outside target_bound, which counts as its end, or a label that is not "
-    "in classes, which counts for nothing: declare what is publicly known of them, "
-    "target_bound=.. or classes=[..]",
+    _TARGETS: "have a target outside what was declared, which counts as its end, or a label that "
+    "is not in classes, which counts for nothing: declare what is publicly known of them, "
+    "target_range=(low, high) or classes=[..]",
 }
 
 
 class OutlierWarning(UserWarning):
-    """More than half of the examples are far from the bounds that they were given."""
+    """Many examples are far from the bounds that they were given."""
 
 
 def counted(
@@ -48,23 +52,41 @@ def counted(
 
 
 def warn_of_outliers(counts: dict[str, int], release: Release, examples: int) -> None:
-    """By what was published alone: of each kind that is surely more than half."""
-    if release.noise_std > examples / _TOO_NOISY:
-        return  # noise alone would set it off now and then
-    for name, count in counts.items():
-        if count - 2.0 * release.noise_std > examples / 2:
-            share, spread = (_percent(part / examples) for part in (count, release.noise_std))
+    """By what was published alone: of each kind that surely is too much."""
+    for name in counts:
+        if _is_said(name, counts, release, examples):
             warnings.warn(
-                f"about {share} (give or take {spread}) of the examples {_ADVICE[name]}",
+                f"{_about(counts[name], release, examples)} of the examples {_ADVICE[name]}",
                 OutlierWarning,
-                stacklevel=5,
+                stacklevel=7,
             )
+
+
+def refuse_long_rows(counts: dict[str, int], release: Release, examples: int) -> None:
+    """By what was published alone, where nobody has said how long rows may be."""
+    if _is_said(_LONG, counts, release, examples):
+        share = _about(counts[_LONG], release, examples)
+        raise InvalidParameter(
+            "feature_bound",
+            must_be=f"set for such rows: {SCALED}",
+            found=f"{share} of the rows {_LENGTH}, 1 by default (the count was taken with noise, "
+            f"and spent a mu of {release.mu:.2g})",
+        )
+
+
+def _is_said(name: str, counts: dict[str, int], release: Release, examples: int) -> bool:
+    share, sure = _SAID[name]
+    # With more noise, that alone would set it off now and then.
+    return (
+        release.noise_std <= examples / _TOO_NOISY
+        and counts[name] - sure * release.noise_std > share * examples
+    )
+
+
+def _about(count: int, release: Release, examples: int) -> str:
+    share, spread = (_percent(part / examples) for part in (count, release.noise_std))
+    return f"about {share} (give or take {spread})"
 
 
 def _percent(share: float) -> str:
     return f"{100 * min(max(share, 0.0), 1.0):.0f} %"
-
-
-def as_record(release: Release, counts: dict[str, int]) -> dict[str, Any]:
-    """What a certificate states."""
-    return release.as_record() | {"published": counts}

@@ -10,67 +10,112 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
+from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.estimator import PrivateLinearModel, Task
 from lastiterate.train.data import Examples
-from lastiterate.train.objectives import Huber
-from lastiterate.train.settings import POSITIVE, documented, setting
+from lastiterate.train.discretion import discreet
+from lastiterate.train.objectives import Huber, Objective
+from lastiterate.train.settings import POSITIVE, Kind, documented, or_none, setting
+
+
+def _range(name: str, value: Any) -> tuple[float, float]:
+    must_be = "(low, high), two finite numbers of which the first is the less"
+    try:
+        low, high = (_check.number(name, end) for end in value)
+    except (TypeError, ValueError):
+        raise InvalidType(name, value, must_be=must_be) from None
+    if not low < high:
+        raise InvalidParameter(name, value, must_be=must_be)
+    return low, high
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
-    target_bound: float = setting(
-        1.0,
-        POSITIVE,
-        "Targets outside [-target_bound, target_bound] count as its ends.  It must not depend on "
-        "the data; errors are in proportion to it.",
+    target_range: Any = setting(
+        None,
+        or_none(Kind("(low, high)", _range)),
+        "Targets outside count as its ends.  It must not depend on the data; errors are in "
+        "proportion to it, and its middle should be typical.  This, or `target_bound`, must be "
+        "given.",
+    )
+    target_bound: float | None = setting(
+        None, or_none(POSITIVE), "For targets around 0: short for (-target_bound, target_bound)."
     )
 
     _numeric_targets = True
+    # Offsets count for more in a target than in a logit (benchmarks/validation.py).
+    _constant = 0.25
 
-    def fit(self, X: Any, y: Any, sample_weight: None = None, *, ledger: Any = None) -> Self:
-        """Train on rows `X` with targets `y`, charged to `ledger`; `sample_weight` is refused."""
-        held = [X, y, sample_weight]
-        del X, y, sample_weight
+    def fit(self, X: Any, y: Any, *, ledger: Any = None) -> Self:
+        """Train on rows `X` with targets `y`, charged to `ledger`."""
+        held = [X, y]
+        del X, y
         return self._fit(held, ledger)
 
+    def checked(self) -> Self:
+        """Also that targets have one range."""
+        if (self.target_range is None) == (self.target_bound is None):
+            name = "exactly one of target_range and target_bound"
+            must_be = "given: what is publicly known of the targets, as in target_range=(0, 100)"
+            found = "neither" if self.target_range is None else "both"
+            raise InvalidParameter(name, must_be=must_be, found=found)
+        return super().checked()
+
+    def _declared(self) -> tuple[float, float]:
+        """The middle of the range, and how far it goes to either side."""
+        if self.target_range is None:
+            assert self.target_bound is not None
+            return 0.0, self.target_bound
+        low, high = self.target_range
+        return low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
+
+    @discreet
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R2, as in scikit-learn; published, a score on private data costs privacy."""
+        return float(super().score(X, y, sample_weight=sample_weight))
+
+    @discreet
     def predict(self, X: Any) -> Array:
         """The expected targets."""
         return self._outputs(X).ravel()
 
     def _scaled(self, targets: NDArray[Any]) -> Array:
-        """In units of the bound, and within it."""
+        """From the middle of the range, in units of its half, and within it."""
         try:
             numbers = np.asarray(targets, dtype=np.float64)
         except (TypeError, ValueError):
             numbers = np.array(math.nan)
         if not np.isfinite(numbers).all():
             raise InvalidParameter("y", must_be="finite numbers", found="a target that is not")
-        return np.clip(numbers / self.target_bound, -1.0, 1.0)
-
-    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_]:
-        return np.abs(np.asarray(targets, dtype=np.float64)) > self.target_bound
+        middle, half = self._declared()
+        return (numbers - middle) / half
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
-        clip = self._residual_clip(radius, self._default_clip())
-        return Task(Huber(clip=clip), self._scaled(targets), {})
+        scaled = self._scaled(targets)
+        outside = np.abs(scaled) > 1.0
+        return Task(self._objective(radius), np.clip(scaled, -1.0, 1.0), {}, outside=outside)
+
+    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_]:
+        return task.outside
 
     def _coefficients(self, parameters: Array, examples: Examples) -> dict[str, Any]:
         fitted = super()._coefficients(parameters, examples)
         coef, intercept = fitted["coef_"][0], fitted["intercept_"][0]
+        middle, half = self._declared()
         return {
-            "target_bound_": self.target_bound,
-            "coef_": coef * self.target_bound,
-            "intercept_": float(intercept * self.target_bound),
+            "target_bound_": half,
+            "coef_": coef * half,
+            "intercept_": float(intercept * half + middle),
         }
 
-    def _default_clip(self) -> float:
+    def _objective(self, radius: float) -> Objective:
         raise NotImplementedError
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        # Targets are clipped to a bound, which common checks do not know to set.
+        # Targets are clipped to a range, which common checks do not know to set.
         tags.regressor_tags.poor_score = True
         return tags
 
@@ -80,8 +125,8 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 class PrivateRidge(_PrivateRegressor):
     """Least squares with a penalty, of which only the last iterate is published.
 
-    Errors larger than `target_bound` are clipped to it: targets are within the bound, so they
-    occur only where a prediction is not.
+    Errors larger than half of `target_range` are clipped to it: targets are within the range, so
+    they occur only where a prediction is not.
 
     {parameters}
 
@@ -90,13 +135,13 @@ class PrivateRidge(_PrivateRegressor):
     >>> import numpy as np
     >>> from lastiterate.linear_model import PrivateRidge
     >>> X = np.random.default_rng(0).normal(size=(5_000, 3)) / 4
-    >>> model = PrivateRidge(epsilon=1.0).fit(X, X[:, 0])
+    >>> model = PrivateRidge(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
     >>> model.score(X, X[:, 0]) > 0.8
     True
     """
 
-    def _default_clip(self) -> float:
-        return 1.0
+    def _objective(self, radius: float) -> Objective:
+        return Huber(clip=self._residual_clip(radius, 1.0))
 
 
 @documented
@@ -104,7 +149,8 @@ class PrivateRidge(_PrivateRegressor):
 class PrivateHuberRegressor(_PrivateRegressor):
     """Regression that is linear in large errors, of which only the last iterate is published.
 
-    A smaller `threshold` needs less noise and is less swayed by outliers.
+    A smaller `threshold` needs less noise and is less swayed by outliers: the better choice at a
+    small epsilon, and where targets have an offset.
 
     {parameters}
 
@@ -113,14 +159,14 @@ class PrivateHuberRegressor(_PrivateRegressor):
     >>> import numpy as np
     >>> from lastiterate.linear_model import PrivateHuberRegressor
     >>> X = np.random.default_rng(0).normal(size=(5_000, 3)) / 4
-    >>> model = PrivateHuberRegressor(epsilon=1.0).fit(X, X[:, 0])
+    >>> model = PrivateHuberRegressor(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
     >>> model.score(X, X[:, 0]) > 0.8
     True
     """
 
     threshold: float = setting(
-        0.25, POSITIVE, "Where errors begin to count linearly, in units of `target_bound`."
+        0.25, POSITIVE, "Where errors begin to count linearly, in units of half of `target_range`."
     )
 
-    def _default_clip(self) -> float:
-        return self.threshold
+    def _objective(self, radius: float) -> Objective:
+        return Huber(clip=self._residual_clip(radius, self.threshold))

@@ -14,6 +14,7 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import down, ulps_of
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.inputs import rows_alone
+from lastiterate.train.discretion import discreet
 from lastiterate.train.norms import norm_factors
 
 
@@ -46,6 +47,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.low = low
         self.high = high
 
+    @discreet
     def fit(self, X: Any, y: None = None) -> Self:
         """Learn the number of features."""
         rows = rows_alone(self, X, reset=True)
@@ -54,6 +56,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise InvalidParameter("low", self.low, must_be="None for sparse rows")
         return self
 
+    @discreet
     def transform(self, X: Any) -> Any:
         """The rows, each within the bound."""
         check_is_fitted(self, "n_features_in_")

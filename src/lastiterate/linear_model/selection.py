@@ -32,7 +32,6 @@ from lastiterate.certificate.selection import (
 from lastiterate.errors import InvalidParameter, InvalidType, NumericalFailure
 from lastiterate.ledger.charging import reserved_selection, the_ledger
 from lastiterate.linear_model.estimator import PrivateLinearModel, certified
-from lastiterate.linear_model.outliers import warn_of_outliers
 from lastiterate.linear_model.tries import Candidate, Try, best_of, planned
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.selection import SelectedProfile, Tries
@@ -164,8 +163,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         self.n_features_in_ = model.n_features_in_
         if is_classifier(model):
             self.classes_ = model.classes_
-        for one, each in zip(report.besides, best.trained.counts, strict=False):
-            warn_of_outliers(each, one, len(best.prepared.examples))
+        best.trained.besides.warn(len(best.prepared.examples))
 
     def _settings(self, *, scored: bool) -> list[dict[str, Any]]:
         _check.number("epsilon", self.epsilon, above=0.0)

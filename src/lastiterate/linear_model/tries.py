@@ -46,7 +46,7 @@ def planned(
     model: Any, params: Mapping[str, Any], X: Any, y: Any, score: tuple[Release, ...]
 ) -> Candidate:
     """A setting, and what is certified of a model with it and of its score."""
-    prepared = model._prepared(X, y, None)
+    prepared = model._prepared(X, y)
     report = prepared.report(*score)
     features = features_record(prepared.examples)
     record = candidate_record(report, prepared.task.objective, features)
@@ -81,8 +81,9 @@ def _tried(
     model = clone(candidate.model)
     if source.provenance != SECURE:
         model.random_state = int(source.uniform() * 2.0**32)
-    prepared = model._prepared(X, y, None)
-    trained = model._train(prepared, candidate.report)
+    prepared = model._prepared(X, y)
+    # A refusal would tell of tries that are not published.
+    trained = model._train(prepared, candidate.report, refuse=False)
     model._become(prepared, candidate.report, trained, "")
     if public is not None:
         score = float(model.score(*public))

@@ -2,6 +2,7 @@
 
 A row longer than the bound counts as if scaled down to it.  The factor is applied to a row's
 outputs and to its residual instead of to the row, so that no look at any other row is needed.
+Around a centre the row counts as its factor times itself less its shift times the centre.
 
 Others may write to the rows meanwhile (another thread, another process into a mapped file).  So
 factors are those of memory that nobody else has: a copy of the rows, made once, or the batch as it
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.train.centring import Centre
 from lastiterate.train.noise import Order
 from lastiterate.train.norms import norm_factors, with_huge_rows_scaled
 from lastiterate.train.rows import Rows, Selection, is_mapped, own_copy, read, without_duplicates
@@ -28,19 +30,25 @@ from lastiterate.train.rows import Rows, Selection, is_mapped, own_copy, read, w
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Rows, and for each its target and the factor that brings its norm within the bound."""
+    """Rows, and for each its target and the factor that brings its norm within the bound.
+
+    Around a centre, `shifts` is how much of its `mean` is subtracted from each.
+    """
 
     rows: Rows
     targets: NDArray[Any]
     factors: Array
-    silent: NDArray[np.bool_] | None = None
+    silent: NDArray[np.bool_] | None
+    shifts: Array
+    mean: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Examples:
     """Features and targets; `intercept` is the constant that every row is followed by, 0 for none.
 
-    Made by `bounded`.  Those that are `silent` count, but have gradient 0 whatever the model.
+    Made by `bounded`.  Those that are `silent` count, but have gradient 0 whatever the model.  To
+    the outputs, one for each row of parameters, `offset` is added.
     """
 
     rows: Rows
@@ -48,6 +56,8 @@ class Examples:
     feature_bound: float
     intercept: float
     silent: NDArray[np.bool_] | None = None
+    centre: Centre | None = None
+    offset: Array | None = None
 
     def __len__(self) -> int:
         return int(self.targets.size)
@@ -76,6 +86,12 @@ class Examples:
         """For each row, what brings its norm within the bound."""
         return norm_factors(self.rows, self.feature_bound)
 
+    @cached_property
+    def reaches(self) -> Array:
+        """For each row within the bound, what brings it within that around the centre."""
+        assert self.centre is not None
+        return self.centre.reaches(self.rows, bound=self.feature_bound)
+
     def own(self, order: Order | None = None) -> Examples:
         """The examples of `order` in memory that nobody else has, but for rows in a file."""
         chosen: Selection = slice(None) if order is None else order
@@ -90,7 +106,14 @@ class Examples:
         factors = norm_factors(rows, self.feature_bound) if self.is_mapped else self.factors[chosen]
         rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
         silent = None if self.silent is None else self.silent[chosen]
-        return Batch(rows, self.targets[chosen], factors, silent)
+        if self.centre is None:
+            return Batch(rows, self.targets[chosen], factors, silent, np.zeros(factors.size))
+        if self.is_mapped:
+            reaches = self.centre.reaches(rows, bound=self.feature_bound)
+        else:
+            reaches = self.reaches[chosen]
+        shifts = reaches * (self.feature_bound / self.centre.bound)
+        return Batch(rows, self.targets[chosen], factors * shifts, silent, shifts, self.centre.mean)
 
 
 def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float) -> Examples:

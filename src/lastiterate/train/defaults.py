@@ -6,8 +6,9 @@ the target; n and the label set are treated as public.  Nothing of the rows or t
 =============  ========================================================================
 n, R, L        examples; radius of features, intercept's constant included; sensitivity
 mu             the Gaussian parameter of the target (epsilon, delta)
-eta            2/smoothness, the longest step that does not expand (for a squared loss half);
-               on batches of random size less, so that it does not on those that ever occur
+eta            2/(smoothness + penalty), the longest step that does not expand or, with a penalty,
+               contracts most (for a squared loss half); on batches of random size less, so that
+               it does not expand on those that ever occur
 T              steps: :math:`\nu n \mu/(R L \eta)`, at most 20,000
 =============  ========================================================================
 
@@ -25,7 +26,7 @@ against none (standard errors .2), 32 by -.32, .10 and .02, 64 by -1.6, -.2 and 
 """
 
 import math
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import count
 from typing import Any
 
@@ -36,8 +37,9 @@ from lastiterate._numerics.rounding import down, ulps
 from lastiterate._numerics.search import least_true
 from lastiterate.accounting import account
 from lastiterate.calibration import calibrate
+from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.releases import OUTLIERS, Release, joint_mu
+from lastiterate.releases import MEAN, OUTLIERS, Release, joint_mu
 from lastiterate.run.batches import RULES, BatchRule, Drawn
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
@@ -49,6 +51,8 @@ _MOST_STEPS = 20_000
 _LEAST_BATCH = 16
 _RELEASE_WORTH = 0.5  # epochs
 _LARGER = 1e-15  # the probability of a batch for which a step is too long
+_CENTRING = 0.15  # of mu
+_MOST_NOISE = 0.25  # of the mean's, in units of the bound on features
 _TRIALS, _NEAR = 6, 1e-5
 
 
@@ -59,10 +63,13 @@ def default_run(
     examples: int,
     radius: float,
     mapped: bool = False,
+    features: int = 0,
 ) -> TrainingRun:
-    """The run that the rule makes of the settings."""
+    """The run that the rule makes of the settings; without `features` rows are not centred."""
     chosen = settings.checked().deciding()
-    return _default_run(objective, chosen, examples=examples, radius=radius, mapped=mapped)
+    return _default_run(
+        objective, chosen, examples=examples, radius=radius, mapped=mapped, features=features
+    )
 
 
 @lru_cache(maxsize=256)
@@ -73,8 +80,37 @@ def _default_run(
     examples: int,
     radius: float,
     mapped: bool,
+    features: int,
 ) -> TrainingRun:
     settings = RunSettings(**dict(chosen))
+    made = partial(
+        _run_of,
+        objective,
+        settings,
+        examples=examples,
+        radius=radius,
+        mapped=mapped,
+        features=features,
+    )
+    try:
+        return made(contracting=True)
+    except InvalidParameter:
+        if settings.l2 == 0.0:
+            raise
+        # Errors of residuals may cost too much where a penalty contracts a lot.
+        return made(contracting=False)
+
+
+def _run_of(
+    objective: Objective,
+    settings: RunSettings,
+    *,
+    contracting: bool,
+    examples: int,
+    radius: float,
+    mapped: bool,
+    features: int,
+) -> TrainingRun:
     loss = objective.loss(radius=radius, l2=settings.l2)
     assert loss.smoothness is not None
     sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
@@ -82,9 +118,10 @@ def _default_run(
     def steps_of(step: float) -> int:
         return _steps(settings, examples, objective.output_unit / (radius * step), sensitivity)
 
-    longest = down(2.0 / loss.smoothness, ulps(4))
+    longest = _longest_step(loss, 1.0, contracting=contracting)
     batches = _batches(settings, examples, steps_of(longest * objective.step_share), mapped=mapped)
-    step = min(longest, _longest_step(loss, batches)) * objective.step_share
+    larger = batches.size_exceeded_with(_LARGER) / batches.batch_size
+    step = min(longest, _longest_step(loss, larger, contracting=contracting)) * objective.step_share
     steps = min(steps_of(step), settings.epochs * batches.batches_per_epoch)
     noise = sensitivity / batches.batch_size if settings.noise_std is None else settings.noise_std
     run = TrainingRun(
@@ -99,7 +136,7 @@ def _default_run(
         examples_per_person=settings.examples_per_person,
     )
     over = "noise" if settings.release_noise_std is None else "noise_std"
-    besides = () if settings.epsilon is None else default_besides(settings, run)
+    besides = () if settings.epsilon is None else default_besides(settings, run, features)
     for slack in count(1.0, 1e-9):
         # The charge depends on the noise, though hardly, and the noise on the charge.
         charged = charged_sensitivity(run, objective, radius=radius)
@@ -134,16 +171,26 @@ def _calibrated(
     return calibrate(run, epsilon=epsilon, delta=delta, over=over, besides=besides)
 
 
-def default_besides(settings: RunSettings, run: TrainingRun) -> tuple[Release, ...]:
-    """What is published beside the last iterate of the run: counts of outliers, unless refused."""
-    if settings.counting == 0.0:
-        return ()
+def default_besides(
+    settings: RunSettings, run: TrainingRun, features: int = 0
+) -> tuple[Release, ...]:
+    """What is published beside the last iterate of the run: a mean of rows, counts of outliers.
+
+    The mean only where its noise is expected to be much shorter than the longest row.
+    """
     epsilon = settings.epsilon
     if epsilon is None:
         epsilon = account(run).epsilon(settings.delta)
-    whole = settings.counting * gaussian_parameter(epsilon, settings.delta)
-    mu = whole / settings.examples_per_person
-    return (Release.of_mu(OUTLIERS, mu, adjacency=settings.adjacency),)
+    mu = gaussian_parameter(epsilon, settings.delta) / settings.examples_per_person
+    found = []
+    if settings.center and features:
+        mean = Release.of_mu(MEAN, _CENTRING * mu, adjacency=settings.adjacency)
+        if mean.noise_std * math.sqrt(features) <= _MOST_NOISE * run.batches.examples:
+            found.append(mean)
+    if settings.counting > 0.0:
+        counts = Release.of_mu(OUTLIERS, settings.counting * mu, adjacency=settings.adjacency)
+        found.append(counts)
+    return tuple(found)
 
 
 def gaussian_parameter(epsilon: float, delta: float) -> float:
@@ -181,11 +228,14 @@ def _batches(settings: RunSettings, examples: int, steps: int, *, mapped: bool) 
     return kind.of_sizes(counted, size)
 
 
-def _longest_step(loss: Loss, batches: BatchRule) -> float:
-    """That does not expand on any batch, but for those that are larger than ever seen."""
+def _longest_step(loss: Loss, times: float, *, contracting: bool) -> float:
+    """That does not expand on batches so many times as large as they should be.
+
+    Or the one that contracts most, if there is a penalty: the longest would not at all.
+    """
     assert loss.smoothness is not None
-    times = batches.size_exceeded_with(_LARGER) / batches.batch_size
-    smoothness = (loss.smoothness - loss.regulariser) * times + loss.regulariser
+    penalty = (2.0 if contracting else 1.0) * loss.regulariser
+    smoothness = (loss.smoothness - loss.regulariser) * times + penalty
     return down(2.0 / smoothness, ulps(8))
 
 

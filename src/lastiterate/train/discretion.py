@@ -5,6 +5,11 @@ send them on.
 """
 
 import traceback
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
 def forget_locals(error: BaseException) -> None:
@@ -18,3 +23,20 @@ def forget_locals(error: BaseException) -> None:
         seen.append(one)
         traceback.clear_frames(one.__traceback__)
         waiting += [one.__cause__, one.__context__]
+
+
+def discreet(method: _Method) -> _Method:
+    """The method, of whose arguments no traceback keeps any."""
+
+    @wraps(method)
+    def called(self: Any, *given: Any, **named: Any) -> Any:
+        held: list[Any] = [given, named]
+        del given, named
+        try:
+            return method(self, *held[0], **held[1])
+        except BaseException as error:
+            held.clear()
+            forget_locals(error)
+            raise
+
+    return cast(_Method, called)

@@ -76,7 +76,7 @@ def _descended(
     parameters = np.zeros((objective.outputs, own.parameters))
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
     for done, chosen in zip(told("training", range(run.steps)), batches, strict=False):
-        direction = _gradient(objective, own.batch(chosen), parameters, own.intercept)
+        direction = _gradient(objective, own.batch(chosen), parameters, own)
         direction /= run.batches.batch_size
         if run.loss.regulariser:
             direction += run.loss.regulariser * parameters
@@ -88,24 +88,32 @@ def _descended(
     return _published(run, parameters, randomness)
 
 
-def _gradient(objective: Objective, batch: Batch, parameters: Array, intercept: float) -> Array:
+def _gradient(objective: Objective, batch: Batch, parameters: Array, own: Examples) -> Array:
     """The sum over the batch, without the penalty."""
+    intercept = own.intercept
     rows, factors, width = batch.rows, batch.factors, batch.rows.shape[1]
     outputs = _times_transposed(parameters[:, :width], rows)
-    scaled = factors.min(initial=1.0) < 1.0
+    scaled = batch.mean is not None or factors.min(initial=1.0) < 1.0
     if scaled:
         outputs *= factors
+    if batch.mean is not None:
+        outputs -= np.outer(parameters[:, :width] @ batch.mean, batch.shifts)
     if intercept:
         outputs += intercept * parameters[:, width:]
+    if own.offset is not None:
+        outputs += own.offset[:, np.newaxis]
     residual = objective.residual(outputs, batch.targets)
     if batch.silent is not None:
         residual[:, batch.silent] = 0.0
     gradient = np.empty_like(parameters)
     if intercept:
         gradient[:, width] = intercept * residual.sum(axis=1)
+    shifted = residual @ batch.shifts
     if scaled:
         residual *= factors
     gradient[:, :width] = _times(residual, rows)
+    if batch.mean is not None:
+        gradient[:, :width] -= np.outer(shifted, batch.mean)
     return gradient
 
 

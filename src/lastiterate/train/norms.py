@@ -7,6 +7,7 @@ columns that this is small even for float32, and factors are rounded down by as 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -25,13 +26,19 @@ _LEAST_BOUND = 1e-10  # squares far below its own may vanish without harm
 
 def norm_factors(rows: Rows, bound: float) -> Array:
     """min(1, bound/norm) of every row, rounded down; refuses rows that are not finite."""
+    factors = np.ones(rows.shape[0])
+    for part, some in chunks(rows):
+        factors[part] = _factors(some, bound)
+    return factors
+
+
+def chunks(rows: Rows) -> Iterator[tuple[slice, Rows]]:
+    """All rows, so many at a time as fit into memory twice over; each is read once."""
     count, width = rows.shape
-    factors = np.ones(count)
     stride = max(1, _CHUNK // max(width, 1))
     for start in range(0, count, stride):
         part = slice(start, min(start + stride, count))
-        factors[part] = _factors(read(rows, part), bound)
-    return factors
+        yield part, read(rows, part)
 
 
 def with_huge_rows_scaled(rows: Rows, factors: Array, *, bound: float) -> tuple[Rows, Array]:

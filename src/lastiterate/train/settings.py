@@ -13,8 +13,10 @@ from functools import partial
 from textwrap import fill, indent
 from typing import Any, Self, TypeVar
 
+import numpy as np
+
 from lastiterate import _check
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batches import RULES, Drawn
 
 # The noise is searched for, which takes too long for batches of random size drawn every step.
@@ -60,6 +62,12 @@ def _only_false(name: str, value: Any) -> bool:
         )
         raise InvalidParameter(name, value, must_be=must_be)
     return False
+
+
+def _truth(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise InvalidType(name, value, must_be="True or False")
+    return bool(value)
 
 
 POSITIVE = Kind("float", partial(_check.number, above=0.0))
@@ -125,6 +133,13 @@ class RunSettings:
         "Which examples each step sees.",
     )
 
+    center: bool = setting(
+        True,
+        Kind("bool", _truth),
+        "Whether to subtract from all rows their mean (`center_`), published with noise that takes "
+        ".15 of mu.  Not done without an intercept, or where the noise would be longer than a "
+        "quarter of `feature_bound`: with too few examples for so many features.",
+    )
     counting: float = setting(
         0.1,
         Kind("float", partial(_check.number, at_least=0.0, at_most=0.9)),
@@ -154,19 +169,22 @@ class RunSettings:
 class Settings(RunSettings):
     """What all private linear models have."""
 
-    feature_bound: float = setting(
-        1.0,
-        POSITIVE,
+    feature_bound: float | None = setting(
+        None,
+        or_none(POSITIVE),
         "Rows with a larger norm, however large, are scaled down to it.  It must not depend on "
-        "the data; rows that are much shorter lose accuracy.  At the default, typical rows become "
-        "unit vectors.  Rows that are not finite are refused before training, which tells that "
-        "there are some.",
+        "the data; rows that are much shorter lose accuracy.  Unset it is 1, for rows of which "
+        "only the direction matters; then data frames are refused, and rows that are mostly far "
+        "longer.  Rows that are not finite are refused before training, which tells that there "
+        "are some.",
     )
     clip_norm: float | None = setting(
         None, or_none(POSITIVE), "The largest norm of an example's gradient; chosen for you."
     )
     fit_intercept: bool = setting(
-        True, Kind("bool"), "Whether to add a constant feature of `feature_bound`/8."
+        True,
+        Kind("bool"),
+        "Whether to add a constant feature: `feature_bound`/8, for regression /4.",
     )
     random_state: Any = setting(
         None,

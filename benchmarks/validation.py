@@ -1,0 +1,179 @@
+"""How the constants of the default rule were chosen: on parts of the training data held out.
+
+    python benchmarks/validation.py --data folder --datasets adult imdb --seeds 5
+
+No test set is read.  For each split a fifth of the training rows is held out; all settings of a
+group are trained on the same rows from the same seeds, and compared with the first of them.
+"""
+
+import argparse
+import csv
+import gzip
+import itertools
+import warnings
+from contextlib import contextmanager
+from pathlib import Path
+from unittest import mock
+
+import datasets
+import numpy as np
+
+from lastiterate.linear_model import (
+    PrivateHuberRegressor,
+    PrivateLogisticRegression,
+    PrivateRidge,
+)
+from lastiterate.train import centring, defaults
+
+EPSILONS = (0.5, 2.0)
+CLASSIFICATION = {
+    "default": {},
+    "not centred": {"center": False},
+    "share of mu .1": {"share": 0.1},
+    "share of mu .2": {"share": 0.2},
+    "reach .65": {"reach": 0.65},
+    "reach 1": {"reach": 1.0},
+    "reach 1.25": {"reach": 1.25},
+    "constant 1/4": {"constant": 0.25},
+    "constant 1/2": {"constant": 0.5},
+}
+REGRESSION = {
+    "default": {},
+    "not centred": {"center": False},
+    "constant 1/8": {"constant": 0.125},
+    "constant 1/2": {"constant": 0.5},
+    "constant 1": {"constant": 1.0},
+}
+REGRESSORS = {"ridge": PrivateRidge, "huber": PrivateHuberRegressor}
+
+
+@contextmanager
+def constants(estimator, *, share=None, reach=None, constant=None):
+    """The default rule with other constants."""
+    patches = [
+        (defaults, "_CENTRING", share),
+        (centring, "_REACH", reach),
+        (estimator, "_constant", constant),
+    ]
+    held = [mock.patch.object(owner, name, x) for owner, name, x in patches if x is not None]
+    defaults._default_run.cache_clear()
+    for patch in held:
+        patch.start()
+    try:
+        yield
+    finally:
+        for patch in held:
+            patch.stop()
+        defaults._default_run.cache_clear()
+
+
+def split(rows, targets, seed, most):
+    """A fifth held out, the rest, or as many of it, to train on."""
+    order = np.random.default_rng(1_000 + seed).permutation(len(targets))
+    held = len(targets) // 5
+    kept = order[held:][:most]
+    return rows[kept], targets[kept], rows[order[:held]], targets[order[:held]]
+
+
+def scores(make, data, options, changes):
+    rows, targets = data
+    found = []
+    for seed in range(options.seeds):
+        train, truth, held, held_truth = split(rows, targets, seed, options.examples)
+        settings = {name: changes[name] for name in ("center",) if name in changes}
+        model = make(random_state=seed, epochs=options.passes, **settings)
+        rest = {name: value for name, value in changes.items() if name != "center"}
+        with constants(type(model), **rest):
+            found.append(100 * model.fit(train, truth).score(held, held_truth))
+    return np.array(found)
+
+
+def compare(title, make, data, options, settings):
+    first = None
+    for name, changes in settings.items():
+        found = scores(make, data, options, changes)
+        first = found if first is None else first
+        gain = found - first
+        error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else float("nan")
+        print(
+            f"{title:<28}{name:<18}{found.mean():8.2f}{gain.mean():+8.2f} +- {error:.2f}",
+            flush=True,
+        )
+
+
+def adult_ages(folder):
+    """Ages from all else, in [17, 90]; the hours a week from all else, in [0, 100]."""
+    rows = datasets.load("adult", folder)[0]
+    with gzip.open(Path(folder) / "adult" / "adult.data.gz", "rt") as file:
+        table = [row for row in csv.reader(file) if len(row) == 15]
+    start = 0
+    for column, cuts in datasets._ADULT_NUMBERS.items():
+        width = len(cuts) + 1
+        if column in (0, 12):
+            rest = np.delete(rows, np.s_[start : start + width], axis=1)
+            yield column, datasets.unit_rows(rest), np.array([float(row[column]) for row in table])
+        start += width
+
+
+def regressions(folder):
+    ranges = {0: ("age", (17, 90)), 12: ("hours", (0, 100))}
+    for column, rows, targets in adult_ages(folder):
+        name, declared = ranges[column]
+        yield name, declared, (rows, targets)
+    for offset in (0.0, 2.0, 5.0):
+        rng = np.random.default_rng(0)
+        rows = datasets.unit_rows(rng.normal(size=(20_000, 10)))
+        targets = 3 * rows[:, 0] + offset + 0.1 * rng.normal(size=20_000)
+        yield f"offset {offset:g}", (-3 - offset, 3 + offset), (rows, targets)
+
+
+def prospects(folder, options):
+    """Accuracy where there are few examples for the noise; see linear_model/prospects.py."""
+    rows, labels = datasets.load("mnist", folder)[:2]
+    mu = defaults.gaussian_parameter(0.5, 1e-5)
+    for classes, examples in itertools.product((2, 10), (50, 100, 200, 400, 800, 1_600)):
+        those = labels < classes
+        found = []
+        for seed in range(options.seeds):
+            train, truth, held, held_truth = split(rows[those], labels[those], seed, examples)
+            model = PrivateLogisticRegression(epsilon=0.5, classes=range(classes), epochs=10)
+            found.append(100 * model.fit(train, truth).score(held, held_truth))
+        worth = examples * mu / 2 / classes
+        print(f"{classes:>3} digits {examples:>6} examples {worth:7.2f} {np.mean(found):6.1f} %")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True, help="folder with mnist/, adult/ and the npz file")
+    names = [*datasets.LOADERS, "regression", "prospects"]
+    parser.add_argument("--datasets", nargs="+", default=names, choices=names)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--passes", type=int, default=20)
+    parser.add_argument("--examples", type=int, help="to train on, at most")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    for name, epsilon in itertools.product(options.datasets, EPSILONS):
+        if name == "prospects":
+            continue
+        if name == "regression":
+            for (kind, regressor), (task, declared, data) in itertools.product(
+                REGRESSORS.items(), regressions(options.data)
+            ):
+
+                def make(*, epsilon=epsilon, declared=declared, regressor=regressor, **settings):
+                    return regressor(epsilon=epsilon, target_range=declared, **settings)
+
+                compare(f"{task}, {kind}, eps {epsilon:g}", make, data, options, REGRESSION)
+            continue
+
+        def make(*, epsilon=epsilon, **settings):
+            return PrivateLogisticRegression(epsilon=epsilon, **settings)
+
+        rows, labels = datasets.load(name, options.data)[:2]
+        compare(f"{name}, eps {epsilon:g}", make, (rows, labels), options, CLASSIFICATION)
+    if "prospects" in options.datasets:
+        prospects(options.data, options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+r"""Whether a task is hopeless, from public quantities: said before it is tried.
+
+With n examples of K classes and a Gaussian parameter mu, all that the examples of one class can do
+to an output is at most :math:`n\mu/2K` standard deviations of its noise (twice that if examples may
+only be left out), and of that only the part by which classes differ.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.train.defaults import gaussian_parameter
+from lastiterate.train.settings import RunSettings
+
+# Ten digits are told apart in 19 % of cases at 2.8, 29 % at 5.7, 51 % at 11; twenty blobs in 17 %
+# at 1.8 and 72 % at 7.1; two digits in 76 % at 1.8 and 98 % at 7.1 (benchmarks/validation.py).
+_HOPELESS, _WORTHWHILE = 3.0, 10.0
+
+
+class TooFewExamplesWarning(UserWarning):
+    """Noise will drown whatever the examples could teach."""
+
+
+def warn_of_hopeless_task(settings: RunSettings, *, examples: int, classes: int) -> None:
+    """If noise is expected to drown what can be learnt; 1 class stands for a regression."""
+    if settings.epsilon is None:
+        return
+    each = classes * (2.0 if settings.adjacency == "replace" else 1.0)
+    mu = gaussian_parameter(settings.epsilon, settings.delta)
+    if examples * mu / each >= _HOPELESS:
+        return
+    needed = _WORTHWHILE * each
+    enough = GaussianProfile(needed / examples).epsilon(settings.delta)
+    fewer = int(examples * mu * classes / needed)
+    told = f"{examples:,} examples"
+    remedies = [f"epsilon of {enough:.2g} or more", f"some {needed / mu:,.0f} examples"]
+    if classes > 1:
+        told += f" of {classes} classes"
+        if fewer >= 2:
+            remedies.append(f"{fewer} classes")
+    warnings.warn(
+        f"at epsilon = {settings.epsilon:g}, {told} teach less than the noise hides: expect a "
+        f"model that knows next to nothing.  It would take {' or '.join(remedies)}",
+        TooFewExamplesWarning,
+        stacklevel=5,
+    )

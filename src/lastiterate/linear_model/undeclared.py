@@ -1,0 +1,60 @@
+"""What has to be declared, since looking it up would tell of the data: refused where it is missing.
+
+A data frame is a table whose columns have units, and ranges that differ: scaled down to a common
+length, the largest column is all that is left of a row.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+from lastiterate.errors import InvalidParameter, InvalidType
+
+SCALED = (
+    "map columns to [-1, 1] by publicly known ranges, PrivateScaler(low=.., high=..), and set "
+    "feature_bound to the longest row that can be, the square root of the number of columns; or, "
+    "if only the direction of rows matters, as of embeddings, set feature_bound=1"
+)
+_ELSEWHERE = {
+    "C": "l2 is the penalty; the noise regularises, so that none is needed by default",
+    "alpha": "l2 is the penalty; the noise regularises, so that none is needed by default",
+    "penalty": "l2=.. is the only one",
+    "class_weight": "a weight scales what an example can reveal.  Rank by decision_function, or "
+    "move the threshold; class_prior tells of publicly known shares, and a larger clip_norm lets "
+    "rare classes count for more",
+    "sample_weight": "a weight scales what an example can reveal",
+    "max_iter": "epochs is the most passes over the data; all of them are made",
+    "tol": "a run that stopped by itself would tell of the data; epochs says how long it is",
+    "solver": "there is one, noisy gradient descent",
+    "multi_class": "three or more classes are multinomial",
+    "learning_rate": "the step size follows from the bounds",
+    "n_jobs": "products run on the threads of numpy's BLAS",
+}
+
+
+class OfScikitLearn:
+    """Says what became of parameters that scikit-learn's estimators have."""
+
+    def __new__(cls, *_: Any, **settings: Any) -> Any:
+        for name in settings.keys() & _ELSEWHERE.keys():
+            if name not in cls.__init__.__annotations__:
+                raise InvalidType(name, settings[name], must_be=f"left out: {_ELSEWHERE[name]}")
+        return super().__new__(cls)
+
+
+def refuse_raw_frame(X: Any, feature_bound: float | None) -> None:
+    """If it is visible from outside that nobody has said how long rows may be."""
+    if not (hasattr(X, "columns") and hasattr(X, "shape")):
+        return
+    if feature_bound is None:
+        must_be = f"set for a data frame: {SCALED}"
+        raise InvalidParameter("feature_bound", must_be=must_be, found="a data frame, and none set")
+    if feature_bound > math.sqrt(X.shape[1]):
+        warnings.warn(
+            f"feature_bound = {feature_bound:g} lets columns of this data frame go beyond "
+            f"[-1, 1], and the longest column drowns all others: {SCALED}",
+            UserWarning,
+            stacklevel=5,
+        )

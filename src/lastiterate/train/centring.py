@@ -1,0 +1,124 @@
+r"""Rows moved so that their mean is about 0, by a mean that is published with noise.
+
+Noise is in proportion to the longest row.  Where rows have much in common, little of their length
+tells them apart: around their mean m rows x have a mean square of :math:`E|x|^2 - |m|^2`.  With R',
+.8 of its root, rows within R count as
+
+.. math:: \frac{R}{R'}\,\mathrm{cut}_{R'}(x - m),
+
+where cut scales down to R' what is longer.  That is no longer than R, whatever m and R' are, so the
+run and its guarantee do not depend on them, and the two compose as any two mechanisms do of which
+the second may look at what the first published (Dong, Roth and Su 2022, Theorem 3.2).
+
+What is published is the sum of :math:`(x/R, |x|^2/2R^2)`, with noise.  If two rows have lengths a
+and b in units of R, their vectors are at most
+:math:`(a + b)\sqrt{1 + (a - b)^2/4} \le (2 - t)\sqrt{1 + t^2/4} \le 2` apart, t being |a - b|: the
+squared lengths come for nothing.  Left out, a row moves the sum by at most :math:`\sqrt{5/4}`.
+
+No row is ever changed: x counts as :math:`\alpha x - \beta m`, and the trainer knows both factors
+of every row, so that sparse rows stay sparse and files stay files.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import down, ulps, up
+from lastiterate.releases import Release
+from lastiterate.train.noise import Randomness
+from lastiterate.train.norms import chunks, norm_factors, with_huge_rows_scaled
+from lastiterate.train.release import on_grid
+from lastiterate.train.rows import Rows
+
+_SHORTEST = 0.05  # R' in units of R, however short rows are around their mean
+_REACH = 0.8
+_SURE = 2.0  # standard deviations of what noise adds to it
+
+
+@dataclass(frozen=True, eq=False)
+class Centre:
+    """A published mean of rows, and the bound on rows around it."""
+
+    mean: Array
+    bound: float
+
+    def outputs(self, coef: Array) -> Array:
+        """Of a model at the mean; rounded alike everywhere."""
+        return np.array([math.fsum(row * self.mean) for row in coef])
+
+    def reaches(self, rows: Rows, *, bound: float) -> Array:
+        """What brings every row, within `bound` by then, within the bound around the mean."""
+        reaches = np.ones(rows.shape[0])
+        own = float(self.mean @ self.mean)
+        for part, some, factors in _bounded(rows, bound):
+            squares = _squares(some) * factors**2
+            along = np.asarray(some @ self.mean) * factors
+            # Each of the three is a sum of as many products as there are columns.
+            margin = 4.0 * ulps(rows.shape[1] + 8)
+            slack = margin * (bound * bound + 2.0 * bound * math.sqrt(own) + own)
+            norms = np.sqrt(np.maximum(squares - 2.0 * along + own, 0.0) + slack)
+            norms = up(norms, ulps(8)) + margin * bound
+            found = down(self.bound / np.maximum(norms, self.bound), ulps(8))
+            reaches[part] = np.where(norms > self.bound, found, 1.0)
+        return reaches
+
+
+def published_centre(
+    rows: Rows,
+    release: Release,
+    source: Randomness,
+    *,
+    bound: float,
+    silent: NDArray[np.bool_] | None = None,
+) -> Centre:
+    """From rows within the bound, with the noise of the release; silent ones count as 0."""
+    count, width = rows.shape
+    total = np.zeros(width + 1)
+    for part, some, factors in _bounded(rows, bound):
+        if silent is not None:
+            factors = np.where(silent[part], 0.0, factors)
+        total[:-1] += some.T @ (factors / bound)
+        total[-1] += float(_squares(some) @ (factors / bound) ** 2) / 2.0
+    noisy = total + release.noise_std * source.release_normal((width + 1,))
+    published = on_grid(noisy, noise=release.noise_std)
+    return centre_of(published, release, examples=count, bound=bound)
+
+
+def centre_of(published: Array, release: Release, *, examples: int, bound: float) -> Centre:
+    """What follows from the sum that was published, and from public quantities."""
+    mean, noise = published[:-1] / examples, release.noise_std / examples
+    length = float(mean @ mean)
+    # Noise makes the mean longer by that much, on average.
+    added = mean.size * noise * noise
+    spread = 2.0 * float(published[-1]) / examples - (length - added)
+    unsure = 2.0 * noise * math.sqrt(1.0 + length)
+    spread = max(spread, _SURE * unsure, _SURE**2 * added, _SHORTEST**2)
+    return Centre(mean * bound, min(_REACH * math.sqrt(spread), 1.0) * bound)
+
+
+def as_published(centre: Centre) -> dict[str, Any]:
+    """What a certificate states of it: which it is, and the bound."""
+    mean = np.ascontiguousarray(centre.mean, dtype="<f8")
+    return {"sha256 of the mean": sha256(mean.tobytes()).hexdigest(), "bound": centre.bound}
+
+
+def _bounded(rows: Rows, bound: float) -> Iterator[tuple[slice, Rows, Array]]:
+    """Chunks of rows, and the factors that bring them within the bound."""
+    for part, shared in chunks(rows):
+        some = shared.astype(np.float64)  # a copy, which nobody else can change meanwhile
+        some, factors = with_huge_rows_scaled(some, norm_factors(some, bound), bound=bound)
+        yield part, some, factors
+
+
+def _squares(rows: Rows) -> Array:
+    if isinstance(rows, np.ndarray):
+        return np.asarray(np.einsum("ij,ij->i", rows, rows))
+    return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()

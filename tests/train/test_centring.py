@@ -1,0 +1,203 @@
+"""Rows around their published mean: as charged, as described, and for the better."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+from lastiterate import account, verify
+from lastiterate.certificate.statements import digest
+from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.releases import KINDS, MEAN, Release
+from lastiterate.train.centring import Centre, centre_of, published_centre
+from lastiterate.train.data import bounded
+from lastiterate.train.noise import Randomness, SeededBits
+
+from .problems import MODELS, made
+
+RNG = np.random.default_rng(0)
+# On one side of 0, and far from it.
+ROWS = np.clip(0.6 + 0.15 * RNG.normal(size=(4_000, 5)), 0.0, 1.0)
+SIDES = ROWS[:, 0] > 0.6
+BOUND = 5**0.5
+
+
+def silent(rows, bound, noise=1e-9):
+    release = Release(MEAN, 2.0, noise)
+    return published_centre(rows, release, Randomness(SeededBits(0)), bound=bound)
+
+
+@pytest.fixture(scope="module")
+def model():
+    return PrivateLogisticRegression(feature_bound=BOUND, random_state=0).fit(ROWS, SIDES)
+
+
+def as_used(rows, centre, bound):
+    """The definition, row by row."""
+    used = []
+    for row in np.asarray(rows, dtype=np.longdouble):
+        row = row * min(1.0, bound / np.linalg.norm(row))
+        moved = row - centre.mean
+        used.append(bound / centre.bound * moved * min(1.0, centre.bound / np.linalg.norm(moved)))
+    return np.array(used)
+
+
+class TestRows:
+    @pytest.mark.parametrize("kind", [np.array, sparse.csr_array, np.float32])
+    @pytest.mark.parametrize("scale", [0.1, 1.0, 1e6, 1e30])
+    def test_count_as_described(self, kind, scale):
+        rows = kind(RNG.normal(size=(50, 7)) * scale)
+        dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
+        centre = Centre(RNG.normal(size=7) / 5, 0.6)
+        examples = bounded(rows, np.zeros(50), bound=1.5, intercept=0.0)
+        batch = examples.__class__(rows, np.zeros(50), 1.5, 0.0, centre=centre).batch(slice(None))
+        own = batch.rows if isinstance(batch.rows, np.ndarray) else batch.rows.toarray()
+        used = own.astype(np.longdouble) * batch.factors[:, np.newaxis]
+        used = used - np.outer(batch.shifts, batch.mean)
+        np.testing.assert_allclose(
+            used.astype(float), as_used(dense, centre, 1.5).astype(float), atol=1e-5
+        )
+        # However it is rounded, none is longer than the bound.
+        assert (np.sqrt((used**2).sum(axis=1)) <= 1.5).all()
+
+    def test_mean_and_spread_are_those_of_rows_within_the_bound(self):
+        rows = RNG.normal(size=(500, 4)) * [3.0, 0.1, 0.1, 0.1] + 0.2
+        short = rows * np.minimum(1.0, 2.0 / np.linalg.norm(rows, axis=1, keepdims=True))
+        for kind in (np.array, sparse.csr_array):
+            centre = silent(kind(rows), 2.0)
+            np.testing.assert_allclose(centre.mean, short.mean(axis=0), atol=1e-9)
+            root = np.sqrt(np.mean(np.sum((short - short.mean(axis=0)) ** 2, axis=1)))
+            assert centre.bound == pytest.approx(0.8 * root, rel=1e-6)
+
+    def test_the_bound_around_the_mean_is_within_reason_whatever_was_published(self):
+        release = Release.of_mu(MEAN, 0.04, adjacency="replace")
+        for published in (np.zeros(4), np.full(4, 1e9), np.full(4, -1e9), -np.ones(4)):
+            centre = centre_of(published, release, examples=1_000, bound=3.0)
+            assert 0.0 < centre.bound <= 3.0
+
+
+class TestCharge:
+    @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+    def test_no_row_moves_the_sum_farther_than_is_charged(self, adjacency):
+        """Any two rows, however long; left out, a row is 0."""
+        sizes = [0.0, 0.3, 0.7, 1.0, 5.0]
+        rows = [np.array([s * np.cos(t), s * np.sin(t)]) for s in sizes for t in (0, 1, np.pi)]
+        moves = []
+        for one in rows:
+            for other in rows if adjacency == "replace" else [np.zeros(2)]:
+                sums = []
+                for last in (one, other):
+                    within = last / max(1.0, np.linalg.norm(last))
+                    sums.append([*within, within @ within / 2])
+                    found = silent(np.array([[0.5, 0.5], last]), 1.0)
+                    np.testing.assert_allclose(found.mean, (within + 0.5) / 2, atol=1e-8)
+                moves.append(np.linalg.norm(np.subtract(*sums)))
+        assert max(moves) == pytest.approx(KINDS[MEAN].sensitivity(adjacency))
+
+    def test_noise_is_as_stated(self):
+        release = Release.of_mu(MEAN, 0.05, adjacency="replace")
+        drawn = [
+            published_centre(np.zeros((10, 3)), release, Randomness(SeededBits(k)), bound=2.0).mean
+            for k in range(400)
+        ]
+        assert np.std(drawn) == pytest.approx(release.noise_std * 2.0 / 10, rel=0.1)
+
+    @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+    def test_one_report_of_both(self, adjacency):
+        fitted = PrivateLogisticRegression(feature_bound=BOUND, adjacency=adjacency, counting=0)
+        report = fitted.fit(ROWS, SIDES).privacy_
+        (release,) = report.besides
+        assert release.kind == MEAN
+        assert 0.999 < report.epsilon(1e-5) <= 1.0
+        alone = account(report.run)
+        assert alone.epsilon(1e-5) < report.epsilon(1e-5)
+        fixed = "fixed-order/contractive"
+        assert report.all[fixed].gdp() == pytest.approx(
+            np.hypot(alone.all[fixed].gdp(), release.mu), rel=1e-9
+        )
+
+    def test_is_derived_again_and_cannot_be_forged(self):
+        model = PrivateLogisticRegression(feature_bound=BOUND).fit(ROWS, SIDES)
+        report = verify(model.certificate_, parameters=model.parameters_)
+        assert report.besides == model.privacy_.besides
+        assert report.epsilon(1e-5) == model.privacy_.epsilon(1e-5)
+        record = json.loads(model.certificate_)
+        record["besides"] = [one for one in record["besides"] if one["kind"] != MEAN]
+        record["guarantee"]["epsilon"] *= 0.99
+        with pytest.raises(InvalidCertificate, match="digest"):
+            verify(json.dumps(record))
+        record = json.loads(model.certificate_)
+        record["besides"][0]["noise_std"] /= 2
+        record["digest"] = digest(record)
+        with pytest.raises(InvalidCertificate, match="states epsilon"):
+            verify(json.dumps(record))
+
+
+class TestModel:
+    @pytest.mark.parametrize("kind", MODELS)
+    def test_predicts_what_it_was_trained_for(self, kind):
+        """Around the mean, as in training; and by its coefficients where nothing is cut."""
+        fitted = made(kind, feature_bound=BOUND, random_state=0).fit(ROWS, SIDES)
+        centre = Centre(fitted.center_, fitted.center_bound_)
+        constant = json.loads(fitted.certificate_)["features"]["intercept"]
+        used = np.column_stack([as_used(ROWS[:40], centre, BOUND), np.full(40, constant)]).astype(
+            float
+        )
+        outputs = fitted.predict if hasattr(fitted, "target_bound_") else fitted.decision_function
+        np.testing.assert_allclose(outputs(ROWS[:40]), used @ fitted.parameters_[0], rtol=1e-6)
+        near = centre.mean + 0.01 * ROWS[:5]
+        plain = near @ np.ravel(fitted.coef_) + fitted.intercept_
+        np.testing.assert_allclose(outputs(near), plain, rtol=1e-9)
+
+    @pytest.mark.parametrize("kind", [sparse.csr_array, "file"])
+    def test_sparse_and_mapped_rows_alike(self, kind, tmp_path, model):
+        if kind == "file":
+            ROWS.tofile(tmp_path / "rows")
+            rows = np.memmap(tmp_path / "rows", dtype=float, mode="r", shape=ROWS.shape)
+        else:
+            rows = kind(ROWS)
+        other = PrivateLogisticRegression(feature_bound=BOUND, random_state=0).fit(rows, SIDES)
+        np.testing.assert_allclose(other.center_, model.center_, rtol=1e-9)
+        np.testing.assert_allclose(other.predict(rows[:9]), model.predict(ROWS[:9]))
+        if kind != "file":
+            np.testing.assert_allclose(other.coef_, model.coef_, rtol=1e-6)
+
+    def test_a_rare_class_is_not_ranked_backwards(self):
+        """Columns on one side of 0, whose weights would else make up for the intercept."""
+        rng = np.random.default_rng(1)
+        hidden = rng.normal(size=(5_000, 6))
+        rows = np.clip(0.6 + 0.15 * hidden, 0.0, 1.0)
+        rare = hidden[:, 0] + 0.5 * hidden[:, 1] > 2.3
+        assert 0.01 < rare.mean() < 0.03
+        ranked = [
+            PrivateLogisticRegression(feature_bound=6**0.5, center=center, random_state=0)
+            .fit(rows, rare)
+            .decision_function(rows)
+            for center in (False, True)
+        ]
+        above = [np.mean(u[rare][:, np.newaxis] > u[~rare][np.newaxis]) for u in ranked]
+        assert above[0] < 0.5
+        assert above[1] > 0.85
+
+    def test_off_where_asked_or_where_noise_would_be_too_long(self):
+        def centred(examples=4_000, width=5, **settings):
+            rows = np.resize(ROWS, (examples, width))
+            sides = np.arange(examples) % 2 == 0
+            fitted = PrivateLogisticRegression(feature_bound=3.0, **settings).fit(rows, sides)
+            kinds = [one.kind for one in fitted.privacy_.besides]
+            assert (fitted.center_ is not None) == (MEAN in kinds)
+            return fitted.center_ is not None
+
+        assert centred()
+        assert not centred(center=False)
+        assert not centred(fit_intercept=False)
+        assert not centred(examples=200)
+        assert not centred(examples=500, width=50)
+        assert not centred(epsilon=0.05)
+
+    @pytest.mark.parametrize("value", ["yes", 1, None])
+    def test_neither_yes_nor_no(self, value):
+        with pytest.raises(InvalidParameter, match="center must be True or False"):
+            PrivateLogisticRegression(center=value).fit(ROWS, SIDES)

@@ -1,0 +1,195 @@
+"""No useless model in silence: what cannot be seen is refused or counted, and said."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.linear_model import (
+    OutlierWarning,
+    PrivateHuberRegressor,
+    PrivateLogisticRegression,
+    PrivateRidge,
+    PrivateScaler,
+    TooFewExamplesWarning,
+)
+
+from .problems import MODELS, REGRESSORS, made
+
+RNG = np.random.default_rng(0)
+PEOPLE = np.column_stack([RNG.uniform(18, 90, 4_000), RNG.uniform(10, 200, 4_000)])
+RICH = PEOPLE[:, 1] > 100
+
+
+class Frame:
+    """As much of a data frame as is looked at."""
+
+    def __init__(self, rows):
+        self.rows, self.shape, self.columns = rows, rows.shape, ["age", "income"]
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.rows, dtype=dtype)
+
+    def __len__(self):
+        return len(self.rows)
+
+
+class TestRows:
+    @pytest.mark.parametrize("model", MODELS)
+    def test_a_data_frame_needs_a_bound(self, model):
+        with pytest.raises(InvalidParameter, match=r"feature_bound must be set for a data frame"):
+            made(model).fit(Frame(PEOPLE), RICH)
+
+    def test_a_bound_beyond_what_scaled_columns_have(self):
+        with pytest.warns(UserWarning, match="the longest column drowns all others"):
+            PrivateLogisticRegression(feature_bound=300.0).fit(Frame(PEOPLE), RICH)
+
+    def test_scaled_columns_are_taken(self):
+        scaled = PrivateScaler(2**0.5, low=[18, 0], high=[90, 200]).fit_transform(PEOPLE)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            model = PrivateLogisticRegression(feature_bound=2**0.5).fit(Frame(scaled), RICH)
+        assert model.score(scaled, RICH) > 0.95
+
+    def test_raw_rows_are_refused_by_a_count_with_noise(self):
+        with pytest.raises(InvalidParameter, match=r"about \d+ % \(give or take \d+ %\) of the ro"):
+            PrivateLogisticRegression().fit(PEOPLE, RICH)
+
+    def test_where_a_bound_was_set_that_is_a_warning(self):
+        with pytest.warns(OutlierWarning, match="more than ten times as long"):
+            PrivateLogisticRegression(feature_bound=1.0).fit(PEOPLE, RICH)
+
+
+class TestTargets:
+    @pytest.mark.parametrize("model", REGRESSORS)
+    def test_need_a_range(self, model):
+        with pytest.raises(InvalidParameter, match=r"target_bound must be given.*found neither"):
+            model().fit(PEOPLE / 200, RICH)
+        with pytest.raises(InvalidParameter, match=r"target_bound must be given.*found both"):
+            model(target_bound=1.0, target_range=(0, 1)).fit(PEOPLE / 200, RICH)
+
+    @pytest.mark.parametrize(
+        "given", [3, "ab", (1,), (1, 2, 3), (2, 1), (1, 1), (0, np.nan), (0, np.inf), ("0", "1")]
+    )
+    def test_ranges_that_are_none(self, given):
+        with pytest.raises(InvalidParameter, match=r"target_range must be \(low, high\)"):
+            PrivateRidge(target_range=given).fit(PEOPLE / 200, RICH)
+
+    def test_a_bound_is_a_range_around_0(self):
+        rows = RNG.normal(size=(500, 3)) / 3
+        one, other = (
+            PrivateRidge(random_state=0, **declared).fit(rows, rows[:, 0])
+            for declared in ({"target_bound": 2.0}, {"target_range": (-2.0, 2.0)})
+        )
+        np.testing.assert_array_equal(one.predict(rows), other.predict(rows))
+
+    @pytest.mark.parametrize("model", REGRESSORS)
+    @pytest.mark.parametrize("middle", [0.0, 70_000.0])
+    def test_where_the_range_lies_does_not_matter(self, model, middle):
+        rows = RNG.normal(size=(5_000, 4)) / 4
+        targets = middle + 40_000 * rows[:, 0]
+        declared = (middle - 50_000, middle + 50_000)
+        fitted = model(target_range=declared, random_state=0).fit(rows, targets)
+        assert fitted.score(rows, targets) > 0.9
+
+    @pytest.mark.parametrize("offset, least", [(0.0, 0.9), (2.0, 0.9), (5.0, 0.8)])
+    @pytest.mark.parametrize("model", [PrivateRidge, PrivateHuberRegressor])
+    def test_an_offset_is_learnt(self, model, offset, least):
+        rng = np.random.default_rng(3)
+        rows = rng.normal(size=(20_000, 10))
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        targets = 3 * rows[:, 0] + offset
+        fitted = model(target_bound=3 + offset, random_state=0).fit(rows, targets)
+        assert fitted.score(rows, targets) > least
+
+    def test_a_mistyped_label_of_a_quarter_is_said(self):
+        labels = np.where(PEOPLE[:, 1] > 150, "Yes", "no")
+        assert 0.2 < np.mean(labels == "Yes") < 0.3
+        with pytest.warns(OutlierWarning, match="a label that is not in classes"):
+            PrivateLogisticRegression(classes=["no", "yes"]).fit(PEOPLE / 200, labels)
+
+    @pytest.mark.parametrize("classes", [[[0, 1], [2, 3]], [[0, 1], [2]], np.eye(2)])
+    def test_labels_in_several_rows(self, classes):
+        with pytest.raises(InvalidParameter, match="classes must be a sequence"):
+            PrivateLogisticRegression(classes=classes).fit(PEOPLE / 200, RICH)
+
+
+class TestPriors:
+    def rare(self):
+        rng = np.random.default_rng(0)
+        rows = rng.normal(size=(3_000, 3)) / 3
+        return rows, rows[:, 0] + 0.3 * rng.normal(size=3_000) > 0.95
+
+    def test_are_where_the_intercept_begins(self):
+        rows, rare = self.rare()
+        share = {False: 0.98, True: 0.02}
+        quiet = {"fit_intercept": False, "random_state": 0}
+        model = PrivateLogisticRegression(class_prior=share, **quiet).fit(rows, rare)
+        assert model.intercept_ == pytest.approx(np.log(0.02 / 0.98))
+        three = PrivateLogisticRegression(
+            class_prior={0: 0.5, 1: 0.3, 2: 0.2}, classes=[0, 1, 2], **quiet
+        ).fit(rows, np.arange(3_000) % 3)
+        at_zero = three.predict_proba(np.zeros((1, 3)))[0]
+        np.testing.assert_allclose(at_zero, [0.5, 0.3, 0.2])
+
+    def test_make_probabilities_better(self):
+        rows, rare = self.rare()
+        losses = []
+        for prior in (None, {False: 0.98, True: 0.02}):
+            model = PrivateLogisticRegression(epsilon=0.5, class_prior=prior, random_state=0)
+            model.fit(rows, rare)
+            losses.append(
+                -np.mean(model.predict_log_proba(rows)[np.arange(3_000), rare.astype(int)])
+            )
+        assert losses[1] < losses[0]
+
+    @pytest.mark.parametrize(
+        "prior",
+        [
+            [0.98, 0.02],
+            {False: 0.98},
+            {False: 0.98, True: 0.5},
+            {False: 1.0, True: 0.0},
+            {False: 2.0, True: -1.0},
+            {False: np.nan, True: 0.02},
+            {"no": 0.98, "yes": 0.02},
+            0.02,
+        ],
+    )
+    def test_that_are_none(self, prior):
+        with pytest.raises((InvalidParameter, InvalidType), match="class_prior must be"):
+            PrivateLogisticRegression(class_prior=prior).fit(*self.rare())
+
+
+class TestProspects:
+    def fit(self, examples, classes, **settings):
+        rows = np.random.default_rng(0).normal(size=(examples, 3))
+        model = PrivateLogisticRegression(classes=range(classes), **settings)
+        return model.fit(rows, np.arange(examples) % classes)
+
+    def test_hopeless_tasks_are_said_to_be(self):
+        words = (
+            r"epsilon = 0.5, 500 examples of 20 classes .* epsilon of \S+ or more or some \S+ ex"
+        )
+        with pytest.warns(TooFewExamplesWarning, match=words):
+            self.fit(500, 20, epsilon=0.5)
+        with pytest.warns(TooFewExamplesWarning, match="or 3 classes"):
+            self.fit(500, 20, epsilon=0.5)
+        with pytest.warns(TooFewExamplesWarning, match="6 examples teach less"):
+            PrivateRidge(target_bound=1.0).fit(np.eye(6), np.zeros(6))
+
+    @pytest.mark.parametrize("remedy", ["epsilon", "examples", "classes", "adjacency"])
+    def test_each_remedy_helps(self, remedy):
+        task = {"examples": 300, "classes": 6, "epsilon": 0.5}
+        changed = {"epsilon": 4.0, "examples": 3_000, "classes": 2, "adjacency": "zero-out"}
+        with pytest.warns(TooFewExamplesWarning):
+            self.fit(**task | {"examples": 200})
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.fit(**task | {remedy: changed[remedy]})
+
+    def test_not_where_the_noise_is_given(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            self.fit(40, 20, epsilon=None, noise_std=0.1)
