@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter
+from lastiterate.run.batches import FixedOrder
 
 Schedule = float | tuple[float, ...]
 
@@ -27,3 +28,12 @@ def schedule(
 
 def _dimension(value: object) -> bool:
     return getattr(value, "ndim", 1) > 0
+
+
+def shortened(value: object) -> str:
+    """A schedule by its ends and length."""
+    if isinstance(value, tuple) and len(value) > 4:
+        return f"({value[0]!r}, {value[1]!r}, .., {value[-1]!r}: {len(value)} values)"
+    if isinstance(value, FixedOrder) and len(value.positions) > 4:
+        return f"FixedOrder({value.examples}, {value.batch_size}, {shortened(value.positions)})"
+    return repr(value)

@@ -13,10 +13,10 @@ from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.adjacency import factor, known_adjacency
 from lastiterate.run.batch_rule import BatchRule
-from lastiterate.run.batches import RULES, FixedOrder
+from lastiterate.run.batches import RULES
 from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.loss import Loss
-from lastiterate.run.schedule import Schedule, schedule
+from lastiterate.run.schedule import Schedule, schedule, shortened
 
 RELEASES = ("last-iterate", "last-iterate-and-order", "every-iterate")
 
@@ -119,7 +119,7 @@ class TrainingRun:
 
     def __repr__(self) -> str:
         shown = ", ".join(
-            f"{f.name}={_short(getattr(self, f.name))}"
+            f"{f.name}={shortened(getattr(self, f.name))}"
             for f in dataclasses.fields(self)
             if f.name != "examples_per_person" or self.examples_per_person > 1
         )
@@ -280,15 +280,6 @@ class TrainingRun:
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
-
-
-def _short(value: object) -> str:
-    """A schedule by its ends and length."""
-    if isinstance(value, tuple) and len(value) > 4:
-        return f"({value[0]!r}, {value[1]!r}, .., {value[-1]!r}: {len(value)} values)"
-    if isinstance(value, FixedOrder) and len(value.positions) > 4:
-        return f"FixedOrder({value.examples}, {value.batch_size}, {_short(value.positions)})"
-    return repr(value)
 
 
 def _serialise() -> ModuleType:
