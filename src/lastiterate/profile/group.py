@@ -12,6 +12,7 @@ The best :math:`a_i` give the k-fold trade-off function of Dong, Roth and Su 202
 """
 
 import math
+from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -35,6 +36,7 @@ _REACH = 40  # the farthest an exponent may be from the mean, in cells
 _CELLS_OF_MEAN = 16
 _CELLS_OF_SCALE = 20
 _POINTS = 500
+_MANY = 50  # questions at once
 _SHORTEST = 1e-4
 _FARTHEST = 1e4
 _LEAST_DELTA = 1e-14
@@ -67,6 +69,12 @@ class GroupProfile(PrivacyProfile):
         return f"GroupProfile({self._profile!r}, size={self._size})"
 
     def deltas(self, epsilons: Array) -> Array:
+        """One by one, or, of very many, by chords of their own curve, which is convex too."""
+        if epsilons.size > _MANY:
+            return self._own_curve.on_both_sides(epsilons)
+        return self._one_by_one(epsilons)
+
+    def _one_by_one(self, epsilons: Array) -> Array:
         return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
 
     def renyi(self, order: float) -> float:
@@ -86,7 +94,11 @@ class GroupProfile(PrivacyProfile):
 
     @cached_property
     def _curve(self) -> "_Curve":
-        return _Curve(self._profile)
+        return _Curve(self._profile.epsilon, self._profile.deltas)
+
+    @cached_property
+    def _own_curve(self) -> "_Curve":
+        return _Curve(self.epsilon, self._one_by_one)
 
     def _delta(self, epsilon: float) -> float:
         if math.isinf(epsilon):
@@ -117,11 +129,11 @@ class GroupProfile(PrivacyProfile):
 class _Curve:
     """A delta curve by chords: it is convex in e^epsilon, and falls, so that none lies below it."""
 
-    def __init__(self, profile: PrivacyProfile) -> None:
-        end = min(profile.epsilon(_LEAST_DELTA), _FARTHEST)
+    def __init__(self, epsilon: Callable[[float], float], deltas: Callable[[Array], Array]) -> None:
+        end = min(epsilon(_LEAST_DELTA), _FARTHEST)
         end = end if end > 0.0 else 1.0
         self._at = np.append(0.0, np.geomspace(_SHORTEST * end, end, _POINTS))
-        self._deltas = np.minimum.accumulate(profile.deltas(self._at))
+        self._deltas = np.minimum.accumulate(deltas(self._at))
 
     def on_both_sides(self, exponents: Array) -> Array:
         away = np.minimum(np.abs(exponents), self._at[-1])
