@@ -12,12 +12,22 @@ The best :math:`a_i` give the k-fold trade-off function of Dong, Roth and Su 202
 """
 
 import math
+from collections.abc import Callable
+from functools import cached_property
 
 import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, at_least, up
+from lastiterate._numerics.rounding import (
+    FEW_ROUNDINGS,
+    MILLIONS_OF_ROUNDINGS,
+    TENS_OF_THOUSANDS_OF_ROUNDINGS,
+    THOUSANDS_OF_ROUNDINGS,
+    at_least,
+    ulps,
+    up,
+)
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile, check_order
@@ -25,6 +35,11 @@ from lastiterate.profile.profile import PrivacyProfile, check_order
 _REACH = 40  # the farthest an exponent may be from the mean, in cells
 _CELLS_OF_MEAN = 16
 _CELLS_OF_SCALE = 20
+_POINTS = 500
+_MANY = 50  # questions at once
+_SHORTEST = 1e-4
+_FARTHEST = 1e4
+_LEAST_DELTA = 1e-14
 _SCALE_DELTA = 0.01  # at which epsilon tells the scale of losses
 
 
@@ -49,13 +64,17 @@ class GroupProfile(PrivacyProfile):
 
     def __init__(self, profile: PrivacyProfile, size: int) -> None:
         self._profile, self._size = profile, size
-        scale = profile.epsilon(_SCALE_DELTA)
-        self._scale = scale if math.isfinite(scale) else 0.0
 
     def __repr__(self) -> str:
         return f"GroupProfile({self._profile!r}, size={self._size})"
 
     def deltas(self, epsilons: Array) -> Array:
+        """One by one, or, of very many, by chords of their own curve, which is convex too."""
+        if epsilons.size > _MANY:
+            return self._own_curve.on_both_sides(epsilons)
+        return self._one_by_one(epsilons)
+
+    def _one_by_one(self, epsilons: Array) -> Array:
         return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
 
     def renyi(self, order: float) -> float:
@@ -68,9 +87,22 @@ class GroupProfile(PrivacyProfile):
         mu = self._profile.gdp()
         return at_least(self._size * mu, ulps=2) if mu < math.inf else math.inf
 
+    @cached_property
+    def _scale(self) -> float:
+        scale = self._profile.epsilon(_SCALE_DELTA)
+        return scale if math.isfinite(scale) else 0.0
+
+    @cached_property
+    def _curve(self) -> "_Curve":
+        return _Curve(self._profile.epsilon, self._profile.deltas)
+
+    @cached_property
+    def _own_curve(self) -> "_Curve":
+        return _Curve(self.epsilon, self._one_by_one)
+
     def _delta(self, epsilon: float) -> float:
         if math.isinf(epsilon):
-            return min(up(self._size * self._profile.delta(math.inf), 1e-9), 1.0)
+            return min(up(self._size * self._profile.delta(math.inf), MILLIONS_OF_ROUNDINGS), 1.0)
         cells = {epsilon / self._size / _CELLS_OF_MEAN, self._scale / _CELLS_OF_SCALE}
         return min(self._by_cells(epsilon, cell) for cell in cells)
 
@@ -79,8 +111,8 @@ class GroupProfile(PrivacyProfile):
         away = np.arange(-_REACH, _REACH + 1)
         exponents = epsilon / self._size + cell * away
         # The sum of exponents is a rounding off epsilon, which is made up for.
-        exponents = exponents - 1e-15 * (np.abs(exponents) + epsilon)
-        deltas = _on_both_sides(self._profile, exponents)
+        exponents = exponents - ulps(4) * (np.abs(exponents) + epsilon)
+        deltas = self._curve.on_both_sides(exponents)
         with np.errstate(over="ignore", invalid="ignore"):
             growth = np.exp(exponents)
             whole = deltas
@@ -94,8 +126,23 @@ class GroupProfile(PrivacyProfile):
         return min(up(float(whole[_REACH]), slack), 1.0)
 
 
-def _on_both_sides(profile: PrivacyProfile, exponents: Array) -> Array:
-    away = np.abs(exponents)
-    curve = profile.deltas(away)
-    mirrored = -np.expm1(-away) + np.exp(-away) * curve
-    return np.where(exponents < 0.0, up(mirrored, 1e-15), curve)
+class _Curve:
+    """A delta curve by chords: it is convex in e^epsilon, and falls, so that none lies below it."""
+
+    def __init__(self, epsilon: Callable[[float], float], deltas: Callable[[Array], Array]) -> None:
+        end = min(epsilon(_LEAST_DELTA), _FARTHEST)
+        end = end if end > 0.0 else 1.0
+        self._at = np.append(0.0, np.geomspace(_SHORTEST * end, end, _POINTS))
+        self._deltas = np.minimum.accumulate(deltas(self._at))
+
+    def on_both_sides(self, exponents: Array) -> Array:
+        away = np.minimum(np.abs(exponents), self._at[-1])
+        right = np.clip(np.searchsorted(self._at, away), 1, self._at.size - 1)
+        left = right - 1
+        width = self._at[right] - self._at[left]
+        part = np.expm1(away - self._at[left]) / np.expm1(width)
+        curve = (1.0 - part) * self._deltas[left] + part * self._deltas[right]
+        curve = up(curve, THOUSANDS_OF_ROUNDINGS)
+        # As far as it was asked for, and not only as far as the curve is known.
+        mirrored = -np.expm1(-np.abs(exponents)) + np.exp(-np.abs(exponents)) * curve
+        return np.asarray(np.where(exponents < 0.0, up(mirrored, FEW_ROUNDINGS), curve))
