@@ -19,7 +19,7 @@ from lastiterate.releases import ACCURACY, ERRORS, Release
 from lastiterate.train.defaults import gaussian_parameter
 
 _TRIALS = 8
-_NEAR = 1e-4
+_SPARED = 0.002  # of epsilon, so that one training is nearly always enough
 
 
 @dataclass(frozen=True)
@@ -72,12 +72,13 @@ class Budget:
         """
         whole = gaussian_parameter(self.epsilon, self.delta)
         rest = GaussianProfile(math.sqrt(whole**2 - self.score.mu**2)).epsilon(self.delta)
+        rest *= 1.0 - _SPARED
         for _ in range(_TRIALS):
             model = make(rest).fit(rows, targets)
             found = self.together(model.privacy_).epsilon(self.delta)
             if found <= self.epsilon:
                 return model
-            rest *= self.epsilon / found - _NEAR
+            rest *= (1.0 - _SPARED) * self.epsilon / found
         raise NumericalFailure(
             f"no training was found that leaves room for the score within {self.epsilon!r}."
         )
@@ -111,7 +112,7 @@ def private_score(value: float, std: float, rows: int, name: str, *, unit: float
     if unit is None:
         return (
             f"accuracy on {rows:,} rows of {name}: {value:.1%}, with noise of standard deviation "
-            f"{std:.1%}, which the guarantee includes"
+            f"{100 * std:.2g} %, which the guarantee includes"
         )
     return (
         f"mean absolute error on {rows:,} rows of {name}: {value * unit:.4g}, with noise of "
