@@ -65,7 +65,7 @@ from lastiterate.run.batches import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _SHORT = 300  # steps, of which the whole law is quickly found
-_FEW = 5.0  # participations, whose cost is not near any typical one
+_FEW = 1.5  # participations, whose cost is not near any typical one
 _RATES = 8
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _LEAST_RATIO, _LARGEST_RATIO = 1e-6, 1e6
