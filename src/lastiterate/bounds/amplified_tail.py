@@ -66,6 +66,7 @@ from lastiterate.run.training_run import TrainingRun
 
 _SHORT = 300  # steps, of which the whole law is quickly found
 _FEW = 1.5  # participations, whose cost is not near any typical one
+_DECIDING = 1.2  # r of which a single participation may decide
 _RATES = 8
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _LEAST_RATIO, _LARGEST_RATIO = 1e-6, 1e6
@@ -97,14 +98,16 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     """
     replaced = _as_replacement(run)
     hidden = [_by_moments(*_divided(replaced, best_split(replaced)))]
-    if run.steps <= _SHORT or _participations_remembered(run) < _FEW:
+    if not _moments_suffice(replaced):
         hidden += _by_law(*_divided(replaced, simulated_split(replaced)))
     return hidden[0] if len(hidden) == 1 else BestProfile(hidden)
 
 
-def _participations_remembered(run: TrainingRun) -> float:
+def _moments_suffice(run: TrainingRun) -> bool:
+    """Whether the cost is mostly near a typical one: many participations, none of which decides."""
     gap = float(quantities.gaps(run)[0])
-    return run.batches.share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
+    remembered = run.batches.share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
+    return run.steps > _SHORT and remembered >= _FEW and quantities.ratio(run) <= _DECIDING
 
 
 def _divided(run: TrainingRun, split: Split) -> tuple[TrainingRun, LossDistributionProfile | None]:
@@ -181,8 +184,8 @@ def _parts(profile: PrivacyProfile) -> list[GaussianMixtureProfile]:
 
 
 def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
-    """Of long runs, for the same sensitivity: only the law of what is hidden is better known."""
-    return (SAMPLED,) if run.adjacency == "replace" and run.steps > _SHORT else ()
+    """Where moments are used, and for the same sensitivity."""
+    return (SAMPLED,) if run.adjacency == "replace" and _moments_suffice(run) else ()
 
 
 _SOURCE = Citation(
