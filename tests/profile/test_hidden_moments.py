@@ -28,11 +28,11 @@ def profile_of(weights, mus, **others):
 
 def exact(weights, mus, epsilon):
     """N(mu, 1), mu random, against N(0, 1): thresholds are best."""
-    z = np.linspace(-10, 40, 100_001)
+    z = np.linspace(-6, 20, 5_001)
     return float(np.max(weights @ ndtr(mus[:, None] - z) - math.exp(epsilon) * ndtr(-z)))
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(8))
 def test_above_every_law(seed):
     weights, mus = random_law(np.random.default_rng(seed))
     profile = profile_of(weights, mus)
@@ -44,7 +44,7 @@ def test_above_every_law(seed):
         assert exact(weights, mus, epsilon) <= profile.delta(epsilon)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_above_every_law_with_what_follows(seed):
     """The other profile knows the law itself, and composes cell by cell."""
     rng = np.random.default_rng(seed)

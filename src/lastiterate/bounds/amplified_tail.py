@@ -64,7 +64,8 @@ from lastiterate.run.batches import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _SHORT = 300  # steps, of which the whole law is quickly found
-_FEW = 5.0  # participations, whose cost is not near any typical one
+_FEW = 1.5  # participations, whose cost is not near any typical one
+_DECIDING = 1.2  # r of which a single participation may decide
 _RATES = 8
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _LEAST_RATIO, _LARGEST_RATIO = 1e-6, 1e6
@@ -96,14 +97,16 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     """
     replaced = _as_replacement(run)
     hidden = [_by_moments(*_divided(replaced, best_split(replaced)))]
-    if run.steps <= _SHORT or _participations_remembered(run) < _FEW:
+    if not _moments_suffice(replaced):
         hidden += _by_law(*_divided(replaced, simulated_split(replaced)))
     return hidden[0] if len(hidden) == 1 else BestProfile(hidden)
 
 
-def _participations_remembered(run: TrainingRun) -> float:
+def _moments_suffice(run: TrainingRun) -> bool:
+    """Whether the cost is mostly near a typical one: many participations, none of which decides."""
     gap = float(quantities.gaps(run)[0])
-    return run.batches.share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
+    remembered = run.batches.share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
+    return run.steps > _SHORT and remembered >= _FEW and quantities.ratio(run) <= _DECIDING
 
 
 def _divided(run: TrainingRun, split: Split) -> tuple[TrainingRun, LossDistributionProfile | None]:
@@ -174,9 +177,9 @@ def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
 
 
 def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
-    """Of long runs, for the same sensitivity: only the law of what is hidden is better known."""
+    """Where moments are used, and for the same sensitivity."""
     alike = run.adjacency == "replace" and run.examples_per_person == 1
-    return (SAMPLED,) if alike and run.steps > _SHORT else ()
+    return (SAMPLED,) if alike and _moments_suffice(run) else ()
 
 
 _SOURCE = Citation(

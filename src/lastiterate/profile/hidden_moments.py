@@ -45,6 +45,7 @@ _LARGEST_EXPONENT = 600.0
 _TOLERANCE = 1e-4  # of the price
 _LEAST_DELTA = 1e-300
 _USUAL_RATE = 2.0
+_LARGEST_MU = 15.0  # more, and nothing is promised
 
 
 def _between(rates: Array, logs: Array) -> tuple[Array, Array]:
@@ -83,6 +84,9 @@ class HiddenMomentsProfile(PrivacyProfile):
         finite = np.isfinite(self._logs)
         self._rates, self._logs = _between(rates[finite], self._logs[finite])
         self._lost = _check.number("lost", lost, at_least=0.0, at_most=1.0)
+        sizes = self._logs / self._rates
+        modest = sizes < _LARGEST_MU**2
+        self._rates, self._logs = self._rates[modest], self._logs[modest]
         if not self._rates.size:
             return
         middle = int(np.argmin(np.abs(np.log(self._rates / _USUAL_RATE))))
