@@ -15,7 +15,11 @@ from lastiterate.accounting import account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS
 from lastiterate.linear_model.besides import Besides
-from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
+from lastiterate.linear_model.fitted_again import (
+    warn_of_delta,
+    warn_of_several_fits,
+    warn_of_what_pipelines_learn,
+)
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
 from lastiterate.linear_model.prospects import warn_of_hopeless_task
 from lastiterate.linear_model.undeclared import OfScikitLearn, refuse_raw_frame
@@ -67,6 +71,7 @@ class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
     def _fit_anew(self, X: Any, y: Any) -> None:
         settings = self.checked()
         warn_of_several_fits()
+        warn_of_what_pipelines_learn()
         refuse_raw_frame(X, settings.feature_bound)
         rows, targets = rows_and_targets(
             self, X, y, numeric=self._numeric_targets, any_target=self._takes_any_target(y)
