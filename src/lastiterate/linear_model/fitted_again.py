@@ -47,8 +47,9 @@ def warn_of_what_pipelines_learn() -> None:
             if learnt:
                 warnings.warn(
                     f"the steps {', '.join(learnt)} before this model learn from the examples, "
-                    "which privacy_ does not include: declare what is public (PrivateScaler(low=.., "
-                    "high=..), OneHotEncoder(categories=..)), or fit them on public data",
+                    "which privacy_ does not include: declare what is public "
+                    "(PrivateScaler(low=.., high=..), OneHotEncoder(categories=..)), "
+                    "or fit them on public data",
                     PrivacyWarning,
                     stacklevel=3,
                 )
