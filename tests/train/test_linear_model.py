@@ -22,6 +22,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_is_fitted
 
+from lastiterate import account
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import (
     PrivacyWarning,
@@ -331,3 +332,15 @@ class TestRefusals:
     def test_three_classes_for_a_machine_of_two(self):
         with pytest.raises(InvalidParameter, match="PrivateLogisticRegression takes more"):
             PrivateLinearSVC(classes=range(3)).fit(X, np.arange(600) % 3)
+
+
+def test_a_penalty_is_made_use_of():
+    """Steps contract with it: the longest ones would not, and the guarantee would be weaker."""
+    rows = np.random.default_rng(0).normal(size=(20_000, 3))
+    run = PrivateLogisticRegression(l2=1e-3, counting=0).fit(rows, rows[:, 0] > 0).privacy_.run
+    assert run.step_size == pytest.approx(2.0 / (run.loss.smoothness + 1e-3), rel=1e-9)
+    longer = 2.0 / run.loss.smoothness / run.step_size
+    longest = run.replace(
+        step_size=run.step_size * longer, release_noise_std=run.release_noise_std * longer
+    )
+    assert account(run).epsilon(1e-5) < 0.7 * account(longest).epsilon(1e-5)

@@ -7,10 +7,14 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
 from sklearn.ensemble import VotingClassifier
 from sklearn.feature_selection import RFE
 from sklearn.model_selection import cross_val_score
 from sklearn.multiclass import OneVsRestClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import Normalizer, OneHotEncoder, StandardScaler
 
 from lastiterate import account, verify
 from lastiterate.certificate.statements import digest
@@ -100,6 +104,34 @@ def test_whoever_fits_several_times_is_told(several):
 def test_also_where_other_processes_fit():
     with pytest.warns(PrivacyWarning, match="a routine of sklearn.model_selection"):
         cross_val_score(MODEL, PEOPLE[:300] / 200, RICH[:300].astype(int), cv=2, n_jobs=2)
+
+
+LEARNING = {
+    "scaler": StandardScaler(),
+    "components": PCA(2),
+    "columns": ColumnTransformer([("a", "passthrough", [0]), ("b", StandardScaler(), [1])]),
+    "encoder": OneHotEncoder(),
+}
+DECLARED = {
+    "scaler": PrivateScaler(low=0.0, high=1.0),
+    "rows": Normalizer(),
+    "columns": ColumnTransformer([("a", PrivateScaler(), [0, 1])]),
+    "encoder": OneHotEncoder(categories=[[0.0, 1.0]] * 2, handle_unknown="ignore"),
+    "nothing": "passthrough",
+}
+
+
+@pytest.mark.parametrize("step", LEARNING.values(), ids=LEARNING)
+def test_steps_that_learn_from_the_examples_are_told(step):
+    with pytest.warns(PrivacyWarning, match="before this model learn from the examples"):
+        make_pipeline(step, MODEL).fit(PEOPLE[:300] / 200, RICH[:300].astype(int))
+
+
+@pytest.mark.parametrize("step", DECLARED.values(), ids=DECLARED)
+def test_steps_of_what_was_declared_are_not(step):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        make_pipeline(step, MODEL).fit(np.round(PEOPLE[:300] / 200), RICH[:300].astype(int))
 
 
 class TestCounts:

@@ -17,7 +17,11 @@ from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS
 from lastiterate.ledger.charging import reserved, the_ledger
 from lastiterate.linear_model.besides import Besides
-from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
+from lastiterate.linear_model.fitted_again import (
+    warn_of_delta,
+    warn_of_several_fits,
+    warn_of_what_pipelines_learn,
+)
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
 from lastiterate.linear_model.prospects import warn_of_hopeless_task
 from lastiterate.linear_model.undeclared import OfScikitLearn, refuse_raw_frame
@@ -143,6 +147,7 @@ class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
         settings = self.checked()
         settings.ledger = the_ledger(self.ledger, ledger)
         warn_of_several_fits(charged=settings.ledger is not None)
+        warn_of_what_pipelines_learn()
         refuse_raw_frame(X, settings.feature_bound)
         rows, targets = rows_and_targets(
             self, X, y, numeric=self._numeric_targets, any_target=self._takes_any_target(y)

@@ -178,12 +178,15 @@ def default_besides(
 
     The mean only where its noise is expected to be much shorter than the longest row.
     """
+    centring = settings.center and features > 0
+    if not centring and settings.counting == 0.0:
+        return ()
     epsilon = settings.epsilon
     if epsilon is None:
         epsilon = account(run).epsilon(settings.delta)
     mu = gaussian_parameter(epsilon, settings.delta) / settings.examples_per_person
     found = []
-    if settings.center and features:
+    if centring:
         mean = Release.of_mu(MEAN, _CENTRING * mu, adjacency=settings.adjacency)
         if mean.noise_std * math.sqrt(features) <= _MOST_NOISE * run.batches.examples:
             found.append(mean)
