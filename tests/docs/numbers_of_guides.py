@@ -312,3 +312,25 @@ def tries_composed(one_try, many, together):
 def rows_of_unknown_size(times):
     found = re.search(r'"size": (0\.\d+)}', text_of("benchmarks/private_selection.py"))
     assert 1 / float(found[1]) == pytest.approx(float(times), rel=0.2)
+
+
+@claim(
+    "docs/forgetting.md",
+    r"full batches and one extra step, this one has ([\d.]+); with batches of (\d+) and one extra "
+    r"epoch it has ([\d.]+\d)",
+)
+def unlearning_at_the_papers_noise(full, size, batches):
+    """At the noise that the papers state for epsilon 1."""
+
+    def run(examples, noise, rule, steps):
+        penalty = 1e-6 * examples
+        step = 1.0 / (0.25 + penalty)
+        loss = li.Loss(smoothness=0.25 + penalty, regulariser=penalty)
+        std = noise * math.sqrt(2.0 / step)
+        settings = {"loss": loss, "step_size": step, "noise_std": std, "sensitivity": 2.0}
+        return li.TrainingRun(batches=rule, steps=steps, **settings)
+
+    whole = run(11_982, 0.0096, li.FullBatch(11_982), 10_000)
+    assert f"{li.unlearning(whole, extra_steps=1).epsilon(1 / 11_982):.3f}" == full
+    parts = run(11_264, 0.0041, li.Cyclic(11_264, int(size)), 8_800)
+    assert f"{li.unlearning(parts, extra_steps=88).epsilon(1 / 11_264):.3f}" == batches
