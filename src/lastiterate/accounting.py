@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -37,7 +37,8 @@ class PrivacyReport(BestProfile):
     published are listed for comparison, and answer only where nothing else was asked for:
     `certainty` says so.  `besides` is what else was published of the same examples, which every
     guarantee includes; `enforced` says that one of the library's trainers carried the run out, so
-    that nobody has to vouch for its description.
+    that nobody has to vouch for its description.  `selected` says that what was published is the
+    best of several tries, of which `run` is one: nothing about that follows from the run alone.
     """
 
     profiles: tuple[PrivacyProfile, ...] = field(init=False)
@@ -46,6 +47,7 @@ class PrivacyReport(BestProfile):
     unmet: Mapping[str, Sequence[Unmet]]
     besides: tuple[Release, ...] = ()
     enforced: bool = False
+    selected: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", tuple(self.used.values()))
@@ -71,6 +73,8 @@ class PrivacyReport(BestProfile):
 
         None also where the run does not say what one example alone can add, as `TrainingRun.under`.
         """
+        if self.selected:
+            return None
         (other,) = (one for one in ADJACENCIES if one != self.run.adjacency)
         run = self.run.under(other) if self._is_quick() else None
         if run is None or self.certainty is not Certainty.UPPER:
@@ -85,6 +89,8 @@ class PrivacyReport(BestProfile):
     @cached_property
     def lower_bounds(self) -> Mapping[str, LowerProfile]:
         """Each lower bound that applies, by id."""
+        if self.selected:
+            return {}
         applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
         return {bound.id: bound.evaluate(self.run) for bound in applying}
 
@@ -112,13 +118,22 @@ class PrivacyReport(BestProfile):
         By the best bound that tells positions apart; composition has one guarantee for all.
         """
         able = [id_ for id_ in self.used if CATALOGUE[id_].by_position is not None]
-        if not able:
+        if self.selected or not able:
             return [self]
         best = min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
         positions = CATALOGUE[best].positions(self.run)
         assert positions is not None
         more = _mu_of(self.besides, self.run)
         return [beside_gaussian(profile, more) for profile in positions]
+
+    def beside(self, release: Release) -> PrivacyReport:
+        """What is certified if this statistic of the same examples is published, too."""
+        besides = (*self.besides, release)
+        if not self.selected:
+            return replace(account(self.run, besides=besides), enforced=self.enforced)
+        more = _mu_of([release], self.run)
+        every = {id_: beside_gaussian(profile, more) for id_, profile in self.all.items()}
+        return replace(self, all=every, besides=besides)
 
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
@@ -219,10 +234,5 @@ def _by_default(run: TrainingRun) -> list[Bound]:
         for bound in select(None)
         if bound.certainty is Certainty.UPPER and not bound.id.startswith(f"{PUBLISHED}/")
     ]
-    outdone = {
-        worse.id
-        for bound in own
-        if (worse_ones := bound.outdoes(run)) and not bound.unmet(run)
-        for worse in worse_ones
-    }
+    outdone = {worse.id for bound in own if not bound.unmet(run) for worse in bound.outdoes(run)}
     return [bound for bound in own if bound.id not in outdone]

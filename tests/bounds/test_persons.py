@@ -123,6 +123,13 @@ def test_a_fixed_order_costs_no_more_than_its_exact_worst_case() -> None:
 
 
 class TestGroupPrivacy:
+    def test_what_no_epsilon_covers_is_reached_from_what_is_likely(self):
+        """A set of no chance two steps away may be likely one step away."""
+        curve = GaussianMixtureProfile([0.999], [1.0], lost=0.001)
+        grouped = for_group(curve, 2)
+        finite = min(grouped.delta(epsilon) for epsilon in (5.0, 20.0, 50.0))
+        assert grouped.delta(math.inf) >= 0.9 * finite
+
     def test_gaussians_add_up(self) -> None:
         assert for_group(GaussianProfile(0.7), 3).gdp() == pytest.approx(2.1)
 

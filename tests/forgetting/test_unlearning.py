@@ -180,6 +180,36 @@ class TestSoundness:
         assert li.unlearning(run, extra_steps=2).gdp() > li.unlearning(run, extra_steps=3).gdp()
 
 
+class TestWhatTheRemovedTakeAlong:
+    def test_curvature_of_theirs_is_not_counted(self):
+        """Half of the curvature of the mean of two losses goes with one of them."""
+        run = described(li.FullBatch(2), 50, contraction=0.5, adjacency="zero-out")
+        # The one that stays has curvature .5, and the sum is still divided by two.
+        c, apart, extra = 0.75, 1.0, 10
+        exact = c**extra * apart / math.sqrt(sum(c ** (2 * k) for k in range(extra + 50)))
+        assert li.unlearning(run, extra_steps=extra).gdp() >= exact
+
+    def test_a_penalty_stays(self):
+        settings = {"smoothness": 1.0 + 1e-9, "strong_convexity": 0.5}
+        runs = [
+            described(li.FullBatch(2), 50, adjacency="zero-out", loss=li.Loss(**settings, **more))
+            for more in ({}, {"regulariser": 0.5})
+        ]
+        alone, penalised = (li.unlearning(run, extra_steps=10).gdp() for run in runs)
+        assert penalised < alone / 10
+
+
+def test_both_models_share_the_order_that_is_kept():
+    """Who is last is last twice: a mixture of few places, not two independent ones."""
+    many, apart = 100, 3.0
+    run = described(li.ShuffledOnce(many, 1), many, ratio=apart, contraction=1e-9)
+    found = li.unlearning(run, extra_steps=many, order_kept=True)
+    epsilon = found.both_published.epsilon(1e-5)
+    together = apart * math.sqrt(2.0)
+    exact = li.GaussianProfile(together).delta(math.log1p(many * math.expm1(epsilon))) / many
+    assert exact <= 1e-5
+
+
 RULES = [
     li.FullBatch(50),
     li.Cyclic(50, 5),

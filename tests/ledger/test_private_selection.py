@@ -14,6 +14,7 @@ from lastiterate.errors import BudgetExceeded, InvalidCertificate, InvalidParame
 from lastiterate.linear_model import (
     PrivateLogisticRegression,
     PrivateRidge,
+    PrivateScore,
     PrivateSelection,
     tries,
 )
@@ -58,11 +59,11 @@ class TestModel:
     def test_on_public_data(self):
         chosen = selection(tries=20.0).fit(X, Y, public=(X, Y))
         assert chosen.best_score_ == chosen.score(X, Y)
-        assert [one.kind for one in chosen.privacy_.besides] == ["outliers"]
+        assert [one.kind for one in chosen.privacy_.besides] == ["mean", "outliers"]
         li.verify(chosen.certificate_, parameters=chosen.best_estimator_.parameters_)
 
     def test_regression(self):
-        model = PrivateRidge(**QUICK)
+        model = PrivateRidge(**QUICK, target_bound=1.0)
         chosen = PrivateSelection(model, {"feature_bound": [0.2, 1000.0]}, epsilon=4.0)
         chosen.fit(X, 5.0 * X[:, 0])
         assert chosen.best_params_["feature_bound"] == 0.2
@@ -201,3 +202,26 @@ def test_refusals(settings):
     model = PrivateSelection(PrivateLogisticRegression(**QUICK), GRID).set_params(**settings)
     with pytest.raises((InvalidParameter, TypeError), match="must be"):
         model.fit(X, Y)
+
+
+class TestReport:
+    """Nothing that follows from one try alone is said of the best of several."""
+
+    def test_has_no_other_adjacency_and_no_places(self, chosen):
+        report = chosen.privacy_
+        assert report.selected
+        assert report.under_other_adjacency is None
+        assert [one.epsilon(1e-5) for one in report.by_position()] == [report.epsilon(1e-5)]
+        assert not report.lower_bounds
+
+    def test_a_score_beside_it_costs_more(self, chosen):
+        score = PrivateScore.of(chosen.best_estimator_, X, Y, epsilon=0.01)
+        assert score.beside(chosen.privacy_).epsilon(1e-5) >= chosen.privacy_.epsilon(1e-5)
+
+    def test_is_charged_by_its_certificate_alone(self, chosen, tmp_path):
+        ledger = li.Ledger(tmp_path / "ledger", epsilon=3.0, delta=1e-5)
+        with pytest.raises(InvalidParameter, match="certificate"):
+            ledger.add(chosen.privacy_)
+        ledger.add(chosen.certificate_)
+        spent = ledger.spent().epsilon(1e-5)
+        assert spent >= chosen.privacy_.epsilon(1e-5) * (1 - 1e-6)

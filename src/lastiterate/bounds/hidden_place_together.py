@@ -60,6 +60,7 @@ from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
+MOST_SET_APART = 0.95  # of the last steps' noise: what is left pays for the errors of a trainer
 _FEWEST = 10  # places; fewer have too little to hide behind
 
 
@@ -98,7 +99,7 @@ def _drafts(places: Places, lent: float, late: float) -> Drafts:
         together = max(int(np.searchsorted(before, borrowing * hidden)), 1)
         if not together <= count < weights.size:
             return None
-        return places.together(count, together, noise, lent, late)
+        return places.together(count, together, min(noise, MOST_SET_APART), lent, late)
 
     return drafts
 

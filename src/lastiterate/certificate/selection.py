@@ -55,7 +55,7 @@ def selected(reports: Sequence[PrivacyReport], tries: Tries) -> SelectedProfile:
 
 def as_selected(chosen: PrivacyReport, profile: SelectedProfile, *, bound: str) -> PrivacyReport:
     """The report of the chosen run, as one of the tries."""
-    return replace(chosen, all={bound: profile})
+    return replace(chosen, all={bound: profile}, selected=True)
 
 
 def selected_report(

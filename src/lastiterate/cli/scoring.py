@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate.accounting import PrivacyReport, account
+from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.releases import ACCURACY, ERRORS, Release
@@ -85,7 +85,7 @@ class Budget:
 
     def together(self, report: PrivacyReport) -> PrivacyReport:
         """Of the model and its score."""
-        return account(report.run, besides=(*report.besides, self.score))
+        return report.beside(self.score)
 
 
 def public_score(outputs: Array, truth: NDArray[Any], name: str, *, labels: bool) -> str:

@@ -15,6 +15,7 @@ certified of the model that has forgotten, by every bound for the last iterate.
 """
 
 import math
+from dataclasses import replace
 
 from lastiterate._numerics.geometric import inverse_power, log_of, sum_of_inverse_powers
 from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, down
@@ -23,6 +24,7 @@ from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.errors import NoBoundApplies
 from lastiterate.run.batch_rule import BatchRule
 from lastiterate.run.batches import FixedOrder, SampledWithoutReplacement
+from lastiterate.run.loss import Loss
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
 
@@ -38,6 +40,7 @@ class ExtraSteps:
     ) -> None:
         self._first_release = run.release_noise_std
         self._step = run.replace(
+            loss=_loss_without_the_removed(run),
             batches=_rule(run.batches, 1),
             steps=1,
             step_size=step_size,
@@ -80,6 +83,13 @@ class ExtraSteps:
 def last_of(schedule: Schedule) -> float:
     """What a schedule ends with."""
     return schedule[-1] if isinstance(schedule, tuple) else schedule
+
+
+def _loss_without_the_removed(run: TrainingRun) -> Loss:
+    """Where gradients are 0 from then on, only the penalty curves for certain."""
+    if run.adjacency == "replace":
+        return run.loss
+    return replace(run.loss, strong_convexity=run.loss.regulariser)
 
 
 def _rule(rule: BatchRule, steps: int) -> BatchRule:

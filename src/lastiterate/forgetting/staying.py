@@ -50,6 +50,7 @@ def _longer(run: TrainingRun, extra: TrainingRun, rule: BatchRule) -> TrainingRu
             for name in ("step_size", "noise_std")
         }
     return run.replace(
+        loss=extra.loss,
         batches=rule,
         steps=run.steps + extra.steps,
         release_noise_std=extra.release_noise_std,

@@ -76,7 +76,12 @@ class Unlearning(BestProfile):
         """
         if self.extra_steps == 0:
             return self.before
-        return self.before.compose(account(self.extra, bounds=_QUICKLY_COMPOSED))
+        first, then = self.before, self.extra
+        if self.order_kept and self.run.batches.drawn is Drawn.ONCE:
+            # One secret serves both, so that neither may be averaged over it alone.
+            first = account(_in_open_order(self.run))
+            then = _in_open_order(then)
+        return first.compose(account(then, bounds=_QUICKLY_COMPOSED))
 
     @cached_property
     def before(self) -> PrivacyReport:
@@ -122,6 +127,10 @@ class Unlearning(BestProfile):
         from lastiterate.forgetting.words import as_text  # only when looked at
 
         return as_text(self)
+
+
+def _in_open_order(run: TrainingRun) -> TrainingRun:
+    return run.replace(releases="last-iterate-and-order")
 
 
 def unlearning(

@@ -9,7 +9,7 @@ from typing import Any
 
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.verify import read, verified
-from lastiterate.errors import InvalidType
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.ledger import charges, events
 from lastiterate.ledger.charges import Charge
 from lastiterate.profile.selection import Tries
@@ -42,6 +42,11 @@ def understood(release: Any, *, adjacency: str) -> Understood:
         record = read(release)
         return Understood(charge_of(record), record, found.seeded)
     if isinstance(release, PrivacyReport):
+        if release.selected:
+            must_be = (
+                "its certificate: a report of the best of several tries does not hold the others"
+            )
+            raise InvalidParameter("release", must_be=must_be, found="such a report")
         return Understood(charges.training(release))
     inner = getattr(release, "release", release)
     if isinstance(inner, Release):

@@ -7,7 +7,7 @@ sum to which one example adds at most 1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate.accounting import PrivacyReport, account
+from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.charging import charge_statistic, the_ledger
 from lastiterate.linear_model.inputs import rows_alone
@@ -128,8 +128,7 @@ class PrivateScore:
 
     def beside(self, report: PrivacyReport) -> PrivacyReport:
         """Of the model and the score together, for examples that it was fitted on."""
-        both = account(report.run, besides=(*report.besides, self.release))
-        return replace(both, enforced=report.enforced)
+        return report.beside(self.release)
 
 
 def total_of(model: Any, X: Any, y: Any) -> tuple[float, int]:

@@ -21,7 +21,6 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
     FEW_ROUNDINGS,
-    MILLIONS_OF_ROUNDINGS,
     TENS_OF_THOUSANDS_OF_ROUNDINGS,
     THOUSANDS_OF_ROUNDINGS,
     at_least,
@@ -40,6 +39,7 @@ _MANY = 50  # questions at once
 _SHORTEST = 1e-4
 _FARTHEST = 1e4
 _LEAST_DELTA = 1e-14
+_INSTEAD_OF_INFINITY = (1.0, 5.0, 20.0, 100.0)
 _SCALE_DELTA = 0.01  # at which epsilon tells the scale of losses
 
 
@@ -102,7 +102,9 @@ class GroupProfile(PrivacyProfile):
 
     def _delta(self, epsilon: float) -> float:
         if math.isinf(epsilon):
-            return min(up(self._size * self._profile.delta(math.inf), MILLIONS_OF_ROUNDINGS), 1.0)
+            if self._profile.delta(math.inf) == 0.0:
+                return 0.0
+            return min(self._delta(finite) for finite in _INSTEAD_OF_INFINITY)
         cells = {epsilon / self._size / _CELLS_OF_MEAN, self._scale / _CELLS_OF_SCALE}
         return min(self._by_cells(epsilon, cell) for cell in cells)
 

@@ -40,6 +40,7 @@ from lastiterate.train.rows import Rows
 
 _SHORTEST = 0.05  # R' in units of R, however short rows are around their mean
 _REACH = 0.8
+_LONGEST_MEAN = 0.999  # in units of R
 _SURE = 2.0  # standard deviations of what noise adds to it
 
 
@@ -101,7 +102,10 @@ def centre_of(published: Array, release: Release, *, examples: int, bound: float
     spread = 2.0 * float(published[-1]) / examples - (length - added)
     unsure = 2.0 * noise * math.sqrt(1.0 + length)
     spread = max(spread, _SURE * unsure, _SURE**2 * added, _SHORTEST**2)
-    return Centre(mean * bound, min(_REACH * math.sqrt(spread), 1.0) * bound)
+    # A mean of rows within the bound is within it; beyond, factors that are rounded down could
+    # move rows away from it.
+    within = min(1.0, _LONGEST_MEAN / math.sqrt(length)) if length > 0.0 else 1.0
+    return Centre(mean * (within * bound), min(_REACH * math.sqrt(spread), 1.0) * bound)
 
 
 def as_published(centre: Centre) -> dict[str, Any]:
