@@ -20,6 +20,7 @@ from lastiterate.linear_model import estimator as estimators
 X = np.random.default_rng(0).normal(size=(400, 3))
 Y = X[:, 0] > 0.0
 QUICK = {"epochs": 1, "batch_size": 100, "batches": "cyclic", "counting": 0.0}
+QUICK["center"] = False
 
 
 @pytest.fixture
@@ -34,7 +35,8 @@ def states(ledger):
 class TestFit:
     @pytest.mark.parametrize("kind, y", [(PrivateLogisticRegression, Y), (PrivateRidge, X[:, 0])])
     def test_is_reserved_and_settled(self, ledger, kind, y):
-        model = kind(epsilon=1.0, **QUICK).fit(X, y, ledger=ledger)
+        declared = {"target_bound": 1.0} if kind is PrivateRidge else {}
+        model = kind(epsilon=1.0, **declared, **QUICK).fit(X, y, ledger=ledger)
         assert states(ledger) == ["reserved", "settled"]
         settled = ledger.entries()[-1]
         assert settled["certificate"] == json.loads(model.certificate_)

@@ -99,10 +99,10 @@ class TestCharge:
     def test_noise_is_as_stated(self):
         release = Release.of_mu(MEAN, 0.05, adjacency="replace")
         drawn = [
-            published_centre(np.zeros((10, 3)), release, Randomness(SeededBits(k)), bound=2.0).mean
+            published_centre(np.zeros((500, 3)), release, Randomness(SeededBits(k)), bound=2.0).mean
             for k in range(400)
         ]
-        assert np.std(drawn) == pytest.approx(release.noise_std * 2.0 / 10, rel=0.1)
+        assert np.std(drawn) == pytest.approx(release.noise_std * 2.0 / 500, rel=0.1)
 
     @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
     def test_one_report_of_both(self, adjacency):

@@ -67,6 +67,11 @@ def digest(record: Mapping[str, Any]) -> str:
     return hashlib.sha256(plain_text(stated).encode()).hexdigest()
 
 
+def training_digest(record: Mapping[str, Any]) -> str:
+    """Of the same training, whatever says how its model is to be used."""
+    return digest({**record, "encoding": NO_ENCODING})
+
+
 def model_digest(parameters: Any) -> str:
     """What ties a certificate to the parameters that were published."""
     array = np.ascontiguousarray(parameters, dtype="<f8")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lastiterate.certificate.statements import training_digest
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.charges import Charge
 from lastiterate.ledger.costs import Cost
@@ -34,7 +35,7 @@ class Book:
                 self.ends[entry["id"]] = entry
             certificate: Mapping[str, Any] = entry.get("certificate", {})
             if "digest" in certificate:
-                self._digests[certificate["digest"]] = entry["n"]
+                self._digests[training_digest(certificate)] = entry["n"]
 
     def costs(self) -> list[Cost]:
         """Of all charges that were not withdrawn, settled or not."""
@@ -55,7 +56,7 @@ class Book:
         return str(self.ends[id_]["what"]) if id_ in self.ends else RESERVED
 
     def entry_of(self, digest: str) -> int | None:
-        """The number of the entry that has this certificate."""
+        """The number of the entry that has a certificate of this training."""
         return self._digests.get(digest)
 
     def open_charge(self, id_: str) -> Charge:

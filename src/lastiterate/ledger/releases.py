@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting import PrivacyReport
+from lastiterate.certificate.statements import training_digest
 from lastiterate.certificate.verify import read, verified
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.ledger import charges, events
@@ -32,7 +33,7 @@ class Understood:
     @property
     def digest(self) -> str | None:
         """What tells this release from all others."""
-        return None if self.certificate is None else self.certificate["digest"]
+        return None if self.certificate is None else training_digest(self.certificate)
 
 
 def understood(release: Any, *, adjacency: str) -> Understood:

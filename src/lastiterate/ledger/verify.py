@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
+from lastiterate.certificate.statements import training_digest
 from lastiterate.certificate.verify import UNREADABLE, verified
 from lastiterate.ledger.book import ADDED, CHARGING, OPENED, RESERVED, SETTLED, WITHDRAWN
 from lastiterate.ledger.charges import costs_of
@@ -58,9 +59,10 @@ def _wrong(
         verified(json.dumps(record))
         if charge_of(record) != known[id_]["charge"]:
             reasons.append("has a certificate of something else than it charges")
-        if record["digest"] in digests:
-            reasons.append(f"has the certificate of entry {digests[record['digest']]}")
-        digests[record["digest"]] = entry["n"]
+        digest = training_digest(record)
+        if digest in digests:
+            reasons.append(f"has the certificate of entry {digests[digest]}")
+        digests[digest] = entry["n"]
     return reasons
 
 
