@@ -1,11 +1,13 @@
 """The question: what a report answers, and how it fails."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
 
 import lastiterate as li
+from tests.readme_run import accounted, readme_run
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
@@ -134,3 +136,10 @@ def test_a_silent_run_that_no_bound_covers_says_why():
     )
     with pytest.raises(li.NoBoundApplies, match="needs noise in every step"):
         li.account(run)
+
+
+@pytest.mark.parametrize("rule", [li.Cyclic, li.ShuffledOnce, li.ShuffledEachEpoch])
+def test_reports_can_be_saved(rule):
+    """As models are, which hold one."""
+    report = accounted(readme_run(rule))
+    assert pickle.loads(pickle.dumps(report)).epsilon(1e-5) == report.epsilon(1e-5)

@@ -14,9 +14,12 @@ from lastiterate.train.data import bounded
 from lastiterate.train.objectives import Logistic
 
 EXPORTED = [getattr(linear_model, name) for name in linear_model.__all__]
-# What is made of another estimator has its own tests, in tests/ledger.
+# What is made of another estimator, or of a schema, has its own tests.
 ESTIMATORS = [
-    each for each in EXPORTED if hasattr(each, "fit") and not issubclass(each, MetaEstimatorMixin)
+    each
+    for each in EXPORTED
+    if hasattr(each, "fit")
+    and not issubclass(each, (MetaEstimatorMixin, linear_model.PrivateSchema))
 ]
 MODELS = [each for each in ESTIMATORS if issubclass(each, PrivateLinearModel)]
 REGRESSORS = [each for each in MODELS if issubclass(each, RegressorMixin)]

@@ -97,7 +97,7 @@ SEVERAL = {
 
 @pytest.mark.parametrize("several", SEVERAL.values(), ids=SEVERAL)
 def test_whoever_fits_several_times_is_told(several):
-    with pytest.warns(PrivacyWarning, match="compose the reports of all fits"):
+    with pytest.warns(PrivacyWarning, match="does not include; a Ledger charges"):
         several.fit(PEOPLE[:300] / 200, RICH[:300].astype(int))
 
 

@@ -41,6 +41,8 @@ lenders have no place in it, who is late there needs no other place in the epoch
 lender's place in that epoch, it stays.  Then nobody visits the lender's place.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from lastiterate.bounds import conditions
@@ -54,7 +56,7 @@ from lastiterate.bounds.hidden_place import (
 )
 from lastiterate.bounds.pen import DASHES, GREEN, Pen
 from lastiterate.bounds.secret_places import Places, factors
-from lastiterate.profile.hidden_mixture_of_places import Drafts, HiddenTogetherProfile
+from lastiterate.profile.hidden_mixture_of_places import HiddenTogetherProfile
 from lastiterate.profile.hidden_together import Worlds
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import Drawn, rules
@@ -86,22 +88,27 @@ def hidden_place_together(run: TrainingRun) -> PrivacyProfile:
     places = places_in_order(run)
     if not (places.mus().max() < LARGEST_MU and places.weights().size >= _FEWEST):
         return alone
-    directions = [_drafts(places, lent, late) for lent, late in factors(run)]
+    directions = [_Drafts(places, lent, late) for lent, late in factors(run)]
     return HiddenTogetherProfile(alone, directions)
 
 
-def _drafts(places: Places, lent: float, late: float) -> Drafts:
-    weights = places.weights()
-    before = np.cumsum(weights) - weights
+@dataclass(frozen=True)
+class _Drafts:
+    """Who is hidden by how much noise, and what follows; None where nobody is left to lend."""
 
-    def drafts(borrowing: float, hidden: float, noise: float) -> Worlds | None:
+    places: Places
+    lent: float
+    late: float
+
+    def __call__(self, borrowing: float, hidden: float, noise: float) -> Worlds | None:
+        weights = self.places.weights()
+        before = np.cumsum(weights) - weights
         count = int(np.searchsorted(before, borrowing))
         together = max(int(np.searchsorted(before, borrowing * hidden)), 1)
         if not together <= count < weights.size:
             return None
-        return places.together(count, together, min(noise, MOST_SET_APART), lent, late)
-
-    return drafts
+        apart = min(noise, MOST_SET_APART)
+        return self.places.together(count, together, apart, self.lent, self.late)
 
 
 HIDDEN_PLACE_TOGETHER = Bound(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from scipy.special import ndtri
@@ -24,6 +23,7 @@ from lastiterate.profile.profile import PrivacyProfile
 _COARSE = Detail(lenders=8, knots=2, cells=500, step=0.25)
 _FINE = Detail(lenders=40, knots=1, cells=4000, step=0.1)
 _SPACING = 0.01  # logarithm, of the lattice
+_MOST_REMEMBERED = 64
 _STRETCH, _LONG_STRETCH = 8, 32  # places of it; the long ones where many are asked for
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-4, 30.0  # for which a choice is looked for
 _FEW = 4  # epsilons that are looked at one by one
@@ -54,6 +54,22 @@ Drafts = Callable[[float, float, float], Worlds | None]
 """The worlds for shares that are late, hidden, and of noise; None where there are none such."""
 
 
+class _Remembered:
+    """Drafts that were asked for before; unlike a cache of functools', it can be saved."""
+
+    def __init__(self, drafts: Drafts) -> None:
+        self._drafts = drafts
+        self._known: dict[tuple[float, float, float], Worlds | None] = {}
+
+    def __call__(self, borrowing: float, hidden: float, noise: float) -> Worlds | None:
+        asked = (borrowing, hidden, noise)
+        if asked not in self._known:
+            if len(self._known) >= _MOST_REMEMBERED:
+                self._known.pop(next(iter(self._known)))
+            self._known[asked] = self._drafts(*asked)
+        return self._known[asked]
+
+
 class HiddenTogetherProfile(PrivacyProfile):
     """The least of `alone`, where places are moved one by one, and of hiding some together.
 
@@ -62,7 +78,7 @@ class HiddenTogetherProfile(PrivacyProfile):
 
     def __init__(self, alone: HiddenPlaceProfile, directions: Sequence[Drafts]) -> None:
         self._alone = alone
-        self._directions = [lru_cache(maxsize=64)(drafts) for drafts in directions]
+        self._directions = [_Remembered(drafts) for drafts in directions]
         self._choices: dict[tuple[int, int], list[Together] | None] = {}
         self._on_lattice: dict[tuple[int, int], float] = {}
 
