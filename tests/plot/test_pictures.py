@@ -170,9 +170,8 @@ class TestShowWhatWasComputed:
             plot.delta_by_epsilon(report).axes[0].lines, report.all.values(), strict=False
         ):
             x, y = line.get_data()
-            # Some are drawn by chords, which lie above a convex curve.
-            exact = profile.delta(x[100])
-            assert exact * (1 - 1e-12) <= y[100] <= exact * 1.01
+            # Some are drawn by chords, or by plans that are shared by many points.
+            assert y[100] == pytest.approx(profile.delta(x[100]), rel=2e-2)
 
     def test_accuracy(self):
         axes = plot.accuracy_by_epsilon({"ours": {"1": [0.8, 0.9], "4": [1.0]}}).axes[0]

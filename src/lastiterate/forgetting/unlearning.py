@@ -174,7 +174,7 @@ def unlearning(
     --------
     >>> import lastiterate as li
     >>> run = li.TrainingRun(
-    ...     loss=li.Loss(smoothness=0.26, strong_convexity=0.01), sensitivity=1.0,
+    ...     loss=li.Loss(smoothness=0.26, regulariser=0.01), sensitivity=1.0,
     ...     batches=li.ShuffledEachEpoch(examples=10_000, batch_size=100), steps=2_000,
     ...     step_size=2.0, noise_std=0.01, adjacency="zero-out")
     >>> found = li.unlearning(run, epsilon=0.1, delta=1e-5)

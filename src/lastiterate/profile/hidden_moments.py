@@ -26,6 +26,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
     THOUSANDS_OF_ROUNDINGS,
+    down,
     ulps,
     up,
 )
@@ -99,7 +100,7 @@ class HiddenMomentsProfile(PrivacyProfile):
         exponents = self._rates[:, None] * squares - self._logs[:, None]
         # Rounded down, as it is divided by.
         self._weights = np.exp(np.clip(exponents, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
-        self._weights *= 1.0 - MILLIONS_OF_ROUNDINGS
+        self._weights = down(self._weights, MILLIONS_OF_ROUNDINGS)
         self._cuts = np.searchsorted(_POINTS, _CUTS)
 
     def __repr__(self) -> str:
