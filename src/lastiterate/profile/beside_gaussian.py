@@ -20,6 +20,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
 from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.hidden_mixture_of_places import HiddenTogetherProfile
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 # Cells of l: as wide as this, or as this many standard deviations, whichever is less.
@@ -35,6 +36,8 @@ def beside_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
     if isinstance(profile, GaussianProfile) or math.isinf(mu):
         whole = math.hypot(profile.gdp(), mu)
         return GaussianProfile(at_least(whole, ulps=2.0))
+    if isinstance(profile, HiddenTogetherProfile):
+        profile = profile.alone  # whose whole curve takes no time; the other's would take seconds
     return BesideGaussianProfile(profile, mu)
 
 

@@ -77,22 +77,22 @@ class HiddenTogetherProfile(PrivacyProfile):
     """
 
     def __init__(self, alone: HiddenPlaceProfile, directions: Sequence[Drafts]) -> None:
-        self._alone = alone
+        self.alone = alone
         self._directions = [_Remembered(drafts) for drafts in directions]
         self._choices: dict[tuple[int, int], list[Together] | None] = {}
         self._on_lattice: dict[tuple[int, int], float] = {}
 
     def __repr__(self) -> str:
-        return f"HiddenTogetherProfile({self._alone!r})"
+        return f"HiddenTogetherProfile({self.alone!r})"
 
     def deltas(self, epsilons: Array) -> Array:
-        alone = self._alone.deltas(epsilons)
+        alone = self.alone.deltas(epsilons)
         stretch = _STRETCH if epsilons.size <= _FEW else _LONG_STRETCH
         together = [self._between(epsilon, stretch) for epsilon in epsilons.tolist()]
         return np.asarray(np.minimum(alone, together))
 
     def epsilon(self, delta: float) -> float:
-        alone = self._alone.epsilon(delta)
+        alone = self.alone.epsilon(delta)
         if not (_LEAST_EPSILON < alone < _LARGEST_EPSILON and delta > _FAR_BELOW):
             return alone
         high = math.ceil(math.log(alone) / _SPACING)  # where `alone` is enough
@@ -114,11 +114,11 @@ class HiddenTogetherProfile(PrivacyProfile):
 
     def renyi(self, order: float) -> float:
         """As if the place were revealed."""
-        return self._alone.renyi(order)
+        return self.alone.renyi(order)
 
     def gdp(self) -> float:
         """As if the place were revealed: as epsilon grows the most exposed place alone counts."""
-        return self._alone.gdp()
+        return self.alone.gdp()
 
     def _between(self, epsilon: float, stretch: int) -> float:
         """The chord between the places of the lattice around epsilon."""
@@ -145,7 +145,7 @@ class HiddenTogetherProfile(PrivacyProfile):
         key = number, stretch
         if key not in self._choices:
             epsilon = math.exp((number + 0.5) * stretch * _SPACING)
-            alone = float(self._alone.deltas(np.array([epsilon]))[0])
+            alone = float(self.alone.deltas(np.array([epsilon]))[0])
             found = []
             if _FAR_BELOW < alone < _FAR_ABOVE:
                 found = [_found(drafts, epsilon, alone) for drafts in self._directions]
