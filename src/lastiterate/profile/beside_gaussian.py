@@ -12,6 +12,7 @@ convex, and on a cell of l it lies below its chord; chords are averaged exactly.
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtr
@@ -19,6 +20,7 @@ from scipy.special import ndtr
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
+from lastiterate.profile.chords import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.hidden_mixture_of_places import HiddenTogetherProfile
 from lastiterate.profile.profile import PrivacyProfile, check_order
@@ -26,6 +28,7 @@ from lastiterate.profile.profile import PrivacyProfile, check_order
 # Cells of l: as wide as this, or as this many standard deviations, whichever is less.
 _WIDTH = 0.05
 _WIDEST = 0.25
+_MANY = 4  # questions at once, which a table answers
 
 
 def beside_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
@@ -53,10 +56,16 @@ class BesideGaussianProfile(PrivacyProfile):
 
     def deltas(self, epsilons: Array) -> Array:
         """By chords in every cell of the loss, rounded up."""
-        at = _two_sided(self.profile, epsilons[:, np.newaxis] - self._losses)
+        asked = epsilons[:, np.newaxis] - self._losses
+        many = epsilons.size > _MANY
+        at = self._curve.on_both_sides(asked) if many else _two_sided(self.profile, asked)
         inside = at[:, :-1] @ self._left + at[:, 1:] @ self._right
         whole = inside + self._lowest * at[:, 0] + self._beyond
         return np.minimum(up(whole, MILLIONS_OF_ROUNDINGS), 1.0)
+
+    @cached_property
+    def _curve(self) -> ChordCurve:
+        return ChordCurve(self.profile.epsilon, self.profile.deltas)
 
     def renyi(self, order: float) -> float:
         """They add up."""

@@ -12,7 +12,6 @@ The best :math:`a_i` give the k-fold trade-off function of Dong, Roth and Su 202
 """
 
 import math
-from collections.abc import Callable
 from functools import cached_property
 
 import numpy as np
@@ -20,25 +19,20 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
-    FEW_ROUNDINGS,
     TENS_OF_THOUSANDS_OF_ROUNDINGS,
-    THOUSANDS_OF_ROUNDINGS,
     at_least,
     ulps,
     up,
 )
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.chords import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
 _REACH = 40  # the farthest an exponent may be from the mean, in cells
 _CELLS_OF_MEAN = 16
 _CELLS_OF_SCALE = 20
-_POINTS = 500
 _MANY = 50  # questions at once
-_SHORTEST = 1e-4
-_FARTHEST = 1e4
-_LEAST_DELTA = 1e-14
 _INSTEAD_OF_INFINITY = (1.0, 5.0, 20.0, 100.0)
 _SCALE_DELTA = 0.01  # at which epsilon tells the scale of losses
 
@@ -93,12 +87,12 @@ class GroupProfile(PrivacyProfile):
         return scale if math.isfinite(scale) else 0.0
 
     @cached_property
-    def _curve(self) -> "_Curve":
-        return _Curve(self._profile.epsilon, self._profile.deltas)
+    def _curve(self) -> ChordCurve:
+        return ChordCurve(self._profile.epsilon, self._profile.deltas)
 
     @cached_property
-    def _own_curve(self) -> "_Curve":
-        return _Curve(self.epsilon, self._one_by_one)
+    def _own_curve(self) -> ChordCurve:
+        return ChordCurve(self.epsilon, self._one_by_one)
 
     def _delta(self, epsilon: float) -> float:
         if math.isinf(epsilon):
@@ -126,25 +120,3 @@ class GroupProfile(PrivacyProfile):
                 whole = np.where(np.isnan(sums), np.inf, sums).min(axis=1)
         slack = TENS_OF_THOUSANDS_OF_ROUNDINGS * self._size
         return min(up(float(whole[_REACH]), slack), 1.0)
-
-
-class _Curve:
-    """A delta curve by chords: it is convex in e^epsilon, and falls, so that none lies below it."""
-
-    def __init__(self, epsilon: Callable[[float], float], deltas: Callable[[Array], Array]) -> None:
-        end = min(epsilon(_LEAST_DELTA), _FARTHEST)
-        end = end if end > 0.0 else 1.0
-        self._at = np.append(0.0, np.geomspace(_SHORTEST * end, end, _POINTS))
-        self._deltas = np.minimum.accumulate(deltas(self._at))
-
-    def on_both_sides(self, exponents: Array) -> Array:
-        away = np.minimum(np.abs(exponents), self._at[-1])
-        right = np.clip(np.searchsorted(self._at, away), 1, self._at.size - 1)
-        left = right - 1
-        width = self._at[right] - self._at[left]
-        part = np.expm1(away - self._at[left]) / np.expm1(width)
-        curve = (1.0 - part) * self._deltas[left] + part * self._deltas[right]
-        curve = up(curve, THOUSANDS_OF_ROUNDINGS)
-        # As far as it was asked for, and not only as far as the curve is known.
-        mirrored = -np.expm1(-np.abs(exponents)) + np.exp(-np.abs(exponents)) * curve
-        return np.asarray(np.where(exponents < 0.0, up(mirrored, FEW_ROUNDINGS), curve))

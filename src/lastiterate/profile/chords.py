@@ -1,0 +1,36 @@
+"""A delta curve by chords between some hundred of its points."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, up
+
+_POINTS = 500
+_SHORTEST = 1e-4
+_FARTHEST = 1e4
+_LEAST_DELTA = 1e-14
+
+
+class ChordCurve:
+    """A delta curve by chords: it is convex in e^epsilon, and falls, so that none lies below it."""
+
+    def __init__(self, epsilon: Callable[[float], float], deltas: Callable[[Array], Array]) -> None:
+        end = min(epsilon(_LEAST_DELTA), _FARTHEST)
+        end = end if end > 0.0 else 1.0
+        self._at = np.append(0.0, np.geomspace(_SHORTEST * end, end, _POINTS))
+        self._deltas = np.minimum.accumulate(deltas(self._at))
+
+    def on_both_sides(self, exponents: Array) -> Array:
+        """At any epsilon; below 0 by exchanging the data sets."""
+        away = np.minimum(np.abs(exponents), self._at[-1])
+        right = np.clip(np.searchsorted(self._at, away), 1, self._at.size - 1)
+        left = right - 1
+        width = self._at[right] - self._at[left]
+        part = np.expm1(away - self._at[left]) / np.expm1(width)
+        curve = (1.0 - part) * self._deltas[left] + part * self._deltas[right]
+        curve = up(curve, THOUSANDS_OF_ROUNDINGS)
+        # As far as it was asked for, and not only as far as the curve is known.
+        mirrored = -np.expm1(-np.abs(exponents)) + np.exp(-np.abs(exponents)) * curve
+        return np.asarray(np.where(exponents < 0.0, up(mirrored, FEW_ROUNDINGS), curve))
