@@ -7,10 +7,11 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, up
 
-_POINTS = 500
+_POINTS_NEAR, _POINTS_FAR = 400, 100
 _SHORTEST = 1e-4
 _FARTHEST = 1e4
-_LEAST_DELTA = 1e-14
+# A curve may end in a floor, with no epsilon at all for the smaller of these.
+_SMALL_DELTA, _LEAST_DELTA = 1e-9, 1e-14
 
 
 class ChordCurve:
@@ -19,7 +20,11 @@ class ChordCurve:
     def __init__(self, epsilon: Callable[[float], float], deltas: Callable[[Array], Array]) -> None:
         end = min(epsilon(_LEAST_DELTA), _FARTHEST)
         end = end if end > 0.0 else 1.0
-        self._at = np.append(0.0, np.geomspace(_SHORTEST * end, end, _POINTS))
+        near = min(epsilon(_SMALL_DELTA), end)
+        near = near if near > 0.0 else end
+        close = np.geomspace(_SHORTEST * near, near, _POINTS_NEAR)
+        far = np.geomspace(near, end, _POINTS_FAR)
+        self._at = np.unique(np.concatenate([[0.0], close, far]))
         self._deltas = np.minimum.accumulate(deltas(self._at))
 
     def on_both_sides(self, exponents: Array) -> Array:

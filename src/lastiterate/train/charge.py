@@ -77,7 +77,7 @@ def _steps_charged(run: TrainingRun) -> float:
         uneven *= float(noises.max() / noises.min())
         worth = (run.release_noise_std / float(steps.min() * noises.min())) ** 2
         after = np.sqrt((wait - 1) * (wait + worth))
-        if run.batches.drawn is not Drawn.NEVER:
+        if run.batches.drawn is Drawn.EACH_STEP or run.batches.exchangeable:
             after /= np.sqrt(LEAST_REST)
     else:
         # All is paid for on release.
