@@ -211,7 +211,7 @@ class TestPoisson:
         run = self.run(adjacency="zero-out", sensitivity=5.0)
         report = li.account(run)
         assert {HIDDEN_PARTICIPATIONS.id, "composition/sampled"} <= set(report.all)
-        # The law of what is revealed takes seconds; it is worked out where it may be the better one.
+        # The law of what is revealed takes seconds: only where it may be the better one.
         assert "random-order/poisson" not in report.all
         revealed = li.account(run, bounds=["random-order/poisson"])
         assert all(revealed.delta(epsilon) >= report.delta(epsilon) for epsilon in (0.1, 1.0, 5.0))
