@@ -6,9 +6,10 @@ READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCH  := .venv-bench
+OLDEST := .venv-oldest
 DATA   ?= data
 
-.PHONY: run test test-all lint docs bench bench-others bench-utility bench-train scoreboard clean
+.PHONY: run test test-all test-oldest lint docs bench bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
@@ -21,6 +22,9 @@ test: lint  ## everything but the tests marked slow
 test-all: lint
 	@echo "== pytest: all tests"
 	@$(BIN)/python -m pytest -q
+
+test-oldest: $(OLDEST)/.ready  ## the trainers with the oldest numpy, scipy and scikit-learn that are supported
+	@PYTHONPATH=src $(OLDEST)/bin/python -m pytest -q -m "not slow" tests/train
 
 lint: $(TOOLS)
 	@echo "== ruff"
@@ -56,6 +60,14 @@ $(BENCH)/.ready: pyproject.toml
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[benchmarks]"
 	@touch $@
 
+# The lower bounds of pyproject.toml.
+$(OLDEST)/.ready: pyproject.toml
+	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "numpy==1.26.*" "scipy==1.12.*" \
+	  "scikit-learn==1.6.*" "dp-accounting==0.4.4" "typer==0.29.*" "rich==13.*" "cryptography==42.*" "pyarrow==15.*" \
+	  "matplotlib==3.8.*" "joblib==1.3.*" hypothesis mpmath pytest pytest-xdist
+	@touch $@
+
 # What the library itself needs, with scikit-learn and matplotlib for the demo.
 $(READY): pyproject.toml
 	@echo "== setting up $(VENV) (first time, or after a change of pyproject.toml): lastiterate, its trainers"
@@ -72,4 +84,4 @@ $(TOOLS): pyproject.toml | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(OLDEST) lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

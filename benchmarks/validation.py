@@ -1,6 +1,7 @@
 """How the constants of the default rule were chosen: on parts of the training data held out.
 
     python benchmarks/validation.py --data folder --datasets adult imdb --seeds 5
+    python benchmarks/validation.py --data folder --datasets adult --settings batches descent
 
 No test set is read.  For each split a fifth of the training rows is held out; all settings of a
 group are trained on the same rows from the same seeds, and compared with the first of them.
@@ -23,7 +24,8 @@ from lastiterate.linear_model import (
     PrivateLogisticRegression,
     PrivateRidge,
 )
-from lastiterate.train import centring, defaults
+from lastiterate.linear_model import estimator as estimators
+from lastiterate.train import centring, defaults, noisy_descent
 
 EPSILONS = (0.5, 2.0)
 CLASSIFICATION = {
@@ -37,6 +39,36 @@ CLASSIFICATION = {
     "constant 1/4": {"constant": 0.25},
     "constant 1/2": {"constant": 0.5},
 }
+BATCHES = {
+    "default": {},
+    "shuffled each epoch": {"batches": "shuffled-each-epoch"},
+    "balls and bins": {"batches": "balls-and-bins-each-epoch"},
+    "sampled": {"batches": "sampled"},
+}
+DESCENT = {
+    "default": {},
+    "release noise 1/8 epoch": {"worth": 0.125},
+    "release noise 2 epochs": {"worth": 2.0},
+    "release noise 8 epochs": {"worth": 8.0},
+    "2/3 of the steps": {"run": {"count": 2 / 3}},
+    "3/2 of the steps": {"run": {"count": 1.5}},
+    "steps falling to 1/5": {"run": {"last": 0.2}},
+    "the same, 3/2 of them": {"run": {"last": 0.2, "count": 1.5}},
+    "mean of the last half, as if free": {"averaged": 0.5},
+    "mean of the last fifth, as if free": {"averaged": 0.2},
+    "label prior, as if free": {"prior": True},
+}
+LONGER = {
+    "default": {},
+    "steps 1.5 times as long": {"run": {"longer": 1.5}},
+    "the same, 2/3 of them": {"run": {"longer": 1.5, "count": 2 / 3}},
+}
+CLASSIFIERS = {
+    "centring": CLASSIFICATION,
+    "batches": BATCHES,
+    "descent": DESCENT,
+    "longer": LONGER,
+}
 REGRESSION = {
     "default": {},
     "not centred": {"center": False},
@@ -47,13 +79,55 @@ REGRESSION = {
 REGRESSORS = {"ridge": PrivateRidge, "huber": PrivateHuberRegressor}
 
 
+def other_run(*, count=1.0, last=1.0, longer=1.0):
+    """The rule's run with as many times the steps, falling to a share of the first, calibrated."""
+
+    def made(objective, settings, *, features, **known):
+        run = defaults.default_run(objective, settings, features=features, **known)
+        # A pass more or less is not counted: what is asked is whether the descent is better.
+        steps = max(1, round(run.steps * count))
+        sizes = longer * run.step_size * np.linspace(1.0, last, steps)
+        changed = run.replace(
+            steps=steps,
+            step_size=float(sizes[0]) if last == 1.0 else tuple(sizes.tolist()),
+            sensitivity=run.sensitivity * (1 + 1e-3),  # room for the charge of another schedule
+        )
+        besides = defaults.default_besides(settings, run, features)
+        return defaults._calibrated(changed, settings.epsilon, settings.delta, "noise", besides)
+
+    return made
+
+
+class Averaging:
+    """Publishes the mean of the last share of the iterates, as if it cost nothing."""
+
+    def __init__(self, share):
+        self.share, self.iterates = share, []
+
+    def project(self, point, domain):
+        self.iterates.append(point.copy())
+
+    def published(self, run, parameters, randomness):
+        kept = max(1, round(self.share * run.steps))
+        mean = np.mean(self.iterates[-kept:], axis=0)
+        self.iterates.clear()
+        return mean + run.release_noise_std * randomness.normal(mean.shape)
+
+
 @contextmanager
-def constants(estimator, *, share=None, reach=None, constant=None):
+def constants(
+    estimator, *, share=None, reach=None, constant=None, worth=None, run=None, averaged=None
+):
     """The default rule with other constants."""
+    averaging = None if averaged is None else Averaging(averaged)
     patches = [
         (defaults, "_CENTRING", share),
+        (defaults, "_RELEASE_WORTH", worth),
         (centring, "_REACH", reach),
         (estimator, "_constant", constant),
+        (estimators, "default_run", None if run is None else other_run(**run)),
+        (noisy_descent, "project", averaging and averaging.project),
+        (noisy_descent, "_published", averaging and averaging.published),
     ]
     held = [mock.patch.object(owner, name, x) for owner, name, x in patches if x is not None]
     defaults._default_run.cache_clear()
@@ -80,9 +154,14 @@ def scores(make, data, options, changes):
     found = []
     for seed in range(options.seeds):
         train, truth, held, held_truth = split(rows, targets, seed, options.examples)
-        settings = {name: changes[name] for name in ("center",) if name in changes}
+        rest = dict(changes)
+        settings = {name: rest.pop(name) for name in ("center", "batches") if name in rest}
+        if rest.pop("prior", False):
+            labels, counts = np.unique(truth, return_counts=True)
+            settings["class_prior"] = dict(
+                zip(labels.tolist(), (counts / counts.sum()).tolist(), strict=True)
+            )
         model = make(random_state=seed, epochs=options.passes, **settings)
-        rest = {name: value for name, value in changes.items() if name != "center"}
         with constants(type(model), **rest):
             found.append(100 * model.fit(train, truth).score(held, held_truth))
     return np.array(found)
@@ -96,7 +175,7 @@ def compare(title, make, data, options, settings):
         gain = found - first
         error = gain.std(ddof=1) / len(gain) ** 0.5 if len(gain) > 1 else float("nan")
         print(
-            f"{title:<28}{name:<18}{found.mean():8.2f}{gain.mean():+8.2f} +- {error:.2f}",
+            f"{title:<28}{name:<36}{found.mean():8.2f}{gain.mean():+8.2f} +- {error:.2f}",
             flush=True,
         )
 
@@ -147,6 +226,7 @@ def main():
     parser.add_argument("--data", required=True, help="folder with mnist/, adult/ and the npz file")
     names = [*datasets.LOADERS, "regression", "prospects"]
     parser.add_argument("--datasets", nargs="+", default=names, choices=names)
+    parser.add_argument("--settings", nargs="+", default=["centring"], choices=list(CLASSIFIERS))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--passes", type=int, default=20)
     parser.add_argument("--examples", type=int, help="to train on, at most")
@@ -170,7 +250,9 @@ def main():
             return PrivateLogisticRegression(epsilon=epsilon, **settings)
 
         rows, labels = datasets.load(name, options.data)[:2]
-        compare(f"{name}, eps {epsilon:g}", make, (rows, labels), options, CLASSIFICATION)
+        for settings in options.settings:
+            title = f"{name}, eps {epsilon:g}"
+            compare(title, make, (rows, labels), options, CLASSIFIERS[settings])
     if "prospects" in options.datasets:
         prospects(options.data, options)
 

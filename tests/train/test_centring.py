@@ -71,6 +71,18 @@ class TestRows:
             root = np.sqrt(np.mean(np.sum((short - short.mean(axis=0)) ** 2, axis=1)))
             assert centre.bound == pytest.approx(0.8 * root, rel=1e-6)
 
+    @pytest.mark.parametrize("kind", [np.float32, np.float64])
+    def test_a_mean_as_long_as_the_bound_moves_no_row_beyond_it(self, kind):
+        """Rows in float32 may be longer than the bound by a rounding: the mean stays within."""
+        rows = np.full((100, 7), 7**-0.5, dtype=kind)
+        loud = Release(MEAN, 2.0, 1.0)
+        for published in (100.0, 100.0 * (1 + 1e-7), 130.0):
+            total = np.append(np.full(7, published * 7**-0.5), 50.0)
+            centre = centre_of(total, loud, examples=100, bound=1.0)
+            assert np.linalg.norm(centre.mean) <= 0.9991
+            assert np.linalg.norm(centre.mean) >= 0.9989
+            assert (centre.reaches(rows, bound=1.0) <= 1.0).all()
+
     def test_the_bound_around_the_mean_is_within_reason_whatever_was_published(self):
         release = Release.of_mu(MEAN, 0.04, adjacency="replace")
         for published in (np.zeros(4), np.full(4, 1e9), np.full(4, -1e9), -np.ones(4)):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import NumericalFailure
-from lastiterate.train import clipping, envelope
+from lastiterate.train import clipping, envelope, envelope_step
 
 CLIPS = (0.01, 2**0.5 / 4, 0.9, 1.0)
 
@@ -79,6 +79,44 @@ def test_no_finite_logits_are_too_large(clip, scale):
     check(v, envelope.wrong_class_part(v.copy(), clip), clip)
 
 
+def test_a_step_that_is_not_small_is_taken_again():
+    """Where a sum of four terms stands for the exponential, far steps would leave a wrong p."""
+    v = clipped_columns(5, 0.3, scale=2.0, count=40)
+    with np.errstate(all="ignore"):
+        guess = envelope._approached(envelope._softmax(v, np.float32), 0.3, rounds=0)
+        p, left = envelope._refined(v, guess, 0.3)
+    assert not left.size
+    check(v, p, 0.3)
+
+
+@pytest.mark.parametrize("step", [-1e-3, -1e-5, 1e-4, 1e-3])
+def test_small_steps_are_exponentials(step):
+    found = envelope_step.grown(np.array([step]), np.empty(1))
+    assert abs(found[0] / np.exp(step) - 1.0) <= 4.5e-14
+
+
+class TestWhoIsClipped:
+    """A look in float32 decides where it is sure, and only there."""
+
+    @pytest.mark.parametrize("by", [-1e-9, -1e-12, 1e-12, 1e-9, 1e-5])
+    @pytest.mark.parametrize("clip", [1e-25, 1e-9, 1e-3, 0.35, 0.9])
+    def test_near_the_clip(self, clip, by):
+        v = barely_clipped(4, clip, by=by)
+        softmax = envelope._exact_softmax(v)
+        found = envelope.clipped_wrong_part(v.copy(), clip)
+        np.testing.assert_allclose(found, softmax, rtol=4 * abs(by) + 1e-8)
+
+    @pytest.mark.parametrize("scale", [0.1, 1.0, 10.0, 1e3, 1e30, 1e300])
+    def test_anywhere(self, scale):
+        rng = np.random.default_rng(1)
+        v = scale * (rng.normal(size=(4, 200)) - 0.5)
+        softmax = envelope._exact_softmax(v)
+        short = np.hypot(softmax.sum(axis=0), np.linalg.norm(softmax, axis=0)) <= 0.35
+        found = envelope.clipped_wrong_part(v.copy(), 0.35)
+        np.testing.assert_array_equal(found[:, short], softmax[:, short])
+        check(np.maximum(v[:, ~short], -80.0), found[:, ~short], 0.35)
+
+
 def test_infinite_logits_are_not_certified():
     v = np.array([[np.inf, np.nan, 1.0], [0.0, 0.0, np.inf]])
     with pytest.raises(NumericalFailure, match="could not be certified"):
@@ -88,7 +126,8 @@ def test_infinite_logits_are_not_certified():
 def test_what_newton_cannot_certify_is_halved(monkeypatch):
     v = clipped_columns(5, 0.3, scale=2.0, count=30)
     expected = envelope.wrong_class_part(v.copy(), 0.3)
-    monkeypatch.setattr(envelope, "_newton", lambda p, h, m, s, c, spare: (m, s))
+    stuck = lambda p, h, m, s, c, spare, *, small: (m, s, None)  # noqa: E731
+    monkeypatch.setattr(envelope, "newton", stuck)
     found = envelope.wrong_class_part(v.copy(), 0.3)
     np.testing.assert_allclose(found, expected, atol=1e-11)
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.train.envelope import wrong_class_part
+from lastiterate.train.envelope import clipped_wrong_part
 
 Labels = NDArray[np.intp]
 
@@ -51,22 +51,13 @@ def envelope_clipped_residual(u: Array, y: Labels, c: float) -> Array:
     An infimal convolution of convex functions: convex, c-Lipschitz, as smooth as the loss, and
     equal to it where |p - e_y| <= c.
     """
-    residual = softmax_residual(u, y)
-    # Written so that nan is clipped, and fails there.
-    clipped = np.flatnonzero(~(np.einsum("ij,ij->j", residual, residual) <= c * c))
-    if not clipped.size:
-        return residual
     # The label's row changes places with the first, so that the others are the wrong classes.
-    labels, columns = y[clipped], np.arange(clipped.size)
-    logits = np.take(u, clipped, axis=1)
-    own = logits[labels, columns]
-    logits[labels, columns] = logits[0]
-    p = wrong_class_part(np.subtract(logits[1:], own, out=logits[1:]), c)
-    solved = logits
-    solved[1:] = p
-    solved[0] = solved[labels, columns]
-    solved[labels, columns] = -p.sum(axis=0)
-    if clipped.size == y.size:
-        return solved
-    residual[:, clipped] = solved
-    return residual
+    own = y * y.size + np.arange(y.size)
+    logits: Array = u - u.ravel()[own]
+    flat = logits.reshape(-1)
+    flat[own] = logits[0]
+    logits[1:] = clipped_wrong_part(logits[1:], c)
+    wrong = logits[1:].sum(axis=0)
+    logits[0] = flat[own]
+    flat[own] = -wrong
+    return logits

@@ -19,13 +19,14 @@ being strongly concave, its error is at most |F|/(2 + s/2).  Logits below -80 co
 solution's derivative in :math:`v_i` has norm at most :math:`\sqrt{p_i/2}`, and
 :math:`p_i \le e^{v_i}`, so that moves p by at most :math:`\sqrt2 e^{-40}` a class.
 
-**Certainty.** What is returned has been measured.  Newton's method, in float32 and then in float64,
-meets the tolerance for logits as they occur; what it does not meet it for is solved by halving
+**Certainty.** What is returned has been measured.  Newton's method, in float32 and then one step in
+float64, meets the tolerance for nearly all logits as they occur; the few others are taken further
+apart from them, and what it does not meet it for is solved by halving
 intervals, since m falls with B, the norm with s.  Only where floats end (logits of 1e299, or
 residuals longer than a clip below 1e-5 by no more than rounding) that may fail too, and raises.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,18 +34,34 @@ from scipy.special import wrightomega
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import NumericalFailure
+from lastiterate.train.envelope_step import SMALL, Floats, dot, newton, put_on_sphere
 
 TOLERANCE = 1e-11
-_ROUNDING = 1e-14  # of F, relative to 2 + s/2
+_ROUNDING = 1e-13  # of F, relative to 2 + s/2: of floats, and of `grown`
 _LOWEST = -80.0
 _TINY = 1e-36
 _COARSE_ROUNDS = 2
 _FINE_ROUNDS = 20
-_FAR_UP = 0.5
 _HALVINGS = 64
+_DOUBT = 1e-3  # of a squared length in float32
+_LEAST_SQUARED = 1e-6  # that float32 has the square of
 
 Columns = NDArray[np.intp]
-Floats = NDArray[np.floating]
+
+
+class _Softmax(NamedTuple):
+    """Probabilities of wrong classes in units of that of the likeliest, whose logit is `top`."""
+
+    v: Floats
+    top: Floats
+    p: Floats
+    total: Floats
+    squares: Floats
+
+    def of(self, columns: Columns) -> Self:
+        if columns.size == self.top.size:
+            return self
+        return type(self)(*(np.take(x, columns, axis=-1) for x in self))
 
 
 class _Guess(NamedTuple):
@@ -52,12 +69,45 @@ class _Guess(NamedTuple):
     s: Floats
 
 
-def wrong_class_part(v: Array, c: float) -> Array:
+def clipped_wrong_part(v: Array, c: float) -> Array:
+    """Wrong-class probabilities for every column of `v`, which is overwritten.
+
+    The softmax itself where its residual is no longer than c, p to within `TOLERANCE` elsewhere.
+    """
+    with np.errstate(all="ignore"):
+        rough = _softmax(v, np.float32)
+        own = np.exp(-rough.top)
+        # Logits above 10 may be far off in float32, but with these the label's share is nothing
+        # and the residual longer than 1.  Written so that nan is in doubt.
+        least = np.float32(c * c * (1.0 + _DOUBT))
+        long = rough.total**2 + rough.squares > least * (rough.total + own) ** 2
+        long &= c > _LEAST_SQUARED
+        doubtful = np.flatnonzero(~long)
+        found = v
+        if doubtful.size:
+            found = _exact_softmax(np.take(v, doubtful, axis=1))
+            m = found.sum(axis=0)
+            # Written so that nan is clipped, and fails there.
+            long[doubtful] = ~(m * m + dot(found, found) <= c * c)
+    clipped = np.flatnonzero(long)
+    if not clipped.size:
+        return found
+    if clipped.size == long.size:
+        return wrong_class_part(v, c, rough)
+    p = wrong_class_part(np.take(v, clipped, axis=1), c, rough.of(clipped))
+    v[:, doubtful] = found
+    v[:, clipped] = p
+    return v
+
+
+def wrong_class_part(v: Array, c: float, rough: _Softmax | None = None) -> Array:
     """p for every column of `v`, to within `TOLERANCE`; `v` is overwritten."""
     np.maximum(v, _LOWEST, out=v)
     # A guess may overflow: it is judged by what comes of it.
     with np.errstate(all="ignore"):
-        p, left = _quickly(v, c)
+        rough = _softmax(v, np.float32) if rough is None else rough
+        # In float32 to some six digits first.
+        p, left = _refined(v, _approached(rough, c, rounds=_COARSE_ROUNDS), c)
         for method in (_carefully, _halved):
             if left.size:
                 found, failed = method(np.take(v, left, axis=1), c)
@@ -67,75 +117,105 @@ def wrong_class_part(v: Array, c: float) -> Array:
     return p
 
 
-def _quickly(v: Array, c: float) -> tuple[Array, Columns]:
-    """p, and the columns in which it is not certified; in float32 to some six digits first."""
-    return _refined(v, _approached(v, np.float32(c), rounds=_COARSE_ROUNDS), c)
+def _softmax(v: Array, kind: type[np.floating[Any]]) -> _Softmax:
+    logits = v.astype(kind)
+    np.maximum(logits, kind(_LOWEST), out=logits)
+    top = np.maximum(logits.max(axis=0), kind(0.0))
+    p = np.exp(logits - top)
+    return _Softmax(logits, top, p, p.sum(axis=0), dot(p, p))
+
+
+def _exact_softmax(v: Array) -> Array:
+    top = np.maximum(v.max(axis=0), 0.0)
+    p: Array = v - top
+    np.exp(p, out=p)
+    p /= p.sum(axis=0) + np.exp(-top)
+    return p
 
 
 def _carefully(v: Array, c: float) -> tuple[Array, Columns]:
-    """As `_quickly`, all in float64."""
-    return _refined(v, _approached(v, np.float64(c), rounds=0), c)
+    """p, and the columns in which it is not certified, all in float64."""
+    return _refined(v, _approached(_softmax(v, np.float64), c, rounds=0), c)
 
 
-def _approached(v: Array, c: np.floating[Any], *, rounds: int) -> _Guess:
-    """From the margin clip's answer, in the precision of c."""
-    kind = c.dtype.type
-    least = kind(1e-3)
-    h = v.astype(kind)
-    top = h.max(axis=0)
-    p = np.exp(h - top)
+def _approached(start: _Softmax, clip: float, *, rounds: int) -> _Guess:
+    """From the margin clip's answer, in the precision of the start, of which p is overwritten."""
+    kind = start.v.dtype.type
+    c, least = kind(clip), kind(1e-3)
+    p = start.p
     p += kind(_TINY)  # a logarithm will be taken
-    m, factor = _put_on_sphere(p, c)
-    common = top - np.log(factor)
+    factor = c / np.sqrt(start.total * start.total + start.squares)
+    m = start.total * factor
+    common = start.top - np.log(factor)
     empty = np.log(1 - m)
     s = np.maximum(m * (common + empty) / (c * c), least)
-    # p = W(y)/s for these s and B; W(y) is about z - z log(1 + z)/(2 + z) with z = log(1 + y).
-    p *= s * np.exp(np.minimum(common + empty - s * m, 80))
-    np.log1p(p, out=p)
-    p *= 1 - np.log1p(p) / (2 + p)
-    m, _ = _put_on_sphere(p, c)
-    h -= np.log(p)
-    s = np.maximum((_dot(p, h) + m * np.log(1 - m)) / (c * c), least)
+    # p = W(y)/s for these s and B; with z = log(1 + y), W(y) is about z (1 + .83z)/(1 + 1.33z).
+    p *= factor * s * np.exp(np.minimum(common + empty - s * m, 80))
     spare = np.empty((2, *p.shape), kind)
-    for _ in range(rounds):
-        m, s = _newton(p, h, m, s, c, spare)
-        s = np.maximum(s, least)
-    return _Guess(h, s)
+    whole = np.add(p, 1, out=spare[0])
+    p /= whole
+    # Where 1 + y is 1 in floats, z is y.
+    z = np.maximum(p, np.log(whole, out=whole), out=p)
+    above = np.multiply(z, kind(0.83), out=spare[0])
+    above += 1
+    below = np.multiply(z, kind(1.33), out=spare[1])
+    below += 1
+    p *= above
+    p /= below
+    mass, _ = put_on_sphere(p, c)
+    h = start.v - np.log(p, out=spare[0])
+    guess: Floats = np.maximum((dot(p, h) + mass * np.log(1 - mass)) / (c * c), least)
+    for done in range(rounds):
+        mass, guess, _ = newton(p, h, mass, guess, c, spare, small=done > 0)
+        guess = np.maximum(guess, least)
+    return _Guess(h, guess)
 
 
 def _refined(v: Array, guess: _Guess, c: float) -> tuple[Array, Columns]:
-    h, s = (x.astype(np.float64) for x in guess)
-    p = np.exp(v - h)
+    h: Floats = guess.h.astype(np.float64)
+    s: Floats = guess.s.astype(np.float64)
+    p: Array = v - h
+    np.exp(p, out=p)
     solution, left = p, np.arange(s.size)
     spare = np.empty((2, *p.shape))
-    for _ in range(_FINE_ROUNDS):
-        s = np.asarray(_newton(p, h, p.sum(axis=0), s, c, spare)[1], dtype=np.float64)
-        rest = _not_certified(p, h, s, c)
-        if rest.size < left.size:
+    for done in range(_FINE_ROUNDS):
+        # From float32 the first step is small but for a few columns, which fail here.
+        small = done == 0 and guess.h.dtype == np.float32
+        _, s, reach = newton(p, h, p.sum(axis=0), s, c, spare, small=small)
+        rest = _not_certified(p, h, s, c, reach, spare[0])
+        if not rest.size:
+            break
+        if small or rest.size < left.size:
             if solution is not p:
                 solution[:, left] = p
-            p, h = np.take(p, rest, axis=1), np.take(h, rest, axis=1)
-            s, left = s[rest], left[rest]
+            h, s, left = np.take(h, rest, axis=1), s[rest], left[rest]
+            # Of a step that was not small p is wrong, but h is right.
+            p = np.exp(np.take(v, left, axis=1) - h) if small else np.take(p, rest, axis=1)
             spare = np.empty((2, *p.shape))
-        if not left.size:
-            break
-    return solution, left
+    if solution is not p:
+        solution[:, left] = p
+    return solution, left if rest.size else rest
 
 
-def _not_certified(p: Array, h: Array, s: Array, c: float) -> Columns:
+def _not_certified(
+    p: Array, h: Floats, s: Floats, c: float, reach: Floats | None, spare: Array
+) -> Columns:
     """Put p on the sphere, in place, and say in which columns it is not good enough."""
-    m, factor = _put_on_sphere(p, c)
-    h -= np.log(factor)
-    off = p * s
+    m, factor = put_on_sphere(p, c)
+    off = np.multiply(p, s, out=spare)
     off -= h
-    off += s * m - np.log1p(-m)
-    return _too_far_off(off, s)
+    # h goes with p from before.
+    h -= np.log(factor)
+    off += s * m - np.log1p(-m) + np.log(factor)
+    return _too_far_off(off, s, reach)
 
 
-def _too_far_off(off: Array, s: Array) -> Columns:
-    off /= 2.0 + s / 2
+def _too_far_off(off: Array, s: Floats, reach: Floats | None = None) -> Columns:
+    good = dot(off, off) <= ((TOLERANCE - _ROUNDING) * (2.0 + s / 2)) ** 2
+    if reach is not None:
+        good &= reach <= SMALL * SMALL
     # Written so that nan is not good enough.
-    return np.flatnonzero(~(_dot(off, off) <= (TOLERANCE - _ROUNDING) ** 2))
+    return np.flatnonzero(~good)
 
 
 def _halved(v: Array, c: float) -> tuple[Array, Columns]:
@@ -156,73 +236,9 @@ def _halved(v: Array, c: float) -> tuple[Array, Columns]:
             m = p.sum(axis=0)
             small = (m >= 1.0) | (s * m - np.log1p(-m) - top > beyond)
             least, most = np.where(small, beyond, least), np.where(small, most, beyond)
-        long = m * m + _dot(p, p) > c * c
+        long = m * m + dot(p, p) > c * c
         low, high = np.where(long, log_s, low), np.where(long, high, log_s)
-    m, _ = _put_on_sphere(p, c)
+    m, _ = put_on_sphere(p, c)
     off = s * p + (s * m - np.log1p(-m)) - v + np.log(p)
     # Classes whose p has no logarithm in floats are as good as absent.
     return p, _too_far_off(np.where(p <= 1e-300, 0.0, off), s)
-
-
-def _newton(
-    p: Floats, h: Floats, m: Floats, s: Floats, c: Any, spare: Floats
-) -> tuple[Floats, Floats]:
-    r"""The new m and s; p and h are changed in place.
-
-    The unknowns are log p and s.  With weights :math:`w = p/(1 + sp)` the step is
-    :math:`\delta_i = (h_i - p_i s' - B')/(1 + sp_i)`, and two linear equations give the new s' and
-    B': that m changes by :math:`\sum p\delta`, and that the point comes to lie on the sphere.
-    """
-    slope = np.multiply(p, s, out=spare[0])
-    slope += 1
-    weight = np.divide(p, slope, out=spare[1])
-    squares, total, pull = _dot(p, p), weight.sum(axis=0), _dot(weight, h)
-    weight *= p
-    first, second, pull_first = weight.sum(axis=0), _dot(weight, p), _dot(weight, h)
-    empty = 1 - m
-    steep = s + 1 / empty
-    by_total = 1 + steep * total
-    by_first = m - steep * first
-    offset = steep * pull - np.log(empty)
-    cross = m * total + first
-    missing = pull_first + m * pull - (c * c - m * m - squares) / 2
-    new_s = (missing * by_total - cross * offset) / (
-        (m * first + second) * by_total + cross * by_first
-    )
-    step = np.multiply(p, new_s, out=weight)
-    np.subtract(h, step, out=step)
-    step -= (offset + by_first * new_s) / by_total
-    step /= slope
-    if step.max() > _FAR_UP:
-        _bend(step, p, s)
-    h -= step
-    np.exp(step, out=step)
-    p *= step
-    m = p.sum(axis=0)
-    if not m.max() <= c + c * _FAR_UP:
-        # Too far off the sphere for the next step to be of use.
-        m, factor = _put_on_sphere(p, c)
-        h -= np.log(factor)
-    return m, np.maximum(new_s, s / 1000)
-
-
-def _bend(step: Floats, p: Floats, s: Floats) -> None:
-    """Beyond p = 1/s the equation bends: going up far, step in p instead of in log p."""
-    with_s = p * s
-    rows, columns = np.nonzero((step > _FAR_UP) & (np.log(with_s) + step > 0))
-    from_bend = with_s[rows, columns]
-    bent = np.maximum(np.log1p(step[rows, columns]), -np.log(from_bend))
-    step[rows, columns] = np.minimum(bent, -np.log(p[rows, columns]))
-
-
-def _put_on_sphere(p: Floats, c: Any) -> tuple[Floats, Floats]:
-    """Scale p so that m^2 + |p|^2 = c^2; m, and the factor."""
-    m = p.sum(axis=0)
-    factor = c / np.sqrt(m * m + _dot(p, p))
-    p *= factor
-    return m * factor, factor
-
-
-def _dot(x: Floats, y: Floats) -> Floats:
-    sums: Floats = np.einsum("ij,ij->j", x, y)
-    return sums

@@ -36,6 +36,8 @@ from lastiterate.train.release import on_grid, project
 from lastiterate.train.rows import Rows
 
 _SUMMED = 2_048  # rows, at most, in one product of float32
+_UNROLLED = 4  # rows of the left factor that BLAS takes at a time
+_KEPT = 1 << 24  # bytes
 
 
 def noisy_descent(
@@ -75,6 +77,7 @@ def _descended(
     _check_targets(objective, own)
     parameters = np.zeros((objective.outputs, own.parameters))
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
+    _keep_freed_memory()
     for done, chosen in zip(told("training", range(run.steps)), batches, strict=False):
         direction = _gradient(objective, own.batch(chosen), parameters, own)
         direction /= run.batches.batch_size
@@ -108,11 +111,11 @@ def _gradient(objective: Objective, batch: Batch, parameters: Array, own: Exampl
     gradient = np.empty_like(parameters)
     if intercept:
         gradient[:, width] = intercept * residual.sum(axis=1)
-    shifted = residual @ batch.shifts
+    shifted = residual @ batch.shifts if batch.mean is not None else None
     if scaled:
         residual *= factors
     gradient[:, :width] = _times(residual, rows)
-    if batch.mean is not None:
+    if shifted is not None and batch.mean is not None:
         gradient[:, :width] -= np.outer(shifted, batch.mean)
     return gradient
 
@@ -131,14 +134,27 @@ def _times(residual: Array, rows: Rows) -> NDArray[Any]:
     """
     if not isinstance(rows, np.ndarray):
         return np.asarray((rows.T @ residual.T).T)
-    residual = residual.astype(rows.dtype, copy=False)
+    outputs = residual.shape[0]
+    # Rows beyond a multiple of four would be multiplied one by one; one row alone is no matter.
+    padded = outputs if outputs == 1 else -(-outputs // _UNROLLED) * _UNROLLED
+    left = np.zeros((padded, len(rows)), rows.dtype)
+    left[:outputs] = residual
     if rows.dtype == np.float64 or len(rows) <= _SUMMED:
-        return residual @ rows
-    total = np.zeros((residual.shape[0], rows.shape[1]))
+        return (left @ rows)[:outputs]
+    total = np.zeros((padded, rows.shape[1]))
     for start in range(0, len(rows), _SUMMED):
         part = slice(start, start + _SUMMED)
-        total += residual[:, part] @ rows[part]
-    return total
+        total += left[:, part] @ rows[part]
+    return total[:outputs]
+
+
+def _keep_freed_memory() -> None:
+    """Let the C library keep what a step frees for the next, as it does once so much was freed.
+
+    Else, where nothing large was freed before, every step has its arrays given back to the system
+    and fetched again, page by page, which takes longer than computing them.
+    """
+    np.empty(_KEPT, dtype=np.uint8)
 
 
 def _published(run: TrainingRun, parameters: Array, randomness: Randomness) -> Array:
