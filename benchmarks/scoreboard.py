@@ -42,10 +42,13 @@ POISSON_LOSS = li.Loss(smoothness=32.502, regulariser=0.002)
 EXACT = "exact: drifting iterates attain it"
 SHORT = "steps with step_size * smoothness < 1 cannot forget at once; no bound uses that"
 HIDDEN = (
-    "which late place it was may be known at the end, and earlier epochs count as if the example "
-    "came last"
+    "another example's visit to the place that lends is paid for, and earlier epochs count as if "
+    "the example came last"
 )
-SAMPLED = "the law of what participations cost uses contraction only between windows of steps"
+SAMPLED = (
+    "the last steps are composed, with a part of their noise; what earlier participations cost is "
+    "known by its moments"
+)
 BALL = "the bound charges a diameter once; a walk in an interval forgets more than that"
 LATE = "as for the ball, and the last participation is charged alone"
 CLIPPED = "clipped gradients may expand distances; the witness is linear"

@@ -20,7 +20,7 @@ from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, with_single_examples
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.pen import GREEN, Pen
-from lastiterate.bounds.sampled import fixed_size_majorant
+from lastiterate.bounds.sampled import Majorant, fixed_size_majorant
 from lastiterate.bounds.shuffled import MIXTURE, shuffled_each_epoch, shuffled_once
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
@@ -73,22 +73,22 @@ def persons_in_bins(run: TrainingRun) -> PrivacyProfile:
 
 def places_given_the_sizes(run: TrainingRun) -> list[GaussianMixtureProfile]:
     """The law of what the example's place costs, for some choices of K."""
-    rule = run.batches
-    if rule.drawn is Drawn.ONCE:
-        draws = min(rule.batches_per_epoch, run.steps)
-        majorants = [fixed_size_majorant(run, ShuffledOnce, draws, never) for never in _NEVER]
-        given_the_sizes = shuffled_once
-    else:
-        majorants = [
-            fixed_size_majorant(run, ShuffledEachEpoch, run.steps, never) for never in _NEVER
-        ]
-        given_the_sizes = shuffled_each_epoch
+    given_the_sizes = shuffled_once if run.batches.drawn is Drawn.ONCE else shuffled_each_epoch
     found = []
-    for majorant in dict.fromkeys(majorants):
+    for majorant in sizes_that_count(run):
         known = given_the_sizes(majorant.run)
         lost = majorant.exceeded
         found.append(GaussianMixtureProfile(known.weights, known.mus, lost=lost))
     return found
+
+
+def sizes_that_count(run: TrainingRun) -> list[Majorant]:
+    """Shuffled runs that cost as much if no batch has more than K, for some choices of K."""
+    once = run.batches.drawn is Drawn.ONCE
+    draws = min(run.batches.batches_per_epoch, run.steps) if once else run.steps
+    counterpart = ShuffledOnce if once else ShuffledEachEpoch
+    majorants = (fixed_size_majorant(run, counterpart, draws, never) for never in _NEVER)
+    return list(dict.fromkeys(majorants))
 
 
 BALLS_AND_BINS = Bound(

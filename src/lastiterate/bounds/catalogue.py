@@ -7,6 +7,7 @@ from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
 from lastiterate.bounds.hidden_bins import HIDDEN_BINS
+from lastiterate.bounds.hidden_bins_together import HIDDEN_BINS_TOGETHER
 from lastiterate.bounds.hidden_participations import HIDDEN_PARTICIPATIONS
 from lastiterate.bounds.hidden_place import HIDDEN_PLACE
 from lastiterate.bounds.hidden_place_together import HIDDEN_PLACE_TOGETHER
@@ -29,6 +30,7 @@ CATALOGUE: dict[str, Bound] = {
         HIDDEN_PLACE_TOGETHER,
         BALLS_AND_BINS,
         HIDDEN_BINS,
+        HIDDEN_BINS_TOGETHER,
         SAMPLED,
         SAMPLED_AMPLIFIED_TAIL,
         POISSON,

@@ -51,18 +51,29 @@ def hidden_bins(run: TrainingRun) -> PrivacyProfile:
 
 def persons_hidden_in_bins(run: TrainingRun) -> PrivacyProfile:
     """Whose picks are independent: their plans are superposed, and stay hidden together."""
+    profiles = hidden_given_the_sizes(run)
+    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+
+
+def hidden_given_the_sizes(run: TrainingRun) -> list[PrivacyProfile]:
+    """One guarantee for each size that batches may be counted on not to exceed."""
     size, two_sided = run.examples_per_person, run.adjacency == "replace"
-    one_sided = with_single_examples(run)
-    if two_sided:
-        assert run.gradient_bound is not None
-        one_sided = one_sided.replace(adjacency="zero-out", sensitivity=run.gradient_bound)
     profiles: list[PrivacyProfile] = []
-    for places in places_given_the_sizes(one_sided):
+    for places in places_given_the_sizes(with_one_in_one_world(run)):
         if size > 1:
             places = several_draws(places, size)
         losses = shift_losses(places.mus, places.weights, two_sided=two_sided)
         profiles.append(SummedLossesProfile([Repeated(losses, 1)], lost=places.lost))
-    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+    return profiles
+
+
+def with_one_in_one_world(run: TrainingRun) -> TrainingRun:
+    """The run of a single example against that without it, whose gradient is all that differs."""
+    single = with_single_examples(run)
+    if run.adjacency != "replace":
+        return single
+    assert run.gradient_bound is not None
+    return single.replace(adjacency="zero-out", sensitivity=run.gradient_bound)
 
 
 HIDDEN_BINS = Bound(

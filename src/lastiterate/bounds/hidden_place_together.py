@@ -45,12 +45,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order import CONTRACTIVE
 from lastiterate.bounds.hidden_place import (
+    HIDDEN_PLACE,
     LARGEST_MU,
-    REGULAR,
     hidden_place,
     places_in_order,
 )
@@ -58,8 +57,8 @@ from lastiterate.bounds.pen import DASHES, GREEN, Pen
 from lastiterate.bounds.secret_places import Places, factors
 from lastiterate.profile.hidden_mixture_of_places import HiddenTogetherProfile
 from lastiterate.profile.hidden_together import Worlds
+from lastiterate.profile.lenders_chosen import LendersChosen
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
 MOST_SET_APART = 0.95  # of the last steps' noise: what is left pays for the errors of a trainer
@@ -88,7 +87,7 @@ def hidden_place_together(run: TrainingRun) -> PrivacyProfile:
     places = places_in_order(run)
     if not (places.mus().max() < LARGEST_MU and places.weights().size >= _FEWEST):
         return alone
-    directions = [_Drafts(places, lent, late) for lent, late in factors(run)]
+    directions = [LendersChosen(_Drafts(places, lent, late)) for lent, late in factors(run)]
     return HiddenTogetherProfile(alone, directions)
 
 
@@ -114,14 +113,8 @@ class _Drafts:
 HIDDEN_PLACE_TOGETHER = Bound(
     id="random-order/hidden-place-together",
     gives="the same, late places being hidden behind each other, too",
-    covers=tuple(rule for rule in rules(Drawn.ONCE, Drawn.EACH_EPOCH) if rule.exchangeable),
-    needs=(
-        conditions.SECRET_ORDER,
-        *conditions.CONTRACTING,
-        conditions.CONSTANT,
-        conditions.NOISY,
-        REGULAR,
-    ),
+    covers=HIDDEN_PLACE.covers,
+    needs=HIDDEN_PLACE.needs,
     certainty=Certainty.UPPER,
     source=Citation(
         "lastiterate",

@@ -12,6 +12,7 @@ from lastiterate.bounds.secret_places import Places, groups_of_places, with_one_
 from lastiterate.engine.end_windows import end_windows
 from lastiterate.engine.few_arrivals import Arrivals, Spent
 from lastiterate.profile.hidden_together import Worlds
+from lastiterate.profile.picks_together import Picks
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -115,6 +116,15 @@ class EachEpoch(Places):
             windows=windows.chosen,
             sizes=self.sizes_of(windows, late),
         )
+
+    def picked(self, hidden: int, share: float) -> Picks:
+        """Those of a cut epoch are charged its predecessor, too; so are all, if they are hidden."""
+        tails = np.concatenate([part.tails for part in self._parts])
+        windows = end_windows(tails[:hidden], share)
+        (own, none), _ = self._lenders(hidden, 1.0, windows.spent)
+        earlier = [*self._ends, *(Arrivals(one) for one in self._parts[0].others)]
+        some = float(self.weights().size > tails.size)
+        return self.picks_of(windows, with_one_more(own, none, some), earlier)
 
     def _borrows_before_the_cut(self, count: int) -> bool:
         return len(self._parts) > 1 and count > self._parts[0].tails.size

@@ -19,6 +19,7 @@ from lastiterate.bounds import quantities
 from lastiterate.engine.end_windows import EndWindows, end_windows
 from lastiterate.engine.few_arrivals import NOTHING_SPENT, Arrivals, Spent, mus_of_few
 from lastiterate.profile.hidden_together import Worlds
+from lastiterate.profile.picks_together import Picks
 from lastiterate.run.training_run import TrainingRun
 
 _ALONE = 60  # latest places told apart
@@ -70,12 +71,28 @@ class Places(ABC):
         """
 
     @abstractmethod
+    def picked(self, hidden: int, share: float) -> Picks:
+        """Nobody changing places: the first are paid in windows with this share of noise."""
+
+    @abstractmethod
     def moved(self, count: int, lent: float, late: float) -> Array:
         """With the example at each of the first places, against it at the next one.
 
         The steps of that one bring so many times a participation's arrival, as do those of the
         first.
         """
+
+    def picks_of(self, windows: EndWindows, own: Array, earlier: list[Arrivals]) -> Picks:
+        """Of others with these mus, and with these arrivals before those that windows pay."""
+        weights, hidden = self.weights(), windows.tails.size
+        chances = np.bincount(windows.chosen, weights[:hidden], windows.edges.size - 1)
+        return Picks(
+            old=weights[hidden:],
+            mus=own,
+            windows=np.asarray(chances, dtype=np.float64),
+            sizes=self.sizes_of(windows, 1.0),
+            earlier=float(self.mus_of(earlier, windows.spent)[0]),
+        )
 
     def sizes_of(self, windows: EndWindows, late: float) -> Array:
         return np.asarray(up(windows.sizes(self._gap) * (late * self._ratio), ulps(8)))
@@ -149,6 +166,14 @@ class Once(Places):
             windows=windows.chosen,
             sizes=self.sizes_of(windows, late),
         )
+
+    def picked(self, hidden: int, share: float) -> Picks:
+        windows = end_windows(self._tails[:hidden], share)
+        others = self._tails[hidden:]
+        own = self.mus_of([self._alone(others, 1.0)], windows.spent) if others.size else others
+        # As late as the last arrivals of all earlier epochs may have been.
+        earlier = [Arrivals(self.length, 1.0, self.epochs - 1, self.length)] if self.epochs else []
+        return self.picks_of(windows, with_one_more(own, 0.0, self._none), earlier)
 
     def _alone(self, tails: IntArray, times: float) -> Arrivals:
         return Arrivals(tails, times, self._earlier(tails), self.length)

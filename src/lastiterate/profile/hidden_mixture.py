@@ -32,31 +32,24 @@ more event.  What is lost of a law is counted as infinite.
 """
 
 import math
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, ulps, up
-from lastiterate._numerics.search import least_met
+from lastiterate._numerics.rounding import ulps, up
 from lastiterate._numerics.sums import suffix_sums
 from lastiterate.profile.dp_accounting import losses_of
 from lastiterate.profile.gaussian import deltas_on_both_sides
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.loss_distribution import LossDistributionProfile
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.priced import PricedProfile
 
 _FEWER = 0.004  # parts nearer to each other than this are made one, if others follow
 _ATOMS = 400  # of the losses of what follows
-_KNOTS = 48
-_LARGEST_PRICE = 40.0
-_TOLERANCE = 1e-5  # of the price
-_LEAST_DELTA = 1e-300
 
 
-class HiddenMixtureProfile(PrivacyProfile):
+class HiddenMixtureProfile(PricedProfile):
     """mu_i-GDP with probability weight_i, which of them being secret and staying so.
 
     `lost` is the probability that is not accounted for, or not where it should be.  `followed_by`
@@ -69,6 +62,8 @@ class HiddenMixtureProfile(PrivacyProfile):
     >>> hidden.epsilon(1e-6) < 0.5 < 2.0 < revealed.epsilon(1e-6)
     True
     """
+
+    _knots, _largest_price, _tolerance = 48, 40.0, 1e-5
 
     def __init__(
         self,
@@ -89,24 +84,6 @@ class HiddenMixtureProfile(PrivacyProfile):
     def __repr__(self) -> str:
         return f"HiddenMixtureProfile({self._revealed!r})"
 
-    def deltas(self, epsilons: Array) -> Array:
-        """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
-        at, deltas = self._curve
-        inside = np.minimum(epsilons, at[-1])
-        chords = np.interp(np.expm1(inside), np.expm1(at), deltas, left=1.0)
-        return np.asarray(np.clip(up(chords, THOUSANDS_OF_ROUNDINGS), 0.0, 1.0))
-
-    def epsilon(self, delta: float) -> float:
-        target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
-        if not target > max(self._lost, _LEAST_DELTA):
-            return math.inf
-
-        def excess(price: float) -> float:
-            return math.log(max(self._at(max(price, 0.0))[1], _LEAST_DELTA) / target)
-
-        price = least_met(excess, 4.0, tolerance=_TOLERANCE, farthest=_LARGEST_PRICE)
-        return math.inf if price is None else self._at(max(price, 0.0))[0]
-
     def renyi(self, order: float) -> float:
         """As if the choice were revealed; inf if other results follow."""
         return math.inf if self._followed else self._revealed.renyi(order)
@@ -114,13 +91,6 @@ class HiddenMixtureProfile(PrivacyProfile):
     def gdp(self) -> float:
         """As if the choice were revealed; inf if other results follow."""
         return math.inf if self._followed else self._revealed.gdp()
-
-    @cached_property
-    def _curve(self) -> tuple[Array, Array]:
-        points = [self._at(price) for price in np.linspace(0.0, 12.0, _KNOTS).tolist()]
-        epsilons, deltas = np.transpose(points)
-        finite = np.isfinite(epsilons) & (epsilons < 600.0)
-        return np.maximum.accumulate(epsilons[finite]), np.minimum.accumulate(deltas[finite])
 
     def _at(self, price: float) -> tuple[float, float]:
         """An epsilon, and a delta that holds there."""

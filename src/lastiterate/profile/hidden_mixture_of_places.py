@@ -8,78 +8,47 @@ between, delta is convex in e^epsilon, so that chords lie above it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from typing import Protocol
 
 import numpy as np
-from scipy.special import ndtri
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
-from lastiterate.profile.hidden_place import HiddenPlaceProfile
-from lastiterate.profile.hidden_together import Detail, Together, Worlds
 from lastiterate.profile.profile import PrivacyProfile
 
-_COARSE = Detail(lenders=8, knots=2, cells=500, step=0.25)
-_FINE = Detail(lenders=40, knots=1, cells=4000, step=0.1)
 _SPACING = 0.01  # logarithm, of the lattice
-_MOST_REMEMBERED = 64
 _STRETCH, _LONG_STRETCH = 8, 32  # places of it; the long ones where many are asked for
 _LEAST_EPSILON, _LARGEST_EPSILON = 1e-4, 30.0  # for which a choice is looked for
 _FEW = 4  # epsilons that are looked at one by one
 _FAR_BELOW, _FAR_ABOVE = 1e-12, 0.5  # deltas that are not worth the search
 
 
-@dataclass(frozen=True)
-class Choice:
-    """Of all places a share is late, of these a share hidden, in windows with a share of noise.
+class Chosen(Protocol):
+    """One choice, valid for all epsilons."""
 
-    What stays at home is as if loans were `dearer`.
-    """
-
-    late: float = 0.35
-    hidden: float = 0.08
-    noise: float = 0.95
-    dearer: float = 0.0
+    def delta(self, epsilon: float) -> float:
+        """Rounded up."""
 
 
-_VALUES = {
-    "late": (0.02, 0.05, 0.1, 0.2, 0.35, 0.55),
-    "hidden": (0.01, 0.03, 0.08, 0.2, 0.45),
-    "dearer": (-0.4, -0.2, 0.0, 0.3),
-    "noise": (0.3, 0.6, 0.95, 1.0),
-}
+class Search(Protocol):
+    """The way to a choice."""
 
-Drafts = Callable[[float, float, float], Worlds | None]
-"""The worlds for shares that are late, hidden, and of noise; None where there are none such."""
-
-
-class _Remembered:
-    """Drafts that were asked for before; unlike a cache of functools', it can be saved."""
-
-    def __init__(self, drafts: Drafts) -> None:
-        self._drafts = drafts
-        self._known: dict[tuple[float, float, float], Worlds | None] = {}
-
-    def __call__(self, borrowing: float, hidden: float, noise: float) -> Worlds | None:
-        asked = (borrowing, hidden, noise)
-        if asked not in self._known:
-            if len(self._known) >= _MOST_REMEMBERED:
-                self._known.pop(next(iter(self._known)))
-            self._known[asked] = self._drafts(*asked)
-        return self._known[asked]
+    def __call__(self, epsilon: float, delta: float) -> Chosen | None:
+        """One that is good at this epsilon; None if nothing below this delta is found."""
 
 
 class HiddenTogetherProfile(PrivacyProfile):
-    """The least of `alone`, where places are moved one by one, and of hiding some together.
+    """The least of `alone`, where none is hidden behind another, and of hiding some together.
 
-    Each of `directions` drafts worlds for one order of the data sets; the worse of them counts.
+    Each of `directions` searches for a choice for one order of the data sets; the worse of them
+    counts.
     """
 
-    def __init__(self, alone: HiddenPlaceProfile, directions: Sequence[Drafts]) -> None:
+    def __init__(self, alone: PrivacyProfile, directions: Sequence[Search]) -> None:
         self.alone = alone
-        self._directions = [_Remembered(drafts) for drafts in directions]
-        self._choices: dict[tuple[int, int], list[Together] | None] = {}
+        self._directions = tuple(directions)
+        self._choices: dict[tuple[int, int], list[Chosen] | None] = {}
         self._on_lattice: dict[tuple[int, int], float] = {}
 
     def __repr__(self) -> str:
@@ -113,11 +82,11 @@ class HiddenTogetherProfile(PrivacyProfile):
         return min(up(found, THOUSANDS_OF_ROUNDINGS), alone)
 
     def renyi(self, order: float) -> float:
-        """As if the place were revealed."""
+        """As for `alone`."""
         return self.alone.renyi(order)
 
     def gdp(self) -> float:
-        """As if the place were revealed: as epsilon grows the most exposed place alone counts."""
+        """As for `alone`: as epsilon grows the most exposed place alone counts."""
         return self.alone.gdp()
 
     def _between(self, epsilon: float, stretch: int) -> float:
@@ -140,7 +109,7 @@ class HiddenTogetherProfile(PrivacyProfile):
             self._on_lattice[key] = together
         return self._on_lattice[key]
 
-    def _near(self, number: int, stretch: int) -> list[Together] | None:
+    def _near(self, number: int, stretch: int) -> list[Chosen] | None:
         """A choice for each direction, None where one of them has none."""
         key = number, stretch
         if key not in self._choices:
@@ -148,44 +117,7 @@ class HiddenTogetherProfile(PrivacyProfile):
             alone = float(self.alone.deltas(np.array([epsilon]))[0])
             found = []
             if _FAR_BELOW < alone < _FAR_ABOVE:
-                found = [_found(drafts, epsilon, alone) for drafts in self._directions]
+                found = [search(epsilon, alone) for search in self._directions]
             known = [one for one in found if one is not None]
             self._choices[key] = known if known and len(known) == len(found) else None
         return self._choices[key]
-
-
-def _found(drafts: Drafts, epsilon: float, delta: float) -> Together | None:
-    """From one choice to better ones, one coordinate after the other."""
-    best = Choice()
-    start = _made(drafts, best, epsilon, -float(ndtri(delta)), _COARSE)
-    if start is None:
-        return None
-    start.delta(epsilon)
-    price = start.price
-    tried: dict[Choice, float] = {}
-
-    def value(choice: Choice) -> float:
-        if choice not in tried:
-            made = _made(drafts, choice, epsilon, price, _COARSE)
-            tried[choice] = math.inf if made is None else made.delta(epsilon)
-        return tried[choice]
-
-    for name, values in _VALUES.items():
-        best = min([best, *_with(best, name, values)], key=value)
-    for name, values in _VALUES.items():
-        at = values.index(getattr(best, name))
-        best = min([best, *_with(best, name, values[max(at - 1, 0) : at + 2])], key=value)
-    return _made(drafts, best, epsilon, price, _FINE) if value(best) < delta else None
-
-
-def _with(choice: Choice, name: str, values: Sequence[float]) -> list[Choice]:
-    return [replace(choice, **{name: one}) for one in values]
-
-
-def _made(
-    drafts: Drafts, choice: Choice, epsilon: float, price: float, detail: Detail
-) -> Together | None:
-    worlds = drafts(choice.late, choice.hidden, choice.noise)
-    if worlds is None:
-        return None
-    return Together(worlds, worlds.staying(epsilon, price + choice.dearer), epsilon, detail)

@@ -16,7 +16,6 @@ g has steps: between consecutive points of a grid it is what it is at the upper 
 """
 
 import math
-from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtr
@@ -25,26 +24,21 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
-    THOUSANDS_OF_ROUNDINGS,
     down,
     ulps,
     up,
 )
-from lastiterate._numerics.search import least_met
 from lastiterate.profile.borrowed import HIGH, LOW, Borrowed
 from lastiterate.profile.loss_distribution import LossDistributionProfile
-from lastiterate.profile.profile import PrivacyProfile, check_order
+from lastiterate.profile.priced import PricedProfile
+from lastiterate.profile.profile import check_order
 
 _POINTS = np.concatenate(  # in units of a typical mu
     [[0.0], LOW, np.arange(0.8, 1.4, 0.001), HIGH, np.geomspace(2.1, 40.0, 24)]
 )
 _CUTS = (1.2, 1.5, 2.2, 3.5)
 _EXCHANGES = 8
-_KNOTS = 40
-_LARGEST_PRICE = 30.0
 _LARGEST_EXPONENT = 600.0
-_TOLERANCE = 1e-4  # of the price
-_LEAST_DELTA = 1e-300
 _USUAL_RATE = 2.0
 _LARGEST_MU = 15.0  # more, and nothing is promised
 
@@ -58,7 +52,7 @@ def _between(rates: Array, logs: Array) -> tuple[Array, Array]:
     return every, np.asarray(np.interp(every, rates, logs))
 
 
-class HiddenMomentsProfile(PrivacyProfile):
+class HiddenMomentsProfile(PricedProfile):
     """mu-GDP for a hidden mu, with log E e^(rates mu^2) at most `logs`.
 
     This holds but with probability `lost`.  `followed_by` is published besides, whatever mu is.
@@ -69,6 +63,8 @@ class HiddenMomentsProfile(PrivacyProfile):
     >>> 4.3772 < always.epsilon(1e-5) < 4.39
     True
     """
+
+    _knots, _largest_price, _tolerance = 40, 30.0, 1e-4
 
     def __init__(
         self,
@@ -106,24 +102,6 @@ class HiddenMomentsProfile(PrivacyProfile):
     def __repr__(self) -> str:
         return f"HiddenMomentsProfile({self._rates.size} moments, lost {self._lost:.1e})"
 
-    def deltas(self, epsilons: Array) -> Array:
-        """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
-        at, deltas = self._curve
-        inside = np.minimum(epsilons, at[-1])
-        chords = np.interp(np.expm1(inside), np.expm1(at), deltas, left=1.0)
-        return np.asarray(np.clip(up(chords, THOUSANDS_OF_ROUNDINGS), 0.0, 1.0))
-
-    def epsilon(self, delta: float) -> float:
-        target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
-        if not target > max(self._lost, _LEAST_DELTA) or not self._rates.size:
-            return math.inf
-
-        def excess(price: float) -> float:
-            return math.log(max(self._at(max(price, 0.0))[1], _LEAST_DELTA) / target)
-
-        price = least_met(excess, 4.0, tolerance=_TOLERANCE, farthest=_LARGEST_PRICE)
-        return math.inf if price is None else self._at(max(price, 0.0))[0]
-
     def renyi(self, order: float) -> float:
         """inf: what is lost has no guarantee."""
         check_order(order)
@@ -133,17 +111,9 @@ class HiddenMomentsProfile(PrivacyProfile):
         """inf: nothing is known of the largest mu."""
         return math.inf
 
-    @cached_property
-    def _curve(self) -> tuple[Array, Array]:
-        if not self._rates.size:
-            return np.zeros(1), np.ones(1)
-        points = [self._at(price) for price in np.linspace(0.0, 12.0, _KNOTS).tolist()]
-        epsilons, deltas = np.transpose(points)
-        finite = np.isfinite(epsilons) & (epsilons < _LARGEST_EXPONENT)
-        return np.maximum.accumulate(epsilons[finite]), np.minimum.accumulate(deltas[finite])
-
     def _at(self, price: float) -> tuple[float, float]:
-        """An epsilon, and a delta that holds there."""
+        if not self._rates.size:
+            return 0.0, 1.0
         asked, costs = self._borrowed.at_price(float(ndtr(-price)), self._upper)
         asked = np.append(asked, asked[-1])
         largest = float(asked[-1])
