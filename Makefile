@@ -1,4 +1,5 @@
-# Needs only python3 and make. Everything is installed into .venv, once: tools only where they are needed.
+# Needs only python3 and make. Everything is installed into .venv, once: tools only where they are needed;
+# torch and what needs it into .venv-extras.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -6,6 +7,7 @@ READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCH  := .venv-bench
+EXTRAS := .venv-extras
 DATA   ?= data
 
 .PHONY: run test test-all lint docs bench bench-others bench-utility bench-train scoreboard clean
@@ -14,13 +16,16 @@ run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
 	@$(BIN)/lastiterate demo
 
-test: lint  ## everything but the tests marked slow
+test: lint $(EXTRAS)/.ready  ## everything but the tests marked slow
 	@echo "== pytest: unit, property, doctest, layer and API tests (slow ones: make test-all)"
 	@$(BIN)/python -m pytest -q -m "not slow"
+	@echo "== pytest: torch, Opacus and the notebooks, in an environment that has them"
+	@$(EXTRAS)/bin/python -m pytest -q -m "not slow" $(WITH_EXTRAS)
 
-test-all: lint
+test-all: lint $(EXTRAS)/.ready
 	@echo "== pytest: all tests"
 	@$(BIN)/python -m pytest -q
+	@$(EXTRAS)/bin/python -m pytest -q $(WITH_EXTRAS)
 
 lint: $(TOOLS)
 	@echo "== ruff"
@@ -49,6 +54,15 @@ bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products
 	@$(BENCH)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
 	@$(BENCH)/bin/python benchmarks/memory.py
 
+# Apart from .venv, which must do without torch; this version has a build for processors alone.
+WITH_EXTRAS := $(wildcard tests/opacus tests/torch tests/notebooks src/lastiterate/opacus src/lastiterate/torch)
+$(EXTRAS)/.ready: pyproject.toml
+	@echo "== setting up $(EXTRAS): torch and Opacus; some minutes, once"
+	@test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
+	@$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[extras-test]"
+	@touch $@
+
 # Apart from .venv, because others' packages need older versions.
 $(BENCH)/.ready: pyproject.toml
 	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
@@ -72,4 +86,4 @@ $(TOOLS): pyproject.toml | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(EXTRAS) lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -30,7 +30,7 @@ LAYERS = [
     {"forgetting", "planning", "tables", "train"},
     {"certificate", "langevin_sampling"},
     {"ledger"},
-    {"linear_model"},
+    {"linear_model", "opacus"},
     {"audit"},
     {"reproduce"},
     {"cli"},
