@@ -31,6 +31,7 @@ LAYERS = [
     {"certificate", "langevin_sampling"},
     {"ledger"},
     {"linear_model", "opacus"},
+    {"torch"},
     {"audit"},
     {"reproduce"},
     {"cli"},
