@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -85,13 +86,14 @@ def taken(
     limit = _check.count("memory", memory, at_least=0)
     shape = (count, head.in_features)
     where = next(model.parameters()).device if device is None else torch.device(device)
-    rows: Any = np.empty(shape, dtype=np.float32)
-    if 4 * count * head.in_features > limit or path is not None:
-        file = Path(tempfile.mkstemp(suffix=".features")[1]) if path is None else Path(path)
-        rows = np.memmap(file, dtype=np.float32, mode="w+", shape=shape)
+    mapped = 4 * count * head.in_features > limit or path is not None
+    file = _new_file(path) if mapped else None
+    rows: Any = np.empty((0, 0) if mapped else shape, dtype=np.float32)
     found: list[NDArray[Any]] = []
     done = 0
-    with _frozen(model), _captured(head) as reached:
+    # Written, and mapped only then: pages that are mapped while they change stay in memory.
+    writing = nullcontext() if file is None else file.open("wb")
+    with _frozen(model), _captured(head) as reached, writing as written:
         for batch in _shown(loader, progress):
             inputs, targets = _split(batch, labels)
             part = _rows(model, inputs, where, reached, size=len(targets))
@@ -103,15 +105,26 @@ def taken(
                 part = bounded(part.double(), 1.0, normalise=True)
             if done + len(part) > count:
                 raise _not_once(f"more than {count} rows")
-            rows[done : done + len(part)] = part.float().cpu().numpy()
+            several = part.float().cpu().numpy()
+            if written is None:
+                rows[done : done + len(part)] = several
+            else:
+                written.write(np.ascontiguousarray(several).data)
             found.append(targets)
             done += len(part)
     if done != count:
         raise _not_once(f"{done} rows of {count} examples")
-    if isinstance(rows, np.memmap):
-        rows.flush()
-        rows = np.memmap(str(rows.filename), dtype=np.float32, mode="r", shape=shape)
+    if file is not None:
+        rows = np.memmap(file, dtype=np.float32, mode="r", shape=shape)
     return rows, np.concatenate(found)
+
+
+def _new_file(path: str | Path | None) -> Path:
+    if path is not None:
+        return Path(path)
+    handle, name = tempfile.mkstemp(suffix=".features")
+    os.close(handle)
+    return Path(name)
 
 
 def _shown(loader: DataLoader[Any], progress: bool) -> Iterable[Any]:
