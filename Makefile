@@ -10,7 +10,7 @@ BENCH  := .venv-bench
 EXTRAS := .venv-extras
 DATA   ?= data
 
-.PHONY: run test test-all lint docs bench bench-others bench-utility bench-train scoreboard clean
+.PHONY: run test test-all test-newest test-oldest lint docs bench bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
@@ -26,6 +26,13 @@ test-all: lint $(EXTRAS)/.ready
 	@echo "== pytest: all tests"
 	@$(BIN)/python -m pytest -q
 	@$(EXTRAS)/bin/python -m pytest -q $(WITH_EXTRAS)
+
+# The suite with the newest, and the oldest, versions that are promised to work.
+test-newest test-oldest: test-%:
+	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	@.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" $(PINS_$*)
+	@.venv-$*/bin/python -m pytest -q -m "not slow"
+PINS_oldest := numpy==1.26.* scipy==1.12.* scikit-learn==1.6.* dp-accounting==0.4.4
 
 lint: $(TOOLS)
 	@echo "== ruff"
@@ -86,4 +93,4 @@ $(TOOLS): pyproject.toml | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(EXTRAS) lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(EXTRAS) .venv-newest .venv-oldest lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
