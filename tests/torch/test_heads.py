@@ -118,7 +118,7 @@ class TestFeatures:
             model, "fc", loader_of(data), memory=100, path=tmp_path / "rows"
         )
         assert isinstance(mapped, np.memmap)
-        assert mapped.filename == str(tmp_path / "rows")
+        assert str(mapped.filename) == str(tmp_path / "rows")
         inside, _ = lt.features(model, "fc", loader_of(data))
         assert (mapped == inside).all()
         fitted = lt.fit_head(

@@ -22,7 +22,7 @@ def statement(
     """What was released, what is protected, by how much, and what that rests on."""
     _check.choice("format", format, among=FORMATS)
     told = summary(report, delta)
-    vouched = "saw to by the trainer" if report.enforced else "stated by whoever trained"
+    vouched = "seen to by the trainer" if report.enforced else "stated by whoever trained"
     sentences = [
         f"{what_was_done(report.run)[:-1]}; {told.release.allowed} may be published, nothing else.",
         f"This is (epsilon, delta)-differentially private with epsilon = {up(told.epsilon)} and "
@@ -37,7 +37,7 @@ def statement(
     )
     rests = [f"{one[0].upper()}{one[1:]}." for one in told.assumptions]
     voided = [f"{one[0].upper()}{one[1:]}." for one in told.release.voided_by]
-    assumed = "It rests on the following, " + vouched.replace("saw to", "seen to") + ":"
+    assumed = f"It rests on the following, {vouched}:"
     if format == "text":
         lines = [" ".join(sentences), "", assumed, *(f"- {one}" for one in rests)]
         return "\n".join([*lines, "", "It is void if published:", *(f"- {one}" for one in voided)])
