@@ -1,4 +1,5 @@
-# Needs only python3 and make. Everything is installed into .venv, once: tools only where they are needed.
+# Needs only python3 and make. Everything is installed into .venv, once: tools only where they are needed;
+# torch and what needs it into .venv-extras.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -6,25 +7,33 @@ READY  := $(VENV)/.ready
 TOOLS  := $(VENV)/.tools
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCH  := .venv-bench
-OLDEST := .venv-oldest
+EXTRAS := .venv-extras
 DATA   ?= data
 
-.PHONY: run test test-all test-oldest lint docs bench bench-others bench-utility bench-train scoreboard clean
+.PHONY: run test test-all test-newest test-oldest lint docs bench bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
 	@$(BIN)/lastiterate demo
 
-test: lint  ## everything but the tests marked slow
+test: lint $(EXTRAS)/.ready  ## everything but the tests marked slow
 	@echo "== pytest: unit, property, doctest, layer and API tests (slow ones: make test-all)"
 	@$(BIN)/python -m pytest -q -m "not slow"
+	@echo "== pytest: torch, Opacus and the notebooks, in an environment that has them"
+	@$(EXTRAS)/bin/python -m pytest -q -m "not slow" $(WITH_EXTRAS)
 
-test-all: lint
+test-all: lint $(EXTRAS)/.ready
 	@echo "== pytest: all tests"
 	@$(BIN)/python -m pytest -q
+	@$(EXTRAS)/bin/python -m pytest -q $(WITH_EXTRAS)
 
-test-oldest: $(OLDEST)/.ready  ## the trainers with the oldest numpy, scipy and scikit-learn that are supported
-	@PYTHONPATH=src $(OLDEST)/bin/python -m pytest -q -m "not slow" tests/train
+# The suite with the newest, and the oldest, versions that are promised to work.
+test-newest test-oldest: test-%:
+	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	@.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" $(PINS_$*)
+	@.venv-$*/bin/python -m pytest -q -m "not slow"
+PINS_oldest := numpy==1.26.* scipy==1.12.* scikit-learn==1.6.* dp-accounting==0.4.4 typer==0.29.* rich==13.* \
+  cryptography==42.* pyarrow==15.* matplotlib==3.8.* joblib==1.3.*
 
 lint: $(TOOLS)
 	@echo "== ruff"
@@ -53,19 +62,20 @@ bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products
 	@$(BENCH)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
 	@$(BENCH)/bin/python benchmarks/memory.py
 
+# Apart from .venv, which must do without torch; this version has a build for processors alone.
+WITH_EXTRAS := $(wildcard tests/opacus tests/torch tests/notebooks src/lastiterate/opacus src/lastiterate/torch)
+$(EXTRAS)/.ready: pyproject.toml
+	@echo "== setting up $(EXTRAS): torch and Opacus; some minutes, once"
+	@test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
+	@$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
+	@$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[extras-test]"
+	@touch $@
+
 # Apart from .venv, because others' packages need older versions.
 $(BENCH)/.ready: pyproject.toml
 	@test -x $(BENCH)/bin/python || $(PYTHON) -m venv $(BENCH)
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@$(BENCH)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[benchmarks]"
-	@touch $@
-
-# The lower bounds of pyproject.toml.
-$(OLDEST)/.ready: pyproject.toml
-	@test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
-	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check "numpy==1.26.*" "scipy==1.12.*" \
-	  "scikit-learn==1.6.*" "dp-accounting==0.4.4" "typer==0.29.*" "rich==13.*" "cryptography==42.*" "pyarrow==15.*" \
-	  "matplotlib==3.8.*" "joblib==1.3.*" hypothesis mpmath pytest pytest-xdist
 	@touch $@
 
 # What the library itself needs, with scikit-learn and matplotlib for the demo.
@@ -84,4 +94,4 @@ $(TOOLS): pyproject.toml | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(OLDEST) lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(EXTRAS) .venv-newest .venv-oldest lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from lastiterate import _check
 from lastiterate._digits import up
@@ -162,16 +163,56 @@ class PrivacyReport(BestProfile):
 
         return as_text(self)
 
+    def _repr_html_(self) -> str:
+        from lastiterate.report.notebook import as_card
+
+        return as_card(self)
+
     def to_html(
-        self, path: str | Path, *, delta: float = USUAL_DELTA, title: str = "Privacy report"
-    ) -> None:
+        self,
+        path: str | Path | None = None,
+        *,
+        delta: float = USUAL_DELTA,
+        title: str = "Privacy report",
+    ) -> str | None:
         """All that `print` tells, and pictures, as one page that needs nothing else.
 
-        Needs the extra `plot`.
+        Its text where no path is given.  Needs the extra `plot`.
         """
-        from lastiterate.report.html import write_html
+        from lastiterate.report.html import as_html, write_html
 
+        if path is None:
+            return as_html(self, delta=delta, title=title)
         write_html(self, path, delta=delta, title=title)
+        return None
+
+    def to_dp_event(self) -> Any:
+        """As an event of `dp_accounting`, to be composed with others.
+
+        For adjacency "zero-out" a GaussianDpEvent of 1/mu, for accountants of REPLACE_SPECIAL
+        (with Poisson batches ADD_OR_REMOVE_ONE); without a mu, and for "replace", an event that
+        `lastiterate.dp_accounting.LastIterateAccountant` knows.  `to_pld` loses less.
+        """
+        from lastiterate.dp_accounting import event_of
+
+        return event_of(self)
+
+    def statement(
+        self,
+        *,
+        delta: float = USUAL_DELTA,
+        max_examples_per_user: int | None = None,
+        format: str = "text",
+    ) -> str:
+        """The paragraph for a paper or a model card: "text", "markdown" or "model-card".
+
+        With `max_examples_per_user`, also what group privacy gives a user with so many examples.
+        """
+        from lastiterate.report.statement import statement
+
+        return statement(
+            self, delta=delta, max_examples_per_user=max_examples_per_user, format=format
+        )
 
     def to_json(self, *, delta: float = USUAL_DELTA) -> str:
         """All that `print` tells, as JSON with stable keys."""

@@ -8,6 +8,7 @@ from enum import Enum
 from functools import wraps
 from typing import TypeVar
 
+from lastiterate._html import card
 from lastiterate.bounds.pen import Pen
 from lastiterate.errors import NoBoundApplies, Unmet
 from lastiterate.profile.best import BestProfile
@@ -98,6 +99,11 @@ class Statement:
     covers: tuple[type[BatchRule], ...]
     needs: tuple[Hypothesis, ...]
     source: Citation
+
+    def _repr_html_(self) -> str:
+        rows = [("gives", self.gives), ("source", str(self.source))]
+        rows += [("needs", one.needs) for one in self.needs]
+        return card(self.id, rows)
 
     def unmet(self, run: TrainingRun) -> list[Unmet]:
         """Every hypothesis that `run` does not satisfy; of other batch rules only that."""

@@ -76,6 +76,11 @@ def bound_to(certificate: str, encoding: Mapping[str, Any]) -> str:
     return _with_digest(record | {"encoding": statements.encoding_digest(encoding)})
 
 
+def tied_to_head(certificate: str, digest: str) -> str:
+    """The certificate of the same training, tied to the weights of a layer made from its model."""
+    return _with_digest(json.loads(certificate) | {"head": digest})
+
+
 def beside(certificate: str, report: PrivacyReport, published: Mapping[str, Any]) -> str:
     """The certificate of the same training when this record of a release was published, too.
 

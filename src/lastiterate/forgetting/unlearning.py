@@ -7,6 +7,7 @@ from functools import cached_property
 
 from lastiterate import _check
 from lastiterate._digits import up
+from lastiterate._html import card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
@@ -122,6 +123,16 @@ class Unlearning(BestProfile):
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
         return f"Unlearning(extra_steps={self.extra_steps}, {epsilon}, examples={self.examples})"
+
+    def _repr_html_(self) -> str:
+        return card(
+            repr(self),
+            [
+                ("extra steps", f"{self.extra_steps:,} after {self.run.steps:,}"),
+                ("forgotten at once", f"{self.examples:,}"),
+                ("bound", self.forgotten.bound),
+            ],
+        )
 
     def __str__(self) -> str:
         from lastiterate.forgetting.words import as_text  # only when looked at

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from lastiterate._html import card
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.issue import issue
@@ -245,6 +246,15 @@ class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
                 "privacy_ reports"
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def _repr_html_(self) -> str:
+        report = self.__dict__.get("privacy_")
+        if report is None:
+            return card(type(self).__name__, [("not fitted", repr(self))])
+        return card(repr(self), []) + str(report._repr_html_())
+
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return {"text/plain": repr(self), "text/html": self._repr_html_()}
 
     def __sklearn_clone__(self) -> Any:
         # Here and not only in `fit`, which may run in another process.

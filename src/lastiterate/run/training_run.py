@@ -17,12 +17,13 @@ from lastiterate.run.batches import RULES
 from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.loss import Loss
 from lastiterate.run.schedule import Schedule, schedule, shortened
+from lastiterate.run.surface import RunSurface
 
 RELEASES = ("last-iterate", "last-iterate-and-order", "every-iterate")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingRun:
+class TrainingRun(RunSurface):
     r"""What was done to the data, and what of it is published.
 
     .. math:: x_k = \Pi_K\Big(x_{k-1} - \eta_k\big(\tfrac1b \sum_{i \in B_k}

@@ -1,0 +1,31 @@
+"""Small tables for notebooks: no scripts, nothing fetched, in whatever colours are around."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from html import escape
+
+_TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:.3em 0"
+_CELL = (
+    "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;color:inherit;"
+    "background:transparent;border:0;border-bottom:1px solid rgba(128,128,128,.35)"
+)
+
+
+def card(
+    title: str, rows: Iterable[tuple[str, object]], *, lead: str = "", notes: Iterable[str] = ()
+) -> str:
+    """A title, a sentence, a table of two columns, and a list."""
+    cells = "".join(
+        f'<tr><th style="{_CELL};font-weight:600;white-space:nowrap">{escape(name)}</th>'
+        f'<td style="{_CELL}">{escape(str(value))}</td></tr>'
+        for name, value in rows
+    )
+    listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return (
+        f'<div style="color:inherit"><div><strong>{escape(title)}</strong></div>'
+        + (f"<div>{escape(lead)}</div>" if lead else "")
+        + f'<table style="{_TABLE}"><tbody>{cells}</tbody></table>'
+        + (f"<ul>{listed}</ul>" if listed else "")
+        + "</div>"
+    )

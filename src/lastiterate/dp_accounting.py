@@ -1,0 +1,111 @@
+"""Guarantees of last iterates among `dp_accounting`'s events and accountants.
+
+    accountant = LastIterateAccountant(NeighboringRelation.REPLACE_ONE)
+    accountant.compose(LastIterateDpEvent.of(run)).compose(GaussianDpEvent(5.0)).get_epsilon(1e-5)
+
+An event holds its run, with the adjacency that its guarantee is for: "zero-out" is
+REPLACE_SPECIAL, "replace" is REPLACE_ONE, and an accountant of another relation refuses it.  Where
+examples take part independently of each other, "zero-out" is ADD_OR_REMOVE_ONE as well.  Other
+accountants do not know the event, so that dp-accounting's for Renyi divergences, which does not
+double sensitivities under REPLACE_ONE (google/differential-privacy#378), never sees it.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import attr
+from dp_accounting.dp_event import DpEvent
+from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+from dp_accounting.privacy_accountant import NeighboringRelation
+
+from lastiterate.accounting import PrivacyReport, account
+from lastiterate.errors import InvalidParameter
+from lastiterate.profile.loss_distribution import LossDistributionProfile, self_composed
+from lastiterate.run.adjacency import ADD_REMOVE, known_adjacency
+from lastiterate.run.training_run import TrainingRun
+
+RELATIONS = {"zero-out": "REPLACE_SPECIAL", "replace": "REPLACE_ONE"}
+
+
+@attr.s(frozen=True, slots=True, auto_attribs=True)
+class LastIterateDpEvent(DpEvent):
+    """The release of the last iterate of a run, which is held as JSON."""
+
+    run: str
+
+    @classmethod
+    def of(cls, run: TrainingRun) -> LastIterateDpEvent:
+        """Of this run."""
+        return cls(run.to_json())
+
+    def relations(self) -> set[str]:
+        """The neighbouring relations, by their names there, that its guarantee is for."""
+        run = TrainingRun.from_json(self.run)
+        named = {RELATIONS[run.adjacency]}
+        try:
+            if known_adjacency(ADD_REMOVE, run.batches) == run.adjacency:
+                named.add("ADD_OR_REMOVE_ONE")
+        except InvalidParameter:  # adding or removing one would change others' batches
+            pass
+        return named
+
+
+class LastIterateAccountant(PLDAccountant):
+    """dp-accounting's accountant by privacy loss distributions, which knows one more event.
+
+    Distributions are pessimistic, and answers include the rounding of composing those of last
+    iterates.
+    """
+
+    _pld: Any
+    _slack = 0.0
+
+    def get_epsilon(self, target_delta: float) -> float:
+        """The least epsilon; inf where there is none."""
+        return math.inf if self._contains_non_dp_event else self._losses().epsilon(target_delta)
+
+    def get_delta(self, target_epsilon: float) -> float:
+        """The least delta."""
+        return 1.0 if self._contains_non_dp_event else self._losses().delta(target_epsilon)
+
+    def _losses(self) -> LossDistributionProfile:
+        whole = LossDistributionProfile(self._pld)
+        return LossDistributionProfile(self._pld, slack=whole.slack + self._slack)
+
+    def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+        if not isinstance(event, LastIterateDpEvent):
+            return super()._maybe_compose(event, count, do_compose)
+        own = NeighboringRelation(self.neighboring_relation).name
+        if own not in event.relations():
+            stated = " or ".join(sorted(event.relations()))
+            return self.CompositionErrorDetails(
+                invalid_event=event,
+                error_message=f"the guarantee is for {stated}, this accountant for {own}",
+            )
+        if do_compose:
+            one = _losses_of(event.run, self._value_discretization_interval)
+            all_together = self_composed(one, count)
+            self._pld = self._pld.compose(all_together.pld)
+            self._slack += all_together.slack
+        return None
+
+
+@lru_cache(maxsize=64)
+def _losses_of(run: str, cell: float) -> Any:
+    return account(TrainingRun.from_json(run)).to_pld(discretization=cell)
+
+
+def event_of(report: PrivacyReport) -> Any:
+    """As `PrivacyReport.to_dp_event`."""
+    from dp_accounting.dp_event import GaussianDpEvent
+
+    mu = report.gdp()
+    if report.run.adjacency == "zero-out" and 0.0 < mu < math.inf:
+        return GaussianDpEvent(math.nextafter(1.0 / mu, 0.0))
+    if report.besides or report.selected:
+        must_be = "of a run alone: what is published besides, or chosen, has no event"
+        raise InvalidParameter("report", report, must_be=must_be)
+    return LastIterateDpEvent.of(report.run)

@@ -1,0 +1,36 @@
+"""An accountant for Opacus that certifies the last iterate; needs the extra `opacus`.
+
+    import lastiterate.opacus as lo
+    from opacus import PrivacyEngine
+
+    lo.register(loss=lo.softmax(feature_bound=1.0, classes=10))
+    engine = PrivacyEngine(accountant="last-iterate")
+    model, optimizer, loader = engine.make_private(...)   # then the usual loop
+    engine.get_epsilon(1e-5)
+
+It reads step sizes, weight decay, clip and noise from the optimizer in every step, and the batch
+rule from the loader, which it watches.  What it cannot see or prove is refused, or accounted for
+by composition, with the reason.
+"""
+
+from lastiterate.errors import MissingExtra
+
+try:
+    import opacus  # noqa: F401 - asked for here, so that the error says what to install
+except ImportError:
+    raise MissingExtra("lastiterate.opacus", "opacus", extra="opacus") from None
+
+from lastiterate.opacus.accountant import LastIterateAccountant, register
+from lastiterate.opacus.linear_loss import LinearLoss, logistic, softmax
+from lastiterate.opacus.plan import Plan
+from lastiterate.opacus.refused import RefusedTraining
+
+__all__ = [
+    "LastIterateAccountant",
+    "LinearLoss",
+    "Plan",
+    "RefusedTraining",
+    "logistic",
+    "register",
+    "softmax",
+]

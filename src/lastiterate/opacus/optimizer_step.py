@@ -1,0 +1,131 @@
+"""What one step of an Opacus optimizer does, read from it just before it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
+
+from lastiterate import _check
+from lastiterate.opacus.refused import RefusedTraining
+
+_GHOST = DPOptimizerFastGradientClipping
+_PRECISE = (torch.float32, torch.float64)
+_FLAT = "use clipping='flat' on one device"
+_OTHER_CLASSES = {
+    "DPPerLayerOptimizer": ("every layer is clipped by itself", _FLAT),
+    "SimpleDistributedPerLayerOptimizer": ("every layer is clipped by itself", _FLAT),
+    "AdaClipDPOptimizer": (
+        "adaptive clipping learns the clip from the examples, and adds other noise than its "
+        "noise_multiplier says",
+        _FLAT,
+    ),
+    "DistributedDPOptimizer": ("training is distributed, where empty batches are dropped", _FLAT),
+    "DistributedDPOptimizerFastGradientClipping": (
+        "training is distributed, where empty batches are dropped",
+        _FLAT,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """Of plain noisy gradient descent."""
+
+    step_size: float
+    weight_decay: float
+    noise_multiplier: float
+    clip: float
+
+
+def is_ghost(optimizer: Any) -> bool:
+    """Whether gradients of examples are never held, nor counted."""
+    return type(optimizer) is _GHOST
+
+
+def read(optimizer: Any) -> Step:
+    """The numbers of the step that is about to be done; refuses what no number is true of."""
+    if type(optimizer) not in (DPOptimizer, _GHOST):
+        name = type(optimizer).__name__
+        why, instead = _OTHER_CLASSES.get(name, (f"what {name} does is not known", _FLAT))
+        raise RefusedTraining(why, instead=instead)
+    if optimizer.accumulated_iterations != 1:
+        raise RefusedTraining(
+            f"gradients of {optimizer.accumulated_iterations} batches are accumulated, in each of "
+            "which an example may be",
+            instead="use a larger batch_size, and BatchMemoryManager where memory does not suffice",
+        )
+    group = optimizer.param_groups[0]
+    return Step(
+        step_size=float(group["lr"]),
+        weight_decay=float(group.get("weight_decay", 0.0)),
+        noise_multiplier=_check.number("noise_multiplier", optimizer.noise_multiplier, above=0.0),
+        clip=_check.number("max_grad_norm", optimizer.max_grad_norm, above=0.0),
+    )
+
+
+def not_plain(optimizer: Any, size: int, *, even: bool) -> Iterator[str]:
+    """Why the step is no plain gradient step with a known mean, so that only composition holds."""
+    yield from not_plain_settings(optimizer.original_optimizer)
+    if optimizer.loss_reduction != "mean":
+        yield f"loss_reduction={optimizer.loss_reduction!r}: gradients are not averaged"
+    elif not even or optimizer.expected_batch_size != size:
+        yield (
+            f"sums of gradients are divided by {optimizer.expected_batch_size}, which is not the "
+            "(expected) size of every batch: batch_size does not divide the number of examples"
+        )
+    if any(one.dtype not in _PRECISE for one in optimizer.params):
+        yield "parameters are of less than float32's precision"
+
+
+def not_plain_settings(original: Any) -> Iterator[str]:
+    """Why the optimizer that Opacus was given does not make plain gradient steps."""
+    if type(original) is not torch.optim.SGD:
+        yield f"the optimizer is {type(original).__name__}, not torch.optim.SGD"
+        return
+    first = original.param_groups[0]
+    for group in original.param_groups:
+        for name in ("momentum", "dampening", "nesterov", "maximize"):
+            if group[name]:
+                yield f"the optimizer has {name}={group[name]}"
+        for name in ("lr", "weight_decay"):
+            if float(group[name]) != float(first[name]):
+                yield f"groups of parameters differ in {name}"
+    if not float(first["lr"]) > 0.0:
+        yield f"a step size is {float(first['lr'])!r}"
+    if original._optimizer_step_pre_hooks or original._optimizer_step_post_hooks:
+        yield "hooks of the optimizer may change gradients or parameters"
+
+
+class Parameters:
+    """What parameters must be when the next step begins, if nothing else changes them."""
+
+    def __init__(self, expected: list[torch.Tensor] | None = None) -> None:
+        self.expected = expected
+
+    def changed_since(self, optimizer: Any) -> bool:
+        """Whether something other than the last step changed them."""
+        if self.expected is None:
+            return False
+        found = [one.detach() for one in optimizer.params]
+        if [one.shape for one in found] != [one.shape for one in self.expected]:
+            return True
+        return not all(map(_is_close, found, self.expected))
+
+    def after(self, optimizer: Any, step: Step) -> None:
+        """Of the step that is about to be done."""
+        self.expected = [
+            one.detach() - step.step_size * (one.grad + step.weight_decay * one.detach())
+            for one in optimizer.params
+        ]
+
+
+def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
+    """Up to the rounding of one step in another order."""
+    expected = expected.to(found.device)
+    scale = float(expected.abs().max()) if expected.numel() else 0.0
+    rounding = 64.0 * torch.finfo(found.dtype).eps * max(scale, 1.0)
+    return bool(torch.allclose(found, expected, rtol=rounding, atol=rounding))

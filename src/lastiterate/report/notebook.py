@@ -1,0 +1,21 @@
+"""A report as a notebook shows it."""
+
+from __future__ import annotations
+
+from lastiterate._digits import mu, up
+from lastiterate._html import card
+from lastiterate.accounting import USUAL_DELTA, PrivacyReport
+from lastiterate.report.summary import summary
+from lastiterate.report.words import VOIDED_BY, what_is_protected, what_was_done
+
+
+def as_card(report: PrivacyReport) -> str:
+    """What `print` tells first, and what voids it."""
+    told = summary(report, USUAL_DELTA)
+    rows = [
+        (row.id, f"epsilon {up(row.epsilon)}, mu {mu(row.mu)}, advantage {up(row.advantage)}")
+        for row in told.near
+    ]
+    lead = f"{what_was_done(report.run)} {what_is_protected(report.run)} {told.tightness}"
+    notes = [f"{told.release}", *(f"{VOIDED_BY} {one}." for one in told.release.voided_by)]
+    return card(told.answer, rows, lead=lead, notes=notes)

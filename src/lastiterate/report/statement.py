@@ -1,0 +1,61 @@
+"""The paragraph for a paper or a model card, after "How to DP-fy ML", section 5.3."""
+
+from __future__ import annotations
+
+import math
+
+import lastiterate
+from lastiterate import _check
+from lastiterate._digits import up
+from lastiterate.accounting import PrivacyReport
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.profile.group import for_group
+from lastiterate.report.summary import summary
+from lastiterate.report.words import unit_of_privacy, what_was_done
+
+FORMATS = ("text", "markdown", "model-card")
+
+
+def statement(
+    report: PrivacyReport, *, delta: float, max_examples_per_user: int | None, format: str
+) -> str:
+    """What was released, what is protected, by how much, and what that rests on."""
+    _check.choice("format", format, among=FORMATS)
+    told = summary(report, delta)
+    vouched = "seen to by the trainer" if report.enforced else "stated by whoever trained"
+    sentences = [
+        f"{what_was_done(report.run)[:-1]}; {told.release.allowed} may be published, nothing else.",
+        f"This is (epsilon, delta)-differentially private with epsilon = {up(told.epsilon)} and "
+        f"delta = {delta:g}, {told.kind}, against {unit_of_privacy(report.run)}; the number of "
+        "examples is public.",
+    ]
+    if max_examples_per_user is not None:
+        sentences.append(_of_users(report, delta, max_examples_per_user))
+    sentences.append(
+        f"Accountant: lastiterate {lastiterate.__version__}, bound {told.bound} "
+        f"({CATALOGUE[told.bound].source})."
+    )
+    rests = [f"{one[0].upper()}{one[1:]}." for one in told.assumptions]
+    voided = [f"{one[0].upper()}{one[1:]}." for one in told.release.voided_by]
+    assumed = f"It rests on the following, {vouched}:"
+    if format == "text":
+        lines = [" ".join(sentences), "", assumed, *(f"- {one}" for one in rests)]
+        return "\n".join([*lines, "", "It is void if published:", *(f"- {one}" for one in voided)])
+    heading = "## Privacy" if format == "model-card" else "**Differential privacy.**"
+    lines = [heading, "", *(f"{one}\n" for one in sentences), assumed, ""]
+    lines += [f"- {one}" for one in rests]
+    if format == "model-card":
+        lines += ["", "### What voids it", "", *(f"- {one}" for one in voided)]
+    return "\n".join(lines)
+
+
+def _of_users(report: PrivacyReport, delta: float, most: int) -> str:
+    size = _check.count("max_examples_per_user", most, at_least=1)
+    if report.run.examples_per_person != 1:
+        size = -(-size // report.run.examples_per_person)
+    epsilon = for_group(report, size).epsilon(delta)
+    said = up(epsilon) if epsilon < math.inf else "unbounded"
+    return (
+        f"For a user with at most {most:,} examples, all of them changed at once, group privacy "
+        f"gives epsilon = {said} at the same delta."
+    )

@@ -1,0 +1,37 @@
+"""A private linear head on a frozen torch model; needs the extra `torch`.
+
+    import lastiterate.torch as lt
+
+    fitted = lt.fit_head(model, "classifier", loader, epsilon=1.0, delta=1e-5,
+                         classes=range(10), feature_bound=1.0)
+    model(x)                                   # the head was replaced, keys of its state unchanged
+    fitted.privacy_.epsilon(1e-5)
+    lt.save(fitted, "out")                     # weights and certificate
+    lt.verify(model, "classifier", "out/certificate.json")
+
+The backbone must not have been trained on the same private data.
+"""
+
+from lastiterate.errors import MissingExtra
+
+try:
+    import torch  # noqa: F401 - asked for here, so that the error says what to install
+except ImportError:
+    raise MissingExtra("lastiterate.torch", "torch", extra="torch") from None
+
+from lastiterate.torch.bounded_linear import BoundedLinear
+from lastiterate.torch.features import features
+from lastiterate.torch.files import load, save, verify
+from lastiterate.torch.fitted_head import FittedHead, fit_head
+from lastiterate.torch.secure_noise import secure_normal
+
+__all__ = [
+    "BoundedLinear",
+    "FittedHead",
+    "features",
+    "fit_head",
+    "load",
+    "save",
+    "secure_normal",
+    "verify",
+]

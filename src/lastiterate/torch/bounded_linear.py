@@ -1,0 +1,97 @@
+"""A linear layer that brings its rows within a bound first, as its training did."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from lastiterate import _check
+from lastiterate.errors import InvalidType
+
+
+class BoundedLinear(nn.Linear):
+    """`torch.nn.Linear` on rows that are scaled down to `bound` where they are longer.
+
+    With a `center`, rows are then brought within `center_bound` around it; with `normalise` every
+    row is first given the length 1.  The keys of its state are those of `nn.Linear`: bounds are
+    settings, not weights.
+
+    >>> layer = BoundedLinear(2, 1, bias=False, bound=1.0)
+    >>> _ = layer.load_state_dict({"weight": torch.tensor([[1.0, 0.0]])})
+    >>> layer(torch.tensor([[3.0, 4.0], [0.3, 0.4]])).tolist()
+    [[0.6000000238418579], [0.30000001192092896]]
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        *,
+        bound: float = 1.0,
+        center: torch.Tensor | None = None,
+        center_bound: float | None = None,
+        normalise: bool = False,
+    ) -> None:
+        super().__init__(in_features, out_features, bias=bias)
+        self.bound = _check.number("bound", bound, above=0.0)
+        self.normalise = bool(normalise)
+        around = None if center is None else center.detach().to(torch.float64)
+        self.register_buffer("center", around, persistent=False)
+        limit = None if center is None else _check.number("center_bound", center_bound, above=0.0)
+        self.center_bound = limit
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """In float64 where the device has it, so that it agrees with the estimator."""
+        kind = torch.float32 if rows.device.type == "mps" else torch.float64
+        within = bounded(rows.to(kind), self.bound, normalise=self.normalise)
+        if self.center is not None:
+            center = self.center.to(within)
+            away = within - center
+            length = away.norm(dim=-1, keepdim=True)
+            within = center + away * (self.center_bound / length.clamp(min=self.center_bound))
+        bias = None if self.bias is None else self.bias.to(kind)
+        return functional.linear(within, self.weight.to(kind), bias).to(self.weight.dtype)
+
+    def extra_repr(self) -> str:
+        """With the bound."""
+        more = ", normalise=True" if self.normalise else ""
+        return f"{super().extra_repr()}, bound={self.bound:g}{more}"
+
+
+def bounded(rows: torch.Tensor, bound: float, *, normalise: bool) -> torch.Tensor:
+    """Rows of norm at most `bound`, or of norm 1 (0 stays 0)."""
+    length = rows.norm(dim=-1, keepdim=True)
+    if normalise:
+        rows = rows / length.clamp(min=torch.finfo(rows.dtype).tiny)
+        length = rows.norm(dim=-1, keepdim=True)
+    return rows * (bound / length.clamp(min=bound))
+
+
+def head_digest(layer: nn.Linear) -> str:
+    """Of the float32 weights: what ties a certificate to a layer."""
+    text = sha256()
+    for one in (layer.weight, layer.bias):
+        if one is not None:
+            array = one.detach().to("cpu", torch.float32).contiguous().numpy().astype("<f4")
+            text.update(repr(array.shape).encode() + array.tobytes())
+    return text.hexdigest()
+
+
+def linear_named(model: nn.Module, name: str) -> nn.Linear:
+    """The layer of this name, which must be linear."""
+    found = dict(model.named_modules()).get(name)
+    if not isinstance(found, nn.Linear):
+        linear = [one for one, layer in model.named_modules() if isinstance(layer, nn.Linear)]
+        must_be = f"the name of a torch.nn.Linear in the model: one of {linear}"
+        raise InvalidType("name", name, must_be=must_be)
+    return found
+
+
+def put_in_place(model: nn.Module, name: str, layer: nn.Module) -> None:
+    """Of the layer of this name."""
+    parent, _, own = name.rpartition(".")
+    setattr(model.get_submodule(parent), own, layer)

@@ -1,0 +1,84 @@
+"""A private head as files: weights for anyone's torch, and the certificate that belongs to them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import nn
+
+from lastiterate.accounting import PrivacyReport
+from lastiterate.certificate.verify import read
+from lastiterate.certificate.verify import verify as verify_certificate
+from lastiterate.errors import InvalidCertificate
+from lastiterate.torch.bounded_linear import (
+    BoundedLinear,
+    head_digest,
+    linear_named,
+    put_in_place,
+)
+
+if TYPE_CHECKING:
+    from lastiterate.torch.fitted_head import FittedHead
+
+WEIGHTS, CERTIFICATE = "head.safetensors", "certificate.json"
+
+
+def save(fitted: FittedHead, folder: str | Path) -> None:
+    """`head.safetensors` and `certificate.json`, into a folder that is made if need be."""
+    head, where = fitted.head, Path(folder)
+    where.mkdir(parents=True, exist_ok=True)
+    tensors = {key: value.cpu().contiguous() for key, value in head.state_dict().items()}
+    if head.center is not None:
+        tensors["center"] = head.center.cpu()
+    settings = {
+        "bound": head.bound,
+        "center_bound": head.center_bound,
+        "normalise": head.normalise,
+        "name": fitted.name,
+        "classes": fitted.classes_.tolist(),
+    }
+    save_file(tensors, where / WEIGHTS, metadata={"lastiterate": json.dumps(settings)})
+    (where / CERTIFICATE).write_text(fitted.certificate_, encoding="utf-8")
+
+
+def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> PrivacyReport:
+    """Put a saved head into the model, if the certificate beside it holds and is its own."""
+    with safe_open(str(Path(folder) / WEIGHTS), framework="pt") as file:
+        settings = json.loads(file.metadata()["lastiterate"])
+        tensors: dict[str, Any] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no dict
+    outputs, width = tensors["weight"].shape
+    head = BoundedLinear(
+        width,
+        outputs,
+        bias="bias" in tensors,
+        bound=settings["bound"],
+        center=tensors.pop("center", None),
+        center_bound=settings["center_bound"],
+        normalise=settings["normalise"],
+    )
+    head.load_state_dict(tensors)
+    report = _verified(head, Path(folder) / CERTIFICATE)
+    place = settings["name"] if name is None else name
+    old = linear_named(model, place)
+    put_in_place(model, place, head.to(old.weight.device).requires_grad_(False).eval())
+    return report
+
+
+def verify(model: nn.Module, name: str, certificate: str | Path) -> PrivacyReport:
+    """What the certificate promises of the layer `name`, or `InvalidCertificate`.
+
+    Everything in the certificate is derived again, and the layer's weights, as float32, must be
+    those that it was issued for.
+    """
+    return _verified(linear_named(model, name), certificate)
+
+
+def _verified(head: nn.Linear, certificate: str | Path) -> PrivacyReport:
+    report = verify_certificate(certificate)
+    if read(certificate).get("head") != head_digest(head):
+        raise InvalidCertificate(["it belongs to a layer of other weights"])
+    return report

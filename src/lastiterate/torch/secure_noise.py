@@ -1,0 +1,30 @@
+"""Gaussian noise for other torch code, from a generator that nobody can predict."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lastiterate import _check
+from lastiterate.train.noise import Randomness
+
+
+def secure_normal(
+    shape: int | Sequence[int], std: float = 1.0, device: Any = None, dtype: Any = None
+) -> torch.Tensor:
+    """Independent normal numbers, from AES-256 in counter mode keyed by the operating system.
+
+    They are drawn in float64 and rounded to `dtype`, torch's default if left out.  What
+    floating-point noise does not promise is said in `lastiterate.train.noise`.
+
+    >>> noise = secure_normal((200, 100), std=3.0)
+    >>> noise.shape, 2.9 < float(noise.std()) < 3.1
+    (torch.Size([200, 100]), True)
+    """
+    scale = _check.number("std", std, at_least=0.0)
+    sizes = [shape] if isinstance(shape, int) else list(shape)
+    counts = tuple(_check.count("shape", size, at_least=0) for size in sizes)
+    drawn = torch.from_numpy(scale * Randomness().normal(counts))
+    return drawn.to(device=device, dtype=torch.get_default_dtype() if dtype is None else dtype)

@@ -1,0 +1,19 @@
+"""What Opacus and torch say of themselves in every training is no failure."""
+
+import pytest
+
+_OTHERS = (
+    "ignore:Secure RNG turned off:UserWarning",
+    "ignore:Full backward hook is firing:UserWarning",
+    "ignore:.*lr_scheduler.step\\(\\)` before:UserWarning",
+    "ignore::DeprecationWarning",
+    "ignore::FutureWarning",
+    "ignore:optimizer_state_dict has:UserWarning",
+)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if "opacus" in item.path.parts[-2]:
+            for each in _OTHERS:
+                item.add_marker(pytest.mark.filterwarnings(each))

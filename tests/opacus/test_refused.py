@@ -1,0 +1,270 @@
+"""What the accountant cannot see or prove is refused, or charged for by composition."""
+
+import math
+
+import pytest
+import torch
+from opacus.optimizers import DistributedDPOptimizer
+from torch import nn
+from torch.utils.data import RandomSampler, WeightedRandomSampler
+
+import lastiterate as li
+import lastiterate.opacus as lo
+
+from .trainings import Training, loader_of, unit_rows
+
+BINARY = lo.softmax(feature_bound=1.0, classes=2)
+DELTA = 1e-5
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    return lo.register(loss=BINARY)
+
+
+class TestNoNumberIsTrue:
+    def refused(self, training, why):
+        with pytest.raises(lo.RefusedTraining, match=why):
+            training.epoch()
+
+    def test_per_layer_clipping(self):
+        training = Training(loader_of(), clipping="per_layer", clip=[1.0, 1.0])
+        self.refused(training, "every layer is clipped by itself")
+
+    def test_adaptive_clipping(self):
+        training = Training(
+            loader_of(),
+            clipping="adaptive",
+            target_unclipped_quantile=0.5,
+            clipbound_learning_rate=0.1,
+            max_clipbound=10.0,
+            min_clipbound=0.1,
+            unclipped_num_std=10.0,
+        )
+        self.refused(training, "learns the clip from the examples")
+
+    def test_distributed_training(self):
+        training = Training(loader_of())
+        training.optimizer.__class__ = DistributedDPOptimizer
+        training.optimizer.rank, training.optimizer.world_size = 0, 1
+        self.refused(training, "distributed")
+
+    def test_accumulated_gradients(self):
+        training = Training(loader_of())
+        rows, labels = next(iter(training.loader))
+        training.backward(rows, labels)
+        training.criterion(training.model(rows), labels).backward()
+        with pytest.raises(lo.RefusedTraining, match="gradients of 2 batches are accumulated"):
+            training.optimizer.step()
+
+    def test_ghost_clipping_where_batches_have_no_step(self):
+        training = Training(loader_of(), grad_sample_mode="ghost")
+        batches = iter(training.loader)
+        for rows, labels in (next(batches), next(batches)):
+            training.criterion(training.model(rows), labels).backward()
+        with pytest.raises(lo.RefusedTraining, match="cannot be seen"):
+            training.optimizer.step()
+
+    @pytest.mark.parametrize(
+        "settings, why",
+        [
+            ({"sampler": WeightedRandomSampler([1.0] * 120, 120)}, "WeightedRandomSampler"),
+            (
+                {"sampler": RandomSampler(unit_rows(120), replacement=True)},
+                "several times into one batch",
+            ),
+            (
+                {"sampler": RandomSampler(unit_rows(120), num_samples=240)},
+                "several times into one batch",
+            ),
+            (
+                {"sampler": torch.utils.data.SubsetRandomSampler(range(60))},
+                "SubsetRandomSampler",
+            ),
+            ({"batch_sampler": [[0, 0, 1]]}, "drawn by a list"),
+        ],
+    )
+    def test_samplers(self, settings, why):
+        with pytest.raises(lo.RefusedTraining, match=why):
+            Training(loader_of(**settings))
+
+    def test_empty_batches_that_are_made_up(self):
+        with pytest.raises(lo.RefusedTraining, match="rand_on_empty"):
+            Training(loader_of(), poisson_sampling=True, rand_on_empty=True)
+
+    def test_another_loader_than_the_one_that_was_made(self):
+        """Left to make Poisson batches, and then trained on shuffled ones: a common mistake."""
+        original = loader_of()
+        training = Training(original, poisson_sampling=True)
+        with pytest.raises(lo.RefusedTraining, match="iterate over that loader"):
+            training.epoch(loader=original)
+
+    def test_several_steps_on_one_batch(self):
+        training = Training(loader_of())
+        rows, labels = next(iter(training.loader))
+        training.backward(rows, labels)
+        training.optimizer.step()
+        training.backward(rows, labels)
+        with pytest.raises(lo.RefusedTraining, match="more steps"):
+            training.optimizer.step()
+
+    def test_one_engine_for_two_trainings(self):
+        first, second = Training(loader_of()).epochs(1), Training(loader_of())
+        hook = first.accountant.get_optimizer_hook_fn(1 / 6)
+        first.accountant.watch(second.loader)
+        second.optimizer.attach_step_hook(hook)
+        with pytest.raises(lo.RefusedTraining, match="two trainings"):
+            second.epoch()
+
+    def test_no_noise(self):
+        with pytest.raises(li.InvalidParameter, match="noise_multiplier must be"):
+            Training(loader_of(), noise=0.0).epoch()
+
+
+class TestEveryIterateIsChargedFor:
+    """What composition charges, and the reason, for what is no plain gradient step."""
+
+    def charged(self, training, why, *, seen=2):
+        with pytest.warns(UserWarning, match=why):
+            report = training.accountant.report()
+        assert report.bound == "composition/fixed-order"
+        assert report.gdp() == pytest.approx(math.sqrt(seen) / 2.0, rel=1e-6)
+        assert training.accountant.reasons
+        return report
+
+    def made(self, **settings):
+        return Training(loader_of(**settings.pop("loader", {})), **settings).epochs(2)
+
+    def test_momentum_and_nesterov(self):
+        for more in ({}, {"nesterov": True}):
+            training = self.made(
+                optimizer=lambda p, **k: torch.optim.SGD(p, momentum=0.9, **k, **more)  # noqa: B023
+            )
+            self.charged(training, "momentum=0.9")
+
+    def test_other_optimizers(self):
+        for kind in (torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop):
+            self.charged(self.made(optimizer=kind), f"{kind.__name__}, not torch.optim.SGD")
+
+    def test_groups_that_differ(self):
+        def without_decay_of_the_bias(parameters, *, lr, weight_decay):
+            weight, bias = parameters
+            return torch.optim.SGD(
+                [{"params": [weight], "weight_decay": weight_decay}, {"params": [bias]}], lr=lr
+            )
+
+        training = self.made(optimizer=without_decay_of_the_bias)
+        self.charged(training, "differ in weight_decay")
+
+    def test_a_sum_instead_of_a_mean(self):
+        training = self.made(
+            loss_reduction="sum", criterion=nn.CrossEntropyLoss(reduction="sum"), lr=0.01
+        )
+        self.charged(training, "not averaged")
+
+    def test_batches_that_do_not_divide_the_examples(self):
+        """Opacus divides by int(n / number of batches), which is the size of no batch."""
+        for drop in (True, False):
+            training = self.made(loader={"examples": 130, "drop_last": drop})
+            self.charged(training, "does not divide the number of examples")
+        training = Training(loader_of(130), poisson_sampling=True).epochs(2)
+        with pytest.warns(UserWarning, match="does not divide"):
+            report = training.accountant.report()
+        assert report.run.batches.probability >= 1 / 6
+        assert report.bound == "composition/sampled"
+
+    def test_a_network(self):
+        model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+        self.charged(self.made(model=model), "tensors of shapes")
+
+    def test_nothing_said_of_the_loss(self):
+        lo.register()
+        self.charged(self.made(), "nothing is said of the loss")
+
+    def test_parameters_that_something_else_changes(self):
+        training = Training(loader_of())
+        training.epoch(each=lambda: next(training.model.parameters()).data.mul_(0.5)).epochs(1)
+        self.charged(training, "changed between steps")
+
+    def test_hooks_of_the_optimizer(self):
+        training = Training(loader_of())
+        training.optimizer.original_optimizer.register_step_post_hook(lambda *_: None)
+        self.charged(training.epochs(2), "hooks of the optimizer")
+
+    def test_weight_decay_that_changes(self):
+        training = Training(loader_of()).epochs(1)
+        training.optimizer.param_groups[0]["weight_decay"] = 0.1
+        self.charged(training.epochs(1), "weight decay changes")
+
+    def test_passes_that_are_cut_short(self):
+        training = Training(loader_of())
+        for _ in range(3):
+            training.epoch(batches=2)
+        self.charged(training, "not finished", seen=3)
+
+    def test_batches_that_are_skipped(self):
+        training = Training(loader_of())
+        for _ in range(2):
+            for number, (rows, labels) in enumerate(training.loader):
+                if number % 2:
+                    training.backward(rows, labels)
+                    training.optimizer.step()
+        self.charged(training, "skipped")
+
+    def test_a_loader_that_is_not_known(self):
+        """Then every step may have seen the example."""
+        training = Training(loader_of())
+        training.optimizer.attach_step_hook(training.accountant.get_optimizer_hook_fn(1 / 6))
+        self.charged(training.epochs(2), "loader is not known", seen=12)
+
+    def test_checkpoints_that_are_published(self):
+        lo.register(loss=BINARY, releases="every-iterate")
+        report = self.made().accountant.report()
+        assert report.bound == "composition/fixed-order"
+
+    def test_a_pass_that_only_looks_is_none_that_trains(self):
+        training = Training(loader_of()).epochs(1)
+        assert len(list(training.loader)) == 6
+        training.epochs(1)
+        assert training.accountant.reasons == ()
+
+
+def test_what_register_refuses():
+    with pytest.raises(li.InvalidParameter, match="weight decay is read from the optimizer"):
+        lo.register(loss=li.Loss(smoothness=1.0, regulariser=0.1))
+    with pytest.raises(TypeError, match="loss must be"):
+        lo.register(loss="convex")
+    with pytest.raises(li.InvalidParameter, match="adjacency"):
+        lo.register(adjacency="add-remove")
+    with pytest.raises(li.InvalidParameter, match="feature_bound must be"):
+        lo.softmax(feature_bound=math.nan, classes=2)
+
+
+@pytest.mark.parametrize("clip", [0.3, 1.0, 2.0])
+def test_clipped_gradients_of_two_classes_are_those_of_a_convex_smooth_loss(clip):
+    """As the derivation in `linear_loss` has it: monotone, and no steeper than stated."""
+    training = Training(loader_of(batch_size=120), clip=clip, noise=1e-9, decay=0.0)
+    rng = torch.Generator().manual_seed(1)
+    points, gradients = [], []
+    for _ in range(8):
+        with torch.no_grad():
+            for one in training.model.parameters():
+                one.copy_(3.0 * torch.randn(one.shape, generator=rng))
+        rows, labels = training.loader.dataset.tensors
+        training.backward(rows[:1], labels[:1])
+        training.optimizer.clip_and_accumulate()
+        points.append(torch.cat([one.detach().flatten() for one in training.model.parameters()]))
+        gradients.append(
+            torch.cat([one.summed_grad.flatten() for one in training.model.parameters()])
+        )
+        training.optimizer._is_last_step_skipped = False
+    for p, g in zip(points, gradients, strict=True):
+        assert float(g.norm()) <= clip * (1.0 + 1e-6)
+        for q, h in zip(points, gradients, strict=True):
+            moved, turned = p - q, g - h
+            assert float(moved @ turned) >= -1e-5
+            assert float(turned.norm()) <= BINARY.smoothness * float(moved.norm()) + 1e-5
+
+
+def test_registering_needs_no_loader():
+    assert lo.register(loss=BINARY, name="another").mechanism() == "another"

@@ -1,0 +1,274 @@
+"""A private head in a torch model says what its estimator says, and its certificate is its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
+
+import lastiterate as li
+import lastiterate.torch as lt
+
+COUNT, SIDE = 400, 8
+SEEDED = {"epsilon": 2.0, "classes": range(3), "feature_bound": 1.0, "random_state": 0, "epochs": 2}
+
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:the training was reproducible", "ignore:.*teach less than the noise hides"
+)
+
+
+class Backbone(nn.Module):
+    """Small, of the kind that torchvision has: convolutions, BatchNorm, pooling, dropout, fc."""
+
+    def __init__(self, classes=3, bias=True, last=None):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = nn.Sequential(
+            nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(2),
+            nn.Flatten(), nn.Dropout(0.5), *([] if last is None else [last]),
+        )  # fmt: skip
+        self.fc = nn.Linear(16, classes, bias=bias)
+
+    def forward(self, images):
+        return self.fc(self.body(images))
+
+
+@pytest.fixture(scope="module")
+def data():
+    generator = torch.Generator().manual_seed(1)
+    images = torch.randn(COUNT, 1, SIDE, SIDE, generator=generator)
+    return TensorDataset(images, images.flatten(1)[:, :3].argmax(1))
+
+
+def loader_of(data, **settings):
+    return DataLoader(data, **{"batch_size": 64} | settings)
+
+
+class TestWhatTheModelSays:
+    @pytest.mark.parametrize("classes, outputs", [(3, 3), (2, 2), (2, 1)])
+    def test_is_what_the_estimator_says(self, data, classes, outputs):
+        images, labels = data.tensors
+        few = TensorDataset(images, labels.clamp(max=classes - 1))
+        model = Backbone(outputs)
+        keys = list(model.state_dict())
+        fitted = lt.fit_head(model, "fc", loader_of(few), **SEEDED | {"classes": range(classes)})
+        assert list(model.state_dict()) == keys
+        rows, _ = lt.features(model, "fc", loader_of(few))
+        expected = fitted.estimator.predict(rows)
+        outputs_of = model.eval()(images)
+        found = outputs_of.argmax(1) if outputs > 1 else (outputs_of[:, 0] > 0).long()
+        assert (fitted.classes_[found.numpy()] == expected).all()
+        assert fitted.privacy_.epsilon(1e-5) <= 2.0
+
+    def test_on_embeddings_of_reviews_if_they_are_there(self):
+        path = Path(os.environ.get("LASTITERATE_DATA", "data")) / "imdb_wordllama256.npz"
+        if not path.exists():
+            pytest.skip("no LASTITERATE_DATA")
+        held = np.load(path)
+        rows = torch.from_numpy(held["X"][:4_000].astype(np.float32))
+        reviews = TensorDataset(rows, torch.from_numpy(held["y"][:4_000]).long())
+        model = nn.Sequential(nn.Identity(), nn.Linear(256, 2))
+        fitted = lt.fit_head(model, "1", loader_of(reviews), **SEEDED | {"classes": range(2)})
+        found = model(rows).argmax(1).numpy()
+        assert (found == fitted.estimator.predict(rows.numpy())).all()
+        assert (found == reviews.tensors[1].numpy()).mean() > 0.7
+
+    def test_long_rows_are_scaled_down(self):
+        layer = lt.BoundedLinear(3, 2, bound=1.0)
+        rows = torch.tensor([[3.0, 0.0, 4.0], [0.1, 0.2, 0.2]])
+        plain = nn.Linear(3, 2)
+        plain.load_state_dict(layer.state_dict())
+        short = rows / rows.norm(dim=1, keepdim=True).clamp(min=1.0)
+        torch.testing.assert_close(layer(rows), plain(short))
+
+    def test_dicts_as_of_hugging_face(self, data):
+        class Named(Backbone):
+            def forward(self, pixel_values, labels=None):
+                return super().forward(pixel_values)
+
+        images, labels = data.tensors
+        batches = [{"pixel_values": x, "target": y} for x, y in zip(images, labels, strict=True)]
+        rows, found = lt.features(Named(), "fc", loader_of(batches), labels="target")
+        expected, _ = lt.features(Backbone(), "fc", loader_of(data))
+        np.testing.assert_allclose(rows, expected, rtol=1e-5)
+        assert (found == labels.numpy()).all()
+
+
+class TestFeatures:
+    def test_are_those_of_eval_mode_and_leave_the_model_as_it_was(self, data):
+        model = Backbone().train()
+        before = {key: value.clone() for key, value in model.state_dict().items()}
+        rows, labels = lt.features(model, "fc", loader_of(data))
+        assert model.training
+        assert model.body[1].training
+        assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
+        expected = Backbone().eval().body(data.tensors[0]).detach().numpy()
+        np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-6)
+        assert (labels == data.tensors[1].numpy()).all()
+
+    def test_in_a_file(self, data, tmp_path):
+        model = Backbone()
+        mapped, labels = lt.features(
+            model, "fc", loader_of(data), memory=100, path=tmp_path / "rows"
+        )
+        assert isinstance(mapped, np.memmap)
+        assert str(mapped.filename) == str(tmp_path / "rows")
+        inside, _ = lt.features(model, "fc", loader_of(data))
+        assert (mapped == inside).all()
+        fitted = lt.fit_head(
+            model, "fc", loader_of(data), memory=100, path=tmp_path / "rows", **SEEDED
+        )
+        assert fitted.privacy_.epsilon(1e-5) <= 2.0
+        assert labels.size == COUNT
+
+    @pytest.mark.parametrize(
+        "word, last, bound",
+        [
+            ("layernorm", nn.LayerNorm(16), 4.0),
+            ("tanh", nn.Tanh(), 4.0),
+            ("normalise", None, 1.0),
+        ],
+    )
+    def test_public_bounds(self, data, word, last, bound):
+        model = Backbone(last=last)
+        if word == "layernorm":
+            nn.init.constant_(last.weight, 2.0)
+            nn.init.constant_(last.bias, 0.25)
+            bound = 2.0 * 4.0 + 1.0
+        fitted = lt.fit_head(model, "fc", loader_of(data), **SEEDED | {"feature_bound": word})
+        assert fitted.head.bound == pytest.approx(bound, rel=1e-4)
+        rows, _ = lt.features(model, "fc", loader_of(data), normalise=word == "normalise")
+        assert np.linalg.norm(rows, axis=1).max() <= bound * (1 + 1e-6)
+        found = model.eval()(data.tensors[0]).argmax(1).numpy()
+        assert (found == fitted.estimator.predict(rows)).all()
+
+    def test_a_public_bound_that_does_not_follow(self, data):
+        with pytest.raises(li.InvalidParameter, match="not fed by the outputs of a tanh"):
+            lt.fit_head(Backbone(), "fc", loader_of(data), **SEEDED | {"feature_bound": "tanh"})
+
+
+@pytest.fixture(scope="module")
+def saved(data, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("head")
+    model = Backbone()
+    fitted = lt.fit_head(model, "fc", loader_of(data), **SEEDED)
+    lt.save(fitted, folder)
+    return model, fitted, folder
+
+
+class TestCertificates:
+    def test_verify(self, saved):
+        model, fitted, folder = saved
+        report = lt.verify(model, "fc", folder / "certificate.json")
+        assert report.epsilon(1e-5) == pytest.approx(fitted.privacy_.epsilon(1e-5), rel=1e-9)
+        plain = nn.Linear(16, 3)
+        plain.load_state_dict(model.fc.state_dict())
+        assert lt.verify(nn.Sequential(plain), "0", fitted.certificate_)
+
+    def test_other_weights(self, saved):
+        model, fitted, _ = saved
+        other = nn.Sequential(nn.Linear(16, 3))
+        other[0].load_state_dict(model.fc.state_dict())
+        other[0].weight.data[0, 0] += 1e-3
+        with pytest.raises(ValueError, match="layer of other weights"):
+            lt.verify(other, "0", fitted.certificate_)
+        record = json.loads(fitted.certificate_)
+        record["guarantee"]["epsilon"] = 0.1
+        with pytest.raises(ValueError, match="does not hold"):
+            lt.verify(model, "fc", json.dumps(record))
+
+    def test_load(self, saved, data):
+        model, fitted, folder = saved
+        other = Backbone()
+        assert lt.load(other, folder).epsilon(1e-5) <= 2.0
+        images = data.tensors[0]
+        assert torch.equal(other.eval()(images), model.eval()(images))
+        damaged = folder.parent / "damaged"
+        lt.save(fitted, damaged)
+        text = (damaged / "certificate.json").read_text().replace(fitted.name, "other")
+        (damaged / "certificate.json").write_text(text[: len(text) // 2])
+        with pytest.raises(ValueError, match="not JSON"):
+            lt.load(Backbone(), damaged)
+
+    def test_with_torch_alone(self, saved):
+        """Neither scikit-learn nor cryptography is needed to verify."""
+        *_, folder = saved
+        code = (
+            "import sys, warnings; warnings.simplefilter('ignore')\n"
+            "sys.modules.update(sklearn=None, cryptography=None, opacus=None)\n"
+            "import torch, lastiterate.torch as lt\n"
+            "model = torch.nn.Sequential(torch.nn.Linear(16, 3))\n"
+            f"print(lt.load(model, {str(folder)!r}, name='0').epsilon(1e-5) <= 2.0)"
+        )
+        command = [sys.executable, "-c", code]
+        assert (
+            subprocess.run(command, check=True, capture_output=True, text=True).stdout == "True\n"
+        )
+
+
+class TestRefused:
+    def refused(self, why, data, model=None, *, settings=None, **changes):
+        with pytest.raises(ValueError, match=why):
+            lt.fit_head(
+                Backbone() if model is None else model,
+                changes.pop("name", "fc"),
+                loader_of(data, **settings or {}),
+                **SEEDED | changes,
+            )
+
+    def test_models(self, data):
+        self.refused("the name of a torch.nn.Linear", data, name="body")
+        self.refused("as many as the outputs of the layer, 3", data, classes=range(4))
+
+        class Stubborn(nn.Dropout):
+            def train(self, mode=True):
+                return super().train(True)
+
+        self.refused("training mode", data, Backbone(last=Stubborn()))
+        batchwise = nn.BatchNorm1d(16, track_running_stats=False)
+        self.refused("takes those of the batch", data, Backbone(last=batchwise))
+
+        class Chance(nn.Module):
+            def forward(self, rows):
+                return nn.functional.dropout(rows, training=True)
+
+        self.refused("depend on that example alone", data, Backbone(last=Chance()))
+
+        class Crops(nn.Module):
+            def forward(self, rows):
+                return rows.repeat(2, 1)
+
+        self.refused("one row for each example", data, Backbone(last=Crops()))
+
+    def test_loaders(self, data):
+        weighted = WeightedRandomSampler([1.0] * COUNT, COUNT)
+        self.refused("weighted or other sampler", data, settings={"sampler": weighted})
+        self.refused("without drop_last", data, settings={"drop_last": True})
+        images, labels = data.tensors
+        smoothed = TensorDataset(images, nn.functional.one_hot(labels).float())
+        self.refused("smoothed or mixed labels", smoothed)
+
+    def test_settings(self, data):
+        self.refused("labels as they are", data, label_smoothing=0.1)
+        self.refused("class weights", data, weight=[1.0, 2.0, 1.0])
+        self.refused("class_weight must be left out", data, class_weight="balanced")
+        self.refused("feature_bound must be", data, feature_bound=float("nan"))
+        self.refused("feature_bound must be one of", data, feature_bound="batchnorm")
+        model = Backbone(bias=False)
+        self.refused("the layer has no bias", data, model, fit_intercept=True)
+
+
+def test_secure_noise_is_normal_and_never_the_same():
+    one, other = lt.secure_normal((50, 40)), lt.secure_normal((50, 40))
+    assert not torch.equal(one, other)
+    assert one.dtype is torch.float32
+    assert abs(float(one.mean())) < 0.15
+    assert lt.secure_normal(3, std=0.0).tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(li.InvalidParameter, match="std must be"):
+        lt.secure_normal(3, std=float("nan"))
