@@ -170,7 +170,9 @@ class Once(Places):
     def picked(self, hidden: int, share: float) -> Picks:
         windows = end_windows(self._tails[:hidden], share)
         others = self._tails[hidden:]
-        own = self.mus_of([self._alone(others, 1.0)], windows.spent) if others.size else others
+        own = np.zeros(0)
+        if others.size:
+            own = self.mus_of([self._alone(others, 1.0)], windows.spent)
         # As late as the last arrivals of all earlier epochs may have been.
         earlier = [Arrivals(self.length, 1.0, self.epochs - 1, self.length)] if self.epochs else []
         return self.picks_of(windows, with_one_more(own, 0.0, self._none), earlier)

@@ -117,7 +117,8 @@ def _masses(calls: Array, cell: Array) -> Array:
     """On the grid, so that their calls are these."""
     slopes = np.diff(calls, axis=1) / cell
     ends = 1.0 + slopes[:, :1], -slopes[:, -1:]
-    return np.maximum(np.concatenate([ends[0], np.diff(slopes, axis=1), ends[1]], axis=1), 0.0)
+    inside = np.diff(slopes, axis=1)
+    return np.asarray(np.maximum(np.concatenate([ends[0], inside, ends[1]], axis=1), 0.0))
 
 
 def _calls(weight: float, spread: float, kappas: Array, at: Array, positive: bool) -> Array:
