@@ -234,11 +234,12 @@ BOUNDED_GRADIENTS = Hypothesis(
 
 
 def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
-    """Where participations that matter are few, none decides, nor does a bounded domain."""
+    """Where participations that matter are few, none decides, nor does a domain or a cut."""
     share, gap = run.batches.share, float(quantities.gaps(run)[0])
     remembered = share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
     few = share <= _RARELY and remembered <= _FEW and run.examples_per_person == 1
-    decided = quantities.ratio(run) > _DECIDING or isinstance(run.domain, Ball)
+    bounded = isinstance(run.domain, Ball) or run.batches.largest_size < run.batches.examples
+    decided = bounded or quantities.ratio(run) > _DECIDING
     return (POISSON,) if few and not decided else ()
 
 
