@@ -57,7 +57,9 @@ class HiddenTogetherProfile(PrivacyProfile):
     def deltas(self, epsilons: Array) -> Array:
         alone = self.alone.deltas(epsilons)
         stretch = _STRETCH if epsilons.size <= _FEW else _LONG_STRETCH
-        together = [self._between(epsilon, stretch) for epsilon in epsilons.tolist()]
+        inside = (epsilons > _LEAST_EPSILON) & (epsilons < _LARGEST_EPSILON)
+        together = np.ones(epsilons.shape)
+        together[inside] = self._between(epsilons[inside], stretch)
         return np.asarray(np.minimum(alone, together))
 
     def epsilon(self, delta: float) -> float:
@@ -89,16 +91,17 @@ class HiddenTogetherProfile(PrivacyProfile):
         """As for `alone`: as epsilon grows the most exposed place alone counts."""
         return self.alone.gdp()
 
-    def _between(self, epsilon: float, stretch: int) -> float:
-        """The chord between the places of the lattice around epsilon."""
-        if not _LEAST_EPSILON < epsilon < _LARGEST_EPSILON:
-            return 1.0
-        low = math.floor(math.log(epsilon) / _SPACING)
-        ends = [math.expm1(math.exp(place * _SPACING)) for place in (low, low + 1)]
-        # Rounding may put it beyond an end, where the chord is no bound.
-        part = min(max((math.expm1(epsilon) - ends[0]) / (ends[1] - ends[0]), 0.0), 1.0)
-        chord = (1.0 - part) * self._at(low, stretch) + part * self._at(low + 1, stretch)
-        return up(chord, THOUSANDS_OF_ROUNDINGS)
+    def _between(self, epsilons: Array, stretch: int) -> Array:
+        """The chords between the places of the lattice around them."""
+        below = np.floor(np.log(epsilons) / _SPACING)
+        places, index = np.unique(np.concatenate([below, below + 1.0]), return_inverse=True)
+        deltas = np.array([self._at(int(place), stretch) for place in places])
+        low, high = index[: below.size], index[below.size :]
+        ends = np.expm1(np.exp(places * _SPACING))
+        # Rounding may put one beyond an end, where the chord is no bound.
+        part = np.clip((np.expm1(epsilons) - ends[low]) / (ends[high] - ends[low]), 0.0, 1.0)
+        chords = (1.0 - part) * deltas[low] + part * deltas[high]
+        return np.asarray(up(chords, THOUSANDS_OF_ROUNDINGS))
 
     def _at(self, place: int, stretch: int) -> float:
         key = place, stretch
