@@ -97,7 +97,7 @@ class TestTightness:
     def test_the_envelope_costs_next_to_nothing(self, name):
         run = run_of(DATA, RULES[name], objective=SOFT, steps=1_000)
         exact = SOFT.sensitivity(radius=DATA.radius, adjacency="replace")
-        assert exact < charged_sensitivity(run, SOFT, radius=DATA.radius) < exact * (1 + 1e-5)
+        assert exact < charged_sensitivity(run, SOFT, radius=DATA.radius) < exact * (1 + 2e-5)
 
     def test_exact_residuals_cost_nothing(self):
         run = run_of(DATA, RULES["once"])
