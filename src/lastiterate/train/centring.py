@@ -94,7 +94,7 @@ def published_centre(
     count, width = rows.shape
     if not count <= _MOST_ROWS:
         raise InvalidParameter("X", must_be=f"of at most {_MOST_ROWS} rows", found=f"{count}")
-    total: NDArray[np.int64] = np.zeros(width + 1, dtype=np.int64)
+    total = np.zeros(width + 1, dtype=np.int64)
     for part, some, factors in _bounded(rows, bound):
         if silent is not None:
             factors = np.where(silent[part], 0.0, factors)
@@ -118,8 +118,8 @@ def _in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:
     else:
         owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
         whole = np.trunc(rows.data * factors[owner])
-        squares = np.bincount(owner, weights=whole**2, minlength=rows.shape[0])
-        sums = np.bincount(rows.indices, weights=whole, minlength=width)
+        squares = np.asarray(np.bincount(owner, whole**2, rows.shape[0]), dtype=np.float64)
+        sums = np.asarray(np.bincount(rows.indices, whole, width), dtype=np.float64)
     halves = np.trunc(_UNIT / 2.0 * squares)
     return np.append(sums, halves.sum()).astype(np.int64)
 
