@@ -59,7 +59,10 @@ class MissingExtra(LastIterateError, ImportError):
     """Something optional is asked for, and what it needs is not installed."""
 
     def __init__(self, what: str, package: str, *, extra: str) -> None:
-        super().__init__(f"{what} needs {package}: pip install 'lastiterate[{extra}]'.")
+        super().__init__(
+            f"{what} needs {package}: pip install 'lastiterate[{extra}]', or in a clone of the "
+            f"repository pip install '.[{extra}]'."
+        )
 
 
 @dataclass(frozen=True)

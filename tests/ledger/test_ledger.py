@@ -173,11 +173,14 @@ class TestReleases:
         assert ledger.spent().epsilon(1e-5) == pytest.approx(replaced, rel=1e-3)
         assert replaced > 1.9 * li.account(left_out).epsilon(1e-5)
 
-    def test_a_replacement_covers_leaving_out_where_gradients_are_bounded(self, path):
+    def test_a_replacement_is_accounted_anew_for_leaving_out_where_gradients_are_bounded(
+        self, path
+    ):
         ledger = Ledger(path, epsilon=2.0, delta=1e-5, adjacency="zero-out")
         ledger.add(li.account(run()))
-        replaced = li.account(run()).epsilon(1e-5)
-        assert ledger.spent().epsilon(1e-5) == pytest.approx(replaced, rel=1e-3)
+        left_out = li.account(run(adjacency="zero-out", sensitivity=1.0)).epsilon(1e-5)
+        assert ledger.spent().epsilon(1e-5) == pytest.approx(left_out, rel=1e-3)
+        assert left_out < 0.6 * li.account(run()).epsilon(1e-5)
         unbounded = run(loss=li.Loss(smoothness=1.0, strong_convexity=0.1))
         with pytest.raises(InvalidParameter, match="train with adjacency='zero-out'"):
             ledger.add(li.account(unbounded))

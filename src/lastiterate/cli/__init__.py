@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 args=given or ["--help"], prog_name="lastiterate", standalone_mode=False
             )
     except typer.TyperException as error:
-        return _say(error.format_message(), 2)
+        return _say(error.format_message() + _advice(given), 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except (NoBoundApplies, UnreachableTarget, BudgetExceeded) as error:
@@ -88,6 +88,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if code == _INTERRUPTED:
         return _say("interrupted", _INTERRUPTED)
     return code if isinstance(code, int) else 0
+
+
+def _advice(given: Sequence[str]) -> str:
+    """For those who look for a way to describe another optimiser."""
+    names = {word.split("=")[0] for word in given}
+    if not names & {"--momentum", "--optimizer", "--optimiser", "--adam"}:
+        return ""
+    return (
+        ". Of momentum, Adam and the like every iterate is charged, as others do: leave such "
+        "options and --step-size out. Less is proved for plain steps only"
+    )
 
 
 def _say(message: str, code: int) -> int:

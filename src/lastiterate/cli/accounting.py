@@ -16,6 +16,7 @@ from lastiterate._progress import told
 from lastiterate.cli.columns import epsilon_table
 from lastiterate.cli.run_file import check_new
 from lastiterate.cli.run_options import Save, takes_run
+from lastiterate.cli.terminal import line_width
 from lastiterate.cli.words import among
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.adjacency import if_one_example_is
@@ -78,9 +79,9 @@ def account_command(
 
         print(in_json(report, delta=delta, at_epsilon=epsilon))
         return
-    from lastiterate.report.text import as_text
+    from lastiterate.report.text import WIDEST, as_text
 
-    print(as_text(report, delta=delta, at_epsilon=epsilon))
+    print(as_text(report, delta=delta, at_epsilon=epsilon, width=line_width(WIDEST)))
     if html is not None:
         print(f"\nwritten: {html}")
 

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lastiterate.cli.plain_maths import plain
+from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from lastiterate.bounds.bound import Bound
 
-_WIDTH = 96
+_WIDEST = 96
 
 
 def register(app: typer.Typer) -> None:
@@ -43,9 +44,10 @@ def bounds(
         print("\n\n".join(_explained(bound) for bound in _found(explain)))
         return
     for bound in CATALOGUE.values():
-        print(f"{bound.id}\n    {bound.gives}")
+        lines = [bound.id, *_wrapped(bound.gives, "    ")]
         if bound.certainty.name != "UPPER":
-            print(f"    ({bound.certainty.value})")
+            lines += _wrapped(f"({bound.certainty.value})", "    ")
+        print("\n".join(lines))
 
 
 def _found(asked: str) -> "list[Bound]":
@@ -75,5 +77,8 @@ def _explained(bound: "Bound") -> str:
 
 def _wrapped(text: str, before: str) -> list[str]:
     return textwrap.wrap(
-        " ".join(text.split()), _WIDTH, initial_indent=before, subsequent_indent=" " * len(before)
+        " ".join(text.split()),
+        line_width(_WIDEST),
+        initial_indent=before,
+        subsequent_indent=" " * len(before),
     )

@@ -84,7 +84,7 @@ def demo(
         report.to_html(out / "report.html", delta=_DELTA)
     print(f"written to {out}: {', '.join(sorted(path.name for path in out.iterdir()))}")
     if not pictured:
-        print("no picture: drawing needs matplotlib: pip install 'lastiterate[plot]'")
+        print(f"no picture: {MissingExtra('drawing', 'matplotlib', extra='plot')}")
     print(f"\n{_NEXT.format(me=_name_of_command(), out=out)}")
 
 

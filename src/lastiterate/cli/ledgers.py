@@ -1,7 +1,9 @@
 """ledger: what was spent on a data set, in a file beside it."""
 
 import json
+import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -102,7 +104,7 @@ def add(
     ledger = opened(file)
     about = about or ("" if certificate is None else str(certificate))
     entry = ledger.add(release, about, adjacency=adjacency, already_published=already_published)
-    print(f"charged as entry {entry['n']}: epsilon {up(entry['alone'] or 0.0)} alone")
+    print(f"charged as entry {entry['n']}: epsilon {_alone(entry)} alone")
     print(f"spent: {up(ledger.spent().epsilon(ledger.delta))} of {ledger.epsilon:g}")
 
 
@@ -130,12 +132,15 @@ def verify(
     """
     try:
         ledger = opened(file)
-        spent = ledger.verify(head=head).epsilon(ledger.delta)
+        ledger.verify(head=head)
     except InvalidLedger as error:
         print(error, file=sys.stderr)
         return 1
+    from lastiterate.ledger.book import Book
+
     entries = ledger.entries()
-    print(f"holds: {len(entries)} entries, epsilon {up(spent)} at delta {ledger.delta:g}")
+    proved = ledger.budget.guaranteed_epsilon(Book(entries))
+    print(f"holds: {len(entries)} entries, epsilon {up(proved)} at delta {ledger.delta:g}")
     print(f"head: {ledger.head()}")
     if head is None:
         print("not checked: that nothing was cut off at the end (--head, of an earlier day)")
@@ -157,6 +162,7 @@ def export(
         "adjacency": ledger.adjacency,
         "adaptive": ledger.adaptive,
         "spent": ledger.spent().epsilon(ledger.delta),
+        "guarantee": ledger.guarantee().epsilon(ledger.delta),
         "left": ledger.largest_epsilon(),
         "head": ledger.head(),
         "entries": list(ledger.entries()),
@@ -167,6 +173,10 @@ def export(
     else:
         out.write_text(text, encoding="utf-8")
         print(f"written: {out}")
+
+
+def _alone(entry: Mapping[str, Any]) -> str:
+    return up(math.inf if entry["alone"] is None else entry["alone"])
 
 
 def opened(file: Path) -> "Ledger":

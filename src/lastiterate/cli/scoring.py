@@ -94,9 +94,11 @@ def public_score(outputs: Array, truth: NDArray[Any], name: str, *, labels: bool
         alone = outputs.shape[1] == 1
         chosen = (outputs[:, 0] > 0.0).astype(int) if alone else outputs.argmax(axis=1)
         counts = np.bincount(truth[truth >= 0], minlength=2)
+        unknown = np.sum(truth < 0)
+        wrong = f"; {unknown:,} of them have another label than was declared, which counts as wrong"
         return (
             f"accuracy on {truth.size:,} rows of {name}: {np.mean(chosen == truth):.1%} (the most "
-            f"frequent label alone: {counts.max() / truth.size:.1%})"
+            f"frequent label alone: {counts.max() / truth.size:.1%}){wrong if unknown else ''}"
         )
     errors = outputs[:, 0] - truth
     spread = float(np.mean((truth - truth.mean()) ** 2))

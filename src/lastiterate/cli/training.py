@@ -26,9 +26,10 @@ from lastiterate.cli.table_options import (
     declared_target,
     read_schema,
 )
+from lastiterate.cli.terminal import line_width
 from lastiterate.cli.written import refuse_overwriting, write_together
 from lastiterate.errors import InvalidParameter, MissingExtra
-from lastiterate.tables.encoded import encoded
+from lastiterate.tables.encoded import Encoded, encoded
 from lastiterate.tables.encoder import REST, Encoder
 from lastiterate.tables.files import open_table
 from lastiterate.tables.target import Labels, Target
@@ -111,7 +112,7 @@ def train(
     from lastiterate.certificate.issue import bound_to
     from lastiterate.cli.fitting import fitted
     from lastiterate.cli.scoring import Asked
-    from lastiterate.report.text import as_text
+    from lastiterate.report.text import WIDEST, as_text
 
     signer = None if sign is None else _signer(sign)
     refuse_overwriting(out / "model.json", out / "certificate.json", html, mapped, force=force)
@@ -137,6 +138,8 @@ def train(
     if asked is not None:
         other = open_table(asked.path, delimiter=delimiter)
         tested = encoded(other, encoder, besides, dtype=np.float32)
+        if asked.epsilon is None:
+            _refuse_other_spellings(tested, encoder, truth, asked.path)
     settings: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,
@@ -165,7 +168,7 @@ def train(
     if signer is not None:
         certificate = signer.signed(certificate)
     write_together(out, {"model.json": saved.text(), "certificate.json": certificate})
-    print(as_text(made.report, delta=delta))
+    print(as_text(made.report, delta=delta, width=line_width(WIDEST)))
     if html is not None:
         made.report.to_html(html, delta=delta)
     files = [out / "model.json", out / "certificate.json", *([] if html is None else [html])]
@@ -174,6 +177,20 @@ def train(
         print(made.score)
     for one in told:
         print(f"warning: {one.message}", file=sys.stderr)
+
+
+def _refuse_other_spellings(read: Encoded, encoder: Encoder, truth: Target, path: Path) -> None:
+    """Text of a public file of which no row has a declared value: the schema is about another.
+
+    Of a private one that would tell: of values that are rare, a single row decides.
+    """
+    unseen = encoder.unseen(read.rows)
+    if isinstance(truth, Labels) and not (read.besides[truth.name] >= 0).any():
+        unseen.append(truth.name)
+    if unseen:
+        must_be = "one of the values that the schema has for it, in some row at least"
+        found = "no such row (values may have endings or capitals of their own)"
+        raise InvalidParameter(f"column {unseen[0]!r} of {path.name}", must_be=must_be, found=found)
 
 
 def _schema_of(encoder: Encoder, described: dict[str, Any]) -> dict[str, Any]:

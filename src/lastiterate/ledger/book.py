@@ -18,6 +18,7 @@ OPENED, RESERVED, SETTLED, WITHDRAWN, ADDED = (
     "withdrawn",
     "added",
 )
+PUBLISHED = "published already"
 CHARGING = (RESERVED, ADDED)
 
 
@@ -45,6 +46,20 @@ class Book:
             if not self.is_withdrawn(id_)
             for cost in entry["costs"]
         ]
+
+    def by_time(self) -> tuple[list[Cost], list[Cost], list[Cost]]:
+        """Costs of what was published already: before all other charges, later; and of these."""
+        before: list[Cost] = []
+        late: list[Cost] = []
+        chosen: list[Cost] = []
+        for id_, entry in self.charges.items():
+            if self.is_withdrawn(id_):
+                continue
+            if not entry.get(PUBLISHED, False):
+                chosen += entry["costs"]
+            else:
+                (late if chosen else before).extend(entry["costs"])
+        return before, late, chosen
 
     def is_withdrawn(self, id_: str) -> bool:
         return id_ in self.ends and self.ends[id_]["what"] == WITHDRAWN

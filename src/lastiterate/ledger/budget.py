@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from lastiterate._digits import down, up
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS
 from lastiterate._numerics.rounding import down as less
+from lastiterate._numerics.rounding import up as more
 from lastiterate._numerics.search import least_true
 from lastiterate.errors import BudgetExceeded, InvalidParameter
+from lastiterate.ledger.book import Book
 from lastiterate.ledger.costs import Cost, composed
 from lastiterate.profile.beside_gaussian import beside_gaussian
 from lastiterate.profile.gaussian import GaussianProfile
@@ -29,6 +31,43 @@ class Budget:
     def spent(self, costs: Sequence[Cost]) -> PrivacyProfile:
         """The guarantee of all of these together."""
         return composed(costs, adaptive=self.adaptive) if costs else GaussianProfile(0.0)
+
+    def guarantee(self, book: Book) -> PrivacyProfile:
+        """What is proved of all charges together.
+
+        Where costs depend on results, what is spent is itself a result.  What holds is the most
+        that could have been spent, whatever the results: the budget, besides what was added
+        without asking it when others had been charged (docs/ledger.md).
+        """
+        if not self.adaptive:
+            return self.spent(book.costs())
+        before, late, chosen = book.by_time()
+        if not (before or late or chosen):
+            return GaussianProfile(0.0)
+        most = self._most_mu()
+        if not self.spent(chosen).gdp() <= most:
+            return GaussianProfile(math.inf)
+        first = max(most, self.spent(before).gdp())
+        together = math.hypot(first, self.spent(late).gdp())
+        return GaussianProfile(more(together, FEW_ROUNDINGS) if late else first)
+
+    def guaranteed_epsilon(self, book: Book) -> float:
+        """Of the guarantee, at the budget's delta."""
+        epsilon = self.guarantee(book).epsilon(self.delta)
+        before, late, _ = book.by_time()
+        if not self.adaptive or late or self.spent(before).epsilon(self.delta) > self.epsilon:
+            return epsilon
+        # What the budget let through has no more than its epsilon, by that very test.
+        return min(epsilon, self.epsilon) if math.isfinite(epsilon) else epsilon
+
+    def _most_mu(self) -> float:
+        """No charge that was let through made it more."""
+
+        def too_much(mu: float) -> bool:
+            return not GaussianProfile(mu).epsilon(self.delta) <= self.epsilon
+
+        mu = least_true(too_much, 0.0, 2.0 * self.epsilon + 10.0)
+        return more(mu, MILLIONS_OF_ROUNDINGS)
 
     def alone(self, costs: Sequence[Cost]) -> float | None:
         """The epsilon of one charge; None if it has none at this delta."""

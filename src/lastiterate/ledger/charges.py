@@ -6,8 +6,10 @@ known to be safe, and refused where it is not:
 - A promise of leaving an example out, or of adding or removing one, holds twice over for replacing
   it: out with one, in with the other.  For a training, and for an event of dp-accounting, which is
   noise on a sum of values of bounded norm, that is twice the sensitivity.
-- A promise of replacing an example covers leaving it out if an example without a gradient is among
-  those that it may be replaced by: known where gradients are bounded by no more than `sensitivity`.
+- A training that was described for replacing examples is described anew for leaving them out, where
+  gradients are known to be bounded: then an example that is left out moves a sum of gradients by no
+  more than the bound.  The promise itself would not do, since an example without a gradient has not
+  the curvature that all others were said to have.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from functools import lru_cache
 from typing import Any
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, up
+from lastiterate._numerics.rounding import at_least
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.selection import selected
 from lastiterate.errors import InvalidParameter
@@ -104,15 +106,15 @@ def of_training(
     if adjacency == "replace":
         doubled = run.replace(adjacency="replace", sensitivity=2.0 * run.sensitivity)
         return account(doubled, besides=[_replaced(release) for release in releases])
-    bound = run.gradient_bound
-    if bound is None or not bound <= up(run.sensitivity, THOUSANDS_OF_ROUNDINGS):
+    if run.gradient_bound is None:
         raise _other_adjacency(
             run.adjacency,
             adjacency,
-            "that an example's gradient is no longer than the sensitivity is not known; train "
-            "with adjacency='zero-out', or state loss.lipschitz",
+            "no bound on an example's gradient is known; train with adjacency='zero-out', or state "
+            "loss.lipschitz",
         )
-    return account(run, besides=releases)
+    left_out = run.replace(adjacency="zero-out", sensitivity=run.gradient_bound)
+    return account(left_out, besides=releases)
 
 
 def _replaced(release: Release) -> Release:

@@ -12,7 +12,7 @@ import lastiterate
 from lastiterate import _check
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.ledger import charges, releases
-from lastiterate.ledger.book import ADDED, OPENED, RESERVED, SETTLED, WITHDRAWN, Book
+from lastiterate.ledger.book import ADDED, OPENED, PUBLISHED, RESERVED, SETTLED, WITHDRAWN, Book
 from lastiterate.ledger.budget import Budget
 from lastiterate.ledger.charges import Charge
 from lastiterate.ledger.journal import Entry, Journal, head
@@ -133,8 +133,16 @@ class Ledger:
         return head(self.entries())
 
     def spent(self) -> PrivacyProfile:
-        """The guarantee of all that was charged, together."""
+        """All that was charged, together: what is held against the budget."""
         return self.budget.spent(Book(self.entries()).costs())
+
+    def guarantee(self) -> PrivacyProfile:
+        """What is proved of all that was charged.
+
+        What is spent, if costs were fixed beforehand.  In an adaptive ledger the budget, however
+        little of it is spent, and whatever was published already on top of it.
+        """
+        return self.budget.guarantee(Book(self.entries()))
 
     def largest_epsilon(self) -> float:
         """At the ledger's delta, of the most costly Gaussian release that still fits."""
@@ -161,7 +169,8 @@ class Ledger:
         adjacency : {"replace", "zero-out", "add-remove"}, optional
             What (epsilon, delta) promises; that of the ledger unless said.
         already_published : bool, default=False
-            Charge it even beyond the budget, because it cannot be undone.
+            Charge it even beyond the budget, because it cannot be undone.  Its cost must have been
+            fixed without a look at other releases, also in an adaptive ledger.
         """
         made = releases.understood(release, adjacency=adjacency or self.adjacency)
         self._check_seed(made.seeded)
@@ -181,6 +190,7 @@ class Ledger:
                 "charge": made.charge,
                 "costs": costs,
                 "alone": self.budget.alone(costs),
+                **({PUBLISHED: True} if already_published else {}),
                 **({} if made.certificate is None else {"certificate": made.certificate}),
             }
 
@@ -236,7 +246,7 @@ class Ledger:
     def verify(self, *, head: str | None = None) -> PrivacyProfile:
         """Check the whole chain and derive every cost and certificate again.
 
-        What is spent, or `InvalidLedger` with every reason.  With the `head` of an earlier day:
+        The guarantee, or `InvalidLedger` with every reason.  With the `head` of an earlier day:
         that it is part of the chain.
         """
         from lastiterate.ledger.verify import wrong_entries
@@ -247,7 +257,7 @@ class Ledger:
             reasons.append(f"no entry has the hash {head}")
         if reasons:
             raise InvalidLedger(os.fspath(self.path), reasons)
-        return self.budget.spent(Book(entries).costs())
+        return self.budget.guarantee(Book(entries))
 
     def _opened(self, given: Mapping[str, Any]) -> Entry:
         exists = self.path.exists() and self._journal.entries()

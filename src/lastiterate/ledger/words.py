@@ -17,6 +17,7 @@ _IN_ADVANCE = (
     "composed by privacy losses: for releases whose costs were fixed without a look at results"
 )
 _ADAPTIVE = "composed by mu: also for releases chosen by looking at earlier ones"
+_MOST = "the most that could have been spent: what is spent depends on results, and is no guarantee"
 _CHANGES = {"replace": "one example replaced", "zero-out": "one example left out"}
 
 
@@ -34,6 +35,8 @@ def _lines(ledger: Ledger) -> Iterator[str]:
         f"{_CHANGES[ledger.adjacency]}"
     )
     yield f"spent: {up(spent)}, {_ADAPTIVE if ledger.adaptive else _IN_ADVANCE}"
+    if ledger.adaptive:
+        yield f"proved: {up(ledger.budget.guaranteed_epsilon(book))}, {_MOST}"
     if spent > ledger.epsilon:
         yield "overspent: something that was published already was added"
     else:

@@ -32,6 +32,8 @@ from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import randomness
 from lastiterate.train.release import on_grid
 
+_UNIT = 2.0**-20  # sums of thousands of millions of whole units are exact
+
 
 @dataclass(frozen=True)
 class PrivateScore:
@@ -139,7 +141,8 @@ def total_of(model: Any, X: Any, y: Any) -> tuple[float, int]:
         must_be = f"as long as X, {rows.shape[0]}"
         raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
     each = _right(model, rows, targets) if is_classifier(model) else _errors(model, rows, targets)
-    return float(np.sum(each)), int(targets.size)
+    # In whole units, so that the sum is exact and an example moves it by no more than 1.
+    return float(np.sum(np.rint(each / _UNIT))) * _UNIT, int(targets.size)
 
 
 def _right(model: Any, rows: Any, targets: NDArray[Any]) -> Array:

@@ -22,16 +22,20 @@ from lastiterate.report.words import (
     what_was_done,
 )
 
-_WIDTH = 100
+WIDEST = 100
 
 
 def as_text(
-    report: PrivacyReport, *, delta: float = USUAL_DELTA, at_epsilon: float | None = None
+    report: PrivacyReport,
+    *,
+    delta: float = USUAL_DELTA,
+    at_epsilon: float | None = None,
+    width: int = WIDEST,
 ) -> str:
     """What is certified, by which bound and why, what it rests on, what the others would need."""
     told = summary(report, delta, at_epsilon=at_epsilon)
     out = StringIO()
-    console = Console(file=out, width=_WIDTH, color_system=None, highlight=False)
+    console = Console(file=out, width=width, color_system=None, highlight=False)
     _lines(console, told.answer, told.beside_the_other_adjacency, told.tightness)
     console.print("")
     _lines(console, what_was_done(report.run), what_is_protected(report.run))

@@ -83,6 +83,16 @@ class Encoder:
                     raise refused(name, rule.kind, bad.found(before)) from None
             first += width
 
+    def unseen(self, rows: NDArray[Any]) -> list[str]:
+        """The columns of text of which not one row has a declared value."""
+        unseen, first = [], 0
+        for name, rule in self.rules.items():
+            width = len(rule.names(name))
+            if rule.kind == "text" and not rows[:, first : first + width].any():
+                unseen.append(name)
+            first += width
+        return unseen
+
     def rows(self, table: Mapping[str, Any], *, dtype: Any = np.float64) -> NDArray[Any]:
         """One for each example of a table that holds the columns that are read."""
         absent = [name for name in self.read if name not in table]

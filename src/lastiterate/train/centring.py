@@ -15,6 +15,12 @@ and b in units of R, their vectors are at most
 :math:`(a + b)\sqrt{1 + (a - b)^2/4} \le (2 - t)\sqrt{1 + t^2/4} \le 2` apart, t being |a - b|: the
 squared lengths come for nothing.  Left out, a row moves the sum by at most :math:`\sqrt{5/4}`.
 
+The sum is exact, so that a row moves it by its own vector and by no rounding of others.  In units
+of :math:`2^{-31}` coordinates are whole numbers, rounded towards 0, and the half square is that of
+the row so rounded.  It is off by less than a unit, so rows are first made shorter by a few units:
+then the distances above hold for what is added.  Noise is rounded to units, too, which is the same
+as rounding what is published.
+
 No row is ever changed: x counts as :math:`\alpha x - \beta m`, and the trainer knows both factors
 of every row, so that sparse rows stay sparse and files stay files.
 """
@@ -32,16 +38,20 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import down, ulps, up
+from lastiterate.errors import InvalidParameter
 from lastiterate.releases import Release
 from lastiterate.train.noise import Randomness
 from lastiterate.train.norms import chunks, norm_factors, with_huge_rows_scaled
 from lastiterate.train.release import on_grid
-from lastiterate.train.rows import Rows
+from lastiterate.train.rows import Rows, without_duplicates
 
 _SHORTEST = 0.05  # R' in units of R, however short rows are around their mean
 _REACH = 0.8
 _LONGEST_MEAN = 0.999  # in units of R
 _SURE = 2.0  # standard deviations of what noise adds to it
+_BITS = 31  # of a row's coordinates; sums of 2^20 rows are then exact in floating point
+_UNIT = 2.0**-_BITS
+_MOST_ROWS = 2**32
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,15 +92,36 @@ def published_centre(
 ) -> Centre:
     """From rows within the bound, with the noise of the release; silent ones count as 0."""
     count, width = rows.shape
-    total = np.zeros(width + 1)
+    if not count <= _MOST_ROWS:
+        raise InvalidParameter("X", must_be=f"of at most {_MOST_ROWS} rows", found=f"{count}")
+    total = np.zeros(width + 1, dtype=np.int64)
     for part, some, factors in _bounded(rows, bound):
         if silent is not None:
             factors = np.where(silent[part], 0.0, factors)
-        total[:-1] += some.T @ (factors / bound)
-        total[-1] += float(_squares(some) @ (factors / bound) ** 2) / 2.0
-    noisy = total + release.noise_std * source.release_normal((width + 1,))
-    published = on_grid(noisy, noise=release.noise_std)
+        total += _in_units(some, factors / bound)
+    drawn = np.rint(release.noise_std / _UNIT * source.release_normal((width + 1,)))
+    noisy = [int(a) + int(b) for a, b in zip(total, drawn, strict=True)]
+    published = on_grid(_UNIT * np.array(noisy, dtype=np.float64), noise=release.noise_std)
     return centre_of(published, release, examples=count, bound=bound)
+
+
+def _in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:
+    """The sum of these rows, which are used up, and half that of their squares, in whole units."""
+    width = rows.shape[1]
+    # The half square is rounded as often as there are columns, and then to a unit.
+    shorter = down(1.0, 8.0 * _UNIT + ulps(width + 8))
+    factors = shorter / _UNIT * factors
+    if isinstance(rows, np.ndarray):
+        whole = np.multiply(rows, factors[:, np.newaxis], out=rows)
+        np.trunc(whole, out=whole)
+        squares, sums = _squares(whole), np.ones(rows.shape[0]) @ whole
+    else:
+        owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+        whole = np.trunc(rows.data * factors[owner])
+        squares = np.asarray(np.bincount(owner, whole**2, rows.shape[0]), dtype=np.float64)
+        sums = np.asarray(np.bincount(rows.indices, whole, width), dtype=np.float64)
+    halves = np.trunc(_UNIT / 2.0 * squares)
+    return np.append(sums, halves.sum()).astype(np.int64)
 
 
 def centre_of(published: Array, release: Release, *, examples: int, bound: float) -> Centre:
@@ -117,7 +148,8 @@ def as_published(centre: Centre) -> dict[str, Any]:
 def _bounded(rows: Rows, bound: float) -> Iterator[tuple[slice, Rows, Array]]:
     """Chunks of rows, and the factors that bring them within the bound."""
     for part, shared in chunks(rows):
-        some = shared.astype(np.float64)  # a copy, which nobody else can change meanwhile
+        # A copy, which nobody else can change meanwhile.
+        some = without_duplicates(shared.astype(np.float64))
         some, factors = with_huge_rows_scaled(some, norm_factors(some, bound), bound=bound)
         yield part, some, factors
 
