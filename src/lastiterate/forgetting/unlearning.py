@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -13,8 +14,10 @@ from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
 from lastiterate.forgetting.extra_steps import MOST_STEPS, ExtraSteps, last_of
 from lastiterate.forgetting.staying import as_one_run
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import Drawn
+from lastiterate.releases import Release, joint_mu
+from lastiterate.run.batches import BatchRule, Drawn
 from lastiterate.run.training_run import TrainingRun
 
 # A bound that hides places by exchanging examples would have to exchange them in the extra steps,
@@ -50,6 +53,7 @@ class Unlearning(BestProfile):
     examples: int
     order_kept: bool
     forgotten: PrivacyReport
+    besides: tuple[Release, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", self.forgotten.profiles)
@@ -64,7 +68,7 @@ class Unlearning(BestProfile):
         """Of the people who stay: of the last model alone, K more steps having seen them."""
         if self.extra_steps == 0:
             return self.before
-        known = [account(longer) for longer in self._as_one_run]
+        known = [account(longer, besides=self.besides) for longer in self._as_one_run]
         return BestProfile([self.both_published, *known])
 
     @cached_property
@@ -79,14 +83,14 @@ class Unlearning(BestProfile):
         first, then = self.before, self.extra
         if self.order_kept and self.run.batches.drawn is Drawn.ONCE:
             # One secret serves both, so that neither may be averaged over it alone.
-            first = account(_in_open_order(self.run))
+            first = account(_in_open_order(self.run), besides=self.besides)
             then = _in_open_order(then)
         return first.compose(account(then, bounds=_QUICKLY_COMPOSED))
 
     @cached_property
     def before(self) -> PrivacyReport:
         """Of everybody, of the model that was published before."""
-        return account(self.run)
+        return account(self.run, besides=self.besides)
 
     def then(
         self,
@@ -111,6 +115,8 @@ class Unlearning(BestProfile):
             delta=delta,
             examples=examples,
             order_kept=self.order_kept,
+            batches=self.extra.batches,
+            besides=self.besides,
         )
 
     @property
@@ -144,6 +150,8 @@ def unlearning(
     noise_std: float | None = None,
     release_noise_std: float | None = None,
     order_kept: bool = False,
+    batches: BatchRule | None = None,
+    besides: Sequence[Release] = (),
 ) -> Unlearning:
     """What extra steps without some examples promise them, or the least steps for a target.
 
@@ -164,6 +172,10 @@ def unlearning(
     order_kept : bool
         Whether the extra steps go on in the secret order of the training, for batches that are
         shuffled once.  Otherwise they take a new order, and nothing secret need be kept.
+    batches : BatchRule, optional
+        Of the extra steps; as in the training if left out.
+    besides : sequence of Release, optional
+        Statistics of the same examples that stay published, which no step makes forgotten.
 
     Returns
     -------
@@ -195,8 +207,9 @@ def unlearning(
         step_size=last_of(run.step_size) if step_size is None else step_size,
         noise_std=last_of(run.noise_std) if noise_std is None else noise_std,
         release=run.release_noise_std if release_noise_std is None else release_noise_std,
+        rule=run.batches if batches is None else batches,
     )
-    question = _Question(run, steps, many, order_kept)
+    question = _Question(run, steps, many, order_kept, tuple(besides))
     if extra_steps is not None:
         if epsilon is not None or delta is not None:
             must_be = "left out where a target (epsilon, delta) is given"
@@ -217,23 +230,29 @@ class _Question:
     steps: ExtraSteps
     examples: int
     order_kept: bool
+    besides: tuple[Release, ...]
 
     def after(self, many: int) -> Unlearning:
-        report = account(self._with(self.steps.as_release_noise(many)), bounds=self._bounds)
+        noisy = self._with(self.steps.as_release_noise(many))
+        report = account(noisy, bounds=self._bounds, besides=self.besides)
         extra = self.steps.described(max(many, 1))
-        return Unlearning(self.run, extra, many, self.examples, self.order_kept, report)
+        return Unlearning(
+            self.run, extra, many, self.examples, self.order_kept, report, self.besides
+        )
 
     def least(self, epsilon: float, delta: float) -> Unlearning:
         """The noise on release that would be enough, then as many steps as are worth as much."""
         found = self.after(0)
         if found.epsilon(delta) <= epsilon:
             return found
+        self._check_besides(epsilon, delta)
         enough = calibrate(
             self._with(self.run.release_noise_std),
             epsilon=epsilon,
             delta=delta,
             over="release_noise_std",
             bounds=self._bounds,
+            besides=self.besides,
         )
         many = self.steps.worth(enough.release_noise_std)
         while many is not None and many <= MOST_STEPS:
@@ -247,6 +266,19 @@ class _Question:
             possible_with="a penalty (strong convexity), more noise_std in the extra steps, or a "
             "release_noise_std",
         )
+
+    def _check_besides(self, epsilon: float, delta: float) -> None:
+        """That what stays published leaves room for the target."""
+        alone = GaussianProfile(self.examples * joint_mu(self.besides)).epsilon(delta)
+        if not alone < epsilon:
+            kinds = " and ".join(one.kind for one in self.besides)
+            raise UnreachableTarget(
+                f"({epsilon:g}, {delta:g})",
+                f"what was published beside the model ({kinds}) stays published, and has epsilon "
+                f"{up(alone)} alone for {self.examples:,} of the examples",
+                possible_with="a larger epsilon, fewer examples at once, or training again "
+                "(center=False and counting=0 publish nothing besides)",
+            )
 
     def _with(self, release_noise: float) -> TrainingRun:
         run = self.run.replace(release_noise_std=release_noise)

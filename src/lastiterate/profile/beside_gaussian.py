@@ -56,9 +56,18 @@ class BesideGaussianProfile(PrivacyProfile):
 
     def deltas(self, epsilons: Array) -> Array:
         """By chords in every cell of the loss, rounded up."""
-        asked = epsilons[:, np.newaxis] - self._losses
-        many = epsilons.size > _MANY
-        at = self._curve.on_both_sides(asked) if many else _two_sided(self.profile, asked)
+        if epsilons.size > _MANY:
+            return self.by_chords(epsilons)
+        return self._averaged(_two_sided(self.profile, self._asked(epsilons)))
+
+    def by_chords(self, epsilons: Array) -> Array:
+        """From a table of the guarantee alone, which is made once."""
+        return self._averaged(self._curve.on_both_sides(self._asked(epsilons)))
+
+    def _asked(self, epsilons: Array) -> Array:
+        return epsilons[:, np.newaxis] - self._losses
+
+    def _averaged(self, at: Array) -> Array:
         inside = at[:, :-1] @ self._left + at[:, 1:] @ self._right
         whole = inside + self._lowest * at[:, 0] + self._beyond
         return np.minimum(up(whole, MILLIONS_OF_ROUNDINGS), 1.0)

@@ -25,6 +25,10 @@ them is only larger for less noise.  If no participation came before that end, t
 the same point and make the same errors.  Within it they are compared from the same point, where
 only the differing example's residuals differ, by at most 2e, which g covers.
 
+**Extra steps** that an example is no longer part of (`forgetting.extra_steps`) make errors, too:
+as many more steps come after the last participation, and the noise of two releases may pay.  So g
+is larger by their number, and h by the noise of the first release.
+
 **Tight.** No need: for e = 1e-11 it is some 1e-7.
 """
 
@@ -42,8 +46,13 @@ _MOST = 1e-3
 LEAST_REST = 0.05  # of the variance, at a hidden end
 
 
-def charged_sensitivity(run: TrainingRun, objective: Objective, *, radius: float) -> float:
-    """The least `sensitivity` that `run` may state for this objective."""
+def charged_sensitivity(
+    run: TrainingRun, objective: Objective, *, radius: float, extra_steps: int = 0
+) -> float:
+    """The least `sensitivity` that `run` may state for this objective.
+
+    Also if so many steps follow of which the example is no longer part, with noise on each release.
+    """
     exact = objective.sensitivity(radius=radius, adjacency=run.adjacency)
     if objective.residual_error == 0.0:
         return exact
@@ -55,7 +64,7 @@ def charged_sensitivity(run: TrainingRun, objective: Objective, *, radius: float
         raise InvalidParameter("clip", "envelope", must_be=must_be)
     error = 2.0 * objective.residual_error * radius * run.batches.largest_size / exact
     with np.errstate(over="ignore"):
-        share = float(error * _steps_charged(run))
+        share = float(error * _steps_charged(run, extra_steps))
     if not share <= _MOST:
         raise InvalidParameter(
             "clip",
@@ -66,21 +75,22 @@ def charged_sensitivity(run: TrainingRun, objective: Objective, *, radius: float
     return at_least(exact * (1.0 + share), ulps=16)
 
 
-def _steps_charged(run: TrainingRun) -> float:
+def _steps_charged(run: TrainingRun, extra_steps: int) -> float:
     steps, noises = np.atleast_1d(run.step_size), np.atleast_1d(run.noise_std)
-    wait = run.batches.longest_wait(run.steps)
+    wait = run.batches.longest_wait(run.steps) + extra_steps
+    releases = 1.0 if extra_steps == 0 else 2.0
     # In a schedule, the least favourable of its steps for each part.
     uneven = float(steps.max() / steps.min())
     ahead = wait * uneven
     contraction = max(down(1.0 - float(gaps(run).max()), THOUSANDS_OF_ROUNDINGS), 1e-300)
     if noises.min() > 0.0:
         uneven *= float(noises.max() / noises.min())
-        worth = (run.release_noise_std / float(steps.min() * noises.min())) ** 2
+        worth = releases * (run.release_noise_std / float(steps.min() * noises.min())) ** 2
         after = np.sqrt((wait - 1) * (wait + worth))
         if run.batches.drawn is Drawn.EACH_STEP or run.batches.exchangeable:
             after /= np.sqrt(LEAST_REST)
     else:
         # All is paid for on release.
         worth = (float(steps.max() * noises.max()) / run.release_noise_std) ** 2
-        after = (wait - 1) * np.sqrt(1.0 + wait * worth)
+        after = (wait - 1) * np.sqrt(releases + wait * worth)
     return float(ahead + after * uneven * np.power(contraction, 1.0 - wait))
