@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from lastiterate import _check
@@ -11,31 +12,21 @@ from lastiterate._digits import up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
+from lastiterate.forgetting.bounds_used import (
+    GIVEN_THE_ORDER,
+    QUICKLY_COMPOSED,
+    QUICKLY_GROUPED,
+)
 from lastiterate.forgetting.extra_steps import MOST_STEPS, ExtraSteps, last_of
 from lastiterate.forgetting.staying import as_one_run
+from lastiterate.profile.beside_mixture import beside_mixture
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.releases import Release, joint_mu
 from lastiterate.run.batches import BatchRule, Drawn
 from lastiterate.run.training_run import TrainingRun
-
-# A bound that hides places by exchanging examples would have to exchange them in the extra steps,
-# too, where these go on in the order of the training.
-_GIVEN_THE_ORDER = [
-    "composition",
-    "fixed-order",
-    "random-order/shuffled-once",
-    "random-order/balls-and-bins",
-]
-# The curves of the others take long to be written out.
-_QUICKLY_COMPOSED = [
-    "composition",
-    "fixed-order",
-    "random-order/shuffled-once",
-    "random-order/shuffled-each-epoch",
-    "random-order/hidden-place",
-]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,7 +76,7 @@ class Unlearning(BestProfile):
             # One secret serves both, so that neither may be averaged over it alone.
             first = account(_in_open_order(self.run), besides=self.besides)
             then = _in_open_order(then)
-        return first.compose(account(then, bounds=_QUICKLY_COMPOSED))
+        return first.compose(account(then, bounds=QUICKLY_COMPOSED))
 
     @cached_property
     def before(self) -> PrivacyReport:
@@ -233,8 +224,11 @@ class _Question:
     besides: tuple[Release, ...]
 
     def after(self, many: int) -> Unlearning:
-        noisy = self._with(self.steps.as_release_noise(many))
-        report = account(noisy, bounds=self._bounds, besides=self.besides)
+        report = account(self._with(self.steps.as_release_noise(many)), bounds=self._bounds)
+        if self.besides:
+            more = GaussianMixtureProfile([1.0], [self._told_besides])
+            every = {id_: beside_mixture(one, more) for id_, one in report.used.items()}
+            report = replace(report, all=every, besides=self.besides)
         extra = self.steps.described(max(many, 1))
         return Unlearning(
             self.run, extra, many, self.examples, self.order_kept, report, self.besides
@@ -245,21 +239,20 @@ class _Question:
         found = self.after(0)
         if found.epsilon(delta) <= epsilon:
             return found
-        self._check_besides(epsilon, delta)
         enough = calibrate(
             self._with(self.run.release_noise_std),
-            epsilon=epsilon,
+            epsilon=self._left_besides(epsilon, delta),
             delta=delta,
             over="release_noise_std",
             bounds=self._bounds,
-            besides=self.besides,
         )
         many = self.steps.worth(enough.release_noise_std)
         while many is not None and many <= MOST_STEPS:
             found = self.after(many)
             if found.epsilon(delta) <= epsilon:
                 return found
-            many += max(1, many // 10_000)  # the last digits of the calibration
+            # The last digits of the calibration; beside others it is a guess.
+            many += max(1, many // (50 if self.besides else 10_000))
         raise UnreachableTarget(
             f"({epsilon:g}, {delta:g})",
             f"{MOST_STEPS:,} extra steps are not enough",
@@ -267,9 +260,16 @@ class _Question:
             "release_noise_std",
         )
 
-    def _check_besides(self, epsilon: float, delta: float) -> None:
-        """That what stays published leaves room for the target."""
-        alone = GaussianProfile(self.examples * joint_mu(self.besides)).epsilon(delta)
+    @property
+    def _told_besides(self) -> float:
+        """The mu of what stays published, for all of the examples."""
+        return self.examples * joint_mu(self.besides)
+
+    def _left_besides(self, epsilon: float, delta: float) -> float:
+        """What is left of the target, about, beside what stays published."""
+        if not self.besides:
+            return epsilon
+        alone = GaussianProfile(self._told_besides).epsilon(delta)
         if not alone < epsilon:
             kinds = " and ".join(one.kind for one in self.besides)
             raise UnreachableTarget(
@@ -279,6 +279,8 @@ class _Question:
                 possible_with="a larger epsilon, fewer examples at once, or training again "
                 "(center=False and counting=0 publish nothing besides)",
             )
+        # Squares of mu add up, and mu is about in proportion to epsilon.
+        return math.sqrt(epsilon**2 - alone**2)
 
     def _with(self, release_noise: float) -> TrainingRun:
         run = self.run.replace(release_noise_std=release_noise)
@@ -286,5 +288,10 @@ class _Question:
 
     @property
     def _bounds(self) -> list[str] | None:
-        goes_on = self.order_kept and self.run.batches.drawn is Drawn.ONCE
-        return _GIVEN_THE_ORDER if goes_on else None
+        drawn = self.run.batches.drawn
+        if self.order_kept and drawn is Drawn.ONCE:
+            return GIVEN_THE_ORDER
+        quickly = self.besides and self.run.batches.exact_size and drawn is not Drawn.EACH_STEP
+        if not quickly:
+            return None
+        return QUICKLY_COMPOSED if self.examples == 1 else QUICKLY_GROUPED
