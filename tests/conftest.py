@@ -1,3 +1,7 @@
+import re
+from pathlib import Path
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 # Deadlines time the machine, not the code; examples are derandomised so that a failure on
@@ -13,3 +17,24 @@ settings.load_profile("default")
 
 # Importing it registers a batch rule, which other tests must not meet; one loads it on purpose.
 collect_ignore = ["forwards_and_backwards.py"]
+
+_LONGER = [
+    line
+    for line in Path(__file__).with_name("longer_cases.txt").read_text().splitlines()
+    if not line.startswith("#")
+]
+
+
+def pytest_collection_modifyitems(config, items):
+    """Mark what is listed; a line that names nothing any more is an error."""
+    left = {line: re.compile(re.escape(line).replace(r"\*", ".*")) for line in _LONGER}
+    patterns = list(left.values())
+    for item in items:
+        if any(pattern.fullmatch(item.nodeid) for pattern in patterns):
+            item.add_marker(pytest.mark.slow)
+            left = {line: one for line, one in left.items() if not one.fullmatch(item.nodeid)}
+    if not any("::" in word for word in config.args):
+        files = {item.nodeid.partition("::")[0] for item in items}
+        stale = [line for line in left if line.partition("::")[0] in files]
+        if stale:
+            raise pytest.UsageError(f"longer_cases.txt: no test is called {stale[0]}")

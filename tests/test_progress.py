@@ -58,7 +58,7 @@ def test_loops_inside_a_loop_are_parts_of_it():
             list(told("inner", range(2)))
             list(told("another", range(1)))
     assert {what for what, _ in heard} == {"outer"}
-    assert [share for _, share in heard] == [0.0, 0.0, 0.25, 0.0, 0.5, 0.5, 0.75, 0.5, 1.0]
+    assert [share for _, share in heard] == [0.0, 0.0, 0.25, 0.25, 0.5, 0.5, 0.75, 0.75, 1.0]
 
 
 def test_rounds_that_nobody_can_count_have_no_share():

@@ -1,6 +1,7 @@
 """How far a long loop is, told to whoever waits for it, whoever that is.
 
-Loops inside loops are one: what is heard is how much of the outermost is done.
+Loops inside loops are one: what is heard is how much of the outermost is done, which never shrinks,
+though an inner loop may be followed by another.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -26,10 +27,15 @@ class _Loop:
 class _Heard:
     listener: Listener
     loops: list[_Loop] = field(default_factory=list)  # under way, the outermost first
+    furthest: float = 0.0
 
     def tell(self) -> None:
-        if self.loops:
-            self.listener(self.loops[0].what, self._share())
+        if not self.loops:
+            return
+        share = self._share()
+        if share is not None:
+            share = self.furthest = max(self.furthest, share)
+        self.listener(self.loops[0].what, share)
 
     def _share(self) -> float | None:
         share, width = 0.0, 1.0
@@ -44,6 +50,8 @@ class _Heard:
     def during(self, loop: _Loop) -> Iterator[None]:
         self.loops.append(loop)
         outermost = self.loops[0] is loop
+        if outermost:
+            self.furthest = 0.0
         try:
             yield
         finally:

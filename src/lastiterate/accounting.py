@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
+from lastiterate import _check
 from lastiterate._digits import up
 from lastiterate._progress import told
 from lastiterate.bounds.bound import Bound, Certainty
@@ -117,7 +118,23 @@ class PrivacyReport(BestProfile):
 
     def bound_at(self, delta: float) -> str:
         """The id of the bound with the least epsilon at this delta (ties: the least mu)."""
-        return min(self.used, key=lambda id_: (self.used[id_].epsilon(delta), self.used[id_].gdp()))
+        epsilons = self._epsilons(delta)
+        return min(self.used, key=lambda id_: (epsilons[id_], self.used[id_].gdp()))
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon of (epsilon, delta)-DP; inf if there is none."""
+        return min(self._epsilons(delta).values())
+
+    def _epsilons(self, delta: float) -> Mapping[str, float]:
+        """By every bound that answers; the same question is asked often."""
+        delta = _check.number("delta", delta, at_least=0.0, at_most=1.0)
+        if delta not in self._answered:
+            self._answered[delta] = {id_: one.epsilon(delta) for id_, one in self.used.items()}
+        return self._answered[delta]
+
+    @cached_property
+    def _answered(self) -> dict[float, Mapping[str, float]]:
+        return {}
 
     def by_position(self) -> Sequence[PrivacyProfile]:
         """The guarantee of each position in the order of the batches, first to last.

@@ -79,9 +79,9 @@ def attack(count, seed):
 
 class TestSoundness:
     def test_no_instance_leaks_more(self):
-        worst, near = attack(25, seed=0)
+        worst, near = attack(12, seed=0)
         assert worst <= 1.0 + 1e-9
-        assert near > 12  # else nothing was tried
+        assert near > 5  # else nothing was tried
 
     @pytest.mark.slow
     @pytest.mark.parametrize("seed", range(1, 11))

@@ -84,6 +84,7 @@ class TestYeShokri:
             noise_multiplier=3.0,
             steps=400,
             step_size=0.05,
+            adjacency="replace",
         )
         bound = CATALOGUE["published/ye-shokri/clipped-logistic"]
         assert bound.certainty is Certainty.AS_PUBLISHED

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate.bounds import quantities
+from lastiterate.bounds.hidden_participations import HIDDEN_PARTICIPATIONS
 from lastiterate.bounds.sampled import fixed_size_majorant
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from tests.engine.test_energy_law import simulated_energies
@@ -207,8 +208,14 @@ class TestPoisson:
         assert least[0] == least[1]
 
     def test_report_offers_both(self):
-        report = li.account(self.run(adjacency="zero-out", sensitivity=5.0))
-        assert {"random-order/poisson", "composition/sampled"} <= set(report.all)
+        run = self.run(adjacency="zero-out", sensitivity=5.0)
+        report = li.account(run)
+        assert {HIDDEN_PARTICIPATIONS.id, "composition/sampled"} <= set(report.all)
+        # The law of what is revealed takes seconds: only where it may be the better one.
+        assert "random-order/poisson" not in report.all
+        revealed = li.account(run, bounds=["random-order/poisson"])
+        assert all(revealed.delta(epsilon) >= report.delta(epsilon) for epsilon in (0.1, 1.0, 5.0))
+        assert "random-order/poisson" in li.account(run.replace(domain=li.Ball(1.0))).all
 
 
 class TestPublished:

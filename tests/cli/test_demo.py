@@ -83,6 +83,7 @@ def test_what_to_do_next_can_be_done(shown, capsys):
 
 def test_without_matplotlib_it_says_so(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr("lastiterate.cli.known_run.EPOCHS", (1,))
     assert main(["demo", "--out", str(tmp_path)]) == 0
     assert "no picture: drawing needs matplotlib" in capsys.readouterr().out
     assert not (tmp_path / "epsilon.png").exists()

@@ -29,14 +29,15 @@ class TestOptimality:
             mu = optimal_shifts(**engine_arguments(schedule)).mu
             assert exact * (1 - 1e-12) <= mu <= exact * (1 + 1e-9)
 
-    def test_equals_sequential_quadratic_programming_on_60_schedules(self):
+    @pytest.mark.parametrize("count", [20, pytest.param(60, marks=pytest.mark.slow)])
+    def test_equals_sequential_quadratic_programming(self, count):
         compared = 0
-        for schedule in schedules(60):
+        for schedule in schedules(count):
             found = gdp_of_linear_shifts_by_slsqp(**schedule)
             mu = optimal_shifts(**engine_arguments(schedule)).mu
             assert found * (1 - 1e-6) <= mu <= found * (1 + 1e-6)
             compared += mu > 0
-        assert compared > 40
+        assert compared > 0.66 * count
 
     def test_equals_a_convex_solver_where_one_chord_is_tried_first(self, monkeypatch):
         monkeypatch.setattr("lastiterate.engine.minorant._LONG", 2)

@@ -18,6 +18,7 @@ from lastiterate.bounds.shift_schedule import worst_schedule
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
 from lastiterate.plot.attack import tradeoff_curve
 from lastiterate.plot.named_lines import lines
+from lastiterate.profile.hidden_mixture_of_places import HiddenTogetherProfile
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
@@ -170,8 +171,10 @@ class TestShowWhatWasComputed:
             plot.delta_by_epsilon(report).axes[0].lines, report.all.values(), strict=False
         ):
             x, y = line.get_data()
-            # Some are drawn by chords, or by plans that are shared by many points.
-            assert y[100] == pytest.approx(profile.delta(x[100]), rel=2e-2)
+            exact = profile.delta(x[100])
+            # Drawn by chords, above the curve; the last by plans that many points share.
+            shared = isinstance(profile, HiddenTogetherProfile)
+            assert exact * (1 - (0.02 if shared else 1e-12)) <= y[100] <= exact * 1.02
 
     def test_accuracy(self):
         axes = plot.accuracy_by_epsilon({"ours": {"1": [0.8, 0.9], "4": [1.0]}}).axes[0]

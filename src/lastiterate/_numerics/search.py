@@ -1,8 +1,12 @@
 """Searches that end on the safe side."""
 
+import math
 from collections.abc import Callable
 
+from lastiterate._numerics.rounding import ulps
+
 _FAR = 50.0  # values as large as this tell nothing but a sign
+_CLOSE = ulps(1 << 12)  # curves are rounded by more
 
 
 def least_true(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -32,6 +36,22 @@ def bracket(
             break
         low, high = (middle, high) if holds(middle) else (low, middle)
     return low, high
+
+
+def least_below(curve: Callable[[float], float], target: float, low: float, high: float) -> float:
+    """A point where a falling `curve` is at most `target`, within some ulps of the first such one.
+
+    It must be above the target at `low` and not at `high`.  Where both are positive, their
+    logarithms say where to look next; the result is always a point at which it was seen to hold.
+    """
+
+    def excess(x: float) -> float:
+        value = curve(x)
+        if value <= target:
+            return math.log(value / target) if value > 0.0 < target else -_FAR
+        return math.log(value / target) if 0.0 < target < value else _FAR
+
+    return _close_in(excess, low, excess(low), high, excess(high), 0.0, relative=_CLOSE)
 
 
 def last_count_true(holds: Callable[[int], bool], most: int) -> int:
@@ -82,16 +102,19 @@ def _close_in(
     high: float,
     high_value: float,
     tolerance: float,
+    relative: float = 0.0,
 ) -> float:
     """Regula falsi (Illinois), aiming a little to the safe side, with bisection as a guard."""
     side = rounds = 0
-    while high - low > tolerance:
+    while high - low > (apart := max(tolerance, relative * abs(high))):
         rounds += 1
         middle = high - (high - low) * high_value / (high_value - low_value)
-        middle += 0.3 * tolerance if side >= 0 else -0.3 * tolerance
+        middle += 0.3 * apart if side >= 0 else -0.3 * apart
         far = max(abs(low_value), abs(high_value)) >= _FAR
         if far or rounds % 4 == 0 or not low < middle < high:
-            middle = (low + high) / 2
+            middle = low + (high - low) / 2
+            if not low < middle < high:
+                break
         value = excess(middle)
         if value <= 0.0:
             high, high_value = middle, value

@@ -49,6 +49,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order import CONTRACTIVE
 from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
+from lastiterate.bounds.sampled import POISSON
 from lastiterate.engine.arrived import arrived
 from lastiterate.engine.payment_windows import best_shape, plan_of_shape
 from lastiterate.profile.best import BestProfile
@@ -57,6 +58,7 @@ from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.several_draws import sum_of_draws
 from lastiterate.profile.summed_losses import Repeated, SummedLossesProfile
 from lastiterate.run.batches import PoissonSampled
+from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
 _LEAST_GAP = 1e-15  # less contraction than this is not used
@@ -64,6 +66,8 @@ _LARGEST_RATIO = 1e6  # more, and nothing is promised
 _LEAST_RATIO = 1e-12  # less is taken for that
 _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
 _NEVER = tuple(10.0**-i for i in range(14, 7, -1))  # chances that hardly anyone notices
+# With more of any, revealed participations may cost a little less.
+_RARELY, _FEW, _DECIDING = 0.1, 60.0, 1.2
 _WORTH = Fraction(19, 20)  # of the contraction, for a smaller one of these
 
 
@@ -228,6 +232,16 @@ BOUNDED_GRADIENTS = Hypothesis(
     "state that adjacency and its sensitivity, or loss.lipschitz",
 )
 
+
+def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
+    """Where participations that matter are few, none decides, nor does a bounded domain."""
+    share, gap = run.batches.share, float(quantities.gaps(run)[0])
+    remembered = share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
+    few = share <= _RARELY and remembered <= _FEW and run.examples_per_person == 1
+    decided = quantities.ratio(run) > _DECIDING or isinstance(run.domain, Ball)
+    return (POISSON,) if few and not decided else ()
+
+
 HIDDEN_PARTICIPATIONS = Bound(
     id="random-order/poisson-hidden-participations",
     gives="hidden participations in batches of random size: a composition of few random sums",
@@ -251,4 +265,5 @@ HIDDEN_PARTICIPATIONS = Bound(
     rests_on=(CONTRACTIVE,),
     charges="never reveals in which steps the secretly drawn example takes part",
     pen=Pen(VERMILLION, DASHES[2]),
+    outdoes=_outdone,
 )

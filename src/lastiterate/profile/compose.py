@@ -59,7 +59,8 @@ def _compose_best(profiles: list[PrivacyProfile]) -> PrivacyProfile:
     ways: list[PrivacyProfile] = []
     if all(math.isfinite(mu) for mu in mus):
         ways.append(compose(*map(GaussianProfile, mus)))
-    plain = [_that_matter(p) if isinstance(p, BestProfile) else p for p in profiles]
+    known = {id(p): _that_matter(p) if isinstance(p, BestProfile) else p for p in profiles}
+    plain = [known[id(p)] for p in profiles]
     if not all(isinstance(p, GaussianProfile) for p in plain):
         ways.append(_compose_losses(plain))
     return ways[0] if len(ways) == 1 else BestProfile(ways)
@@ -103,12 +104,13 @@ def _compose_losses(profiles: list[PrivacyProfile]) -> PrivacyProfile:
     cell = max([p.discretization for p in discrete], default=1e-4)
     cell = max([cell, *(losses.least_discretization(p) for p in profiles)])
     slack = math.fsum(profile.slack for profile in discrete)
-    total = None
+    total, known = None, {}
     for profile in profiles:
         if isinstance(profile, losses.LossDistributionProfile) and profile.discretization == cell:
-            pld = profile.pld
-        else:
-            pld = losses.to_pld(profile, discretization=cell)
+            known[id(profile)] = profile.pld
+        elif id(profile) not in known:  # the same one may be there many times
+            known[id(profile)] = losses.to_pld(profile, discretization=cell)
+        pld = known[id(profile)]
         total = pld if total is None else total.compose(pld)
     composed = losses.LossDistributionProfile(total)
     return losses.LossDistributionProfile(total, slack=slack + composed.slack)

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
@@ -55,8 +55,8 @@ _FEW = 4  # epsilons that are looked at one by one
 _KNOTS, _CHOICES = 400, 8
 _NEGLIGIBLE = 1e-15
 _LEAST_DELTA = 1e-300  # that is looked for
-_PRICES = np.linspace(0.0, 1.0, 33)
-_ROUNDS = 4
+_PRICES, _FEWER_PRICES = np.linspace(0.0, 1.0, 33), np.linspace(0.0, 1.0, 5)
+_CELLS_AT_ONCE = 1 << 19
 _LEAST_PRICE, _LARGEST_PRICE = -5.0, 60.0  # standard deviations
 _TOLERANCE = 1e-7  # of epsilon, relative to what it is if the place is revealed
 _LARGEST_EPSILON = 600.0  # beyond it nothing is lent
@@ -85,43 +85,55 @@ class _Lending:
         self._moved = np.maximum(moved, self._home)
 
     def delta(self, epsilon: float) -> float:
-        if epsilon > _LARGEST_EPSILON:
-            return 1.0
-        low, high = _LEAST_PRICE, _LARGEST_PRICE
-        for _ in range(_ROUNDS):
-            prices = low + (high - low) * _PRICES
-            enough = np.flatnonzero(self._covered(epsilon, prices[:, None]))
-            if not enough.size:
-                return 1.0
-            last = int(enough[-1])
-            low, high = float(prices[last]), float(prices[min(last + 1, _PRICES.size - 1)])
-        return self._at_price(epsilon, low)
+        return float(self.deltas(np.array([epsilon]))[0])
 
-    def _covered(self, epsilon: float, prices: Array) -> Array:
+    def deltas(self, epsilons: Array) -> Array:
+        places = self._late.size + self._lenders.size
+        at_once = max(1, _CELLS_AT_ONCE // (_FEWER_PRICES.size * places))
+        blocks = (epsilons[k : k + at_once] for k in range(0, epsilons.size, at_once))
+        return np.concatenate([self._deltas(block) for block in blocks])
+
+    def _deltas(self, epsilons: Array) -> Array:
+        """By the dearest price at which enough is lent."""
+        few = epsilons.size <= _FEW
+        grid, rounds = (_PRICES, 4) if few else (_FEWER_PRICES, 10)
+        at = np.minimum(epsilons, _LARGEST_EPSILON)[:, None, None]
+        low, width = np.full((epsilons.size, 1), _LEAST_PRICE), _LARGEST_PRICE - _LEAST_PRICE
+        for _ in range(rounds):
+            prices = low + width * grid
+            # The dearer, the less is lent and the more is asked for.
+            covered = self._covered(at, prices[:, :, None])
+            last = grid.size - 1 - np.argmax(covered[:, ::-1], axis=1)[:, None]
+            low = np.take_along_axis(prices, last, axis=1)
+            width /= grid.size - 1
+        found = self._at_price(at[:, 0], low)
+        lent = self._covered(at, low[:, :, None])[:, 0] & (epsilons <= _LARGEST_EPSILON)
+        return np.where(lent, found, 1.0)
+
+    def _covered(self, epsilons: Array, prices: Array) -> NDArray[np.bool_]:
         """Whether what is lent at these prices is needed nowhere else."""
-        kept, asked, stayed = self._terms(epsilon, prices)
+        kept, asked, stayed = self._terms(epsilons, prices)
         # In units of e^epsilon; -expm1 of what is not above 0.
-        lent = -np.expm1(kept - epsilon) @ self._lenders
-        needed = (-np.expm1(stayed) * np.exp(np.minimum(asked - epsilon, 600.0))) @ self._late
+        lent = -np.expm1(kept - epsilons) @ self._lenders
+        needed = (-np.expm1(stayed) * np.exp(np.minimum(asked - epsilons, 600.0))) @ self._late
         return np.asarray(up(needed, _MARGIN) <= down(lent, _MARGIN))
 
-    def _terms(self, epsilon: float, price: Array | float) -> tuple[Array, Array, Array]:
+    def _terms(self, epsilons: Array, prices: Array) -> tuple[Array, Array, Array]:
         """log of what lenders keep, of what is asked for moved places, and of what stays."""
-        kept = np.minimum(epsilon, self._own * (price - self._own / 2))
-        asked = self._moved * (price - self._moved / 2)
-        stayed = np.minimum(0.0, epsilon - self._home * (price - self._moved + self._home / 2))
+        kept = np.minimum(epsilons, self._own * (prices - self._own / 2))
+        asked = self._moved * (prices - self._moved / 2)
+        stayed = np.minimum(0.0, epsilons - self._home * (prices - self._moved + self._home / 2))
         return np.asarray(kept), np.asarray(asked), np.asarray(stayed)
 
-    def _at_price(self, epsilon: float, price: float) -> float:
-        kept, asked, stayed = self._terms(epsilon, price)
+    def _at_price(self, epsilons: Array, prices: Array) -> Array:
+        kept, asked, stayed = self._terms(epsilons, prices)
         share = np.exp(stayed)
-        at_home = share * deltas_on_both_sides(self._home, epsilon - stayed)
+        at_home = share * deltas_on_both_sides(self._home, epsilons - stayed)
         elsewhere = -np.expm1(stayed) * deltas_on_both_sides(self._moved, asked)
-        total = self._late @ (at_home + elsewhere) + self._lenders @ deltas_on_both_sides(
-            self._own, kept
-        )
+        of_lenders = deltas_on_both_sides(self._own, kept) @ self._lenders
         count = self._late.size + self._lenders.size
-        return min(up(float(total), ulps(count + 16)), 1.0)
+        total = (at_home + elsewhere) @ self._late + of_lenders
+        return np.asarray(np.minimum(up(total, ulps(count + 16)), 1.0))
 
 
 class HiddenPlaceProfile(PrivacyProfile):
@@ -195,14 +207,16 @@ class HiddenPlaceProfile(PrivacyProfile):
         return np.asarray(up(chords, THOUSANDS_OF_ROUNDINGS))
 
 
-def _along(lendings: Sequence[_Lending], knots: Array) -> list[float]:
+def _along(lendings: Sequence[_Lending], knots: Array) -> Array:
     """At each knot the lending that is best at one of a few knots nearby."""
     if not lendings:
-        return [1.0] * knots.size
-    best: list[_Lending] = []
-    for block in np.array_split(knots, _CHOICES):
-        best += [_best(lendings, float(block[block.size // 2]))] * block.size
-    return [one.delta(float(knot)) for one, knot in zip(best, knots, strict=True)]
+        return np.ones(knots.size)
+    return np.concatenate(
+        [
+            _best(lendings, float(block[block.size // 2])).deltas(block)
+            for block in np.array_split(knots, _CHOICES)
+        ]
+    )
 
 
 def _best(lendings: Sequence[_Lending], epsilon: float) -> _Lending:

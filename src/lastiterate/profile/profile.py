@@ -17,7 +17,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_most, ulps
-from lastiterate._numerics.search import least_true
+from lastiterate._numerics.search import least_below
 from lastiterate.profile.tradeoff import least_misses
 
 _LARGEST_EPSILON = 1e15
@@ -39,17 +39,17 @@ class PrivacyProfile(ABC):
         """The least epsilon of (epsilon, delta)-DP; inf if there is none."""
         target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
 
-        def holds(epsilon: float) -> bool:
-            return bool(self.deltas(np.array([epsilon]))[0] <= target)
+        def curve(epsilon: float) -> float:
+            return float(self.deltas(np.array([epsilon]))[0])
 
-        if holds(0.0):
+        if curve(0.0) <= target:
             return 0.0
-        high = 1.0
-        while not holds(high):
-            high *= 2.0
+        low, high = 0.0, 1.0
+        while not curve(high) <= target:
+            low, high = high, 2.0 * high
             if high > _LARGEST_EPSILON:
                 return math.inf
-        return least_true(holds, 0.0, high)
+        return least_below(curve, target, low, high)
 
     def tradeoff(self, fpr: float) -> float:
         """The least false-negative rate of any test with this false-positive rate.
