@@ -65,9 +65,10 @@ class Requests:
             found = self._unlearning(
                 len(self.done), charged=steps, examples=examples, epsilon=epsilon, delta=delta
             )
-            if max(found.extra_steps, 1) <= steps:
+            enough = found.extra_steps <= steps or self.objective.residual_error == 0.0
+            steps = max(found.extra_steps, steps, 1)
+            if enough:
                 return self.followed_by(examples, steps).forgotten(len(self.done))
-            steps = max(found.extra_steps, 1)
 
     def forgotten(self, number: int) -> Unlearning:
         """What the request of this number, counted from 0, promised when its model was new."""

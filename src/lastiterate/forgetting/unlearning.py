@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,14 +9,15 @@ from functools import cached_property
 from lastiterate import _check
 from lastiterate._digits import up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
-from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
 from lastiterate.forgetting.bounds_used import (
     GIVEN_THE_ORDER,
+    QUICK,
     QUICKLY_COMPOSED,
     QUICKLY_GROUPED,
 )
 from lastiterate.forgetting.extra_steps import MOST_STEPS, ExtraSteps, last_of
+from lastiterate.forgetting.fewest import fewest
 from lastiterate.forgetting.staying import as_one_run
 from lastiterate.profile.beside_mixture import beside_mixture
 from lastiterate.profile.best import BestProfile
@@ -153,7 +153,7 @@ def unlearning(
         gradients of the examples had been left out; with "replace", with one that had seen others
         in their place, which the extra steps then see.
     extra_steps : int, optional
-        K.  Left out where a target is given.
+        K.  Left out where a target is given: then the least that meets it.
     epsilon, delta : float, optional
         The target.
     examples : int
@@ -178,12 +178,12 @@ def unlearning(
     >>> import lastiterate as li
     >>> run = li.TrainingRun(
     ...     loss=li.Loss(smoothness=0.26, regulariser=0.01), sensitivity=1.0,
-    ...     batches=li.ShuffledEachEpoch(examples=10_000, batch_size=100), steps=2_000,
+    ...     batches=li.ShuffledEachEpoch(examples=10_000, batch_size=500), steps=800,
     ...     step_size=2.0, noise_std=0.01, adjacency="zero-out")
     >>> found = li.unlearning(run, epsilon=0.1, delta=1e-5)
     >>> found.extra_steps, found.epsilon(1e-5) <= 0.1
-    (66, True)
-    >>> li.unlearning(run, extra_steps=65).epsilon(1e-5) <= 0.1
+    (62, True)
+    >>> li.unlearning(run, extra_steps=61).epsilon(1e-5) <= 0.1
     False
     """
     if not isinstance(run, TrainingRun):
@@ -224,35 +224,24 @@ class _Question:
     besides: tuple[Release, ...]
 
     def after(self, many: int) -> Unlearning:
-        report = account(self._with(self.steps.as_release_noise(many)), bounds=self._bounds)
-        if self.besides:
-            more = GaussianMixtureProfile([1.0], [self._told_besides])
-            every = {id_: beside_mixture(one, more) for id_, one in report.used.items()}
-            report = replace(report, all=every, besides=self.besides)
-        extra = self.steps.described(max(many, 1))
-        return Unlearning(
-            self.run, extra, many, self.examples, self.order_kept, report, self.besides
-        )
+        return self._found(many, self._report(many, self._bounds))
 
     def least(self, epsilon: float, delta: float) -> Unlearning:
-        """The noise on release that would be enough, then as many steps as are worth as much."""
-        found = self.after(0)
-        if found.epsilon(delta) <= epsilon:
-            return found
-        enough = calibrate(
-            self._with(self.run.release_noise_std),
-            epsilon=self._left_besides(epsilon, delta),
-            delta=delta,
-            over="release_noise_std",
-            bounds=self._bounds,
-        )
-        many = self.steps.worth(enough.release_noise_std)
-        while many is not None and many <= MOST_STEPS:
-            found = self.after(many)
-            if found.epsilon(delta) <= epsilon:
-                return found
-            # The last digits of the calibration; beside others it is a guess.
-            many += max(1, many // (50 if self.besides else 10_000))
+        """By the quick bounds first: all of them together need fewer steps, if any."""
+        self._check_besides(epsilon, delta)
+        reports: dict[int, PrivacyReport] = {}
+
+        def told(many: int) -> float:
+            reports[many] = self._report(many, self._bounds)
+            return reports[many].epsilon(delta)
+
+        def told_quickly(many: int) -> float:
+            return self._report(many, QUICK).epsilon(delta)
+
+        about = fewest(self.steps, told_quickly, epsilon) if self._bounds is None else None
+        many = fewest(self.steps, told, epsilon, start=about or 1)
+        if many is not None:
+            return self._found(many, reports[many])
         raise UnreachableTarget(
             f"({epsilon:g}, {delta:g})",
             f"{MOST_STEPS:,} extra steps are not enough",
@@ -260,16 +249,28 @@ class _Question:
             "release_noise_std",
         )
 
+    def _found(self, many: int, report: PrivacyReport) -> Unlearning:
+        extra = self.steps.described(max(many, 1))
+        return Unlearning(
+            self.run, extra, many, self.examples, self.order_kept, report, self.besides
+        )
+
+    def _report(self, many: int, bounds: list[str] | None) -> PrivacyReport:
+        report = account(self._with(self.steps.as_release_noise(many)), bounds=bounds)
+        if not self.besides:
+            return report
+        more = GaussianMixtureProfile([1.0], [self._told_besides])
+        every = {id_: beside_mixture(one, more) for id_, one in report.used.items()}
+        return replace(report, all=every, besides=self.besides)
+
     @property
     def _told_besides(self) -> float:
         """The mu of what stays published, for all of the examples."""
         return self.examples * joint_mu(self.besides)
 
-    def _left_besides(self, epsilon: float, delta: float) -> float:
-        """What is left of the target, about, beside what stays published."""
-        if not self.besides:
-            return epsilon
-        alone = GaussianProfile(self._told_besides).epsilon(delta)
+    def _check_besides(self, epsilon: float, delta: float) -> None:
+        """What stays published must leave something of the target."""
+        alone = GaussianProfile(self._told_besides).epsilon(delta) if self.besides else 0.0
         if not alone < epsilon:
             kinds = " and ".join(one.kind for one in self.besides)
             raise UnreachableTarget(
@@ -279,8 +280,6 @@ class _Question:
                 possible_with="a larger epsilon, fewer examples at once, or training again "
                 "(center=False and counting=0 publish nothing besides)",
             )
-        # Squares of mu add up, and mu is about in proportion to epsilon.
-        return math.sqrt(epsilon**2 - alone**2)
 
     def _with(self, release_noise: float) -> TrainingRun:
         run = self.run.replace(release_noise_std=release_noise)

@@ -53,19 +53,17 @@ class BesideMixtureProfile(PrivacyProfile):
 
     def __init__(self, profile: PrivacyProfile, more: GaussianMixtureProfile) -> None:
         self.profile, self.more = profile, more
-        self._curve = ChordCurve(profile.epsilon, profile.deltas)
-        # Only the cells of the loss are asked for, not the guarantee in them.
-        self._parts = [BesideGaussianProfile(profile, float(mu)) for mu in more.mus if mu > 0.0]
-        for part in self._parts:
-            part.__dict__["_curve"] = self._curve
+        table = ChordCurve(profile.epsilon, profile.deltas)
+        self._parts = [
+            BesideGaussianProfile(profile, mu, table).by_chords if mu > 0.0 else table.on_both_sides
+            for mu in more.mus.tolist()
+        ]
 
     def deltas(self, epsilons: Array) -> Array:
         """The average, by chords."""
         whole = np.zeros(epsilons.size)
-        parts = iter(self._parts)
-        for weight, mu in zip(self.more.weights, self.more.mus, strict=True):
-            one = next(parts).by_chords if mu > 0.0 else self._curve.on_both_sides
-            whole += weight * one(epsilons)
+        for weight, part in zip(self.more.weights, self._parts, strict=True):
+            whole += weight * part(epsilons)
         return np.minimum(up(whole, MILLIONS_OF_ROUNDINGS), 1.0)
 
     def renyi(self, order: float) -> float:

@@ -25,9 +25,18 @@ them is only larger for less noise.  If no participation came before that end, t
 the same point and make the same errors.  Within it they are compared from the same point, where
 only the differing example's residuals differ, by at most 2e, which g covers.
 
-**Extra steps** that an example is no longer part of (`forgetting.extra_steps`) make errors, too:
-as many more steps come after the last participation, and the noise of two releases may pay.  So g
-is larger by their number, and h by the noise of the first release.
+**Extra steps** that an example is no longer part of (`forgetting.extra_steps`) make errors, too.
+Let K follow.  After the last participation of a plan come at most g - 1 + K errors, each paid as it
+arrives, and mu without them is at least :math:`c^{g+K-1}s/(\eta\sigma\sqrt{g + K + h'})`, h' for
+the noise of both releases: as above, with g + K for g.  **Hidden places** add nothing to that.  A
+bound for them rests on the engine's values of plans: for an example at one place, or for two
+examples exchanged between places e and t (`hidden_place`).  Those of the second kind have arrivals
+at both places, none smaller than s, so that they wait no longer from one to the next, nor for the
+end; extra steps are drawn anew, and see the two alike.  So every value is covered by itself, and a
+bound that grows with each is covered.  Where late places are hidden together, the last arrival of a
+late place is paid in a window, in proportion to L.  All else, errors included, is paid with the
+share w of the window's noise and all of the extra steps'.  It is a plan of its own, which still has
+e's arrivals, of norm at most the value :math:`n_e` for L (1 + kappa); the theorem asks for no more.
 
 **Tight.** No need: for e = 1e-11 it is some 1e-7.
 """
