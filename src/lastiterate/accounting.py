@@ -41,6 +41,8 @@ class PrivacyReport(BestProfile):
     guarantee includes; `enforced` says that one of the library's trainers carried the run out, so
     that nobody has to vouch for its description.  `selected` says that what was published is the
     best of several tries, of which `run` is one: nothing about that follows from the run alone.
+    `followed` is how many extra steps were taken after the run to make the model forget, in how
+    many requests: the guarantee is then of all models that were published on the way.
     """
 
     profiles: tuple[PrivacyProfile, ...] = field(init=False)
@@ -50,6 +52,7 @@ class PrivacyReport(BestProfile):
     besides: tuple[Release, ...] = ()
     enforced: bool = False
     selected: bool = False
+    followed: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", tuple(self.used.values()))
@@ -75,13 +78,17 @@ class PrivacyReport(BestProfile):
 
         None also where the run does not say what one example alone can add, as `TrainingRun.under`.
         """
-        if self.selected:
+        if self._of_more_than_the_run:
             return None
         (other,) = (one for one in ADJACENCIES if one != self.run.adjacency)
         run = self.run.under(other) if self._is_quick() else None
         if run is None or self.certainty is not Certainty.UPPER:
             return None
         return account(run, besides=[one.under(other) for one in self.besides])
+
+    @property
+    def _of_more_than_the_run(self) -> bool:
+        return self.selected or self.followed is not None
 
     def _is_quick(self) -> bool:
         if self.run.batches.drawn is Drawn.EACH_STEP:
@@ -91,7 +98,7 @@ class PrivacyReport(BestProfile):
     @cached_property
     def lower_bounds(self) -> Mapping[str, LowerProfile]:
         """Each lower bound that applies, by id."""
-        if self.selected:
+        if self._of_more_than_the_run:
             return {}
         applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
         return {bound.id: bound.evaluate(self.run) for bound in applying}
@@ -136,7 +143,7 @@ class PrivacyReport(BestProfile):
         By the best bound that tells positions apart; composition has one guarantee for all.
         """
         able = [id_ for id_ in self.used if CATALOGUE[id_].by_position is not None]
-        if self.selected or not able:
+        if self._of_more_than_the_run or not able:
             return [self]
         best = min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
         positions = CATALOGUE[best].positions(self.run)
@@ -147,7 +154,7 @@ class PrivacyReport(BestProfile):
     def beside(self, release: Release) -> PrivacyReport:
         """What is certified if this statistic of the same examples is published, too."""
         besides = (*self.besides, release)
-        if not self.selected:
+        if not self._of_more_than_the_run:
             return replace(account(self.run, besides=besides), enforced=self.enforced)
         more = _mu_of([release], self.run)
         every = {id_: beside_gaussian(profile, more) for id_, profile in self.all.items()}

@@ -24,11 +24,12 @@ def issue(
     labels: str = statements.NO_LABELS,
     besides: Sequence[Mapping[str, Any]] = (),
     selection: Mapping[str, Any] | None = None,
+    data: str | None = None,
 ) -> str:
     """The certificate of a finished training, as JSON.
 
     `besides` are records of the report's, each with what was published.  With a `selection` the
-    report is of the best of several tries.
+    report is of the best of several tries.  `data` is a digest of rows and targets under a key.
     """
     assert len(besides) == len(report.besides)
     guarantee = stated_guarantee(report, delta)
@@ -54,7 +55,9 @@ def issue(
     }
     if selection is not None:
         record["selection"] = dict(selection)
-    return _with_digest(record)
+    if data is not None:
+        record["data"] = data
+    return with_digest(record)
 
 
 def stated_guarantee(report: PrivacyReport, delta: float) -> dict[str, Any]:
@@ -73,7 +76,7 @@ def stated_guarantee(report: PrivacyReport, delta: float) -> dict[str, Any]:
 def bound_to(certificate: str, encoding: Mapping[str, Any]) -> str:
     """The certificate of the same training, tied to what says how its model is to be used."""
     record = json.loads(certificate)
-    return _with_digest(record | {"encoding": statements.encoding_digest(encoding)})
+    return with_digest(record | {"encoding": statements.encoding_digest(encoding)})
 
 
 def tied_to_head(certificate: str, digest: str) -> str:
@@ -91,10 +94,11 @@ def beside(certificate: str, report: PrivacyReport, published: Mapping[str, Any]
     assert len(record["besides"]) == len(report.besides)
     guarantee = stated_guarantee(report, record["guarantee"]["delta"])
     hypotheses = statements.stated_hypotheses(guarantee["bound"], report.run)
-    return _with_digest(record | {"guarantee": guarantee, "hypotheses": hypotheses})
+    return with_digest(record | {"guarantee": guarantee, "hypotheses": hypotheses})
 
 
-def _with_digest(record: Mapping[str, Any]) -> str:
+def with_digest(record: Mapping[str, Any]) -> str:
+    """The text of a certificate."""
     stated = {**record, "digest": statements.digest(record)}
     return json.dumps(stated, indent=2) + "\n"
 

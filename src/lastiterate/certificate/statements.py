@@ -53,7 +53,7 @@ def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:
 
 
 _NOT_ENFORCED = "not at all: stated by whoever trained"
-UNSIGNED_PARTS = ("digest", "signature")  # which are about all the others
+UNSIGNED_PARTS = ("digest", "signature", "earlier")  # about all others; and those followed
 
 
 def plain_text(record: Mapping[str, Any]) -> str:

@@ -20,12 +20,22 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.certificate import statements
+from lastiterate.certificate.chain import (
+    EARLIER,
+    UNLEARNING,
+    broken_links,
+    chain_of,
+    kept,
+    wrong_promise,
+)
+from lastiterate.certificate.requests import Requests
 from lastiterate.certificate.selection import selected_report
 from lastiterate.certificate.signature import wrong_signature
 from lastiterate.errors import InvalidCertificate, LastIterateError, PrivacyWarning
 from lastiterate.releases import from_record as from_release
-from lastiterate.run.serialise import from_dict, unambiguous_json
+from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.identity import is_digest
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
 from lastiterate.train.objectives import Objective, from_record
 from lastiterate.train.promises import broken_promises
@@ -50,6 +60,8 @@ class Verified:
     objective: Objective
     radius: float
     seeded: bool
+    requests: Requests
+    trained: PrivacyReport  # of the first model, if others followed
 
 
 def verify(
@@ -83,11 +95,25 @@ def verified(
 ) -> Verified:
     """The same without a warning, with the objective; `encoding` is how a model is to be used."""
     record = read(certificate)
-    reasons = []
-    if record.get("digest") != statements.digest(record):
-        reasons.append("its digest is not that of its text")
-    if signed_by is not None and (wrong := wrong_signature(record, signed_by)) is not None:
-        reasons.append(wrong)
+    if UNLEARNING in record or EARLIER in record:
+        found, reasons = _whole_chain(record, signed_by)
+    else:
+        found, reasons = _alone(record, signed_by)
+    shape = _shape(found.objective, record["features"])
+    if parameters is not None and (
+        record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
+    ):
+        reasons.append("it belongs to another model")
+    if encoding is not None and record["encoding"] != statements.encoding_digest(encoding):
+        reasons.append("it belongs to a model of other columns, ranges, values or classes")
+    if reasons:
+        raise InvalidCertificate(reasons)
+    return found
+
+
+def _alone(record: Mapping[str, Any], signed_by: str | Path | None) -> tuple[Verified, list[str]]:
+    """What the certificate of a training states, and why it does not hold."""
+    reasons = _wrong_seals(record, signed_by)
     try:
         run, objective = from_dict(record["run"]), from_record(record["objective"])
         features = record["features"]
@@ -101,19 +127,62 @@ def verified(
             reasons += unfounded
         reasons += _wrong_guarantee(report, record["guarantee"])
         reasons += _wrong_statements(record, run)
-        shape = _shape(objective, features)
+        _shape(objective, features)
+        requests = requests_of(record)
+        seeded = record["randomness"] == REPRODUCIBLE
     except UNREADABLE as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
-    if parameters is not None and (
-        record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
-    ):
-        reasons.append("it belongs to another model")
-    if encoding is not None and record["encoding"] != statements.encoding_digest(encoding):
-        reasons.append("it belongs to a model of other columns, ranges, values or classes")
-    if reasons:
-        raise InvalidCertificate(reasons)
     report = replace(report, enforced=True)
-    return Verified(report, objective, radius, record["randomness"] == REPRODUCIBLE)
+    return Verified(report, objective, radius, seeded, requests, report), reasons
+
+
+def _whole_chain(
+    record: Mapping[str, Any], signed_by: str | Path | None
+) -> tuple[Verified, list[str]]:
+    """From the training to the last request, and why it does not hold."""
+    try:
+        chain = chain_of(record)
+        reasons = broken_links(chain)
+        if reasons:
+            raise InvalidCertificate(reasons)
+        first, reasons = _alone(chain[0].record, signed_by)
+        requests, seeded = first.requests, first.seeded
+        if chain[0].record.get("selection") is not None:
+            reasons.append("it follows a choice among several tries")
+        for link in chain[1:]:
+            own = link.record
+            reasons += _wrong_seals(own, signed_by)
+            run = from_dict(own["run"])
+            requests = requests.followed_by(len(link.removed), run.steps)
+            if own["run"] != to_dict(requests.extra(run.steps)):
+                reasons.append(f"request {len(requests.done)} has steps unlike the training's")
+            reasons += wrong_promise(link, requests.forgotten(len(requests.done) - 1))
+            reasons += _wrong_guarantee(requests.staying, own["guarantee"])
+            reasons += _wrong_statements(own, requests.staying.run)
+            seeded = seeded or own["randomness"] == REPRODUCIBLE
+    except InvalidCertificate:
+        raise
+    except UNREADABLE as error:
+        raise InvalidCertificate([f"it cannot be read ({error!r})"]) from error
+    found = replace(first, report=requests.staying, seeded=seeded, requests=requests)
+    return found, reasons
+
+
+def requests_of(record: Mapping[str, Any]) -> Requests:
+    """The training that a certificate describes, before any request; nothing is checked."""
+    run, features = from_dict(record["run"]), record["features"]
+    besides = [from_release(one, adjacency=run.adjacency) for one in kept(record["besides"])]
+    radius = math.hypot(features["bound"], features["intercept"])
+    return Requests(run, tuple(besides), from_record(record["objective"]), radius)
+
+
+def _wrong_seals(record: Mapping[str, Any], signed_by: str | Path | None) -> list[str]:
+    reasons = []
+    if record.get("digest") != statements.digest(record):
+        reasons.append("its digest is not that of its text")
+    if signed_by is not None and (wrong := wrong_signature(record, signed_by)) is not None:
+        reasons.append(wrong)
+    return reasons
 
 
 def read(certificate: str | Path) -> Mapping[str, Any]:
@@ -170,6 +239,8 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
         reasons.append("where its label set is from is unknown")
     if arithmetic["products"] not in ("float32", "float64"):
         reasons.append("its arithmetic precision is unsupported")
+    if "data" in record and not is_digest(record["data"]):
+        reasons.append("which data it is of is unknown")
     return reasons
 
 

@@ -22,6 +22,7 @@ from lastiterate.cli import (
     predicting,
     reproducing,
     training,
+    unlearning,
     verifying,
 )
 from lastiterate.cli.progress_bar import progress_bar
@@ -60,6 +61,7 @@ describing.register(app)
 training.register(app)
 predicting.register(app)
 verifying.register(app)
+unlearning.register(app)
 ledgers.register(app)
 plotting.register(app)
 auditing.register(app)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from lastiterate.linear_model import (
 from lastiterate.tables.encoded import Encoded
 from lastiterate.tables.target import Labels, Target
 
-_ESTIMATORS: dict[str, Any] = {
+ESTIMATORS: dict[str, Any] = {
     "logistic": PrivateLogisticRegression,
     "svc": PrivateLinearSVC,
     "ridge": PrivateRidge,
@@ -56,6 +57,7 @@ def fitted(
     read: Encoded,
     asked: Asked | None,
     tested: Encoded | None,
+    key: Path | None = None,
 ) -> Made:
     """A model of the encoded table, and its score on the one to test with, if there is one."""
     unit = None
@@ -68,11 +70,11 @@ def fitted(
         settings = settings | {"target_range": (low, high)}
 
     def make(epsilon: float) -> Any:
-        return _ESTIMATORS[kind](**settings | {"epsilon": epsilon})
+        return ESTIMATORS[kind](**settings | {"epsilon": epsilon})
 
     targets = read.besides[truth.name]
     if asked is None or tested is None or asked.epsilon is None:
-        model = make(settings["epsilon"]).fit(read.rows, targets)
+        model = make(settings["epsilon"]).fit(read.rows, targets, key=key)
         score = None
         if asked is not None and tested is not None:
             outputs = model._outputs(tested.rows)
@@ -82,7 +84,7 @@ def fitted(
         return Made(model, model.privacy_, model.certificate_, score)
     epsilon, delta = settings["epsilon"], settings["delta"]
     budget = Budget.of(epsilon, delta, asked.epsilon, labels=unit is None)
-    model = budget.fitted(make, read.rows, targets)
+    model = budget.fitted(make, read.rows, targets, key)
     other = tested.besides[truth.name]
     found = PrivateScore.of(
         model, tested.rows, other, epsilon=asked.epsilon, delta=delta, ledger=settings["ledger"]

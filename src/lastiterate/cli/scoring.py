@@ -65,7 +65,7 @@ class Budget:
         mu = gaussian_parameter(part, delta)
         return cls(epsilon, delta, Release.of_mu(kind, mu, adjacency="replace"))
 
-    def fitted(self, make: Any, rows: Any, targets: Any) -> Any:
+    def fitted(self, make: Any, rows: Any, targets: Any, key: Path | None = None) -> Any:
         """A model of `make(epsilon)` that leaves enough for the score.
 
         Whether another trial is needed follows from the run alone, which is public.
@@ -74,7 +74,7 @@ class Budget:
         rest = GaussianProfile(math.sqrt(whole**2 - self.score.mu**2)).epsilon(self.delta)
         rest *= 1.0 - _SPARED
         for _ in range(_TRIALS):
-            model = make(rest).fit(rows, targets)
+            model = make(rest).fit(rows, targets, key=key)
             found = self.together(model.privacy_).epsilon(self.delta)
             if found <= self.epsilon:
                 return model

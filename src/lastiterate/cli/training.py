@@ -69,6 +69,7 @@ def train(
         int, typer.Option(help="the most rows of one person, who is protected as a whole")
     ] = 1,
     epochs: Annotated[int, typer.Option(help="passes over the data")] = 20,
+    l2: Annotated[float, typer.Option(help="a penalty, with which models forget sooner")] = 0.0,
     test: Annotated[Path | None, typer.Option(help="a table to score the model on")] = None,
     test_is_public: Annotated[
         bool, typer.Option("--test-is-public", help="its rows need no protection")
@@ -79,6 +80,10 @@ def train(
     delimiter: Delimiter = None,
     mapped: Annotated[
         Path | None, typer.Option(help="keep rows in this file meanwhile, if memory is too small")
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="a file with a secret of yours, without which no row can be unlearned"),
     ] = None,
     sign: Annotated[
         Path | None, typer.Option(help="a private key (Ed25519) to sign the certificate with")
@@ -146,13 +151,14 @@ def train(
         "adjacency": adjacency,
         "examples_per_person": examples_per_person,
         "epochs": epochs,
+        "l2": l2,
         "feature_bound": encoder.feature_bound if feature_bound is None else feature_bound,
         "ledger": book,
     }
     with warnings.catch_warnings(record=True) as told, _removed_after(mapped):
         warnings.simplefilter("always")
         read = encoded(table, encoder, besides, dtype=np.float32, mapped=mapped)
-        made = fitted(kind, settings, truth, read, asked, tested)
+        made = fitted(kind, settings, truth, read, asked, tested, key)
     saved = SavedModel(
         {
             "format": FORMAT,

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,9 @@ from lastiterate._digits import up
 from lastiterate.cli.json_file import read_object
 from lastiterate.cli.model_file import AlteredModel, read_model
 from lastiterate.errors import InvalidCertificate, InvalidParameter
+
+if TYPE_CHECKING:
+    from lastiterate.certificate.requests import Requests
 
 _SEEDED = "not private against someone who knows the seed: the training was reproducible"
 
@@ -72,9 +75,31 @@ def verify(
         f"holds: epsilon = {up(stated['epsilon'])} at delta = {stated['delta']:g}, {whose} "
         f"{'replaced' if run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
     )
+    for line in _forgotten(described, found.requests):
+        print(line)
     for line in _besides(described, model, signed_by):
         print(line)
     return 1 if found.seeded and not allow_seeded else 0
+
+
+def _forgotten(described: Mapping[str, Any], requests: "Requests") -> Iterator[str]:
+    """Every request of a chain, and all of them together."""
+    if not requests.done:
+        return
+    yield "that is of those who stay, of all models of the chain together"
+    chain = [*described["earlier"], described]
+    for number, one in enumerate(chain[1:]):
+        promised = one["unlearning"]["guarantee"]
+        delta = promised["delta"]
+        many = promised["examples"]
+        yield (
+            f"request {number + 1}: {many:,} {'row' if many == 1 else 'rows'} forgotten in "
+            f"{requests.done[number].steps:,} steps, epsilon = {up(promised['epsilon'])} at delta "
+            f"= {delta:g}; by now {up(requests.by_now(number).epsilon(delta))}"
+        )
+    if len(requests.done) > 1:
+        whole = requests.all_forgotten.epsilon(delta)
+        yield f"all who went, together: epsilon = {up(whole)} at delta = {delta:g}"
 
 
 def _besides(

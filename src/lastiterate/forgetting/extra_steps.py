@@ -36,12 +36,18 @@ class ExtraSteps:
     """Steps after the training, of which some examples are no longer part."""
 
     def __init__(
-        self, run: TrainingRun, *, step_size: float, noise_std: float, release: float
+        self,
+        run: TrainingRun,
+        *,
+        step_size: float,
+        noise_std: float,
+        release: float,
+        rule: BatchRule,
     ) -> None:
         self._first_release = run.release_noise_std
         self._step = run.replace(
             loss=_loss_without_the_removed(run),
-            batches=_rule(run.batches, 1),
+            batches=_rule(rule, 1),
             steps=1,
             step_size=step_size,
             noise_std=noise_std,

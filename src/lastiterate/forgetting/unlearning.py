@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from lastiterate import _check
 from lastiterate._digits import up
 from lastiterate._html import card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
-from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
+from lastiterate.forgetting.bounds_used import (
+    GIVEN_THE_ORDER,
+    QUICK,
+    QUICKLY_COMPOSED,
+    QUICKLY_GROUPED,
+)
 from lastiterate.forgetting.extra_steps import MOST_STEPS, ExtraSteps, last_of
+from lastiterate.forgetting.fewest import fewest
 from lastiterate.forgetting.staying import as_one_run
+from lastiterate.profile.beside_mixture import beside_mixture
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import Drawn
+from lastiterate.releases import Release, joint_mu
+from lastiterate.run.batches import BatchRule, Drawn
 from lastiterate.run.training_run import TrainingRun
-
-# A bound that hides places by exchanging examples would have to exchange them in the extra steps,
-# too, where these go on in the order of the training.
-_GIVEN_THE_ORDER = [
-    "composition",
-    "fixed-order",
-    "random-order/shuffled-once",
-    "random-order/balls-and-bins",
-]
-# The curves of the others take long to be written out.
-_QUICKLY_COMPOSED = [
-    "composition",
-    "fixed-order",
-    "random-order/shuffled-once",
-    "random-order/shuffled-each-epoch",
-    "random-order/hidden-place",
-]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,6 +45,7 @@ class Unlearning(BestProfile):
     examples: int
     order_kept: bool
     forgotten: PrivacyReport
+    besides: tuple[Release, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "profiles", self.forgotten.profiles)
@@ -65,7 +60,7 @@ class Unlearning(BestProfile):
         """Of the people who stay: of the last model alone, K more steps having seen them."""
         if self.extra_steps == 0:
             return self.before
-        known = [account(longer) for longer in self._as_one_run]
+        known = [account(longer, besides=self.besides) for longer in self._as_one_run]
         return BestProfile([self.both_published, *known])
 
     @cached_property
@@ -80,14 +75,14 @@ class Unlearning(BestProfile):
         first, then = self.before, self.extra
         if self.order_kept and self.run.batches.drawn is Drawn.ONCE:
             # One secret serves both, so that neither may be averaged over it alone.
-            first = account(_in_open_order(self.run))
+            first = account(_in_open_order(self.run), besides=self.besides)
             then = _in_open_order(then)
-        return first.compose(account(then, bounds=_QUICKLY_COMPOSED))
+        return first.compose(account(then, bounds=QUICKLY_COMPOSED))
 
     @cached_property
     def before(self) -> PrivacyReport:
         """Of everybody, of the model that was published before."""
-        return account(self.run)
+        return account(self.run, besides=self.besides)
 
     def then(
         self,
@@ -112,6 +107,8 @@ class Unlearning(BestProfile):
             delta=delta,
             examples=examples,
             order_kept=self.order_kept,
+            batches=self.extra.batches,
+            besides=self.besides,
         )
 
     @property
@@ -155,6 +152,8 @@ def unlearning(
     noise_std: float | None = None,
     release_noise_std: float | None = None,
     order_kept: bool = False,
+    batches: BatchRule | None = None,
+    besides: Sequence[Release] = (),
 ) -> Unlearning:
     """What extra steps without some examples promise them, or the least steps for a target.
 
@@ -165,7 +164,7 @@ def unlearning(
         gradients of the examples had been left out; with "replace", with one that had seen others
         in their place, which the extra steps then see.
     extra_steps : int, optional
-        K.  Left out where a target is given.
+        K.  Left out where a target is given: then the least that meets it.
     epsilon, delta : float, optional
         The target.
     examples : int
@@ -175,6 +174,10 @@ def unlearning(
     order_kept : bool
         Whether the extra steps go on in the secret order of the training, for batches that are
         shuffled once.  Otherwise they take a new order, and nothing secret need be kept.
+    batches : BatchRule, optional
+        Of the extra steps; as in the training if left out.
+    besides : sequence of Release, optional
+        Statistics of the same examples that stay published, which no step makes forgotten.
 
     Returns
     -------
@@ -186,12 +189,12 @@ def unlearning(
     >>> import lastiterate as li
     >>> run = li.TrainingRun(
     ...     loss=li.Loss(smoothness=0.26, regulariser=0.01), sensitivity=1.0,
-    ...     batches=li.ShuffledEachEpoch(examples=10_000, batch_size=100), steps=2_000,
+    ...     batches=li.ShuffledEachEpoch(examples=10_000, batch_size=500), steps=800,
     ...     step_size=2.0, noise_std=0.01, adjacency="zero-out")
     >>> found = li.unlearning(run, epsilon=0.1, delta=1e-5)
     >>> found.extra_steps, found.epsilon(1e-5) <= 0.1
-    (66, True)
-    >>> li.unlearning(run, extra_steps=65).epsilon(1e-5) <= 0.1
+    (62, True)
+    >>> li.unlearning(run, extra_steps=61).epsilon(1e-5) <= 0.1
     False
     """
     if not isinstance(run, TrainingRun):
@@ -206,8 +209,9 @@ def unlearning(
         step_size=last_of(run.step_size) if step_size is None else step_size,
         noise_std=last_of(run.noise_std) if noise_std is None else noise_std,
         release=run.release_noise_std if release_noise_std is None else release_noise_std,
+        rule=run.batches if batches is None else batches,
     )
-    question = _Question(run, steps, many, order_kept)
+    question = _Question(run, steps, many, order_kept, tuple(besides))
     if extra_steps is not None:
         if epsilon is not None or delta is not None:
             must_be = "left out where a target (epsilon, delta) is given"
@@ -228,30 +232,27 @@ class _Question:
     steps: ExtraSteps
     examples: int
     order_kept: bool
+    besides: tuple[Release, ...]
 
     def after(self, many: int) -> Unlearning:
-        report = account(self._with(self.steps.as_release_noise(many)), bounds=self._bounds)
-        extra = self.steps.described(max(many, 1))
-        return Unlearning(self.run, extra, many, self.examples, self.order_kept, report)
+        return self._found(many, self._report(many, self._bounds))
 
     def least(self, epsilon: float, delta: float) -> Unlearning:
-        """The noise on release that would be enough, then as many steps as are worth as much."""
-        found = self.after(0)
-        if found.epsilon(delta) <= epsilon:
-            return found
-        enough = calibrate(
-            self._with(self.run.release_noise_std),
-            epsilon=epsilon,
-            delta=delta,
-            over="release_noise_std",
-            bounds=self._bounds,
-        )
-        many = self.steps.worth(enough.release_noise_std)
-        while many is not None and many <= MOST_STEPS:
-            found = self.after(many)
-            if found.epsilon(delta) <= epsilon:
-                return found
-            many += max(1, many // 10_000)  # the last digits of the calibration
+        """By the quick bounds first: all of them together need fewer steps, if any."""
+        self._check_besides(epsilon, delta)
+        reports: dict[int, PrivacyReport] = {}
+
+        def told(many: int) -> float:
+            reports[many] = self._report(many, self._bounds)
+            return reports[many].epsilon(delta)
+
+        def told_quickly(many: int) -> float:
+            return self._report(many, QUICK).epsilon(delta)
+
+        about = fewest(self.steps, told_quickly, epsilon) if self._bounds is None else None
+        many = fewest(self.steps, told, epsilon, start=about or 1)
+        if many is not None:
+            return self._found(many, reports[many])
         raise UnreachableTarget(
             f"({epsilon:g}, {delta:g})",
             f"{MOST_STEPS:,} extra steps are not enough",
@@ -259,11 +260,48 @@ class _Question:
             "release_noise_std",
         )
 
+    def _found(self, many: int, report: PrivacyReport) -> Unlearning:
+        extra = self.steps.described(max(many, 1))
+        return Unlearning(
+            self.run, extra, many, self.examples, self.order_kept, report, self.besides
+        )
+
+    def _report(self, many: int, bounds: list[str] | None) -> PrivacyReport:
+        report = account(self._with(self.steps.as_release_noise(many)), bounds=bounds)
+        if not self.besides:
+            return report
+        more = GaussianMixtureProfile([1.0], [self._told_besides])
+        every = {id_: beside_mixture(one, more) for id_, one in report.used.items()}
+        return replace(report, all=every, besides=self.besides)
+
+    @property
+    def _told_besides(self) -> float:
+        """The mu of what stays published, for all of the examples."""
+        return self.examples * joint_mu(self.besides)
+
+    def _check_besides(self, epsilon: float, delta: float) -> None:
+        """What stays published must leave something of the target."""
+        alone = GaussianProfile(self._told_besides).epsilon(delta) if self.besides else 0.0
+        if not alone < epsilon:
+            kinds = " and ".join(one.kind for one in self.besides)
+            raise UnreachableTarget(
+                f"({epsilon:g}, {delta:g})",
+                f"what was published beside the model ({kinds}) stays published, and has epsilon "
+                f"{up(alone)} alone for {self.examples:,} of the examples",
+                possible_with="a larger epsilon, fewer examples at once, or training again "
+                "(center=False and counting=0 publish nothing besides)",
+            )
+
     def _with(self, release_noise: float) -> TrainingRun:
         run = self.run.replace(release_noise_std=release_noise)
         return run if self.examples == 1 else run.replace(examples_per_person=self.examples)
 
     @property
     def _bounds(self) -> list[str] | None:
-        goes_on = self.order_kept and self.run.batches.drawn is Drawn.ONCE
-        return _GIVEN_THE_ORDER if goes_on else None
+        drawn = self.run.batches.drawn
+        if self.order_kept and drawn is Drawn.ONCE:
+            return GIVEN_THE_ORDER
+        quickly = self.besides and self.run.batches.exact_size and drawn is not Drawn.EACH_STEP
+        if not quickly:
+            return None
+        return QUICKLY_COMPOSED if self.examples == 1 else QUICKLY_GROUPED

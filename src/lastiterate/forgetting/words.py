@@ -17,7 +17,7 @@ def as_text(found: Unlearning, *, delta: float = USUAL_DELTA) -> str:
     who = "1 example" if many == 1 else f"{many:,} examples at once"
     whom = "it" if many == 1 else "them"
     without = (
-        "never contributed a gradient"
+        "never been part of any sum"
         if found.run.adjacency == "zero-out"
         else "been others from the start"
     )

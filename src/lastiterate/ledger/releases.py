@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting import PrivacyReport
+from lastiterate.certificate.chain import UNLEARNING
 from lastiterate.certificate.statements import training_digest
 from lastiterate.certificate.verify import read, verified
 from lastiterate.errors import InvalidParameter, InvalidType
@@ -39,8 +40,14 @@ class Understood:
 def understood(release: Any, *, adjacency: str) -> Understood:
     """A release as a charge; certificates are derived again."""
     if isinstance(release, (str, Path)):
-        found = verified(release)
         record = read(release)
+        if UNLEARNING in record:
+            must_be = (
+                "of a training: unlearn(.., ledger=..) charges the steps of a request before they "
+                "are taken; charged alone, this one would leave out the models that it follows"
+            )
+            raise InvalidParameter("release", must_be=must_be, found="a request to be forgotten")
+        found = verified(release)
         return Understood(charge_of(record), record, found.seeded)
     if isinstance(release, PrivacyReport):
         if release.selected:
@@ -48,6 +55,9 @@ def understood(release: Any, *, adjacency: str) -> Understood:
                 "its certificate: a report of the best of several tries does not hold the others"
             )
             raise InvalidParameter("release", must_be=must_be, found="such a report")
+        if release.followed is not None:
+            must_be = "of a training: unlearn(.., ledger=..) charges what follows it"
+            raise InvalidParameter("release", must_be=must_be, found="a report of several models")
         return Understood(charges.training(release))
     inner = getattr(release, "release", release)
     if isinstance(inner, Release):

@@ -28,11 +28,15 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         "gradient is 0.  By default, with a warning, what occurs in `y`; booleans need none.",
     )
 
-    def fit(self, X: Any, y: Any, *, ledger: Any = None) -> Self:
-        """Train on rows `X` with labels `y`, charged to `ledger`."""
+    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None) -> Self:
+        """Train on rows `X` with labels `y`, charged to `ledger`.
+
+        With a secret `key` (bytes, or the path of a file) the certificate tells whoever has it
+        whether data are the same again, without which nothing can be unlearned.
+        """
         held = [X, y]
         del X, y
-        return self._fit(held, ledger)
+        return self._fit(held, ledger, key)
 
     @discreet
     def decision_function(self, X: Any) -> Array:

@@ -26,11 +26,13 @@ from lastiterate.linear_model.fitted_again import (
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
 from lastiterate.linear_model.prospects import warn_of_hopeless_task
 from lastiterate.linear_model.undeclared import OfScikitLearn, refuse_raw_frame
+from lastiterate.linear_model.unlearning import Unlearns
 from lastiterate.releases import MEAN, OUTLIERS, Release
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.defaults import default_besides, default_run
 from lastiterate.train.discretion import forget_locals
+from lastiterate.train.identity import data_digest, secret_key
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Objective
@@ -93,6 +95,7 @@ def certified(
     delta: float | None = None,
     more: Sequence[Mapping[str, Any]] = (),
     selection: Mapping[str, Any] | None = None,
+    key: bytes | None = None,
 ) -> str:
     """The certificate of what was trained, and of `more` records of what is published besides."""
     return issue(
@@ -105,10 +108,11 @@ def certified(
         labels=prepared.task.labels,
         besides=[*trained.besides.records, *more],
         selection=selection,
+        data=None if key is None else data_digest(prepared.examples, key),
     )
 
 
-class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
+class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
     """A linear model of which only the last iterate is published."""
 
     # The constant feature of the intercept, in units of the bound: large enough to be learnt, and
@@ -116,11 +120,11 @@ class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
     # (benchmarks/validation.py: 1/4 is up to .1 points behind, 1/2 up to .3).
     _constant = 0.125
 
-    def _fit(self, held: list[Any], ledger: Any = None) -> Self:
+    def _fit(self, held: list[Any], ledger: Any = None, key: Any = None) -> Self:
         """On X and y, held in a list so that no traceback keeps them."""
         self._forget()
         try:
-            self._fit_anew(*held, ledger=ledger)
+            self._fit_anew(*held, ledger=ledger, key=key)
         except BaseException as error:
             held.clear()
             self._forget()
@@ -128,7 +132,8 @@ class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
             raise
         return self
 
-    def _fit_anew(self, X: Any, y: Any, *, ledger: Any) -> None:
+    def _fit_anew(self, X: Any, y: Any, *, ledger: Any, key: Any) -> None:
+        secret = None if key is None else secret_key(key)
         prepared = self._prepared(X, y, ledger=ledger)
         report = prepared.report()
         charged = reserved(
@@ -138,7 +143,7 @@ class PrivateLinearModel(OfScikitLearn, Settings, BaseEstimator):
             seeded=self.random_state is not None,
         )
         trained = self._train(prepared, report, refuse=prepared.settings.feature_bound is None)
-        certificate = certified(prepared, report, trained)
+        certificate = certified(prepared, report, trained, key=secret)
         if charged is not None:
             charged.settle(certificate)
         self._become(prepared, report, trained, certificate)

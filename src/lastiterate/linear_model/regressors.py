@@ -48,11 +48,15 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     # Offsets count for more in a target than in a logit (benchmarks/validation.py).
     _constant = 0.25
 
-    def fit(self, X: Any, y: Any, *, ledger: Any = None) -> Self:
-        """Train on rows `X` with targets `y`, charged to `ledger`."""
+    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None) -> Self:
+        """Train on rows `X` with targets `y`, charged to `ledger`.
+
+        With a secret `key` (bytes, or the path of a file) the certificate tells whoever has it
+        whether data are the same again, without which nothing can be unlearned.
+        """
         held = [X, y]
         del X, y
-        return self._fit(held, ledger)
+        return self._fit(held, ledger, key)
 
     def checked(self) -> Self:
         """Also that targets have one range."""

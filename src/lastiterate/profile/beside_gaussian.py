@@ -12,7 +12,6 @@ convex, and on a cell of l it lies below its chord; chords are averaged exactly.
 from __future__ import annotations
 
 import math
-from functools import cached_property
 
 import numpy as np
 from scipy.special import ndtr
@@ -45,10 +44,14 @@ def beside_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
 
 
 class BesideGaussianProfile(PrivacyProfile):
-    """Any guarantee and that of a Gaussian mechanism, both published."""
+    """Any guarantee and that of a Gaussian mechanism, both published.
 
-    def __init__(self, profile: PrivacyProfile, mu: float) -> None:
+    `table` is the guarantee's curve by chords, if that is known already.
+    """
+
+    def __init__(self, profile: PrivacyProfile, mu: float, table: ChordCurve | None = None) -> None:
         self.profile, self.mu = profile, mu
+        self._table = table
         edges = _edges(mu)
         self._losses = mu * mu / 2.0 + mu * edges
         self._left, self._right = _chords(edges, mu)
@@ -56,16 +59,23 @@ class BesideGaussianProfile(PrivacyProfile):
 
     def deltas(self, epsilons: Array) -> Array:
         """By chords in every cell of the loss, rounded up."""
-        asked = epsilons[:, np.newaxis] - self._losses
-        many = epsilons.size > _MANY
-        at = self._curve.on_both_sides(asked) if many else _two_sided(self.profile, asked)
+        if epsilons.size > _MANY:
+            return self.by_chords(epsilons)
+        return self._averaged(_two_sided(self.profile, self._asked(epsilons)))
+
+    def by_chords(self, epsilons: Array) -> Array:
+        """From a table of the guarantee alone, which is made once."""
+        if self._table is None:
+            self._table = ChordCurve(self.profile.epsilon, self.profile.deltas)
+        return self._averaged(self._table.on_both_sides(self._asked(epsilons)))
+
+    def _asked(self, epsilons: Array) -> Array:
+        return epsilons[:, np.newaxis] - self._losses
+
+    def _averaged(self, at: Array) -> Array:
         inside = at[:, :-1] @ self._left + at[:, 1:] @ self._right
         whole = inside + self._lowest * at[:, 0] + self._beyond
         return np.minimum(up(whole, MILLIONS_OF_ROUNDINGS), 1.0)
-
-    @cached_property
-    def _curve(self) -> ChordCurve:
-        return ChordCurve(self.profile.epsilon, self.profile.deltas)
 
     def renyi(self, order: float) -> float:
         """They add up."""

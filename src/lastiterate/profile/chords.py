@@ -10,6 +10,7 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS
 _POINTS_NEAR, _POINTS_FAR = 400, 100
 _SHORTEST = 1e-4
 _FARTHEST = 1e4
+_WIDEST = 700.0  # of which e^epsilon is finite
 # A curve may end in a floor, with no epsilon at all for the smaller of these.
 _SMALL_DELTA, _LEAST_DELTA = 1e-9, 1e-14
 
@@ -33,7 +34,10 @@ class ChordCurve:
         right = np.clip(np.searchsorted(self._at, away), 1, self._at.size - 1)
         left = right - 1
         width = self._at[right] - self._at[left]
-        part = np.expm1(away - self._at[left]) / np.expm1(width)
+        # Where e^epsilon overflows, the left end of the chord, which is never below it.
+        known = width < _WIDEST
+        inside = np.where(known, away - self._at[left], 0.0)
+        part = np.expm1(inside) / np.expm1(np.where(known, width, 1.0))
         curve = (1.0 - part) * self._deltas[left] + part * self._deltas[right]
         curve = up(curve, THOUSANDS_OF_ROUNDINGS)
         # As far as it was asked for, and not only as far as the curve is known.

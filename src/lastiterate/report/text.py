@@ -38,7 +38,7 @@ def as_text(
     console = Console(file=out, width=width, color_system=None, highlight=False)
     _lines(console, told.answer, told.beside_the_other_adjacency, told.tightness)
     console.print("")
-    _lines(console, what_was_done(report.run), what_is_protected(report.run))
+    _lines(console, what_was_done(report.run), what_is_protected(report.run), _followed(report))
     console.print(_bounds(told))
     _lines(console, told.listed_apart, LISTED_ONLY if told.lists_more else "", COLUMNS_EXPLAINED)
     console.print("")
@@ -51,6 +51,17 @@ def as_text(
         console.print("", "What other bounds for such batches would need:", sep="\n")
         console.print(_refusals(told))
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+
+
+def _followed(report: PrivacyReport) -> str:
+    if report.followed is None:
+        return ""
+    steps, requests = report.followed
+    often = "1 request" if requests == 1 else f"{requests:,} requests"
+    return (
+        f"{often} to be forgotten followed, with {steps:,} extra steps that saw those who stay "
+        "once more: the guarantee is theirs, of all models that were published, together."
+    )
 
 
 def _lines(console: Console, *sentences: str) -> None:

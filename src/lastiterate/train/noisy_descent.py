@@ -17,6 +17,8 @@ accounted for.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate._progress import told
 from lastiterate.errors import InvalidParameter
+from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import Batch, Examples
@@ -40,11 +43,20 @@ _UNROLLED = 4  # rows of the left factor that BLAS takes at a time
 _KEPT = 1 << 24  # bytes
 
 
+@dataclass(frozen=True, eq=False)
+class Published:
+    """Parameters to go on from, and how many steps led to them."""
+
+    parameters: Array
+    steps: int
+
+
 def noisy_descent(
     run: TrainingRun,
     objective: Objective,
     examples: Examples,
     randomness: Randomness | None = None,
+    start: Published | None = None,
 ) -> Array:
     """The published parameters, one row for each output; the intercept's last.
 
@@ -58,9 +70,11 @@ def noisy_descent(
         Rows with norms within a bound.
     randomness : Randomness, optional
         A secure one by default.
+    start : Published, optional
+        Where to begin instead of 0.  An order that is public goes on where it was left.
     """
     try:
-        return _descended(run, objective, examples, randomness)
+        return _descended(run, objective, examples, randomness, start)
     except BaseException as error:
         forget_locals(error)
         del examples, randomness
@@ -68,7 +82,11 @@ def noisy_descent(
 
 
 def _descended(
-    run: TrainingRun, objective: Objective, examples: Examples, randomness: Randomness | None
+    run: TrainingRun,
+    objective: Objective,
+    examples: Examples,
+    randomness: Randomness | None,
+    start: Published | None,
 ) -> Array:
     for broken in broken_promises(run, objective, examples.radius):
         raise broken
@@ -76,6 +94,10 @@ def _descended(
     own, batches = batch_sequence(run.batches, examples, randomness)
     _check_targets(objective, own)
     parameters = np.zeros((objective.outputs, own.parameters))
+    if start is not None:
+        parameters += start.parameters
+        if run.batches.drawn is Drawn.NEVER:
+            batches = islice(batches, start.steps % run.batches.batches_per_epoch, None)
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
     _keep_freed_memory()
     for done, chosen in zip(told("training", range(run.steps)), batches, strict=False):
