@@ -81,7 +81,7 @@ def bound_to(certificate: str, encoding: Mapping[str, Any]) -> str:
 
 def tied_to_head(certificate: str, digest: str) -> str:
     """The certificate of the same training, tied to the weights of a layer made from its model."""
-    return _with_digest(json.loads(certificate) | {"head": digest})
+    return with_digest(json.loads(certificate) | {"head": digest})
 
 
 def beside(certificate: str, report: PrivacyReport, published: Mapping[str, Any]) -> str:

@@ -10,6 +10,7 @@ import torch
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 
 from lastiterate import _check
+from lastiterate._numerics.rounding import ulps_of
 from lastiterate.opacus.refused import RefusedTraining
 
 _GHOST = DPOptimizerFastGradientClipping
@@ -127,5 +128,6 @@ def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
     """Up to the rounding of one step in another order."""
     expected = expected.to(found.device)
     scale = float(expected.abs().max()) if expected.numel() else 0.0
-    rounding = 64.0 * torch.finfo(found.dtype).eps * max(scale, 1.0)
+    kind = "float32" if found.dtype == torch.float32 else "float64"
+    rounding = ulps_of(kind, 64.0) * max(scale, 1.0)
     return bool(torch.allclose(found, expected, rtol=rounding, atol=rounding))
