@@ -54,7 +54,7 @@ NEEDED = {
     ("audit", *MODEL, "--runs", "20", "--jobs", "2"): "audit",
 }
 NOTHING_NEEDED = {
-    ("account", *RUN): "random-order/hidden-place-together  <- used",
+    ("account", *RUN): "<- used",
     ("verify", "m/certificate.json", *MODEL): "holds: epsilon = 1.0000 ",
     ("predict", "m/model.json", "data.csv"): "yes",
     ("audit", *MODEL, "--runs", "20"): "not refuted",
