@@ -47,8 +47,9 @@ def test_points_at_the_call():
         ({}, np.resize(CLOSE, (20_000, 10))),
         ({"epsilon": 10.0}, CLOSE),
         ({}, CLOSE + 0.5 * RNG.normal(size=CLOSE.shape)),
+        ({"feature_bound": 1.0}, RNG.normal(size=(400, 3))),
     ],
-    ids=["prior known", "around a public middle", "many", "less private", "apart"],
+    ids=["prior known", "around a public middle", "many", "less private", "apart", "few around 0"],
 )
 def test_not_said_where_a_remedy_was_taken(settings, rows):
     assert told(logistic(**settings), rows, np.resize(RARE, len(rows))) == []

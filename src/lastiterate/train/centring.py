@@ -110,11 +110,14 @@ def centre_of(published: Array, release: Release, *, examples: int, bound: float
 def lost_distance(centre: Centre, release: Release, *, examples: int, bound: float) -> float:
     """How far from 0 the mean of centred rows is likely to be, in units of the bound on rows.
 
-    0 where more than noise has set the bound around the mean: rows differ more than it hides.
+    0 where more than noise has set the bound around the mean, since rows differ more than it hides;
+    and where the mean is so short that rows need not have much in common.
     """
-    noise = release.noise_std / examples
-    hidden = _REACH * math.sqrt(_unseen_spread(noise, centre.mean / bound)) * bound
-    if centre.bound > up(min(hidden, bound), THOUSANDS_OF_ROUNDINGS):
+    noise, mean = release.noise_std / examples, centre.mean / bound
+    unseen = _unseen_spread(noise, mean)
+    hidden = _REACH * math.sqrt(unseen) * bound
+    apart = centre.bound > up(min(hidden, bound), THOUSANDS_OF_ROUNDINGS)
+    if apart or mean @ mean <= _SURE * unseen:
         return 0.0
     return noise * math.sqrt(centre.mean.size) * bound / centre.bound
 
