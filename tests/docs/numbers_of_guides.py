@@ -102,7 +102,8 @@ def shortfall(points, *counts):
             mean
             for (data, passes, epsilon, rival), mean in tuned.items()
             if (data, epsilon) == (key[0], key[2])
-            and (passes == key[1] or rival == "diffprivlib")  # which does not go by passes
+            # Two do not go by passes.
+            and (passes == key[1] or rival in ("diffprivlib", "objective perturbation"))
             and ("Opacus" in rival) == ("zero-out" in key[3])
         )
         - np.mean(found["default"])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from lastiterate.linear_model.outliers import counted, refuse_long_rows, warn_of_outliers
 from lastiterate.releases import MEAN, OUTLIERS, Release
-from lastiterate.train.centring import as_published, published_centre
+from lastiterate.train.centring import as_published, lost_distance, published_centre
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
 
@@ -22,6 +22,7 @@ class Besides:
     releases: tuple[Release, ...]
     source: Randomness
     counts: dict[str, int] = field(default_factory=dict)
+    lost: float = 0.0  # by how much rows are likely to be off the centre
     _published: dict[str, Any] = field(default_factory=dict)
 
     def centred(self, examples: Examples) -> Examples:
@@ -37,6 +38,9 @@ class Besides:
             silent=examples.silent,
         )
         self._published[MEAN] = as_published(centre)
+        self.lost = lost_distance(
+            centre, release, examples=len(examples), bound=examples.feature_bound
+        )
         return replace(examples, centre=centre)
 
     def count(self, examples: Examples, outside: NDArray[np.bool_], *, refuse: bool) -> None:

@@ -24,7 +24,7 @@ from lastiterate.linear_model.fitted_again import (
     warn_of_what_pipelines_learn,
 )
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
-from lastiterate.linear_model.prospects import warn_of_hopeless_task
+from lastiterate.linear_model.prospects import warn_of_hopeless_task, warn_of_lost_centre
 from lastiterate.linear_model.undeclared import OfScikitLearn, refuse_raw_frame
 from lastiterate.linear_model.unlearning import Unlearns
 from lastiterate.releases import MEAN, OUTLIERS, Release
@@ -148,6 +148,8 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
             charged.settle(certificate)
         self._become(prepared, report, trained, certificate)
         trained.besides.warn(len(prepared.examples))
+        if "classes_" in prepared.task.remember and prepared.task.offset is None:
+            warn_of_lost_centre(trained.besides.lost, self._constant)
 
     def _prepared(self, X: Any, y: Any, *, ledger: Any = None) -> Prepared:
         settings = self.checked()

@@ -3,6 +3,10 @@ r"""Whether a task is hopeless, from public quantities: said before it is tried.
 With n examples of K classes and a Gaussian parameter mu, all that the examples of one class can do
 to an output is at most :math:`n\mu/2K` standard deviations of its noise (twice that if examples may
 only be left out), and of that only the part by which classes differ.
+
+Rows that have much in common are hardly told apart by what noise leaves of their mean.  If it is
+off by t and the constant feature of the intercept is k, both in units of the bound, weights make
+up for :math:`t^2/(t^2 + k^2)` of the intercept that a rare class needs, and rank by that.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from lastiterate.train.settings import RunSettings
 # Ten digits are told apart in 19 % of cases at 2.8, 29 % at 5.7, 51 % at 11; twenty blobs in 17 %
 # at 1.8 and 72 % at 7.1; two digits in 76 % at 1.8 and 98 % at 7.1 (benchmarks/validation.py).
 _HOPELESS, _WORTHWHILE = 3.0, 10.0
+_MADE_UP = 0.6  # of the intercept, by weights
 
 
 class TooFewExamplesWarning(UserWarning):
@@ -42,6 +47,20 @@ def warn_of_hopeless_task(settings: RunSettings, *, examples: int, classes: int)
     warnings.warn(
         f"at epsilon = {settings.epsilon:g}, {told} teach less than the noise hides: expect a "
         f"model that knows next to nothing.  It would take {' or '.join(remedies)}",
+        TooFewExamplesWarning,
+        stacklevel=5,
+    )
+
+
+def warn_of_lost_centre(lost: float, constant: float) -> None:
+    """By what was published alone: if rows are nearer to each other than their mean is known."""
+    if not lost * lost > _MADE_UP * (lost * lost + constant * constant):
+        return
+    warnings.warn(
+        "rows lie closer together than noise lets their mean be known, so that a rare class may "
+        "be ranked at random.  Subtract from columns what is publicly known to be their middle, "
+        "and lower feature_bound (PrivateScaler(low=.., high=..) does both); or state class_prior "
+        "if it is public; or raise epsilon or the number of examples",
         TooFewExamplesWarning,
         stacklevel=5,
     )

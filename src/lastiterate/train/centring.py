@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import down, ulps, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, ulps, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.releases import Release
 from lastiterate.train.noise import Randomness
@@ -131,12 +131,32 @@ def centre_of(published: Array, release: Release, *, examples: int, bound: float
     # Noise makes the mean longer by that much, on average.
     added = mean.size * noise * noise
     spread = 2.0 * float(published[-1]) / examples - (length - added)
-    unsure = 2.0 * noise * math.sqrt(1.0 + length)
-    spread = max(spread, _SURE * unsure, _SURE**2 * added, _SHORTEST**2)
+    spread = max(spread, _unseen_spread(noise, mean), _SHORTEST**2)
     # A mean of rows within the bound is within it; beyond, factors that are rounded down could
     # move rows away from it.
     within = min(1.0, _LONGEST_MEAN / math.sqrt(length)) if length > 0.0 else 1.0
     return Centre(mean * (within * bound), min(_REACH * math.sqrt(spread), 1.0) * bound)
+
+
+def lost_distance(centre: Centre, release: Release, *, examples: int, bound: float) -> float:
+    """How far from 0 the mean of centred rows is likely to be, in units of the bound on rows.
+
+    0 where more than noise has set the bound around the mean, since rows differ more than it hides;
+    and where the mean is so short that rows need not have much in common.
+    """
+    noise, mean = release.noise_std / examples, centre.mean / bound
+    unseen = _unseen_spread(noise, mean)
+    hidden = _REACH * math.sqrt(unseen) * bound
+    apart = centre.bound > up(min(hidden, bound), THOUSANDS_OF_ROUNDINGS)
+    if apart or mean @ mean <= _SURE * unseen:
+        return 0.0
+    return noise * math.sqrt(centre.mean.size) * bound / centre.bound
+
+
+def _unseen_spread(noise: float, mean: Array) -> float:
+    """The largest mean square around the mean that the noise of both may hide, in units of R."""
+    unsure = 2.0 * noise * math.sqrt(1.0 + float(mean @ mean))
+    return max(_SURE * unsure, _SURE**2 * mean.size * noise * noise)
 
 
 def as_published(centre: Centre) -> dict[str, Any]:
