@@ -53,7 +53,7 @@ class TestTables:
         tables = {f"bsa-table-{k}" for k in range(1, 13)}
         figures = {f"bsa-figure-{k}" for k in (1, 2, 4, 6, 7, 8, 9, 10)}
         others = {"ys-figure-1", "ys-figure-2", "cl-figure-1", "cl-figure-2", "cys-figure-2"}
-        assert set(ITEMS) == tables | figures | others | {"at-figure-1"}
+        assert set(ITEMS) == tables | figures | others | {"at-figure-1", "cwcl-figures-3a"}
 
 
 @with_matplotlib

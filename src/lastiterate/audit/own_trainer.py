@@ -47,7 +47,7 @@ class OwnTrainer:
 
     def examples(self, world: int) -> Examples:
         """The data set of a world."""
-        count, one = self.run.batches.examples, self._exposed
+        count, one = self.run.batches.examples, self.exposed
         rows = np.zeros((count, 1))
         if self.run.adjacency == "replace" or world == 1:
             rows[one] = self.radius
@@ -57,7 +57,7 @@ class OwnTrainer:
         return bounded(rows, targets, bound=self.radius, intercept=0.0)
 
     @property
-    def _exposed(self) -> int:
+    def exposed(self) -> int:
         """In a fixed order, an example that the last step sees."""
         rule, last = self.run.batches, self.run.steps - 1
         if rule.drawn is not Drawn.NEVER:

@@ -165,6 +165,7 @@ def _staying(requests: Requests) -> PrivacyReport:
     return replace(first, all=every, followed=(steps, len(requests.done)))
 
 
+@lru_cache(maxsize=64)  # many requests take as many steps
 def _given_the_order(extra: TrainingRun) -> PrivacyProfile:
     """As a law of mu, where chance decides in which batch an example is, and that is revealed."""
     for id_ in ("random-order/shuffled-once", "random-order/shuffled-each-epoch"):

@@ -42,17 +42,19 @@ def audit(
 ) -> int:
     """Try to refute a certificate by rerunning its trainer on a pair of data sets made for it.
 
+    Of a model that was made to forget: training and forgetting against never having seen.
+
     The private data is not used.  Exit code 0: not refuted; 1: refuted; 2: bad input.
 
     Example: lastiterate audit --model model/model.json --runs 2000 --record audit.jsonl
     """
     from lastiterate.audit import empirical
-    from lastiterate.audit.own_trainer import certified_trainer
     from lastiterate.audit.trials import looks
+    from lastiterate.audit.unlearner import OwnUnlearner, described_by
 
     path = _certificate_file(model, certificate)
     parameters = None if model is None else read_model(model).parameters
-    trainer, report = certified_trainer(path, parameters=parameters)
+    trainer, report = described_by(path, parameters=parameters)
     try:
         verdict = empirical.audit(
             trainer,
@@ -71,6 +73,8 @@ def audit(
         print(f"interrupted: the same command goes on from {record}", file=sys.stderr)
         return 130
     print(verdict)
+    if isinstance(trainer, OwnUnlearner):
+        print("audited: trained, then made to forget, against never seen")
     certified = f"epsilon at delta = {delta:g}: certified {up(report.epsilon(delta))}"
     denied = verdict.epsilon(delta)
     if denied > 0.0:

@@ -1,6 +1,13 @@
 """Everything that can be reproduced, by id."""
 
-from lastiterate.reproduce import accuracy, bsa_figures, bsa_tables, hoelder_network, renyi_figures
+from lastiterate.reproduce import (
+    accuracy,
+    bsa_figures,
+    bsa_tables,
+    hoelder_network,
+    renyi_figures,
+    unlearning,
+)
 from lastiterate.reproduce.items import FigureItem, TableItem
 
 ITEMS: dict[str, TableItem | FigureItem] = {
@@ -8,6 +15,7 @@ ITEMS: dict[str, TableItem | FigureItem] = {
     for item in (
         *bsa_tables.TABLES,
         *accuracy.TABLES,
+        *unlearning.TABLES,
         *bsa_figures.FIGURES,
         *renyi_figures.FIGURES,
         *hoelder_network.FIGURES,
@@ -18,5 +26,6 @@ PAPERS = {  # as the ids begin
     "ys": "Ye and Shokri 2022",
     "cl": "Chien and Li 2024",
     "cys": "Chourasia, Ye and Shokri 2021",
+    "cwcl": "Chien, Wang, Chen and Li 2024",
     "at": "Altschuler and Talwar 2022",
 }
