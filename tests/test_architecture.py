@@ -33,6 +33,7 @@ LAYERS = [
     {"linear_model"},
     {"audit"},
     {"reproduce"},
+    {"explore"},
     {"cli"},
 ]
 STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]
