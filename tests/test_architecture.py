@@ -34,6 +34,7 @@ LAYERS = [
     {"torch"},
     {"audit"},
     {"reproduce"},
+    {"explore"},
     {"cli"},
 ]
 STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]

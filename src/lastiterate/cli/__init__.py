@@ -17,6 +17,7 @@ from lastiterate.cli import (
     bounds_listing,
     demo,
     describing,
+    exploring,
     ledgers,
     plotting,
     predicting,
@@ -58,6 +59,7 @@ def _before_any_command(
 accounting.register(app)
 bounds_listing.register(app)
 describing.register(app)
+exploring.register(app)
 training.register(app)
 predicting.register(app)
 verifying.register(app)

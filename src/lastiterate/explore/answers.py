@@ -1,0 +1,184 @@
+"""What the page asks, answered: one function for each question, from a record to a record."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lastiterate import _check
+from lastiterate._digits import down, mu, short, times, up
+from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.calibration import calibrate
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.explore import curves
+from lastiterate.explore.code import as_code
+from lastiterate.explore.described import description, run_of
+from lastiterate.explore.remedies import remedies
+from lastiterate.explore.review import review
+from lastiterate.report.reasons import refusals, why
+from lastiterate.report.summary import ranked, with_inf_as_text
+from lastiterate.report.words import beside_the_lower_bound, how_certain, what_was_done
+from lastiterate.run.adjacency import if_one_example_is
+from lastiterate.run.training_run import TrainingRun
+
+Record = Mapping[str, Any]
+Answer = dict[str, Any]
+_KEPT = 32
+_CURVES = {"epochs": curves.by_epochs, "noise": curves.by_noise}
+
+
+def answered(question: str, record: Record) -> Answer:
+    """What a question of `QUESTIONS` is answered; a `LastIterateError` if it cannot be."""
+    answer: Answer = with_inf_as_text(QUESTIONS[question](record))
+    return answer
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _report(run: TrainingRun) -> PrivacyReport:
+    return account(run)
+
+
+def _asked(record: Record, *more: str) -> tuple[TrainingRun, float]:
+    """The run and the delta; a name that is not expected is refused."""
+    names = ("run", "delta", *more)
+    unknown = [name for name in record if name not in names]
+    if unknown:
+        raise InvalidParameter("question key", unknown[0], must_be=f"one of {', '.join(names)}")
+    if "run" not in record:
+        raise InvalidType("run", must_be="given", found="none")
+    delta = _check.number("delta", record.get("delta", USUAL_DELTA), above=0.0, below=1.0)
+    return run_of(record["run"]), delta
+
+
+def _account(record: Record) -> Answer:
+    run, delta = _asked(record)
+    report = _report(run)
+    rows = ranked(report, delta)
+    best, *others = (row for row in rows if row.used)
+    charged = curves.composition(report, delta)
+    second = CATALOGUE[others[0].id] if others else None
+    equal = bool(others) and others[0].ratio == 1.0
+    by_id = {row.id: row for row in rows}
+    return {
+        "epsilon": best.epsilon,
+        "epsilon_text": up(best.epsilon),
+        "delta": delta,
+        "delta_text": f"{delta:g}",
+        "if": if_one_example_is(run.adjacency),
+        "bound": best.id,
+        "kind": how_certain(report.certainty),
+        "why": why(run, CATALOGUE[best.id], second, equal=equal),
+        "done": what_was_done(run),
+        "composition": None
+        if charged is None
+        else {
+            "bound": charged,
+            "epsilon": by_id[charged].epsilon,
+            "epsilon_text": up(by_id[charged].epsilon),
+            "times": times(by_id[charged].ratio),
+        },
+        "bounds": [
+            {
+                "id": row.id,
+                "epsilon": row.epsilon,
+                "epsilon_text": up(row.epsilon),
+                "mu_text": mu(row.mu),
+                "times": times(row.ratio),
+                "used": row.used,
+                "source": str(CATALOGUE[row.id].source),
+            }
+            for row in rows
+        ],
+        "unmet": [
+            {
+                "bounds": list(one.bounds),
+                "needs": one.reason.needs,
+                "found": one.reason.found,
+                "remedy": one.reason.remedy,
+            }
+            for one in refusals(report)
+        ],
+    }
+
+
+def _witness(record: Record) -> Answer:
+    run, delta = _asked(record)
+    report = _report(run)
+    lower = {id_: one.epsilon(delta) for id_, one in report.lower_bounds.items()}
+    strongest = max(lower, key=lower.__getitem__, default=None)
+    epsilon = 0.0 if strongest is None else lower[strongest]
+    ratio = report.ratio_to_lower_bound(delta)
+    return {
+        "bound": strongest,
+        "epsilon": epsilon,
+        "epsilon_text": down(epsilon),
+        "ratio": ratio,
+        "ratio_text": times(ratio),
+        "says": beside_the_lower_bound(strongest, epsilon, ratio),
+    }
+
+
+def _curve(record: Record) -> Answer:
+    run, delta = _asked(record, "over")
+    over = record.get("over", "epochs")
+    _check.choice("over", over, among=tuple(_CURVES))
+    return _CURVES[over](run, delta=delta)
+
+
+def _tradeoff(record: Record) -> Answer:
+    run, delta = _asked(record)
+    return curves.of_attackers(_report(run), delta=delta)
+
+
+def _calibrate(record: Record) -> Answer:
+    run, delta = _asked(record, "epsilon", "over")
+    if "epsilon" not in record:
+        raise InvalidType("epsilon", must_be="given", found="none")
+    over = record.get("over", "noise_std")
+    found = calibrate(run, epsilon=record["epsilon"], delta=delta, over=over)
+    reached = account(found).epsilon(delta)
+    epochs = found.steps / max(1, found.batches.batches_per_epoch)
+    return {
+        "epsilon": reached,
+        "epsilon_text": up(reached),
+        "steps": found.steps,
+        "epochs": epochs,
+        "epochs_text": short(epochs),
+        "noise_std": found.noise_std,
+        "noise_multiplier": found.noise_multiplier,
+        "release_noise_std": found.release_noise_std,
+        "run": json.loads(found.to_json()),
+    }
+
+
+def _remedies(record: Record) -> Answer:
+    _, delta = _asked(record)
+    return {"remedies": remedies(record["run"], delta=delta)}
+
+
+def _code(record: Record) -> Answer:
+    _, delta = _asked(record)
+    return dict(as_code(description(record["run"]), delta=delta))
+
+
+def _page(record: Record) -> Answer:
+    from lastiterate.report.html import as_html  # draws
+
+    run, delta = _asked(record)
+    return {"html": as_html(_report(run), delta=delta)}
+
+
+QUESTIONS: dict[str, Callable[[Record], Answer]] = {
+    "account": _account,
+    "witness": _witness,
+    "curve": _curve,
+    "tradeoff": _tradeoff,
+    "calibrate": _calibrate,
+    "remedies": _remedies,
+    "verify": review,
+    "code": _code,
+    "report": _page,
+}

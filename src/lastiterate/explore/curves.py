@@ -1,0 +1,128 @@
+"""What the pictures show: epsilon by epochs and by noise, and what an attacker can do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lastiterate._digits import down, short, up
+from lastiterate._progress import told
+from lastiterate.accounting import PrivacyReport, account
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.expanding import NON_CONVEX
+from lastiterate.errors import InvalidParameter, NoBoundApplies
+from lastiterate.plot.growth import stopped
+from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.tradeoff import least_misses
+from lastiterate.run.batches import Drawn
+from lastiterate.run.training_run import TrainingRun
+
+_POINTS, _COSTLY_POINTS = 11, 5
+_LONGER, _COSTLY_LONGER = 10, 3
+_NOISIER = 4.0
+_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.02, 16), np.linspace(0.03, 0.5, 48)])
+_EPSILONS = np.concatenate([[0.0], np.geomspace(0.01, 40.0, 60)])
+
+Curve = dict[str, Any]
+
+
+def by_epochs(run: TrainingRun, *, delta: float) -> Curve:
+    """Every bound's epsilon, had the run been stopped earlier or gone on."""
+    if not (run.is_constant and run.batches.any_length):
+        raise InvalidParameter("run", must_be="one that can go on", found="one that ends")
+    points, longer = _POINTS, _LONGER
+    if _is_costly(run):
+        points, longer = _COSTLY_POINTS, _COSTLY_LONGER
+    epoch = max(1, run.batches.batches_per_epoch)
+    first, last = min(epoch, max(1, run.steps // longer)), min(run.steps * longer, 2**53)
+    grid = np.geomspace(first, last, points)
+    lengths = sorted({max(1, round(x)) for x in grid.tolist()} | {run.steps})
+    return {
+        "across": "epochs",
+        "x": [steps / epoch for steps in lengths],
+        "here": run.steps / epoch,
+        "curves": _by(lengths, lambda steps: stopped(run, steps), delta),
+    }
+
+
+def by_noise(run: TrainingRun, *, delta: float) -> Curve:
+    """Every bound's epsilon with less and with more noise in each step."""
+    if not run.is_constant or run.noise_std == 0.0:
+        raise InvalidParameter("noise_std", must_be="one positive number", found="something else")
+    points = _COSTLY_POINTS if _is_costly(run) else _POINTS
+    factors = np.geomspace(1.0 / _NOISIER, _NOISIER, points).tolist()
+    factors[points // 2] = 1.0
+    noise = float(run.noise_std)  # type: ignore[arg-type]  # constant
+    shown = run.noise_multiplier if run.noise_multiplier is not None else noise
+    return {
+        "across": "noise_std" if run.noise_multiplier is None else "noise_multiplier",
+        "x": [float(shown) * factor for factor in factors],  # type: ignore[arg-type]  # constant
+        "here": shown,
+        "curves": _by(factors, lambda factor: run.replace(noise_std=noise * factor), delta),
+    }
+
+
+def of_attackers(report: PrivacyReport, *, delta: float) -> Curve:
+    """The least misses of any attacker at each false-alarm rate, by the bound that answers.
+
+    Every epsilon gives a valid value, so a coarse grid errs on the safe side.
+    """
+    best = report.bound_at(delta)
+    curves = {best: _misses(report.all[best])}
+    charged = composition(report, delta)
+    if charged is not None and charged != best:
+        curves[charged] = _misses(report.all[charged])
+    return {
+        "across": "false-positive rate",
+        "x": _RATES.tolist(),
+        "curves": curves,
+        "best": best,
+        "told": {
+            "false_positives": [short(rate) for rate in _RATES.tolist()],
+            "false_negatives": [down(one) for one in curves[best]],
+        },
+        "advantage": up(report.all[best].advantage()),
+    }
+
+
+def composition(report: PrivacyReport, delta: float) -> str | None:
+    """The best bound that charges for every iterate, as standard accountants do."""
+    charging = [id_ for id_ in report.used if id_.startswith("composition/")]
+    return min(charging, key=lambda id_: report.used[id_].epsilon(delta), default=None)
+
+
+def _misses(profile: PrivacyProfile) -> list[float]:
+    allowed = least_misses(_RATES[:, None], _EPSILONS, profile.deltas(_EPSILONS))
+    misses: list[float] = np.clip(allowed.max(axis=1), 0.0, 1.0).tolist()
+    return misses
+
+
+def _is_costly(run: TrainingRun) -> bool:
+    return run.batches.drawn is Drawn.EACH_STEP or not NON_CONVEX.unmet(run)
+
+
+def _by(
+    where: list[Any], changed: Callable[[Any], TrainingRun], delta: float
+) -> dict[str, list[float | None]]:
+    """By bound; None where it does not apply."""
+    reports: list[PrivacyReport | None] = []
+    for one in told("drawing", where):
+        try:
+            reports.append(account(changed(one)))
+        except NoBoundApplies:
+            reports.append(None)
+    ids = list(dict.fromkeys(id_ for report in reports if report for id_ in report.used))
+    by_bound: dict[str, list[float | None]] = {id_: [] for id_ in sorted(ids, key=_rank)}
+    for report in told("reading", reports):
+        for id_, values in by_bound.items():
+            known = report is not None and id_ in report.used
+            value = report.used[id_].epsilon(delta) if report and known else None
+            values.append(None if value is None or math.isnan(value) else value)
+    return by_bound
+
+
+def _rank(id_: str) -> int:
+    return list(CATALOGUE).index(id_)

@@ -1,0 +1,55 @@
+// The answer, and what belongs to it.
+import { byId, element } from "./dom.js";
+
+/** @param {any} told */
+export function showAnswer(told) {
+  byId("epsilon").textContent = told.epsilon_text;
+  byId("strip").textContent = `ε = ${told.epsilon_text}`;
+  byId("at").textContent = `at δ = ${told.delta_text} ${told.if}, ${told.kind}`;
+  byId("bound").textContent = told.bound;
+  byId("why").textContent = told.why;
+  const charged = told.composition;
+  let says = "no composition bound applies";
+  if (charged) {
+    const same = charged.bound === told.bound;
+    says = same ? `the same: ε = ${charged.epsilon_text}` : `ε = ${charged.epsilon_text} for every iterate, ${charged.times} times as much`;
+  }
+  byId("composition").textContent = says;
+  const rows = told.bounds.map((/** @type {any} */ row) =>
+    element("tr", row.id === told.bound ? { class: "used" } : {},
+      element("td", {}, row.id + (row.used ? "" : " *"), element("div", { class: "source" }, row.source)),
+      ...[row.epsilon_text, row.mu_text, row.times].map((text) => element("td", { class: "number" }, text))));
+  byId("bounds").querySelector("tbody")?.replaceChildren(...rows);
+  const unmet = told.unmet.map((/** @type {any} */ one) =>
+    element("li", {}, element("strong", {}, one.bounds.join(", ")), ` needs ${one.needs}; found ${one.found}${one.remedy ? ` → ${one.remedy}` : ""}`));
+  byId("unmet").replaceChildren(...(unmet.length ? unmet : [element("li", {}, "All that are about such batches apply.")]));
+}
+
+/** @param {any} told */
+export function showWitness(told) {
+  byId("witness").textContent = told.says || "no lower bound is known";
+}
+
+/** @param {any[]} remedies @param {(words: Record<string, any>) => void} use */
+export function showRemedies(remedies, use) {
+  const items = remedies.map((one) => {
+    const button = element("button", { type: "button" }, `${one.says}: ε = ${one.epsilon_text}`);
+    button.addEventListener("click", () => use(one.words));
+    return element("li", {}, button);
+  });
+  byId("remedies").replaceChildren(...(items.length ? items : [element("li", {}, "None of the small changes that were tried.")]));
+}
+
+/** @param {string|null} message */
+export function showTrouble(message) {
+  const trouble = byId("trouble");
+  trouble.hidden = message === null;
+  trouble.textContent = message ?? "";
+  if (message !== null) {
+    byId("epsilon").textContent = "–";
+    byId("at").textContent = "";
+    byId("strip").textContent = "";
+    for (const id of ["bound", "witness", "composition", "why"]) byId(id).textContent = id === "why" ? "" : "–";
+    byId("remedies").replaceChildren();
+  }
+}

@@ -1,0 +1,71 @@
+"""What would lower epsilon: the run with one thing changed, accounted again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from lastiterate._digits import short, up
+from lastiterate._progress import told
+from lastiterate.accounting import account
+from lastiterate.errors import LastIterateError
+from lastiterate.explore.described import run_of
+from lastiterate.explore.models import MODELS, STATED
+from lastiterate.run.batches import Drawn
+from lastiterate.run.training_run import TrainingRun
+
+_WORTH_TELLING = 0.99  # of the present epsilon
+_MORE_NOISE, _FEWER_EPOCHS, _SMALL_PENALTY, _RELEASE = 1.5, 0.5, 0.001, 4.0
+
+
+def remedies(words: Mapping[str, Any], *, delta: float) -> list[dict[str, Any]]:
+    """Each change that helps, what it takes epsilon to, and the words that make it."""
+    run = run_of(words)
+    present = account(run).epsilon(delta)
+    helping = []
+    for says, changed in told("what would lower it", list(_changes(words, run))):
+        try:
+            epsilon = account(run_of({**words, **changed})).epsilon(delta)
+        except LastIterateError:
+            continue
+        if epsilon < _WORTH_TELLING * present:
+            helping.append(
+                {
+                    "says": says,
+                    "epsilon": epsilon,
+                    "epsilon_text": up(epsilon),
+                    "words": changed,
+                }
+            )
+    return sorted(helping, key=lambda one: float(one["epsilon"]))
+
+
+def _changes(words: Mapping[str, Any], run: TrainingRun) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Each of the page's own words, in the units in which they were said."""
+    for name, says in (("noise_multiplier", "a noise multiplier"), ("noise_std", "a noise")):
+        if words.get(name):
+            more = _rounded(_MORE_NOISE * words[name])
+            yield f"{says} of {short(more)} instead of {short(words[name])}", {name: more}
+    for name in ("epochs", "steps"):
+        if words.get(name) and words[name] >= 2:
+            fewer = int(_FEWER_EPOCHS * words[name])
+            yield f"{fewer:,} {name} instead of {words[name]:,}", {name: fewer}
+    if words.get("model", STATED.name) not in MODELS:
+        return
+    if MODELS[words.get("model", STATED.name)].by_feature_norm:
+        penalty = words.get("regulariser", 0.0)
+        more = _rounded(2.0 * penalty) if penalty > 0.0 else _SMALL_PENALTY
+        yield f"a penalty of {short(more)} instead of {short(penalty)}", {"regulariser": more}
+    if run.releases == "last-iterate" and run.loss.convex:
+        last = float(np.max(np.array(run.step_size) * np.array(run.noise_std)))
+        more = _rounded(max(_RELEASE * last, 2.0 * run.release_noise_std))
+        yield f"noise of {short(more)} on the published model", {"release_noise_std": more}
+    if run.batches.drawn is Drawn.NEVER and run.batches.ordered:
+        yield "batches shuffled once, in secret", {"batches": "shuffled-once"}
+
+
+def _rounded(value: float) -> float:
+    """To two digits, as one would type it."""
+    return float(f"{value:.2g}")

@@ -1,0 +1,56 @@
+"""A certificate that was dropped onto the page: the verdict, with reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lastiterate._digits import up
+from lastiterate.certificate.verify import verified
+from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
+from lastiterate.explore.described import words_of
+from lastiterate.report.summary import summary
+from lastiterate.run.serialise import unambiguous_json
+from lastiterate.train.noise import REPRODUCIBLE
+
+_UNCHECKED = "to which model it belongs: `lastiterate verify folder` checks that too"
+
+
+def review(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Whether the certificate in the text holds; nothing but this text is read."""
+    text = record.get("certificate")
+    if set(record) != {"certificate"} or not isinstance(text, str):
+        raise InvalidType("certificate", must_be="the text of a certificate", found="another")
+    if not text.lstrip().startswith("{"):  # anything else would be taken for the name of a file
+        return _refuted(["it is not a JSON object"])
+    try:
+        found = verified(text)
+    except InvalidCertificate as error:
+        return _refuted(error.reasons)
+    stated = unambiguous_json(text)
+    guarantee = stated["guarantee"]
+    told = summary(found.report, guarantee["delta"])
+    try:
+        words = words_of(found.report.run)
+    except InvalidParameter:
+        words = None
+    return {
+        "holds": not found.seeded,
+        "reasons": [f"the training was {REPRODUCIBLE}"] if found.seeded else [],
+        "statement": told.answer,
+        "epsilon_text": up(guarantee["epsilon"]),
+        "delta": guarantee["delta"],
+        "bound": guarantee["bound"],
+        "assumptions": list(told.assumptions),
+        "release": str(told.release),
+        "voided_by": list(told.release.voided_by),
+        "unchecked": [
+            _UNCHECKED,
+            *(["who signed it"] if "signature" in stated else ["it is not signed"]),
+        ],
+        "words": words,
+    }
+
+
+def _refuted(reasons: list[str]) -> dict[str, Any]:
+    return {"holds": False, "reasons": reasons}

@@ -1,0 +1,214 @@
+"""A few processes that compute, killed and replaced when they take too long or nobody waits."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_LONGEST_LINE = 2**25
+_LIMIT, _GRACE = 60.0, 0.4  # seconds; a new process takes longer to start than many answers take
+_MOST_WAITING = 200
+_AT_ONCE = getattr(signal, "SIGKILL", signal.SIGTERM)  # the latter is as sudden on Windows
+
+
+class NotComputed(Exception):
+    """There is no answer, for a reason that is not the question's."""
+
+    def __init__(self, status: int, message: str) -> None:
+        self.status, self.message = status, message
+        super().__init__(message)
+
+
+class Superseded(NotComputed):
+    """The same client has asked something else of the same kind since."""
+
+    def __init__(self) -> None:
+        super().__init__(409, "superseded by a later question")
+
+
+@dataclass(eq=False)
+class _Job:
+    line: bytes
+    lane: str | None
+    urgent: bool
+    answer: asyncio.Future[tuple[int, Any]]
+    process: Process | None = None
+    told: tuple[str, float | None] = ("waiting", None)
+
+
+@dataclass(eq=False)
+class Workers:
+    """Answers questions in `count` processes; a question supersedes earlier ones of its lane.
+
+    One process is kept for urgent questions, so that these need not wait for long ones.
+    """
+
+    count: int = 3
+    limit: float = _LIMIT
+    grace: float = _GRACE
+    _idle: list[Process] = field(default_factory=list)
+    _busy: set[asyncio.Task[None]] = field(default_factory=set)
+    _waiting: list[_Job] = field(default_factory=list)
+    _lanes: dict[str, _Job] = field(default_factory=dict)
+
+    async def start(self) -> None:
+        """Begin the processes, which load the library meanwhile."""
+        while len(self._idle) < self.count:
+            self._idle.append(await _process())
+
+    async def stop(self) -> None:
+        """End the processes."""
+        for task in list(self._busy):
+            task.cancel()
+        await asyncio.gather(*self._busy, return_exceptions=True)
+        for process in self._idle:
+            await _end(process)
+        self._idle.clear()
+
+    @property
+    def processes(self) -> list[int]:
+        """The ids of those that wait for a question."""
+        return [process.pid for process in self._idle]
+
+    def progress(self, lane: str) -> tuple[str, float | None] | None:
+        """What is being done for a lane, and which share of it is; None where nothing is."""
+        job = self._lanes.get(lane)
+        return None if job is None else job.told
+
+    async def ask(
+        self,
+        question: str,
+        record: Mapping[str, Any],
+        *,
+        lane: str | None = None,
+        urgent: bool = False,
+    ) -> tuple[int, Any]:
+        """Status and answer; `NotComputed` if there is none."""
+        if lane is not None and lane in self._lanes:
+            self._supersede(self._lanes.pop(lane))
+        if len(self._waiting) >= _MOST_WAITING:
+            raise NotComputed(503, "too many questions wait already; try again")
+        line = json.dumps([question, record]).encode() + b"\n"
+        job = _Job(line, lane, urgent, asyncio.get_running_loop().create_future())
+        self._waiting.append(job)
+        if lane is not None:
+            self._lanes[lane] = job
+        self._hand_out()
+        try:
+            return await job.answer
+        finally:
+            if lane is not None and self._lanes.get(lane) is job:
+                del self._lanes[lane]
+
+    def forget(self, prefix: str) -> None:
+        """Nobody waits any more for what was asked in lanes whose names begin so."""
+        for lane in [lane for lane in self._lanes if lane.startswith(prefix)]:
+            self._supersede(self._lanes.pop(lane))
+
+    def _supersede(self, job: _Job) -> None:
+        if not job.answer.done():
+            job.answer.set_exception(Superseded())
+        if job in self._waiting:
+            self._waiting.remove(job)
+        elif job.process is not None:
+            asyncio.get_running_loop().call_later(self.grace, self._stop, job, job.process)
+
+    def _stop(self, job: _Job, process: Process) -> None:
+        if job.process is process:
+            _kill(process)
+
+    def _hand_out(self) -> None:
+        while self._idle and (job := self._next()) is not None:
+            self._waiting.remove(job)
+            process = self._idle.pop()
+            task = asyncio.get_running_loop().create_task(self._carry_out(job, process))
+            self._busy.add(task)
+            task.add_done_callback(self._busy.discard)
+
+    def _next(self) -> _Job | None:
+        urgent = next((job for job in self._waiting if job.urgent), None)
+        if urgent is not None or len(self._idle) < min(2, self.count):
+            return urgent
+        return self._waiting[0] if self._waiting else None
+
+    async def _carry_out(self, job: _Job, process: Process) -> None:
+        job.process = process
+        try:
+            answered = await self._outcome(job, process)
+        except asyncio.CancelledError:
+            await _end(process)
+            _settle(job, NotComputed(503, "the server is stopping"))
+            raise
+        job.process = None
+        _settle(job, answered)
+        if isinstance(answered, NotComputed):
+            await _end(process)
+            process = await _process()
+        self._idle.append(process)
+        self._hand_out()
+
+    async def _outcome(self, job: _Job, process: Process) -> tuple[int, Any] | NotComputed:
+        """What the process says; after anything but an answer it is of no more use."""
+        try:
+            async with asyncio.timeout(self.limit):
+                return await _asked(process, job)
+        except TimeoutError:
+            said = f"it took longer than {self.limit:g} seconds; `lastiterate account` has no limit"
+            return NotComputed(503, said)
+        except (OSError, EOFError, ValueError):
+            return NotComputed(503, "the process that computed it ended; try again")
+
+
+async def _process() -> Process:
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "lastiterate.explore.worker",
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        limit=_LONGEST_LINE,
+        start_new_session=True,  # Ctrl-C is for the server
+    )
+
+
+def _kill(process: Process) -> None:
+    """By its id: asking `process` to would take its return code from the loop, which warns."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, _AT_ONCE)
+
+
+async def _end(process: Process) -> None:
+    _kill(process)
+    await process.wait()
+
+
+async def _asked(process: Process, job: _Job) -> tuple[int, Any]:
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(job.line)
+    await process.stdin.drain()
+    while line := await process.stdout.readline():
+        kind, *said = json.loads(line)
+        if kind == "answer":
+            return said[0], said[1]
+        job.told = said[0], said[1]
+    raise EOFError
+
+
+def _settle(job: _Job, outcome: tuple[int, Any] | NotComputed) -> None:
+    if job.answer.done():
+        return
+    if isinstance(outcome, NotComputed):
+        job.answer.set_exception(outcome)
+    else:
+        job.answer.set_result(outcome)

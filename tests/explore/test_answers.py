@@ -1,0 +1,192 @@
+"""The page's numbers are the library's."""
+
+import itertools
+import json
+import math
+import shlex
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate._digits import up
+from lastiterate.cli import main
+from lastiterate.errors import InvalidParameter
+from lastiterate.explore.answers import answered
+from lastiterate.explore.described import run_of, words_of
+from lastiterate.explore.models import MODELS, constants
+from lastiterate.explore.presets import FIRST, PRESETS
+from lastiterate.run.batches import RULES
+
+CYCLIC = PRESETS["Million-row logistic"]
+SAMPLE = 200
+
+
+def random_words(rng):
+    """A run in the words of the page, of an order that is accounted at once."""
+    examples = int(10 ** rng.uniform(3, 6))
+    words = {
+        "examples": examples,
+        "batches": str(rng.choice(["cyclic", "full"])),
+        "epochs": int(10 ** rng.uniform(0, 2)),
+        "step_size": float(10 ** rng.uniform(-3, 0.5)),
+        "model": str(rng.choice(list(MODELS))),
+        "adjacency": str(rng.choice(["replace", "zero-out"])),
+        "noise_multiplier": float(10 ** rng.uniform(-0.5, 1.5)),
+        "clip_norm": float(10 ** rng.uniform(-1, 1)),
+        "release_noise_std": float(rng.choice([0.0, 1e-3])),
+    }
+    if words["batches"] == "cyclic":
+        words["batch_size"] = max(1, examples // int(10 ** rng.uniform(0, 2)))
+    if MODELS[words["model"]].by_feature_norm:
+        words |= {"feature_norm": float(10 ** rng.uniform(-1, 1)), "regulariser": 0.01}
+    return words
+
+
+def test_epsilon_is_that_of_account_over_random_runs():
+    rng = np.random.default_rng(0)
+    for _ in range(SAMPLE):
+        words, delta = random_words(rng), float(10 ** rng.uniform(-9, -3))
+        told = answered("account", {"run": words, "delta": delta})
+        report = li.account(run_of(words))
+        epsilon = report.epsilon(delta)
+        assert told["epsilon"] == ("inf" if epsilon == math.inf else epsilon), words
+        assert told["epsilon_text"] == up(epsilon), words
+        assert told["bound"] == report.bound_at(delta), words
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_answered(name):
+    told = answered("account", {"run": PRESETS[name]})
+    assert 0.0 < told["epsilon"] < 10.0
+    assert told["composition"]["epsilon"] >= told["epsilon"]
+
+
+def test_the_first_preset_is_one():
+    assert FIRST in PRESETS
+
+
+def test_composition_is_the_best_of_those_that_charge_every_iterate():
+    told = answered("account", {"run": PRESETS["Opacus defaults"]})
+    assert told["composition"]["epsilon"] == told["epsilon"]
+
+
+class TestKindsOfModels:
+    def test_logistic_gradients_are_below_the_norm_and_the_clip(self):
+        words = {"model": "logistic", "feature_norm": 2.0, "regulariser": 0.5}
+        said = constants(words)
+        assert said["lipschitz"] >= 2.0
+        assert said["smoothness"] >= 0.25 * 4.0 + 0.5
+        assert constants(words | {"clip_norm": 1.0})["lipschitz"] == 1.0
+
+    def test_a_clipped_softmax_is_not_taken_for_convex(self):
+        words = CYCLIC | {"model": "softmax", "clip_norm": 1.0}
+        assert run_of(words).clip_may_be_active
+        assert answered("account", {"run": words})["bound"].startswith("composition/")
+        assert not run_of(words | {"clip_norm": 1.5}).clip_may_be_active
+
+    def test_curvature_and_gradients_are_at_least_those_of_the_losses(self):
+        """By differences along the row, of norm 1, over scores far and near."""
+        scores = np.linspace(-8, 8, 4001)
+        softmax = np.exp(scores) / (np.exp(scores) + 1.0)  # of two classes, which are the worst
+        for name, residuals in (
+            ("logistic", 1.0 / (1.0 + np.exp(-scores))),
+            ("linear", scores),
+            ("softmax", 2**0.5 * softmax),
+        ):
+            said = constants({"model": name, "feature_norm": 1.0, "clip_norm": 100.0})
+            slopes = np.diff(residuals) / np.diff(scores)
+            slope = slopes.max() * (2**0.5 if name == "softmax" else 1.0)
+            assert said["smoothness"] >= slope * (1 - 1e-9), name
+            assert said["lipschitz"] >= residuals.max(), name
+
+    def test_nothing_is_stated_of_an_unknown_model(self):
+        assert not run_of(CYCLIC | {"model": "unknown"}).loss.convex
+
+    def test_other_kinds_are_refused(self):
+        with pytest.raises(InvalidParameter, match="model must be one of"):
+            constants({"model": "transformer"})
+
+
+class TestCurves:
+    def test_by_epochs_passes_through_the_answer(self):
+        told = answered("curve", {"run": CYCLIC, "over": "epochs"})
+        answer = answered("account", {"run": CYCLIC})
+        here = told["x"].index(told["here"])
+        assert told["curves"][answer["bound"]][here] == answer["epsilon"]
+        assert told["x"] == sorted(told["x"])
+
+    def test_by_noise_falls(self):
+        told = answered("curve", {"run": CYCLIC, "over": "noise"})
+        assert told["here"] in told["x"]
+        for values in told["curves"].values():
+            assert all(a > b for a, b in itertools.pairwise(values))
+
+    def test_an_attacker_misses_no_more_than_the_bound_says(self):
+        told = answered("tradeoff", {"run": CYCLIC})
+        report = li.account(run_of(CYCLIC))
+        profile = report.all[told["best"]]
+        for rate, misses in list(zip(told["x"], told["curves"][told["best"]], strict=True))[::9]:
+            assert misses <= profile.tradeoff(rate) + 1e-12
+            assert misses >= profile.tradeoff(rate) - 0.02
+
+
+def test_the_witness_is_the_reports():
+    told, report = answered("witness", {"run": CYCLIC}), li.account(run_of(CYCLIC))
+    assert told["epsilon"] == report.lower.epsilon(1e-5)
+    assert told["ratio"] == report.ratio_to_lower_bound(1e-5)
+
+
+def test_what_is_said_to_lower_epsilon_does():
+    told = answered("remedies", {"run": CYCLIC})["remedies"]
+    present = li.account(run_of(CYCLIC)).epsilon(1e-5)
+    assert len(told) >= 3
+    for one in told:
+        assert li.account(run_of(CYCLIC | one["words"])).epsilon(1e-5) == one["epsilon"] < present
+
+
+def test_the_least_noise_meets_the_target():
+    told = answered("calibrate", {"run": CYCLIC, "epsilon": 0.5})
+    found = CYCLIC | {"noise_multiplier": told["noise_multiplier"] * (1 + 1e-12)}
+    assert li.account(run_of(found)).epsilon(1e-5) <= 0.5
+    less = CYCLIC | {"noise_multiplier": told["noise_multiplier"] * 0.999}
+    assert li.account(run_of(less)).epsilon(1e-5) > 0.5
+
+
+class TestTakeAway:
+    @pytest.mark.parametrize("name", PRESETS)
+    def test_each_form_is_the_same_run(self, name, capsys):
+        told = answered("code", {"run": PRESETS[name]})
+        run = run_of(PRESETS[name])
+        assert li.TrainingRun.from_toml(told["toml"]) == run
+        scope = {}
+        exec(told["python"].rpartition("print(")[0], scope)
+        assert scope["run"] == run
+        words = shlex.split(told["command"])
+        assert words[:2] == ["lastiterate", "account"]
+        assert main(["calibrate", *words[2:], "--epsilon", "1e6", "--json"]) in (0, 1)
+        capsys.readouterr()
+
+    def test_the_command_prints_the_pages_number(self, capsys):
+        told = answered("code", {"run": CYCLIC, "delta": 1e-6})
+        assert main([*shlex.split(told["command"])[1:], "--json"]) == 0
+        printed = json.loads(capsys.readouterr().out)
+        assert printed["epsilon"] == answered("account", {"run": CYCLIC, "delta": 1e-6})["epsilon"]
+
+
+class TestWordsOfARun:
+    @pytest.mark.parametrize("name", [name for name, rule in RULES.items() if rule.from_sizes])
+    def test_describe_it(self, name):
+        words = {"examples": 1000, "batches": name, "steps": 30, "step_size": 0.1}
+        words |= {"noise_multiplier": 2.0, "clip_norm": 1.0, "smoothness": 1.0, "diameter": 3.0}
+        if RULES[name].ordered:
+            words["batch_size"] = 100
+        if "blocks" in name:
+            return
+        run = run_of(words)
+        assert run_of(words_of(run)) == run
+
+    def test_schedules_have_no_slider(self):
+        run = run_of({**CYCLIC, "epochs": 1}).replace(noise_std=(0.1,) * 50 + (0.2,) * 50)
+        with pytest.raises(InvalidParameter, match="one step size, one noise"):
+            words_of(run)

@@ -1,0 +1,185 @@
+"""What does not come from the page is refused, and what is refused does no harm."""
+
+import json
+
+import pytest
+
+from lastiterate.explore.answers import QUESTIONS
+from lastiterate.explore.guard import HEADERS, LARGEST_BODY
+from lastiterate.explore.presets import PRESETS
+
+from .asgi import HOST, TOKEN, USUAL
+
+WORDS = PRESETS["Million-row logistic"]
+ASKED = json.dumps({"run": WORDS}).encode()
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "127.0.0.1", "127.0.0.1:8001", "", f"{HOST}.x"]
+)
+def test_another_host_is_refused(client, host):
+    """As after a name that pointed elsewhere was made to point to this computer."""
+    for path in ("/", "/page/main.js", "/api/account"):
+        reply = client.send("POST", path, body=ASKED, headers=USUAL | {"host": host})
+        assert reply.status == 421
+
+
+def test_no_host_is_refused(client):
+    assert client.send("GET", "/", headers={}).status == 421
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://evil.example", "null", f"https://{HOST}", "http://127.0.0.1:1", ""]
+)
+def test_another_origin_is_refused(client, origin):
+    reply = client.send("POST", "/api/code", body=ASKED, headers=USUAL | {"origin": origin})
+    assert reply.status == 403
+
+
+def test_its_own_origin_is_served(client):
+    headers = USUAL | {"origin": f"http://{HOST}"}
+    assert client.send("POST", "/api/code", body=ASKED, headers=headers).status == 200
+
+
+@pytest.mark.parametrize("token", [None, "", "another", TOKEN + "x", TOKEN[:-1]])
+def test_without_the_token_nothing_is_answered(client, token):
+    headers = {"host": HOST} | ({} if token is None else {"x-lastiterate-token": token})
+    assert client.send("POST", "/api/code", body=ASKED, headers=headers).status == 403
+    assert client.send("GET", "/api/begin", headers=headers).status == 403
+    assert client.send("GET", "/", headers=headers, query=f"token={token or ''}").status == 403
+
+
+def test_the_page_is_served_with_it(client):
+    reply = client.send("GET", "/", headers={"host": HOST}, query=f"token={TOKEN}")
+    assert reply.status == 200
+    assert b"<!DOCTYPE html>" in reply.body
+    assert TOKEN.encode() not in reply.body
+    assert "set-cookie" not in reply.headers
+
+
+@pytest.mark.parametrize("path", ["/", "/page/main.js", "/nowhere", "/api/begin"])
+def test_every_reply_says_what_the_browser_may_do(client, path):
+    for headers in (USUAL, {"host": "evil.example"}):
+        reply = client.send("GET", path, headers=headers, query=f"token={TOKEN}")
+        for name, value in HEADERS.items():
+            assert reply.headers[name.lower()] == value
+    assert "default-src 'self'" in HEADERS["Content-Security-Policy"]
+
+
+class TestLargeBodies:
+    BODY = b'{"run": "' + b"x" * 10_000_000 + b'"}'
+
+    def test_are_refused_by_what_they_say_of_themselves(self, client):
+        headers = USUAL | {"content-length": str(len(self.BODY))}
+        assert client.send("POST", "/api/code", headers=headers).status == 413
+        for odd in ("-1", "x", "9" * 5000):
+            headers = USUAL | {"content-length": odd}
+            assert client.send("POST", "/api/code", headers=headers).status == 413
+
+    def test_are_refused_while_they_come(self, client):
+        assert client.send("POST", "/api/code", body=self.BODY, chunk=65_536).status == 413
+
+    def test_the_largest_allowed_is_read(self, client):
+        body = ASKED + b" " * (LARGEST_BODY - len(ASKED))
+        assert client.send("POST", "/api/code", body=body).status == 200
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{",
+        b"\xff\xfe",
+        b"[" * 400_000,
+        b'{"run":' * 100_000,
+        b'{"run": NaN}',
+        b'{"run": {}, "run": {}}',
+        b'{"run": ' + b"9" * 10_000 + b"}",
+    ],
+)
+def test_what_is_no_question_is_refused(client, body):
+    reply = client.send("POST", "/api/account", body=body)
+    assert reply.status == 400
+    assert reply.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["step_size", "noise_multiplier", "epochs", "examples"])
+@pytest.mark.parametrize("text", ["1e400", "-1e400", "-1", '"nan"', '"<b>"', "[]", "{}", "true"])
+def test_numbers_that_are_none_are_refused_by_name(client, name, text):
+    body = json.dumps({"run": {**WORDS, name: "HERE"}}).replace('"HERE"', text).encode()
+    reply = client.send("POST", "/api/account", body=body)
+    assert reply.status == 400, reply.body
+    assert reply.json()["error"].startswith(name)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {},
+        {"run": None},
+        {"run": []},
+        {"run": "x"},
+        {"run": {}},
+        {"run": {"nonsense": 1}},
+        {"run": WORDS, "delta": 0},
+        {"run": WORDS, "delta": "1e-5"},
+        {"run": WORDS, "nonsense": 1},
+        {"run": WORDS | {"batches": {"kind": "Cyclic"}}},
+        {"run": WORDS | {"model": []}},
+        {"run": WORDS | {"domain": {}}},
+        {"run": WORDS | {"holder": 7}},
+        {"run": WORDS | {"adjacency": 3}},
+        {"run": WORDS | {"convex": "no"}},
+        {"run": WORDS | {"diameter": {}}},
+        {"run": WORDS, "lane": 7},
+        {"run": WORDS, "lane": "x" * 101},
+        {"run": WORDS, "over": "everything"},
+        {"run": WORDS, "epsilon": "little"},
+    ],
+)
+def test_no_question_makes_the_server_fail(client, record):
+    for question in ("account", "curve", "calibrate", "remedies", "code"):
+        reply = client.ask(question, record)
+        assert reply.status in (200, 400, 422), (question, reply.body)
+    assert client.ask("account", record).status == 400 or "over" in record
+
+
+def test_there_are_no_other_questions(client):
+    assert client.ask("nonsense", {}).status == 404
+    assert client.send("GET", "/api/account").status == 405
+
+
+@pytest.mark.parametrize(
+    "name", ["../server.py", "..%2fserver.py", "/etc/passwd", "server.py", "", ".", ".."]
+)
+def test_no_other_file_is_served(client, name):
+    assert client.send("GET", f"/page/{name}").status == 404
+
+
+class TestCertificates:
+    def test_the_name_of_a_file_is_not_opened(self, client, tmp_path):
+        file = tmp_path / "certificate.json"
+        file.write_text("{}")
+        for name in (str(file), f" {file}", "../../etc/passwd"):
+            told = client.ask("verify", {"certificate": name}).json()
+            assert told == {"holds": False, "reasons": ["it is not a JSON object"]}
+
+    @pytest.mark.parametrize("certificate", [None, 7, {}, ["{}"]])
+    def test_must_be_text(self, client, certificate):
+        assert client.ask("verify", {"certificate": certificate}).status == 400
+
+    def test_deep_ones_do_not_hold(self, client):
+        told = client.ask("verify", {"certificate": '{"a":' * 50_000}).json()
+        assert told["holds"] is False
+
+    def test_uploads_are_not_kept(self, client):
+        from lastiterate.explore import server
+
+        assert "verify" in server._NOT_KEPT
+
+
+def test_every_question_is_reachable(client):
+    for question in QUESTIONS:
+        assert client.ask(question, {"nonsense": 1}).status == 400

@@ -1,0 +1,100 @@
+"""Processes that compute are replaced when they end, and stop when nobody waits."""
+
+import asyncio
+import os
+import signal
+
+import pytest
+
+from lastiterate.explore.presets import PRESETS
+from lastiterate.explore.workers import NotComputed, Superseded, Workers
+
+QUICK = {"run": PRESETS["Million-row logistic"]}
+LONG = {"run": PRESETS["Head on embeddings"], "over": "epochs"}  # seconds
+
+
+def within(workers, scenario):
+    async def whole():
+        await workers.start()
+        try:
+            return await scenario(workers)
+        finally:
+            await workers.stop()
+
+    return asyncio.run(whole())
+
+
+def test_a_process_that_was_killed_is_replaced():
+    async def scenario(workers):
+        before = workers.processes
+        os.kill(before[0], signal.SIGKILL)
+        with pytest.raises(NotComputed, match="ended"):
+            await workers.ask("code", QUICK, urgent=True)
+        status, told = await workers.ask("code", QUICK, urgent=True)
+        return status, told, before, workers.processes
+
+    status, told, before, after = within(Workers(count=1), scenario)
+    assert status == 200
+    assert told["toml"]
+    assert len(after) == 1
+    assert after != before
+
+
+def test_a_superseded_question_stops_and_the_next_is_answered():
+    async def scenario(workers):
+        await workers.ask("code", QUICK, urgent=True)  # loaded
+        long = asyncio.create_task(workers.ask("curve", LONG, lane="one/curve", urgent=True))
+        while workers.progress("one/curve") in (None, ("waiting", None)):
+            await asyncio.sleep(0.01)
+        first = workers.progress("one/curve")
+        answer = await workers.ask("code", QUICK, lane="one/curve", urgent=True)
+        with pytest.raises(Superseded):
+            await long
+        return first, answer[0]
+
+    told, status = within(Workers(count=1, grace=0.0), scenario)
+    assert told[0] == "drawing"
+    assert status == 200
+
+
+def test_a_page_that_begins_anew_is_not_waited_for():
+    async def scenario(workers):
+        waiting = [
+            asyncio.create_task(workers.ask("code", QUICK, lane=lane, urgent=True))
+            for lane in ("one/a", "one/b", "two/a")
+        ]
+        await asyncio.sleep(0)
+        workers.forget("one/")
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    one, other, kept = within(Workers(count=1), scenario)
+    assert isinstance(one, Superseded)
+    assert isinstance(other, Superseded)
+    assert kept[0] == 200
+
+
+def test_what_takes_too_long_is_given_up():
+    async def scenario(workers):
+        with pytest.raises(NotComputed, match=r"longer than 0\.01 seconds"):
+            await workers.ask("curve", LONG, urgent=True)
+        workers.limit = 60.0
+        return await workers.ask("code", QUICK, urgent=True)
+
+    assert within(Workers(count=1, limit=0.01), scenario)[0] == 200
+
+
+def test_long_questions_leave_a_process_to_urgent_ones():
+    async def scenario(workers):
+        long = [asyncio.create_task(workers.ask("curve", LONG, lane=f"x/{i}")) for i in range(3)]
+        await asyncio.sleep(0)
+        idle = len(workers.processes)
+        status, _ = await workers.ask("code", QUICK, urgent=True)
+        unfinished = [task for task in long if not task.done()]
+        workers.forget("x/")
+        await asyncio.gather(*long, return_exceptions=True)
+        return idle, status, unfinished
+
+    idle, status, unfinished = within(Workers(count=2, grace=0.0), scenario)
+    assert idle == 1
+    assert status == 200
+    assert unfinished
