@@ -334,8 +334,8 @@ def epsilons_of_the_papers(values):
 
 @claim(
     "docs/errata.md",
-    r"written out: ([\d.]+) on MNIST for epsilon ([\d.]+), and ([\d.]+) on CIFAR-10 \(n = ([\d,]+)\) for "
-    r"epsilon (\d)\. Both lack a factor of a hundred",
+    r"written out: ([\d.]+) on MNIST for epsilon ([\d.]+), and ([\d.]+) on CIFAR-10 "
+    r"\(n = ([\d,]+)\) for epsilon (\d)\. Both lack a factor of a hundred",
 )
 def noise_that_is_too_small(first, epsilon, second, examples, other):
     many = int(examples.replace(",", ""))

@@ -82,7 +82,8 @@ class TestKindsOfModels:
     def test_a_clipped_softmax_is_not_taken_for_convex(self):
         words = CYCLIC | {"model": "softmax", "clip_norm": 1.0}
         assert run_of(words).clip_may_be_active
-        assert answered("account", {"run": words})["bound"].startswith("composition/")
+        bound = answered("account", {"run": words})["bound"]
+        assert bound.startswith("composition/") or bound == "fixed-order/non-convex"
         assert not run_of(words | {"clip_norm": 1.5}).clip_may_be_active
 
     def test_curvature_and_gradients_are_at_least_those_of_the_losses(self):
