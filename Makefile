@@ -32,7 +32,7 @@ test-newest test-oldest: test-%:
 	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
 	@.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" $(PINS_$*)
 	@.venv-$*/bin/python -m pytest -q -m "not slow"
-PINS_oldest := numpy==1.26.* scipy==1.12.* scikit-learn==1.6.* dp-accounting==0.4.4 typer==0.29.* rich==13.* \
+PINS_oldest := numpy==1.26.* scipy==1.12.* scikit-learn==1.6.* dp-accounting==0.5.0 typer==0.29.* rich==13.* \
   cryptography==42.* pyarrow==15.* matplotlib==3.8.* joblib==1.3.*
 
 lint: $(TOOLS)
