@@ -358,3 +358,28 @@ def unlearning_by_full_batches(values):
 @claim("docs/forgetting.md", r"\| batches of 128, one extra epoch \| ([\d.]+(?: \| [\d.]+)*) \|")
 def unlearning_by_batches(values):
     holds_at_the_papers_noise(values, batches=True)
+
+
+def measured_unlearning():
+    return json.loads(text_of("benchmarks/unlearning.json"))["3 against 8"]
+
+
+@claim(
+    "docs/forgetting.md",
+    r"trained once for epsilon 1 in ([\d,]+) steps \(`benchmarks/unlearning.py`; ([\d.]+) % right",
+)
+def accuracy_before_forgetting(steps, accuracy):
+    found = measured_unlearning()
+    assert (f"{found['steps']:,}", f"{found['accuracy']:.1f}") == (steps, accuracy)
+
+
+@claim("docs/forgetting.md", r"\| trained again \|\n[-:|]+\n((?:\| [\d. |]+\|\n)+)")
+def accuracy_after_forgetting(table):
+    found = measured_unlearning()
+    expected = [
+        [one["rows"], one["epsilon"], one["steps"], one["accuracy"], one["again"]]
+        for one in found["requests"]
+    ]
+    cells = [row.strip("| ").split("|") for row in table.strip().split("\n")]
+    told = [[float(cell) for cell in row] for row in cells]
+    assert told == [pytest.approx(one, abs=0.051) for one in expected]

@@ -44,6 +44,11 @@ def register(app: typer.Typer) -> None:
         ("epsilon-by-steps", epsilon_by_steps, "Every bound's epsilon as training goes on."),
         ("tradeoff", tradeoff, "What an attacker can do, beside Gaussian mechanisms."),
         ("delta-by-epsilon", delta_by_epsilon, "The whole privacy profile."),
+        (
+            "epsilon-by-extra-steps",
+            epsilon_by_extra_steps,
+            "What extra steps promise those who are forgotten.",
+        ),
         ("shift-schedule", shift_schedule, "How noise pays an example off: the engine's plan."),
     ):
         text = f"{says}\n\nExample: lastiterate plot {name} {EXAMPLE} --out figure"
@@ -63,6 +68,26 @@ def epsilon_by_steps(
 
     check_delta(delta)
     _save(lambda: plot.epsilon_by_steps(run, bounds=bounds or None, delta=delta, steps=at), out)
+
+
+def epsilon_by_extra_steps(
+    run: TrainingRun,
+    delta: Delta = 1e-5,
+    at: Lengths = None,
+    forget: Annotated[
+        list[int] | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="<int>",
+            help="examples that go at once; may be repeated (default: 1, 10, 100)",
+        ),
+    ] = None,
+    out: Out = Path("epsilon-by-extra-steps"),
+) -> None:
+    from lastiterate.forgetting.picture import epsilon_by_extra_steps as drawn
+
+    check_delta(delta)
+    _save(lambda: drawn(run, delta=delta, examples=forget or (1, 10, 100), steps=at), out)
 
 
 def tradeoff(run: TrainingRun, including: Including = None, out: Out = Path("tradeoff")) -> None:
