@@ -7,8 +7,9 @@ TOOLS  := $(VENV)/.tools
 INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCH  := .venv-bench
 DATA   ?= data
+CHROMIUM ?= /usr/bin/chromium
 
-.PHONY: run test test-all lint docs bench bench-others bench-utility bench-train scoreboard clean
+.PHONY: run test test-all test-browser lint docs bench bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
@@ -21,6 +22,12 @@ test: lint  ## everything but the tests marked slow
 test-all: lint
 	@echo "== pytest: all tests"
 	@$(BIN)/python -m pytest -q
+
+test-browser: $(TOOLS)  ## the page of `lastiterate explore` in Chromium
+	@command -v node npm >/dev/null || { echo "needs Node.js 20 or newer, with npm"; exit 1; }
+	@test -x "$(CHROMIUM)" || { echo "needs Chromium: apt-get install chromium, or CHROMIUM=where it is"; exit 1; }
+	@test -d node_modules/axe-core || npm install --no-save --no-package-lock --silent playwright-core@1 axe-core@4
+	@LASTITERATE="$(BIN)/lastiterate" CHROMIUM="$(CHROMIUM)" node --test tests/browser/
 
 lint: $(TOOLS)
 	@echo "== ruff"
@@ -72,4 +79,4 @@ $(TOOLS): pyproject.toml | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) node_modules lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
