@@ -9,8 +9,9 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCH  := .venv-bench
 EXTRAS := .venv-extras
 DATA   ?= data
+CHROMIUM ?= /usr/bin/chromium
 
-.PHONY: run test test-all test-newest test-oldest lint docs bench bench-others bench-utility bench-train scoreboard clean
+.PHONY: run test test-all test-newest test-oldest test-browser lint docs bench bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
@@ -34,6 +35,12 @@ test-newest test-oldest: test-%:
 	@.venv-$*/bin/python -m pytest -q -m "not slow"
 PINS_oldest := numpy==1.26.* scipy==1.12.* scikit-learn==1.6.* dp-accounting==0.5.0 typer==0.29.* rich==13.* \
   cryptography==42.* pyarrow==15.* matplotlib==3.8.* joblib==1.3.*
+
+test-browser: $(TOOLS)  ## the page of `lastiterate explore` in Chromium
+	@command -v node npm >/dev/null || { echo "needs Node.js 20 or newer, with npm"; exit 1; }
+	@test -x "$(CHROMIUM)" || { echo "needs Chromium: apt-get install chromium, or CHROMIUM=where it is"; exit 1; }
+	@test -d node_modules/axe-core || npm install --no-save --no-package-lock --silent playwright-core@1 axe-core@4
+	@LASTITERATE="$(BIN)/lastiterate" CHROMIUM="$(CHROMIUM)" node --test tests/browser/
 
 lint: $(TOOLS)
 	@echo "== ruff"
@@ -94,4 +101,4 @@ $(TOOLS): pyproject.toml | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(EXTRAS) .venv-newest .venv-oldest lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(EXTRAS) .venv-newest .venv-oldest node_modules lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis

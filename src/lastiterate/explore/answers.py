@@ -140,7 +140,7 @@ def _calibrate(record: Record) -> Answer:
     over = record.get("over", "noise_std")
     found = calibrate(run, epsilon=record["epsilon"], delta=delta, over=over)
     reached = account(found).epsilon(delta)
-    epochs = found.steps / max(1, found.batches.batches_per_epoch)
+    epochs = found.steps / found.batches.steps_per_pass
     return {
         "epsilon": reached,
         "epsilon_text": up(reached),

@@ -36,7 +36,7 @@ def by_epochs(run: TrainingRun, *, delta: float) -> Curve:
     points, longer = _POINTS, _LONGER
     if _is_costly(run):
         points, longer = _COSTLY_POINTS, _COSTLY_LONGER
-    epoch = max(1, run.batches.batches_per_epoch)
+    epoch = run.batches.steps_per_pass
     first, last = min(epoch, max(1, run.steps // longer)), min(run.steps * longer, 2**53)
     grid = np.geomspace(first, last, points)
     lengths = sorted({max(1, round(x)) for x in grid.tolist()} | {run.steps})

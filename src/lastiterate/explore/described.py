@@ -43,6 +43,8 @@ def words_of(run: TrainingRun | Description) -> dict[str, Any]:
         and getattr(said, entry.name) != getattr(usual, entry.name)
     }
     words |= {"batches": whole.batches.name, "examples": whole.batches.examples}
+    if words.pop("steps", None) is not None:
+        words["epochs"] = whole.steps / whole.batches.steps_per_pass
     if RULES[whole.batches.name].ordered or "batch_size" in words:
         words["batch_size"] = whole.batches.batch_size
     if isinstance(whole.domain, Ball):

@@ -81,8 +81,8 @@ LOGISTIC = Model(
 SOFTMAX = Model(
     "softmax",
     "softmax regression",
-    "several classes, linear scores; the clip must be at least 1.4143 times the norm of a row, "
-    "or it may bend the loss and every iterate is charged for",
+    "several classes, linear scores; a clip below 1.4143 times the norm of a row may bend the "
+    "loss, which then is not taken for convex",
     _softmax,
 )
 LINEAR = Model(

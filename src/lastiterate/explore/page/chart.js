@@ -141,6 +141,7 @@ export function tradeoff(home, told, chosen, moved) {
     picture.append(drawn("path", { class: `curve ${kind}`, d: path(told.x, /** @type {number[]} */ (ys), sx, sy) }));
     keys.push(key(kind, name));
   });
+  picture.setAttribute("role", "group"); // an image may hold no control
   picture.setAttribute("aria-label", "Least misses of any attacker against false alarms");
   const handle = drawn("circle", { class: "handle", r: 10, tabindex: 0, role: "slider", "aria-label": "False-alarm rate of the attacker", "aria-valuemin": 0, "aria-valuemax": 0.5 });
   picture.append(handle);

@@ -135,11 +135,9 @@ export class Controls {
   /** Show a run, whatever was shown before.
    * @param {Words} words @param {number} delta */
   begin(words, delta) {
+    /** @type {Words} */
     const known = { delta, adjacency: "zero-out", model: "stated", batches: "poisson", examples_per_person: 1, ...words };
     known.unit = words.unit ?? (words.noise_multiplier === undefined && words.clip_norm === undefined ? "plain" : "clip");
-    if (known.steps !== undefined && known.epochs === undefined) {
-      known.epochs = (known.steps * (known.batch_size ?? known.examples)) / known.examples;
-    }
     this.words = {};
     for (const { name } of FIELDS) if (known[name] !== undefined && known[name] !== null) this.words[name] = known[name];
     this.show();
