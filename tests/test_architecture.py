@@ -94,10 +94,10 @@ def test_strangers_do_not_know_each_other(one, other):
 
 class TestTheOracleDoesNotKnowWhatItIsToCheck:
     def test_audits(self):
-        """Only the search, which divides the two, and the audited trainer itself may."""
+        """Only the search, which divides the two, and the audited trainers themselves may."""
         proved = {"engine", "bounds", "accounting", "train", "certificate"}
         knowing = {file for entry, other, file in imports() if entry == "audit" and other in proved}
-        assert knowing == {"worst_instance.py", "own_trainer.py"}
+        assert knowing == {"worst_instance.py", "own_trainer.py", "own_unlearner.py"}
 
     def test_instances(self):
         """Records, conditions and quantities of a run are no evaluations; one file lists all."""
