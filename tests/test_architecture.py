@@ -99,7 +99,7 @@ class TestTheOracleDoesNotKnowWhatItIsToCheck:
         """Only the search, which divides the two, and the audited trainers themselves may."""
         proved = {"engine", "bounds", "accounting", "train", "certificate"}
         knowing = {file for entry, other, file in imports() if entry == "audit" and other in proved}
-        assert knowing == {"worst_instance.py", "own_trainer.py", "unlearner.py"}
+        assert knowing == {"worst_instance.py", "own_trainer.py", "own_unlearner.py"}
 
     def test_instances(self):
         """Records, conditions and quantities of a run are no evaluations; one file lists all."""

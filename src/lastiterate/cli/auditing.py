@@ -49,8 +49,8 @@ def audit(
     Example: lastiterate audit --model model/model.json --runs 2000 --record audit.jsonl
     """
     from lastiterate.audit import empirical
+    from lastiterate.audit.own_unlearner import OwnUnlearner, described_by
     from lastiterate.audit.trials import looks
-    from lastiterate.audit.unlearner import OwnUnlearner, described_by
 
     path = _certificate_file(model, certificate)
     parameters = None if model is None else read_model(model).parameters

@@ -46,7 +46,10 @@ def langevin_epsilon(noise: float, *, examples: int = FULL, extra_steps: int = 1
 
 
 def sgd_epsilon(noise: float, *, examples: int = PARTS, size: int = SIZE, epochs: int = 1) -> float:
-    """By the formula of arXiv 2403.17105, for batches and training of some length."""
+    """After arXiv 2403.17105, for batches: its bound at twice the order, by the weak triangle.
+
+    The weak triangle's factor was found from the noise that the figure needs, not from the text.
+    """
     penalty, step = _constants(examples)
     c, length = 1.0 - step * penalty, examples / size
     apart = 2.0 * step / size / (1.0 - c**length)
