@@ -21,7 +21,10 @@ from tests.train.test_signature import write_pair
 from .pages import PAGES, ROOT, blocks, commands, name
 
 # Commands that are not run here, and why.
-NOT_RUN = {"lastiterate demo": "tests/cli/test_demo.py does, and looks at what it writes"}
+NOT_RUN = {
+    "lastiterate demo": "tests/cli/test_demo.py does, and looks at what it writes",
+    "lastiterate explore": "it serves until it is interrupted; tests/browser opens it",
+}
 LANGUAGES = {"python", "pycon", "sh", "json"}
 
 
