@@ -1,13 +1,10 @@
-"""Which tests can be run is a matter of what is installed."""
+"""Which examples can be run is a matter of what is installed; tests have a list of their own."""
 
 from importlib.util import find_spec
 
 # Those of the extras have an environment of their own: see the Makefile.
 _NEEDS = {
-    "torch": ["src/lastiterate/torch", "tests/torch"],
-    "opacus": ["src/lastiterate/opacus", "tests/opacus"],
-    "nbclient": ["tests/notebooks"],
+    "torch": "src/lastiterate/torch",
+    "opacus": "src/lastiterate/opacus",
 }
-collect_ignore = [
-    path for package, paths in _NEEDS.items() if find_spec(package) is None for path in paths
-]
+collect_ignore = [path for package, path in _NEEDS.items() if find_spec(package) is None]

@@ -1,4 +1,5 @@
 import re
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -15,8 +16,13 @@ settings.register_profile(
 )
 settings.load_profile("default")
 
-# Importing it registers a batch rule, which other tests must not meet; one loads it on purpose.
-collect_ignore = ["forwards_and_backwards.py"]
+# Those of the extras have an environment of their own: see the Makefile.
+_NEEDS = {"torch": "torch", "opacus": "opacus", "nbclient": "notebooks"}
+collect_ignore = [
+    # Importing it registers a batch rule, which other tests must not meet; one loads it on purpose.
+    "forwards_and_backwards.py",
+    *(folder for package, folder in _NEEDS.items() if find_spec(package) is None),
+]
 
 _LONGER = [
     line
