@@ -24,6 +24,10 @@ class RunSurface:
         Gaussian events, alone or sampled (Poisson, without replacement, truncated), composed;
         everything else is refused.  `said` is what else `from_dp_sgd` takes: `loss`, `step_size`,
         `adjacency` ("zero-out" is REPLACE_SPECIAL there, "replace" REPLACE_ONE).
+
+        An event does not tell what was trained.  Some mechanisms that are not plain noisy gradient
+        descent, such as banded matrix factorisation, have the event of one that is: describing
+        these by `loss` and `step_size` would promise too much.
         """
         from lastiterate.run.dp_events import run_of  # it builds runs
 
