@@ -7,6 +7,8 @@ import pytest
 from scipy.special import ndtr
 
 from lastiterate import InvalidParameter
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.hidden_mixture_of_places import HiddenTogetherProfile
 from lastiterate.profile.hidden_together import Detail, Together, Worlds
 
 FINE = Detail(lenders=40, knots=1, cells=4000, step=0.1)
@@ -145,3 +147,16 @@ class TestFeasibility:
     def test_nobody_is_left_out(self, change):
         with pytest.raises(InvalidParameter, match="lenders"):
             replace(WORLDS, **change)
+
+
+class TestProfile:
+    class Failing:
+        def delta(self, epsilon):
+            return np.nan
+
+    def test_a_choice_whose_arithmetic_fails_promises_nothing(self):
+        alone = GaussianProfile(1.0)
+        one = HiddenTogetherProfile(alone, [lambda epsilon, delta: self.Failing()])
+        at = np.linspace(0.5, 4.0, 9)
+        assert np.array_equal(one.deltas(at), alone.deltas(at))
+        assert one.epsilon(1e-5) == alone.epsilon(1e-5)

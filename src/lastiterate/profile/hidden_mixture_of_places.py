@@ -108,8 +108,10 @@ class HiddenTogetherProfile(PrivacyProfile):
         if key not in self._on_lattice:
             epsilon = math.exp(place * _SPACING)
             found = self._near(place // stretch, stretch)
-            together = 1.0 if found is None else max(one.delta(epsilon) for one in found)
-            self._on_lattice[key] = together
+            deltas = [1.0] if found is None else [one.delta(epsilon) for one in found]
+            # Where arithmetic fails nothing is promised.
+            known = all(delta <= 1.0 for delta in deltas)
+            self._on_lattice[key] = max(deltas) if known else 1.0
         return self._on_lattice[key]
 
     def _near(self, number: int, stretch: int) -> list[Chosen] | None:
