@@ -42,6 +42,16 @@ CATALOGUE: dict[str, Bound] = {
 APPROXIMATIONS: dict[str, Approximation] = {
     one.id: one for paper in PAPERS for one in getattr(paper, "APPROXIMATIONS", ())
 }
+# Whose whole curves take no time worth telling, so that they are used beside other releases.
+QUICKLY_COMPOSED = [
+    "composition",
+    "fixed-order",
+    "random-order/shuffled-once",
+    "random-order/shuffled-each-epoch",
+    "random-order/hidden-place",
+    "random-order/balls-and-bins",
+    "random-order/balls-and-bins-hidden",
+]
 PUBLISHED = "published"  # the family that `account` uses only when asked
 
 

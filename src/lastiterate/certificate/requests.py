@@ -13,7 +13,7 @@ from functools import cached_property, lru_cache
 from lastiterate import _check
 from lastiterate._numerics.rounding import at_least
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import CATALOGUE, QUICKLY_COMPOSED
 from lastiterate.errors import InvalidParameter
 from lastiterate.forgetting.staying import as_one_run
 from lastiterate.forgetting.unlearning import Unlearning, unlearning
@@ -25,14 +25,6 @@ from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.objectives import Objective
-
-_QUICK = (
-    "composition",
-    "fixed-order",
-    "random-order/shuffled-once",
-    "random-order/shuffled-each-epoch",
-    "random-order/hidden-place",
-)
 
 
 @dataclass(frozen=True)
@@ -177,7 +169,7 @@ def _given_the_order(extra: TrainingRun) -> PrivacyProfile:
 
 def _quick(run: TrainingRun) -> list[str] | None:
     """Bounds that are quick beside others; the rest is hardly better there."""
-    return list(_QUICK) if run.batches.drawn in (Drawn.ONCE, Drawn.EACH_EPOCH) else None
+    return QUICKLY_COMPOSED if run.batches.drawn in (Drawn.ONCE, Drawn.EACH_EPOCH) else None
 
 
 def not_offered(run: TrainingRun) -> InvalidParameter:

@@ -1,12 +1,13 @@
 """Which bounds answer where not all of them may, or where others would take too long."""
 
-from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED
+from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, QUICKLY_COMPOSED
 
 _SLOW = (
     "random-order/hidden-place-together",
     "random-order/sampled-hidden-end",
     "random-order/poisson-hidden-participations",
     "random-order/balls-and-bins-hidden",
+    "random-order/balls-and-bins-hidden-together",
 )
 # Those that tell at once about where to look.
 QUICK = [id_ for id_ in CATALOGUE if id_ not in _SLOW and not id_.startswith(PUBLISHED)]
@@ -19,13 +20,5 @@ GIVEN_THE_ORDER = [
     "random-order/shuffled-once",
     "random-order/balls-and-bins",
 ]
-# The curves of the others take long to be written out.
-QUICKLY_COMPOSED = [
-    "composition",
-    "fixed-order",
-    "random-order/shuffled-once",
-    "random-order/shuffled-each-epoch",
-    "random-order/hidden-place",
-]
-# Nor of several examples at once.
-QUICKLY_GROUPED = [one for one in QUICKLY_COMPOSED if one != "random-order/hidden-place"]
+# Of several examples at once, the curves of hidden places take long, too.
+QUICKLY_GROUPED = [one for one in QUICKLY_COMPOSED if "hidden" not in one]

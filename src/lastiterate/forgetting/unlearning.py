@@ -10,13 +10,9 @@ from lastiterate import _check
 from lastiterate._digits import up
 from lastiterate._html import card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
+from lastiterate.bounds.catalogue import QUICKLY_COMPOSED
 from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
-from lastiterate.forgetting.bounds_used import (
-    GIVEN_THE_ORDER,
-    QUICK,
-    QUICKLY_COMPOSED,
-    QUICKLY_GROUPED,
-)
+from lastiterate.forgetting.bounds_used import GIVEN_THE_ORDER, QUICK, QUICKLY_GROUPED
 from lastiterate.forgetting.extra_steps import MOST_STEPS, ExtraSteps, last_of
 from lastiterate.forgetting.fewest import fewest
 from lastiterate.forgetting.staying import as_one_run

@@ -36,6 +36,7 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import down, ulps
 from lastiterate._numerics.search import least_true
 from lastiterate.accounting import account
+from lastiterate.bounds.catalogue import QUICKLY_COMPOSED
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import GaussianProfile
@@ -53,15 +54,6 @@ _RELEASE_WORTH = 0.5  # epochs
 _LARGER = 1e-15  # the probability of a batch for which a step is too long
 _CENTRING = 0.15  # of mu
 _MOST_NOISE = 0.25  # of the mean's, in units of the bound on features
-_QUICK = (
-    "composition",
-    "fixed-order",
-    "random-order/shuffled-once",
-    "random-order/shuffled-each-epoch",
-    "random-order/hidden-place",
-    "random-order/balls-and-bins",
-    "random-order/balls-and-bins-hidden",
-)
 _TRIALS, _NEAR = 6, 1e-5
 
 
@@ -182,7 +174,7 @@ def _calibrated(
 
 def _quick(run: TrainingRun) -> list[str] | None:
     """Where orders are shuffled, the bounds that are used beside other releases."""
-    return list(_QUICK) if run.batches.drawn in (Drawn.ONCE, Drawn.EACH_EPOCH) else None
+    return QUICKLY_COMPOSED if run.batches.drawn in (Drawn.ONCE, Drawn.EACH_EPOCH) else None
 
 
 def default_besides(
