@@ -349,12 +349,15 @@ class _Page(HTMLParser):
         assert self.open.pop() == tag
 
 
+ON_A_PAGE = RUN.replace(
+    batches=li.ShuffledOnce(60_000, 15_000), steps=12, noise_std=0.001, release_noise_std=0.0002
+)
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     file = tmp_path_factory.mktemp("page") / "report.html"
-    accounted(RUN.replace(steps=40, release_noise_std=0.002)).to_html(
-        file, title="<script>alert('&')</script>"
-    )
+    accounted(ON_A_PAGE).to_html(file, title="<script>alert('&')</script>")
     return file.read_text(encoding="utf-8")
 
 
@@ -379,7 +382,7 @@ class TestHtml:
         assert "&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in page
 
     def test_tells_what_the_text_tells(self, page):
-        report = accounted(RUN.replace(steps=40, release_noise_std=0.002))
+        report = accounted(ON_A_PAGE)
         told = summary(report, 1e-5)
         assert up(told.epsilon) in page
         for clause in (*told.assumptions, *told.release.voided_by):
