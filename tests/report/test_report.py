@@ -50,7 +50,9 @@ RUNS = {
     "cyclic, with a rest": RUN.replace(batches=li.Cyclic(60_100, 1_500)),
     "fixed order": RUN.replace(batches=li.FixedOrder(60_000, 1_500, [3, 40, 77])),
     "shuffled each epoch": RUN.replace(batches=li.ShuffledEachEpoch(60_000, 1_500)),
-    "sampled": RUN.replace(batches=li.SampledWithoutReplacement(60_000, 1_500)),
+    "sampled": RUN.replace(
+        batches=li.SampledWithoutReplacement(60_000, 1_500), steps=20, noise_std=0.1
+    ),
     "full": RUN.replace(batches=li.FullBatch(60_000)),
     "ball": RUN.replace(domain=li.Ball(0.5)),
     "release noise": RUN.replace(release_noise_std=0.002),
