@@ -58,11 +58,9 @@ class TestAgainstEveryOrder:
                 added[0] = own
                 worlds.append(all_orders.means(seen, factors, added))
             (ours, spread), (theirs, _) = worlds
-            for epsilon in (0.0, 0.3, 1.0):
-                exact = max(
-                    all_orders.hockey_stick(ours, theirs, spread, epsilon),
-                    all_orders.hockey_stick(theirs, ours, spread, epsilon),
-                )
+            epsilons = (0.0, 0.3, 1.0)
+            found = all_orders.hockey_sticks(ours, theirs, spread, epsilons)
+            for epsilon, exact in zip(epsilons, found, strict=True):
                 assert profile.delta(epsilon) <= exact * (1 + 1e-5) + 1e-7
                 assert profile.delta(epsilon) >= exact * 0.995 - 1e-6
 
@@ -77,12 +75,9 @@ class TestAgainstEveryOrder:
         found = flattest(run)
         assert len(found) == (2 if rule.exact_size else 1)
         for profile, ours in zip(found, (1.0, 2.0), strict=False):
-            for epsilon in (0.0, 0.5, 1.5):
-                pair = (ours * sums, (ours - 1.0) * sums)
-                exact = max(
-                    all_orders.hockey_stick(*pair, spread, epsilon, chances),
-                    all_orders.hockey_stick(*pair[::-1], spread, epsilon, chances),
-                )
+            pair, epsilons = (ours * sums, (ours - 1.0) * sums), (0.0, 0.5, 1.5)
+            truth = all_orders.hockey_sticks(*pair, spread, epsilons, chances)
+            for epsilon, exact in zip(epsilons, truth, strict=True):
                 assert profile.delta(epsilon) <= exact * (1 + 1e-5) + 1e-7
                 assert profile.delta(epsilon) >= exact * 0.995 - 1e-6
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate.audit import exact
-from tests.reference.all_orders import epochs_seen, hockey_stick, means
+from tests.reference.all_orders import epochs_seen, hockey_sticks, means
 
 EPSILONS = (0.0, 0.3, 0.8, 1.5, 2.5)
 
@@ -137,10 +137,7 @@ def attacked(rng):
     ours, spread = means(seen, factors, added)
     theirs, _ = means(seen, factors, other)
     found = li.unlearning(run, extra_steps=extra, order_kept=kept)
-    leaks = [
-        max(hockey_stick(ours, theirs, spread, e), hockey_stick(theirs, ours, spread, e))
-        for e in EPSILONS
-    ]
+    leaks = hockey_sticks(ours, theirs, spread, EPSILONS)
     # A step that forgets everything may come last, and nothing leaks.
     told = [leak / found.delta(e) for leak, e in zip(leaks, EPSILONS, strict=True) if leak > 1e-9]
     return max(told, default=0.0)
