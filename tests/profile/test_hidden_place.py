@@ -49,7 +49,7 @@ class TestSoundness:
         for epsilon, exact in zip(EPSILONS, found, strict=True):
             assert exact <= profile.delta(epsilon) * (1 + 1e-9) + 1e-12
 
-    @settings(max_examples=40)
+    @settings(max_examples=15)
     @given(places())
     def test_epsilon_and_many_deltas_agree_with_delta(self, drawn):
         profile = hidden(*drawn)
