@@ -243,7 +243,7 @@ class TestRefusals:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     rows = np.random.default_rng(0).normal(size=(200, 2))
-    model = PrivateLogisticRegression(epsilon=3.0, delta=1e-3, epochs=2)
+    model = PrivateLogisticRegression(epsilon=3.0, delta=1e-3, epochs=1, batch_size=100)
     file = tmp_path_factory.mktemp("model") / "certificate.json"
     file.write_text(model.fit(rows, rows[:, 0] > 0).certificate_)
     return file
