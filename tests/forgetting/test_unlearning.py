@@ -208,11 +208,11 @@ def test_both_models_share_the_order_that_is_kept():
 
 
 RULES = [
-    li.FullBatch(50),
-    li.Cyclic(50, 5),
-    li.ShuffledOnce(50, 5),
-    li.ShuffledEachEpoch(50, 5),
-    li.PoissonSampled(50, 5),
+    li.FullBatch(20),
+    li.Cyclic(20, 5),
+    li.ShuffledOnce(20, 5),
+    li.ShuffledEachEpoch(20, 5),
+    li.PoissonSampled(20, 5),
 ]
 
 
@@ -246,7 +246,7 @@ class TestEveryRule:
         assert found.share_of_training == 7 / 40
 
     def test_a_kept_order_goes_on_for_those_who_stay(self):
-        run = described(li.ShuffledOnce(50, 5), 40)
+        run = described(li.ShuffledOnce(20, 5), 40)
         kept = li.unlearning(run, extra_steps=7, order_kept=True)
         assert kept.remaining.epsilon(1e-5) == li.account(run.replace(steps=47)).epsilon(1e-5)
         anew = li.unlearning(run, extra_steps=7)
