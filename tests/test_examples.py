@@ -1,6 +1,7 @@
 """What the README and the design promise, run as a user would run it."""
 
 import sys
+from itertools import islice
 from pathlib import Path
 from runpy import run_path
 
@@ -29,6 +30,15 @@ def test_the_main_example_prints_the_report(run_example):
     assert "3.4073" in text
 
 
+def test_the_first_row_of_the_readme_s_table_is_its_example_s(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    import epsilon_by_epochs
+
+    first = [f"| {' | '.join(cells)} |\n" for cells in islice(epsilon_by_epochs.table(), 3)]
+    assert "".join(first) in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.slow
 def test_the_table_of_the_readme_is_what_its_example_prints(run_example):
     printed = run_example("epsilon_by_epochs.py")
     assert printed.count("\n") == 5
