@@ -370,7 +370,7 @@ WORDS = st.one_of(
 class TestMalformed:
     @given(words=st.lists(WORDS, max_size=8))
     @settings(
-        max_examples=150,
+        max_examples=60,
         deadline=None,
         suppress_health_check=[HealthCheck.function_scoped_fixture],
     )

@@ -7,8 +7,8 @@ import pytest
 from lastiterate.cli import main
 
 RUN = [
-    "--examples", "60000", "--batch-size", "1500", "--steps", "80", "--step-size", "0.05",
-    "--noise-std", "0.01", "--sensitivity", "10", "--smoothness", "32.502",
+    "--examples", "60000", "--batch-size", "15000", "--steps", "80", "--step-size", "0.05",
+    "--noise-std", "0.001", "--sensitivity", "10", "--smoothness", "32.502",
 ]  # fmt: skip
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from lastiterate.cli import main
 
-from .test_commands import RUN
+from .test_commands import RUN as SHUFFLED
 
+RUN = [*SHUFFLED, "--batches", "cyclic"]
 EXTRAS = ["sklearn", "cryptography", "matplotlib", "joblib", "pyarrow"]
 # Each command once, in one process that has none of them.
 PLAIN = f"""
