@@ -73,5 +73,5 @@ def test_a_results_file_that_is_not_json(capsys, tmp_path):
 def test_account_writes_a_page(capsys, tmp_path):
     page = tmp_path / "report.html"
     assert main(["account", *RUN, "--html", str(page), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["bound"] == "random-order/hidden-place-together"
+    assert json.loads(capsys.readouterr().out)["bound"].startswith("random-order/")
     assert page.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
