@@ -314,7 +314,7 @@ class TestVerifying:
 
 
 def test_the_report_as_a_page(capsys, folder):
-    assert "page.html" in answer(capsys, *TRAIN, "--batches", "cyclic", "--html", "page.html")
+    assert "page.html" in answer(capsys, *TRAIN, "--html", "page.html")
     assert "<html" in (folder / "page.html").read_text()
 
 
