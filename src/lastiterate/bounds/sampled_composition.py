@@ -11,6 +11,7 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_exa
 from lastiterate.bounds.composition import worst_order_composition
 from lastiterate.bounds.pen import ORANGE, Pen
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.composed_at_least import composed_at_least
 from lastiterate.profile.composed_moments import Compared, ComposedMomentsProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.loss_distribution import (
@@ -66,6 +67,17 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     if run.steps > _MANY_COMPOSED:
         ways.append(_moments(run))
     return ways[0] if len(ways) == 1 else BestProfile(ways)
+
+
+def sampled_composition_at_least(run: TrainingRun, epsilon: float) -> float:
+    """What the steps tell by a rough statistic."""
+    return composed_at_least(
+        run.batches.share,
+        _ratio(run, float(np.min(run.noise_std))),
+        run.steps,
+        epsilon,
+        mirrored=_compared(run) is Compared.WITH_MIRRORED,
+    )
 
 
 def persons_in_sampled_steps(run: TrainingRun) -> PrivacyProfile:
@@ -166,6 +178,7 @@ SAMPLED_COMPOSITION = Bound(
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),
     evaluate=sampled_composition,
     for_persons=persons_in_sampled_steps,
+    at_least=sampled_composition_at_least,
     charges="charges every iterate, less for the example's chance to be left out",
     pen=Pen(ORANGE),
 )
