@@ -26,6 +26,8 @@ If an example is left out, not replaced, i against nothing is the sensitivity C,
 at most 2 C; the two orders of the data sets differ, and both are computed.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
@@ -43,6 +45,7 @@ _SHARES_THAT_BORROW = (0.001, 0.003, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6)
 LARGEST_MU = 30.0  # beyond it nobody has anything to lend
 
 
+@lru_cache(maxsize=4)
 def hidden_place(run: TrainingRun) -> HiddenPlaceProfile:
     r"""A mixture over places in the last epoch, or in all, between which nobody can tell.
 

@@ -16,10 +16,10 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 from scipy.special import ndtri
 
 from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.fourier import fast_length
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, ulps, up
 from lastiterate._numerics.sums import suffix_sums
 from lastiterate.profile.dp_accounting import losses_of
@@ -114,9 +114,9 @@ class Borrowed:
         curves = deltas_on_both_sides(self._mus[:, None], np.broadcast_to(at, shape))
         if atoms.masses.size == 1:
             return curves[:, asked]
-        size = scipy.fft.next_fast_len(at.size, real=True)
-        spectra = scipy.fft.rfft(curves, size, axis=1) * scipy.fft.rfft(atoms.masses, size)
-        sums = scipy.fft.irfft(spectra, size, axis=1)[:, atoms.masses.size - 1 + asked]
+        size = fast_length(at.size)
+        spectra = np.fft.rfft(curves, size, axis=1) * np.fft.rfft(atoms.masses, size)
+        sums = np.fft.irfft(spectra, size, axis=1)[:, atoms.masses.size - 1 + asked]
         return np.asarray(np.clip(sums + _ROUNDING, 0.0, 1.0))
 
     def _left_beyond(self, amounts: Array) -> Array:

@@ -158,6 +158,7 @@ class HiddenPlaceProfile(PrivacyProfile):
         lent = any(directions)
         if lent and not (shares.size == values.size and np.all(np.isfinite(values))):
             raise InvalidParameter("weights", weights, must_be="positive, with mus below inf")
+        self._answered = math.nan, math.nan  # the last question, which others ask again
         self._directions = [
             [_Lending(shares, values, loan.moved) for loan in loans] for loans in directions
         ]
@@ -170,6 +171,13 @@ class HiddenPlaceProfile(PrivacyProfile):
         return np.asarray(np.minimum(self._revealed.deltas(epsilons), hidden))
 
     def epsilon(self, delta: float) -> float:
+        asked, known = self._answered
+        if asked != delta:
+            known = self._epsilon(delta)
+            self._answered = delta, known
+        return known
+
+    def _epsilon(self, delta: float) -> float:
         revealed = self._revealed.epsilon(delta)
         if not 0.0 < revealed < math.inf or delta < _LEAST_DELTA:
             return revealed

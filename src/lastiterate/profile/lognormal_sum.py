@@ -12,10 +12,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.fourier import fast_length
 from lastiterate._numerics.rounding import ulps, up
 from lastiterate._numerics.sums import roundings, suffix_sums
 
@@ -58,7 +58,7 @@ def call_function(weights: Array, spreads: Array, *, end: float, cells: int) -> 
 def _on_grid(weights: Array, spreads: Array, end: float, cells: int) -> tuple[float, Array]:
     cell = end / cells
     grid = cell * np.arange(cells + 1, dtype=np.float64)
-    size = scipy.fft.next_fast_len(2 * cells + 2, real=True)
+    size = fast_length(2 * cells + 2)
     masses, lacking, rounding = np.zeros(0), 0.0, 0.0
     for weight, spread in zip(weights.tolist(), spreads.tolist(), strict=True):
         own = _calls(weight, spread, grid)
@@ -69,8 +69,8 @@ def _on_grid(weights: Array, spreads: Array, end: float, cells: int) -> tuple[fl
             masses = term
             continue
         rounding += float(2.0 * np.linalg.norm(masses) + np.linalg.norm(term))
-        spectrum = scipy.fft.rfft(masses, size) * scipy.fft.rfft(term, size)
-        summed = np.maximum(scipy.fft.irfft(spectrum, size), 0.0)
+        spectrum = np.fft.rfft(masses, size) * np.fft.rfft(term, size)
+        summed = np.maximum(np.fft.irfft(spectrum, size), 0.0)
         beyond = summed[cells + 1 :]
         lacking += float(beyond @ (cell * np.arange(1.0, beyond.size + 1.0)))
         masses = summed[: cells + 1]
