@@ -51,7 +51,7 @@ def least_below(curve: Callable[[float], float], target: float, low: float, high
             return math.log(value / target) if value > 0.0 < target else -_FAR
         return math.log(value / target) if 0.0 < target < value else _FAR
 
-    return _close_in(excess, low, excess(low), high, excess(high), 0.0, relative=_CLOSE)
+    return close_in(excess, low, excess(low), high, excess(high), 0.0, relative=_CLOSE)
 
 
 def last_count_true(holds: Callable[[int], bool], most: int) -> int:
@@ -92,10 +92,10 @@ def least_met(
         if low < -farthest:
             return high
         low_value = excess(low)
-    return _close_in(excess, low, low_value, high, high_value, tolerance)
+    return close_in(excess, low, low_value, high, high_value, tolerance)
 
 
-def _close_in(
+def close_in(
     excess: Callable[[float], float],
     low: float,
     low_value: float,

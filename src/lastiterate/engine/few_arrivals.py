@@ -13,9 +13,10 @@ variance of these steps.
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from itertools import accumulate
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers
@@ -68,7 +69,7 @@ _Written = tuple[bytes, tuple[int, ...]]
 
 def _written(values: ArrayLike, kind: type = np.float64) -> _Written:
     """Numbers that can be looked up."""
-    array = np.asarray(values, dtype=kind)
+    array: NDArray[Any] = np.asarray(values, dtype=kind)
     return array.tobytes(), array.shape
 
 
