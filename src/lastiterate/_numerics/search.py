@@ -7,6 +7,8 @@ from lastiterate._numerics.rounding import ulps
 
 _FAR = 50.0  # values as large as this tell nothing but a sign
 _CLOSE = ulps(1 << 12)  # curves are rounded by more
+_PATIENCE = 3  # rounds that may fail to halve what is left
+_BEYOND = 0.1  # of the way, where all points so far are on one side
 
 
 def least_true(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -104,24 +106,42 @@ def close_in(
     tolerance: float,
     relative: float = 0.0,
 ) -> float:
-    """Regula falsi (Illinois), aiming a little to the safe side, with bisection as a guard."""
-    side = rounds = 0
+    """Where the line through the last two points says, or through the ends, or halfway.
+
+    A little to the safe side of that, and then, from there, to the other one: two points around a
+    root that is well known are the last ones.
+    """
+    before, last = (low, low_value), (high, high_value)
+    slow, width = 0, high - low
     while high - low > (apart := max(tolerance, relative * abs(high))):
-        rounds += 1
-        middle = high - (high - low) * high_value / (high_value - low_value)
-        middle += 0.3 * apart if side >= 0 else -0.3 * apart
+        middle = _zero(before, last)
+        if not low < middle < high:
+            middle = _zero((low, low_value), (high, high_value))
+        elif (before[1] <= 0.0) == (last[1] <= 0.0):
+            middle += _BEYOND * (middle - last[0])
+        if high - middle < 0.5 * apart:
+            middle = high - 0.9 * apart
+        elif middle - low < 0.5 * apart:
+            middle = low + 0.9 * apart
+        else:
+            middle += 0.3 * apart
         far = max(abs(low_value), abs(high_value)) >= _FAR
-        if far or rounds % 4 == 0 or not low < middle < high:
-            middle = low + (high - low) / 2
+        slow = slow + 1 if high - low > 0.5 * width else 0
+        width = high - low
+        if far or slow >= _PATIENCE or not low < middle < high:
+            slow, middle = 0, low + (high - low) / 2
             if not low < middle < high:
                 break
         value = excess(middle)
+        before, last = last, (middle, value)
         if value <= 0.0:
             high, high_value = middle, value
-            low_value = low_value / 2 if side == 1 else low_value
-            side = 1
         else:
             low, low_value = middle, value
-            high_value = high_value / 2 if side == -1 else high_value
-            side = -1
     return high
+
+
+def _zero(one: tuple[float, float], other: tuple[float, float]) -> float:
+    """Of the line through two points; nan where it has none."""
+    fall = one[1] - other[1]
+    return one[0] + (other[0] - one[0]) * one[1] / fall if fall != 0.0 else math.nan
