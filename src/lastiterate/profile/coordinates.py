@@ -10,10 +10,9 @@ Choice = TypeVar("Choice")
 def best_by_coordinates(
     start: Choice, values: Mapping[str, Sequence[float]], cost: Callable[[Choice], float]
 ) -> tuple[Choice, float]:
-    """From each value of a field of a dataclass to the next while that is cheaper, field by field.
+    """All values of each field of a dataclass, then those next to the best; and what that costs.
 
-    Twice, since what is best of one field depends on the others; and what the best costs.  No
-    choice is looked at twice.
+    No choice is looked at twice.
     """
     tried: dict[Choice, float] = {}
 
@@ -23,13 +22,13 @@ def best_by_coordinates(
         return tried[choice]
 
     best = start
-    for _ in range(2):
-        for name, some in values.items():
-            for stride in (1, -1):
-                at = some.index(getattr(best, name))
-                while 0 <= (at := at + stride) < len(some):
-                    other = replace(best, **{name: some[at]})  # type: ignore[type-var]
-                    if not known(other) < known(best):
-                        break
-                    best = other
+    for name, some in values.items():
+        best = min([best, *_with(best, name, some)], key=known)
+    for name, some in values.items():
+        at = some.index(getattr(best, name))
+        best = min([best, *_with(best, name, some[max(at - 1, 0) : at + 2])], key=known)
     return best, known(best)
+
+
+def _with(choice: Choice, name: str, values: Sequence[float]) -> list[Choice]:
+    return [replace(choice, **{name: one}) for one in values]  # type: ignore[type-var]
