@@ -63,7 +63,7 @@ class PrivacyReport(BestProfile):
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
         """Those of the bounds that answer."""
-        return tuple(self.used.values())
+        return tuple(self.used[id_] for id_ in told("accounting", list(self.used)))
 
     @property
     def certainty(self) -> Certainty:

@@ -235,15 +235,14 @@ def _best(lendings: Sequence[_Lending], epsilon: float) -> _Lending:
 
 def _least(lendings: Sequence[_Lending], delta: float, revealed: float) -> float:
     """The least epsilon by the lending that looks best, at most `revealed`."""
-    epsilon, used, near = revealed, None, list(lendings)
+    epsilon, used = revealed, None
     # What is best at this epsilon need not be so at the one that it gives.
     for _ in range(4 if lendings else 0):
-        best = _best(near, 0.95 * epsilon)
+        best = _best(lendings, 0.95 * epsilon)
         found = math.inf if best is used else _met(best, delta, epsilon)
         if not found < epsilon:
             break
-        epsilon, used, at = found, best, lendings.index(best)
-        near = list(lendings[max(at - 1, 0) : at + 2])
+        epsilon, used = found, best
     return epsilon
 
 

@@ -38,8 +38,8 @@ from lastiterate.profile.gaussian import deltas_on_both_sides
 from lastiterate.profile.lognormal_sum import CallFunction, call_function
 
 _MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which what is lent exceeds what is needed
-_PRICES = np.linspace(0.0, 1.0, 129)
-_ROUNDS = 3
+_PRICES = np.linspace(0.0, 1.0, 33)
+_ROUNDS = 4
 _LEAST_PRICE, _LARGEST_PRICE = -2.0, 14.0  # standard deviations
 _FARTHEST = 9.0  # standard deviations of G
 _SUMMED_TO_ONE = 1e-9

@@ -13,6 +13,7 @@ from typing import Any
 
 from lastiterate import _check
 from lastiterate._digits import is_one, up
+from lastiterate._progress import told
 from lastiterate.accounting import PrivacyReport, ratio_to_lower
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
@@ -138,7 +139,8 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
 def ranked(report: PrivacyReport, delta: float) -> tuple[Row, ...]:
     """The bound that answers, as `report.bound_at` chooses it, then the others by epsilon."""
     _check.number("delta", delta, at_least=0.0, at_most=1.0)
-    epsilons = {id_: profile.epsilon(delta) for id_, profile in report.all.items()}
+    evaluated = told("accounting", list(report.all))
+    epsilons = {id_: report.all[id_].epsilon(delta) for id_ in evaluated}
     best = min(report.used, key=lambda id_: (epsilons[id_], report.used[id_].gdp()))
     order = sorted(report.all, key=lambda id_: (id_ != best, epsilons[id_]))
     return tuple(
