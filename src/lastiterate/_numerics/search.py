@@ -69,28 +69,33 @@ def last_count_true(holds: Callable[[int], bool], most: int) -> int:
 
 
 def least_met(
-    excess: Callable[[float], float], start: float, *, tolerance: float, farthest: float
+    excess: Callable[[float], float],
+    start: float,
+    *,
+    tolerance: float,
+    farthest: float,
+    stride: float = 1.0,
 ) -> float | None:
     """The least x, to `tolerance`, at which a decreasing `excess` was seen at most 0.
 
     None where it is above 0 up to `farthest`; the search downwards ends at minus that.
-    Values are taken for about as far as there is to go, up to 50.
+    Values are taken for about as far as there is to go, but for at least `stride`, which is doubled
+    every time, and at most 50.
     """
     low = high = start
     low_value = high_value = excess(start)
-    stride = 1.0
+    upwards = downwards = stride
     while high_value > 0.0:
         low, low_value = high, high_value
-        high += min(max(stride, high_value), _FAR)
-        stride *= 2.0
+        high += min(max(upwards, high_value), _FAR)
+        upwards *= 2.0
         if high > farthest:
             return None
         high_value = excess(high)
-    stride = 1.0
     while low_value <= 0.0:
         high, high_value = low, low_value
-        low -= min(max(stride, -low_value), _FAR)
-        stride *= 2.0
+        low -= min(max(downwards, -low_value), _FAR)
+        downwards *= 2.0
         if low < -farthest:
             return high
         low_value = excess(low)
