@@ -165,7 +165,7 @@ def _least_log(
     if quickly is None or quickly(run) > excess(run):
         return searched(excess, start)
     near = searched(quickly, start)
-    return None if near is None else searched(excess, near, _JUST_BELOW)
+    return searched(excess, start) if near is None else searched(excess, near, _JUST_BELOW)
 
 
 def _most_steps(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
