@@ -19,6 +19,7 @@ from lastiterate.profile.loss_distribution import (
     self_composed,
     to_pld,
 )
+from lastiterate.profile.otherwise import OtherwiseProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
@@ -31,6 +32,7 @@ _LARGEST_GROUP = 64
 # the second there is nothing else.
 _MANY_COMPOSED = 100_000
 _MOST_COMPOSED = 10_000_000
+NEAR_ROUNDING = 32.0  # times that of transforms: a delta for which there may be something better
 
 
 def sampled_composition(run: TrainingRun) -> PrivacyProfile:
@@ -54,15 +56,24 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     Proposition D.4.
 
     **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
-    transforms; beyond 100,000 steps also by moments, rare losses apart, and beyond ten million,
-    where the rounding of transforms counts, by these alone.  A schedule of noise is charged its
+    transforms; beyond 100,000 steps, and for deltas near the rounding of these, also by moments,
+    rare losses apart, and beyond ten million steps by moments alone.  A schedule of noise is charged its
     least.  Losses too large for that are charged as in `composition/fixed-order`, which is never
     less: as if every step saw the example.
     """
     ways: list[PrivacyProfile] = []
     if run.steps <= _MOST_COMPOSED:
         composed = composed_steps(run, run.steps)
-        ways.append(worst_order_composition(run) if composed is None else composed)
+        if composed is None:
+            ways.append(worst_order_composition(run))
+        elif run.steps > _MANY_COMPOSED:
+            ways.append(composed)
+        else:
+            ways.append(
+                OtherwiseProfile(
+                    composed, below=NEAR_ROUNDING * composed.slack, otherwise=lambda: _moments(run)
+                )
+            )
     if run.steps > _MANY_COMPOSED:
         ways.append(_moments(run))
     return ways[0] if len(ways) == 1 else BestProfile(ways)
