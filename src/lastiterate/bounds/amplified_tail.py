@@ -46,7 +46,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
 from lastiterate.bounds.sampled import SAMPLED, mixture, parts_of
-from lastiterate.bounds.sampled_composition import NEAR_ROUNDING, SAMPLED_COMPOSITION
+from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION, near_rounding
 from lastiterate.bounds.simulated_split import simulated_split
 from lastiterate.bounds.split import (
     Split,
@@ -106,7 +106,7 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     if tail is None:
         return usual
     return OtherwiseProfile(
-        usual, below=NEAR_ROUNDING * tail.slack, otherwise=lambda: _by_moments(replaced, None)
+        usual, below=near_rounding(tail), otherwise=lambda: _by_moments(replaced, None)
     )
 
 

@@ -32,7 +32,8 @@ _LARGEST_GROUP = 64
 # the second there is nothing else.
 _MANY_COMPOSED = 100_000
 _MOST_COMPOSED = 10_000_000
-NEAR_ROUNDING = 32.0  # times that of transforms: a delta for which there may be something better
+_NEAR_ROUNDING = 32.0  # times that of transforms
+_SMALL_DELTA = 1e-9
 
 
 def sampled_composition(run: TrainingRun) -> PrivacyProfile:
@@ -71,7 +72,7 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
         else:
             ways.append(
                 OtherwiseProfile(
-                    composed, below=NEAR_ROUNDING * composed.slack, otherwise=lambda: _moments(run)
+                    composed, below=near_rounding(composed), otherwise=lambda: _moments(run)
                 )
             )
     if run.steps > _MANY_COMPOSED:
@@ -151,6 +152,11 @@ def composed_steps(
     else:
         pld = to_pld(one, discretization=cell)
     return self_composed(pld, steps)
+
+
+def near_rounding(composed: LossDistributionProfile) -> float:
+    """A delta below which something else may be better."""
+    return max(_NEAR_ROUNDING * composed.slack, _SMALL_DELTA)
 
 
 def cell_of_losses(probability: float, ratio: float, steps: int) -> float:

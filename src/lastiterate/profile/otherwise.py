@@ -1,5 +1,6 @@
 """A guarantee that says little of very small deltas, and another that is asked for these."""
 
+import math
 from collections.abc import Callable
 from functools import cached_property
 
@@ -12,7 +13,7 @@ from lastiterate.profile.profile import PrivacyProfile
 class OtherwiseProfile(PrivacyProfile):
     """`usual`, and for deltas below a limit the better of it and what `otherwise` makes.
 
-    That is made when it is first needed, which is hardly ever.
+    That is made when it is first needed, which is hardly ever: also where `usual` has no epsilon.
 
     >>> from lastiterate.profile.gaussian import GaussianProfile
     >>> from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
@@ -44,7 +45,9 @@ class OtherwiseProfile(PrivacyProfile):
 
     def epsilon(self, delta: float) -> float:
         usual = self.usual.epsilon(delta)
-        return min(usual, self._other.epsilon(delta)) if delta < self._below else usual
+        if delta < self._below or math.isinf(usual):
+            return min(usual, self._other.epsilon(delta))
+        return usual
 
     def tradeoff(self, fpr: float) -> float:
         return self.usual.tradeoff(fpr)
