@@ -3,7 +3,6 @@
 More noise, more noise on release and fewer steps never cost more, but for the roundings of grids.
 """
 
-
 import numpy as np
 import pytest
 
@@ -92,8 +91,7 @@ def test_every_rule_with_sizes_is_here():
     assert plain <= set(RULES.values())
 
 
-@pytest.mark.parametrize("delta", [1e-12, 1e-15])
-@pytest.mark.parametrize("strong_convexity", [0.0, 0.02, 0.2])
+@pytest.mark.parametrize("delta, strong_convexity", [(1e-12, 0.2), (1e-15, 0.02)])
 def test_sampled_runs_answer_for_tiny_deltas(delta, strong_convexity):
     run = li.TrainingRun(
         loss=li.Loss(smoothness=32.5 + strong_convexity, strong_convexity=strong_convexity),

@@ -58,9 +58,9 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
     transforms; beyond 100,000 steps, and for deltas near the rounding of these, also by moments,
-    rare losses apart, and beyond ten million steps by moments alone.  A schedule of noise is charged
-    its least.  Losses too large for that are charged as in `composition/fixed-order`, which is never
-    less: as if every step saw the example.
+    rare losses apart, and beyond ten million steps by moments alone.  A schedule of noise is
+    charged its least.  Losses too large for that are charged as in `composition/fixed-order`, which
+    is never less: as if every step saw the example.
     """
     ways: list[PrivacyProfile] = []
     if run.steps <= _MOST_COMPOSED:
