@@ -20,7 +20,7 @@ class OtherwiseProfile(PrivacyProfile):
     >>> rounded = GaussianMixtureProfile([1.0], [0.5], lost=1e-9)
     >>> both = OtherwiseProfile(rounded, below=1e-7, otherwise=lambda: GaussianProfile(0.6))
     >>> rounded.epsilon(1e-12), round(both.epsilon(1e-12), 2)
-    (inf, 4.15)
+    (inf, 4.18)
     """
 
     def __init__(
