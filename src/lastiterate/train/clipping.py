@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
+from lastiterate.train.compiled import compiled_clip
 from lastiterate.train.envelope import clipped_wrong_part
 
 Labels = NDArray[np.intp]
@@ -51,6 +52,16 @@ def envelope_clipped_residual(u: Array, y: Labels, c: float) -> Array:
     An infimal convolution of convex functions: convex, c-Lipschitz, as smooth as the loss, and
     equal to it where |p - e_y| <= c.
     """
+    compiled = compiled_clip()
+    if compiled is None:
+        return _clipped(u, y, c)
+    residual, left = compiled(u, y, c)
+    if left.size:
+        residual[:, left] = _clipped(u[:, left], y[left], c)
+    return residual
+
+
+def _clipped(u: Array, y: Labels, c: float) -> Array:
     # The label's row changes places with the first, so that the others are the wrong classes.
     own = y * y.size + np.arange(y.size)
     logits: Array = u - u.ravel()[own]
