@@ -49,15 +49,15 @@ def bare_epochs(rows, outputs, epochs, *, wide=True):
             residual @ batch
 
 
-def our_epochs(examples, objective, epochs, batches):
-    """A function that trains for so many epochs."""
+def our_epochs(examples, objective, epochs, batches, pace=1.0):
+    """A function that trains for so many epochs; at a slower pace more examples stay clipped."""
     loss = objective.loss(radius=examples.radius, l2=0.0)
     run = li.TrainingRun(
         loss=loss,
         sensitivity=objective.sensitivity(radius=examples.radius, adjacency="replace") * 1.001,
         batches=batches(EXAMPLES, BATCH),
         steps=epochs * BATCHES,
-        step_size=1.99 / loss.smoothness,
+        step_size=pace * 1.99 / loss.smoothness,
         noise_std=1e-3,
         release_noise_std=1e-3,
     )

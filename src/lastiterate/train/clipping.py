@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.train.compiled import compiled_clip
-from lastiterate.train.envelope import clipped_wrong_part
+from lastiterate.train.compiled import compiled
+from lastiterate.train.envelope import CERTIFIED, clipped_wrong_part
 
 Labels = NDArray[np.intp]
 
@@ -52,13 +52,13 @@ def envelope_clipped_residual(u: Array, y: Labels, c: float) -> Array:
     An infimal convolution of convex functions: convex, c-Lipschitz, as smooth as the loss, and
     equal to it where |p - e_y| <= c.
     """
-    compiled = compiled_clip()
-    if compiled is None:
+    fast = compiled("envelope", u.size)
+    if fast is None:
         return _clipped(u, y, c)
-    residual, left = compiled(u, y, c)
+    residual, left = fast.clipped(u, y, c, CERTIFIED)
     if left.size:
         residual[:, left] = _clipped(u[:, left], y[left], c)
-    return residual
+    return np.asarray(residual)
 
 
 def _clipped(u: Array, y: Labels, c: float) -> Array:

@@ -16,7 +16,8 @@ long rows are copied), so whoever can time a training from nearby learns somethi
 accounted for.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -40,6 +41,7 @@ from lastiterate.train.rows import Rows
 
 _SUMMED = 2_048  # rows, at most, in one product of float32
 _UNROLLED = 4  # rows of the left factor that BLAS takes at a time
+_DRAWN = 1 << 14  # normal numbers, about
 _KEPT = 1 << 24  # bytes
 
 
@@ -99,6 +101,7 @@ def _descended(
         if run.batches.drawn is Drawn.NEVER:
             batches = islice(batches, start.steps % run.batches.batches_per_epoch, None)
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
+    normal = _normal_draws(run, randomness, parameters.shape)
     _keep_freed_memory()
     for done, chosen in zip(told("training", range(run.steps)), batches, strict=False):
         direction = _gradient(objective, own.batch(chosen), parameters, own)
@@ -106,11 +109,22 @@ def _descended(
         if run.loss.regulariser:
             direction += run.loss.regulariser * parameters
         if (noise := noises(done)) > 0.0:
-            direction += noise * randomness.normal(parameters.shape)
+            direction += noise * next(normal)
         direction *= steps(done)
         parameters -= direction
         project(parameters, run.domain)
     return _published(run, parameters, randomness)
+
+
+def _normal_draws(
+    run: TrainingRun, randomness: Randomness, shape: tuple[int, ...]
+) -> Iterator[Array]:
+    """One for each step; several at a time where no batch is drawn in between."""
+    at_once = 1
+    if run.batches.drawn in (Drawn.NEVER, Drawn.ONCE):
+        at_once = max(_DRAWN // math.prod(shape), 1)
+    for done in range(0, run.steps, at_once):
+        yield from randomness.normals(shape, min(at_once, run.steps - done))
 
 
 def _gradient(objective: Objective, batch: Batch, parameters: Array, own: Examples) -> Array:
@@ -118,10 +132,9 @@ def _gradient(objective: Objective, batch: Batch, parameters: Array, own: Exampl
     intercept = own.intercept
     rows, factors, width = batch.rows, batch.factors, batch.rows.shape[1]
     outputs = _times_transposed(parameters[:, :width], rows)
-    scaled = batch.mean is not None or factors.min(initial=1.0) < 1.0
-    if scaled:
+    if batch.scaled:
         outputs *= factors
-    if batch.mean is not None:
+    if batch.mean is not None and batch.shifts is not None:
         outputs -= np.outer(parameters[:, :width] @ batch.mean, batch.shifts)
     if intercept:
         outputs += intercept * parameters[:, width:]
@@ -133,8 +146,8 @@ def _gradient(objective: Objective, batch: Batch, parameters: Array, own: Exampl
     gradient = np.empty_like(parameters)
     if intercept:
         gradient[:, width] = intercept * residual.sum(axis=1)
-    shifted = residual @ batch.shifts if batch.mean is not None else None
-    if scaled:
+    shifted = residual @ batch.shifts if batch.shifts is not None else None
+    if batch.scaled:
         residual *= factors
     gradient[:, :width] = _times(residual, rows)
     if shifted is not None and batch.mean is not None:
@@ -159,8 +172,11 @@ def _times(residual: Array, rows: Rows) -> NDArray[Any]:
     outputs = residual.shape[0]
     # Rows beyond a multiple of four would be multiplied one by one; one row alone is no matter.
     padded = outputs if outputs == 1 else -(-outputs // _UNROLLED) * _UNROLLED
-    left = np.zeros((padded, len(rows)), rows.dtype)
-    left[:outputs] = residual
+    if padded == outputs:
+        left = residual.astype(rows.dtype, copy=False)
+    else:
+        left = np.zeros((padded, len(rows)), rows.dtype)
+        left[:outputs] = residual
     if rows.dtype == np.float64 or len(rows) <= _SUMMED:
         return (left @ rows)[:outputs]
     total = np.zeros((padded, rows.shape[1]))

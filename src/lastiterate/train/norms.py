@@ -20,7 +20,7 @@ from lastiterate.train.rows import Rows, read, without_duplicates
 
 _CHUNK = 2**20  # entries looked at together
 _COLUMNS = 1_024  # squares added up in the precision of the rows
-_SHORTEST = 1e-12  # a factor: products with longer rows might overflow
+SHORTEST = 1e-12  # a factor: products with longer rows might overflow
 _LEAST_BOUND = 1e-10  # squares far below its own may vanish without harm
 
 
@@ -43,9 +43,9 @@ def chunks(rows: Rows) -> Iterator[tuple[slice, Rows]]:
 
 def with_huge_rows_scaled(rows: Rows, factors: Array, *, bound: float) -> tuple[Rows, Array]:
     """The same, rows beyond what products can hold being scaled down themselves."""
-    if not factors.size or factors.min() >= _SHORTEST:
+    if not factors.size or factors.min() >= SHORTEST:
         return rows, factors
-    long = np.flatnonzero(factors < _SHORTEST)
+    long = np.flatnonzero(factors < SHORTEST)
     rows, factors = rows.copy(), factors.copy()
     scaled = rows[long].astype(np.float64)
     if isinstance(rows, np.ndarray):

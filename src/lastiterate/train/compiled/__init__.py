@@ -1,36 +1,26 @@
-"""Loops of the training that Numba compiles, where it is installed (`lastiterate[fast]`)."""
+"""Loops of the training that Numba compiles, where it is installed (`lastiterate[fast]`).
+
+Compiling takes some ten seconds, once: what comes of it is kept, beside these files or where Numba
+keeps such things.  Where there is little to compute not even Numba is loaded.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
+from importlib import import_module
+from types import ModuleType
 
-import numpy as np
+_WORTH_LOADING = 1_024  # numbers at a time
 
-from lastiterate._numerics.arrays import Array
-from lastiterate.train.envelope import CERTIFIED
-from lastiterate.train.noise import Order
 
-Clip = Callable[[Array, Order, float], tuple[Array, Order]]
-
-_ROUNDS = (3, 12)  # for nearly all, and for those they are too few for
+def compiled(name: str, size: int) -> ModuleType | None:
+    """The module of that name, if so many numbers are worth it and Numba is there."""
+    return _loaded(name) if size >= _WORTH_LOADING else None
 
 
 @cache
-def compiled_clip() -> Clip | None:
-    """Clipped residuals, and the columns in which they are not certified; None without Numba."""
+def _loaded(name: str) -> ModuleType | None:
     try:
-        from lastiterate.train.compiled.envelope import clip_residuals, softmax_residuals
+        return import_module(f"{__name__}.{name}")
     except ImportError:
         return None
-
-    def clipped(u: Array, y: Order, c: float) -> tuple[Array, Order]:
-        u, y = np.ascontiguousarray(u, np.float64), np.ascontiguousarray(y, np.intp)
-        residual, left = np.empty(u.shape), np.empty(y.size, np.intp)
-        left = left[: softmax_residuals(u, y, c, residual, left)]
-        for rounds in _ROUNDS:
-            if left.size:
-                left = left[: clip_residuals(u, y, left, c, CERTIFIED, rounds, residual)]
-        return residual, left
-
-    return clipped

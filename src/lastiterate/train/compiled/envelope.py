@@ -14,10 +14,12 @@ distances that are constants: for each class a row of v, h, p and 1/(1 + sp), on
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.train.compiled.elementary import COMPILED, exp, log, rough_log
-from lastiterate.train.noise import Order as Columns
+
+Columns = NDArray[np.intp]
 
 _WIDE = np.uintp(64)
 _V, _H, _P, _SLOPE = np.arange(4, dtype=np.uintp) * _WIDE
@@ -30,6 +32,18 @@ _LOWEST = -80.0
 _ABSENT = -1e4  # as a logit: of probability 0
 _LEAST = 1e-3
 _FAR_UP = 1.0
+_ROUNDS = (3, 12)  # for nearly all columns, and for those they are too few for
+
+
+def clipped(u: Array, y: Columns, c: float, off: float) -> tuple[Array, Columns]:
+    """Clipped residuals, and the columns in which they are not certified."""
+    u, y = np.ascontiguousarray(u, np.float64), np.ascontiguousarray(y, np.intp)
+    residual, left = np.empty(u.shape), np.empty(y.size, np.intp)
+    left = left[: softmax_residuals(u, y, c, residual, left)]
+    for rounds in _ROUNDS:
+        if left.size:
+            left = left[: clip_residuals(u, y, left, c, off, rounds, residual)]
+    return residual, left
 
 
 @njit(**COMPILED)
