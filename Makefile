@@ -20,7 +20,7 @@ run: $(READY)  ## train privately on digits, and see what that costs
 test: lint $(EXTRAS)/.ready  ## everything but the tests marked slow
 	@echo "== pytest: unit, property, doctest, layer and API tests (slow ones: make test-all)"
 	@$(BIN)/python -m pytest -q -m "not slow"
-	@echo "== pytest: torch, Opacus and the notebooks, in an environment that has them"
+	@echo "== pytest: torch, Opacus, Numba and the notebooks, in an environment that has them"
 	@$(EXTRAS)/bin/python -m pytest -q -m "not slow" $(WITH_EXTRAS)
 
 test-all: lint $(EXTRAS)/.ready
@@ -70,7 +70,8 @@ bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products
 	@$(BENCH)/bin/python benchmarks/memory.py
 
 # Apart from .venv, which must do without torch; this version has a build for processors alone.
-WITH_EXTRAS := $(wildcard tests/opacus tests/torch tests/notebooks src/lastiterate/opacus src/lastiterate/torch)
+WITH_EXTRAS := $(wildcard tests/opacus tests/torch tests/notebooks tests/train/compiled tests/train/test_envelope.py \
+  src/lastiterate/opacus src/lastiterate/torch src/lastiterate/train/compiled)
 $(EXTRAS)/.ready: pyproject.toml
 	@echo "== setting up $(EXTRAS): torch and Opacus; some minutes, once"
 	@test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)

@@ -6,5 +6,6 @@ from importlib.util import find_spec
 _NEEDS = {
     "torch": "src/lastiterate/torch",
     "opacus": "src/lastiterate/opacus",
+    "numba": "src/lastiterate/train/compiled",
 }
 collect_ignore = [path for package, path in _NEEDS.items() if find_spec(package) is None]

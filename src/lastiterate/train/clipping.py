@@ -64,7 +64,7 @@ def envelope_clipped_residual(u: Array, y: Labels, c: float) -> Array:
 def _clipped(u: Array, y: Labels, c: float) -> Array:
     # The label's row changes places with the first, so that the others are the wrong classes.
     own = y * y.size + np.arange(y.size)
-    logits: Array = u - u.ravel()[own]
+    logits: Array = np.subtract(u, u.ravel()[own], order="C")
     flat = logits.reshape(-1)
     flat[own] = logits[0]
     logits[1:] = clipped_wrong_part(logits[1:], c)

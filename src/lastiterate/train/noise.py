@@ -102,7 +102,7 @@ class Randomness:
 
     def normal(self, shape: tuple[int, ...]) -> Array:
         """Independent standard normal numbers."""
-        return self.normals(shape, 1)[0]
+        return np.asarray(self.normals(shape, 1)[0])
 
     def normals(self, shape: tuple[int, ...], count: int) -> Array:
         """What so many calls of `normal` would give one after the other."""

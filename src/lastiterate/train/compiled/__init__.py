@@ -22,5 +22,5 @@ def compiled(name: str, size: int) -> ModuleType | None:
 def _loaded(name: str) -> ModuleType | None:
     try:
         return import_module(f"{__name__}.{name}")
-    except ImportError:
+    except (ImportError, RuntimeError):  # the latter where nothing may be kept
         return None

@@ -12,6 +12,8 @@ distances that are constants: for each class a row of v, h, p and 1/(1 + sp), on
 (`V`, `H`, `P`, `SLOPE`), and in another, one after the other, what there is one of in each column.
 """
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
@@ -21,12 +23,15 @@ from lastiterate.train.compiled.elementary import COMPILED, exp, log, rough_log
 
 Columns = NDArray[np.intp]
 
-_WIDE = np.uintp(64)
-_V, _H, _P, _SLOPE = np.arange(4, dtype=np.uintp) * _WIDE
-_CLASS = np.uintp(4) * _WIDE
-_TOP, _M, _SQUARES, _S, _ERROR, _FACTOR = np.arange(6, dtype=np.uintp) * _WIDE
-_COMMON, _TOTAL, _FIRST, _SECOND, _PULL, _PULL_FIRST = np.arange(6, 12, dtype=np.uintp) * _WIDE
-_COLUMN = np.uintp(12) * _WIDE
+# Unsigned ones never count from the end, which else is looked after one by one.
+_index: Any = np.uintp
+
+_WIDE = _index(64)
+_V, _H, _P, _SLOPE = np.arange(4, dtype=_index) * _WIDE
+_CLASS = _index(4) * _WIDE
+_TOP, _M, _SQUARES, _S, _ERROR, _FACTOR = np.arange(6, dtype=_index) * _WIDE
+_COMMON, _TOTAL, _FIRST, _SECOND, _PULL, _PULL_FIRST = np.arange(6, 12, dtype=_index) * _WIDE
+_COLUMN = _index(12) * _WIDE
 
 _LOWEST = -80.0
 _ABSENT = -1e4  # as a logit: of probability 0
@@ -49,14 +54,14 @@ def clipped(u: Array, y: Columns, c: float, off: float) -> tuple[Array, Columns]
 @njit(**COMPILED)
 def softmax_residuals(u: Array, y: Columns, c: float, out: Array, long: Columns) -> int:
     """Residuals into `out`; how many are longer than c, or nan, and which, into `long`."""
-    classes, count = np.uintp(u.shape[0]), np.uintp(u.shape[1])
+    classes, count = _index(u.shape[0]), _index(u.shape[1])
     block, column = np.empty(classes * _CLASS), np.empty(_COLUMN)
-    at, own = np.empty(_WIDE, np.uintp), np.empty(_WIDE, np.uintp)
-    found = np.uintp(0)
-    for start in range(np.uintp(0), count, _WIDE):
+    at, own = np.empty(_WIDE, _index), np.empty(_WIDE, _index)
+    found = _index(0)
+    for start in range(_index(0), count, _WIDE):
         size = min(_WIDE, count - start)
         for j in range(_WIDE):
-            at[j] = start + min(j, size - np.uintp(1))
+            at[j] = start + min(j, size - _index(1))
         _read(u, y, at, own, block, column)
         _exponentials(block, column)
         for j in range(_WIDE):
@@ -71,8 +76,8 @@ def softmax_residuals(u: Array, y: Columns, c: float, out: Array, long: Columns)
             # Written so that nan is long, and fails there.
             if not (m * m + column[_SQUARES + j]) * (share * share) <= c * c:
                 long[found] = start + j
-                found += np.uintp(1)
-    return found
+                found += _index(1)
+    return int(found)
 
 
 @njit(**COMPILED)
@@ -83,15 +88,15 @@ def clip_residuals(
 
     How many it is not for; they come first in `chosen` afterwards.
     """
-    classes = np.uintp(u.shape[0])
+    classes = _index(u.shape[0])
     block, column = np.empty(classes * _CLASS), np.empty(_COLUMN)
-    at, own = np.empty(_WIDE, np.uintp), np.empty(_WIDE, np.uintp)
-    left = np.uintp(0)
-    count = np.uintp(chosen.size)
-    for start in range(np.uintp(0), count, _WIDE):
+    at, own = np.empty(_WIDE, _index), np.empty(_WIDE, _index)
+    left = _index(0)
+    count = _index(chosen.size)
+    for start in range(_index(0), count, _WIDE):
         size = min(_WIDE, count - start)
         for j in range(_WIDE):
-            at[j] = chosen[start + min(j, size - np.uintp(1))]
+            at[j] = chosen[start + min(j, size - _index(1))]
         _read(u, y, at, own, block, column)
         _exponentials(block, column)
         _guess(own, c, block, column)
@@ -111,8 +116,8 @@ def clip_residuals(
             out[own[j], at[j]] = -column[_M + j]
             if not column[_ERROR + j] <= off:
                 chosen[left] = at[j]
-                left += np.uintp(1)
-    return left
+                left += _index(1)
+    return int(left)
 
 
 @njit(**COMPILED)
@@ -122,7 +127,7 @@ def _read(u: Array, y: Columns, at: Columns, own: Columns, block: Array, column:
         own[j] = y[at[j]]
         column[_COMMON + j] = u[own[j], at[j]]
         column[_TOP + j] = 0.0
-    for i in range(np.uintp(u.shape[0])):
+    for i in range(_index(u.shape[0])):
         row = i * _CLASS
         for j in range(_WIDE):
             block[row + _V + j] = u[i, at[j]]
@@ -141,7 +146,7 @@ def _exponentials(block: Array, column: Array) -> None:
     for j in range(_WIDE):
         column[_M + j] = 0.0
         column[_SQUARES + j] = 0.0
-    for row in range(np.uintp(0), np.uintp(block.size), _CLASS):
+    for row in range(_index(0), _index(block.size), _CLASS):
         for j in range(_WIDE):
             p = exp(block[row + _V + j] - column[_TOP + j])
             block[row + _P + j] = p
@@ -161,7 +166,7 @@ def _guess(own: Columns, c: float, block: Array, column: Array) -> None:
         column[_FACTOR + j] = factor * s * exp(min(common - s * m, 80.0))
         column[_M + j] = 0.0
         column[_SQUARES + j] = 0.0
-    for row in range(np.uintp(0), np.uintp(block.size), _CLASS):
+    for row in range(_index(0), _index(block.size), _CLASS):
         for j in range(_WIDE):
             y = block[row + _P + j] * column[_FACTOR + j]
             # Where 1 + y is 1 in floats, z is y.
@@ -175,7 +180,7 @@ def _guess(own: Columns, c: float, block: Array, column: Array) -> None:
         factor = c / np.sqrt(m * m + column[_SQUARES + j])
         column[_FACTOR + j] = factor
         column[_S + j] = m * factor * log(1.0 - m * factor)
-    for i in range(np.uintp(block.size) // _CLASS):
+    for i in range(_index(block.size) // _CLASS):
         row = i * _CLASS
         for j in range(_WIDE):
             p = block[row + _P + j] * column[_FACTOR + j]
@@ -194,7 +199,7 @@ def _put_on_sphere(own: Columns, c: float, block: Array, column: Array) -> None:
         column[_M + j] = 0.0
         column[_SQUARES + j] = 0.0
         column[_ERROR + j] = 0.0
-    for row in range(np.uintp(0), np.uintp(block.size), _CLASS):
+    for row in range(_index(0), _index(block.size), _CLASS):
         for j in range(_WIDE):
             p = exp(block[row + _V + j] - block[row + _H + j])
             block[row + _P + j] = p
@@ -208,7 +213,7 @@ def _put_on_sphere(own: Columns, c: float, block: Array, column: Array) -> None:
         column[_SQUARES + j] = log(factor)
         column[_M + j] = m
         column[_COMMON + j] = column[_S + j] * m - log(1.0 - m)
-    for i in range(np.uintp(block.size) // _CLASS):
+    for i in range(_index(block.size) // _CLASS):
         row = i * _CLASS
         for j in range(_WIDE):
             p = block[row + _P + j] * column[_FACTOR + j]
@@ -226,7 +231,7 @@ def _newton(block: Array, column: Array) -> None:
     """The next h and s, as `train.envelope_step` has them for p on the sphere."""
     for j in range(_TOTAL, _COLUMN):
         column[j] = 0.0
-    for row in range(np.uintp(0), np.uintp(block.size), _CLASS):
+    for row in range(_index(0), _index(block.size), _CLASS):
         for j in range(_WIDE):
             p = block[row + _P + j]
             h = block[row + _H + j]
@@ -253,7 +258,7 @@ def _newton(block: Array, column: Array) -> None:
         column[_COMMON + j] = (offset + by_first * new) / by_total
         column[_TOTAL + j] = new
         column[_S + j] = max(new, s / 1000)
-    for row in range(np.uintp(0), np.uintp(block.size), _CLASS):
+    for row in range(_index(0), _index(block.size), _CLASS):
         for j in range(_WIDE):
             off = block[row + _H + j] - block[row + _P + j] * column[_TOTAL + j]
             step = (off - column[_COMMON + j]) * block[row + _SLOPE + j]
