@@ -9,7 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate.linear_model.outliers import counted, refuse_long_rows, warn_of_outliers
-from lastiterate.releases import MEAN, OUTLIERS, Release
+from lastiterate.linear_model.undeclared_values import (
+    TextColumns,
+    counted_undeclared,
+    warn_of_undeclared,
+)
+from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED, Release
 from lastiterate.train.centring import as_published, lost_distance, published_centre
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
@@ -22,6 +27,7 @@ class Besides:
     releases: tuple[Release, ...]
     source: Randomness
     counts: dict[str, int] = field(default_factory=dict)
+    undeclared: dict[str, int] = field(default_factory=dict)
     lost: float = 0.0  # by how much rows are likely to be off the centre
     _published: dict[str, Any] = field(default_factory=dict)
 
@@ -52,11 +58,21 @@ class Besides:
             if refuse:
                 refuse_long_rows(self.counts, release, len(examples))
 
+    def count_undeclared(self, examples: Examples, columns: TextColumns) -> None:
+        """Rows that have none of the values that were declared for a column."""
+        release = self._of(UNDECLARED)
+        if release is not None:
+            self.undeclared = counted_undeclared(examples.rows, columns, release, self.source)
+            self._published[UNDECLARED] = self.undeclared
+
     def warn(self, examples: int) -> None:
         """By what was published alone."""
         release = self._of(OUTLIERS)
         if release is not None:
             warn_of_outliers(self.counts, release, examples)
+        release = self._of(UNDECLARED)
+        if release is not None:
+            warn_of_undeclared(self.undeclared, release, examples)
 
     @property
     def records(self) -> list[dict[str, Any]]:

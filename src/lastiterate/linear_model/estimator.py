@@ -26,8 +26,9 @@ from lastiterate.linear_model.fitted_again import (
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
 from lastiterate.linear_model.prospects import warn_of_hopeless_task, warn_of_lost_centre
 from lastiterate.linear_model.undeclared import OfScikitLearn, refuse_raw_frame
+from lastiterate.linear_model.undeclared_values import check_text_columns
 from lastiterate.linear_model.unlearning import Unlearns
-from lastiterate.releases import MEAN, OUTLIERS, Release
+from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED, Release
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.defaults import default_besides, default_run
@@ -164,6 +165,7 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
         intercept = self._constant * bound if self.fit_intercept else 0.0
         # Which targets count is the task's to say: a label that is no number is only unknown.
         examples = bounded(rows, np.zeros(targets.size), bound=bound, intercept=intercept)
+        check_text_columns(settings.text_columns, examples.features)
         task = settings._task(targets, examples.radius)
         task = replace(task, outside=settings._outside(targets, task))
         warn_of_delta(settings.delta, len(examples))
@@ -174,9 +176,10 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
 
     def _train(self, prepared: Prepared, report: PrivacyReport, *, refuse: bool) -> Trained:
         task, examples = prepared.task, prepared.examples
-        own = tuple(one for one in report.besides if one.kind in (MEAN, OUTLIERS))
+        own = tuple(one for one in report.besides if one.kind in (MEAN, OUTLIERS, UNDECLARED))
         besides = Besides(own, randomness(self.random_state))
         besides.count(examples, task.outside, refuse=refuse)
+        besides.count_undeclared(examples, prepared.settings.text_columns)
         examples = besides.centred(examples)
         parameters = noisy_descent(report.run, task.objective, examples, besides.source)
         return Trained(parameters, examples, besides)
@@ -195,6 +198,7 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
             "certificate_": certificate,
             "n_iter_": report.run.steps,
             "outliers_": trained.besides.counts,
+            "undeclared_": trained.besides.undeclared,
             "center_": None if centre is None else centre.mean,
             "center_bound_": None if centre is None else centre.bound,
             **prepared.task.remember,
