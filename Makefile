@@ -66,7 +66,7 @@ bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of 
 	@$(BENCH)/bin/python benchmarks/utility.py --data "$(abspath $(DATA))" --results benchmarks/utility-fresh.json
 
 bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products and Opacus; DATA=folder for MNIST
-	@$(BENCH)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
+	@OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
 	@$(BENCH)/bin/python benchmarks/memory.py
 
 # Apart from .venv, which must do without torch; this version has a build for processors alone.
