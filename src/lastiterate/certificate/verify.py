@@ -239,6 +239,8 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
         reasons.append("where its label set is from is unknown")
     if arithmetic["products"] not in ("float32", "float64"):
         reasons.append("its arithmetic precision is unsupported")
+    if record.get("trusted", statements.CLUSTER) != statements.CLUSTER:
+        reasons.append("whom its training trusted is unknown")
     if "data" in record and not is_digest(record["data"]):
         reasons.append("which data it is of is unknown")
     return reasons

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from lastiterate.linear_model.outliers import counted, refuse_long_rows, warn_of_outliers
 from lastiterate.releases import MEAN, OUTLIERS, Release
-from lastiterate.train.centring import as_published, lost_distance, published_centre
-from lastiterate.train.data import Examples
+from lastiterate.train.centring import as_published, centre_of_sum, lost_distance
 from lastiterate.train.noise import Randomness
+from lastiterate.train.shards import AnyExamples
 
 
 @dataclass
@@ -25,25 +25,27 @@ class Besides:
     lost: float = 0.0  # by how much rows are likely to be off the centre
     _published: dict[str, Any] = field(default_factory=dict)
 
-    def centred(self, examples: Examples) -> Examples:
+    def centred(self, examples: AnyExamples) -> AnyExamples:
         """The examples, around their published mean where one is to be published."""
         release = self._of(MEAN)
         if release is None:
             return examples
-        centre = published_centre(
-            examples.rows,
+        centre = centre_of_sum(
+            examples.in_units(),
             release,
             self.source,
+            examples=len(examples),
             bound=examples.feature_bound,
-            silent=examples.silent,
         )
         self._published[MEAN] = as_published(centre)
         self.lost = lost_distance(
             centre, release, examples=len(examples), bound=examples.feature_bound
         )
-        return replace(examples, centre=centre)
+        return examples.around(centre)
 
-    def count(self, examples: Examples, outside: NDArray[np.bool_], *, refuse: bool) -> None:
+    def count(
+        self, examples: AnyExamples, outside: NDArray[np.bool_] | int, *, refuse: bool
+    ) -> None:
         """Rows and targets far from their bounds; if there are too many, perhaps refuse all."""
         release = self._of(OUTLIERS)
         if release is not None:

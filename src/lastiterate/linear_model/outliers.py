@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.undeclared import SCALED
 from lastiterate.releases import Release
-from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
-from lastiterate.train.norms import norm_factors
+from lastiterate.train.shards import AnyExamples
 
-_FAR = 10.0
 _TOO_NOISY = 8.0
 _LONG, _SHORT, _TARGETS = "long rows", "short rows", "targets outside"
 # From which share on, and by how many standard deviations of the noise, it is said.
@@ -42,12 +40,11 @@ class OutlierWarning(UserWarning):
 
 
 def counted(
-    examples: Examples, outside: NDArray[np.bool_], release: Release, source: Randomness
+    examples: AnyExamples, outside: NDArray[np.bool_] | int, release: Release, source: Randomness
 ) -> dict[str, int]:
     """How many there are of each kind, with the noise of the release, to the nearest whole."""
-    factors = norm_factors(examples.rows, examples.feature_bound / _FAR)
-    exact = [(factors < _FAR**-2).sum(), (factors == 1.0).sum(), outside.sum()]
-    noisy = np.array(exact, dtype=np.float64) + release.noise_std * source.release_normal((3,))
+    exact = np.array([*examples.far_rows(), np.sum(outside)], dtype=np.float64)
+    noisy = exact + release.noise_std * source.release_normal((3,))
     return dict(zip((_LONG, _SHORT, _TARGETS), np.rint(noisy).astype(int).tolist(), strict=True))
 
 

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.train.centring import Centre
+from lastiterate.train.centring import Centre, sum_in_units
 from lastiterate.train.noise import Order
-from lastiterate.train.norms import norm_factors, with_huge_rows_scaled
+from lastiterate.train.norms import far_rows, norm_factors, with_huge_rows_scaled
 from lastiterate.train.rows import Rows, Selection, is_mapped, own_copy, read, without_duplicates
 
 
@@ -81,6 +81,23 @@ class Examples:
         """Whether the rows lie in a file, to be read one batch at a time."""
         return is_mapped(self.rows)
 
+    @property
+    def precision(self) -> str:
+        """Of the rows, and so of products with them."""
+        return str(self.rows.dtype)
+
+    def around(self, centre: Centre) -> Examples:
+        """The same examples around a centre."""
+        return replace(self, centre=centre)
+
+    def in_units(self) -> NDArray[np.int64]:
+        """What their centre is published from."""
+        return sum_in_units(self.rows, bound=self.feature_bound, silent=self.silent)
+
+    def far_rows(self) -> tuple[int, int]:
+        """How many are far longer than the bound, and far shorter."""
+        return far_rows(self.rows, self.feature_bound)
+
     @cached_property
     def factors(self) -> Array:
         """For each row, what brings its norm within the bound."""
@@ -91,6 +108,18 @@ class Examples:
         """For each row within the bound, what brings it within that around the centre."""
         assert self.centre is not None
         return self.centre.reaches(self.rows, bound=self.feature_bound)
+
+    def but(
+        self,
+        *,
+        silent: NDArray[np.bool_] | None = None,
+        offset: Array | None = None,
+        centre: Centre | None = None,
+    ) -> Examples:
+        """The same rows with these; what is known of their lengths is not computed again."""
+        changed = replace(self, silent=silent, offset=offset, centre=centre)
+        changed.__dict__["factors"] = self.factors
+        return changed
 
     def own(self, order: Order | None = None) -> Examples:
         """The examples of `order` in memory that nobody else has, but for rows in a file."""

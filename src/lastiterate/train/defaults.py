@@ -73,6 +73,16 @@ def default_run(
     )
 
 
+def steps_asked_for(
+    objective: Objective, settings: RunSettings, *, examples: int, radius: float
+) -> int:
+    """How many steps the rule would make if passes over the data were free."""
+    loss = objective.loss(radius=radius, l2=settings.l2)
+    step = _longest_step(loss, 1.0, contracting=True) * objective.step_share
+    sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
+    return _steps(settings, examples, objective.output_unit / (radius * step), sensitivity)
+
+
 @lru_cache(maxsize=256)
 def _default_run(
     objective: Objective,

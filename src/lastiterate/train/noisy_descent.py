@@ -16,8 +16,9 @@ long rows are copied), so whoever can time a training from nearby learns somethi
 accounted for.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -30,13 +31,14 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.batching import batch_sequence
-from lastiterate.train.data import Batch, Examples
+from lastiterate.train.data import Examples
 from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
 from lastiterate.train.promises import broken_promises
 from lastiterate.train.release import on_grid, project
-from lastiterate.train.rows import Rows
+from lastiterate.train.rows import Rows, Selection
+from lastiterate.train.shards import AnyExamples, GradientSum
 
 _SUMMED = 2_048  # rows, at most, in one product of float32
 _UNROLLED = 4  # rows of the left factor that BLAS takes at a time
@@ -54,7 +56,7 @@ class Published:
 def noisy_descent(
     run: TrainingRun,
     objective: Objective,
-    examples: Examples,
+    examples: AnyExamples,
     randomness: Randomness | None = None,
     start: Published | None = None,
 ) -> Array:
@@ -66,8 +68,8 @@ def noisy_descent(
         What to do.  It must promise no more than `objective` and `examples` keep.
     objective : Objective
         What to descend, but for the penalty, which is the run's `loss.regulariser`.
-    examples : Examples
-        Rows with norms within a bound.
+    examples : Examples or Shards
+        Rows with norms within a bound, here or elsewhere.
     randomness : Randomness, optional
         A secure one by default.
     start : Published, optional
@@ -84,24 +86,23 @@ def noisy_descent(
 def _descended(
     run: TrainingRun,
     objective: Objective,
-    examples: Examples,
+    examples: AnyExamples,
     randomness: Randomness | None,
     start: Published | None,
 ) -> Array:
     for broken in broken_promises(run, objective, examples.radius):
         raise broken
     randomness = Randomness() if randomness is None else randomness
-    own, batches = batch_sequence(run.batches, examples, randomness)
-    _check_targets(objective, own)
-    parameters = np.zeros((objective.outputs, own.parameters))
+    batches = _batches(run, objective, examples, randomness)
+    parameters = np.zeros((objective.outputs, examples.parameters))
     if start is not None:
         parameters += start.parameters
         if run.batches.drawn is Drawn.NEVER:
             batches = islice(batches, start.steps % run.batches.batches_per_epoch, None)
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
     _keep_freed_memory()
-    for done, chosen in zip(told("training", range(run.steps)), batches, strict=False):
-        direction = _gradient(objective, own.batch(chosen), parameters, own)
+    for done, gradient in zip(told("training", range(run.steps)), batches, strict=False):
+        direction = gradient(parameters)
         direction /= run.batches.batch_size
         if run.loss.regulariser:
             direction += run.loss.regulariser * parameters
@@ -113,9 +114,21 @@ def _descended(
     return _published(run, parameters, randomness)
 
 
-def _gradient(objective: Objective, batch: Batch, parameters: Array, own: Examples) -> Array:
-    """The sum over the batch, without the penalty."""
-    intercept = own.intercept
+def _batches(
+    run: TrainingRun, objective: Objective, examples: AnyExamples, randomness: Randomness
+) -> Iterator[GradientSum]:
+    if not isinstance(examples, Examples):
+        return examples.batches(run.batches, objective, randomness)
+    own, batches = batch_sequence(run.batches, examples, randomness)
+    check_targets(objective, own)
+    return (partial(gradient_sum, objective, own, chosen) for chosen in batches)
+
+
+def gradient_sum(
+    objective: Objective, own: Examples, chosen: Selection, parameters: Array
+) -> Array:
+    """The sum over some of the examples, without the penalty."""
+    batch, intercept = own.batch(chosen), own.intercept
     rows, factors, width = batch.rows, batch.factors, batch.rows.shape[1]
     outputs = _times_transposed(parameters[:, :width], rows)
     scaled = batch.mean is not None or factors.min(initial=1.0) < 1.0
@@ -192,7 +205,7 @@ def _each_step(schedule: float | tuple[float, ...]) -> Callable[[int], float]:
     return schedule.__getitem__ if isinstance(schedule, tuple) else lambda _: schedule
 
 
-def _check_targets(objective: Objective, examples: Examples) -> None:
+def check_targets(objective: Objective, examples: Examples) -> None:
     """That they are such as the constants of the loss hold for."""
     if not objective.admits(examples.targets):
         must_be = f"targets as {type(objective).__name__} codes them"
