@@ -1,5 +1,5 @@
 # Needs only python3 and make. Everything is installed into .venv, once: tools only where they are needed;
-# torch and what needs it into .venv-extras.
+# Dask, torch and what needs them into .venv-extras.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -20,7 +20,7 @@ run: $(READY)  ## train privately on digits, and see what that costs
 test: lint $(EXTRAS)/.ready  ## everything but the tests marked slow
 	@echo "== pytest: unit, property, doctest, layer and API tests (slow ones: make test-all)"
 	@$(BIN)/python -m pytest -q -m "not slow"
-	@echo "== pytest: torch, Opacus and the notebooks, in an environment that has them"
+	@echo "== pytest: Dask, torch, Opacus and the notebooks, in an environment that has them"
 	@$(EXTRAS)/bin/python -m pytest -q -m "not slow" $(WITH_EXTRAS)
 
 test-all: lint $(EXTRAS)/.ready
@@ -70,9 +70,10 @@ bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products
 	@$(BENCH)/bin/python benchmarks/memory.py
 
 # Apart from .venv, which must do without torch; this version has a build for processors alone.
-WITH_EXTRAS := $(wildcard tests/opacus tests/torch tests/notebooks src/lastiterate/opacus src/lastiterate/torch)
+WITH_EXTRAS := $(wildcard tests/dask tests/opacus tests/torch tests/notebooks \
+  src/lastiterate/dask src/lastiterate/opacus src/lastiterate/torch docs/dask.md)
 $(EXTRAS)/.ready: pyproject.toml
-	@echo "== setting up $(EXTRAS): torch and Opacus; some minutes, once"
+	@echo "== setting up $(EXTRAS): Dask, torch and Opacus; some minutes, once"
 	@test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
 	@$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[extras-test]"

@@ -31,7 +31,7 @@ LAYERS = [
     {"certificate", "langevin_sampling"},
     {"ledger"},
     {"linear_model", "opacus"},
-    {"torch"},
+    {"dask", "torch"},
     {"audit"},
     {"reproduce"},
     {"explore"},
