@@ -97,7 +97,7 @@ class TestAModelThatForgot:
         requests = past_of(model).requests
         seed = np.random.SeedSequence([1]).spawn(1)[-1].generate_state(1)[0]
         again = noisy_descent(
-            requests.extra(forgotten.unlearning_.extra_steps),
+            past_of(forgotten).requests.extra(past_of(forgotten).requests.done[-1].taken),
             requests.objective,
             replace(examples, silent=silent),
             randomness(int(seed)),

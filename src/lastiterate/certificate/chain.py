@@ -118,7 +118,7 @@ def issue_request(
         **{name: record[name] for name in _SAME},
         "software": f"lastiterate {lastiterate.__version__}",
         "guarantee": guarantee,
-        "run": to_dict(requests.extra(found.extra_steps)),
+        "run": to_dict(requests.extra(requests.done[-1].taken)),
         "besides": kept(record["besides"]),
         "hypotheses": statements.stated_hypotheses(guarantee["bound"], requests.staying.run),
         "randomness": provenance,
