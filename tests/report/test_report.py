@@ -391,3 +391,14 @@ class TestHtml:
         pictures = page[page.index("<svg") :]
         assert "#0072b2" not in pictures
         assert "var(--ink)" in pictures
+
+
+def test_an_epsilon_of_persons_is_not_said_to_be_of_one_example():
+    run = li.TrainingRun.from_dp_sgd(
+        examples=1_000, batch_size=100, batches="cyclic", epochs=2, clip_norm=1.0,
+        noise_multiplier=4.0, examples_per_person=3,
+    )  # fmt: skip
+    said = " ".join(str(li.account(run)).split("\n\n")[0].split())
+    assert "if all examples of one person, at most 3, are left out (zeroed), certified." in said
+    assert "If all examples of one person, at most 3, are replaced by others instead" in said
+    assert "one example" not in said

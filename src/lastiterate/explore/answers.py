@@ -67,7 +67,7 @@ def _account(record: Record) -> Answer:
         "epsilon_text": up(best.epsilon),
         "delta": delta,
         "delta_text": f"{delta:g}",
-        "if": if_one_example_is(run.adjacency),
+        "if": if_one_example_is(run.adjacency, run.examples_per_person),
         "bound": best.id,
         "kind": how_certain(report.certainty),
         "why": why(run, CATALOGUE[best.id], second, equal=equal),

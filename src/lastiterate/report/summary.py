@@ -49,6 +49,7 @@ class Summary:
     delta: float
     epsilon: float
     adjacency: str
+    per_person: int
     other_adjacency: tuple[str, float] | None  # and its epsilon, where that is known
     asked: tuple[float, float] | None  # an epsilon, and its delta
     bound: str
@@ -81,12 +82,14 @@ class Summary:
         if self.asked is not None:
             epsilon, delta = self.asked
             said = f"delta = {up(delta)} at epsilon = {epsilon:g}, {said}"
-        return f"{said} {if_one_example_is(self.adjacency)}, {self.kind}."
+        return f"{said} {if_one_example_is(self.adjacency, self.per_person)}, {self.kind}."
 
     @property
     def beside_the_other_adjacency(self) -> str:
         """What the other adjacency would cost, in a sentence; empty where that is not known."""
-        return "" if self.other_adjacency is None else instead(*self.other_adjacency)
+        if self.other_adjacency is None:
+            return ""
+        return instead(*self.other_adjacency, self.per_person)
 
     @property
     def near(self) -> tuple[Row, ...]:
@@ -117,6 +120,7 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
         delta=delta,
         epsilon=best.epsilon,
         adjacency=report.run.adjacency,
+        per_person=report.run.examples_per_person,
         other_adjacency=None if other is None else (other.run.adjacency, other.epsilon(delta)),
         asked=None if at_epsilon is None else (at_epsilon, report.delta(at_epsilon)),
         bound=best.id,
