@@ -34,7 +34,6 @@ DRAFTED = [
 _DRAFTED_CURVES = DRAFTED[:2]  # since a curve takes many accounts
 FORGOTTEN = "those who go"
 _POINTS, _COSTLY_POINTS = 11, 5
-_EXTRA = 6
 _LONGER, _COSTLY_LONGER = 10, 3
 _NOISIER = 4.0
 _RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.02, 16), np.linspace(0.03, 0.5, 48)])
@@ -54,13 +53,18 @@ def by_epochs(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
     epoch = run.batches.steps_per_pass
     first, last = min(epoch, max(1, run.steps // longer)), min(run.steps * longer, 2**53)
     grid = np.geomspace(first, last, points)
-    lengths = sorted({max(1, round(x)) for x in grid.tolist()} | {run.steps})
+    lengths = sorted({_whole_epochs(x, epoch) for x in grid.tolist()} | {run.steps})
     return {
         "across": "epochs",
         "x": [steps / epoch for steps in lengths],
         "here": run.steps / epoch,
         "curves": _by(lengths, lambda steps: stopped(run, steps), delta, draft=draft),
     }
+
+
+def _whole_epochs(steps: float, epoch: int) -> int:
+    """Of runs that end within an epoch some are worse than both of their neighbours."""
+    return max(1, round(steps)) if steps < epoch else epoch * round(steps / epoch)
 
 
 def by_noise(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
@@ -84,7 +88,8 @@ def by_noise(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
 
 def by_extra_steps(run: TrainingRun, *, delta: float) -> Curve:
     """What steps without an example promise those who go, from one to as many as the training."""
-    grid = np.geomspace(1, run.steps, _COSTLY_POINTS if _is_costly(run) else _EXTRA)
+    points = _POINTS if run.batches.drawn is Drawn.NEVER else _COSTLY_POINTS
+    grid = np.geomspace(1, run.steps, points)
     lengths = sorted({round(x) for x in grid.tolist()})
     epsilons = [
         unlearning(run, extra_steps=steps).epsilon(delta) for steps in told("forgetting", lengths)

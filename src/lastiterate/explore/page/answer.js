@@ -5,7 +5,7 @@ import { byId, element } from "./dom.js";
 export function showAnswer(told) {
   byId("epsilon").textContent = told.epsilon_text;
   byId("strip").textContent = `ε = ${told.epsilon_text}`;
-  byId("at").textContent = `at δ = ${told.delta_text} ${told.if}, ${told.kind}`;
+  byId("at").textContent = `at δ = ${told.delta_text} ${told.if}, ${told.kind}${told.draft ? "; other bounds are still computed" : ""}`;
   byId("bound").textContent = told.bound;
   byId("why").textContent = told.why;
   const charged = told.composition;

@@ -15,11 +15,11 @@ function inWords(schema) {
   return [`${schema.type}${schema.maxLength ? ` of at most ${schema.maxLength} characters` : ""}`, ...told].join(", ");
 }
 
-/** @param {string} title @param {any} schema */
-function table(title, schema) {
+/** @param {string} title @param {any} schema @param {boolean} [asked] */
+function table(title, schema, asked = true) {
   const rows = Object.entries(schema.properties).map(([name, one]) => {
     const said = [inWords(one), one.default === undefined ? "" : `${JSON.stringify(one.default)} if left out`, one.description ?? ""];
-    const must = schema.required.includes(name) ? " (must be given)" : "";
+    const must = asked && schema.required.includes(name) ? " (must be given)" : "";
     return element("tr", {}, element("td", {}, element("code", {}, name), must), element("td", {}, said.filter(Boolean).join("; ")));
   });
   const head = element("tr", {}, element("th", { scope: "col" }, title), element("th", { scope: "col" }, "what it is"));
@@ -34,7 +34,7 @@ function section(path, operation, header) {
     const call = `curl -H '${header}: TOKEN' -d '${JSON.stringify(body.example)}' ${new URL(path, location.href).href}`;
     parts.push(element("h3", {}, "Example"), element("pre", { tabindex: 0, class: "wrapped", "aria-label": `Example of ${path}` }, call));
   }
-  parts.push(element("h3", {}, "Answered"), table("answered", operation.responses["200"].content["application/json"].schema));
+  parts.push(element("h3", {}, "Answered"), table("answered", operation.responses["200"].content["application/json"].schema, false));
   return element("section", {}, ...parts);
 }
 
