@@ -39,7 +39,7 @@ def answered(question: str, record: Record) -> Answer:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _report(run: TrainingRun, draft: bool = False) -> PrivacyReport:
+def _report(run: TrainingRun, draft: bool) -> PrivacyReport:
     return account(run, bounds=curves.DRAFTED if draft else None)
 
 
@@ -118,7 +118,7 @@ def _account(record: Record) -> Answer:
 
 def _witness(record: Record) -> Answer:
     run, delta = _asked("witness", record)
-    report = _report(run)
+    report = _report(run, False)
     lower = {id_: one.epsilon(delta) for id_, one in report.lower_bounds.items()}
     strongest = max(lower, key=lower.__getitem__, default=None)
     epsilon = 0.0 if strongest is None else lower[strongest]
@@ -209,7 +209,7 @@ def _page(record: Record) -> Answer:
     from lastiterate.report.html import as_html  # draws
 
     run, delta = _asked("report", record)
-    return {"html": as_html(_report(run), delta=delta)}
+    return {"html": as_html(_report(run, False), delta=delta)}
 
 
 QUESTIONS: dict[str, Callable[[Record], Answer]] = {

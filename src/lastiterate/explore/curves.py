@@ -37,8 +37,8 @@ _POINTS, _COSTLY_POINTS = 11, 5
 _LONGER, _COSTLY_LONGER = 10, 3
 _NOISIER = 4.0
 _RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.02, 16), np.linspace(0.03, 0.5, 48)])
-_SHARES = np.concatenate([[0.0], np.geomspace(0.01, 1.5, 24)])  # of an epsilon
-_SMALL_DELTA, _LARGEST = 1e-6, 40.0
+_SHARES = np.concatenate([[0.0], np.geomspace(0.03, 1.2, 12)])  # of the epsilon that is told
+_LARGEST = 40.0
 
 Curve = dict[str, Any]
 
@@ -103,10 +103,11 @@ def of_attackers(report: PrivacyReport, *, delta: float) -> Curve:
     Every epsilon gives a valid value, so a coarse grid errs on the safe side.
     """
     best = report.bound_at(delta)
-    curves = {best: _misses(report.all[best])}
+    curves = {best: _misses(report.all[best], report.epsilon(delta))}
     charged = composition(report, delta)
     if charged is not None and charged != best:
-        curves[charged] = _misses(report.all[charged])
+        profile = report.all[charged]
+        curves[charged] = _misses(profile, profile.epsilon(delta))
     return {
         "across": "false-positive rate",
         "x": _RATES.tolist(),
@@ -126,9 +127,8 @@ def composition(report: PrivacyReport, delta: float) -> str | None:
     return min(charging, key=lambda id_: report.used[id_].epsilon(delta), default=None)
 
 
-def _misses(profile: PrivacyProfile) -> list[float]:
-    scale = min(profile.epsilon(_SMALL_DELTA), _LARGEST)
-    epsilons = _SHARES * scale
+def _misses(profile: PrivacyProfile, epsilon: float) -> list[float]:
+    epsilons = _SHARES * min(epsilon, _LARGEST)
     allowed = least_misses(_RATES[:, None], epsilons, profile.deltas(epsilons))
     misses: list[float] = np.clip(allowed.max(axis=1), 0.0, 1.0).tolist()
     return misses

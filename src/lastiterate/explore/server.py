@@ -14,18 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-import lastiterate
-from lastiterate.accounting import USUAL_DELTA
 from lastiterate.errors import InvalidParameter
 from lastiterate.explore.answers import QUESTIONS
 from lastiterate.explore.guard import LARGEST_BODY, App, Guard
-from lastiterate.explore.models import MODELS
+from lastiterate.explore.offer import offered
 from lastiterate.explore.openapi import document
-from lastiterate.explore.presets import FIRST, PRESETS
 from lastiterate.explore.workers import NotComputed, Workers
-from lastiterate.run.adjacency import IN_WORDS
-from lastiterate.run.batches import RULES, Drawn
-from lastiterate.run.description import NAMES
 from lastiterate.run.serialise import parsed
 
 _MOST_KEPT = 1_000
@@ -52,7 +46,7 @@ def application(
     """The page and its questions, guarded; `run` is what the page begins with."""
     pool = Workers() if workers is None else workers
     kept: OrderedDict[str, bytes] = OrderedDict()
-    beginning, described = _json(beginning_of(run)), _json(document())
+    beginning, described = _json(offered(run)), _json(document())
 
     async def page(request: Request) -> Response:
         return _file("index.html")
@@ -134,33 +128,6 @@ async def _record(request: Request) -> dict[str, Any] | Response:
     if not isinstance(record, dict):
         return _refused(400, "a question must be a JSON object")
     return record
-
-
-def beginning_of(run: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the page offers, said by the library, so that it need not be said twice."""
-    return {
-        "version": lastiterate.__version__,
-        "delta": USUAL_DELTA,
-        "presets": PRESETS,
-        "run": PRESETS[FIRST] if run is None else dict(run),
-        "batches": {
-            name: {
-                "says": RULES[name].in_words,
-                "sized": RULES[name].ordered,
-                "drafted": RULES[name].drawn in (Drawn.ONCE, Drawn.EACH_EPOCH),
-            }
-            for name in NAMES
-        },
-        "adjacencies": IN_WORDS,
-        "models": {
-            model.name: {
-                "name": model.in_words,
-                "says": model.says,
-                "by_feature_norm": model.by_feature_norm,
-            }
-            for model in MODELS.values()
-        },
-    }
 
 
 def _file(name: str) -> Response:

@@ -66,7 +66,7 @@ async function refresh() {
         picture.draw(byId(picture.id), told, first);
       }, (why) => without(picture, why))),
     part("witness", question, "witness", showWitness, (why) => showWitness({ says: why })),
-    part("remedies", question, "remedies", (told) => showRemedies(told.remedies, use), () => showRemedies([], use)),
+    part("remedies", question, "remedies", (told) => showRemedies(told.remedies, use), (why) => showRemedies([], use, why)),
     part("code", question, "code", (told) => {
       for (const name of ["python", "command", "toml"]) byId(`code-${name}`).textContent = told[name];
     }, (why) => { byId("code-python").textContent = why; }),
@@ -134,6 +134,8 @@ function use(words) {
 
 /** Show another run. @param {Record<string, any>} words @param {number} [delta] */
 function show(words, delta = controls.words.delta) {
+  const grid = controls.offer.grids?.find((/** @type {any} */ one) => one.words.examples === words.examples);
+  if (grid) controls.restrict(grid.values); // there is no server
   controls.begin(words, delta);
   changed();
 }
@@ -226,12 +228,11 @@ async function start() {
   listen((words) => show(words));
   listenToButtons();
   const linked = fromFragment(location.hash);
-  controls.begin(linked?.run ?? offer.run, typeof linked?.delta === "number" ? linked.delta : offer.delta);
+  show(linked?.run ?? offer.run, typeof linked?.delta === "number" ? linked.delta : offer.delta);
   window.addEventListener("hashchange", () => {
     const other = fromFragment(location.hash);
     if (other?.run) show(other.run, other.delta);
   });
-  await refresh();
 }
 
 start().catch((error) => showTrouble(error.message));
