@@ -11,7 +11,7 @@ EXTRAS := .venv-extras
 DATA   ?= data
 CHROMIUM ?= /usr/bin/chromium
 
-.PHONY: run test test-all test-newest test-oldest test-browser lint docs bench bench-others bench-utility bench-train scoreboard clean
+.PHONY: run test test-all test-newest test-oldest test-browser test-browser-if-possible bench-explore lint docs bench bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
@@ -22,11 +22,13 @@ test: lint $(EXTRAS)/.ready  ## everything but the tests marked slow
 	@$(BIN)/python -m pytest -q -m "not slow"
 	@echo "== pytest: torch, Opacus and the notebooks, in an environment that has them"
 	@$(EXTRAS)/bin/python -m pytest -q -m "not slow" $(WITH_EXTRAS)
+	@$(MAKE) --no-print-directory test-browser-if-possible
 
 test-all: lint $(EXTRAS)/.ready
 	@echo "== pytest: all tests"
 	@$(BIN)/python -m pytest -q
 	@$(EXTRAS)/bin/python -m pytest -q $(WITH_EXTRAS)
+	@$(MAKE) --no-print-directory test-browser
 
 # The suite with the newest, and the oldest, versions that are promised to work.
 test-newest test-oldest: test-%:
@@ -39,8 +41,15 @@ PINS_oldest := numpy==1.26.* scipy==1.12.* scikit-learn==1.6.* dp-accounting==0.
 test-browser: $(TOOLS)  ## the page of `lastiterate explore` in Chromium
 	@command -v node npm >/dev/null || { echo "needs Node.js 20 or newer, with npm"; exit 1; }
 	@test -x "$(CHROMIUM)" || { echo "needs Chromium: apt-get install chromium, or CHROMIUM=where it is"; exit 1; }
-	@test -d node_modules/axe-core || npm install --no-save --no-package-lock --silent playwright-core@1 axe-core@4
-	@LASTITERATE="$(BIN)/lastiterate" CHROMIUM="$(CHROMIUM)" node --test tests/browser/
+	@$(GET_BROWSING) || { echo "needs playwright-core and axe-core from the npm registry"; exit 1; }
+	@echo "== the page in Chromium"
+	@LASTITERATE="$(BIN)/lastiterate" CHROMIUM="$(CHROMIUM)" node --test --test-reporter=dot tests/browser/
+GET_BROWSING := { test -d node_modules/axe-core || npm install --no-save --no-package-lock --silent playwright-core@1 axe-core@4; }
+
+test-browser-if-possible:
+	@if command -v node npm >/dev/null && test -x "$(CHROMIUM)" && $(GET_BROWSING) >/dev/null 2>&1; \
+	then $(MAKE) --no-print-directory test-browser; \
+	else echo "== NOT RUN: the page in a browser, which needs Chromium, Node.js and two npm packages (make test-browser)"; fi
 
 lint: $(TOOLS)
 	@echo "== ruff"
@@ -55,6 +64,11 @@ docs: $(TOOLS)  ## these pages, into site/
 
 bench: $(TOOLS)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
+
+bench-explore: $(TOOLS)  ## the page of `lastiterate explore`: slider to picture, and under load
+	@$(GET_BROWSING)
+	@LASTITERATE="$(BIN)/lastiterate" CHROMIUM="$(CHROMIUM)" node benchmarks/explore_latency.mjs
+	@$(BIN)/python benchmarks/explore_load.py
 
 scoreboard: $(TOOLS)  ## how far every bound is from the truth
 	@$(BIN)/python benchmarks/scoreboard.py

@@ -20,7 +20,7 @@ from lastiterate.explore.openapi import document
 from lastiterate.explore.presets import FIRST, PRESETS
 
 FOLDER = "try"
-_NOISE, _EPOCHS = (0.5, 0.7, 1.0, 1.4, 2.0), (0.2, 0.5, 1.0, 2.0, 5.0)
+_NOISE, _EPOCHS = (0.5, 1.0, 2.0), (0.2, 0.5, 1.0, 2.0, 5.0)
 _EVERYWHERE = ("account", "tradeoff", "plan", "witness", "code")
 _AT_THE_PRESET = {"remedies": {}, "curve/extra_steps": {"over": "extra_steps"}}
 

@@ -16,32 +16,13 @@ from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
 from lastiterate.explore.answers import answered
 from lastiterate.explore.described import run_of, words_of
-from lastiterate.explore.models import MODELS, constants
+from lastiterate.explore.models import constants
 from lastiterate.explore.presets import FIRST, PRESETS
 from lastiterate.run.batches import RULES
 
+from .random_runs import random_words
+
 CYCLIC = PRESETS["Million-row logistic"]
-
-
-def random_words(rng):
-    """A run in the words of the page, of an order that is accounted at once."""
-    examples = int(10 ** rng.uniform(3, 6))
-    words = {
-        "examples": examples,
-        "batches": str(rng.choice(["cyclic", "full"])),
-        "epochs": int(10 ** rng.uniform(0, 2)),
-        "step_size": float(10 ** rng.uniform(-3, 0.5)),
-        "model": str(rng.choice(list(MODELS))),
-        "adjacency": str(rng.choice(["replace", "zero-out"])),
-        "noise_multiplier": float(10 ** rng.uniform(-0.5, 1.5)),
-        "clip_norm": float(10 ** rng.uniform(-1, 1)),
-        "release_noise_std": float(rng.choice([0.0, 1e-3])),
-    }
-    if words["batches"] == "cyclic":
-        words["batch_size"] = max(1, examples // int(10 ** rng.uniform(0, 2)))
-    if MODELS[words["model"]].by_feature_norm:
-        words |= {"feature_norm": float(10 ** rng.uniform(-1, 1)), "regulariser": 0.01}
-    return words
 
 
 @pytest.mark.parametrize("many", [30, pytest.param(200, marks=pytest.mark.slow)])

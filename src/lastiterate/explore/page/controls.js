@@ -122,10 +122,19 @@ export class Controls {
       element("input", { type: "range", min: 0, max: top, step: 1, id: `slide-${field.name}`, "aria-label": `${field.label}, slider` })
     );
     exact.addEventListener("input", () => this.#set(field, typed(exact.value), exact));
-    slider.addEventListener("input", () => this.#set(field, atNotch(field, Number(slider.value), this.only?.[field.name]), slider));
+    slider.addEventListener("input", () => this.#slid(field, slider));
     box.append(exact, help, slider);
     this.parts[field.name] = { box, exact, slider, help };
     return box;
+  }
+
+  /** Whole numbers may be farther apart than notches: one more or less is the least that a move means.
+   * @param {Field} field @param {HTMLInputElement} slider */
+  #slid(field, slider) {
+    const only = this.only?.[field.name], old = this.words[field.name], position = Number(slider.value);
+    const value = atNotch(field, position, only);
+    if (only || !field.whole || value !== old) return this.#set(field, value, slider);
+    this.#set(field, Math.max(field.from, old + Math.sign(position - notch(field, old))));
   }
 
   /** @param {Field} field @param {any} value @param {HTMLElement} [from] */

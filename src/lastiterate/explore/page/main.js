@@ -46,6 +46,7 @@ async function refresh() {
     drawn.add("account");
     showTrouble(null);
     showAnswer(answer);
+    document.body.dataset.answered = String(mine);
   } catch (error) {
     if (late() || /** @type {Refused} */ (error).status === SUPERSEDED) return;
     round++; // drafts come too late now
