@@ -1,6 +1,8 @@
 """What does not come from the page is refused, and what is refused does no harm."""
 
 import json
+import re
+from importlib.resources import files
 
 import pytest
 
@@ -55,6 +57,13 @@ def test_the_page_is_served_with_it(client):
     assert b"<!DOCTYPE html>" in reply.body
     assert TOKEN.encode() not in reply.body
     assert "set-cookie" not in reply.headers
+
+
+def test_all_modules_are_asked_for_at_once():
+    folder = files("lastiterate.explore") / "page"
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    modules = {entry.name for entry in folder.iterdir() if entry.name.endswith(".js")}
+    assert set(re.findall(r'(?:href|src)="page/([\w-]+\.js)"', page)) == modules - {"api-page.js"}
 
 
 @pytest.mark.parametrize("path", ["/", "/page/main.js", "/nowhere", "/api/begin"])

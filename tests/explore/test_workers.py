@@ -136,6 +136,22 @@ def test_what_takes_too_long_is_given_up():
     assert within(Workers(count=1, limit=0.01), scenario)[0] == 200
 
 
+def test_more_questions_than_can_wait_are_refused():
+    async def scenario(workers):
+        large = {"certificate": "x" * 2**20}
+        waiting = [asyncio.create_task(workers.ask("verify", large)) for _ in range(70)]
+        await asyncio.sleep(0)
+        refused = [task for task in waiting if task.done()]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return [task.exception() for task in refused]
+
+    refused = within(Workers(count=1), scenario)
+    assert 1 < len(refused) < 10
+    assert all(one.status == 503 for one in refused)
+
+
 def test_long_questions_leave_a_process_to_urgent_ones():
     async def scenario(workers):
         long = [asyncio.create_task(workers.ask("curve", LONG, lane=f"x/{i}")) for i in range(3)]

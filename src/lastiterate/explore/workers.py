@@ -16,7 +16,7 @@ from typing import Any
 
 _LONGEST_LINE = 2**25
 _LIMIT, _GRACE = 60.0, 1.0  # seconds; a new process takes longer to start than many answers take
-_MOST_WAITING = 200
+_MOST_WAITING, _MOST_BYTES = 1_000, 2**26
 _AT_ONCE = getattr(signal, "SIGKILL", signal.SIGTERM)  # the latter is as sudden on Windows
 
 
@@ -97,10 +97,11 @@ class Workers:
         """Status and answer; `NotComputed` if there is none."""
         if lane is not None and lane in self._lanes:
             self._supersede(self._lanes.pop(lane))
-        if len(self._waiting) >= _MOST_WAITING:
-            raise NotComputed(503, "too many questions wait already; try again")
         number = next(self._numbers)
         line = json.dumps([number, question, record]).encode() + b"\n"
+        held = len(line) + sum(len(job.line) for job in self._waiting)
+        if len(self._waiting) >= _MOST_WAITING or held > _MOST_BYTES:
+            raise NotComputed(503, "too many questions wait already; try again")
         job = _Job(number, line, lane, urgent, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         if lane is not None:
