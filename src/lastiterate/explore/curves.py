@@ -33,7 +33,7 @@ DRAFTED = [
 ]
 _DRAFTED_CURVES = DRAFTED[:2]  # since a curve takes many accounts
 FORGOTTEN = "those who go"
-_POINTS, _COSTLY_POINTS = 11, 5
+_POINTS, _SECRET_POINTS, _COSTLY_POINTS = 11, 7, 5
 _LONGER, _COSTLY_LONGER = 10, 3
 _NOISIER = 4.0
 _RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.02, 16), np.linspace(0.03, 0.5, 48)])
@@ -47,12 +47,10 @@ def by_epochs(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
     """Every bound's epsilon, had the run been stopped earlier or gone on."""
     if not (run.is_constant and run.batches.any_length):
         raise InvalidParameter("run", must_be="one that can go on", found="one that ends")
-    points, longer = _POINTS, _LONGER
-    if _is_costly(run):
-        points, longer = _COSTLY_POINTS, _COSTLY_LONGER
+    longer = _COSTLY_LONGER if _is_costly(run) else _LONGER
     epoch = run.batches.steps_per_pass
     first, last = min(epoch, max(1, run.steps // longer)), min(run.steps * longer, 2**53)
-    grid = np.geomspace(first, last, points)
+    grid = np.geomspace(first, last, _points(run))
     lengths = sorted({_whole_epochs(x, epoch) for x in grid.tolist()} | {run.steps})
     return {
         "across": "epochs",
@@ -71,7 +69,7 @@ def by_noise(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
     """Every bound's epsilon with less and with more noise in each step."""
     if not run.is_constant or run.noise_std == 0.0:
         raise InvalidParameter("noise_std", must_be="one positive number", found="something else")
-    points = _COSTLY_POINTS if _is_costly(run) else _POINTS
+    points = _points(run)
     factors = np.geomspace(1.0 / _NOISIER, _NOISIER, points).tolist()
     factors[points // 2] = 1.0
     noise = float(run.noise_std)  # type: ignore[arg-type]  # constant
@@ -132,6 +130,12 @@ def _misses(profile: PrivacyProfile, epsilon: float) -> list[float]:
     allowed = least_misses(_RATES[:, None], epsilons, profile.deltas(epsilons))
     misses: list[float] = np.clip(allowed.max(axis=1), 0.0, 1.0).tolist()
     return misses
+
+
+def _points(run: TrainingRun) -> int:
+    if _is_costly(run):
+        return _COSTLY_POINTS
+    return _POINTS if run.batches.drawn is Drawn.NEVER else _SECRET_POINTS
 
 
 def _is_costly(run: TrainingRun) -> bool:

@@ -205,7 +205,7 @@ export function asSvg(home) {
   const from = [picture, ...picture.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
   from.forEach((one, i) => {
     const style = getComputedStyle(one);
-    for (const name of ["stroke", "fill", "stroke-width", "stroke-dasharray", "font-size", "fill-opacity"]) to[i].setAttribute(name, style.getPropertyValue(name));
+    for (const name of ["stroke", "fill", "stroke-width", "stroke-dasharray", "font-size", "paint-order"]) to[i].setAttribute(name, style.getPropertyValue(name));
     to[i].removeAttribute("class");
   });
   copy.setAttribute("font-family", "sans-serif");

@@ -21,7 +21,7 @@ export function plan(home, told) {
   picture.append(drawn("path", { class: "curve c0", d: path(told.x, told.distance, sx, distance) }));
   picture.append(drawn("path", { class: "curve c1", d: path(told.x, told.paid, sx, paid) }));
   picture.setAttribute("aria-label", told.says);
-  put(home, picture, [key("c0", "distance"), key("c1", "paid: what noise hides"), key("cgrey", "the example is seen")]);
+  put(home, picture, [key("c0", "distance"), key("c1", "paid: what noise hides"), key("seen", "the example is seen")]);
   byId("plan-says").textContent = told.says;
   byId("who").replaceChildren(...told.who.map((/** @type {any} */ one) =>
     element("li", {}, element("label", {}, element("meter", { min: 0, max: 1, value: one.share }), ` ${one.share_text} of mu²: ${one.who}`))));
