@@ -9,7 +9,7 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCH  := .venv-bench
 EXTRAS := .venv-extras
 DATA   ?= data
-CHROMIUM ?= /usr/bin/chromium
+CHROMIUM ?= $(or $(shell command -v chromium || command -v google-chrome),/usr/bin/chromium)
 
 .PHONY: run test test-all test-newest test-oldest test-browser test-browser-if-possible bench-explore lint docs bench bench-others bench-utility bench-train scoreboard clean
 
@@ -43,7 +43,7 @@ test-browser: $(TOOLS)  ## the page of `lastiterate explore` in Chromium
 	@test -x "$(CHROMIUM)" || { echo "needs Chromium: apt-get install chromium, or CHROMIUM=where it is"; exit 1; }
 	@$(GET_BROWSING) || { echo "needs playwright-core and axe-core from the npm registry"; exit 1; }
 	@echo "== the page in Chromium"
-	@LASTITERATE="$(BIN)/lastiterate" CHROMIUM="$(CHROMIUM)" node --test --test-reporter=dot tests/browser/
+	@LASTITERATE="$(BIN)/lastiterate" CHROMIUM="$(CHROMIUM)" node --test --test-reporter=dot tests/browser/*.test.mjs
 GET_BROWSING := { test -d node_modules/axe-core || npm install --no-save --no-package-lock --silent playwright-core@1 axe-core@4; }
 
 test-browser-if-possible:

@@ -23,7 +23,6 @@ function read(name) {
 }
 
 export const begin = () => read("begin.json");
-export const described = () => read("openapi.json");
 
 /** @param {string} question @param {any} record @returns {Promise<any>} */
 export async function ask(question, record) {

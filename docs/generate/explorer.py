@@ -16,11 +16,11 @@ from lastiterate.errors import LastIterateError
 from lastiterate.explore.answers import answered
 from lastiterate.explore.described import run_of
 from lastiterate.explore.offer import offered
-from lastiterate.explore.openapi import document
 from lastiterate.explore.presets import FIRST, PRESETS
 
 FOLDER = "try"
 _NOISE, _EPOCHS = (0.5, 1.0, 2.0), (0.2, 0.5, 1.0, 2.0, 5.0)
+_SERVED = ("index.html", "api.html", "api-page.js")
 _EVERYWHERE = ("account", "tradeoff", "plan", "witness", "code")
 _AT_THE_PRESET = {"remedies": {}, "curve/extra_steps": {"over": "extra_steps"}}
 
@@ -32,11 +32,10 @@ def all_of_it() -> dict[str, str]:
     page = {
         f"page/{entry.name}": entry.read_text(encoding="utf-8")
         for entry in (files("lastiterate.explore") / "page").iterdir()
-        if entry.name != "index.html"
+        if entry.name not in _SERVED
     }
     page["page/api.js"] = (Path(__file__).parent / "answers_at_hand.js").read_text(encoding="utf-8")
     page["index.html"] = _index()
-    page["answers/openapi.json"] = json.dumps(document())
     grids = []
     with ProcessPoolExecutor() as pool:
         every = list(pool.map(answers, PRESETS.values()))

@@ -73,9 +73,10 @@ def test_the_page_to_play_on_has_the_librarys_numbers(monkeypatch):
             at = curve["x"].index(here)
             assert curve["curves"][answers["account"]["bound"]][at] == epsilon
     page = files["try/index.html"]
-    for name in re.findall(r'(?:src|href)="(page/[^"]+)"', page):
+    for name in re.findall(r'(?:src|href)="(page/[^"]+\.(?:js|css|svg))"', page):
         assert f"try/{name}" in files
-    assert not re.search(r'fetch\("(?!http)/', files["try/page/api.js"])
+    assert [name for name in files if name.endswith(".html")] == ["try/index.html"]
+    assert f"lastiterate {li.__version__}" in page
 
 
 def test_the_demo_installs_no_tools():

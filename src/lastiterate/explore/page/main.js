@@ -195,7 +195,7 @@ function listenToButtons() {
   byId("copy-link").addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(location.href);
-      taken("Copied. It opens while this server runs.");
+      taken(controls.offer.grids ? "Copied." : "Copied. It opens while this server runs.");
     } catch {
       taken("Copy the address of this page: it holds the run.");
     }
