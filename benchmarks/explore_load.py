@@ -47,13 +47,15 @@ async def _both(address: str, pid: int, seconds: float) -> None:
     token = parts.query.removeprefix("token=")
     ask = _Asker(parts.port or 0, token)
     await asyncio.gather(*(ask() for _ in range(CLIENTS)))  # everything is loaded
-    memory = [_memory(pid)]
+    memory, spent = [_memory(pid)], _processor_time(pid)
     one = await _at_a_rate(ask, seconds)
     memory.append(_memory(pid))
     many = await _at_once(ask, seconds / 2)
     memory.append(_memory(pid))
     print(f"one client, {RATE} a second: {one}")
     print(f"{CLIENTS} clients at once: {many}")
+    spent = (_processor_time(pid) - spent) / ask.count
+    print(f"processor time of server and processes: {1e3 * spent:.1f} ms a request")
     print("memory of server and processes, MB: " + ", ".join(f"{one:.0f}" for one in memory))
 
 
@@ -117,12 +119,22 @@ def _told(answers: list[tuple[str, float]], seconds: float) -> str:
     )
 
 
+def _children(pid: int) -> list[int]:
+    return [int(one) for one in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def _processor_time(pid: int) -> float:
+    """In seconds, of a process and its children."""
+    told = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    own = (int(told[11]) + int(told[12])) / os.sysconf("SC_CLK_TCK")
+    return own + sum(_processor_time(child) for child in _children(pid))
+
+
 def _memory(pid: int) -> float:
     """Resident, in MB, of a process and its children."""
-    children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     own = pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-    return own + sum(_memory(int(child)) for child in children)
+    return own + sum(_memory(child) for child in _children(pid))
 
 
 if __name__ == "__main__":
