@@ -1,9 +1,9 @@
 // From a slider to the picture, in a real browser: medians of 50 moves, and of page loads.
-// node benchmarks/explore_latency.mjs [moves], with LASTITERATE and CHROMIUM as in `make test-browser`.
+// node benchmarks/explore_latency.mjs [moves] [kind of batches], with LASTITERATE and CHROMIUM as in `make test-browser`.
 import { readFileSync } from "node:fs";
 import { browsing, opened } from "../tests/browser/browsing.mjs";
 
-const MOVES = Number(process.argv[2] ?? 50), LOADS = 11, TICKS = 100; // of the clock in /proc, a second
+const MOVES = Number(process.argv[2] ?? 50), ONLY = process.argv[3], LOADS = 11, TICKS = 100; // of the clock in /proc, a second
 const KINDS = { "fixed order": "cyclic", "shuffled once": "shuffled-once", "shuffled each epoch": "shuffled-each-epoch", "Poisson sampled": "poisson" };
 
 const median = (all) => [...all].sort((a, b) => a - b)[Math.floor(all.length / 2)];
@@ -51,6 +51,7 @@ console.log(`page load, median of ${LOADS}: ${ms(median(loads.map((one) => one.l
 console.log(`slider to picture, medians of ${MOVES}`.padEnd(44), "first".padStart(9), "whole".padStart(9), "server's processor time a move");
 const page = await opened(browser, address);
 for (const [name, batches] of Object.entries(KINDS)) {
+  if (ONLY && batches !== ONLY) continue;
   await page.selectOption("#preset", "Million-row logistic");
   await page.selectOption("#batches", batches);
   await page.waitForFunction(() => !document.body.classList.contains("waiting"));
