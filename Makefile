@@ -1,5 +1,5 @@
 # Needs only python3 and make. Everything is installed into .venv, once: tools only where they are needed;
-# torch and what needs it into .venv-extras.
+# Dask, torch and what needs them into .venv-extras.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -9,9 +9,9 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCH  := .venv-bench
 EXTRAS := .venv-extras
 DATA   ?= data
-CHROMIUM ?= /usr/bin/chromium
+CHROMIUM ?= $(or $(shell command -v chromium || command -v google-chrome),/usr/bin/chromium)
 
-.PHONY: run test test-all test-newest test-oldest test-browser lint docs bench bench-others bench-utility bench-train scoreboard clean
+.PHONY: run test test-all test-newest test-oldest test-browser test-browser-if-possible bench-explore lint docs bench bench-others bench-utility bench-train scoreboard clean
 
 run: $(READY)  ## train privately on digits, and see what that costs
 	@echo "== lastiterate demo"
@@ -20,13 +20,15 @@ run: $(READY)  ## train privately on digits, and see what that costs
 test: lint $(EXTRAS)/.ready  ## everything but the tests marked slow
 	@echo "== pytest: unit, property, doctest, layer and API tests (slow ones: make test-all)"
 	@$(BIN)/python -m pytest -q -m "not slow"
-	@echo "== pytest: torch, Opacus and the notebooks, in an environment that has them"
+	@echo "== pytest: Dask, torch, Opacus, Numba and the notebooks, in an environment that has them"
 	@$(EXTRAS)/bin/python -m pytest -q -m "not slow" $(WITH_EXTRAS)
+	@$(MAKE) --no-print-directory test-browser-if-possible
 
 test-all: lint $(EXTRAS)/.ready
 	@echo "== pytest: all tests"
 	@$(BIN)/python -m pytest -q
 	@$(EXTRAS)/bin/python -m pytest -q $(WITH_EXTRAS)
+	@$(MAKE) --no-print-directory test-browser
 
 # The suite with the newest, and the oldest, versions that are promised to work.
 test-newest test-oldest: test-%:
@@ -39,8 +41,15 @@ PINS_oldest := numpy==1.26.* scipy==1.12.* scikit-learn==1.6.* dp-accounting==0.
 test-browser: $(TOOLS)  ## the page of `lastiterate explore` in Chromium
 	@command -v node npm >/dev/null || { echo "needs Node.js 20 or newer, with npm"; exit 1; }
 	@test -x "$(CHROMIUM)" || { echo "needs Chromium: apt-get install chromium, or CHROMIUM=where it is"; exit 1; }
-	@test -d node_modules/axe-core || npm install --no-save --no-package-lock --silent playwright-core@1 axe-core@4
-	@LASTITERATE="$(BIN)/lastiterate" CHROMIUM="$(CHROMIUM)" node --test tests/browser/
+	@$(GET_BROWSING) || { echo "needs playwright-core and axe-core from the npm registry"; exit 1; }
+	@echo "== the page in Chromium"
+	@LASTITERATE="$(BIN)/lastiterate" CHROMIUM="$(CHROMIUM)" node --test --test-reporter=dot tests/browser/*.test.mjs
+GET_BROWSING := { test -d node_modules/axe-core || npm install --no-save --no-package-lock --silent playwright-core@1 axe-core@4; }
+
+test-browser-if-possible:
+	@if command -v node npm >/dev/null && test -x "$(CHROMIUM)" && $(GET_BROWSING) >/dev/null 2>&1; \
+	then $(MAKE) --no-print-directory test-browser; \
+	else echo "== NOT RUN: the page in a browser, which needs Chromium, Node.js and two npm packages (make test-browser)"; fi
 
 lint: $(TOOLS)
 	@echo "== ruff"
@@ -56,6 +65,11 @@ docs: $(TOOLS)  ## these pages, into site/
 bench: $(TOOLS)  ## speed, as ratios to floors measured in the same run
 	@$(BIN)/python benchmarks/run_all.py
 
+bench-explore: $(TOOLS)  ## the page of `lastiterate explore`: slider to picture, and under load
+	@$(GET_BROWSING)
+	@LASTITERATE="$(BIN)/lastiterate" CHROMIUM="$(CHROMIUM)" node benchmarks/explore_latency.mjs
+	@$(BIN)/python benchmarks/explore_load.py
+
 scoreboard: $(TOOLS)  ## how far every bound is from the truth
 	@$(BIN)/python benchmarks/scoreboard.py
 
@@ -66,13 +80,14 @@ bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of 
 	@$(BENCH)/bin/python benchmarks/utility.py --data "$(abspath $(DATA))" --results benchmarks/utility-fresh.json
 
 bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products and Opacus; DATA=folder for MNIST
-	@$(BENCH)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
+	@OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
 	@$(BENCH)/bin/python benchmarks/memory.py
 
 # Apart from .venv, which must do without torch; this version has a build for processors alone.
-WITH_EXTRAS := $(wildcard tests/opacus tests/torch tests/notebooks src/lastiterate/opacus src/lastiterate/torch)
+WITH_EXTRAS := $(wildcard tests/dask tests/opacus tests/torch tests/notebooks tests/train/compiled tests/train/test_envelope.py \
+  src/lastiterate/dask src/lastiterate/opacus src/lastiterate/torch src/lastiterate/train/compiled docs/dask.md)
 $(EXTRAS)/.ready: pyproject.toml
-	@echo "== setting up $(EXTRAS): torch and Opacus; some minutes, once"
+	@echo "== setting up $(EXTRAS): Dask, torch and Opacus; some minutes, once"
 	@test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
 	@$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check torch==2.13.0
 	@$(EXTRAS)/bin/python -m pip install --quiet --disable-pip-version-check -e ".[extras-test]"

@@ -17,7 +17,13 @@ settings.register_profile(
 settings.load_profile("default")
 
 # Those of the extras have an environment of their own: see the Makefile.
-_NEEDS = {"torch": "torch", "opacus": "opacus", "nbclient": "notebooks"}
+_NEEDS = {
+    "distributed": "dask",
+    "torch": "torch",
+    "opacus": "opacus",
+    "nbclient": "notebooks",
+    "numba": "train/compiled",
+}
 collect_ignore = [
     # Importing it registers a batch rule, which other tests must not meet; one loads it on purpose.
     "forwards_and_backwards.py",

@@ -1,29 +1,45 @@
 """What the README and the design promise, run as a user would run it."""
 
-import subprocess
 import sys
+from itertools import islice
 from pathlib import Path
+from runpy import run_path
 
 import numpy as np
+import pytest
 
 import lastiterate as li
 
 ROOT = Path(__file__).parent.parent
 
 
-def run_example(name, *arguments):
-    command = [sys.executable, ROOT / "examples" / name, *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+@pytest.fixture
+def run_example(monkeypatch, capsys):
+    def run(name):
+        monkeypatch.setattr(sys, "argv", [name])
+        run_path(str(ROOT / "examples" / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
 
 
-def test_the_main_example_prints_the_report():
+def test_the_main_example_prints_the_report(run_example):
     text = run_example("shuffled_logistic_regression.py")
     assert "random-order/hidden-place-together  <- used" in text
     assert "4.3392" in text
     assert "3.4073" in text
 
 
-def test_the_table_of_the_readme_is_what_its_example_prints():
+def test_the_first_row_of_the_readme_s_table_is_its_example_s(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    import epsilon_by_epochs
+
+    first = [f"| {' | '.join(cells)} |\n" for cells in islice(epsilon_by_epochs.table(), 3)]
+    assert "".join(first) in (ROOT / "README.md").read_text()
+
+
+@pytest.mark.slow
+def test_the_table_of_the_readme_is_what_its_example_prints(run_example):
     printed = run_example("epsilon_by_epochs.py")
     assert printed.count("\n") == 5
     assert printed in (ROOT / "README.md").read_text()

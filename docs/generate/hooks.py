@@ -1,10 +1,11 @@
-"""What is made when pages are built: the table of bounds, commands, estimators, pictures."""
+"""Made when pages are built: bounds, commands, estimators, pictures, a page to play on."""
 
 from typing import Any
 
 import bounds_page
 import commands_page
 import estimators
+import explorer
 import maths
 import pictures
 from mkdocs.structure.files import File, Files
@@ -25,6 +26,8 @@ def on_files(files: Files, *, config: Any) -> Files:
         files.append(File.generated(config, name, content=content))
     for name, content in pictures.all_of_them().items():
         files.append(File.generated(config, f"pictures/{name}", content=content))
+    for name, content in explorer.all_of_it().items():
+        files.append(File.generated(config, name, content=content))
     return files
 
 

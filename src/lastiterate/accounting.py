@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from lastiterate._digits import up
 from lastiterate._progress import told
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, select
+from lastiterate.bounds.evaluated import Evaluated, evaluated
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
 from lastiterate.instances.lower_bounds import LOWER_BOUNDS
@@ -45,7 +46,6 @@ class PrivacyReport(BestProfile):
     many requests: the guarantee is then of all models that were published on the way.
     """
 
-    profiles: tuple[PrivacyProfile, ...] = field(init=False)
     run: TrainingRun
     all: Mapping[str, PrivacyProfile]
     unmet: Mapping[str, Sequence[Unmet]]
@@ -54,18 +54,16 @@ class PrivacyReport(BestProfile):
     selected: bool = False
     followed: tuple[int, int] | None = None
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "profiles", tuple(self.used.values()))
-
     @cached_property
     def used(self) -> Mapping[str, PrivacyProfile]:
         """The bounds that answer: the proved ones, or all if none of these was asked for."""
-        proved = {
-            id_: profile
-            for id_, profile in self.all.items()
-            if CATALOGUE[id_].certainty is Certainty.UPPER
-        }
-        return proved or self.all
+        proved = [id_ for id_ in self.all if CATALOGUE[id_].certainty is Certainty.UPPER]
+        return Evaluated(proved, self.all.__getitem__) if proved else self.all
+
+    @property
+    def profiles(self) -> tuple[PrivacyProfile, ...]:
+        """Those of the bounds that answer."""
+        return tuple(self.used[id_] for id_ in told("accounting", list(self.used)))
 
     @property
     def certainty(self) -> Certainty:
@@ -120,22 +118,40 @@ class PrivacyReport(BestProfile):
     def bound_at(self, delta: float) -> str:
         """The id of the bound with the least epsilon at this delta (ties: the least mu)."""
         epsilons = self._epsilons(delta)
-        return min(self.used, key=lambda id_: (epsilons[id_], self.used[id_].gdp()))
+        least = min(epsilons.values())
+        best = [id_ for id_ in self.used if epsilons.get(id_) == least]
+        return best[0] if len(best) == 1 else min(best, key=lambda id_: self.used[id_].gdp())
 
     def epsilon(self, delta: float) -> float:
         """The least epsilon of (epsilon, delta)-DP; inf if there is none."""
         return min(self._epsilons(delta).values())
 
     def _epsilons(self, delta: float) -> Mapping[str, float]:
-        """By every bound that answers; the same question is asked often."""
+        """By every bound that may have the least; the same question is asked often."""
         delta = _check.number("delta", delta, at_least=0.0, at_most=1.0)
         if delta not in self._answered:
-            self._answered[delta] = {id_: one.epsilon(delta) for id_, one in self.used.items()}
+            found: dict[str, float] = {}
+            for id_ in told("accounting", self._most_promising_first):
+                least = min(found.values(), default=math.inf)
+                if not self._is_above(id_, least, delta):
+                    found[id_] = self.used[id_].epsilon(delta)
+            self._answered[delta] = found
         return self._answered[delta]
 
     @cached_property
     def _answered(self) -> dict[float, Mapping[str, float]]:
         return {}
+
+    @property
+    def _most_promising_first(self) -> list[str]:
+        """Those of which nothing is known beforehand come first: others may then be left out."""
+        return sorted(self.used, key=lambda id_: CATALOGUE[id_].told_beforehand)
+
+    def _is_above(self, id_: str, epsilon: float, delta: float) -> bool:
+        """Whether this bound is known to be worse without being evaluated."""
+        if self._of_more_than_the_run or not epsilon < math.inf:
+            return False
+        return CATALOGUE[id_].is_above(self.run, epsilon, delta)
 
     def by_position(self) -> Sequence[PrivacyProfile]:
         """The guarantee of each position in the order of the batches, first to last.
@@ -274,14 +290,11 @@ def account(
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
     more = _mu_of(besides, run)
     applying = [bound for bound in chosen if not unmet[bound.id]]
-    profiles = {
-        bound.id: beside_gaussian(bound.guarantee(run), more)
-        for bound in told("accounting", applying)
-    }
     refused = {id_: reasons for id_, reasons in unmet.items() if reasons}
-    if not profiles:
+    if not applying:
         raise NoBoundApplies(run, refused)
-    return PrivacyReport(run, profiles, refused, tuple(besides))
+    guarantees = evaluated(run, [bound.id for bound in applying], more)
+    return PrivacyReport(run, guarantees, refused, tuple(besides))
 
 
 def _mu_of(besides: Sequence[Release], run: TrainingRun) -> float:

@@ -1,7 +1,10 @@
 """The inverse question: the least noise, or the most steps, for a target."""
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -10,6 +13,7 @@ from lastiterate._numerics.search import least_met
 from lastiterate._progress import throughout
 from lastiterate.accounting import account
 from lastiterate.bounds import quantities
+from lastiterate.bounds.catalogue import QUICKLY_COMPOSED, select
 from lastiterate.errors import (
     InvalidParameter,
     InvalidType,
@@ -20,6 +24,7 @@ from lastiterate.releases import Release
 from lastiterate.run.training_run import TrainingRun
 
 _TOLERANCE = 5e-7
+_JUST_BELOW = 0.9 * _TOLERANCE
 _FARTHEST_NOISE = 690.0  # in logarithms
 _MOST_STEPS = 10**12
 _FAR = 50.0
@@ -76,27 +81,41 @@ def calibrate(
     delta = _check.number("delta", delta, above=0.0, below=1.0)
     _check.choice("over", over, among=tuple(_SEARCHES))
 
-    def excess(changed: TrainingRun) -> float:
-        """How far above the target, in logarithms; at most 0 if it is met."""
-        try:
-            report = account(changed, bounds=bounds, besides=besides)
-        except NoBoundApplies:
-            if np.min(changed.noise_std) > 0.0:
-                raise  # no noise will help
-            return _FAR
-        if epsilon == 0.0:
-            return _log_ratio(report.delta(0.0), delta)
-        return _log_ratio(report.epsilon(delta), epsilon)
-
+    excess = _Excess(epsilon, delta, bounds, tuple(besides))
     target = f"({epsilon:g}, {delta:g})-DP"
     with throughout("calibrating"):
         return _SEARCHES[over](run, excess, target)
 
 
-Excess = Callable[[TrainingRun], float]
+@dataclass(frozen=True)
+class _Excess:
+    """How far a run is above the target, in logarithms; at most 0 if it is met."""
+
+    epsilon: float
+    delta: float
+    bounds: str | list[str] | tuple[str, ...] | None
+    besides: tuple[Release, ...]
+
+    def __call__(self, changed: TrainingRun) -> float:
+        try:
+            report = account(changed, bounds=self.bounds, besides=self.besides)
+        except NoBoundApplies:
+            if np.min(changed.noise_std) > 0.0:
+                raise  # no noise will help
+            return _FAR
+        if self.epsilon == 0.0:
+            return _log_ratio(report.delta(0.0), self.delta)
+        return _log_ratio(report.epsilon(self.delta), self.epsilon)
+
+    def quickly(self, run: TrainingRun) -> _Excess | None:
+        """The same by quick bounds alone, if there are some that are made for such batches."""
+        made_for = (one for one in select(QUICKLY_COMPOSED) if one.id.startswith("random-order/"))
+        if self.bounds is not None or all(bound.unmet(run) for bound in made_for):
+            return None
+        return replace(self, bounds=QUICKLY_COMPOSED)
 
 
-def _least_noise(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
+def _least_noise(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
     if run.release_noise_std > 0.0:
         silent = run.replace(noise_std=0.0)
         if excess(silent) <= 0.0:
@@ -111,7 +130,7 @@ def _least_noise(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
         scaled = shape * level
         return run.replace(noise_std=float(scaled) if scaled.ndim == 0 else scaled)
 
-    level = _least_log(lambda log: excess(with_noise(math.exp(log))), math.log(noise.mean()))
+    level = _least_log(lambda log: with_noise(math.exp(log)), math.log(noise.mean()), excess)
     if level is None:
         noisier = "noise in every step (noise_std has zeros), or more release_noise_std"
         looser = "a larger epsilon or delta"
@@ -123,12 +142,33 @@ def _least_noise(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
     return with_noise(math.exp(level))
 
 
-def _least_log(excess: Callable[[float], float], start: float) -> float | None:
-    """Epsilon falls about as fast as noise grows, so its logarithm tells how far to go."""
-    return least_met(excess, start, tolerance=_TOLERANCE, farthest=_FARTHEST_NOISE)
+def _least_log(
+    changed: Callable[[float], TrainingRun], start: float, excess: _Excess
+) -> float | None:
+    """Epsilon falls about as fast as noise grows, so its logarithm tells how far to go.
+
+    Where quick bounds are the least at first, they say where to begin: all of them together need no
+    more noise.
+    """
+
+    def searched(above: _Excess, first: float, stride: float = 1.0) -> float | None:
+        return least_met(
+            lambda log: above(changed(log)),
+            first,
+            tolerance=_TOLERANCE,
+            farthest=_FARTHEST_NOISE,
+            stride=stride,
+        )
+
+    run = changed(start)
+    quickly = excess.quickly(run)
+    if quickly is None or quickly(run) > excess(run):
+        return searched(excess, start)
+    near = searched(quickly, start)
+    return searched(excess, start) if near is None else searched(excess, near, _JUST_BELOW)
 
 
-def _most_steps(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
+def _most_steps(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
     if not run.is_constant or not run.batches.any_length:
         what = "step_size and noise_std" if run.batches.any_length else "batches"
         must_be = f"'noise_std' unless {what} do not depend on the number of steps"
@@ -162,7 +202,7 @@ def _most_steps(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
     return run.replace(steps=low)
 
 
-def _noise_for_one_step(run: TrainingRun, excess: Excess, target: str) -> str:
+def _noise_for_one_step(run: TrainingRun, excess: _Excess, target: str) -> str:
     enough = _least_noise(run.replace(steps=1), excess, target).noise_std
     return f"of at least {float(np.max(enough)):.6g}"
 
@@ -173,14 +213,14 @@ def _log_ratio(value: float, target: float) -> float:
     return min(max(math.log(value / target), -_FAR), _FAR) if math.isfinite(value) else _FAR
 
 
-def _least_release_noise(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
+def _least_release_noise(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
     if np.min(run.noise_std) > 0.0:
         bare = run.replace(release_noise_std=0.0)
         if excess(bare) <= 0.0:
             return bare
     unit = quantities.unit(run) * run.sensitivity / run.batches.batch_size
     first = math.log(run.release_noise_std or unit)
-    level = _least_log(lambda log: excess(run.replace(release_noise_std=math.exp(log))), first)
+    level = _least_log(lambda log: run.replace(release_noise_std=math.exp(log)), first, excess)
     if level is None:
         raise UnreachableTarget(
             target,
@@ -190,7 +230,7 @@ def _least_release_noise(run: TrainingRun, excess: Excess, target: str) -> Train
     return run.replace(release_noise_std=math.exp(level))
 
 
-def _least_of_both(run: TrainingRun, excess: Excess, target: str) -> TrainingRun:
+def _least_of_both(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
     def scaled(log: float) -> TrainingRun:
         factor = math.exp(log)
         noise = np.array(run.noise_std) * factor
@@ -199,7 +239,7 @@ def _least_of_both(run: TrainingRun, excess: Excess, target: str) -> TrainingRun
             release_noise_std=run.release_noise_std * factor,
         )
 
-    level = _least_log(lambda log: excess(scaled(log)), 0.0)
+    level = _least_log(scaled, 0.0, excess)
     if level is None:
         why = "more noise does not help"
         raise UnreachableTarget(target, why, possible_with="a larger epsilon or delta")

@@ -27,6 +27,7 @@ class Kind:
 
 MEAN = "mean"
 OUTLIERS = "outliers"
+UNDECLARED = "undeclared"
 ACCURACY = "accuracy"
 ERRORS = "errors"
 KINDS: dict[str, Kind] = {
@@ -40,6 +41,12 @@ KINDS: dict[str, Kind] = {
         "how many rows are ten times as long as the bound, how many a tenth, and how many targets "
         "are outside theirs",
         lambda adjacency: math.sqrt(3.0 if adjacency == "replace" else 2.0),
+    ),
+    # Each of d counts changes by at most one, so that all together change by sqrt(d).
+    UNDECLARED: Kind(
+        "for each column of text how many rows have none of its declared values, over the square "
+        "root of how many such columns there are",
+        lambda _: 1.0,
     ),
     ACCURACY: Kind("how many predictions are right", lambda _: 1.0),
     ERRORS: Kind(

@@ -5,6 +5,7 @@ import json
 import math
 from types import MappingProxyType
 
+import joblib
 import numpy as np
 import pytest
 from scipy.special import ndtr
@@ -167,10 +168,13 @@ class TestResuming:
         assert empirical.audit(again, REPORT, file=file, **self.settings) == whole
         assert not made
 
-    def test_processes_do_not_matter(self, tmp_path):
+    # Processes are started anew, and import all.
+    @pytest.mark.parametrize("kind", ["threading", pytest.param("loky", marks=pytest.mark.slow)])
+    def test_workers_do_not_matter(self, tmp_path, kind):
         file = tmp_path / "audit.jsonl"
         whole = empirical.audit(simulated, REPORT, **self.settings)
-        assert empirical.audit(simulated, REPORT, jobs=2, file=file, **self.settings) == whole
+        with joblib.parallel_config(backend=kind):
+            assert empirical.audit(simulated, REPORT, jobs=2, file=file, **self.settings) == whole
         assert len(file.read_text().splitlines()) == 21
 
     @pytest.mark.parametrize("runs", [900, 1_150, 1_200, 330])
@@ -243,7 +247,7 @@ class TestRefusals:
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory):
     rows = np.random.default_rng(0).normal(size=(200, 2))
-    model = PrivateLogisticRegression(epsilon=3.0, delta=1e-3, epochs=2)
+    model = PrivateLogisticRegression(epsilon=3.0, delta=1e-3, epochs=1, batch_size=100)
     file = tmp_path_factory.mktemp("model") / "certificate.json"
     file.write_text(model.fit(rows, rows[:, 0] > 0).certificate_)
     return file

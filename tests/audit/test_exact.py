@@ -94,8 +94,10 @@ class TestAgreement:
                 found = curve.delta(epsilon)
                 assert abs(found.middle - other.delta(epsilon)) <= 1e-11 + found.error
 
-    @pytest.mark.parametrize("slope", [0.0, 0.7, -0.7, 1.0, 1.1])
-    @pytest.mark.parametrize("release", [0.0, 0.7])
+    @pytest.mark.parametrize(
+        "slope, release",
+        [(0.0, 0.7), (0.7, 0.0), (0.7, 0.7), (-0.7, 0.0), (1.0, 0.0), (1.1, 0.7)],
+    )
     def test_with_quadratics(self, slope, release):
         steps, shift = 15, 0.4
         reach = slope ** np.arange(steps - 1, -1.0, -1.0)

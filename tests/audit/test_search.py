@@ -70,7 +70,7 @@ class TestSoundness:
         for family in FAMILIES.values():
             if family.unmet(run) is not None:
                 continue
-            for _ in range(20):
+            for _ in range(8):
                 spans = family.spans(run)
                 parameters = {name: float(rng.uniform(*span)) for name, span in spans.items()}
                 obeys(run, family.pair(run, parameters), family.id)

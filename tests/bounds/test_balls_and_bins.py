@@ -10,7 +10,7 @@ import lastiterate as li
 from lastiterate.bounds import balls_and_bins, quantities
 from lastiterate.bounds.sampled import Majorant, fixed_size_majorant
 from tests.readme_run import readme_run
-from tests.reference.all_picks import every_pick, hockey_stick, last_iterates
+from tests.reference.all_picks import every_pick, hockey_sticks, last_iterates
 
 RULES = [li.BallsAndBins, li.BallsAndBinsEachEpoch]
 SHUFFLED = {li.BallsAndBins: li.ShuffledOnce, li.BallsAndBinsEachEpoch: li.ShuffledEachEpoch}
@@ -41,10 +41,7 @@ def leaked(run, curvatures, added, other):
     ours, theirs = (
         last_iterates(members, rule.batch_size, penalty, curvatures, one) for one in (added, other)
     )
-    return [
-        max(hockey_stick(ours, theirs, weights, e), hockey_stick(theirs, ours, weights, e))
-        for e in EPSILONS
-    ]
+    return hockey_sticks(ours, theirs, weights, EPSILONS)
 
 
 def random_leak(rng, run, own):

@@ -11,7 +11,7 @@ from lastiterate.bounds import hidden_participations
 from lastiterate.bounds.hidden_participations import HIDDEN_PARTICIPATIONS
 from lastiterate.engine.linear_plan import Plan
 from lastiterate.engine.payment_windows import Shape
-from tests.reference.all_orders import hockey_stick
+from tests.reference.all_orders import hockey_sticks
 from tests.reference.sampled_walk import sampled_pair
 
 EPSILONS = (0.0, 0.1, 0.3, 0.8, 1.5, 2.5, 3.5)
@@ -37,18 +37,15 @@ def described(size, steps, ratio, contraction, adjacency, released=0.0, **change
     return li.TrainingRun(**facts | changes)
 
 
-def exact(share, factors, added, other, released, epsilon):
-    """The worse direction, given what others do; all participations written out."""
+def exact(share, factors, added, other, released, epsilons=EPSILONS):
+    """By epsilon the worse direction, given what others do; all participations written out."""
     steps = factors.size
     later = np.append(np.cumprod(factors[:0:-1])[::-1], 1.0)
     parts = np.array(list(product((0, 1), repeat=steps)))
     weights = np.prod(np.where(parts, share, 1.0 - share), axis=1)
     spread = math.sqrt(float(np.sum(later**2)) + released**2)
     ours, theirs = parts @ (added * later), parts @ (other * later)
-    return max(
-        hockey_stick(ours, theirs, spread, epsilon, weights),
-        hockey_stick(theirs, ours, spread, epsilon, weights),
-    )
+    return hockey_sticks(ours, theirs, spread, epsilons, weights)
 
 
 def attack(count, seed):
@@ -68,8 +65,8 @@ def attack(count, seed):
         factors = contraction * np.where(rng.random(steps) < 0.7, 1.0, rng.uniform(low, 1, steps))
         added = ratio * np.where(rng.random(steps) < 0.8, 1.0, rng.uniform(-1, 1, steps))
         other = -added if adjacency == "replace" else 0.0 * added
-        for epsilon in EPSILONS:
-            truth = exact(size / EXAMPLES, factors, added, other, released, epsilon)
+        found = exact(size / EXAMPLES, factors, added, other, released)
+        for epsilon, truth in zip(EPSILONS, found, strict=True):
             certified = profile.delta(epsilon)
             if truth > 1e-10:
                 worst = max(worst, truth / certified)
@@ -92,10 +89,8 @@ class TestSoundness:
     def test_every_shape_is_a_theorem(self, adjacency, monkeypatch):
         rng = np.random.default_rng(1)
         run = described(200, 8, 1.0, 0.9, adjacency)
-        truth = [
-            exact(0.2, np.full(8, 0.9), np.ones(8), -np.ones(8) * (adjacency == "replace"), 0.0, e)
-            for e in EPSILONS
-        ]
+        other = -np.ones(8) * (adjacency == "replace")
+        truth = exact(0.2, np.full(8, 0.9), np.ones(8), other, 0.0)
         for _ in range(12):
             edges = tuple(sorted(set(rng.integers(1, 9, int(rng.integers(1, 4))).tolist())))
             shape = Shape(int(rng.integers(1, 4)), edges, int(rng.integers(0, 3)))
@@ -152,7 +147,7 @@ class TestSoundness:
         true = Plan.variance
         monkeypatch.setattr(Plan, "variance", lambda self, group: 2.0 * true(self, group))
         claimed = HIDDEN_PARTICIPATIONS.profile(run)
-        truth = exact(0.3, np.ones(6), np.ones(6), np.zeros(6), 0.0, 0.5)
+        (truth,) = exact(0.3, np.ones(6), np.ones(6), np.zeros(6), 0.0, [0.5])
         assert claimed.delta(0.5) < truth <= honest.delta(0.5)
 
 
@@ -167,10 +162,8 @@ class TestTightness:
         ours, spread = ratio * counts[kept].astype(float), math.sqrt(steps)
 
         def leaked(epsilon):
-            return max(
-                hockey_stick(ours, np.zeros(kept.sum()), spread, epsilon, weights[kept]),
-                hockey_stick(np.zeros(kept.sum()), ours, spread, epsilon, weights[kept]),
-            )
+            nothing = np.zeros(kept.sum())
+            return hockey_sticks(ours, nothing, spread, [epsilon], weights[kept])[0]
 
         low, high = 0.0, 20.0
         while high - low > 1e-6:
@@ -235,7 +228,7 @@ class TestMonotonicity:
         self.decrease(self.RUN.replace(release_noise_std=float(rho)) for rho in released)
 
     def test_steps(self):
-        self.decrease(self.RUN.replace(steps=s) for s in (20_000, 2_000, 500, 200, 50, 10, 3, 1))
+        self.decrease(self.RUN.replace(steps=s) for s in (20_000, 2_000, 200, 10, 1))
 
 
 class TestCutBatches:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from tests.reference.all_orders import epochs_seen, hockey_stick, means
+from tests.reference.all_orders import epochs_seen, hockey_sticks, means
 
 EPSILONS = (0.0, 0.3, 0.8, 1.5, 2.5, 3.5)
 SHAPES = [  # examples, batch size, steps
@@ -54,10 +54,7 @@ def exact(rng, rule, shape, ratio, contraction, adjacency):
     other[0] = 0.0 if adjacency == "zero-out" else ratio * size - added[0]
     ours, spread = means(seen, factors, added)
     theirs, _ = means(seen, factors, other)
-    return [
-        max(hockey_stick(ours, theirs, spread, e), hockey_stick(theirs, ours, spread, e))
-        for e in EPSILONS
-    ]
+    return hockey_sticks(ours, theirs, spread, EPSILONS)
 
 
 def attack(count, seed):
@@ -109,9 +106,7 @@ class TestVisit:
         factors = np.array([1.0, 0.283])
         ours, spread = means(seen, factors, added)
         theirs, _ = means(seen, factors, other)
-        return max(
-            hockey_stick(ours, theirs, spread, epsilon), hockey_stick(theirs, ours, spread, epsilon)
-        )
+        return hockey_sticks(ours, theirs, spread, [epsilon])[0]
 
     def run_(self):
         return described(li.ShuffledEachEpoch, (2, 1, 2), 1.0, 0.283)
@@ -136,9 +131,7 @@ def leaked(rule, shape, factors, added, other, epsilon):
     seen = epochs_seen(*shape, rule is li.ShuffledEachEpoch)
     ours, spread = means(seen, np.array(factors), np.array(added, dtype=float))
     theirs, _ = means(seen, np.array(factors), np.array(other, dtype=float))
-    return max(
-        hockey_stick(ours, theirs, spread, epsilon), hockey_stick(theirs, ours, spread, epsilon)
-    )
+    return hockey_sticks(ours, theirs, spread, [epsilon])[0]
 
 
 NOTHING = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]

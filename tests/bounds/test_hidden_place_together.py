@@ -14,7 +14,7 @@ from lastiterate.engine.end_windows import end_windows
 from lastiterate.engine.shifts import optimal_shifts
 from lastiterate.profile.hidden_together import Detail, Together
 from tests.bounds.test_hidden_place import FOUND, described, exact, leaked
-from tests.reference.all_orders import epochs_seen, hockey_stick, means
+from tests.reference.all_orders import epochs_seen, hockey_sticks, means
 
 EPSILONS = (0.0, 0.3, 0.8, 1.5, 2.5, 3.5)  # those of `exact`
 ROUGH = Detail(lenders=40, knots=2, cells=400, step=0.25)
@@ -90,9 +90,7 @@ class TestVisit:
         added, other = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 1.0], [1.0, 0.0]])
         steps = np.array([1.0, 0.283])
         (ours, spread), (theirs, _) = means(seen, steps, added), means(seen, steps, other)
-        return max(
-            hockey_stick(ours, theirs, spread, epsilon), hockey_stick(theirs, ours, spread, epsilon)
-        )
+        return hockey_sticks(ours, theirs, spread, [epsilon])[0]
 
     def least(self, epsilon):
         run = described(li.ShuffledEachEpoch, (2, 1, 2), 1.0, 0.283)

@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate.profile.hidden_mixture import HiddenMixtureProfile
-from tests.reference.all_orders import hockey_stick, means
+from tests.reference.all_orders import hockey_sticks, means
 from tests.reference.enumeration import law_of_mu
 
 EPSILONS = (0.0, 0.05, 0.2, 0.5, 1.0, 2.0)
@@ -48,10 +48,7 @@ class Attack:
         ours, spread = means(self.draws, factors, scale * added[1:])
         other = np.vstack([added[0], added[2:]])
         theirs, _ = means(self.draws, factors, scale * other)
-        exact = [
-            max(hockey_stick(ours, theirs, spread, e), hockey_stick(theirs, ours, spread, e))
-            for e in EPSILONS
-        ]
+        exact = hockey_sticks(ours, theirs, spread, EPSILONS)
         return float(np.max((np.array(exact) - 1e-9) / self.allowed))
 
     def climbed(self, rounds):

@@ -16,6 +16,7 @@ from lastiterate.profile.several_draws import several_draws
 from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.releases import Release
 from lastiterate.run.batches import BatchRule
+from tests.readme_run import accounted
 from tests.reference import persons
 
 EXAMPLES, SIZE, STEPS, STEP, PENALTY, NOISE = 6, 2, 5, 0.5, 0.4, 0.5
@@ -71,7 +72,7 @@ def test_guarantees_lie_between_exact_instances_and_multiples(
     rule: type[BatchRule], adjacency: str, count: int
 ) -> None:
     run = _run(rule, adjacency, count)
-    report, alone = li.account(run), li.account(run.replace(examples_per_person=1))
+    report, alone = li.account(run), accounted(run.replace(examples_per_person=1))
     deviation = STEP * NOISE * math.sqrt(sum(one * one for one in WEIGHTS))
     law = {STEP / SIZE * mean: p for mean, p in LAWS[rule](count).items()}
     exactly = persons.deltas(law, deviation, EPSILONS, mirrored=adjacency == "replace")

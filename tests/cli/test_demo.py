@@ -8,6 +8,8 @@ import pytest
 import lastiterate as li
 from lastiterate.cli import known_run, main
 
+EPOCHS = (10, 300)  # the least and the most that it shows
+
 
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory):
@@ -15,6 +17,8 @@ def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     with pytest.MonkeyPatch.context() as patch:
         printed = []
+        assert (known_run.EPOCHS[0], known_run.EPOCHS[-1]) == EPOCHS
+        patch.setattr(known_run, "EPOCHS", EPOCHS)
         patch.setattr("builtins.print", lambda *words, **_: printed.append(" ".join(words)))
         assert main(["demo", "--out", str(folder)]) == 0
     return folder, "\n".join(printed)
@@ -29,8 +33,8 @@ def test_the_first_comparison_is_of_one_run_and_true(shown):
     every = numbers(shown[1], known_run.EVERY)
     last = numbers(shown[1], f"  {known_run.POISSON}  ")
     shuffled = numbers(shown[1], known_run.SHUFFLED)
-    assert len(every) == len(last) == len(shuffled) == len(known_run.EPOCHS)
-    run = known_run.run_of(known_run.EPOCHS[0], "poisson")
+    assert len(every) == len(last) == len(shuffled) == len(EPOCHS)
+    run = known_run.run_of(EPOCHS[0], "poisson")
     certified = li.account(run)
     assert last[0] == pytest.approx(certified.epsilon(1e-5), abs=1.1e-4)
     composed = certified.all["composition/sampled"].epsilon(1e-5)

@@ -65,11 +65,14 @@ class TestColumnsOfATestFile:
         assert "column 'side' of t.csv must be one of the values that the schema has" in said
         assert not (tmp_path / "m").exists()
 
-    def test_that_are_private_are_not_looked_up(self, trained, tmp_path):
+    def test_that_are_private_are_counted_with_noise(self, trained, tmp_path):
         other = SCHEMA | {"side": {"values": ["Left", "Right"]}}
         code, said = trained(other)
         assert code == 0
-        assert "spell" not in said
+        assert "100 % (give or take 0 %) of the rows have none of the values that were" in said
+        assert "for the column 'side'" in said
+        besides = json.loads((tmp_path / "m" / "certificate.json").read_text())["besides"]
+        assert "undeclared" in [one["kind"] for one in besides]
 
 
 @pytest.mark.parametrize("words", [["--momentum", "0.9"], ["--optimizer=adam"]])

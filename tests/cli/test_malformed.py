@@ -14,7 +14,7 @@ from lastiterate.certificate.statements import digest as digest_of
 from lastiterate.cli import main
 from tests.cli import malformed
 
-QUICK, ALL = 60, 400  # examples of each of the five kinds below: 300 and 2,000
+QUICK, ALL = 30, 400  # examples of each of the five kinds below: 150 and 2,000
 
 
 def some(examples):

@@ -32,7 +32,8 @@ def everything_from(descriptor):
     return read.getvalue().decode()
 
 
-def test_a_bar_on_a_terminal_only_and_never_in_the_answer(capsys):
+def test_a_bar_on_a_terminal_only_and_never_in_the_answer(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")  # whatever the terminals
     ours, theirs = pty.openpty()
     code = "import sys, lastiterate.cli as c; m = sys.modules['lastiterate.cli.progress_bar']"
     code += "; m.BEFORE_THE_BAR = m.BETWEEN_DRAWINGS = 0.0; sys.exit(c.main(sys.argv[1:]))"

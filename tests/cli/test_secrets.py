@@ -1,6 +1,7 @@
 """A token planted in the data is in nothing that is printed, written or raised."""
 
 import json
+from shutil import copytree
 from uuid import uuid4
 
 import numpy as np
@@ -73,13 +74,21 @@ def test_training(capsys, tmp_path, monkeypatch, examples):
     holds()
 
 
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A folder with a model that was trained without the token."""
+    folder = tmp_path_factory.mktemp("trained")
+    (folder / "t.csv").write_text(table())
+    (folder / "s.json").write_text(json.dumps(SCHEMA))
+    words = ["--target", "label", "--schema", str(folder / "s.json"), "--epsilon", "8"]
+    assert main(["train", str(folder / "t.csv"), *words, "--out", str(folder / "model")]) == 0
+    return folder / "model"
+
+
 @pytest.mark.parametrize("cell", CELLS)
-def test_predicting(capsys, tmp_path, monkeypatch, cell):
+def test_predicting(capsys, tmp_path, monkeypatch, model, cell):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "t.csv").write_text(table())
-    (tmp_path / "s.json").write_text(json.dumps(SCHEMA))
-    words = ["--target", "label", "--schema", "s.json", "--out", "model", "--epsilon", "8"]
-    assert main(["train", "t.csv", *words]) == 0
+    copytree(model, "model")
     for column in range(3):
         (tmp_path / "data.csv").write_text(table([(3, column, cell)]))
         for out in ([], ["--out", "predicted.csv", "--force"]):

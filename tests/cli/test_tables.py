@@ -245,7 +245,7 @@ class TestScores:
         frequent = max(np.mean(truth == "no"), np.mean(truth == "yes"))
         assert f"alone: {frequent:.1%})" in line
         certificate = json.loads((folder / "model" / "certificate.json").read_text())
-        assert [one["kind"] for one in certificate["besides"]] == ["mean", "outliers"]
+        assert [one["kind"] for one in certificate["besides"]] == ["mean", "outliers", "undeclared"]
 
     @pytest.mark.parametrize("words", [TRAIN, [*PAY, "--epsilon", "2"]])
     def test_on_private_rows_the_certificate_includes_them(self, capsys, folder, words):

@@ -9,9 +9,10 @@ import pytest
 
 from lastiterate.cli import main
 
-from .test_commands import RUN
+from .test_commands import RUN as SHUFFLED
 
-EXTRAS = ["sklearn", "cryptography", "matplotlib", "joblib", "pyarrow"]
+RUN = [*SHUFFLED, "--batches", "cyclic"]
+EXTRAS = ["sklearn", "cryptography", "dask", "distributed", "matplotlib", "joblib", "pyarrow"]
 # Each command once, in one process that has none of them.
 PLAIN = f"""
 import contextlib, io, json, sys
@@ -52,6 +53,7 @@ NEEDED = {
     ("account", *RUN, "--html", "other"): "plot",
     ("predict", "m/model.json", "data.parquet", "--out", "other"): "tables",
     ("audit", *MODEL, "--runs", "20", "--jobs", "2"): "audit",
+    ("audit", *MODEL, "--cluster", "tcp://127.0.0.1:8786"): "dask",
 }
 NOTHING_NEEDED = {
     ("account", *RUN): "<- used",
@@ -82,6 +84,14 @@ def test_what_needs_an_extra_names_it(plain, folder, words):
     assert "Traceback" not in said
     assert printed == ""
     assert not list(folder.glob("other*"))
+
+
+def test_a_module_that_needs_one_names_it():
+    hidden = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS})); import lastiterate.dask"
+    ran = subprocess.run(
+        [sys.executable, "-c", hidden], capture_output=True, text=True, check=False
+    )
+    assert "pip install 'lastiterate[dask]'" in ran.stderr
 
 
 @pytest.mark.parametrize("words", NOTHING_NEEDED, ids=lambda words: words[0])

@@ -1,6 +1,7 @@
 """What is made when the pages are built, looked at without building them."""
 
 import inspect
+import json
 import re
 
 import pytest
@@ -49,6 +50,33 @@ def test_no_parameter_shares_its_description():
     shared = re.compile(r"^    \w+(?:, \w+)+ : ", re.MULTILINE)
     for name in ("account", "calibrate", "plan", "langevin", "TrainingRun", "Loss"):
         assert not shared.search(getattr(li, name).__doc__), name
+
+
+def test_the_page_to_play_on_has_the_librarys_numbers(monkeypatch):
+    import explorer
+
+    from lastiterate._digits import up
+    from lastiterate.explore.described import run_of
+
+    first = explorer.PRESETS[explorer.FIRST]
+    monkeypatch.setattr(explorer, "PRESETS", {explorer.FIRST: first})
+    files = explorer.all_of_it()
+    told = json.loads(files["try/answers/preset-0.json"])
+    assert len(told) == 15
+    for key, answers in told.items():
+        noise, epochs = map(float, key.split("|"))
+        run = run_of(first | {"noise_multiplier": noise, "epochs": epochs})
+        epsilon = li.account(run).epsilon(1e-5)
+        assert answers["account"]["epsilon_text"] == up(epsilon)
+        for over, here in (("epochs", epochs), ("noise", noise)):
+            curve = answers[f"curve/{over}"]
+            at = curve["x"].index(here)
+            assert curve["curves"][answers["account"]["bound"]][at] == epsilon
+    page = files["try/index.html"]
+    for name in re.findall(r'(?:src|href)="(page/[^"]+\.(?:js|css|svg))"', page):
+        assert f"try/{name}" in files
+    assert [name for name in files if name.endswith(".html")] == ["try/index.html"]
+    assert f"lastiterate {li.__version__}" in page
 
 
 def test_the_demo_installs_no_tools():

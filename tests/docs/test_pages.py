@@ -49,6 +49,7 @@ def folder(tmp_path, monkeypatch):
 
 
 with_commands = [page for page in PAGES if commands(page)]
+accounted = set()  # which leaves nothing that other commands need: once is enough
 
 
 @pytest.mark.parametrize("page", with_commands, ids=name)
@@ -56,7 +57,12 @@ def test_every_command_runs(page, folder, capsys):
     for line in commands(page):
         if line in NOT_RUN:
             continue
-        code = main(shlex.split(line, comments=True)[1:])
+        words = shlex.split(line, comments=True)[1:]
+        if tuple(words) in accounted:
+            continue
+        code = main(words)
+        if words[0] == "account":
+            accounted.add(tuple(words))
         assert code == 0, f"{line}\n{capsys.readouterr().err}"
 
 

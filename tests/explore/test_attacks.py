@@ -1,6 +1,8 @@
 """What does not come from the page is refused, and what is refused does no harm."""
 
 import json
+import re
+from importlib.resources import files
 
 import pytest
 
@@ -55,6 +57,13 @@ def test_the_page_is_served_with_it(client):
     assert b"<!DOCTYPE html>" in reply.body
     assert TOKEN.encode() not in reply.body
     assert "set-cookie" not in reply.headers
+
+
+def test_all_modules_are_asked_for_at_once():
+    folder = files("lastiterate.explore") / "page"
+    page = (folder / "index.html").read_text(encoding="utf-8")
+    modules = {entry.name for entry in folder.iterdir() if entry.name.endswith(".js")}
+    assert set(re.findall(r'(?:href|src)="page/([\w-]+\.js)"', page)) == modules - {"api-page.js"}
 
 
 @pytest.mark.parametrize("path", ["/", "/page/main.js", "/nowhere", "/api/begin"])
@@ -158,6 +167,28 @@ def test_no_other_file_is_served(client, name):
     assert client.send("GET", f"/page/{name}").status == 404
 
 
+MARKUP = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+def _marked(value):
+    if isinstance(value, dict):
+        return {MARKUP + key: _marked(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_marked(one) for one in value]
+    return MARKUP if isinstance(value, str) else value
+
+
+def _marked_one_by_one(value):
+    """Copies of a record in which one name or one string is markup."""
+    if isinstance(value, str):
+        yield MARKUP
+    items = value.items() if isinstance(value, dict) else ()
+    for key, one in items:
+        yield {MARKUP if name == key else name: other for name, other in value.items()}
+        for changed in _marked_one_by_one(one):
+            yield value | {key: changed}
+
+
 class TestCertificates:
     def test_the_name_of_a_file_is_not_opened(self, client, tmp_path):
         file = tmp_path / "certificate.json"
@@ -173,6 +204,36 @@ class TestCertificates:
     def test_deep_ones_do_not_hold(self, client):
         told = client.ask("verify", {"certificate": '{"a":' * 50_000}).json()
         assert told["holds"] is False
+
+    @pytest.mark.parametrize("everywhere", [True, False])
+    def test_markup_in_every_string_is_refused_as_text(self, client, certificate, everywhere):
+        """In all strings at once, and in one after the other, names of keys included."""
+        stated = json.loads(certificate)
+        marked = [_marked(stated)] if everywhere else list(_marked_one_by_one(stated))
+        assert everywhere or len(marked) > 20
+        for one in marked:
+            reply = client.ask("verify", {"certificate": json.dumps(one)})
+            assert reply.status == 200
+            assert reply.headers["content-type"] == "application/json"
+            assert reply.headers["x-content-type-options"] == "nosniff"
+            assert reply.json()["holds"] is False
+            assert reply.json()["reasons"]
+
+    def test_the_untouched_one_holds(self, client, certificate):
+        assert client.ask("verify", {"certificate": certificate}).json()["holds"] is True
+
+    @pytest.mark.parametrize("name", ["../../model.json", "/etc/passwd", "..\\model.json", "\0"])
+    def test_paths_in_a_certificate_open_nothing(self, client, certificate, name):
+        stated = json.loads(certificate)
+        for key in [*stated, "model", "path", "file"]:
+            told = client.ask("verify", {"certificate": json.dumps(stated | {key: name})}).json()
+            assert told["holds"] is False
+            assert "root:" not in json.dumps(told)
+
+    def test_nothing_of_an_upload_is_logged(self, client, certificate, capfd):
+        client.ask("verify", {"certificate": json.dumps({"secret": MARKUP})})
+        client.ask("verify", {"certificate": certificate})
+        assert capfd.readouterr() == ("", "")
 
     def test_uploads_are_not_kept(self, client):
         from lastiterate.explore import server

@@ -57,6 +57,59 @@ def test_a_superseded_question_stops_and_the_next_is_answered():
     assert status == 200
 
 
+def test_what_is_told_to_stop_keeps_its_process():
+    """Since another takes longer to start than many answers take."""
+
+    async def scenario(workers):
+        await workers.ask("code", QUICK, urgent=True)  # loaded
+        before = workers.processes
+        long = asyncio.create_task(workers.ask("curve", LONG, lane="one/curve", urgent=True))
+        while workers.progress("one/curve") in (None, ("waiting", None)):
+            await asyncio.sleep(0.01)
+        workers.forget("one/")
+        with pytest.raises(Superseded):
+            await long
+        status, _ = await workers.ask("code", QUICK, urgent=True)
+        return status, before, workers.processes
+
+    status, before, after = within(Workers(count=1, grace=60.0), scenario)
+    assert status == 200
+    assert before == after
+
+
+def test_what_does_not_stop_is_killed():
+    async def scenario(workers):
+        await workers.ask("code", QUICK, urgent=True)
+        before = workers.processes
+        os.kill(before[0], signal.SIGSTOP)  # does not hear that it should
+        long = asyncio.create_task(workers.ask("curve", LONG, lane="one/curve", urgent=True))
+        await asyncio.sleep(0)
+        workers.forget("one/")
+        with pytest.raises(Superseded):
+            await long
+        status, _ = await workers.ask("code", QUICK, urgent=True)
+        return status, before, workers.processes
+
+    status, before, after = within(Workers(count=1, grace=0.05), scenario)
+    assert status == 200
+    assert before != after
+
+
+def test_drafts_of_a_page_that_begins_anew_are_kept():
+    async def scenario(workers):
+        waiting = [
+            asyncio.create_task(workers.ask("code", QUICK, lane=lane, urgent=True))
+            for lane in ("one/curve", "one/draft")
+        ]
+        await asyncio.sleep(0)
+        workers.forget("one/", but="one/draft")
+        return await asyncio.gather(*waiting, return_exceptions=True)
+
+    other, draft = within(Workers(count=1), scenario)
+    assert isinstance(other, Superseded)
+    assert draft[0] == 200
+
+
 def test_a_page_that_begins_anew_is_not_waited_for():
     async def scenario(workers):
         waiting = [
@@ -81,6 +134,22 @@ def test_what_takes_too_long_is_given_up():
         return await workers.ask("code", QUICK, urgent=True)
 
     assert within(Workers(count=1, limit=0.01), scenario)[0] == 200
+
+
+def test_more_questions_than_can_wait_are_refused():
+    async def scenario(workers):
+        large = {"certificate": "x" * 2**20}
+        waiting = [asyncio.create_task(workers.ask("verify", large)) for _ in range(70)]
+        await asyncio.sleep(0)
+        refused = [task for task in waiting if task.done()]
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return [task.exception() for task in refused]
+
+    refused = within(Workers(count=1), scenario)
+    assert 1 < len(refused) < 10
+    assert all(one.status == 503 for one in refused)
 
 
 def test_long_questions_leave_a_process_to_urgent_ones():

@@ -23,27 +23,26 @@ from lastiterate.profile.hidden_mixture_of_places import HiddenTogetherProfile
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
     sensitivity=10.0,
-    batches=li.ShuffledOnce(examples=60_000, batch_size=1_500),
+    batches=li.ShuffledOnce(examples=60_000, batch_size=15_000),
     steps=400,
     step_size=0.05,
-    noise_std=0.01,
+    noise_std=0.001,
 )
 DECAYING = tuple(0.05 / (1 + k / 50) for k in range(120))
 RUNS = {
     "shuffled": RUN,
-    "cyclic": RUN.replace(batches=li.Cyclic(60_000, 1_500)),
+    "cyclic": RUN.replace(batches=li.Cyclic(60_000, 15_000)),
     "full": RUN.replace(batches=li.FullBatch(60_000)),
-    "ball": RUN.replace(domain=li.Ball(0.001), loss=li.Loss(smoothness=1.0)),
+    "ball": RUN.replace(domain=li.Ball(0.0001), loss=li.Loss(smoothness=1.0)),
     "non-convex": RUN.replace(loss=li.Loss(smoothness=0.5, convex=False)),
-    "release": RUN.replace(release_noise_std=0.002),
-    "output": RUN.replace(noise_std=0.0, release_noise_std=0.01),
+    "release": RUN.replace(release_noise_std=0.0002),
+    "output": RUN.replace(noise_std=0.0, release_noise_std=0.001),
     "one step": RUN.replace(steps=1),
     "huge epsilon": RUN.replace(noise_std=1e-9),
     "no finite epsilon": RUN.replace(noise_std=1e-300),
-    "fixed order": RUN.replace(batches=li.FixedOrder(60_000, 1_500, [3, 40, 77, 399])),
+    "fixed order": RUN.replace(batches=li.FixedOrder(60_000, 15_000, [3, 40, 77, 399])),
     "schedule": RUN.replace(steps=120, step_size=DECAYING),
 }
-FAST = st.sampled_from(list(RUNS))
 
 
 def test_a_curve_that_ends_early_is_named_all_the_same():
@@ -210,7 +209,7 @@ class TestPlan:
             plot.shift_schedule(RUN.replace(releases="every-iterate"))
         with pytest.raises(InvalidParameter, match="steps must be at most"):
             plot.shift_schedule(RUN.replace(steps=10**9))
-        unseen = RUN.replace(batches=li.FixedOrder(60_000, 1_500, []))
+        unseen = RUN.replace(batches=li.FixedOrder(60_000, 15_000, []))
         with pytest.raises(InvalidParameter, match="sees the example"):
             plot.shift_schedule(unseen)
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from lastiterate.profile import GaussianMixtureProfile, GaussianProfile, PureProfile
+from lastiterate.profile import GaussianMixtureProfile, PureProfile
 from lastiterate.profile.beside_gaussian import beside_gaussian
-from lastiterate.profile.beside_mixture import BesideMixtureProfile, beside_mixture, together
+from lastiterate.profile.beside_mixture import BesideMixtureProfile, beside_mixture
 from lastiterate.profile.chords import ChordCurve
 
 EPSILONS = [0.0, 0.2, 0.7, 1.5, 3.0, 5.0]
@@ -69,18 +69,6 @@ def test_mixtures_join_in_squares():
         exact = by_convolution(of_gaussians(*one), [0.4], [0.5], epsilon)
         exact += 0.6 * float(of_gaussians(*one)(np.array(epsilon)))
         assert exact * (1 - 1e-6) <= found.delta(epsilon) <= exact * (1 + 1e-6)
-
-
-def test_several_together_are_never_less_than_all_of_them():
-    parts = [GaussianMixtureProfile([0.5, 0.5], [0.1, 0.3])] * 3 + [GaussianProfile(0.2)]
-    found = together(parts)
-    counts = np.arange(4)
-    weights = [math.comb(3, k) / 8 for k in counts]
-    mus = np.sqrt(0.3**2 * counts + 0.1**2 * (3 - counts) + 0.2**2)
-    exact = GaussianMixtureProfile(weights, mus)
-    for epsilon in EPSILONS[:4]:
-        assert exact.delta(epsilon) <= found.delta(epsilon)
-    assert found.epsilon(1e-5) <= 1.1 * exact.epsilon(1e-5)
 
 
 def test_of_what_promises_nothing_nothing_is_left():

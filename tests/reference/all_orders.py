@@ -4,12 +4,14 @@ The step k maps x to f_k x + (1/b) sum of what the examples of the batch add in 
 so that the last iterate is a mixture, over the orders, of Gaussians of one variance.
 """
 
+from functools import cache
 from itertools import permutations, product
 
 import numpy as np
 from scipy.special import ndtr
 
 
+@cache
 def epochs_seen(examples, size, steps, each):
     """(orders, steps, size): which examples each step sees, in every order alike probable."""
     length = examples // size
@@ -32,8 +34,9 @@ def means(seen, factors, added):
     return gains @ later, float(np.sqrt(np.sum(later**2)))
 
 
-def hockey_stick(ours, theirs, spread, epsilon, weights=None):
-    """sup P(A) - e^epsilon Q(A) of two mixtures of Gaussians with these means.
+def hockey_sticks(ours, theirs, spread, epsilons, weights=None):
+    """For each epsilon sup P(A) - e^epsilon Q(A), P and Q being mixtures of Gaussians with these
+    means, either way round: the larger.
 
     A is made of cells of a fine grid: from below, and close.
     """
@@ -47,4 +50,9 @@ def hockey_stick(ours, theirs, spread, epsilon, weights=None):
         below = ndtr((grid[:, None] - means) / spread) @ np.bincount(which.ravel(), weights)
         return np.diff(below)
 
-    return float(np.maximum(masses(ours) - np.exp(epsilon) * masses(theirs), 0.0).sum())
+    one, other = masses(ours), masses(theirs)
+    return [max(_gain(one, other, epsilon), _gain(other, one, epsilon)) for epsilon in epsilons]
+
+
+def _gain(one, other, epsilon):
+    return float(np.maximum(one - np.exp(epsilon) * other, 0.0).sum())

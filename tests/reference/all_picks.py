@@ -5,12 +5,14 @@ f_k = 1 - penalty - curvature_k |batch|/b: it depends on how many have picked th
 last iterate is a mixture, over the picks, of Gaussians of several variances.
 """
 
+from functools import cache
 from itertools import product
 
 import numpy as np
 from scipy.special import ndtr
 
 
+@cache
 def every_pick(examples, size, steps, each):
     """(members, probabilities): members[pick, step, example] says who is in which batch."""
     length = examples // size
@@ -38,8 +40,11 @@ def last_iterates(members, size, penalty, curvatures, added):
     return means, np.sqrt(variances)
 
 
-def hockey_stick(ours, theirs, weights, epsilon):
-    """sup P(A) - e^epsilon Q(A), A made of cells of a fine grid: from below, and close."""
+def hockey_sticks(ours, theirs, weights, epsilons):
+    """For each epsilon sup P(A) - e^epsilon Q(A), either way round: the larger.
+
+    A is made of cells of a fine grid: from below, and close.
+    """
     low, high = (
         end([end(means + 9 * side * stds) for means, stds in (ours, theirs)])
         for end, side in ((np.min, -1), (np.max, 1))
@@ -53,4 +58,9 @@ def hockey_stick(ours, theirs, weights, epsilon):
         below = ndtr((grid[:, None] - kinds[:, 0]) / kinds[:, 1])
         return np.diff(below @ np.bincount(which.ravel(), weights))
 
-    return float(np.maximum(masses(*ours) - np.exp(epsilon) * masses(*theirs), 0.0).sum())
+    one, other = masses(*ours), masses(*theirs)
+    return [max(_gain(one, other, epsilon), _gain(other, one, epsilon)) for epsilon in epsilons]
+
+
+def _gain(one, other, epsilon):
+    return float(np.maximum(one - np.exp(epsilon) * other, 0.0).sum())

@@ -50,7 +50,9 @@ RUNS = {
     "cyclic, with a rest": RUN.replace(batches=li.Cyclic(60_100, 1_500)),
     "fixed order": RUN.replace(batches=li.FixedOrder(60_000, 1_500, [3, 40, 77])),
     "shuffled each epoch": RUN.replace(batches=li.ShuffledEachEpoch(60_000, 1_500)),
-    "sampled": RUN.replace(batches=li.SampledWithoutReplacement(60_000, 1_500)),
+    "sampled": RUN.replace(
+        batches=li.SampledWithoutReplacement(60_000, 1_500), steps=20, noise_std=0.1
+    ),
     "full": RUN.replace(batches=li.FullBatch(60_000)),
     "ball": RUN.replace(domain=li.Ball(0.5)),
     "release noise": RUN.replace(release_noise_std=0.002),
@@ -349,12 +351,15 @@ class _Page(HTMLParser):
         assert self.open.pop() == tag
 
 
+ON_A_PAGE = RUN.replace(
+    batches=li.ShuffledOnce(60_000, 15_000), steps=12, noise_std=0.001, release_noise_std=0.0002
+)
+
+
 @pytest.fixture(scope="module")
 def page(tmp_path_factory):
     file = tmp_path_factory.mktemp("page") / "report.html"
-    accounted(RUN.replace(steps=40, release_noise_std=0.002)).to_html(
-        file, title="<script>alert('&')</script>"
-    )
+    accounted(ON_A_PAGE).to_html(file, title="<script>alert('&')</script>")
     return file.read_text(encoding="utf-8")
 
 
@@ -379,7 +384,7 @@ class TestHtml:
         assert "&lt;script&gt;alert(&#x27;&amp;&#x27;)&lt;/script&gt;" in page
 
     def test_tells_what_the_text_tells(self, page):
-        report = accounted(RUN.replace(steps=40, release_noise_std=0.002))
+        report = accounted(ON_A_PAGE)
         told = summary(report, 1e-5)
         assert up(told.epsilon) in page
         for clause in (*told.assumptions, *told.release.voided_by):
@@ -391,3 +396,14 @@ class TestHtml:
         pictures = page[page.index("<svg") :]
         assert "#0072b2" not in pictures
         assert "var(--ink)" in pictures
+
+
+def test_an_epsilon_of_persons_is_not_said_to_be_of_one_example():
+    run = li.TrainingRun.from_dp_sgd(
+        examples=1_000, batch_size=100, batches="cyclic", epochs=2, clip_norm=1.0,
+        noise_multiplier=4.0, examples_per_person=3,
+    )  # fmt: skip
+    said = " ".join(str(li.account(run)).split("\n\n")[0].split())
+    assert "if all examples of one person, at most 3, are left out (zeroed), certified." in said
+    assert "If all examples of one person, at most 3, are replaced by others instead" in said
+    assert "one example" not in said

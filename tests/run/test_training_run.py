@@ -353,3 +353,26 @@ class TestSmallComforts:
 
 def test_a_remainder_is_left_out():
     assert li.Cyclic(61, 10).batches_per_epoch == 6
+
+
+class TestWordsOfOtherLibraries:
+    def run(self, **more):
+        said = {"examples": 1_000, "batch_size": 100, "epochs": 5, "clip_norm": 2.0}
+        return TrainingRun.from_dp_sgd(noise_multiplier=5.0, **said, **more)
+
+    @pytest.mark.parametrize(
+        "other", [{"momentum": 0.9}, {"betas": (0.9, 0.999)}, {"optimizer": "adam"}]
+    )
+    def test_of_other_steps_are_refused_with_the_reason(self, other):
+        (name,) = other
+        with pytest.raises(li.InvalidParameter, match=f"{name} must be left out: .*any optimizer"):
+            self.run(**other)
+
+    def test_that_change_nothing_pass(self):
+        assert self.run(momentum=0.0, nesterov=False, optimizer="SGD") == self.run()
+
+    def test_have_another_word_here(self):
+        with pytest.raises(InvalidType, match="lr must be said as step_size"):
+            self.run(lr=0.1)
+        with pytest.raises(TypeError, match="colour must be left out: no such argument"):
+            self.run(colour="red")

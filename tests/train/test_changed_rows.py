@@ -54,7 +54,7 @@ def test_what_is_written_after_training_began_is_not_used(during, batches, kind)
         (rows if isinstance(rows, np.ndarray) else rows.data)[:] *= 1e4
         sides[:] = ~sides
 
-    done = during("normal", spoil)
+    done = during("normals", spoil)
     np.testing.assert_array_equal(model(**settings).fit(rows, sides).parameters_, expected)
     assert done
 
@@ -91,7 +91,7 @@ class TestMapped:
     def test_each_batch_is_brought_within_the_bound_as_it_is_read(self, during, tmp_path):
         rows = self.mapped(tmp_path / "rows")
         expected = model(batch_size=50).fit(rows, SIDES).parameters_
-        done = during("normal", lambda: (1e4 * LONG).tofile(tmp_path / "rows"))
+        done = during("normals", lambda: (1e4 * LONG).tofile(tmp_path / "rows"))
         np.testing.assert_allclose(
             model(batch_size=50).fit(rows, SIDES).parameters_, expected, rtol=1e-6
         )
@@ -102,7 +102,7 @@ class TestMapped:
     )
     def test_files_that_become_none(self, during, tmp_path, spoilt, match):
         rows = self.mapped(tmp_path / "rows")
-        done = during("normal", lambda: spoilt.tofile(tmp_path / "rows"))
+        done = during("normals", lambda: spoilt.tofile(tmp_path / "rows"))
         with pytest.raises(InvalidParameter, match=match):
             model(batch_size=50).fit(rows, SIDES)
         assert done

@@ -13,7 +13,7 @@ from lastiterate.linear_model import (
     PrivateScaler,
 )
 from lastiterate.linear_model.inputs import harmless_part
-from lastiterate.train.noise import Randomness
+from lastiterate.train.data import Examples
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic
 
@@ -145,15 +145,15 @@ def test_rows_to_predict_or_to_scale(rows, fitted):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ValueError])
 @pytest.mark.parametrize("after", [0, 5])
 def test_an_interrupted_fit_keeps_nothing(monkeypatch, error, after):
-    usual, done = Randomness.normal, []
+    usual, done = Examples.batch, []
 
-    def interrupted(self, shape):
+    def interrupted(self, chosen):
         done.append(True)
         if len(done) > after:
             raise error
-        return usual(self, shape)
+        return usual(self, chosen)
 
-    monkeypatch.setattr(Randomness, "normal", interrupted)
+    monkeypatch.setattr(Examples, "batch", interrupted)
     with pytest.raises(error) as caught:
         PrivateLogisticRegression(epsilon=8.0).fit(with_one(NUMBER, float), SIDES)
     assert_discreet(caught.value)

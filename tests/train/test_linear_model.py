@@ -243,7 +243,7 @@ class TestNothingIsLeftBehind:
         command = [sys.executable, "-c", code]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
             assert process.stdout.readline() == b"ready\n"
-            threading.Timer(1.0, lambda: process.send_signal(signal.SIGINT)).start()
+            threading.Timer(0.3, lambda: process.send_signal(signal.SIGINT)).start()
             try:
                 assert process.wait(timeout=60) == 0
             finally:

@@ -124,7 +124,7 @@ labels = np.arange(60_000) % 2
 def most(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 PrivateLogisticRegression().fit(np.random.rand(100, 500), labels[:100])  # load everything
 before = most()
-PrivateLogisticRegression(epochs=2, feature_bound=13.0).fit(rows, labels)
+PrivateLogisticRegression(epochs=1, feature_bound=13.0).fit(rows, labels)
 print(most() - before)
 """
 

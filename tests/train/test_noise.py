@@ -44,6 +44,12 @@ class TestNormal:
         assert abs(pair) < 4 / half**0.5
         assert abs(np.corrcoef(flat[:half] ** 2, flat[-half:] ** 2)[0, 1]) < 4 / half**0.5
 
+    @pytest.mark.parametrize("shape", [(5,), (2, 3)])
+    def test_several_draws_are_as_one_after_the_other(self, shape):
+        one, other = seeded(), seeded()
+        expected = [one.normal(shape) for _ in range(7)]
+        np.testing.assert_array_equal(other.normals(shape, 7), expected)
+
     def test_release_law(self):
         drawn = seeded(1).release_normal((1, 100_000))
         assert stats.kstest(drawn.ravel(), "norm").pvalue > 1e-3

@@ -22,11 +22,11 @@ class Recorder(Randomness):
         super().__init__(SeededBits(seed))
         self.silent, self.drawn, self.released = silent, [], []
 
-    def normal(self, shape):
-        drawn = super().normal(shape)
+    def normals(self, shape, count):
+        drawn = super().normals(shape, count)
         if len(shape) == 2:
-            self.drawn.append(drawn)
-        return np.zeros(shape) if self.silent else drawn
+            self.drawn.extend(drawn)
+        return np.zeros_like(drawn) if self.silent else drawn
 
     def release_normal(self, shape):
         drawn = super().release_normal(shape)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from lastiterate._numerics.rounding import ulps
 
 _FAR = 50.0  # values as large as this tell nothing but a sign
-_CLOSE = ulps(1 << 12)  # curves are rounded by more
+_CLOSE = ulps(1 << 11)  # curves are rounded by more
+_PATIENCE = 3  # rounds that may fail to halve what is left
+_BEYOND = 0.1  # of the way, where all points so far are on one side
 
 
 def least_true(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -51,7 +53,7 @@ def least_below(curve: Callable[[float], float], target: float, low: float, high
             return math.log(value / target) if value > 0.0 < target else -_FAR
         return math.log(value / target) if 0.0 < target < value else _FAR
 
-    return _close_in(excess, low, excess(low), high, excess(high), 0.0, relative=_CLOSE)
+    return close_in(excess, low, excess(low), high, excess(high), 0.0, relative=_CLOSE)
 
 
 def last_count_true(holds: Callable[[int], bool], most: int) -> int:
@@ -67,35 +69,40 @@ def last_count_true(holds: Callable[[int], bool], most: int) -> int:
 
 
 def least_met(
-    excess: Callable[[float], float], start: float, *, tolerance: float, farthest: float
+    excess: Callable[[float], float],
+    start: float,
+    *,
+    tolerance: float,
+    farthest: float,
+    stride: float = 1.0,
 ) -> float | None:
     """The least x, to `tolerance`, at which a decreasing `excess` was seen at most 0.
 
     None where it is above 0 up to `farthest`; the search downwards ends at minus that.
-    Values are taken for about as far as there is to go, up to 50.
+    Values are taken for about as far as there is to go, but for at least `stride`, which is doubled
+    every time, and at most 50.
     """
     low = high = start
     low_value = high_value = excess(start)
-    stride = 1.0
+    upwards = downwards = stride
     while high_value > 0.0:
         low, low_value = high, high_value
-        high += min(max(stride, high_value), _FAR)
-        stride *= 2.0
+        high += min(max(upwards, high_value), _FAR)
+        upwards *= 2.0
         if high > farthest:
             return None
         high_value = excess(high)
-    stride = 1.0
     while low_value <= 0.0:
         high, high_value = low, low_value
-        low -= min(max(stride, -low_value), _FAR)
-        stride *= 2.0
+        low -= min(max(downwards, -low_value), _FAR)
+        downwards *= 2.0
         if low < -farthest:
             return high
         low_value = excess(low)
-    return _close_in(excess, low, low_value, high, high_value, tolerance)
+    return close_in(excess, low, low_value, high, high_value, tolerance)
 
 
-def _close_in(
+def close_in(
     excess: Callable[[float], float],
     low: float,
     low_value: float,
@@ -104,24 +111,42 @@ def _close_in(
     tolerance: float,
     relative: float = 0.0,
 ) -> float:
-    """Regula falsi (Illinois), aiming a little to the safe side, with bisection as a guard."""
-    side = rounds = 0
+    """Where the line through the last two points says, or through the ends, or halfway.
+
+    A little to the safe side of that, and then, from there, to the other one: two points around a
+    root that is well known are the last ones.
+    """
+    before, last = (low, low_value), (high, high_value)
+    slow, width = 0, high - low
     while high - low > (apart := max(tolerance, relative * abs(high))):
-        rounds += 1
-        middle = high - (high - low) * high_value / (high_value - low_value)
-        middle += 0.3 * apart if side >= 0 else -0.3 * apart
+        middle = _zero(before, last)
+        if not low < middle < high:
+            middle = _zero((low, low_value), (high, high_value))
+        elif (before[1] <= 0.0) == (last[1] <= 0.0):
+            middle += _BEYOND * (middle - last[0])
+        if high - middle < 0.5 * apart:
+            middle = high - 0.9 * apart
+        elif middle - low < 0.5 * apart:
+            middle = low + 0.9 * apart
+        else:
+            middle += 0.3 * apart
         far = max(abs(low_value), abs(high_value)) >= _FAR
-        if far or rounds % 4 == 0 or not low < middle < high:
-            middle = low + (high - low) / 2
+        slow = slow + 1 if high - low > 0.5 * width else 0
+        width = high - low
+        if far or slow >= _PATIENCE or not low < middle < high:
+            slow, middle = 0, low + (high - low) / 2
             if not low < middle < high:
                 break
         value = excess(middle)
+        before, last = last, (middle, value)
         if value <= 0.0:
             high, high_value = middle, value
-            low_value = low_value / 2 if side == 1 else low_value
-            side = 1
         else:
             low, low_value = middle, value
-            high_value = high_value / 2 if side == -1 else high_value
-            side = -1
     return high
+
+
+def _zero(one: tuple[float, float], other: tuple[float, float]) -> float:
+    """Of the line through two points; nan where it has none."""
+    fall = one[1] - other[1]
+    return one[0] + (other[0] - one[0]) * one[1] / fall if fall != 0.0 else math.nan

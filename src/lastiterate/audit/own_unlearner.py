@@ -79,6 +79,6 @@ def described_by(
     done = found.requests.done
     if not done:
         return OwnTrainer(found.report.run, found.objective, found.radius), found.report
-    stages = (found.requests.run, *(found.requests.extra(one.steps) for one in done))
+    stages = (found.requests.run, *(found.requests.extra(one.taken) for one in done))
     unlearner = OwnUnlearner(stages, found.objective, found.radius, done[-1].examples)
     return unlearner, found.requests.forgotten(len(done) - 1)

@@ -37,6 +37,7 @@ Projections are after the sum and bring nothing further apart.
 """
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -46,7 +47,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
 from lastiterate.bounds.sampled import SAMPLED, mixture, parts_of
-from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
+from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION, near_rounding
 from lastiterate.bounds.simulated_split import simulated_split
 from lastiterate.bounds.split import (
     Split,
@@ -59,6 +60,7 @@ from lastiterate.profile.best import BestProfile
 from lastiterate.profile.hidden_mixture import HiddenMixtureProfile
 from lastiterate.profile.hidden_moments import HiddenMomentsProfile
 from lastiterate.profile.loss_distribution import LossDistributionProfile
+from lastiterate.profile.otherwise import OtherwiseProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.run.batches import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
@@ -93,13 +95,20 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     **Computed as** exponential moments of :math:`\mu(V)^2`, by a recursion over few blocks of steps
     (`engine.energy`), with one price for what is borrowed; where participations are few also by the
     law of `random-order/sampled`.  R and :math:`\theta` are chosen by rough moments, or by a
-    simulation of V, and any choice is valid.
+    simulation of V, and any choice is valid.  For deltas near the rounding of what is composed,
+    R = 0.
     """
     replaced = _as_replacement(run)
-    hidden = [_by_moments(*_divided(replaced, best_split(replaced)))]
+    before, tail = _divided(replaced, best_split(replaced))
+    hidden = [_by_moments(before, tail)]
     if not _moments_suffice(replaced):
         hidden += _by_law(*_divided(replaced, simulated_split(replaced)))
-    return hidden[0] if len(hidden) == 1 else BestProfile(hidden)
+    usual = hidden[0] if len(hidden) == 1 else BestProfile(hidden)
+    if tail is None:
+        return usual
+    return OtherwiseProfile(
+        usual, below=near_rounding(tail), otherwise=partial(_by_moments, replaced, None)
+    )
 
 
 def _moments_suffice(run: TrainingRun) -> bool:

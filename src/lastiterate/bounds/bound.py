@@ -131,6 +131,10 @@ def _nothing(run: TrainingRun) -> tuple[Bound, ...]:
     return ()
 
 
+def _at_least_zero(run: TrainingRun, epsilon: float) -> float:
+    return 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bound(Statement):
     """An upper bound, proved or as published.
@@ -141,7 +145,8 @@ class Bound(Statement):
     epoch, in order.  `rests_on` are the bounds that its proof applies, given what chance decides.
     `charges` says how it comes to its number, after "it ..": reports fill in `{counts}` and
     `{fading}`.  `outdoes` are the bounds that it is there to be better than, for a run: these are
-    evaluated only when asked for.
+    evaluated only when asked for.  `at_least` is a delta, quick to find, below which it is not at
+    an epsilon: a report need not evaluate it to know that another bound is better.
     """
 
     certainty: Certainty
@@ -152,6 +157,7 @@ class Bound(Statement):
     charges: str = ""
     pen: Pen | None = None
     outdoes: Callable[[TrainingRun], tuple[Bound, ...]] = _nothing
+    at_least: Callable[[TrainingRun, float], float] = _at_least_zero
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "evaluate", _of_single_examples(self.evaluate))
@@ -181,6 +187,15 @@ class Bound(Statement):
         if self.for_persons is None:
             return one_by_one
         return BestProfile([self.for_persons(run), one_by_one])
+
+    def is_above(self, run: TrainingRun, epsilon: float, delta: float) -> bool:
+        """Whether its epsilon at this delta is surely larger than this one, told quickly."""
+        return run.examples_per_person == 1 and self.at_least(run, epsilon) > delta
+
+    @property
+    def told_beforehand(self) -> bool:
+        """Whether anything is known of it without evaluating it."""
+        return self.at_least is not _at_least_zero
 
     def positions(self, run: TrainingRun) -> Sequence[PrivacyProfile] | None:
         """The guarantee of each position, for a person all of whose examples are there."""

@@ -68,6 +68,7 @@ _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
 _NEVER = tuple(10.0**-i for i in range(14, 7, -1))  # chances that hardly anyone notices
 # With more of any, revealed participations may cost a little less.
 _RARELY, _FEW, _DECIDING = 0.1, 60.0, 1.2
+_FEW_THAT_LAST = 200.0  # the same where little is forgotten within the run
 _WORTH = Fraction(19, 20)  # of the contraction, for a smaller one of these
 
 
@@ -237,7 +238,8 @@ def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
     """Where participations that matter are few, none decides, nor does a domain or a cut."""
     share, gap = run.batches.share, float(quantities.gaps(run)[0])
     remembered = share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
-    few = share <= _RARELY and remembered <= _FEW and run.examples_per_person == 1
+    most = _FEW_THAT_LAST if run.steps * gap <= 1.0 else _FEW
+    few = share <= _RARELY and remembered <= most and run.examples_per_person == 1
     bounded = isinstance(run.domain, Ball) or run.batches.largest_size < run.batches.examples
     decided = bounded or quantities.ratio(run) > _DECIDING
     return (POISSON,) if few and not decided else ()

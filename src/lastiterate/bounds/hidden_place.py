@@ -26,6 +26,8 @@ If an example is left out, not replaced, i against nothing is the sensitivity C,
 at most 2 C; the two orders of the data sets differ, and both are computed.
 """
 
+from functools import lru_cache
+
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
@@ -40,9 +42,11 @@ from lastiterate.run.batches import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
 
 _SHARES_THAT_BORROW = (0.001, 0.003, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6)
+_LARGE = 0.1  # chance of the oldest place
 LARGEST_MU = 30.0  # beyond it nobody has anything to lend
 
 
+@lru_cache(maxsize=4)
 def hidden_place(run: TrainingRun) -> HiddenPlaceProfile:
     r"""A mixture over places in the last epoch, or in all, between which nobody can tell.
 
@@ -81,6 +85,9 @@ def places_in_order(run: TrainingRun) -> Places:
 def _numbers_of_late(weights: Array) -> list[int]:
     before = np.cumsum(weights) - weights
     counts = {int(np.searchsorted(before, share)) for share in _SHARES_THAT_BORROW}
+    if weights[-1] > _LARGE:
+        # Where a run is shorter than an epoch, most have no place in it: all others borrow there.
+        counts.add(weights.size - 1)
     return sorted(count for count in counts if 0 < count < weights.size)
 
 

@@ -24,6 +24,7 @@ from lastiterate.engine.energy.release import law_with_release
 from lastiterate.engine.energy.unpaid import energy_of_payments, unpaid_law
 from lastiterate.engine.energy.windows import LONGEST_WINDOW, best_windows, rate_per_unpaid
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.profile import PrivacyProfile
@@ -35,6 +36,7 @@ from lastiterate.run.batches import (
     SampledWithoutReplacement,
     rules,
 )
+from lastiterate.run.domain import Ball
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
@@ -229,6 +231,16 @@ def mixture(
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
 
 
+def mixture_at_least(run: TrainingRun, epsilon: float) -> float:
+    """What taking part in the very last step costs, which has but one step's noise to hide in."""
+    if isinstance(run.domain, Ball):
+        return 0.0
+    noise = float(quantities.noises(run)[0])
+    moved = float(quantities.arrivals(run)[0]) / math.hypot(noise, quantities.release_noise(run))
+    known = run.batches.share * GaussianProfile(moved).delta(epsilon)
+    return float(down(known, THOUSANDS_OF_ROUNDINGS))
+
+
 def _release_used(whole: float, steps: int) -> tuple[float, ...]:
     """How much of it to use: in short runs, whose laws are lumpy, less is sometimes better."""
     return (whole, whole / 4.0, 0.0) if whole > 0.0 and steps <= _SHORT else (whole,)
@@ -281,6 +293,7 @@ SAMPLED = Bound(
     for_persons=persons_sampled,
     rests_on=_GIVEN_THE_BATCHES,
     charges=AVERAGES,
+    at_least=mixture_at_least,
     pen=Pen(VERMILLION),
 )
 
@@ -295,5 +308,6 @@ POISSON = Bound(
     for_persons=persons_in_poisson_batches,
     rests_on=_GIVEN_THE_BATCHES,
     charges=AVERAGES,
+    at_least=mixture_at_least,
     pen=Pen(VERMILLION),
 )

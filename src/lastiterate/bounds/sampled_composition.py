@@ -1,6 +1,7 @@
 """All iterates of runs whose batches are drawn anew every step."""
 
 import math
+from functools import partial
 
 import numpy as np
 import scipy
@@ -11,6 +12,7 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_exa
 from lastiterate.bounds.composition import worst_order_composition
 from lastiterate.bounds.pen import ORANGE, Pen
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.composed_at_least import composed_at_least
 from lastiterate.profile.composed_moments import Compared, ComposedMomentsProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.loss_distribution import (
@@ -19,6 +21,7 @@ from lastiterate.profile.loss_distribution import (
     self_composed,
     to_pld,
 )
+from lastiterate.profile.otherwise import OtherwiseProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
@@ -31,6 +34,8 @@ _LARGEST_GROUP = 64
 # the second there is nothing else.
 _MANY_COMPOSED = 100_000
 _MOST_COMPOSED = 10_000_000
+_NEAR_ROUNDING = 32.0  # times that of transforms
+_SMALL_DELTA = 1e-9
 
 
 def sampled_composition(run: TrainingRun) -> PrivacyProfile:
@@ -54,18 +59,38 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     Proposition D.4.
 
     **Computed as** a pessimistic privacy loss distribution of one step, composed by Fourier
-    transforms; beyond 100,000 steps also by moments, rare losses apart, and beyond ten million,
-    where the rounding of transforms counts, by these alone.  A schedule of noise is charged its
-    least.  Losses too large for that are charged as in `composition/fixed-order`, which is never
-    less: as if every step saw the example.
+    transforms; beyond 100,000 steps, and for deltas near the rounding of these, also by moments,
+    rare losses apart, and beyond ten million steps by moments alone.  A schedule of noise is
+    charged its least.  Losses too large for that are charged as in `composition/fixed-order`, which
+    is never less: as if every step saw the example.
     """
     ways: list[PrivacyProfile] = []
     if run.steps <= _MOST_COMPOSED:
         composed = composed_steps(run, run.steps)
-        ways.append(worst_order_composition(run) if composed is None else composed)
+        if composed is None:
+            ways.append(worst_order_composition(run))
+        elif run.steps > _MANY_COMPOSED:
+            ways.append(composed)
+        else:
+            ways.append(
+                OtherwiseProfile(
+                    composed, below=near_rounding(composed), otherwise=partial(_moments, run)
+                )
+            )
     if run.steps > _MANY_COMPOSED:
         ways.append(_moments(run))
     return ways[0] if len(ways) == 1 else BestProfile(ways)
+
+
+def sampled_composition_at_least(run: TrainingRun, epsilon: float) -> float:
+    """What the steps tell by a rough statistic."""
+    return composed_at_least(
+        run.batches.share,
+        _ratio(run, float(np.min(run.noise_std))),
+        run.steps,
+        epsilon,
+        mirrored=_compared(run) is Compared.WITH_MIRRORED,
+    )
 
 
 def persons_in_sampled_steps(run: TrainingRun) -> PrivacyProfile:
@@ -142,6 +167,11 @@ def composed_steps(
     return self_composed(pld, steps)
 
 
+def near_rounding(composed: LossDistributionProfile) -> float:
+    """A delta below which something else may be better."""
+    return max(_NEAR_ROUNDING * composed.slack, _SMALL_DELTA)
+
+
 def cell_of_losses(probability: float, ratio: float, steps: int) -> float:
     """Fine enough for the sum of all losses, coarse enough to hold it."""
     spread = probability * math.sqrt(steps * math.expm1(min(ratio * ratio, 600.0)))
@@ -166,6 +196,7 @@ SAMPLED_COMPOSITION = Bound(
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),
     evaluate=sampled_composition,
     for_persons=persons_in_sampled_steps,
+    at_least=sampled_composition_at_least,
     charges="charges every iterate, less for the example's chance to be left out",
     pen=Pen(ORANGE),
 )

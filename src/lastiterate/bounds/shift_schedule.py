@@ -25,14 +25,15 @@ _MOST_CONCAVE = 20_000
 class ShiftSchedule:
     """`shifts` in units of the largest step size; the release is one more step.
 
-    `arrivals` are what the participations in the steps `seen` (from 0) bring, and `diameter` the
-    cap, both in the same units.
+    `arrivals` are what the participations in the steps `seen` (from 0) bring, `noise` is that of
+    every step, and `diameter` the cap, all in the same units.
     """
 
     bound: str
     shifts: Shifts
     seen: IntArray
     arrivals: Array
+    noise: Array
     diameter: float
 
 
@@ -66,7 +67,7 @@ def worst_schedule(run: TrainingRun) -> ShiftSchedule:
         )
         shifts = concave_shifts(moduli(run, seen, run.steps), noise, diameter=diameter)
     arrivals = quantities.every_step(quantities.arrivals(run), run.steps)[seen]
-    return ShiftSchedule(bound.id, shifts, seen, arrivals, diameter)
+    return ShiftSchedule(bound.id, shifts, seen, arrivals, noise, diameter)
 
 
 def _most_exposed(run: TrainingRun) -> IntArray:

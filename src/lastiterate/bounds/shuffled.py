@@ -9,13 +9,15 @@ from itertools import pairwise
 
 import numpy as np
 
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.expanding import NON_CONVEX
 from lastiterate.bounds.fixed_order import (
     BOUNDED_DOMAIN,
     CONTRACTIVE,
+    bounded_domain,
+    contractive,
     epochs_of,
     group_edges,
     grouped_places,
@@ -27,6 +29,7 @@ from lastiterate.profile.group import for_group
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.several_draws import several_draws
 from lastiterate.run.batches import Drawn, rules
+from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
 GIVEN_THE_ORDER = (CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
@@ -109,6 +112,15 @@ def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
     return GaussianMixtureProfile(weights, [quantities.widened(mu) for mu in mus])
 
 
+def last_place_at_least(run: TrainingRun, epsilon: float) -> float:
+    """What the example costs in the very last batch, which is one of its places."""
+    regular = run.batches.period is not None or run.batches.drawn is Drawn.EACH_EPOCH
+    if not (regular and run.is_constant) or CONTRACTIVE.unmet(run):
+        return 0.0
+    worst = bounded_domain(run) if isinstance(run.domain, Ball) else contractive(run)
+    return float(down(run.batches.share * worst.delta(epsilon), MILLIONS_OF_ROUNDINGS))
+
+
 def persons_shuffled_once(run: TrainingRun) -> PrivacyProfile:
     """The average over the places of all examples of a person; given these their mus add up."""
     return _at_several_places(run, shuffled_once(with_single_examples(run)), epochs=1)
@@ -166,6 +178,7 @@ SHUFFLED_ONCE = Bound(
     evaluate=shuffled_once,
     for_persons=persons_shuffled_once,
     rests_on=GIVEN_THE_ORDER,
+    at_least=last_place_at_least,
     charges="averages over the example's secret place in the order",
     pen=Pen(GREEN),
 )
@@ -183,6 +196,7 @@ SHUFFLED_EACH_EPOCH = Bound(
     evaluate=shuffled_each_epoch,
     for_persons=persons_shuffled_each_epoch,
     rests_on=(CONTRACTIVE, BOUNDED_DOMAIN),
+    at_least=last_place_at_least,
     charges="averages over the example's secret place in the last epoch",
     pen=Pen(GREEN),
 )

@@ -30,19 +30,23 @@ _SHARES = (0.5, 0.7, 0.8, 0.87, 0.93)
 
 
 def simulated_split(run: TrainingRun) -> Split:
-    """The best that a rough simulation finds.
+    """The best that a rough simulation finds; noise levels near each other share it.
 
     Early participations are averaged over, even where they stay hidden: that makes up for their
     law, which is rougher than the simulation's.
     """
-    probability = run.batches.share
-    gap, noise = float(quantities.gaps(run)[0]), float(quantities.noises(run)[0])
-    ratio = float(quantities.arrivals(run)[0]) / noise
+    ratio = float(quantities.arrivals(run)[0]) / float(quantities.noises(run)[0])
     if not _LEAST_RATIO < ratio < 1.0 / _LEAST_RATIO:
         return NO_TAIL
-    ratio = math.exp(round(math.log(ratio) / 0.1) * 0.1)  # so that noise levels share a split
-    rounded = run.replace(noise_std=quantities.gradient_change(run) / ratio)
-    own = relative_release_noise(run) ** 2
+    rounded = math.exp(round(math.log(ratio) / 0.1) * 0.1)
+    own = float(f"{relative_release_noise(run) ** 2:.1e}")
+    return _simulated(run.replace(noise_std=quantities.gradient_change(run) / rounded), own)
+
+
+@lru_cache(maxsize=64)
+def _simulated(run: TrainingRun, own: float) -> Split:
+    probability, gap = run.batches.share, float(quantities.gaps(run)[0])
+    ratio = quantities.ratio(run)
     ages = _ages(gap, run.steps, probability)
 
     def epsilon(split: Split, tail_square: float) -> float:
@@ -63,7 +67,7 @@ def simulated_split(run: TrainingRun) -> Split:
             rough[split] = epsilon(split, (1.0 + ratio) * spread * spread)
     found = {NO_TAIL: 0.99 * whole}  # less does not repay what composing costs
     for split in sorted(rough, key=rough.__getitem__)[:_TRIED]:
-        found[split] = epsilon(split, _square_of_tail(rounded, split))
+        found[split] = epsilon(split, _square_of_tail(run, split))
     return min(found, key=found.__getitem__)
 
 

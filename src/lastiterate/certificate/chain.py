@@ -21,7 +21,7 @@ from lastiterate.certificate.issue import stated_guarantee, with_digest
 from lastiterate.certificate.requests import Requests
 from lastiterate.errors import InvalidCertificate
 from lastiterate.forgetting.unlearning import Unlearning
-from lastiterate.releases import MEAN, OUTLIERS
+from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.identity import is_digest
 
@@ -97,7 +97,7 @@ def broken_links(chain: Sequence[Link]) -> list[str]:
 
 def kept(besides: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """What is published again with a model that was made to forget."""
-    return [dict(one) for one in besides if one["kind"] in (MEAN, OUTLIERS)]
+    return [dict(one) for one in besides if one["kind"] in (MEAN, OUTLIERS, UNDECLARED)]
 
 
 def issue_request(
@@ -118,7 +118,7 @@ def issue_request(
         **{name: record[name] for name in _SAME},
         "software": f"lastiterate {lastiterate.__version__}",
         "guarantee": guarantee,
-        "run": to_dict(requests.extra(found.extra_steps)),
+        "run": to_dict(requests.extra(requests.done[-1].taken)),
         "besides": kept(record["besides"]),
         "hypotheses": statements.stated_hypotheses(guarantee["bound"], requests.staying.run),
         "randomness": provenance,

@@ -9,14 +9,14 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.certificate import statements
 from lastiterate.run.serialise import to_dict
-from lastiterate.train.data import Examples
 from lastiterate.train.objectives import Objective
+from lastiterate.train.shards import AnyExamples
 
 
 def issue(
     report: PrivacyReport,
     objective: Objective,
-    examples: Examples,
+    examples: AnyExamples,
     parameters: Any,
     *,
     delta: float,
@@ -25,11 +25,13 @@ def issue(
     besides: Sequence[Mapping[str, Any]] = (),
     selection: Mapping[str, Any] | None = None,
     data: str | None = None,
+    trusted: str | None = None,
 ) -> str:
     """The certificate of a finished training, as JSON.
 
     `besides` are records of the report's, each with what was published.  With a `selection` the
     report is of the best of several tries.  `data` is a digest of rows and targets under a key.
+    `trusted` is who saw rows and iterates, if that was not the training alone.
     """
     assert len(besides) == len(report.besides)
     guarantee = stated_guarantee(report, delta)
@@ -46,7 +48,7 @@ def issue(
         "hypotheses": statements.stated_hypotheses(guarantee["bound"], report.run),
         "randomness": provenance,
         "arithmetic": {
-            "products": str(examples.rows.dtype),
+            "products": examples.precision,
             "parameters and noise": "float64",
             "not charged": statements.NOT_CHARGED,
         },
@@ -57,6 +59,8 @@ def issue(
         record["selection"] = dict(selection)
     if data is not None:
         record["data"] = data
+    if trusted is not None:
+        record["trusted"] = trusted
     return with_digest(record)
 
 
@@ -103,7 +107,7 @@ def with_digest(record: Mapping[str, Any]) -> str:
     return json.dumps(stated, indent=2) + "\n"
 
 
-def features_record(examples: Examples) -> dict[str, Any]:
+def features_record(examples: AnyExamples) -> dict[str, Any]:
     """What is public of the rows."""
     return {
         "width": examples.features,

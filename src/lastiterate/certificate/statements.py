@@ -26,6 +26,9 @@ LABELS_INFERRED = (
 )
 NO_LABELS = "none: targets are numbers"
 NO_ENCODING = "none: rows were given as numbers, without names"
+CLUSTER = (
+    "cluster: its workers and scheduler saw rows and iterates; the guarantee is of what left it"
+)
 LABELS = (LABELS_DECLARED, LABELS_INFERRED, NO_LABELS)
 _ENFORCED: dict[Hypothesis, str] = {
     conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"

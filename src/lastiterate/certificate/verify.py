@@ -153,8 +153,8 @@ def _whole_chain(
             own = link.record
             reasons += _wrong_seals(own, signed_by)
             run = from_dict(own["run"])
-            requests = requests.followed_by(len(link.removed), run.steps)
-            if own["run"] != to_dict(requests.extra(run.steps)):
+            requests = requests.followed_by(len(link.removed), run.steps, run.release_noise_std)
+            if own["run"] != to_dict(requests.extra(requests.done[-1].taken)):
                 reasons.append(f"request {len(requests.done)} has steps unlike the training's")
             reasons += wrong_promise(link, requests.forgotten(len(requests.done) - 1))
             reasons += _wrong_guarantee(requests.staying, own["guarantee"])
@@ -239,6 +239,8 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
         reasons.append("where its label set is from is unknown")
     if arithmetic["products"] not in ("float32", "float64"):
         reasons.append("its arithmetic precision is unsupported")
+    if record.get("trusted", statements.CLUSTER) != statements.CLUSTER:
+        reasons.append("whom its training trusted is unknown")
     if "data" in record and not is_digest(record["data"]):
         reasons.append("which data it is of is unknown")
     return reasons

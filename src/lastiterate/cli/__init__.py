@@ -6,37 +6,42 @@ one line naming the argument, the allowed range and the value; 130 interrupted.
 
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
 import lastiterate
-from lastiterate.cli import (
-    accounting,
-    auditing,
-    bounds_listing,
-    demo,
-    describing,
-    exploring,
-    ledgers,
-    plotting,
-    predicting,
-    reproducing,
-    training,
-    unlearning,
-    verifying,
-)
+from lastiterate.cli.loaded_later import load_later
 from lastiterate.cli.progress_bar import progress_bar
 from lastiterate.errors import BudgetExceeded, LastIterateError, NoBoundApplies, UnreachableTarget
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
-app = typer.Typer(
-    name="lastiterate",
-    help="The privacy of the model you release, not of every model you passed on the way.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+_MODULES = (
+    "accounting",
+    "bounds_listing",
+    "describing",
+    "exploring",
+    "training",
+    "predicting",
+    "verifying",
+    "unlearning",
+    "ledgers",
+    "plotting",
+    "auditing",
+    "reproducing",
+    "demo",
 )
+# Asked most often: of these alone nothing else is loaded.
+_MODULE_OF = dict.fromkeys(("account", "calibrate", "compare"), "accounting")
+
+
+def __getattr__(name: str) -> Any:
+    if name != "app":
+        raise AttributeError(f"module 'lastiterate.cli' has no attribute {name!r}")
+    globals()["app"] = _with_commands_of(_MODULES)
+    return globals()["app"]
 
 
 def _show_version(wanted: bool) -> None:
@@ -45,7 +50,6 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _before_any_command(
     version: Annotated[
         bool,
@@ -56,25 +60,25 @@ def _before_any_command(
 ) -> None: ...
 
 
-accounting.register(app)
-bounds_listing.register(app)
-describing.register(app)
-exploring.register(app)
-training.register(app)
-predicting.register(app)
-verifying.register(app)
-unlearning.register(app)
-ledgers.register(app)
-plotting.register(app)
-auditing.register(app)
-reproducing.register(app)
-demo.register(app)
+def _with_commands_of(modules: Sequence[str]) -> typer.Typer:
+    found = typer.Typer(
+        name="lastiterate",
+        help="The privacy of the model you release, not of every model you passed on the way.",
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,
+    )
+    found.callback()(_before_any_command)
+    for module in modules:
+        import_module(f"lastiterate.cli.{module}").register(found)
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
-    command = typer.main.get_command(app)
     given = list(sys.argv[1:] if arguments is None else arguments)
+    module = _MODULE_OF.get(given[0]) if given else None
+    app = __getattr__("app") if module is None else _with_commands_of([module])
+    command = typer.main.get_command(app)
     try:
         with progress_bar():
             code = command.main(
@@ -112,4 +116,5 @@ def _say(message: str, code: int) -> int:
 
 def run() -> None:
     """The console script."""
+    load_later()
     sys.exit(main())

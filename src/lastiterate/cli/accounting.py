@@ -111,7 +111,8 @@ def calibrate_command(
         record = {"run": json.loads(private.to_json()), "epsilon": reached, "delta": delta}
         _print_json({**record, "adjacency": private.adjacency})
         return
-    print(f"epsilon = {up(reached)} at delta = {delta:g} {if_one_example_is(private.adjacency)}")
+    condition = if_one_example_is(private.adjacency, private.examples_per_person)
+    print(f"epsilon = {up(reached)} at delta = {delta:g} {condition}")
     for name in ("noise_std", "release_noise_std", "steps"):
         print(f"{name} = {getattr(private, name)!r}")
     if private.clip_norm is not None:
@@ -135,7 +136,8 @@ def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = Fal
     if as_json:
         _print_json({"delta": delta, "adjacency": run.adjacency, "epsilon": rows})
         return
-    print(f"epsilon at delta = {delta:g} {if_one_example_is(run.adjacency)}")
+    condition = if_one_example_is(run.adjacency, run.examples_per_person)
+    print(f"epsilon at delta = {delta:g} {condition}")
     print(epsilon_table("steps", {f"{steps:,}": row for steps, row in rows.items()}))
 
 

@@ -3,6 +3,8 @@
 import hashlib
 import math
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -10,13 +12,16 @@ import typer
 
 from lastiterate._digits import down, up
 from lastiterate.cli.model_file import read_model
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, MissingExtra
 
 _TRIED = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000)
 _LIKELY = 0.9
 Runs = Annotated[int, typer.Option(help="of each of two adjacent data sets")]
 Confidence = Annotated[float, typer.Option(help="of a refutation")]
 Jobs = Annotated[int, typer.Option(help="processes (more than 1: extra audit)")]
+Cluster = Annotated[
+    str | None, typer.Option(help="or the address of a Dask scheduler (extra dask)")
+]
 Record = Annotated[
     Path | None,
     typer.Option(help="where results are kept: an audit goes on from there, to more --runs"),
@@ -37,6 +42,7 @@ def audit(
     confidence: Confidence = 0.99,
     seed: Annotated[int, typer.Option(help="of the audit's own runs")] = 0,
     jobs: Jobs = 1,
+    cluster: Cluster = None,
     record: Record = None,
     delta: Annotated[float, typer.Option(help="of the epsilon that is printed")] = 1e-5,
 ) -> int:
@@ -56,17 +62,18 @@ def audit(
     parameters = None if model is None else read_model(model).parameters
     trainer, report = described_by(path, parameters=parameters)
     try:
-        verdict = empirical.audit(
-            trainer,
-            report,
-            runs=runs,
-            confidence=confidence,
-            seed=seed,
-            block=10,
-            jobs=jobs,
-            file=record,
-            name=hashlib.sha256(path.read_bytes()).hexdigest(),
-        )
+        with _workers(cluster, jobs) as many:
+            verdict = empirical.audit(
+                trainer,
+                report,
+                runs=runs,
+                confidence=confidence,
+                seed=seed,
+                block=10,
+                jobs=many,
+                file=record,
+                name=hashlib.sha256(path.read_bytes()).hexdigest(),
+            )
     except KeyboardInterrupt:
         if record is None:
             raise
@@ -89,6 +96,23 @@ def audit(
             f"them together have a confidence of {1.0 - len(seen) * (1.0 - confidence):.3%}"
         )
     return 1 if verdict.refuted else 0
+
+
+@contextmanager
+def _workers(cluster: str | None, jobs: int) -> Iterator[int]:
+    """How many runs at a time, here or on the cluster, to which nothing private is sent."""
+    if cluster is None:
+        yield jobs
+        return
+    if jobs != 1:
+        raise InvalidParameter("--jobs", jobs, must_be="left out with --cluster")
+    try:
+        from distributed import Client
+        from joblib import parallel_config
+    except ImportError:
+        raise MissingExtra("an audit on a cluster", "distributed", extra="dask") from None
+    with Client(cluster) as client, parallel_config(backend="dask"):
+        yield max(2, sum(client.nthreads().values()))
 
 
 def _enough(mu: float, confidence: float) -> str:

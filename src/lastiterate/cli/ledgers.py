@@ -24,7 +24,7 @@ def register(app: typer.Typer) -> None:
     ledgers = typer.Typer(
         name="ledger",
         help="What was spent on a data set, and what is left.",
-        no_args_is_help=False,
+        no_args_is_help=True,
         rich_markup_mode=None,
     )
     for command in (show, add, withdraw, verify, export):

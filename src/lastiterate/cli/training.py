@@ -153,6 +153,7 @@ def train(
         "epochs": epochs,
         "l2": l2,
         "feature_bound": encoder.feature_bound if feature_bound is None else feature_bound,
+        "text_columns": encoder.text_columns,
         "ledger": book,
     }
     with warnings.catch_warnings(record=True) as told, _removed_after(mapped):

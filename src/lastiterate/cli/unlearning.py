@@ -42,6 +42,10 @@ def unlearn(
     delta: Annotated[
         float | None, typer.Option(help="of the promise; that of the training if left out")
     ] = None,
+    noisier: Annotated[
+        float,
+        typer.Option(help="times as much noise on release as the training's: fewer steps"),
+    ] = 1.0,
     plan: Annotated[
         bool, typer.Option("--plan", help="say what it would take, and do nothing")
     ] = False,
@@ -70,7 +74,7 @@ def unlearn(
     saved = read_model(model / "model.json")
     known = _known(saved, model / "certificate.json")
     if plan:
-        print(known.plan_unlearning(numbers, epsilon=epsilon, delta=delta))
+        print(known.plan_unlearning(numbers, epsilon=epsilon, delta=delta, noisier=noisier))
         return
     if key is None:
         must_be = "given: the file with the secret that the model was trained with"
@@ -89,7 +93,14 @@ def unlearn(
     most = len(targets)
     places = [_check.count("rows", one, at_least=1, at_most=most) - 1 for one in numbers]
     new = known.unlearn(
-        read.rows, targets, rows=places, epsilon=epsilon, delta=delta, key=key, ledger=ledger
+        read.rows,
+        targets,
+        rows=places,
+        epsilon=epsilon,
+        delta=delta,
+        key=key,
+        noisier=noisier,
+        ledger=ledger,
     )
     certificate = new.certificate_ if signer is None else signer.signed(new.certificate_)
     learnt = {

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-import scipy
 
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.geometric import log_of, sum_of_powers
@@ -135,8 +134,8 @@ def _added(
     # Without the chance of nothing, most of all where that is nearly 1, less is rounded.
     some, some_of_other = np.append(0.0, a[1:]), np.append(0.0, b[1:])
     size = 2 * _CELLS
-    product = scipy.fft.rfft(some, size) * scipy.fft.rfft(some_of_other, size)
-    both = np.maximum(scipy.fft.irfft(product, size)[:_CELLS], 0.0)
+    product = np.fft.rfft(some, size) * np.fft.rfft(some_of_other, size)
+    both = np.maximum(np.fft.irfft(product, size)[:_CELLS], 0.0)
     law = both + none * some_of_other + none_of_other * some
     law[0] = none * none_of_other
     norms = float(np.linalg.norm(some) * np.linalg.norm(some_of_other))

@@ -11,9 +11,12 @@ variance of these steps.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache, reduce
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers
@@ -54,8 +57,41 @@ def mus_of_few(
     Only the first of `arrivals` may have others before it, and these must be older than what is
     spent.  1 - `gap` is the contraction, at most 1; noise on release counts as so many steps.
     """
+    written = tuple(
+        (_written(one.tail, np.int64), _written(one.times), _written(one.more), one.period)
+        for one in arrivals
+    )
+    return _mus(gap, written, release_in_steps, spent)
+
+
+_Written = tuple[bytes, tuple[int, ...]]
+
+
+def _written(values: ArrayLike, kind: type = np.float64) -> _Written:
+    """Numbers that can be looked up."""
+    array: NDArray[Any] = np.asarray(values, dtype=kind)
+    return array.tobytes(), array.shape
+
+
+def _read(written: _Written, kind: type = np.float64) -> Array:
+    data, shape = written
+    return np.asarray(np.frombuffer(data, dtype=kind).reshape(shape))
+
+
+@lru_cache(maxsize=1024)
+def _mus(
+    gap: float,
+    written: tuple[tuple[_Written, _Written, _Written, int], ...],
+    release_in_steps: float,
+    spent: Spent,
+) -> Array:
+    """The same: noise levels that differ by a factor ask for the same, many times each."""
     log_c = log_of(gap)
-    tails = np.broadcast_arrays(*(np.asarray(one.tail, dtype=np.int64) for one in arrivals))
+    arrivals = [
+        Arrivals(_read(tail, np.int64), _read(times), _read(more), period)
+        for tail, times, more, period in written
+    ]
+    tails = np.broadcast_arrays(*(np.asarray(one.tail) for one in arrivals))
     masses = [
         np.asarray(one.times) * _powers(log_c, tail)
         for one, tail in zip(arrivals, tails, strict=True)
@@ -71,7 +107,9 @@ def mus_of_few(
         span = np.asarray(first.more, dtype=np.float64) * first.period
         variances.insert(0, _powers(2 * log_c, tails[0] + 1) * sums_of_powers(2 * log_c, span))
     mus = np.maximum(np.sqrt(_energies(masses, variances)), LEAST_MU)  # squares underflow
-    return up(mus, MILLIONS_OF_ROUNDINGS)
+    mus = np.asarray(up(mus, MILLIONS_OF_ROUNDINGS))
+    mus.setflags(write=False)
+    return mus
 
 
 def _left(log_c: float, tail: Array, end: Array, spent: Spent) -> Array:
@@ -94,20 +132,19 @@ def _sums(log_c: float, nearest: Array, arrivals: Arrivals) -> Array:
 
 
 def _energies(masses: list[Array], variances: list[Array]) -> Array:
-    total, count = np.zeros(np.broadcast_shapes(*(m.shape for m in masses))), len(masses)
-    for i in range(count):
-        slopes = [
-            np.min(
-                [_slope(masses[a : b + 1], variances[a : b + 1]) for b in range(i, count)], axis=0
-            )
-            for a in range(i + 1)
-        ]
-        total = total + variances[i] * np.square(np.max(slopes, axis=0))
-    return total
+    count = len(masses)
+    slopes = [
+        [_slope(masses[a:b], variances[a:b]) for b in range(a + 1, count + 1)] for a in range(count)
+    ]
+    # From the block a on, the least slope of those that reach block i.
+    least = [list(accumulate(reversed(row), np.minimum))[::-1] for row in slopes]
+    rates = (reduce(np.maximum, (least[a][i - a] for a in range(i + 1))) for i in range(count))
+    terms = (variance * np.square(rate) for variance, rate in zip(variances, rates, strict=True))
+    return np.asarray(reduce(np.add, terms))
 
 
 def _slope(masses: list[Array], variances: list[Array]) -> Array:
     """inf where arrivals have no noise of their own."""
-    mass, variance = np.sum(masses, axis=0), np.sum(variances, axis=0)
-    slope = np.full(np.shape(mass), np.inf)
+    mass, variance = reduce(np.add, masses), reduce(np.add, variances)
+    slope = np.full(np.broadcast_shapes(np.shape(mass), np.shape(variance)), np.inf)
     return np.asarray(np.divide(mass, variance, out=slope, where=variance > 0.0))

@@ -16,8 +16,10 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.explore import curves
 from lastiterate.explore.code import as_code
 from lastiterate.explore.described import description, run_of
+from lastiterate.explore.plans import plan
 from lastiterate.explore.remedies import remedies
 from lastiterate.explore.review import review
+from lastiterate.forgetting.unlearning import unlearning
 from lastiterate.report.reasons import refusals, why
 from lastiterate.report.summary import ranked, with_inf_as_text
 from lastiterate.report.words import beside_the_lower_bound, how_certain, what_was_done
@@ -27,7 +29,7 @@ from lastiterate.run.training_run import TrainingRun
 Record = Mapping[str, Any]
 Answer = dict[str, Any]
 _KEPT = 32
-_CURVES = {"epochs": curves.by_epochs, "noise": curves.by_noise}
+_DRAWN_OVER = ("epochs", "noise", "extra_steps")
 
 
 def answered(question: str, record: Record) -> Answer:
@@ -37,13 +39,13 @@ def answered(question: str, record: Record) -> Answer:
 
 
 @functools.lru_cache(maxsize=_KEPT)
-def _report(run: TrainingRun) -> PrivacyReport:
-    return account(run)
+def _report(run: TrainingRun, draft: bool) -> PrivacyReport:
+    return account(run, bounds=curves.DRAFTED if draft else None)
 
 
-def _asked(record: Record, *more: str) -> tuple[TrainingRun, float]:
+def _asked(question: str, record: Record) -> tuple[TrainingRun, float]:
     """The run and the delta; a name that is not expected is refused."""
-    names = ("run", "delta", *more)
+    names = TAKES[question]
     unknown = [name for name in record if name not in names]
     if unknown:
         raise InvalidParameter("question key", unknown[0], must_be=f"one of {', '.join(names)}")
@@ -53,9 +55,18 @@ def _asked(record: Record, *more: str) -> tuple[TrainingRun, float]:
     return run_of(record["run"]), delta
 
 
+def _drafted(record: Record) -> bool:
+    """Whether what can be computed at once is enough for now."""
+    draft = record.get("draft", False)
+    if not isinstance(draft, bool):
+        raise InvalidType("draft", draft, must_be="true or false")
+    return draft
+
+
 def _account(record: Record) -> Answer:
-    run, delta = _asked(record)
-    report = _report(run)
+    run, delta = _asked("account", record)
+    draft = _drafted(record)
+    report = _report(run, draft)
     rows = ranked(report, delta)
     best, *others = (row for row in rows if row.used)
     charged = curves.composition(report, delta)
@@ -67,7 +78,8 @@ def _account(record: Record) -> Answer:
         "epsilon_text": up(best.epsilon),
         "delta": delta,
         "delta_text": f"{delta:g}",
-        "if": if_one_example_is(run.adjacency),
+        "draft": draft,
+        "if": if_one_example_is(run.adjacency, run.examples_per_person),
         "bound": best.id,
         "kind": how_certain(report.certainty),
         "why": why(run, CATALOGUE[best.id], second, equal=equal),
@@ -105,8 +117,8 @@ def _account(record: Record) -> Answer:
 
 
 def _witness(record: Record) -> Answer:
-    run, delta = _asked(record)
-    report = _report(run)
+    run, delta = _asked("witness", record)
+    report = _report(run, False)
     lower = {id_: one.epsilon(delta) for id_, one in report.lower_bounds.items()}
     strongest = max(lower, key=lower.__getitem__, default=None)
     epsilon = 0.0 if strongest is None else lower[strongest]
@@ -122,19 +134,48 @@ def _witness(record: Record) -> Answer:
 
 
 def _curve(record: Record) -> Answer:
-    run, delta = _asked(record, "over")
-    over = record.get("over", "epochs")
-    _check.choice("over", over, among=tuple(_CURVES))
-    return _CURVES[over](run, delta=delta)
+    run, delta = _asked("curve", record)
+    draft = _drafted(record)
+    over = _check.choice("over", record.get("over", "epochs"), among=_DRAWN_OVER)
+    if over == "extra_steps":
+        return curves.by_extra_steps(run, delta=delta)
+    drawn = curves.by_epochs if over == "epochs" else curves.by_noise
+    return drawn(run, delta=delta, draft=draft)
 
 
 def _tradeoff(record: Record) -> Answer:
-    run, delta = _asked(record)
-    return curves.of_attackers(_report(run), delta=delta)
+    run, delta = _asked("tradeoff", record)
+    return curves.of_attackers(_report(run, _drafted(record)), delta=delta)
+
+
+def _plan(record: Record) -> Answer:
+    return plan(_asked("plan", record)[0])
+
+
+def _unlearning(record: Record) -> Answer:
+    """What so many extra steps promise, or the fewest for an epsilon."""
+    run, delta = _asked("unlearning", record)
+    examples = record.get("examples", 1)
+    if ("epsilon" in record) == ("extra_steps" in record):
+        must_be = "given, or extra_steps instead of it"
+        raise InvalidType("epsilon", must_be=must_be, found="both, or none")
+    if "epsilon" in record:
+        found = unlearning(run, epsilon=record["epsilon"], delta=delta, examples=examples)
+    else:
+        steps = _check.count("extra_steps", record["extra_steps"], at_least=0)
+        found = unlearning(run, extra_steps=steps, examples=examples)
+    epsilon = found.epsilon(delta)
+    return {
+        "extra_steps": found.extra_steps,
+        "share_of_training": found.share_of_training,
+        "epsilon": epsilon,
+        "epsilon_text": up(epsilon),
+        "bound": found.forgotten.bound_at(delta),
+    }
 
 
 def _calibrate(record: Record) -> Answer:
-    run, delta = _asked(record, "epsilon", "over")
+    run, delta = _asked("calibrate", record)
     if "epsilon" not in record:
         raise InvalidType("epsilon", must_be="given", found="none")
     over = record.get("over", "noise_std")
@@ -155,20 +196,20 @@ def _calibrate(record: Record) -> Answer:
 
 
 def _remedies(record: Record) -> Answer:
-    _, delta = _asked(record)
+    _, delta = _asked("remedies", record)
     return {"remedies": remedies(record["run"], delta=delta)}
 
 
 def _code(record: Record) -> Answer:
-    _, delta = _asked(record)
+    _, delta = _asked("code", record)
     return dict(as_code(description(record["run"]), delta=delta))
 
 
 def _page(record: Record) -> Answer:
     from lastiterate.report.html import as_html  # draws
 
-    run, delta = _asked(record)
-    return {"html": as_html(_report(run), delta=delta)}
+    run, delta = _asked("report", record)
+    return {"html": as_html(_report(run, False), delta=delta)}
 
 
 QUESTIONS: dict[str, Callable[[Record], Answer]] = {
@@ -176,9 +217,25 @@ QUESTIONS: dict[str, Callable[[Record], Answer]] = {
     "witness": _witness,
     "curve": _curve,
     "tradeoff": _tradeoff,
+    "plan": _plan,
     "calibrate": _calibrate,
+    "unlearning": _unlearning,
     "remedies": _remedies,
     "verify": review,
     "code": _code,
     "report": _page,
+}
+_OF_A_RUN = ("run", "delta")
+TAKES: dict[str, tuple[str, ...]] = {
+    "account": (*_OF_A_RUN, "draft"),
+    "witness": _OF_A_RUN,
+    "curve": (*_OF_A_RUN, "over", "draft"),
+    "tradeoff": (*_OF_A_RUN, "draft"),
+    "plan": _OF_A_RUN,
+    "calibrate": (*_OF_A_RUN, "epsilon", "over"),
+    "unlearning": (*_OF_A_RUN, "epsilon", "extra_steps", "examples"),
+    "remedies": _OF_A_RUN,
+    "verify": ("certificate",),
+    "code": _OF_A_RUN,
+    "report": _OF_A_RUN,
 }

@@ -14,17 +14,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-import lastiterate
-from lastiterate.accounting import USUAL_DELTA
 from lastiterate.errors import InvalidParameter
 from lastiterate.explore.answers import QUESTIONS
 from lastiterate.explore.guard import LARGEST_BODY, App, Guard
-from lastiterate.explore.models import MODELS
-from lastiterate.explore.presets import FIRST, PRESETS
+from lastiterate.explore.offer import offered
+from lastiterate.explore.openapi import document
 from lastiterate.explore.workers import NotComputed, Workers
-from lastiterate.run.adjacency import IN_WORDS
-from lastiterate.run.batches import RULES
-from lastiterate.run.description import NAMES
 from lastiterate.run.serialise import parsed
 
 _MOST_KEPT = 1_000
@@ -34,8 +29,8 @@ _FIRST = "account"
 _URGENT = ("account", "code")
 _NOT_KEPT = ("verify", "report")
 _TYPES = {
-    "index.html": "text/html",
-    "style.css": "text/css",
+    "html": "text/html",
+    "css": "text/css",
     "js": "text/javascript",
     "svg": "image/svg+xml",
 }
@@ -51,7 +46,7 @@ def application(
     """The page and its questions, guarded; `run` is what the page begins with."""
     pool = Workers() if workers is None else workers
     kept: OrderedDict[str, bytes] = OrderedDict()
-    beginning = _json(_beginning(run))
+    beginning, described = _json(offered(run)), _json(document())
 
     async def page(request: Request) -> Response:
         return _file("index.html")
@@ -61,6 +56,9 @@ def application(
 
     async def begin(request: Request) -> Response:
         return Response(beginning, media_type="application/json")
+
+    async def openapi(request: Request) -> Response:
+        return Response(described, media_type="application/json")
 
     async def progress(request: Request) -> Response:
         record = await _record(request)
@@ -79,14 +77,16 @@ def application(
         lane = record.pop("lane", None)
         if lane is not None and not (isinstance(lane, str) and len(lane) <= _LONGEST_LANE):
             return _refused(400, f"lane must be a string of at most {_LONGEST_LANE} characters")
-        if lane is not None and question == _FIRST:
-            pool.forget(lane.partition("/")[0] + "/")  # the page begins anew
+        draft = record.get("draft") is True
+        if lane is not None and question == _FIRST and not draft:
+            client = lane.partition("/")[0]  # the page begins anew, perhaps with drafts
+            pool.forget(f"{client}/", but=f"{client}/draft")
         key = json.dumps([question, record], sort_keys=True)
         if key in kept:
             kept.move_to_end(key)
             return Response(kept[key], media_type="application/json")
         try:
-            urgent = question in _URGENT
+            urgent = draft or question in _URGENT
             status, said = await pool.ask(question, record, lane=lane, urgent=urgent)
         except NotComputed as error:
             return _refused(error.status, error.message)
@@ -107,6 +107,7 @@ def application(
         Route("/", page),
         Route("/page/{name}", file),
         Route("/api/begin", begin),
+        Route("/api/openapi.json", openapi),
         Route("/api/progress", progress, methods=["POST"]),
         Route("/api/{question}", answer, methods=["POST"]),
     ]
@@ -129,34 +130,12 @@ async def _record(request: Request) -> dict[str, Any] | Response:
     return record
 
 
-def _beginning(run: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the page offers, said by the library, so that it need not be said twice."""
-    return {
-        "version": lastiterate.__version__,
-        "delta": USUAL_DELTA,
-        "presets": PRESETS,
-        "run": PRESETS[FIRST] if run is None else dict(run),
-        "batches": {
-            name: {"says": RULES[name].in_words, "sized": RULES[name].ordered} for name in NAMES
-        },
-        "adjacencies": IN_WORDS,
-        "models": {
-            model.name: {
-                "name": model.in_words,
-                "says": model.says,
-                "by_feature_norm": model.by_feature_norm,
-            }
-            for model in MODELS.values()
-        },
-    }
-
-
 def _file(name: str) -> Response:
     """One of the files beside this module, and no other."""
     folder = files("lastiterate.explore") / "page"
     if name not in {entry.name for entry in folder.iterdir()}:
         return _refused(404, "there is no such file")
-    kind = _TYPES.get(name, _TYPES.get(name.rpartition(".")[2], "application/octet-stream"))
+    kind = _TYPES.get(name.rpartition(".")[2], "application/octet-stream")
     return Response((folder / name).read_bytes(), media_type=kind)
 
 

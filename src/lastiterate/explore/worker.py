@@ -7,39 +7,70 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any
 
 from lastiterate._progress import heard_by
 from lastiterate.errors import BudgetExceeded, LastIterateError, NoBoundApplies, UnreachableTarget
 from lastiterate.explore.answers import answered
 
-FINE, BAD, UNANSWERED, FAILED = 200, 400, 422, 500
+FINE, BAD, SUPERSEDED, UNANSWERED, FAILED = 200, 400, 409, 422, 500
 _STEP = 0.02  # of progress that is worth a line
+
+
+class _Stopped(BaseException):
+    """Nobody waits for this answer any more."""
+
+
+@dataclass
+class _Post:
+    """What has come in: questions to be answered, and the number of one that need not be."""
+
+    questions: SimpleQueue[tuple[int, str, Any] | None] = field(default_factory=SimpleQueue)
+    unwanted: int = -1
+
+    def read(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            number, question, record = json.loads(line)
+            if question is None:
+                self.unwanted = number
+            else:
+                self.questions.put((number, question, record))
+        self.questions.put(None)
 
 
 def main() -> None:
     """Answer until there are no more questions."""
     out, sys.stdout = sys.stdout, sys.stderr  # what the library prints is no answer
     warnings.simplefilter("ignore")
+    post = _Post()
+    threading.Thread(target=post.read, args=(sys.stdin,), daemon=True).start()
 
     def say(*words: Any) -> None:
         out.write(json.dumps(words, allow_nan=False) + "\n")
         out.flush()
 
-    for line in sys.stdin:
-        question, record = json.loads(line)
-        with heard_by(_telling(say)):
+    while (asked := post.questions.get()) is not None:
+        number, question, record = asked
+        with heard_by(_telling(say, post, number)):
             status, answer = _status_and_answer(question, record)
         say("answer", status, answer)
 
 
-def _telling(say: Callable[..., None]) -> Callable[[str, float | None], None]:
+def _telling(
+    say: Callable[..., None], post: _Post, number: int
+) -> Callable[[str, float | None], None]:
+    """Where a loop tells how far it is, it can also be left: nothing is half done there."""
     last = -1.0
 
     def tell(what: str, share: float | None) -> None:
         nonlocal last
+        if post.unwanted == number:
+            raise _Stopped
         if share is None or abs(share - last) >= _STEP:
             last = -1.0 if share is None else share
             say("progress", what, share)
@@ -50,6 +81,8 @@ def _telling(say: Callable[..., None]) -> Callable[[str, float | None], None]:
 def _status_and_answer(question: str, record: Any) -> tuple[int, Any]:
     try:
         return FINE, answered(question, record)
+    except _Stopped:
+        return SUPERSEDED, {"error": "superseded by a later question"}
     except (NoBoundApplies, UnreachableTarget, BudgetExceeded) as error:
         return UNANSWERED, {"error": str(error)}
     except LastIterateError as error:

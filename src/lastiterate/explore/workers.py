@@ -1,21 +1,22 @@
-"""A few processes that compute, killed and replaced when they take too long or nobody waits."""
+"""A few processes that compute, told to stop when nobody waits, and replaced if they do not."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 _LONGEST_LINE = 2**25
-_LIMIT, _GRACE = 60.0, 0.4  # seconds; a new process takes longer to start than many answers take
-_MOST_WAITING = 200
+_LIMIT, _GRACE = 60.0, 1.0  # seconds; a new process takes longer to start than many answers take
+_MOST_WAITING, _MOST_BYTES = 1_000, 2**26
 _AT_ONCE = getattr(signal, "SIGKILL", signal.SIGTERM)  # the latter is as sudden on Windows
 
 
@@ -36,6 +37,7 @@ class Superseded(NotComputed):
 
 @dataclass(eq=False)
 class _Job:
+    number: int
     line: bytes
     lane: str | None
     urgent: bool
@@ -54,6 +56,7 @@ class Workers:
     count: int = 3
     limit: float = _LIMIT
     grace: float = _GRACE
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
     _idle: list[Process] = field(default_factory=list)
     _busy: set[asyncio.Task[None]] = field(default_factory=set)
     _waiting: list[_Job] = field(default_factory=list)
@@ -94,10 +97,12 @@ class Workers:
         """Status and answer; `NotComputed` if there is none."""
         if lane is not None and lane in self._lanes:
             self._supersede(self._lanes.pop(lane))
-        if len(self._waiting) >= _MOST_WAITING:
+        number = next(self._numbers)
+        line = json.dumps([number, question, record]).encode() + b"\n"
+        held = len(line) + sum(len(job.line) for job in self._waiting)
+        if len(self._waiting) >= _MOST_WAITING or held > _MOST_BYTES:
             raise NotComputed(503, "too many questions wait already; try again")
-        line = json.dumps([question, record]).encode() + b"\n"
-        job = _Job(line, lane, urgent, asyncio.get_running_loop().create_future())
+        job = _Job(number, line, lane, urgent, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         if lane is not None:
             self._lanes[lane] = job
@@ -108,10 +113,11 @@ class Workers:
             if lane is not None and self._lanes.get(lane) is job:
                 del self._lanes[lane]
 
-    def forget(self, prefix: str) -> None:
+    def forget(self, prefix: str, *, but: str | None = None) -> None:
         """Nobody waits any more for what was asked in lanes whose names begin so."""
         for lane in [lane for lane in self._lanes if lane.startswith(prefix)]:
-            self._supersede(self._lanes.pop(lane))
+            if but is None or not lane.startswith(but):
+                self._supersede(self._lanes.pop(lane))
 
     def _supersede(self, job: _Job) -> None:
         if not job.answer.done():
@@ -119,6 +125,7 @@ class Workers:
         if job in self._waiting:
             self._waiting.remove(job)
         elif job.process is not None:
+            _tell_to_stop(job.process, job.number)
             asyncio.get_running_loop().call_later(self.grace, self._stop, job, job.process)
 
     def _stop(self, job: _Job, process: Process) -> None:
@@ -128,7 +135,7 @@ class Workers:
     def _hand_out(self) -> None:
         while self._idle and (job := self._next()) is not None:
             self._waiting.remove(job)
-            process = self._idle.pop()
+            job.process = process = self._idle.pop()
             task = asyncio.get_running_loop().create_task(self._carry_out(job, process))
             self._busy.add(task)
             task.add_done_callback(self._busy.discard)
@@ -140,7 +147,6 @@ class Workers:
         return self._waiting[0] if self._waiting else None
 
     async def _carry_out(self, job: _Job, process: Process) -> None:
-        job.process = process
         try:
             answered = await self._outcome(job, process)
         except asyncio.CancelledError:
@@ -178,6 +184,11 @@ async def _process() -> Process:
         limit=_LONGEST_LINE,
         start_new_session=True,  # Ctrl-C is for the server
     )
+
+
+def _tell_to_stop(process: Process, number: int) -> None:
+    if process.stdin is not None and not process.stdin.is_closing():
+        process.stdin.write(json.dumps([number, None, None]).encode() + b"\n")
 
 
 def _kill(process: Process) -> None:

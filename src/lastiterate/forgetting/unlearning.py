@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from lastiterate import _check
@@ -34,7 +34,6 @@ class Unlearning(BestProfile):
     bound by bound.
     """
 
-    profiles: tuple[PrivacyProfile, ...] = field(init=False)
     run: TrainingRun
     extra: TrainingRun
     extra_steps: int
@@ -43,8 +42,14 @@ class Unlearning(BestProfile):
     forgotten: PrivacyReport
     besides: tuple[Release, ...] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "profiles", self.forgotten.profiles)
+    @property
+    def profiles(self) -> tuple[PrivacyProfile, ...]:
+        """Those of the account that the guarantee is taken from."""
+        return self.forgotten.profiles
+
+    def epsilon(self, delta: float) -> float:
+        """That of the account."""
+        return self.forgotten.epsilon(delta)
 
     @property
     def share_of_training(self) -> float:

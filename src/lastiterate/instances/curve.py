@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,7 +11,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import down, ulps, up
-from lastiterate._numerics.search import bracket
+from lastiterate._numerics.search import bracket, least_met
 from lastiterate.instances import quadrature
 from lastiterate.instances.grid import Laws
 from lastiterate.profile.lower import LowerProfile
@@ -43,9 +42,6 @@ class Bracket:
         return (self.upper - self.lower) / 2.0
 
 
-_Test = Callable[[Bracket], bool]
-
-
 @dataclass(frozen=True, eq=False)
 class ExactCurve:
     """The privacy of one pair of laws: every answer brackets the truth.
@@ -67,15 +63,27 @@ class ExactCurve:
     def epsilon(self, delta: float) -> Bracket:
         """The least epsilon of (epsilon, delta)-DP of this pair; from above inf if unknown."""
         target = _check.number("delta", delta, above=0.0, at_most=1.0)
-        below, step = 0.0, _RESOLUTION
-        if self.delta(0.0).lower > target:
-            below = self._split(0.0, _LARGEST_EPSILON, lambda one: one.lower > target)[0]
-        above = below
+        below = above = self._epsilon_from_below(target)
+        step = _RESOLUTION
         while self.delta(above).upper > target:
             above, step = above + step, 2.0 * step
             if above > _LARGEST_EPSILON:
                 return Bracket(below, math.inf)
-        return Bracket(below, self._split(below, above, lambda one: one.upper > target)[1])
+        kept = bracket(lambda one: self.delta(one).upper > target, below, above, apart=_RESOLUTION)
+        return Bracket(below, kept[1])
+
+    def _epsilon_from_below(self, target: float) -> float:
+        """Where delta was seen to be above the target, or 0."""
+        if self.delta(0.0).lower <= target:
+            return 0.0
+        beyond = math.nextafter(target, math.inf)
+
+        def missing(negated: float) -> float:
+            shown = self.delta(-negated).lower
+            return math.log(beyond / shown) if shown > 0.0 else math.inf
+
+        found = least_met(missing, 0.0, tolerance=_RESOLUTION, farthest=_LARGEST_EPSILON)
+        return -found if found is not None else 0.0
 
     def tradeoff(self, fpr: float) -> Bracket:
         """The least false-negative rate of any test with this false-positive rate.
@@ -181,10 +189,6 @@ class ExactCurve:
         error += 3.0 * self.laws.relative + self.laws.absolute * (1.0 + tilt)
         return total, error + ulps(mean.size + 8) * total
 
-    def _split(self, low: float, high: float, holds: _Test) -> tuple[float, float]:
-        """Neighbours between `low`, where `holds`, and `high`, where it does not."""
-        return bracket(lambda one: holds(self.delta(one)), low, high, apart=_RESOLUTION)
-
 
 class ExactLowerProfile(LowerProfile):
     """The lower side of an exact curve."""
@@ -201,7 +205,7 @@ class ExactLowerProfile(LowerProfile):
 
     def epsilon(self, delta: float) -> float:
         """No (epsilon, delta) with a smaller epsilon is true."""
-        return self.curve.epsilon(delta).lower if delta > 0.0 else super().epsilon(delta)
+        return self.curve._epsilon_from_below(delta) if delta > 0.0 else super().epsilon(delta)
 
 
 def _positive_parts(series: Array) -> Array:

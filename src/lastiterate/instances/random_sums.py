@@ -11,10 +11,10 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-import scipy
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.fourier import fast_length
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps
 from lastiterate.profile.lower import LowerProfile
 
@@ -44,7 +44,7 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
         return [down(1.0, MILLIONS_OF_ROUNDINGS)], [0.0]
     width = largest / max(1, min(_CELLS_TO_A_TERM, int(_MOST_CELLS * largest / most)))
     sizes, counts = np.unique((terms / width).astype(np.int64), return_counts=True)
-    cells = scipy.fft.next_fast_len(int(most / width) + 2, real=True)
+    cells = fast_length(int(most / width) + 2)
     angles = (-2j * math.pi / cells) * np.arange(cells // 2 + 1)
     with np.errstate(divide="ignore", invalid="ignore"):
         logs = [
@@ -53,7 +53,7 @@ def law_of_sum(terms: Array, probability: float) -> tuple[list[float], list[floa
         ]
     # Of the angles and logarithms, and hence of the transform.
     rounding = 4 * ulps(1) * (terms.size + 64.0) * math.pi * _CELLS_TO_A_TERM
-    law = scipy.fft.irfft(np.nan_to_num(np.exp(sum(logs))), cells) - rounding
+    law = np.fft.irfft(np.nan_to_num(np.exp(sum(logs))), cells) - rounding
     likely = np.flatnonzero(law > 0.0)
     groups = np.array_split(likely, min(_MOST_MEANS, likely.size))
     return [float(law[g].sum()) for g in groups], [

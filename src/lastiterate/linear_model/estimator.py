@@ -26,8 +26,9 @@ from lastiterate.linear_model.fitted_again import (
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
 from lastiterate.linear_model.prospects import warn_of_hopeless_task, warn_of_lost_centre
 from lastiterate.linear_model.undeclared import OfScikitLearn, refuse_raw_frame
+from lastiterate.linear_model.undeclared_values import check_text_columns
 from lastiterate.linear_model.unlearning import Unlearns
-from lastiterate.releases import MEAN, OUTLIERS, Release
+from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED, Release
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.defaults import default_besides, default_run
@@ -39,6 +40,7 @@ from lastiterate.train.objectives import Objective
 from lastiterate.train.outputs import linear_outputs
 from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
+from lastiterate.train.shards import AnyExamples
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Task:
     remember: dict[str, Any]
     silent: NDArray[np.bool_] | None = None  # those without a target that counts
     labels: str = NO_LABELS
-    outside: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=bool))
+    outside: NDArray[np.bool_] | int = field(default_factory=lambda: np.zeros(0, dtype=bool))
     offset: Array | None = None  # of the outputs, public
 
 
@@ -59,8 +61,9 @@ class Prepared:
     """All that a training needs, checked."""
 
     task: Task
-    examples: Examples
+    examples: AnyExamples
     settings: Any
+    trusted: str | None = None  # who else saw rows and iterates
 
     def report(self, *more: Release) -> PrivacyReport:
         """What will be certified, before anything is trained; of `more` releases, too."""
@@ -77,13 +80,18 @@ class Prepared:
         besides = (*default_besides(self.settings, run, features), *more)
         return replace(account(run, besides=besides), enforced=True)
 
+    def digest(self, key: bytes) -> str:
+        """Of rows and targets, which must be here."""
+        assert isinstance(self.examples, Examples)
+        return data_digest(self.examples, key)
+
 
 @dataclass(frozen=True)
 class Trained:
     """All that a training gives."""
 
     parameters: Array
-    examples: Examples  # around their centre
+    examples: AnyExamples  # around their centre
     besides: Besides
 
 
@@ -108,7 +116,8 @@ def certified(
         labels=prepared.task.labels,
         besides=[*trained.besides.records, *more],
         selection=selection,
-        data=None if key is None else data_digest(prepared.examples, key),
+        data=None if key is None else prepared.digest(key),
+        trusted=prepared.trusted,
     )
 
 
@@ -156,6 +165,15 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
         settings.ledger = the_ledger(self.ledger, ledger)
         warn_of_several_fits(charged=settings.ledger is not None)
         warn_of_what_pipelines_learn()
+        prepared = self._gathered(X, y, settings)
+        examples, task = prepared.examples, prepared.task
+        warn_of_delta(settings.delta, len(examples))
+        classes = np.size(task.remember.get("classes_", 0))
+        warn_of_hopeless_task(settings, examples=len(examples), classes=classes)
+        return prepared
+
+    def _gathered(self, X: Any, y: Any, settings: Any) -> Prepared:
+        """Rows and targets, checked and encoded."""
         refuse_raw_frame(X, settings.feature_bound)
         rows, targets = rows_and_targets(
             self, X, y, numeric=self._numeric_targets, any_target=self._takes_any_target(y)
@@ -164,19 +182,18 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
         intercept = self._constant * bound if self.fit_intercept else 0.0
         # Which targets count is the task's to say: a label that is no number is only unknown.
         examples = bounded(rows, np.zeros(targets.size), bound=bound, intercept=intercept)
+        check_text_columns(settings.text_columns, examples.features)
         task = settings._task(targets, examples.radius)
         task = replace(task, outside=settings._outside(targets, task))
-        warn_of_delta(settings.delta, len(examples))
-        classes = np.size(task.remember.get("classes_", 0))
-        warn_of_hopeless_task(settings, examples=len(examples), classes=classes)
         examples = replace(examples, targets=task.targets, silent=task.silent, offset=task.offset)
         return Prepared(task, examples, settings)
 
     def _train(self, prepared: Prepared, report: PrivacyReport, *, refuse: bool) -> Trained:
         task, examples = prepared.task, prepared.examples
-        own = tuple(one for one in report.besides if one.kind in (MEAN, OUTLIERS))
+        own = tuple(one for one in report.besides if one.kind in (MEAN, OUTLIERS, UNDECLARED))
         besides = Besides(own, randomness(self.random_state))
         besides.count(examples, task.outside, refuse=refuse)
+        besides.count_undeclared(examples, prepared.settings.text_columns)
         examples = besides.centred(examples)
         parameters = noisy_descent(report.run, task.objective, examples, besides.source)
         return Trained(parameters, examples, besides)
@@ -195,6 +212,7 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
             "certificate_": certificate,
             "n_iter_": report.run.steps,
             "outliers_": trained.besides.counts,
+            "undeclared_": trained.besides.undeclared,
             "center_": None if centre is None else centre.mean,
             "center_bound_": None if centre is None else centre.bound,
             **prepared.task.remember,
@@ -205,11 +223,11 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
         raise NotImplementedError
 
-    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_]:
+    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_] | int:
         """Which targets are not as declared."""
         return np.zeros(targets.size, dtype=bool) if task.silent is None else task.silent
 
-    def _coefficients(self, parameters: Array, examples: Examples) -> dict[str, Any]:
+    def _coefficients(self, parameters: Array, examples: AnyExamples) -> dict[str, Any]:
         width = examples.features
         coef, intercept = parameters[:, :width].copy(), np.zeros(parameters.shape[0])
         if examples.intercept:
@@ -275,3 +293,4 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
         return tags
 
     _numeric_targets = False
+    _here = True  # whether rows are in this process

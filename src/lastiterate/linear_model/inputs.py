@@ -107,8 +107,8 @@ def _refuse_dask(name: str, given: Any) -> None:
     if any(kind.__module__.partition(".")[0] == "dask" for kind in type(given).__mro__):
         must_be = (
             "in memory, or a numpy.memmap of a file: a dask collection would be gathered as a "
-            "whole. Call .compute() where it fits into memory, else write it to a file "
-            "(to predict, use map_blocks)"
+            "whole. lastiterate.dask has the same models for a cluster; or call .compute() where "
+            "it fits into memory"
         )
         raise InvalidType(name, must_be=must_be, found=f"a dask {type(given).__name__}")
 

@@ -14,11 +14,9 @@ from numpy.typing import NDArray
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.undeclared import SCALED
 from lastiterate.releases import Release
-from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
-from lastiterate.train.norms import norm_factors
+from lastiterate.train.shards import AnyExamples
 
-_FAR = 10.0
 _TOO_NOISY = 8.0
 _LONG, _SHORT, _TARGETS = "long rows", "short rows", "targets outside"
 # From which share on, and by how many standard deviations of the noise, it is said.
@@ -42,12 +40,11 @@ class OutlierWarning(UserWarning):
 
 
 def counted(
-    examples: Examples, outside: NDArray[np.bool_], release: Release, source: Randomness
+    examples: AnyExamples, outside: NDArray[np.bool_] | int, release: Release, source: Randomness
 ) -> dict[str, int]:
     """How many there are of each kind, with the noise of the release, to the nearest whole."""
-    factors = norm_factors(examples.rows, examples.feature_bound / _FAR)
-    exact = [(factors < _FAR**-2).sum(), (factors == 1.0).sum(), outside.sum()]
-    noisy = np.array(exact, dtype=np.float64) + release.noise_std * source.release_normal((3,))
+    exact = np.array([*examples.far_rows(), np.sum(outside)], dtype=np.float64)
+    noisy = exact + release.noise_std * source.release_normal((3,))
     return dict(zip((_LONG, _SHORT, _TARGETS), np.rint(noisy).astype(int).tolist(), strict=True))
 
 
@@ -55,8 +52,9 @@ def warn_of_outliers(counts: dict[str, int], release: Release, examples: int) ->
     """By what was published alone: of each kind that surely is too much."""
     for name in counts:
         if _is_said(name, counts, release, examples):
+            share = about(counts[name], release.noise_std, examples)
             warnings.warn(
-                f"{_about(counts[name], release, examples)} of the examples {_ADVICE[name]}",
+                f"{share} of the examples {_ADVICE[name]}",
                 OutlierWarning,
                 stacklevel=7,
             )
@@ -65,7 +63,7 @@ def warn_of_outliers(counts: dict[str, int], release: Release, examples: int) ->
 def refuse_long_rows(counts: dict[str, int], release: Release, examples: int) -> None:
     """By what was published alone, where nobody has said how long rows may be."""
     if _is_said(_LONG, counts, release, examples):
-        share = _about(counts[_LONG], release, examples)
+        share = about(counts[_LONG], release.noise_std, examples)
         raise InvalidParameter(
             "feature_bound",
             must_be=f"set for such rows: {SCALED}",
@@ -75,16 +73,18 @@ def refuse_long_rows(counts: dict[str, int], release: Release, examples: int) ->
 
 
 def _is_said(name: str, counts: dict[str, int], release: Release, examples: int) -> bool:
-    share, sure = _SAID[name]
+    return surely_more(counts[name], *_SAID[name], release.noise_std, examples)
+
+
+def surely_more(count: int, share: float, sure: float, noise_std: float, examples: int) -> bool:
+    """Than this share, by so many standard deviations of the noise."""
     # With more noise, that alone would set it off now and then.
-    return (
-        release.noise_std <= examples / _TOO_NOISY
-        and counts[name] - sure * release.noise_std > share * examples
-    )
+    return noise_std <= examples / _TOO_NOISY and count - sure * noise_std > share * examples
 
 
-def _about(count: int, release: Release, examples: int) -> str:
-    share, spread = (_percent(part / examples) for part in (count, release.noise_std))
+def about(count: int, noise_std: float, examples: int) -> str:
+    """Of a noisy count, as a share."""
+    share, spread = (_percent(part / examples) for part in (count, noise_std))
     return f"about {share} (give or take {spread})"
 
 

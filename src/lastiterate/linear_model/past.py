@@ -12,6 +12,7 @@ from lastiterate.certificate.chain import Link, broken_links, chain_of
 from lastiterate.certificate.requests import Requests
 from lastiterate.certificate.verify import read, requests_of
 from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.run.serialise import from_dict
 
 
 @dataclass(frozen=True)
@@ -53,5 +54,6 @@ def past_of(model: Any) -> Past:
         raise InvalidParameter("model", must_be=must_be, found="the best of several tries")
     requests = requests_of(training)
     for link in chain[1:]:
-        requests = requests.followed_by(len(link.removed), int(link.record["run"]["steps"]))
+        extra = from_dict(link.record["run"])
+        requests = requests.followed_by(len(link.removed), extra.steps, extra.release_noise_std)
     return Past(chain, requests)

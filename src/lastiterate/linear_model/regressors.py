@@ -14,10 +14,10 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.estimator import PrivateLinearModel, Task
-from lastiterate.train.data import Examples
 from lastiterate.train.discretion import discreet
 from lastiterate.train.objectives import Huber, Objective
 from lastiterate.train.settings import POSITIVE, Kind, documented, or_none, setting
+from lastiterate.train.shards import AnyExamples
 
 
 def _range(name: str, value: Any) -> tuple[float, float]:
@@ -101,10 +101,10 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         outside = np.abs(scaled) > 1.0
         return Task(self._objective(radius), np.clip(scaled, -1.0, 1.0), {}, outside=outside)
 
-    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_]:
+    def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_] | int:
         return task.outside
 
-    def _coefficients(self, parameters: Array, examples: Examples) -> dict[str, Any]:
+    def _coefficients(self, parameters: Array, examples: AnyExamples) -> dict[str, Any]:
         fitted = super()._coefficients(parameters, examples)
         coef, intercept = fitted["coef_"][0], fitted["intercept_"][0]
         middle, half = self._declared()

@@ -46,6 +46,12 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
     dtype : dtype, default=numpy.float64
         Of the features; or `numpy.float32`.
 
+    Attributes
+    ----------
+    text_columns_ : dict
+        Where the features of each column of values are: what models take as `text_columns` to
+        count, with noise, rows that have none of these values.
+
     Examples
     --------
     >>> people = {"age": [18, 54, 95], "job": ["nurse", "clerk", "spy"], "name": ["A", "B", "C"]}
@@ -89,6 +95,7 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         if np.dtype(self.dtype) not in (np.float32, np.float64):
             raise InvalidParameter("dtype", self.dtype, must_be="float32 or float64")
         self.encoder_ = encoder
+        self.text_columns_ = encoder.text_columns
         self.feature_names_in_ = np.array(features, dtype=object)
         self.n_features_in_ = len(features)
         return self

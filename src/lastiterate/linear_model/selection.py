@@ -171,6 +171,9 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         _check.number("scoring", self.scoring, above=0.0, at_most=0.9)
         if not isinstance(self.estimator, PrivateLinearModel):
             raise InvalidType("estimator", self.estimator, must_be="a private linear model")
+        if not self.estimator._here:
+            must_be = "fitted by lastiterate.linear_model: tries are scored on rows in memory"
+            raise InvalidParameter("estimator", must_be=must_be, found="one of lastiterate.dask")
         settings = list(ParameterGrid(self.grid))
         names = set().union(*settings)
         if own := sorted(names & set(_OURS)):

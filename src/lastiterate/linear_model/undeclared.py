@@ -56,5 +56,5 @@ def refuse_raw_frame(X: Any, feature_bound: float | None) -> None:
             f"feature_bound = {feature_bound:g} lets columns of this data frame go beyond "
             f"[-1, 1], and the longest column drowns all others: {SCALED}",
             UserWarning,
-            stacklevel=5,
+            stacklevel=6,
         )

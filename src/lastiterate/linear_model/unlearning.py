@@ -37,6 +37,7 @@ class Unlearns:
         epsilon: float | None = None,
         delta: float | None = None,
         extra_steps: int | None = None,
+        noisier: float = 1.0,
     ) -> Unlearning:
         """What it would take, or promise, to forget some rows; nothing is done or spent.
 
@@ -48,12 +49,15 @@ class Unlearns:
             The target; delta is that of the fit if left out.
         extra_steps : int, optional
             Instead of a target.
+        noisier : float
+            How many times as much noise on release as the training had: more of it, fewer steps.
         """
         past = past_of(self)
         many = rows if isinstance(rows, int | np.integer) else len(listed(rows))
         left = past.requests.run.batches.examples - len(past.removed) - 1
         many = _check.count("rows", many, at_least=1, at_most=max(left, 1))
-        return _planned(past, many, epsilon, _delta(past, delta), extra_steps)
+        noise = past.requests.noise(noisier)
+        return _planned(past, many, epsilon, _delta(past, delta), extra_steps, noise)
 
     def unlearn(
         self,
@@ -65,6 +69,7 @@ class Unlearns:
         epsilon: float | None = None,
         delta: float | None = None,
         extra_steps: int | None = None,
+        noisier: float = 1.0,
         ledger: Any = None,
     ) -> Self:
         """A new model that has forgotten some rows; this one stays as it is.
@@ -85,6 +90,8 @@ class Unlearns:
             left out.
         extra_steps : int, optional
             Instead of a target.
+        noisier : float
+            How many times as much noise on release as the training had: more of it, fewer steps.
         ledger : Ledger or path, optional
             Where the steps are charged, which see those who stay once more.
         """
@@ -92,7 +99,7 @@ class Unlearns:
         del X, y
         model = copy(self)
         try:
-            _unlearn(model, held, rows, key, epsilon, delta, extra_steps, ledger)
+            _unlearn(model, held, rows, key, epsilon, delta, extra_steps, noisier, ledger)
         except BaseException as error:
             held.clear()
             forget_locals(error)
@@ -108,6 +115,7 @@ def _unlearn(
     epsilon: float | None,
     delta: float | None,
     extra_steps: int | None,
+    noisier: float,
     ledger: Any,
 ) -> None:
     past = past_of(model)
@@ -117,14 +125,15 @@ def _unlearn(
     silent, digests = silenced(examples, asked, past, secret)
     if past.training["labels"] == statements.LABELS_INFERRED:
         check_labels(examples.targets, silent)
-    found = _planned(past, asked.size, epsilon, _delta(past, delta), extra_steps)
-    requests = past.requests.followed_by(asked.size, found.extra_steps)
-    extra = requests.extra(found.extra_steps)
+    noise = past.requests.noise(noisier)
+    found = _planned(past, asked.size, epsilon, _delta(past, delta), extra_steps, noise)
+    requests = past.requests.followed_by(asked.size, found.extra_steps, noise)
+    extra = requests.extra(requests.done[-1].taken)
     seed = model.random_state
     about = f"{type(model).__name__}, request {len(requests.done)} to be forgotten"
-    charged = reserved(
-        the_ledger(model.ledger, ledger), account(extra), about, seeded=seed is not None
-    )
+    charged = None
+    if (book := the_ledger(model.ledger, ledger)) is not None:
+        charged = reserved(book, account(extra), about, seeded=seed is not None)
     if seed is not None:
         # Not the noise of the training once more.
         state = np.random.SeedSequence([_check.count("random_state", seed, at_least=0)])
@@ -154,13 +163,19 @@ def _unlearn(
         "certificate_": certificate,
         "n_iter_": begun + found.extra_steps,
         "unlearning_": found,
+        "privacy_of_newest_": requests.newest,
         **model._coefficients(parameters, examples),
     }
     model.__dict__.update(fitted)
 
 
 def _planned(
-    past: Past, many: int, epsilon: float | None, delta: float, extra_steps: int | None
+    past: Past,
+    many: int,
+    epsilon: float | None,
+    delta: float,
+    extra_steps: int | None,
+    noise: float,
 ) -> Unlearning:
     if (epsilon is None) == (extra_steps is None):
         found = "neither" if epsilon is None else "both"
@@ -169,10 +184,10 @@ def _planned(
         )
     if extra_steps is not None:
         steps = _check.count("extra_steps", extra_steps, at_least=1)
-        return past.requests.followed_by(many, steps).forgotten(len(past.requests.done))
+        return past.requests.followed_by(many, steps, noise).forgotten(len(past.requests.done))
     assert epsilon is not None
     epsilon = _check.number("epsilon", epsilon, above=0.0)
-    return past.requests.planned(many, epsilon=epsilon, delta=delta)
+    return past.requests.planned(many, epsilon=epsilon, delta=delta, noise=noise)
 
 
 def _delta(past: Past, delta: float | None) -> float:

@@ -61,11 +61,12 @@ def epsilon_by_steps(
     drawn = pens([name for name in curves if name != _LOWER]) | {_LOWER: Pen(GREY, (0, (1, 1)))}
     here = len(lengths) > 1 and run.steps in lengths
     counted = f"{run.steps:,} {'step' if run.steps == 1 else 'steps'}"
+    condition = if_one_example_is(run.adjacency, run.examples_per_person)
     return lines(
         lengths,
         curves,
         across="steps",
-        up=f"epsilon at delta = {delta:g} {if_one_example_is(run.adjacency)}",
+        up=f"epsilon at delta = {delta:g} {condition}",
         pens=drawn,
         mark=(float(run.steps), f"this run: {counted}") if here else None,
         undotted=(_LOWER,),

@@ -36,13 +36,7 @@ def shift_schedule(run: TrainingRun) -> Figure:
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    try:
-        schedule = worst_schedule(run)
-    except NoBoundApplies as error:
-        raise _nothing_to_draw(error) from None
-    if not schedule.seen.size or not math.isfinite(schedule.shifts.mu):
-        must_be = "one that sees the example, and whose noise can hide it"
-        raise InvalidParameter("run", run, must_be=must_be)
+    schedule = drawable(run)
     unit = float(schedule.arrivals.max())
     paid, distance = schedule.shifts.a / unit, schedule.shifts.z / unit
     if run.release_noise_std == 0.0:
@@ -60,6 +54,18 @@ def shift_schedule(run: TrainingRun) -> Figure:
         upper.tick_params(labelbottom=False)
         finish(canvas, [(upper, upper_ends), (lower, lower_ends)])
     return canvas
+
+
+def drawable(run: TrainingRun) -> ShiftSchedule:
+    """The plan of the most exposed position; `InvalidParameter` where there is nothing to show."""
+    try:
+        schedule = worst_schedule(run)
+    except NoBoundApplies as error:
+        raise _nothing_to_draw(error) from None
+    if not schedule.seen.size or not math.isfinite(schedule.shifts.mu):
+        must_be = "one that sees the example, and whose noise can hide it"
+        raise InvalidParameter("run", run, must_be=must_be)
+    return schedule
 
 
 def _nothing_to_draw(error: NoBoundApplies) -> InvalidParameter:

@@ -7,7 +7,6 @@ With probability :math:`w_s`, which is independent of all else and may be known,
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -20,19 +19,6 @@ from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.hidden_mixture_of_places import HiddenTogetherProfile
 from lastiterate.profile.profile import PrivacyProfile, check_order
 from lastiterate.profile.renyi import averaged
-
-_FINE, _COARSE = 1e-3, 0.05  # by how much a mu is raised: while they are added up, and at last
-
-
-def together(profiles: Iterable[PrivacyProfile]) -> GaussianMixtureProfile:
-    """All of them as one law of mu; of a guarantee of another shape the worst mu counts."""
-    whole = GaussianMixtureProfile([1.0], [0.0])
-    for profile in profiles:
-        one = profile
-        if not isinstance(one, GaussianMixtureProfile):
-            one = GaussianMixtureProfile([1.0], [profile.gdp()])
-        whole = _joined(whole, one.coarser(_COARSE)).coarser(_FINE)
-    return whole.coarser(_COARSE)
 
 
 def beside_mixture(profile: PrivacyProfile, more: GaussianMixtureProfile) -> PrivacyProfile:

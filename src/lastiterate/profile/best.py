@@ -1,7 +1,6 @@
 """Several guarantees for one result."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -10,15 +9,20 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.profile import PrivacyProfile
 
 
-@dataclass(frozen=True, eq=False)
 class BestProfile(PrivacyProfile):
     """Several guarantees for the same result: at every point the best of them."""
 
-    profiles: tuple[PrivacyProfile, ...]
-
     def __init__(self, profiles: Sequence[PrivacyProfile]) -> None:
         _check_profiles(profiles)
-        object.__setattr__(self, "profiles", tuple(profiles))
+        self._profiles = tuple(profiles)
+
+    @property
+    def profiles(self) -> tuple[PrivacyProfile, ...]:
+        """All of them."""
+        return self._profiles
+
+    def __repr__(self) -> str:
+        return f"BestProfile(profiles={self.profiles!r})"
 
     def deltas(self, epsilons: Array) -> Array:
         return np.asarray(np.min([p.deltas(epsilons) for p in self.profiles], axis=0))

@@ -16,22 +16,22 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-import scipy
 from scipy.special import ndtri
 
 from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.fourier import fast_length
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, ulps, up
 from lastiterate._numerics.sums import suffix_sums
 from lastiterate.profile.dp_accounting import losses_of
 from lastiterate.profile.gaussian import deltas_on_both_sides
 from lastiterate.profile.loss_distribution import LossDistributionProfile
 
-_FINE, _EACH = 1_200, 4  # cells of losses, and how many make one of what is asked for
+_FINE, _EACH = 1_750, 4  # cells of losses, and how many make one of what is asked for
 _ROUNDING = 1e-14  # of a Fourier transform of at most some thousand numbers up to 1
-_REACH = 11.0  # in standard deviations, what is asked for at most
+_REACH = 16.0  # in standard deviations, what is asked for at most
 _NEVER = 1e-16
 _RARE = 1e-8
-_MOST = 2_400  # cells of losses
+_MOST = 3_500  # cells of losses
 _FEW = 150  # atoms, for the larger mus
 _LEAST_GAIN = 1e-300
 _LARGEST_LOG = 600.0
@@ -84,18 +84,18 @@ class Borrowed:
     """The costs of mus around a typical one, for every amount asked for on a grid."""
 
     def __init__(self, typical: float, followed_by: LossDistributionProfile | None) -> None:
-        if followed_by is None:
-            reach = typical * (_REACH + typical)
-            atoms = _Atoms(max(reach, 1e-9) / _FINE, 0, np.ones(1), 0.0)
-        else:
-            atoms = _atoms_of(followed_by)
-            size = math.hypot(typical, atoms.spread)
-            reach = max(size * (_REACH + size), atoms.quantile(_RARE))
+        self._alone = followed_by is None
+        atoms = _Atoms(1.0, 0, np.ones(1), 0.0) if followed_by is None else _atoms_of(followed_by)
+        size = math.hypot(typical, atoms.spread)
+        reach = max(size * (_REACH + size), atoms.quantile(_RARE))
+        if followed_by is not None:
             fine = max(size * _REACH / _FINE, reach / _MOST)
             atoms = atoms.coarser(max(1, math.floor(fine / atoms.cell)))
         self._atoms, self.lost, self._spread = atoms, atoms.lost, atoms.spread
         few = atoms.coarser(max(1, math.ceil(atoms.masses.size / _FEW)))
         self._few = few.cell * (few.first + np.arange(few.masses.size)), few.masses
+        if self._alone:
+            return
         self._mus = typical * _ROWS
         reach = min(reach, _LARGEST_LOG)
         asked = _EACH * np.arange(math.ceil(reach / atoms.cell / _EACH) + 2)
@@ -112,11 +112,9 @@ class Borrowed:
         at = atoms.cell * np.arange(-last, int(asked[-1]) - atoms.first + 1)
         shape = (self._mus.size, at.size)
         curves = deltas_on_both_sides(self._mus[:, None], np.broadcast_to(at, shape))
-        if atoms.masses.size == 1:
-            return curves[:, asked]
-        size = scipy.fft.next_fast_len(at.size, real=True)
-        spectra = scipy.fft.rfft(curves, size, axis=1) * scipy.fft.rfft(atoms.masses, size)
-        sums = scipy.fft.irfft(spectra, size, axis=1)[:, atoms.masses.size - 1 + asked]
+        size = fast_length(at.size)
+        spectra = np.fft.rfft(curves, size, axis=1) * np.fft.rfft(atoms.masses, size)
+        sums = np.fft.irfft(spectra, size, axis=1)[:, atoms.masses.size - 1 + asked]
         return np.asarray(np.clip(sums + _ROUNDING, 0.0, 1.0))
 
     def _left_beyond(self, amounts: Array) -> Array:
@@ -129,6 +127,8 @@ class Borrowed:
 
     def at_price(self, price: float, mus: Array) -> tuple[Array, Array]:
         """log g, increasing with mu, and what it costs, for increasing mus."""
+        if self._alone:
+            return self._at_price_far(price, mus, 0.0)
         near = int(np.searchsorted(mus, self._mus[-1], side="right"))
         logs = np.interp(mus[:near], self._mus, self._asked(price))
         upper = np.clip(np.searchsorted(self._mus, mus[:near]), 1, self._mus.size - 1)
@@ -159,7 +159,7 @@ class Borrowed:
         return np.maximum.accumulate(self._logs[1] * steps)
 
     def _at_price_far(self, price: float, mus: Array, least: float) -> tuple[Array, Array]:
-        """The same for larger mus, as if all that follows were normal, too."""
+        """The same for larger mus, as if all that follows were normal, too; exact if none does."""
         limit = -float(ndtri(price)) if price > 0.0 else math.inf
         capped = np.minimum(np.hypot(mus, self._spread), max(limit, 0.0))
         logs = np.maximum(capped * (limit - capped / 2), least)

@@ -8,6 +8,7 @@ from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.otherwise import OtherwiseProfile
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.renyi import RenyiProfile
 from lastiterate.profile.zcdp import ZCDPProfile
@@ -47,7 +48,9 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
 
 
 def _if_alone(profile: PrivacyProfile) -> PrivacyProfile:
-    """The best of one is that one."""
+    """The best of one is that one; what is there for small deltas is left out."""
+    if isinstance(profile, OtherwiseProfile):
+        return _if_alone(profile.usual)
     if isinstance(profile, BestProfile) and len(profile.profiles) == 1:
         return profile.profiles[0]
     return profile

@@ -35,6 +35,7 @@ from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
@@ -44,7 +45,7 @@ from lastiterate._numerics.rounding import (
     ulps,
     up,
 )
-from lastiterate._numerics.search import least_met
+from lastiterate._numerics.search import close_in
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import deltas_on_both_sides
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
@@ -158,6 +159,7 @@ class HiddenPlaceProfile(PrivacyProfile):
         lent = any(directions)
         if lent and not (shares.size == values.size and np.all(np.isfinite(values))):
             raise InvalidParameter("weights", weights, must_be="positive, with mus below inf")
+        self._answered = math.nan, math.nan  # the last question, which others ask again
         self._directions = [
             [_Lending(shares, values, loan.moved) for loan in loans] for loans in directions
         ]
@@ -170,6 +172,13 @@ class HiddenPlaceProfile(PrivacyProfile):
         return np.asarray(np.minimum(self._revealed.deltas(epsilons), hidden))
 
     def epsilon(self, delta: float) -> float:
+        asked, known = self._answered
+        if asked != delta:
+            known = self._epsilon(delta)
+            self._answered = delta, known
+        return known
+
+    def _epsilon(self, delta: float) -> float:
         revealed = self._revealed.epsilon(delta)
         if not 0.0 < revealed < math.inf or delta < _LEAST_DELTA:
             return revealed
@@ -226,21 +235,26 @@ def _best(lendings: Sequence[_Lending], epsilon: float) -> _Lending:
 
 def _least(lendings: Sequence[_Lending], delta: float, revealed: float) -> float:
     """The least epsilon by the lending that looks best, at most `revealed`."""
-    epsilon = revealed
+    epsilon, used = revealed, None
     # What is best at this epsilon need not be so at the one that it gives.
     for _ in range(4 if lendings else 0):
-        found = _met(_best(lendings, 0.95 * epsilon), delta, epsilon)
+        best = _best(lendings, 0.95 * epsilon)
+        found = math.inf if best is used else _met(best, delta, epsilon)
         if not found < epsilon:
             break
-        epsilon = found
+        epsilon, used = found, best
     return epsilon
 
 
-def _met(lending: _Lending, delta: float, start: float) -> float:
-    """The least epsilon at which this lending meets delta; inf where it does not nearby."""
+def _met(lending: _Lending, delta: float, most: float) -> float:
+    """The least epsilon at which this lending meets delta; inf where it is not below `most`."""
+    target = float(ndtri(delta))
 
     def excess(epsilon: float) -> float:
-        return math.log(max(lending.delta(max(epsilon, 0.0)), _LEAST_DELTA) / delta)
+        # Quantiles fall about evenly with epsilon.
+        return float(ndtri(max(lending.delta(epsilon), _LEAST_DELTA))) - target
 
-    found = least_met(excess, start, tolerance=_TOLERANCE * start, farthest=_LARGEST_EPSILON)
-    return math.inf if found is None else max(found, 0.0)
+    ends = excess(0.0), excess(most)
+    if ends[0] <= 0.0 or not ends[1] <= 0.0:
+        return 0.0 if ends[0] <= 0.0 else math.inf
+    return close_in(excess, 0.0, min(ends[0], 40.0), most, ends[1], _TOLERANCE * most)

@@ -38,8 +38,8 @@ from lastiterate.profile.gaussian import deltas_on_both_sides
 from lastiterate.profile.lognormal_sum import CallFunction, call_function
 
 _MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which what is lent exceeds what is needed
-_PRICES = np.linspace(0.0, 1.0, 17)
-_ROUNDS = 5
+_PRICES = np.linspace(0.0, 1.0, 33)
+_ROUNDS = 4
 _LEAST_PRICE, _LARGEST_PRICE = -2.0, 14.0  # standard deviations
 _FARTHEST = 9.0  # standard deviations of G
 _SUMMED_TO_ONE = 1e-9
@@ -101,6 +101,7 @@ class Together:
         if not (stay.shape == worlds.hidden.shape and np.all((stay >= 0.0) & (stay <= 1.0))):
             raise InvalidParameter("stay", stay, must_be="shares, one for each hidden place")
         self._worlds, self._stay = worlds, stay
+        self._moved = np.maximum(worlds.moved, worlds.home)
         first = np.unique(
             np.linspace(0, worlds.lenders.size, detail.lenders, endpoint=False).astype(np.int64)
         )
@@ -142,8 +143,7 @@ class Together:
 
     def _terms(self, epsilon: float, price: Array | float) -> tuple[Array, Array]:
         """log of what is asked for moved places, and of what stays."""
-        worlds = self._worlds
-        moved = np.maximum(worlds.moved, worlds.home)
+        worlds, moved = self._worlds, self._moved
         asked = moved * (price - moved / 2)
         stayed = np.minimum(0.0, epsilon - worlds.home * (price - moved + worlds.home / 2))
         return np.asarray(asked), np.asarray(stayed)
@@ -160,23 +160,31 @@ class Together:
     def _at_price(self, epsilon: float, price: float) -> float:
         worlds = self._worlds
         kept = self._kept(epsilon, np.array([price]))[:, 0]
-        lenders = [
-            float(np.interp(one, self._knots, row))
-            for one, row in zip(kept, self._brackets, strict=True)
-        ]
         asked, stayed = self._terms(epsilon, price)
-        at_home = np.exp(stayed) * deltas_on_both_sides(worlds.home, epsilon - stayed)
-        elsewhere = -np.expm1(stayed) * deltas_on_both_sides(
-            np.maximum(worlds.moved, worlds.home), asked
-        )
         share = np.maximum(self._stay, TINY)
-        unhidden = share * deltas_on_both_sides(worlds.hidden_home, epsilon - np.log(share))
+        others = worlds.others.size
+        deltas = deltas_on_both_sides(
+            np.concatenate([worlds.home, self._moved, worlds.hidden_home]),
+            np.concatenate([epsilon - stayed, asked, epsilon - np.log(share)]),
+        )
+        at_home = np.exp(stayed) * deltas[:others]
+        elsewhere = -np.expm1(stayed) * deltas[others : 2 * others]
+        unhidden = share * deltas[2 * others :]
         total = (
-            self._lenders @ np.array(lenders)
+            self._lenders @ self._brackets_at(kept)
             + worlds.others @ (at_home + elsewhere)
             + worlds.hidden @ unhidden
         )
         return min(up(float(total), THOUSANDS_OF_ROUNDINGS), 1.0)
+
+    def _brackets_at(self, kept: Array) -> Array:
+        """Each lender's B where it keeps so much, by the chord between the knots around."""
+        knots, count = self._knots, self._knots.size
+        first = np.clip(np.searchsorted(knots, kept) - 1, 0, count - 2)
+        part = np.clip((kept - knots[first]) / (knots[first + 1] - knots[first]), 0.0, 1.0)
+        rows = np.arange(kept.size)
+        low, high = self._brackets[rows, first], self._brackets[rows, first + 1]
+        return np.asarray((1.0 - part) * low + part * high)
 
 
 def brackets(

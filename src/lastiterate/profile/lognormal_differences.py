@@ -14,10 +14,10 @@ along which :math:`K + \kappa\,E Y` is the same, since C then hardly bends.
 import math
 
 import numpy as np
-import scipy
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.fourier import fast_length
 from lastiterate._numerics.rounding import TINY, ulps, up
 from lastiterate._numerics.sums import roundings
 from lastiterate.errors import InvalidParameter
@@ -49,7 +49,7 @@ class DifferenceCalls:
         self._starts = lows.sum(axis=1)
         reach = np.maximum(ends - self._starts, _LEAST_REACH * (1.0 + kappas) * self._mean)
         self._cells = reach / cells
-        size = scipy.fft.next_fast_len(2 * cells + 2, real=True)
+        size = fast_length(2 * cells + 2)
         places = np.arange(cells + 1, dtype=np.float64)
         masses, lacking, rounding = np.zeros(0), np.zeros(kappas.size), np.zeros(kappas.size)
         for weight, spread, low in zip(weights.tolist(), spreads.tolist(), lows.T, strict=True):
@@ -62,8 +62,8 @@ class DifferenceCalls:
                 continue
             norms = [np.linalg.norm(one, axis=1) for one in (masses, term)]
             rounding += 2.0 * norms[0] + norms[1]
-            spectrum = scipy.fft.rfft(masses, size) * scipy.fft.rfft(term, size)
-            summed = np.maximum(scipy.fft.irfft(spectrum, size), 0.0)
+            spectrum = np.fft.rfft(masses, size) * np.fft.rfft(term, size)
+            summed = np.maximum(np.fft.irfft(spectrum, size), 0.0)
             beyond = summed[:, cells + 1 :]
             lacking += self._cells * (beyond @ np.arange(1.0, beyond.shape[1] + 1.0))
             masses = summed[:, : cells + 1].copy()

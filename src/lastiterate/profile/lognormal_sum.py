@@ -12,10 +12,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.fourier import fast_length
 from lastiterate._numerics.rounding import ulps, up
 from lastiterate._numerics.sums import roundings, suffix_sums
 
@@ -35,7 +35,7 @@ class CallFunction:
 
 
 NOTHING = CallFunction(((1.0, np.zeros(2)),))
-_FINER = (1.0, 8.0)  # a second grid, for what is small
+_FINER = np.array([1.0, 8.0])  # a second grid, for what is small
 
 
 def _chords(thresholds: Array, cell: float, values: Array) -> Array:
@@ -52,40 +52,46 @@ def call_function(weights: Array, spreads: Array, *, end: float, cells: int) -> 
     weights, spreads = weights[present], np.maximum(spreads[present], _LEAST_SPREAD)
     if not weights.size:
         return NOTHING
-    return CallFunction(tuple(_on_grid(weights, spreads, end / one, cells) for one in _FINER))
+    ends = end / _FINER
+    values = _on_grids(weights, spreads, ends, cells)
+    return CallFunction(tuple(zip((ends / cells).tolist(), values, strict=True)))
 
 
-def _on_grid(weights: Array, spreads: Array, end: float, cells: int) -> tuple[float, Array]:
-    cell = end / cells
-    grid = cell * np.arange(cells + 1, dtype=np.float64)
-    size = scipy.fft.next_fast_len(2 * cells + 2, real=True)
-    masses, lacking, rounding = np.zeros(0), 0.0, 0.0
-    for weight, spread in zip(weights.tolist(), spreads.tolist(), strict=True):
-        own = _calls(weight, spread, grid)
-        slopes = np.diff(own) / cell
-        term = np.maximum(np.concatenate([[1.0 + slopes[0]], np.diff(slopes), [-slopes[-1]]]), 0.0)
-        lacking += float(own[-1])
-        if not masses.size:
-            masses = term
-            continue
-        rounding += float(2.0 * np.linalg.norm(masses) + np.linalg.norm(term))
-        spectrum = scipy.fft.rfft(masses, size) * scipy.fft.rfft(term, size)
-        summed = np.maximum(scipy.fft.irfft(spectrum, size), 0.0)
-        beyond = summed[cells + 1 :]
-        lacking += float(beyond @ (cell * np.arange(1.0, beyond.size + 1.0)))
-        masses = summed[: cells + 1]
-        masses[-1] += beyond.sum()
-    above = suffix_sums(masses)[1:]
-    values = np.append(cell * suffix_sums(above), 0.0) + lacking
+def _on_grids(weights: Array, spreads: Array, ends: Array, cells: int) -> Array:
+    """One row for each of the grids, with so many cells up to these ends."""
+    cell = ends[:, None] / cells
+    size = fast_length(2 * cells + 2)
+    own = _calls(weights, spreads, cell * np.arange(cells + 1, dtype=np.float64))
+    slopes = np.diff(own) / cell
+    terms = np.empty(own.shape)
+    terms[..., 0], terms[..., -1] = 1.0 + slopes[..., 0], -slopes[..., -1]
+    terms[..., 1:-1] = np.diff(slopes)
+    np.maximum(terms, 0.0, out=terms)
+    lacking, rounding = own[..., -1].sum(axis=0), np.zeros(ends.size)
+    spectra, norms = np.fft.rfft(terms[1:], size), np.linalg.norm(terms, axis=-1)
+    beyond = np.arange(1.0, size - cells)
+    masses = terms[0]
+    for spectrum, norm in zip(spectra, norms[1:], strict=True):
+        rounding += 2.0 * np.linalg.norm(masses, axis=-1) + norm
+        summed = np.fft.irfft(np.fft.rfft(masses, size) * spectrum, size)
+        np.maximum(summed, 0.0, out=summed)
+        lacking += cell[:, 0] * (summed[:, cells + 1 :] @ beyond)
+        masses = summed[:, : cells + 1]
+        masses[:, -1] += summed[:, cells + 1 :].sum(axis=-1)
     relative = ulps(_STEPS + 4 * roundings(size))
     # A transform is off by so much of a norm, and each place counts with its distance.
-    transforms = ulps(4.0 * math.log2(size) + 4.0) * rounding * math.sqrt(cells + 1.0) * end
-    absolute = ulps(_STEPS) * weights.size * (float(weights.sum()) + end)
-    return cell, up(values, relative) + transforms + absolute
+    transforms = ulps(4.0 * math.log2(size) + 4.0) * rounding * math.sqrt(cells + 1.0) * ends
+    absolute = ulps(_STEPS) * weights.size * (float(weights.sum()) + ends)
+    values = np.zeros(masses.shape)
+    for row, found, width in zip(values, masses, cell[:, 0], strict=True):
+        row[:-1] = width * suffix_sums(suffix_sums(found)[1:])
+    return np.asarray(up(values + lacking[:, None], relative) + (transforms + absolute)[:, None])
 
 
-def _calls(weight: float, spread: float, grid: Array) -> Array:
-    """E (w e^(s z - s^2/2) - K)_+ for K on the grid, which begins with 0."""
-    away = np.log(weight / grid[1:]) / spread
-    own = weight * ndtr(away + spread / 2) - grid[1:] * ndtr(away - spread / 2)
-    return np.concatenate([[weight], np.maximum(own, 0.0)])
+def _calls(weights: Array, spreads: Array, grids: Array) -> Array:
+    """E (w e^(s z - s^2/2) - K)_+ for K on grids, which begin with 0: one row for each term."""
+    weight, spread, places = weights[:, None, None], spreads[:, None, None], grids[:, 1:]
+    away = np.log(weight / places) / spread
+    own = weight * ndtr(away + spread / 2) - places * ndtr(away - spread / 2)
+    first = np.broadcast_to(weight, (*own.shape[:-1], 1))
+    return np.concatenate([first, np.maximum(own, 0.0)], axis=-1)

@@ -36,7 +36,8 @@ class PricedProfile(PrivacyProfile):
 
     def deltas(self, epsilons: Array) -> Array:
         """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
-        at, deltas = self._curve
+        # An advantage, which is delta at 0, needs no knot but the first.
+        at, deltas = self._curve if epsilons.any() else np.transpose([self._at(0.0)])
         inside = np.minimum(epsilons, at[-1])
         chords = np.interp(np.expm1(inside), np.expm1(at), deltas, left=1.0)
         return np.asarray(np.clip(up(chords, THOUSANDS_OF_ROUNDINGS), 0.0, 1.0))

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, ulps, up
@@ -110,10 +109,10 @@ def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
         beyond += times * _tilted(places, masses, reach.tilt)[0]
         log_total += times * log_sum
         folded = np.bincount(np.arange(masses.size) % _CELLS, tilted, minlength=_CELLS)
-        spectrum *= scipy.fft.rfft(folded) ** times
+        spectrum *= np.fft.rfft(folded) ** times
         offset += times * first
         rounding += times * float(np.linalg.norm(folded))
-    summed = np.maximum(np.roll(scipy.fft.irfft(spectrum, _CELLS), (offset - start) % _CELLS), 0.0)
+    summed = np.maximum(np.roll(np.fft.irfft(spectrum, _CELLS), (offset - start) % _CELLS), 0.0)
     at = cell * np.arange(start, start + _CELLS, dtype=np.float64)
     end = cell * (start + _CELLS)
     with np.errstate(under="ignore", over="ignore"):

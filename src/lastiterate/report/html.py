@@ -105,7 +105,7 @@ def _answer(told: Summary) -> str:
     beside = f"{told.beside_the_other_adjacency} {told.tightness}".strip()
     return (
         f'<p class="answer"><strong>&epsilon; = {escape(up(told.epsilon))}</strong> at &delta; = '
-        f"{told.delta:g} {if_one_example_is(told.adjacency)}, {told.kind}</p>\n"
+        f"{told.delta:g} {if_one_example_is(told.adjacency, told.per_person)}, {told.kind}</p>\n"
         f"<p>{escape(beside)}</p>"
     )
 

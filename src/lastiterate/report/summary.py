@@ -13,6 +13,7 @@ from typing import Any
 
 from lastiterate import _check
 from lastiterate._digits import is_one, up
+from lastiterate._progress import told
 from lastiterate.accounting import PrivacyReport, ratio_to_lower
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
@@ -49,6 +50,7 @@ class Summary:
     delta: float
     epsilon: float
     adjacency: str
+    per_person: int
     other_adjacency: tuple[str, float] | None  # and its epsilon, where that is known
     asked: tuple[float, float] | None  # an epsilon, and its delta
     bound: str
@@ -81,12 +83,14 @@ class Summary:
         if self.asked is not None:
             epsilon, delta = self.asked
             said = f"delta = {up(delta)} at epsilon = {epsilon:g}, {said}"
-        return f"{said} {if_one_example_is(self.adjacency)}, {self.kind}."
+        return f"{said} {if_one_example_is(self.adjacency, self.per_person)}, {self.kind}."
 
     @property
     def beside_the_other_adjacency(self) -> str:
         """What the other adjacency would cost, in a sentence; empty where that is not known."""
-        return "" if self.other_adjacency is None else instead(*self.other_adjacency)
+        if self.other_adjacency is None:
+            return ""
+        return instead(*self.other_adjacency, self.per_person)
 
     @property
     def near(self) -> tuple[Row, ...]:
@@ -117,6 +121,7 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
         delta=delta,
         epsilon=best.epsilon,
         adjacency=report.run.adjacency,
+        per_person=report.run.examples_per_person,
         other_adjacency=None if other is None else (other.run.adjacency, other.epsilon(delta)),
         asked=None if at_epsilon is None else (at_epsilon, report.delta(at_epsilon)),
         bound=best.id,
@@ -138,7 +143,8 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
 def ranked(report: PrivacyReport, delta: float) -> tuple[Row, ...]:
     """The bound that answers, as `report.bound_at` chooses it, then the others by epsilon."""
     _check.number("delta", delta, at_least=0.0, at_most=1.0)
-    epsilons = {id_: profile.epsilon(delta) for id_, profile in report.all.items()}
+    evaluated = told("accounting", list(report.all))
+    epsilons = {id_: report.all[id_].epsilon(delta) for id_ in evaluated}
     best = min(report.used, key=lambda id_: (epsilons[id_], report.used[id_].gdp()))
     order = sorted(report.all, key=lambda id_: (id_ != best, epsilons[id_]))
     return tuple(

@@ -64,9 +64,10 @@ def unit_of_privacy(run: TrainingRun) -> str:
     return f"all examples of one person, at most {most:,}, being {changed}"
 
 
-def instead(adjacency: str, epsilon: float) -> str:
+def instead(adjacency: str, epsilon: float, per_person: int = 1) -> str:
     """The same training under the other adjacency, in a sentence."""
-    return f"{if_one_example_is(adjacency).capitalize()} instead: epsilon = {up(epsilon)}."
+    condition = if_one_example_is(adjacency, per_person)
+    return f"{condition.capitalize()} instead: epsilon = {up(epsilon)}."
 
 
 def listed_apart(rows: Iterable[tuple[str, float]]) -> str:

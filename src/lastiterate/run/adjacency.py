@@ -9,9 +9,12 @@ ADD_REMOVE = "add-remove"
 IN_WORDS = {"replace": "replaced by another", "zero-out": "left out (zeroed)"}
 
 
-def if_one_example_is(adjacency: str) -> str:
-    """The condition under which an epsilon is what it is."""
-    return f"if one example is {IN_WORDS[adjacency]}"
+def if_one_example_is(adjacency: str, per_person: int = 1) -> str:
+    """The condition under which an epsilon is what it is; for persons, if all of theirs are."""
+    if per_person == 1:
+        return f"if one example is {IN_WORDS[adjacency]}"
+    changed = "replaced by others" if adjacency == "replace" else IN_WORDS[adjacency]
+    return f"if all examples of one person, at most {per_person:,}, are {changed}"
 
 
 def factor(adjacency: str) -> float:

@@ -145,6 +145,7 @@ class TrainingRun(RunSurface):
         domain: Domain | None = None,
         releases: str | None = None,
         examples_per_person: int = 1,
+        **others: Any,
     ) -> TrainingRun:
         """The run of a DP-SGD library: gradients clipped, noise in units of the clip.
 
@@ -167,7 +168,9 @@ class TrainingRun(RunSurface):
         (0.1, 2.0, 'zero-out', 50, 'every-iterate')
         """
         from lastiterate.run.description import Description  # it builds runs
+        from lastiterate.run.dp_sgd_words import refuse_other_words
 
+        refuse_other_words(others)
         known = Loss(convex=False) if loss is None else loss
         _instance("loss", known, (Loss,))
         described = Description(

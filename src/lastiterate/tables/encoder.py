@@ -83,15 +83,21 @@ class Encoder:
                     raise refused(name, rule.kind, bad.found(before)) from None
             first += width
 
+    @cached_property
+    def text_columns(self) -> dict[str, tuple[int, int]]:
+        """The columns of declared values: their first feature, and the first after them."""
+        found, first = {}, 0
+        for name, rule in self.rules.items():
+            after = first + len(rule.names(name))
+            if rule.kind == "text" and after > first:
+                found[name] = (first, after)
+            first = after
+        return found
+
     def unseen(self, rows: NDArray[Any]) -> list[str]:
         """The columns of text of which not one row has a declared value."""
-        unseen, first = [], 0
-        for name, rule in self.rules.items():
-            width = len(rule.names(name))
-            if rule.kind == "text" and not rows[:, first : first + width].any():
-                unseen.append(name)
-            first += width
-        return unseen
+        places = self.text_columns.items()
+        return [name for name, (first, after) in places if not rows[:, first:after].any()]
 
     def rows(self, table: Mapping[str, Any], *, dtype: Any = np.float64) -> NDArray[Any]:
         """One for each example of a table that holds the columns that are read."""

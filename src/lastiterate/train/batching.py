@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batches import RULES, BatchRule
 from lastiterate.train.data import Examples
-from lastiterate.train.noise import Randomness
+from lastiterate.train.noise import Order, Randomness
 from lastiterate.train.rows import Selection
 
 
@@ -18,17 +18,24 @@ def batch_sequence(
     rule: BatchRule, examples: Examples, randomness: Randomness
 ) -> tuple[Examples, Iterator[Selection]]:
     """The examples as they will be read, and the endless sequence of batches."""
-    if examples.is_mapped:
-        return examples.own(), _from_file(rule, randomness)
-    _check_count(rule, len(examples))
-    order = rule.arrangement(randomness)
-    return examples.own(order), rule.selections(randomness)
+    order, selections = drawn(rule, len(examples), randomness, in_blocks=examples.is_mapped)
+    return examples.own(order), selections
 
 
-def _from_file(rule: BatchRule, randomness: Randomness) -> Iterator[Selection]:
+def drawn(
+    rule: BatchRule, examples: int, randomness: Randomness, *, in_blocks: bool
+) -> tuple[Order | None, Iterator[Selection]]:
+    """The order in which so many examples are laid out, and the batches as indices into it."""
+    if in_blocks:
+        return None, _of_blocks(rule, randomness)
+    _check_count(rule, examples)
+    return rule.arrangement(randomness), rule.selections(randomness)
+
+
+def _of_blocks(rule: BatchRule, randomness: Randomness) -> Iterator[Selection]:
     if rule.in_blocks != rule.name:
         names = [kind.__name__ for kind in RULES.values() if kind.in_blocks == kind.name]
-        must_be = f"one of {', '.join(names)} for a mapped file"
+        must_be = f"one of {', '.join(names)} for a mapped file, or so many rows"
         raise InvalidParameter("batches", rule, must_be=must_be)
     # Rows after the last full batch of a file are always left out, so they must not count as
     # examples that might have been left out by chance.

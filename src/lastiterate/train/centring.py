@@ -91,18 +91,32 @@ def published_centre(
     silent: NDArray[np.bool_] | None = None,
 ) -> Centre:
     """From rows within the bound, with the noise of the release; silent ones count as 0."""
-    count, width = rows.shape
-    if not count <= _MOST_ROWS:
-        raise InvalidParameter("X", must_be=f"of at most {_MOST_ROWS} rows", found=f"{count}")
-    total = np.zeros(width + 1, dtype=np.int64)
+    total = sum_in_units(rows, bound=bound, silent=silent)
+    return centre_of_sum(total, release, source, examples=rows.shape[0], bound=bound)
+
+
+def sum_in_units(
+    rows: Rows, *, bound: float, silent: NDArray[np.bool_] | None = None
+) -> NDArray[np.int64]:
+    """The exact sum that is published, before noise; sums of parts add up to that of all."""
+    total = np.zeros(rows.shape[1] + 1, dtype=np.int64)
     for part, some, factors in _bounded(rows, bound):
         if silent is not None:
             factors = np.where(silent[part], 0.0, factors)
         total += _in_units(some, factors / bound)
-    drawn = np.rint(release.noise_std / _UNIT * source.release_normal((width + 1,)))
+    return total
+
+
+def centre_of_sum(
+    total: NDArray[np.int64], release: Release, source: Randomness, *, examples: int, bound: float
+) -> Centre:
+    """What is published of the exact sum, with the noise of the release."""
+    if not examples <= _MOST_ROWS:
+        raise InvalidParameter("X", must_be=f"of at most {_MOST_ROWS} rows", found=f"{examples}")
+    drawn = np.rint(release.noise_std / _UNIT * source.release_normal((total.size,)))
     noisy = [int(a) + int(b) for a, b in zip(total, drawn, strict=True)]
     published = on_grid(_UNIT * np.array(noisy, dtype=np.float64), noise=release.noise_std)
-    return centre_of(published, release, examples=count, bound=bound)
+    return centre_of(published, release, examples=examples, bound=bound)
 
 
 def _in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:

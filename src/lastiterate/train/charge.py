@@ -29,7 +29,7 @@ which g covers.
 **Extra steps** that an example is no longer part of (`forgetting.extra_steps`) make errors, too.
 Let K follow.  After the last participation of a plan come at most g - 1 + K errors, each paid as it
 arrives, and mu without them is at least :math:`c^{g+K-1}s/(\eta\sigma\sqrt{g + K + h'})`, h' for
-the noise of both releases: as above, with g + K for g.  **Hidden places** add nothing to that.  A
+the noise of all releases: as above, with g + K for g.  **Hidden places** add nothing to that.  A
 bound for them rests on the engine's values of plans: for an example at one place, or for two
 examples exchanged between places e and t (`hidden_place`).  Those of the second kind have arrivals
 at both places, none smaller than s, so that they wait no longer from one to the next, nor for the
@@ -58,11 +58,17 @@ LEAST_REST = 0.05  # of the variance, at a hidden end
 
 
 def charged_sensitivity(
-    run: TrainingRun, objective: Objective, *, radius: float, extra_steps: int = 0
+    run: TrainingRun,
+    objective: Objective,
+    *,
+    radius: float,
+    extra_steps: int = 0,
+    released: float | None = None,
 ) -> float:
     """The least `sensitivity` that `run` may state for this objective.
 
-    Also if so many steps follow of which the example is no longer part, with noise on each release.
+    Also if so many steps follow of which the example is no longer part.  `released` is then the
+    noise of all releases together, by default that of two like the run's.
     """
     exact = objective.sensitivity(radius=radius, adjacency=run.adjacency)
     if objective.residual_error == 0.0:
@@ -75,7 +81,7 @@ def charged_sensitivity(
         raise InvalidParameter("clip", "envelope", must_be=must_be)
     error = 2.0 * objective.residual_error * radius * run.batches.largest_size / exact
     with np.errstate(over="ignore"):
-        share = float(error * _steps_charged(run, extra_steps))
+        share = float(error * _steps_charged(run, extra_steps, released))
     if not share <= _MOST:
         raise InvalidParameter(
             "clip",
@@ -86,10 +92,12 @@ def charged_sensitivity(
     return at_least(exact * (1.0 + share), ulps=16)
 
 
-def _steps_charged(run: TrainingRun, extra_steps: int) -> float:
+def _steps_charged(run: TrainingRun, extra_steps: int, released: float | None) -> float:
     steps, noises = np.atleast_1d(run.step_size), np.atleast_1d(run.noise_std)
     wait = run.batches.longest_wait(run.steps) + extra_steps
     releases = 1.0 if extra_steps == 0 else 2.0
+    if released is not None and run.release_noise_std > 0.0:
+        releases = max(releases, (released / run.release_noise_std) ** 2)
     # In a schedule, the least favourable of its steps for each part.
     uneven = float(steps.max() / steps.min())
     ahead = wait * uneven

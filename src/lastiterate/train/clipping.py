@@ -17,7 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.train.envelope import clipped_wrong_part
+from lastiterate.train.compiled import compiled
+from lastiterate.train.envelope import CERTIFIED, clipped_wrong_part
 
 Labels = NDArray[np.intp]
 
@@ -51,9 +52,19 @@ def envelope_clipped_residual(u: Array, y: Labels, c: float) -> Array:
     An infimal convolution of convex functions: convex, c-Lipschitz, as smooth as the loss, and
     equal to it where |p - e_y| <= c.
     """
+    fast = compiled("envelope", u.size)
+    if fast is None:
+        return _clipped(u, y, c)
+    residual, left = fast.clipped(u, y, c, CERTIFIED)
+    if left.size:
+        residual[:, left] = _clipped(u[:, left], y[left], c)
+    return np.asarray(residual)
+
+
+def _clipped(u: Array, y: Labels, c: float) -> Array:
     # The label's row changes places with the first, so that the others are the wrong classes.
     own = y * y.size + np.arange(y.size)
-    logits: Array = u - u.ravel()[own]
+    logits: Array = np.subtract(u, u.ravel()[own], order="C")
     flat = logits.reshape(-1)
     flat[own] = logits[0]
     logits[1:] = clipped_wrong_part(logits[1:], c)

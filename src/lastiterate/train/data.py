@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.train.centring import Centre
+from lastiterate.train.centring import Centre, sum_in_units
 from lastiterate.train.noise import Order
-from lastiterate.train.norms import norm_factors, with_huge_rows_scaled
+from lastiterate.train.norms import SHORTEST, far_rows, norm_factors, with_huge_rows_scaled
 from lastiterate.train.rows import Rows, Selection, is_mapped, own_copy, read, without_duplicates
 
 
@@ -32,14 +32,16 @@ from lastiterate.train.rows import Rows, Selection, is_mapped, own_copy, read, w
 class Batch:
     """Rows, and for each its target and the factor that brings its norm within the bound.
 
-    Around a centre, `shifts` is how much of its `mean` is subtracted from each.
+    Around a centre, `shifts` is how much of its `mean` is subtracted from each.  Unless `scaled`,
+    all factors are 1.
     """
 
     rows: Rows
     targets: NDArray[Any]
     factors: Array
     silent: NDArray[np.bool_] | None
-    shifts: Array
+    scaled: bool
+    shifts: Array | None = None
     mean: Array | None = None
 
 
@@ -81,16 +83,49 @@ class Examples:
         """Whether the rows lie in a file, to be read one batch at a time."""
         return is_mapped(self.rows)
 
+    @property
+    def precision(self) -> str:
+        """Of the rows, and so of products with them."""
+        return str(self.rows.dtype)
+
+    def around(self, centre: Centre) -> Examples:
+        """The same examples around a centre."""
+        return replace(self, centre=centre)
+
+    def in_units(self) -> NDArray[np.int64]:
+        """What their centre is published from."""
+        return sum_in_units(self.rows, bound=self.feature_bound, silent=self.silent)
+
+    def far_rows(self) -> tuple[int, int]:
+        """How many are far longer than the bound, and far shorter."""
+        return far_rows(self.rows, self.feature_bound)
+
     @cached_property
     def factors(self) -> Array:
         """For each row, what brings its norm within the bound."""
         return norm_factors(self.rows, self.feature_bound)
 
     @cached_property
+    def least_factor(self) -> float:
+        return float(self.factors.min(initial=1.0))
+
+    @cached_property
     def reaches(self) -> Array:
         """For each row within the bound, what brings it within that around the centre."""
         assert self.centre is not None
         return self.centre.reaches(self.rows, bound=self.feature_bound)
+
+    def but(
+        self,
+        *,
+        silent: NDArray[np.bool_] | None = None,
+        offset: Array | None = None,
+        centre: Centre | None = None,
+    ) -> Examples:
+        """The same rows with these; what is known of their lengths is not computed again."""
+        changed = replace(self, silent=silent, offset=offset, centre=centre)
+        changed.__dict__["factors"] = self.factors
+        return changed
 
     def own(self, order: Order | None = None) -> Examples:
         """The examples of `order` in memory that nobody else has, but for rows in a file."""
@@ -102,18 +137,23 @@ class Examples:
 
     def batch(self, chosen: Selection) -> Batch:
         """Some of them."""
-        rows = read(self.rows, chosen)
-        factors = norm_factors(rows, self.feature_bound) if self.is_mapped else self.factors[chosen]
-        rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
+        rows, targets = read(self.rows, chosen), self.targets[chosen]
+        if self.is_mapped:
+            factors = norm_factors(rows, self.feature_bound)
+            least = float(factors.min(initial=1.0))
+        else:
+            factors, least = self.factors[chosen], self.least_factor
+        if least < SHORTEST:
+            rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
         silent = None if self.silent is None else self.silent[chosen]
         if self.centre is None:
-            return Batch(rows, self.targets[chosen], factors, silent, np.zeros(factors.size))
+            return Batch(rows, targets, factors, silent, scaled=least < 1.0)
         if self.is_mapped:
             reaches = self.centre.reaches(rows, bound=self.feature_bound)
         else:
             reaches = self.reaches[chosen]
         shifts = reaches * (self.feature_bound / self.centre.bound)
-        return Batch(rows, self.targets[chosen], factors * shifts, silent, shifts, self.centre.mean)
+        return Batch(rows, targets, factors * shifts, silent, True, shifts, self.centre.mean)
 
 
 def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float) -> Examples:

@@ -40,7 +40,7 @@ from lastiterate.bounds.catalogue import QUICKLY_COMPOSED
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.releases import MEAN, OUTLIERS, Release, joint_mu
+from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED, Release, joint_mu
 from lastiterate.run.batches import RULES, BatchRule, Drawn
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
@@ -71,6 +71,16 @@ def default_run(
     return _default_run(
         objective, chosen, examples=examples, radius=radius, mapped=mapped, features=features
     )
+
+
+def steps_asked_for(
+    objective: Objective, settings: RunSettings, *, examples: int, radius: float
+) -> int:
+    """How many steps the rule would make if passes over the data were free."""
+    loss = objective.loss(radius=radius, l2=settings.l2)
+    step = _longest_step(loss, 1.0, contracting=True) * objective.step_share
+    sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
+    return _steps(settings, examples, objective.output_unit / (radius * step), sensitivity)
 
 
 @lru_cache(maxsize=256)
@@ -180,7 +190,7 @@ def _quick(run: TrainingRun) -> list[str] | None:
 def default_besides(
     settings: RunSettings, run: TrainingRun, features: int = 0
 ) -> tuple[Release, ...]:
-    """What is published beside the last iterate of the run: a mean of rows, counts of outliers.
+    """What is published beside the last iterate of the run: a mean of rows, and counts.
 
     The mean only where its noise is expected to be much shorter than the longest row.
     """
@@ -197,8 +207,9 @@ def default_besides(
         if mean.noise_std * math.sqrt(features) <= _MOST_NOISE * run.batches.examples:
             found.append(mean)
     if settings.counting > 0.0:
-        counts = Release.of_mu(OUTLIERS, settings.counting * mu, adjacency=settings.adjacency)
-        found.append(counts)
+        kinds = (OUTLIERS, UNDECLARED) if settings.text_columns else (OUTLIERS,)
+        each = settings.counting * mu / math.sqrt(len(kinds))
+        found += [Release.of_mu(kind, each, adjacency=settings.adjacency) for kind in kinds]
     return tuple(found)
 
 

@@ -38,6 +38,7 @@ from lastiterate.train.envelope_step import SMALL, Floats, dot, newton, put_on_s
 
 TOLERANCE = 1e-11
 _ROUNDING = 1e-13  # of F, relative to 2 + s/2: of floats, and of `grown`
+CERTIFIED = TOLERANCE - _ROUNDING  # what |F|/(2 + s/2), as measured, may be
 _LOWEST = -80.0
 _TINY = 1e-36
 _COARSE_ROUNDS = 2
@@ -211,7 +212,7 @@ def _not_certified(
 
 
 def _too_far_off(off: Array, s: Floats, reach: Floats | None = None) -> Columns:
-    good = dot(off, off) <= ((TOLERANCE - _ROUNDING) * (2.0 + s / 2)) ** 2
+    good = dot(off, off) <= (CERTIFIED * (2.0 + s / 2)) ** 2
     if reach is not None:
         good &= reach <= SMALL * SMALL
     # Written so that nan is not good enough.

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import LastIterateError, MissingExtra
+from lastiterate.train.compiled import compiled
 
 Words = NDArray[np.uint64]
 Order = NDArray[np.intp]
@@ -101,27 +102,20 @@ class Randomness:
 
     def normal(self, shape: tuple[int, ...]) -> Array:
         """Independent standard normal numbers."""
+        return np.asarray(self.normals(shape, 1)[0])
+
+    def normals(self, shape: tuple[int, ...], count: int) -> Array:
+        """What so many calls of `normal` would give one after the other."""
         size = math.prod(shape)
         half = (size + 1) // 2
-        words = self._bits.words(2 * half).view(np.int64)
-        # |k + 1/2| 2^-63 is uniform on (0, 1), to 63 bits.
-        radius = words[:half].astype(np.float64)
-        radius += 0.5
-        np.abs(radius, out=radius)
-        radius *= 2.0**-63
-        np.log(radius, out=radius)
-        radius *= -2.0
-        np.sqrt(radius, out=radius)
-        # Cosine and sine of an angle from the tangent of its half, the fastest to compute.
-        tangent = words[half:].astype(np.float64)
-        tangent *= np.pi / 2.0**64
-        np.tan(tangent, out=tangent)
-        square = tangent * tangent
-        radius /= 1.0 + square
-        normal = np.empty(2 * half)
-        np.multiply(radius, 1.0 - square, out=normal[:half])
-        np.multiply(radius, 2.0 * tangent, out=normal[half:])
-        return normal[:size].reshape(shape)
+        words = self._bits.words(count * 2 * half).view(np.int64).reshape(count, 2 * half)
+        normal = np.empty((count, 2 * half))
+        fast = compiled("normal", words.size)
+        if fast is None:
+            _box_muller(words[:, :half], words[:, half:], normal)
+        else:
+            fast.normals(words, normal)
+        return normal[:, :size].reshape(count, *shape)
 
     def release_normal(self, shape: tuple[int, ...]) -> Array:
         """Standard normal numbers, each from the sum of independent ones."""
@@ -176,6 +170,26 @@ class Randomness:
         while (again := np.flatnonzero(words > beyond)).size:
             words[again] = self._bits.words(again.size)
         return words % np.uint64(limit)
+
+
+def _box_muller(radii: NDArray[np.int64], angles: NDArray[np.int64], out: Array) -> None:
+    # |k + 1/2| 2^-63 is uniform on (0, 1), to 63 bits.
+    radius = radii.astype(np.float64)
+    radius += 0.5
+    np.abs(radius, out=radius)
+    radius *= 2.0**-63
+    np.log(radius, out=radius)
+    radius *= -2.0
+    np.sqrt(radius, out=radius)
+    # Cosine and sine of an angle from the tangent of its half, the fastest to compute.
+    tangent = angles.astype(np.float64)
+    tangent *= np.pi / 2.0**64
+    np.tan(tangent, out=tangent)
+    square = tangent * tangent
+    radius /= 1.0 + square
+    half = radius.shape[1]
+    np.multiply(radius, 1.0 - square, out=out[:, :half])
+    np.multiply(radius, 2.0 * tangent, out=out[:, half:])
 
 
 def randomness(random_state: Any) -> Randomness:

@@ -16,8 +16,10 @@ long rows are copied), so whoever can time a training from nearby learns somethi
 accounted for.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -30,16 +32,18 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.batching import batch_sequence
-from lastiterate.train.data import Batch, Examples
+from lastiterate.train.data import Examples
 from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
 from lastiterate.train.promises import broken_promises
 from lastiterate.train.release import on_grid, project
-from lastiterate.train.rows import Rows
+from lastiterate.train.rows import Rows, Selection
+from lastiterate.train.shards import AnyExamples, GradientSum
 
 _SUMMED = 2_048  # rows, at most, in one product of float32
 _UNROLLED = 4  # rows of the left factor that BLAS takes at a time
+_DRAWN = 1 << 14  # normal numbers, about
 _KEPT = 1 << 24  # bytes
 
 
@@ -54,7 +58,7 @@ class Published:
 def noisy_descent(
     run: TrainingRun,
     objective: Objective,
-    examples: Examples,
+    examples: AnyExamples,
     randomness: Randomness | None = None,
     start: Published | None = None,
 ) -> Array:
@@ -66,8 +70,8 @@ def noisy_descent(
         What to do.  It must promise no more than `objective` and `examples` keep.
     objective : Objective
         What to descend, but for the penalty, which is the run's `loss.regulariser`.
-    examples : Examples
-        Rows with norms within a bound.
+    examples : Examples or Shards
+        Rows with norms within a bound, here or elsewhere.
     randomness : Randomness, optional
         A secure one by default.
     start : Published, optional
@@ -84,44 +88,66 @@ def noisy_descent(
 def _descended(
     run: TrainingRun,
     objective: Objective,
-    examples: Examples,
+    examples: AnyExamples,
     randomness: Randomness | None,
     start: Published | None,
 ) -> Array:
     for broken in broken_promises(run, objective, examples.radius):
         raise broken
     randomness = Randomness() if randomness is None else randomness
-    own, batches = batch_sequence(run.batches, examples, randomness)
-    _check_targets(objective, own)
-    parameters = np.zeros((objective.outputs, own.parameters))
+    batches = _batches(run, objective, examples, randomness)
+    parameters = np.zeros((objective.outputs, examples.parameters))
     if start is not None:
         parameters += start.parameters
         if run.batches.drawn is Drawn.NEVER:
             batches = islice(batches, start.steps % run.batches.batches_per_epoch, None)
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
+    normal = _normal_draws(run, randomness, parameters.shape)
     _keep_freed_memory()
-    for done, chosen in zip(told("training", range(run.steps)), batches, strict=False):
-        direction = _gradient(objective, own.batch(chosen), parameters, own)
+    for done, gradient in zip(told("training", range(run.steps)), batches, strict=False):
+        direction = gradient(parameters)
         direction /= run.batches.batch_size
         if run.loss.regulariser:
             direction += run.loss.regulariser * parameters
         if (noise := noises(done)) > 0.0:
-            direction += noise * randomness.normal(parameters.shape)
+            direction += noise * next(normal)
         direction *= steps(done)
         parameters -= direction
         project(parameters, run.domain)
     return _published(run, parameters, randomness)
 
 
-def _gradient(objective: Objective, batch: Batch, parameters: Array, own: Examples) -> Array:
-    """The sum over the batch, without the penalty."""
-    intercept = own.intercept
+def _normal_draws(
+    run: TrainingRun, randomness: Randomness, shape: tuple[int, ...]
+) -> Iterator[Array]:
+    """One for each step; several at a time where no batch is drawn in between."""
+    at_once = 1
+    if run.batches.drawn in (Drawn.NEVER, Drawn.ONCE):
+        at_once = max(_DRAWN // math.prod(shape), 1)
+    for done in range(0, run.steps, at_once):
+        yield from randomness.normals(shape, min(at_once, run.steps - done))
+
+
+def _batches(
+    run: TrainingRun, objective: Objective, examples: AnyExamples, randomness: Randomness
+) -> Iterator[GradientSum]:
+    if not isinstance(examples, Examples):
+        return examples.batches(run.batches, objective, randomness)
+    own, batches = batch_sequence(run.batches, examples, randomness)
+    check_targets(objective, own)
+    return (partial(gradient_sum, objective, own, chosen) for chosen in batches)
+
+
+def gradient_sum(
+    objective: Objective, own: Examples, chosen: Selection, parameters: Array
+) -> Array:
+    """The sum over some of the examples, without the penalty."""
+    batch, intercept = own.batch(chosen), own.intercept
     rows, factors, width = batch.rows, batch.factors, batch.rows.shape[1]
     outputs = _times_transposed(parameters[:, :width], rows)
-    scaled = batch.mean is not None or factors.min(initial=1.0) < 1.0
-    if scaled:
+    if batch.scaled:
         outputs *= factors
-    if batch.mean is not None:
+    if batch.mean is not None and batch.shifts is not None:
         outputs -= np.outer(parameters[:, :width] @ batch.mean, batch.shifts)
     if intercept:
         outputs += intercept * parameters[:, width:]
@@ -133,8 +159,8 @@ def _gradient(objective: Objective, batch: Batch, parameters: Array, own: Exampl
     gradient = np.empty_like(parameters)
     if intercept:
         gradient[:, width] = intercept * residual.sum(axis=1)
-    shifted = residual @ batch.shifts if batch.mean is not None else None
-    if scaled:
+    shifted = residual @ batch.shifts if batch.shifts is not None else None
+    if batch.scaled:
         residual *= factors
     gradient[:, :width] = _times(residual, rows)
     if shifted is not None and batch.mean is not None:
@@ -159,8 +185,11 @@ def _times(residual: Array, rows: Rows) -> NDArray[Any]:
     outputs = residual.shape[0]
     # Rows beyond a multiple of four would be multiplied one by one; one row alone is no matter.
     padded = outputs if outputs == 1 else -(-outputs // _UNROLLED) * _UNROLLED
-    left = np.zeros((padded, len(rows)), rows.dtype)
-    left[:outputs] = residual
+    if padded == outputs:
+        left = residual.astype(rows.dtype, copy=False)
+    else:
+        left = np.zeros((padded, len(rows)), rows.dtype)
+        left[:outputs] = residual
     if rows.dtype == np.float64 or len(rows) <= _SUMMED:
         return (left @ rows)[:outputs]
     total = np.zeros((padded, rows.shape[1]))
@@ -192,7 +221,7 @@ def _each_step(schedule: float | tuple[float, ...]) -> Callable[[int], float]:
     return schedule.__getitem__ if isinstance(schedule, tuple) else lambda _: schedule
 
 
-def _check_targets(objective: Objective, examples: Examples) -> None:
+def check_targets(objective: Objective, examples: Examples) -> None:
     """That they are such as the constants of the loss hold for."""
     if not objective.admits(examples.targets):
         must_be = f"targets as {type(objective).__name__} codes them"

@@ -18,9 +18,10 @@ from lastiterate._numerics.rounding import down, ulps, ulps_of, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.rows import Rows, read, without_duplicates
 
+FAR = 10.0
 _CHUNK = 2**20  # entries looked at together
 _COLUMNS = 1_024  # squares added up in the precision of the rows
-_SHORTEST = 1e-12  # a factor: products with longer rows might overflow
+SHORTEST = 1e-12  # a factor: products with longer rows might overflow
 _LEAST_BOUND = 1e-10  # squares far below its own may vanish without harm
 
 
@@ -30,6 +31,12 @@ def norm_factors(rows: Rows, bound: float) -> Array:
     for part, some in chunks(rows):
         factors[part] = _factors(some, bound)
     return factors
+
+
+def far_rows(rows: Rows, bound: float) -> tuple[int, int]:
+    """How many rows are more than ten times as long as the bound, and shorter than a tenth."""
+    factors = norm_factors(rows, bound / FAR)
+    return int((factors < FAR**-2).sum()), int((factors == 1.0).sum())
 
 
 def chunks(rows: Rows) -> Iterator[tuple[slice, Rows]]:
@@ -43,9 +50,9 @@ def chunks(rows: Rows) -> Iterator[tuple[slice, Rows]]:
 
 def with_huge_rows_scaled(rows: Rows, factors: Array, *, bound: float) -> tuple[Rows, Array]:
     """The same, rows beyond what products can hold being scaled down themselves."""
-    if not factors.size or factors.min() >= _SHORTEST:
+    if not factors.size or factors.min() >= SHORTEST:
         return rows, factors
-    long = np.flatnonzero(factors < _SHORTEST)
+    long = np.flatnonzero(factors < SHORTEST)
     rows, factors = rows.copy(), factors.copy()
     scaled = rows[long].astype(np.float64)
     if isinstance(rows, np.ndarray):

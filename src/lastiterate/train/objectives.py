@@ -30,6 +30,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter
 from lastiterate.train import clipping, envelope
+from lastiterate.train.compiled import compiled
 from lastiterate.train.objective import OBJECTIVES, ULPS, Objective
 
 __all__ = [
@@ -93,9 +94,13 @@ class Logistic(Objective):
         return np.array([0, 1])
 
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
+        if (fast := compiled("logistic", u.size)) is not None:
+            return np.asarray(fast.residuals(u, y, self.clip))
         residual: Array = expit(u)
         residual -= y
-        return residual.clip(-self.clip, self.clip, out=residual)
+        # In two, which numpy does in half the time of a clip.
+        np.minimum(residual, self.clip, out=residual)
+        return np.maximum(residual, -self.clip, out=residual)
 
 
 @dataclass(frozen=True, kw_only=True)

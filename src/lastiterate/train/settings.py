@@ -6,7 +6,7 @@ scikit-learn wants it.  What was given is checked when a model is fitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from functools import partial
@@ -68,6 +68,25 @@ def _truth(name: str, value: Any) -> bool:
     if not isinstance(value, bool | np.bool_):
         raise InvalidType(name, value, must_be="True or False")
     return bool(value)
+
+
+def _text_columns(name: str, value: Any) -> tuple[tuple[str, int, int], ...]:
+    """Names and features of columns, in order."""
+    must_be = "a mapping of column names to (first feature, first feature after them)"
+    if value is None:
+        return ()
+    if isinstance(value, tuple):  # checked before
+        value = {column: (first, after) for column, first, after in value}
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in value):
+        raise InvalidType(name, must_be=must_be, found=type(value).__name__)
+    found = []
+    for column, features in value.items():
+        if not isinstance(features, Sequence) or len(features) != 2:
+            raise InvalidParameter(f"{name}[{column!r}]", features, must_be="a pair of numbers")
+        first = _check.count(f"{name}[{column!r}]", features[0], at_least=0)
+        after = _check.count(f"{name}[{column!r}]", features[1], at_least=first + 1)
+        found.append((column, first, after))
+    return tuple(found)
 
 
 POSITIVE = Kind("float", partial(_check.number, above=0.0))
@@ -146,6 +165,15 @@ class RunSettings:
         "The part of mu that is spent on counting, with noise, rows and targets far from their "
         "bounds, so that you are told (`outliers_`); at the default the training has half a "
         "hundredth more noise for it.  0 counts nothing.",
+    )
+    text_columns: Any = setting(
+        None,
+        Kind("mapping", _text_columns),
+        "For each column of text that was coded one-hot by declared values, by its name, the first "
+        "of its features and the first after them, as `PrivateSchema.text_columns_` has it.  Rows "
+        "that have none of these values are counted with noise, column by column "
+        "(`undeclared_`), for half of what `counting` spends, so that you are told of values that "
+        "are spelt otherwise.",
     )
 
     def checked(self) -> Self:

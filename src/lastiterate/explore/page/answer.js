@@ -5,7 +5,7 @@ import { byId, element } from "./dom.js";
 export function showAnswer(told) {
   byId("epsilon").textContent = told.epsilon_text;
   byId("strip").textContent = `ε = ${told.epsilon_text}`;
-  byId("at").textContent = `at δ = ${told.delta_text} ${told.if}, ${told.kind}`;
+  byId("at").textContent = `at δ = ${told.delta_text} ${told.if}, ${told.kind}${told.draft ? "; other bounds are still computed" : ""}`;
   byId("bound").textContent = told.bound;
   byId("why").textContent = told.why;
   const charged = told.composition;
@@ -30,14 +30,14 @@ export function showWitness(told) {
   byId("witness").textContent = told.says || "no lower bound is known";
 }
 
-/** @param {any[]} remedies @param {(words: Record<string, any>) => void} use */
-export function showRemedies(remedies, use) {
+/** @param {any[]} remedies @param {(words: Record<string, any>) => void} use @param {string} [why] there are none */
+export function showRemedies(remedies, use, why = "None of the small changes that were tried.") {
   const items = remedies.map((one) => {
     const button = element("button", { type: "button" }, `${one.says}: ε = ${one.epsilon_text}`);
     button.addEventListener("click", () => use(one.words));
     return element("li", {}, button);
   });
-  byId("remedies").replaceChildren(...(items.length ? items : [element("li", {}, "None of the small changes that were tried.")]));
+  byId("remedies").replaceChildren(...(items.length ? items : [element("li", {}, why)]));
 }
 
 /** @param {string|null} message */

@@ -1,6 +1,7 @@
 // Questions to the server. Each kind has a lane: a later question of a lane supersedes earlier ones.
 
 const token = new URLSearchParams(location.search).get("token") ?? "";
+const root = new URL("../", import.meta.url);
 const client = Array.from(crypto.getRandomValues(new Uint32Array(3)), (n) => n.toString(36)).join("");
 
 export class Refused extends Error {
@@ -15,7 +16,7 @@ export class Refused extends Error {
 async function request(path, options) {
   let response;
   try {
-    response = await fetch(path, { ...options, headers: { "x-lastiterate-token": token, "content-type": "application/json" } });
+    response = await fetch(new URL(path, root), { ...options, headers: { "x-lastiterate-token": token, "content-type": "application/json" } });
   } catch {
     throw new Refused(0, "The server does not answer. Is `lastiterate explore` still running?");
   }
@@ -32,6 +33,9 @@ async function request(path, options) {
 
 /** What the page offers. */
 export const begin = () => request("api/begin", { method: "GET" });
+
+/** What may be asked, as an OpenAPI document. */
+export const described = () => request("api/openapi.json", { method: "GET" });
 
 /** @param {string} question @param {object} record @param {string} [lane] @returns {Promise<any>} */
 export function ask(question, record, lane = question) {

@@ -1,24 +1,29 @@
 // Curves as SVG, drawn by hand: logarithmic axes, a legend that is text, a point that can be dragged.
 import { drawn, element } from "./dom.js";
 
-const WIDTH = 650, HEIGHT = 400, LEFT = 58, RIGHT = 16, TOP = 12, BOTTOM = 44;
+const WIDTH = 650, HEIGHT = 400, LEFT = 58, RIGHT = 24, TOP = 12, BOTTOM = 44;
 const FARTHEST = 30; // times the best curve's values; beyond it nothing can be compared
 
 /** @typedef {{x: number[], curves: Record<string, (number|string|null)[]>, here?: number, across: string}} Curves */
-/** @typedef {{log: boolean, from: number, to: number}} Scale */
+/** Vertical ones may have a part of the picture. @typedef {{log: boolean, from: number, to: number, top?: number, bottom?: number}} Scale */
 
 /** @param {Scale} s @param {number} v */
 const share = (s, v) => (s.log ? Math.log(v / s.from) / Math.log(s.to / s.from) : (v - s.from) / (s.to - s.from));
 /** @param {Scale} s @param {number} v */
-const across = (s, v) => LEFT + share(s, v) * (WIDTH - LEFT - RIGHT);
+export const across = (s, v) => LEFT + share(s, v) * (WIDTH - LEFT - RIGHT);
 /** @param {Scale} s @param {number} v */
-const upwards = (s, v) => HEIGHT - BOTTOM - share(s, v) * (HEIGHT - TOP - BOTTOM);
+export const upwards = (s, v) => low(s) - share(s, v) * (low(s) - high(s));
+/** @param {Scale} s */
+const high = (s) => s.top ?? TOP;
+/** @param {Scale} s */
+const low = (s) => s.bottom ?? HEIGHT - BOTTOM;
 
 /** @param {Scale} s @returns {number[]} */
 function ticks(s) {
   if (!s.log) {
-    const step = (s.to - s.from) / 5;
-    return [0, 1, 2, 3, 4, 5].map((i) => s.from + i * step);
+    const rough = (s.to - s.from) / (low(s) - high(s) < 200 ? 3 : 5), power = 10 ** Math.floor(Math.log10(rough));
+    const step = power * ([1, 2, 2.5, 5, 10].find((digit) => digit * power >= rough * 0.999) ?? 10);
+    return Array.from({ length: Math.floor((s.to - s.from) / step + 1e-9) + 1 }, (_, i) => s.from + i * step);
   }
   const decades = Math.log10(s.to / s.from);
   const digits = decades > 3 ? [1] : decades > 1.2 ? [1, 3] : [1, 2, 3, 5, 7];
@@ -37,30 +42,31 @@ function label(value) {
   if (value === 0) return "0";
   const size = Math.abs(value);
   if (size >= 1e6 || size < 1e-3) return value.toExponential(0).replace("e+", "e");
-  return String(Number(value.toPrecision(2)));
+  return size >= 1e4 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(3)));
 }
 
-/** @param {Scale} sx @param {Scale} sy @param {string} below @param {string} beside */
-function frame(sx, sy, below, beside) {
-  const picture = drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+/** An empty picture. */
+export const canvas = () => drawn("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img" });
+
+/** Axes, with a grid and words. @param {SVGElement} picture @param {Scale} sx @param {Scale} sy @param {string} below @param {string} beside */
+export function axes(picture, sx, sy, below, beside) {
   for (const value of ticks(sx)) {
     const x = across(sx, value);
-    picture.append(drawn("path", { class: "grid", d: `M${x} ${TOP}V${HEIGHT - BOTTOM}` }));
-    picture.append(drawn("text", { x, y: HEIGHT - BOTTOM + 17, "text-anchor": "middle" }, label(value)));
+    picture.append(drawn("path", { class: "grid", d: `M${x} ${high(sy)}V${low(sy)}` }));
+    if (below) picture.append(drawn("text", { x, y: low(sy) + 19, "text-anchor": "middle" }, label(value)));
   }
   for (const value of ticks(sy)) {
     const y = upwards(sy, value);
     picture.append(drawn("path", { class: "grid", d: `M${LEFT} ${y}H${WIDTH - RIGHT}` }));
-    picture.append(drawn("text", { x: LEFT - 6, y: y + 4, "text-anchor": "end" }, label(value)));
+    picture.append(drawn("text", { x: LEFT - 6, y: y + 5, "text-anchor": "end" }, label(value)));
   }
-  picture.append(drawn("path", { class: "axis", d: `M${LEFT} ${TOP}V${HEIGHT - BOTTOM}H${WIDTH - RIGHT}` }));
-  picture.append(drawn("text", { x: WIDTH - RIGHT, y: HEIGHT - 8, "text-anchor": "end" }, below));
-  picture.append(drawn("text", { x: 14, y: TOP + 4, transform: `rotate(-90 14 ${TOP + 4})`, "text-anchor": "end" }, beside));
-  return picture;
+  picture.append(drawn("path", { class: "axis", d: `M${LEFT} ${high(sy)}V${low(sy)}H${WIDTH - RIGHT}` }));
+  if (below) picture.append(drawn("text", { x: WIDTH - RIGHT, y: HEIGHT - 6, "text-anchor": "end" }, below));
+  picture.append(drawn("text", { x: LEFT + 8, y: high(sy) + 12 }, beside));
 }
 
 /** @param {number[]} xs @param {(number|string|null)[]} ys @param {Scale} sx @param {Scale} sy */
-function path(xs, ys, sx, sy) {
+export function path(xs, ys, sx, sy) {
   let d = "", pen = "M";
   xs.forEach((x, i) => {
     const y = ys[i];
@@ -80,28 +86,28 @@ function inOrder(curves, best) {
 }
 
 /** @param {string} kind @param {string} name */
-function key(kind, name) {
+export function key(kind, name) {
   const line = drawn("svg", { viewBox: "0 0 26 10", "aria-hidden": "true" }, drawn("path", { class: `curve ${kind}`, d: "M1 5H25" }));
   return element("span", { class: "key" }, line, name);
 }
 
 /**
- * Epsilon by something, one curve for each bound.
- * @param {HTMLElement} home @param {Curves} told @param {string} best @param {string} below @param {number|null} [target]
+ * Epsilon by something, one curve for each bound; `answer` is the epsilon where the run is.
+ * @param {HTMLElement} home @param {Curves} told @param {string} below
+ * @param {{best: string, target?: number|null, answer?: any, named?: (name: string) => string}} more
  */
-export function epsilons(home, told, best, below, target = null) {
-  const numbers = (/** @type {(number|string|null)[]} */ list) => list.filter((v) => typeof v === "number" && v > 0).map(Number);
-  const of = numbers(told.curves[best] ?? []).concat(target ? [target] : []);
-  const every = numbers(Object.values(told.curves).flat());
-  const base = of.length ? of : every;
-  if (!base.length) return nothing(home, "No bound is finite here.");
-  const low = Math.min(...base) / 1.15;
-  const high = Math.min(Math.max(...every, low * 2), Math.max(...base) * FARTHEST) * 1.1;
+export function epsilons(home, told, below, { best, target = null, answer = null, named = (name) => name }) {
+  const numbers = (/** @type {any[]} */ list) => list.filter((v) => typeof v === "number" && v > 0).map(Number);
+  const base = numbers([...(told.curves[best] ?? []), target, answer]);
+  const every = numbers([...Object.values(told.curves).flat(), answer]);
+  if (!every.length) return nothing(home, "No bound is finite here.");
+  const least = Math.min(...(base.length ? base : every)) / 1.15;
+  const most = Math.min(Math.max(...every, least * 2), Math.max(...(base.length ? base : every)) * FARTHEST) * 1.1;
   const sx = { log: true, from: told.x[0], to: told.x[told.x.length - 1] };
-  const sy = { log: true, from: Math.min(low, ...every.filter((v) => v * 3 > low)), to: high };
-  const picture = frame(sx, sy, below, "epsilon");
-  const inside = drawn("svg", { x: 0, y: 0, width: WIDTH, height: HEIGHT, viewBox: `0 0 ${WIDTH} ${HEIGHT}` });
-  inside.append(drawn("clipPath", { id: `clip-${home.id}` }, drawn("rect", { x: LEFT, y: TOP - 2, width: WIDTH - LEFT - RIGHT, height: HEIGHT - TOP - BOTTOM + 4 })));
+  const sy = { log: true, from: Math.min(least, ...every.filter((v) => v * 3 > least)), to: most };
+  const picture = canvas();
+  axes(picture, sx, sy, below, "epsilon");
+  picture.append(drawn("clipPath", { id: `clip-${home.id}` }, drawn("rect", { x: LEFT, y: TOP - 2, width: WIDTH - LEFT - RIGHT, height: HEIGHT - TOP - BOTTOM + 4 })));
   const clipped = drawn("g", { "clip-path": `url(#clip-${home.id})` });
   if (target) clipped.append(drawn("path", { class: "here", d: `M${LEFT} ${upwards(sy, target)}H${WIDTH - RIGHT}` }));
   if (told.here) clipped.append(drawn("path", { class: "here", d: `M${across(sx, told.here)} ${TOP}V${HEIGHT - BOTTOM}` }));
@@ -111,10 +117,10 @@ export function epsilons(home, told, best, below, target = null) {
     const d = path(told.x, ys, sx, sy);
     if (!d) return;
     clipped.append(drawn("path", { class: `curve ${kind}`, d }));
-    keys.push(key(kind, name === best ? `${name} (the answer)` : name));
+    keys.push(key(kind, named(name)));
   });
-  inside.append(clipped);
-  picture.append(inside);
+  if (told.here && typeof answer === "number" && answer > 0) clipped.append(drawn("circle", { class: "point", r: 5, cx: across(sx, told.here), cy: upwards(sy, answer) }));
+  picture.append(clipped);
   picture.setAttribute("aria-label", described(told, best, below));
   put(home, picture, keys);
 }
@@ -132,7 +138,9 @@ function described(told, best, below) {
  */
 export function tradeoff(home, told, chosen, moved) {
   const sx = { log: false, from: 0, to: 0.5 }, sy = { log: false, from: 0, to: 1 };
-  const picture = frame(sx, sy, "false alarms", "misses, at least");
+  const picture = canvas();
+  axes(picture, sx, sy, "false alarms", "");
+  picture.append(drawn("text", { x: LEFT + 8, y: HEIGHT - BOTTOM - 8 }, "misses, at least"));
   picture.append(drawn("path", { class: "curve cgrey", d: path([0, 0.5], [1, 0.5], sx, sy) }));
   const keys = [key("cgrey", "nothing learnt")];
   const best = told.curves[told.best];
@@ -180,12 +188,12 @@ export function nothing(home, why) {
 }
 
 /** @param {HTMLElement} home @param {Node} picture @param {Node[]} keys */
-function put(home, picture, keys) {
+export function put(home, picture, keys) {
   const had = home.querySelector(".plot")?.contains(document.activeElement);
   home.querySelector(".plot")?.replaceChildren(picture);
   let legend = home.querySelector(".keys");
-  if (!legend) home.append((legend = element("div", { class: "keys under" })));
-  legend.replaceChildren(...keys);
+  if (!legend) home.querySelector(".rest")?.prepend((legend = element("div", { class: "keys under" })));
+  legend?.replaceChildren(...keys);
   if (had) /** @type {SVGElement|null} */ (home.querySelector(".handle"))?.focus();
 }
 
@@ -197,7 +205,7 @@ export function asSvg(home) {
   const from = [picture, ...picture.querySelectorAll("*")], to = [copy, ...copy.querySelectorAll("*")];
   from.forEach((one, i) => {
     const style = getComputedStyle(one);
-    for (const name of ["stroke", "fill", "stroke-width", "stroke-dasharray", "font-size"]) to[i].setAttribute(name, style.getPropertyValue(name));
+    for (const name of ["stroke", "fill", "stroke-width", "stroke-dasharray", "font-size", "paint-order"]) to[i].setAttribute(name, style.getPropertyValue(name));
     to[i].removeAttribute("class");
   });
   copy.setAttribute("font-family", "sans-serif");

@@ -52,14 +52,16 @@ export const GROUPS = {
 };
 export const FIELDS = Object.values(GROUPS).flat();
 
-/** @param {Field} field @param {number} value */
-function notch(field, value) {
+/** @param {Field} field @param {number} value @param {number[]} [only] the values that there are */
+function notch(field, value, only) {
+  if (only) return Math.max(0, only.indexOf(value));
   const share = Math.log(value / field.from) / Math.log(field.to / field.from);
   return Math.round(Math.min(1, Math.max(0, share)) * NOTCHES) + (field.none ? 1 : 0);
 }
 
-/** @param {Field} field @param {number} position @returns {number|undefined} */
-function atNotch(field, position) {
+/** @param {Field} field @param {number} position @param {number[]} [only] @returns {number|undefined} */
+function atNotch(field, position, only) {
+  if (only) return only[position];
   if (field.none && position === 0) return undefined;
   const share = (position - (field.none ? 1 : 0)) / NOTCHES;
   const value = field.from * (field.to / field.from) ** share;
@@ -87,6 +89,8 @@ export class Controls {
     this.words = {};
     /** @type {Record<string, {box: HTMLElement, exact?: HTMLInputElement, slider?: HTMLInputElement, select?: HTMLSelectElement, help: HTMLElement}>} */
     this.parts = {};
+    /** @type {Record<string, number[]>|null} */
+    this.only = null;
     for (const [name, fields] of Object.entries(GROUPS)) {
       const group = element("fieldset", {}, element("legend", {}, name));
       for (const field of fields) group.append(this.#made(field));
@@ -118,10 +122,19 @@ export class Controls {
       element("input", { type: "range", min: 0, max: top, step: 1, id: `slide-${field.name}`, "aria-label": `${field.label}, slider` })
     );
     exact.addEventListener("input", () => this.#set(field, typed(exact.value), exact));
-    slider.addEventListener("input", () => this.#set(field, atNotch(field, Number(slider.value)), slider));
+    slider.addEventListener("input", () => this.#slid(field, slider));
     box.append(exact, help, slider);
     this.parts[field.name] = { box, exact, slider, help };
     return box;
+  }
+
+  /** Whole numbers may be farther apart than notches: one more or less is the least that a move means.
+   * @param {Field} field @param {HTMLInputElement} slider */
+  #slid(field, slider) {
+    const only = this.only?.[field.name], old = this.words[field.name], position = Number(slider.value);
+    const value = atNotch(field, position, only);
+    if (only || !field.whole || value !== old) return this.#set(field, value, slider);
+    this.#set(field, Math.max(field.from, old + Math.sign(position - notch(field, old))));
   }
 
   /** @param {Field} field @param {any} value @param {HTMLElement} [from] */
@@ -130,6 +143,19 @@ export class Controls {
     else this.words[field.name] = value;
     this.show(from);
     this.changed();
+  }
+
+  /** Let nothing move but these words, over these values. @param {Record<string, number[]>} only */
+  restrict(only) {
+    this.only = only;
+    for (const { name } of FIELDS) {
+      const { exact, slider, select } = this.parts[name];
+      if (select) select.disabled = true;
+      if (exact) exact.readOnly = true;
+      if (!slider) continue;
+      slider.disabled = !only[name];
+      if (only[name]) slider.max = String(only[name].length - 1);
+    }
   }
 
   /** Show a run, whatever was shown before.
@@ -155,7 +181,7 @@ export class Controls {
         continue;
       }
       if (exact !== except) exact.value = shown(value);
-      if (slider !== except) slider.value = String(typeof value === "number" && value > 0 ? notch(field, value) : 0);
+      if (slider !== except) slider.value = String(typeof value === "number" && value > 0 ? notch(field, value, this.only?.[field.name]) : 0);
       slider.setAttribute("aria-valuetext", shown(value) || field.none || "empty");
       exact.removeAttribute("aria-invalid");
     }

@@ -1,22 +1,23 @@
 // Puts the page together: a change asks for the answer first, and for everything else after it.
 import { showAnswer, showRemedies, showTrouble, showWitness } from "./answer.js";
 import { Refused, ask, begin, progress } from "./api.js";
-import { asSvg, epsilons, nothing, tradeoff } from "./chart.js";
+import { asSvg } from "./chart.js";
 import { pin } from "./compare.js";
 import { Controls, typed } from "./controls.js";
 import { byId, element, save } from "./dom.js";
 import { fragment, fromFragment } from "./link.js";
+import { PICTURES, without } from "./pictures.js";
 import { listen } from "./review.js";
 
 const PAUSE = 20, POLL = 400; // milliseconds
 const SUPERSEDED = 409;
-const ACROSS = { epochs: "epochs", noise_multiplier: "noise multiplier", noise_std: "noise on the averaged gradient" };
+const LANES = ["account", ...PICTURES.map(({ id }) => id), "remedies"];
 
 /** @type {Controls} */
 let controls;
 /** @type {any} */
 let answer = null;
-let round = 0, attacker = 20;
+let round = 0;
 /** @type {number|undefined} */
 let timer;
 /** @type {Record<string, any>|null} */
@@ -36,34 +37,41 @@ async function refresh() {
   history.replaceState(null, "", location.pathname + location.search + fragment(question));
   document.body.classList.add("waiting");
   watch(mine);
+  const drawn = new Set(); // pictures that are no draft
+  draft(question, (id) => late() || drawn.has(id));
   try {
-    answer = await ask("account", question);
+    const told = await ask("account", question);
     if (late()) return;
+    answer = told;
+    drawn.add("account");
     showTrouble(null);
     showAnswer(answer);
+    document.body.dataset.answered = String(mine);
   } catch (error) {
     if (late() || /** @type {Refused} */ (error).status === SUPERSEDED) return;
+    round++; // drafts come too late now
     answer = null;
     const message = /** @type {Error} */ (error).message;
     showTrouble(message);
     controls.blame(message);
-    for (const id of ["by-epochs", "attack", "by-noise"]) nothing(byId(id), "");
-    for (const id of ["code-python", "code-command", "code-toml", "attacker"]) byId(id).textContent = "";
-    return settle(mine);
+    for (const picture of PICTURES) without(picture, "");
+    for (const id of ["code-python", "code-command", "code-toml"]) byId(id).textContent = "";
+    return settle(round);
   }
-  const best = answer.bound;
   byId("witness").textContent = "…";
-  const parts = [
-    part("tradeoff", question, "tradeoff", (told) => tradeoff(byId("attack"), told, attacker, (i) => say(told, i)), () => nothing(byId("attack"), "")),
-    part("curve", { ...question, over: "epochs" }, "epochs", (told) => epsilons(byId("by-epochs"), told, best, ACROSS.epochs), (why) => nothing(byId("by-epochs"), why)),
-    part("curve", { ...question, over: "noise" }, "noise", (told) => epsilons(byId("by-noise"), told, best, ACROSS[told.across], target()), (why) => nothing(byId("by-noise"), why)),
+  const first = answer;
+  await Promise.all([
+    ...PICTURES.map((picture) =>
+      part(picture.question, { ...question, ...picture.more }, picture.id, (told) => {
+        drawn.add(picture.id);
+        picture.draw(byId(picture.id), told, first);
+      }, (why) => without(picture, why))),
     part("witness", question, "witness", showWitness, (why) => showWitness({ says: why })),
-    part("remedies", question, "remedies", (told) => showRemedies(told.remedies, use), () => showRemedies([], use)),
+    part("remedies", question, "remedies", (told) => showRemedies(told.remedies, use), (why) => showRemedies([], use, why)),
     part("code", question, "code", (told) => {
       for (const name of ["python", "command", "toml"]) byId(`code-${name}`).textContent = told[name];
     }, (why) => { byId("code-python").textContent = why; }),
-  ];
-  await Promise.all(parts);
+  ]);
   settle(mine);
 
   /**
@@ -80,17 +88,18 @@ async function refresh() {
   }
 }
 
-/** @param {any} told @param {number} i */
-function say(told, i) {
-  attacker = i;
-  byId("attacker").textContent =
-    `An attacker with ${told.told.false_positives[i]} false alarms misses at least ${told.told.false_negatives[i]}; by guessing, ${(1 - told.x[i]).toPrecision(4)}.`;
-}
-
-/** @returns {number|null} */
-function target() {
-  const value = typed(input("target-epsilon").value);
-  return typeof value === "number" && value > 0 ? value : null;
+/** Show what can be computed at once, certified too, until the whole answer comes.
+ * @param {{run: any, delta: number}} question @param {(id: string) => boolean} late */
+function draft(question, late) {
+  if (!controls.offer.batches[question.run.batches]?.drafted) return;
+  const asked = { ...question, draft: true };
+  const drafted = ask("account", asked, "draft");
+  drafted.then((told) => { if (!late("account")) showAnswer(told); }).catch(() => {});
+  for (const picture of PICTURES.filter((one) => one.drafted)) {
+    Promise.all([ask(picture.question, { ...asked, ...picture.more }, `draft-${picture.id}`), drafted])
+      .then(([told, sketch]) => { if (!late(picture.id)) picture.draw(byId(picture.id), told, sketch); })
+      .catch(() => {}); // the whole answer says what is wrong
+  }
 }
 
 /** @param {number} mine */
@@ -107,7 +116,7 @@ async function watch(mine) {
     await new Promise((done) => setTimeout(done, POLL));
     if (mine !== round || !document.body.classList.contains("waiting")) return;
     let shown = "computing…";
-    for (const lane of ["account", "epochs", "noise", "tradeoff", "remedies"]) {
+    for (const lane of LANES) {
       const told = await progress(lane).catch(() => null);
       if (told) {
         shown = told.share === null ? `${told.what}…` : `${told.what}: ${Math.round(100 * told.share)} %`;
@@ -126,6 +135,8 @@ function use(words) {
 
 /** Show another run. @param {Record<string, any>} words @param {number} [delta] */
 function show(words, delta = controls.words.delta) {
+  const grid = controls.offer.grids?.find((/** @type {any} */ one) => one.words.examples === words.examples);
+  if (grid) controls.restrict(grid.values); // there is no server
   controls.begin(words, delta);
   changed();
 }
@@ -157,6 +168,17 @@ async function invert() {
   }
 }
 
+async function forget() {
+  const line = byId("forgotten");
+  line.textContent = "searching…";
+  try {
+    const told = await ask("unlearning", { ...state(), epsilon: typed(input("forget-epsilon").value), examples: typed(input("forget-examples").value) });
+    line.textContent = `${told.extra_steps.toLocaleString("en")} extra steps, ${(100 * told.share_of_training).toPrecision(3)} % of the training: ε = ${told.epsilon_text}`;
+  } catch (error) {
+    if (/** @type {Refused} */ (error).status !== SUPERSEDED) line.textContent = /** @type {Error} */ (error).message;
+  }
+}
+
 /** @param {string} text */
 function taken(text) {
   byId("taken").textContent = text;
@@ -165,6 +187,7 @@ function taken(text) {
 function listenToButtons() {
   byId("run").addEventListener("submit", (event) => event.preventDefault());
   byId("target").addEventListener("submit", (event) => { event.preventDefault(); invert(); });
+  byId("forget").addEventListener("submit", (event) => { event.preventDefault(); forget(); });
   byId("use-found").addEventListener("click", () => found && use(found));
   byId("pin").addEventListener("click", () => {
     if (answer) pin({ words: controls.run(), delta: controls.words.delta, told: answer }, (one) => show(one.words, one.delta));
@@ -172,7 +195,7 @@ function listenToButtons() {
   byId("copy-link").addEventListener("click", async () => {
     try {
       await navigator.clipboard.writeText(location.href);
-      taken("Copied. It opens while this server runs.");
+      taken(controls.offer.grids ? "Copied." : "Copied. It opens while this server runs.");
     } catch {
       taken("Copy the address of this page: it holds the run.");
     }
@@ -197,6 +220,7 @@ function listenToButtons() {
 }
 
 async function start() {
+  byId("to-api").setAttribute("href", `page/api.html${location.search}`);
   const offer = await begin();
   controls = new Controls(byId("controls"), offer, changed);
   const presets = /** @type {HTMLSelectElement} */ (byId("preset"));
@@ -205,12 +229,11 @@ async function start() {
   listen((words) => show(words));
   listenToButtons();
   const linked = fromFragment(location.hash);
-  controls.begin(linked?.run ?? offer.run, typeof linked?.delta === "number" ? linked.delta : offer.delta);
+  show(linked?.run ?? offer.run, typeof linked?.delta === "number" ? linked.delta : offer.delta);
   window.addEventListener("hashchange", () => {
     const other = fromFragment(location.hash);
     if (other?.run) show(other.run, other.delta);
   });
-  await refresh();
 }
 
 start().catch((error) => showTrouble(error.message));

@@ -1,0 +1,55 @@
+"""Which clusters rows are sent to: none that others on the network can listen to, unasked."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Any
+
+from distributed import Client, get_client
+
+from lastiterate.errors import InvalidParameter, InvalidType
+
+_ENCRYPTED = ("tls", "wss", "inproc")  # or never on a network
+
+
+def the_client(client: Any, *, allow_insecure: bool) -> Client:
+    """The given client, or the current one, of a cluster that nobody else can listen to."""
+    if client is None:
+        try:
+            client = get_client()
+        except ValueError:
+            must_be = "given, or made before: dask.distributed.Client(..)"
+            raise InvalidParameter("client", must_be=must_be, found="none") from None
+    if not isinstance(client, Client):
+        raise InvalidType(
+            "client", must_be="a dask.distributed.Client", found=f"a {type(client).__name__}"
+        )
+    if client.asynchronous:
+        must_be = "synchronous: fit waits for the cluster"
+        raise InvalidParameter("client", must_be=must_be, found="asynchronous=True")
+    if not allow_insecure:
+        for address in (client.scheduler.address, *workers_of(client)):
+            if not is_secure(address):
+                must_be = (
+                    "of a cluster with TLS, or on this machine: rows and iterates would cross a "
+                    "network in the clear (allow_insecure=True if nobody can listen to it)"
+                )
+                raise InvalidParameter("client", must_be=must_be, found=address)
+    return client
+
+
+def is_secure(address: str) -> bool:
+    """Whether what is sent there is encrypted, or stays on this machine."""
+    protocol, _, rest = address.partition("://")
+    if protocol in _ENCRYPTED:
+        return True
+    host = rest.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def workers_of(client: Client) -> dict[str, dict[str, Any]]:
+    """What the scheduler says of each worker that it has now, by address."""
+    return dict(client.scheduler_info(n_workers=-1)["workers"])

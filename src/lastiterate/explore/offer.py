@@ -1,0 +1,41 @@
+"""What the page offers, said by the library, so that it need not be said twice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import lastiterate
+from lastiterate.accounting import USUAL_DELTA
+from lastiterate.explore.models import MODELS
+from lastiterate.explore.presets import FIRST, PRESETS
+from lastiterate.run.adjacency import IN_WORDS
+from lastiterate.run.batches import RULES, Drawn
+from lastiterate.run.description import NAMES
+
+
+def offered(run: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Everything that can be chosen, and the run to begin with."""
+    return {
+        "version": lastiterate.__version__,
+        "delta": USUAL_DELTA,
+        "presets": PRESETS,
+        "run": PRESETS[FIRST] if run is None else dict(run),
+        "batches": {
+            name: {
+                "says": RULES[name].in_words,
+                "sized": RULES[name].ordered,
+                "drafted": RULES[name].drawn in (Drawn.ONCE, Drawn.EACH_EPOCH),
+            }
+            for name in NAMES
+        },
+        "adjacencies": IN_WORDS,
+        "models": {
+            model.name: {
+                "name": model.in_words,
+                "says": model.says,
+                "by_feature_norm": model.by_feature_norm,
+            }
+            for model in MODELS.values()
+        },
+    }

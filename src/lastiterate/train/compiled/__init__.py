@@ -1,0 +1,26 @@
+"""Loops of the training that Numba compiles, where it is installed (`lastiterate[fast]`).
+
+Compiling takes some ten seconds, once: what comes of it is kept, beside these files or where Numba
+keeps such things.  Where there is little to compute not even Numba is loaded.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from types import ModuleType
+
+_WORTH_LOADING = 1_024  # numbers at a time
+
+
+def compiled(name: str, size: int) -> ModuleType | None:
+    """The module of that name, if so many numbers are worth it and Numba is there."""
+    return _loaded(name) if size >= _WORTH_LOADING else None
+
+
+@cache
+def _loaded(name: str) -> ModuleType | None:
+    try:
+        return import_module(f"{__name__}.{name}")
+    except (ImportError, RuntimeError):  # the latter where nothing may be kept
+        return None

@@ -1,0 +1,39 @@
+"""Small problems on a cluster, and the same ones here."""
+
+import dask.array as da
+import numpy as np
+
+from lastiterate.dask.blocks import blocks_of
+from lastiterate.dask.shard import Encoded
+from lastiterate.dask.shards import sharded
+
+from ..train.problems import examples
+
+CHUNKS = (11, 30, 1, 29, 32)  # of 103 rows
+
+
+def as_they_are(targets):
+    return Encoded(targets)
+
+
+def on_cluster(client, data, *, chunks=CHUNKS, held=True):
+    """The same examples, spread over workers."""
+    blocks = blocks_of(
+        da.from_array(data.rows, chunks=(chunks, data.features)),
+        da.from_array(data.targets, chunks=(chunks,)),
+        client,
+    )
+    return sharded(
+        client,
+        blocks,
+        as_they_are,
+        bound=data.feature_bound,
+        intercept=data.intercept,
+        held=held,
+    )
+
+
+def one_direction_each(count=103):
+    """Examples whose gradients have no direction in common, so that a sum tells who is in it."""
+    data = examples(count, count, intercept=0.0)
+    return type(data)(np.eye(count) / 2, np.zeros(count, dtype=np.intp), 1.0, 0.0)
