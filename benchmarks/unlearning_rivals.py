@@ -46,9 +46,8 @@ def optimum(rows, signs, penalty, slope=0.0, start=None):
     def value_and_gradient(w):
         margins = signs * (rows @ w)
         gradient = -(rows.T @ (signs * expit(-margins))) / len(rows) + penalty * w + slope
-        return np.logaddexp(0, -margins).mean() + penalty / 2 * w @ w + w @ (
-            slope + 0 * w
-        ), gradient
+        losses = np.logaddexp(0, -margins).mean()
+        return losses + penalty / 2 * w @ w + np.sum(slope * w), gradient
 
     found = minimize(
         value_and_gradient,

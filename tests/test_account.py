@@ -58,7 +58,7 @@ class TestReport:
 
     def test_prints_a_table_a_person_can_read(self):
         text = str(self.REPORT)
-        assert "fixed-order/contractive  <- used" in text
+        assert "fixed-order/contractive <- used" in text
         assert "4.3392" in text
         assert "30.5063" in text
         assert "domain=Ball(diameter=..)" in text

@@ -56,7 +56,7 @@ class TestAccounting:
             "--step-size", "0.1", "--clip-norm", "1", "--noise-multiplier", "1.3",
             "--batches", "poisson", "--adjacency", "zero-out", "--non-convex",
         )  # fmt: skip
-        assert "composition/sampled  <- used" in text
+        assert "composition/sampled <- used" in text
 
     def test_calibrate(self, capsys):
         text = said(capsys, "calibrate", *RUN, "--epsilon", "1")

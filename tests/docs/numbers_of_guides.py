@@ -423,3 +423,10 @@ def epsilon_of_those_who_stay(one, fourteen):
 def accuracy_after_forgetting(table):
     module, found = benchmark_of("unlearning")
     assert module.table(found["3 against 8"]) == table.strip()
+
+
+@claim("docs/forgetting.md", r"(\| rows that go, epsilon \|[^\n]*\n(?:\|.*\n)+)")
+def accuracy_of_rivals(table):
+    module, found = benchmark_of("unlearning_rivals")
+    assert module.table(found) == table.strip()
+    assert {len(tries) for cell in found.values() for tries in cell.values()} == {2}

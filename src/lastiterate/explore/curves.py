@@ -146,20 +146,19 @@ def _by(
     where: list[Any], changed: Callable[[Any], TrainingRun], delta: float, *, draft: bool
 ) -> dict[str, list[float | None]]:
     """By bound; None where it does not apply."""
-    reports: list[PrivacyReport | None] = []
+    points: list[dict[str, float]] = []
     for one in told("drawing", where):
         try:
-            reports.append(account(changed(one), bounds=_DRAFTED_CURVES if draft else None))
+            used = account(changed(one), bounds=_DRAFTED_CURVES if draft else None).used
         except NoBoundApplies:
-            reports.append(None)
-    ids = list(dict.fromkeys(id_ for report in reports if report for id_ in report.used))
-    by_bound: dict[str, list[float | None]] = {id_: [] for id_ in sorted(ids, key=_rank)}
-    for report in told("reading", reports):
-        for id_, values in by_bound.items():
-            known = report is not None and id_ in report.used
-            value = report.used[id_].epsilon(delta) if report and known else None
-            values.append(None if value is None or math.isnan(value) else value)
-    return by_bound
+            used = {}
+        points.append({id_: profile.epsilon(delta) for id_, profile in used.items()})
+    ids = sorted(dict.fromkeys(id_ for point in points for id_ in point), key=_rank)
+    return {id_: [_known(point.get(id_)) for point in points] for id_ in ids}
+
+
+def _known(epsilon: float | None) -> float | None:
+    return None if epsilon is None or math.isnan(epsilon) else epsilon
 
 
 def _rank(id_: str) -> int:

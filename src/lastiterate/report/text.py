@@ -79,7 +79,7 @@ def _bounds(told: Summary) -> Table:
     for row in told.near:
         listed = row.id if row.used else f"{row.id} *"
         table.add_row(
-            f"{row.id}  <- used" if row.id == told.bound else listed,
+            f"{row.id} <- used" if row.id == told.bound else listed,
             up(row.epsilon),
             mu(row.mu),
             up(row.advantage),

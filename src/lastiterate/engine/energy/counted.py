@@ -159,4 +159,4 @@ def _log_beyond(steps: int, probability: float, most: int) -> float:
     part = number / steps
     other = (1.0 - part) * math.log((1.0 - part) / (1.0 - probability)) if part < 1.0 else 0.0
     log = -steps * (part * math.log(part / probability) + other)
-    return min(log * (1.0 - MILLIONS_OF_ROUNDINGS), 0.0)
+    return min(-down(-log, MILLIONS_OF_ROUNDINGS), 0.0)
