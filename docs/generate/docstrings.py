@@ -8,6 +8,8 @@ from typing import Any
 
 from griffe import Attribute, Class, Docstring, ExprCall, Extension, Object
 
+from lastiterate.errors import MissingExtra
+
 _ROLE = re.compile(r":math:`([^`]+)`")
 _DIRECTIVE = re.compile(r"^\.\. math:: (.*(?:\n[ \t]+\S.*)*)", re.MULTILINE)
 _SESSION = re.compile(r"^>>> .*(?:\n\S.*)*", re.MULTILINE)
@@ -51,7 +53,10 @@ class Docstrings(Extension):
 
     def on_class(self, *, cls: Class, **_: Any) -> None:
         if cls.docstring is not None and "{parameters}" in cls.docstring.value:
-            found = getattr(import_module(cls.module.path), cls.name)
+            try:
+                found = getattr(import_module(cls.module.path), cls.name)
+            except MissingExtra:  # which the pages are built without
+                return
             cls.docstring = Docstring(inspect.getdoc(found) or "", parent=cls)
 
     def on_object(self, *, obj: Object, **_: Any) -> None:

@@ -44,8 +44,8 @@ KINDS: dict[str, Kind] = {
     ),
     # Each of d counts changes by at most one, so that all together change by sqrt(d).
     UNDECLARED: Kind(
-        "for each column of text how many rows have none of its declared values, over the square "
-        "root of how many such columns there are",
+        "the number of rows, for each column of text, that have none of its declared values, over "
+        "the square root of how many such columns there are",
         lambda _: 1.0,
     ),
     ACCURACY: Kind("how many predictions are right", lambda _: 1.0),

@@ -10,7 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate.certificate.issue import with_digest
 from lastiterate.certificate.verify import verified
-from lastiterate.errors import BudgetExceeded, InvalidCertificate
+from lastiterate.errors import BudgetExceeded, InvalidCertificate, PrivacyWarning
 from lastiterate.linear_model import (
     PrivateHuberRegressor,
     PrivateLinearSVC,
@@ -293,3 +293,8 @@ def test_a_ledger_is_charged_before_and_refuses(tmp_path):
             refused += 1
             break
     assert refused
+
+
+def test_what_is_dearer_than_a_training_is_warned_of(model):
+    with pytest.warns(PrivacyWarning, match=r"100 % of\s+a training.*train again"):
+        model.unlearn(X, Y, rows=[17], extra_steps=model.n_iter_, key=KEY)

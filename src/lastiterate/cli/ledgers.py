@@ -24,13 +24,19 @@ def register(app: typer.Typer) -> None:
     ledgers = typer.Typer(
         name="ledger",
         help="What was spent on a data set, and what is left.",
-        no_args_is_help=True,
+        invoke_without_command=True,
         rich_markup_mode=None,
     )
+    ledgers.callback()(_help)
     for command in (show, add, withdraw, verify, export):
         ledgers.command(command.__name__)(command)
     ledgers.command("open")(open_)
     app.add_typer(ledgers)
+
+
+def _help(context: typer.Context) -> None:
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
 def open_(

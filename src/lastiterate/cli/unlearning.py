@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +20,7 @@ from lastiterate.cli.table_options import (
     declared_target,
 )
 from lastiterate.cli.written import refuse_overwriting, write_together
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.tables.encoded import encoded
 from lastiterate.tables.files import open_table
 
@@ -92,16 +93,18 @@ def unlearn(
     targets = read.besides[saved.target]
     most = len(targets)
     places = [_check.count("rows", one, at_least=1, at_most=most) - 1 for one in numbers]
-    new = known.unlearn(
-        read.rows,
-        targets,
-        rows=places,
-        epsilon=epsilon,
-        delta=delta,
-        key=key,
-        noisier=noisier,
-        ledger=ledger,
-    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", PrivacyWarning)  # the words below say it
+        new = known.unlearn(
+            read.rows,
+            targets,
+            rows=places,
+            epsilon=epsilon,
+            delta=delta,
+            key=key,
+            noisier=noisier,
+            ledger=ledger,
+        )
     certificate = new.certificate_ if signer is None else signer.signed(new.certificate_)
     learnt = {
         "parameters": new.parameters_.tolist(),

@@ -119,6 +119,8 @@ def _besides(
     if "selection" in described:
         many = len(described["selection"]["candidates"])
         yield f"the best of a secret number of tries, each of one of {many} settings"
+    if "trusted" in described:
+        yield f"trusted: {described['trusted']}"
     if described["labels"].startswith("inferred"):
         yield f"labels {described['labels']}"
 

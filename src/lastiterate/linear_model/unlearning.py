@@ -14,7 +14,7 @@ from lastiterate.accounting import account
 from lastiterate.certificate import statements
 from lastiterate.certificate.chain import issue_request
 from lastiterate.certificate.issue import features_record
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.forgetting.unlearning import Unlearning
 from lastiterate.ledger.charging import reserved, the_ledger
 from lastiterate.linear_model.leaving import check_labels, checked_rows, listed, silenced
@@ -127,6 +127,8 @@ def _unlearn(
         check_labels(examples.targets, silent)
     noise = past.requests.noise(noisier)
     found = _planned(past, asked.size, epsilon, _delta(past, delta), extra_steps, noise)
+    if found.share_of_training >= 1.0:
+        _warn_of_cost(found)
     requests = past.requests.followed_by(asked.size, found.extra_steps, noise)
     extra = requests.extra(requests.done[-1].taken)
     seed = model.random_state
@@ -167,6 +169,16 @@ def _unlearn(
         **model._coefficients(parameters, examples),
     }
     model.__dict__.update(fitted)
+
+
+def _warn_of_cost(found: Unlearning) -> None:
+    warnings.warn(
+        f"forgetting takes {found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of "
+        "a training, and those who stay pay for them: train again without those who go "
+        "(plan_unlearning tells beforehand)",
+        PrivacyWarning,
+        stacklevel=4,
+    )
 
 
 def _planned(
