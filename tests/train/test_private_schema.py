@@ -1,6 +1,7 @@
 """`PrivateSchema`: the command's schema as a transformer."""
 
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 
+import lastiterate
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
 
@@ -18,6 +20,7 @@ SCHEMA = {
     "rich": {"values": ["no", "yes"]},
 }
 TOKEN = "Tr0ub4dor"
+PACKAGE = Path(lastiterate.__file__).parent
 
 
 def people(count=3_000):
@@ -124,7 +127,7 @@ class TestRefusals:
         assert TOKEN not in str(refused.value)
         trace, kept = refused.value.__traceback__, ""
         while trace is not None:
-            inside = trace.tb_frame.f_code.co_filename.replace("\\", "/")
-            kept += repr(trace.tb_frame.f_locals) if "/lastiterate/" in inside else ""
+            inside = Path(trace.tb_frame.f_code.co_filename)
+            kept += repr(trace.tb_frame.f_locals) if PACKAGE in inside.parents else ""
             trace = trace.tb_next
         assert TOKEN not in kept
