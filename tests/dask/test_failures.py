@@ -30,11 +30,16 @@ class Troubled(Randomness):
         super().__init__(SeededBits(3))
         self.trouble, self.steps, self.drawn = trouble, set(steps), 0
 
-    def normal(self, shape):
+    def normals(self, shape, count):
         if self.drawn in self.steps:
             self.trouble()
         self.drawn += 1
-        return super().normal(shape)
+        return super().normals(shape, count)
+
+
+@pytest.fixture(autouse=True)
+def drawn_step_by_step(monkeypatch):
+    monkeypatch.setattr("lastiterate.train.noisy_descent._DRAWN", 1)
 
 
 def trained(shards, source, rule):
