@@ -25,6 +25,7 @@ from lastiterate.run.training_run import TrainingRun
 
 _TOLERANCE = 5e-7
 _JUST_BELOW = 0.9 * _TOLERANCE
+_STRIDE = 0.02  # beyond where epsilon would be met if it were inverse to the noise
 _FARTHEST_NOISE = 690.0  # in logarithms
 _MOST_STEPS = 10**12
 _FAR = 50.0
@@ -81,7 +82,7 @@ def calibrate(
     delta = _check.number("delta", delta, above=0.0, below=1.0)
     _check.choice("over", over, among=tuple(_SEARCHES))
 
-    excess = _Excess(epsilon, delta, bounds, tuple(besides))
+    excess = _Excess(epsilon, delta, bounds, tuple(besides), {})
     target = f"({epsilon:g}, {delta:g})-DP"
     with throughout("calibrating"):
         return _SEARCHES[over](run, excess, target)
@@ -95,8 +96,14 @@ class _Excess:
     delta: float
     bounds: str | list[str] | tuple[str, ...] | None
     besides: tuple[Release, ...]
+    known: dict[TrainingRun, float]
 
     def __call__(self, changed: TrainingRun) -> float:
+        if changed not in self.known:
+            self.known[changed] = self._of(changed)
+        return self.known[changed]
+
+    def _of(self, changed: TrainingRun) -> float:
         try:
             report = account(changed, bounds=self.bounds, besides=self.besides)
         except NoBoundApplies:
@@ -112,7 +119,7 @@ class _Excess:
         made_for = (one for one in select(QUICKLY_COMPOSED) if one.id.startswith("random-order/"))
         if self.bounds is not None or all(bound.unmet(run) for bound in made_for):
             return None
-        return replace(self, bounds=QUICKLY_COMPOSED)
+        return replace(self, bounds=QUICKLY_COMPOSED, known={})
 
 
 def _least_noise(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
@@ -151,7 +158,7 @@ def _least_log(
     more noise.
     """
 
-    def searched(above: _Excess, first: float, stride: float = 1.0) -> float | None:
+    def searched(above: _Excess, first: float, stride: float = _STRIDE) -> float | None:
         return least_met(
             lambda log: above(changed(log)),
             first,

@@ -89,6 +89,49 @@ class TestCounted:
         assert self.worst() > 1e-3
 
 
+class TestArrived:
+    """Against the sum of exponentials itself, of numbers of any size."""
+
+    @staticmethod
+    def problem(seed, size):
+        rng = np.random.default_rng(seed)
+        arrival, counts, width = int(rng.integers(1, 5)), int(rng.integers(1, 7)), 12
+        at_once = int(rng.integers(0, counts))
+        least = int(rng.integers(0, arrival + 1))
+        share = float(rng.choice([0.0, 0.3, 1.0]))
+        steps = rng.random((2, counts, width + at_once * arrival)) * size
+        reached = np.cumsum(np.cumsum(steps, axis=1), axis=2)  # increasing in both
+        chances = rng.dirichlet(np.ones(at_once + 1), size=counts).T
+        chances = np.where(np.arange(at_once + 1)[:, None] <= np.arange(counts), chances, 0.0)
+        ends = (counted._End(arrival, 1.0 - share), counted._End(least, share))
+        return reached, chances, ends, width
+
+    @staticmethod
+    def literally(reached, chances, ends, width):
+        found = np.full((*reached.shape[:2], width), -np.inf)
+        for n, of_n in enumerate(chances):
+            for end in ends if n else (counted._End(0, 1.0),):
+                for j in range(n, reached.shape[1]):
+                    weight = of_n[j] * end.chance
+                    there = reached[:, j - n, n * end.cells : n * end.cells + width]
+                    log = math.log(weight) if weight > 0.0 else -math.inf
+                    found[:, j] = np.logaddexp(found[:, j], there + log)
+        return found
+
+    @pytest.mark.parametrize("size", [1e-6, 0.1, 1.0])
+    @pytest.mark.parametrize("seed", range(30))
+    def test_is_the_logarithm_of_the_mean(self, seed, size):
+        problem = self.problem(seed, size)
+        exact = self.literally(*problem)
+        assert np.all(np.abs(counted._arrived(*problem) - exact) <= 1e-12 * (1.0 + np.abs(exact)))
+
+    @pytest.mark.parametrize("seed", range(30))
+    def test_is_never_below_it_where_terms_are_far_apart(self, seed):
+        problem = self.problem(seed, 1e3)
+        exact = self.literally(*problem)
+        assert np.all(counted._arrived(*problem) >= exact - 1e-12 * (1.0 + np.abs(exact)))
+
+
 class TestChances:
     @pytest.mark.parametrize("age, steps", [(0, 3), (4, 2), (10, 5)])
     def test_are_those_of_an_urn(self, age, steps):

@@ -50,6 +50,7 @@ from lastiterate.bounds.sampled import SAMPLED, mixture, parts_of
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION, near_rounding
 from lastiterate.bounds.simulated_split import simulated_split
 from lastiterate.bounds.split import (
+    USUAL_DELTA,
     Split,
     best_split,
     log_cut,
@@ -68,7 +69,8 @@ from lastiterate.run.training_run import TrainingRun
 _SHORT = 300  # steps, of which the whole law is quickly found
 _FEW = 1.5  # participations, whose cost is not near any typical one
 _DECIDING = 1.2  # r of which a single participation may decide
-_RATES = 8
+_MUCH = 4.0  # an epsilon below which moments are better all the same
+_RATES, _LOWER_RATES = np.arange(2, 8), np.arange(-4, 6)
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _LEAST_RATIO, _LARGEST_RATIO = 1e-6, 1e6
 _MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
@@ -101,7 +103,7 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     replaced = _as_replacement(run)
     before, tail = _divided(replaced, best_split(replaced))
     hidden = [_by_moments(before, tail)]
-    if not _moments_suffice(replaced):
+    if _is_rare(replaced) or (_decides(replaced) and hidden[0].epsilon(USUAL_DELTA) > _MUCH):
         hidden += _by_law(*_divided(replaced, simulated_split(replaced)))
     usual = hidden[0] if len(hidden) == 1 else BestProfile(hidden)
     if tail is None:
@@ -111,11 +113,16 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     )
 
 
-def _moments_suffice(run: TrainingRun) -> bool:
-    """Whether the cost is mostly near a typical one: many participations, none of which decides."""
+def _is_rare(run: TrainingRun) -> bool:
+    """Whether participations are so few that their cost is not mostly near a typical one."""
     gap = float(quantities.gaps(run)[0])
     remembered = run.batches.share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
-    return run.steps > _SHORT and remembered >= _FEW and quantities.ratio(run) <= _DECIDING
+    return run.steps <= _SHORT or remembered < _FEW
+
+
+def _decides(run: TrainingRun) -> bool:
+    """Whether a single participation may."""
+    return quantities.ratio(run) > _DECIDING
 
 
 def _divided(run: TrainingRun, split: Split) -> tuple[TrainingRun, LossDistributionProfile | None]:
@@ -140,7 +147,8 @@ def _by_moments(run: TrainingRun, tail: LossDistributionProfile | None) -> Priva
     gap = float(quantities.gaps(run)[0])
     released = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
     # Half powers of 2, so that noise levels near each other share the moments.
-    rates = 2.0 ** (0.5 * (math.floor(4.0 * math.log2(ratio)) + np.arange(_RATES)))
+    powers = _LOWER_RATES if _decides(run) else _RATES
+    rates = 2.0 ** (0.5 * (math.floor(4.0 * math.log2(ratio)) + powers))
     moments = energy_moments(
         gap=gap if gap > _LEAST_GAP else 0.0,
         steps=run.steps,
@@ -188,7 +196,7 @@ def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
 def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
     """Where moments are used, and for the same sensitivity."""
     alike = run.adjacency == "replace" and run.examples_per_person == 1
-    return (SAMPLED,) if alike and _moments_suffice(run) else ()
+    return (SAMPLED,) if alike and not _is_rare(run) and not _decides(run) else ()
 
 
 _SOURCE = Citation(

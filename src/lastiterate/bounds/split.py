@@ -32,7 +32,10 @@ CELL = 2e-3
 USUAL_DELTA = 1e-6
 _LEAST_RATIO = 1e-6
 _MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
-_STEPS = (1, 2, 5, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920)
+_STEPS = (
+    *(1, 2, 5, 10, 20, 30, 40, 60, 80, 120, 160, 240, 320, 480, 640, 960, 1280, 1920),
+    *(2560, 3840, 5120),
+)
 _SHARES = (0.5, 0.6, 0.7, 0.8, 0.87, 0.93)
 _ORDERS = 1.0 + np.geomspace(0.2, 2000.0, 60)
 _RESULTS = np.linspace(-8.0, 40.0, 400)

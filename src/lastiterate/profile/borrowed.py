@@ -23,16 +23,16 @@ from lastiterate._numerics.fourier import fast_length
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, ulps, up
 from lastiterate._numerics.sums import suffix_sums
 from lastiterate.profile.dp_accounting import losses_of
-from lastiterate.profile.gaussian import deltas_on_both_sides
+from lastiterate.profile.gaussian import deltas_on_both_sides, deltas_on_grid
 from lastiterate.profile.loss_distribution import LossDistributionProfile
 
 _FINE, _EACH = 1_750, 4  # cells of losses, and how many make one of what is asked for
 _ROUNDING = 1e-14  # of a Fourier transform of at most some thousand numbers up to 1
 _REACH = 16.0  # in standard deviations, what is asked for at most
-_NEVER = 1e-16
-_RARE = 1e-8
+_NEVER, _OF_ROUNDING = 1e-16, 0.1
+_RARE = 1e-12
 _MOST = 3_500  # cells of losses
-_FEW = 150  # atoms, for the larger mus
+_FEW = 600  # atoms, for the larger mus
 _LEAST_GAIN = 1e-300
 _LARGEST_LOG = 600.0
 LOW = np.append(np.geomspace(0.03, 0.5, 9)[:-1], np.arange(0.5, 0.8, 0.03))
@@ -71,8 +71,10 @@ def _atoms_of(profile: LossDistributionProfile) -> _Atoms:
     if len(directions) > 1:
         raise ValueError("results that follow must be as private in both directions")
     losses = directions[0]
-    below = np.cumsum(losses.masses) <= _NEVER
-    above = suffix_sums(losses.masses) <= _NEVER
+    # What transforms leave in cells that nothing reaches is a part of their rounding.
+    never = max(_NEVER, _OF_ROUNDING * profile.slack)
+    below = np.cumsum(losses.masses) <= never
+    above = suffix_sums(losses.masses) <= never
     first, last = int(np.count_nonzero(below)), losses.masses.size - np.count_nonzero(above)
     masses = losses.masses[first:last].copy()
     masses[0] += losses.masses[:first].sum()
@@ -109,10 +111,10 @@ class Borrowed:
 
     def _table(self, atoms: _Atoms, asked: IntArray) -> Array:
         last = atoms.first + atoms.masses.size - 1
-        at = atoms.cell * np.arange(-last, int(asked[-1]) - atoms.first + 1)
-        shape = (self._mus.size, at.size)
-        curves = deltas_on_both_sides(self._mus[:, None], np.broadcast_to(at, shape))
-        size = fast_length(at.size)
+        first, top = -last, int(asked[-1]) - atoms.first
+        low = min(first, 0)
+        curves = deltas_on_grid(self._mus, atoms.cell, low, max(top, 0))[:, first - low :]
+        size = fast_length(curves.shape[1])
         spectra = np.fft.rfft(curves, size, axis=1) * np.fft.rfft(atoms.masses, size)
         sums = np.fft.irfft(spectra, size, axis=1)[:, atoms.masses.size - 1 + asked]
         return np.asarray(np.clip(sums + _ROUNDING, 0.0, 1.0))

@@ -82,8 +82,21 @@ def gaussian_deltas(mus: Array, epsilons: Array) -> Array:
 
 
 def deltas_on_both_sides(mus: Array, epsilons: Array) -> Array:
-    """The same, also where epsilon < 0: there delta(-t) = 1 - e^-t (1 - delta(t))."""
+    """The same, also where epsilon < 0."""
     away = np.abs(epsilons)
     curve = gaussian_deltas(mus, away)
-    mirrored = up(-np.expm1(-away) + np.exp(-away) * curve, ulps(8))
-    return np.where(epsilons < 0.0, np.minimum(mirrored, 1.0), curve)
+    return np.where(epsilons < 0.0, _mirrored(curve, away), curve)
+
+
+def deltas_on_grid(mus: Array, cell: float, first: int, last: int) -> Array:
+    """The same of every mu, at the multiples of a cell from first <= 0 to last >= 0."""
+    away = cell * np.arange(max(-first, last) + 1, dtype=np.float64)
+    shape = (mus.size, away.size)
+    curve = gaussian_deltas(np.broadcast_to(mus[:, None], shape), np.broadcast_to(away, shape))
+    below = _mirrored(curve[:, 1 : 1 - first], away[1 : 1 - first])
+    return np.concatenate([below[:, ::-1], curve[:, : last + 1]], axis=1)
+
+
+def _mirrored(curve: Array, away: Array) -> Array:
+    """delta(-t) = 1 - e^-t (1 - delta(t))."""
+    return np.minimum(up(-np.expm1(-away) + np.exp(-away) * curve, ulps(8)), 1.0)

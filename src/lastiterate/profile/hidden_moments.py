@@ -33,13 +33,13 @@ from lastiterate.profile.loss_distribution import LossDistributionProfile
 from lastiterate.profile.priced import PricedProfile
 from lastiterate.profile.profile import check_order
 
-_POINTS = np.concatenate(  # in units of a typical mu
-    [[0.0], LOW, np.arange(0.8, 1.4, 0.001), HIGH, np.geomspace(2.1, 40.0, 24)]
-)
-_CUTS = (1.2, 1.5, 2.2, 3.5)
+_NEAR_POINTS = np.concatenate([[0.0], LOW, np.arange(0.8, 1.4, 0.001), HIGH])
+_FAR_POINTS = (2.1, 40.0)
+_FAR_SPACING = 1.14
+_NEAR_CUTS, _FAR_CUT = (1.2, 1.5), 3  # in units of a typical mu; every third of the far points
 _EXCHANGES = 8
 _LARGEST_EXPONENT = 600.0
-_USUAL_RATE = 2.0
+_USUAL_RATE, _MOST_OVER_MEAN = 2.0, 1.3
 _LARGEST_MU = 15.0  # more, and nothing is promised
 
 
@@ -50,6 +50,14 @@ def _between(rates: Array, logs: Array) -> tuple[Array, Array]:
     middles = 0.5 * (rates[1:] + rates[:-1])
     every = np.sort(np.append(rates, middles))
     return every, np.asarray(np.interp(every, rates, logs))
+
+
+def _points(typical: float) -> Array:
+    """In units of a typical mu.  Where that is small, a single rare cost may be far from it."""
+    first, last = _FAR_POINTS
+    last = max(last, _LARGEST_MU / typical)
+    number = math.ceil(math.log(last / first) / math.log(_FAR_SPACING))
+    return np.concatenate([_NEAR_POINTS, np.geomspace(first, last, number + 1)])
 
 
 class HiddenMomentsProfile(PricedProfile):
@@ -86,9 +94,9 @@ class HiddenMomentsProfile(PricedProfile):
         self._rates, self._logs = self._rates[modest], self._logs[modest]
         if not self._rates.size:
             return
-        middle = int(np.argmin(np.abs(np.log(self._rates / _USUAL_RATE))))
-        typical = max(float(self._logs[middle] / self._rates[middle]), 1e-24)
-        squares = typical * np.square(_POINTS)
+        typical = max(self._typical_square(), 1e-24)
+        points = _points(math.sqrt(typical))
+        squares = typical * np.square(points)
         # What holds up to the next point is charged from each point on; beyond the last, all.
         upper = np.sqrt(squares)[1:]
         self._upper = up(upper + more, ulps(4))
@@ -97,7 +105,14 @@ class HiddenMomentsProfile(PricedProfile):
         # Rounded down, as it is divided by.
         self._weights = np.exp(np.clip(exponents, -_LARGEST_EXPONENT, _LARGEST_EXPONENT))
         self._weights = down(self._weights, MILLIONS_OF_ROUNDINGS)
-        self._cuts = np.searchsorted(_POINTS, _CUTS)
+        far = np.arange(_NEAR_POINTS.size, points.size - 1, _FAR_CUT)
+        self._cuts = np.append(np.searchsorted(points, _NEAR_CUTS), far).tolist()
+
+    def _typical_square(self) -> float:
+        """At a usual rate, unless rare costs decide there: at the least rate it is the mean."""
+        usual = int(np.argmin(np.abs(np.log(self._rates / _USUAL_RATE))))
+        sizes = self._logs / self._rates
+        return min(float(sizes[usual]), _MOST_OVER_MEAN * float(sizes[0]))
 
     def __repr__(self) -> str:
         return f"HiddenMomentsProfile({self._rates.size} moments, lost {self._lost:.1e})"
@@ -152,5 +167,7 @@ class HiddenMomentsProfile(PricedProfile):
             touching = np.argmax(above, axis=1)
             least = np.minimum(least, above[rows, touching] + slopes)
             beyond = weights[rows, touching] > 1.0
+            if np.all((touching == left) | (touching == right)):
+                break
             right, left = np.where(beyond, touching, right), np.where(beyond, left, touching)
         return float(least.min())

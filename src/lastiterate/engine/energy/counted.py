@@ -20,8 +20,10 @@ never costs more than one in later ones: so n is cut at a few, and the others ar
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from scipy.special import gammaln
 
 from lastiterate._numerics.arrays import Array
@@ -38,6 +40,7 @@ _EXPECTED = 4.0  # participations among these, at most
 _FOLDS = 40.0  # more participations than have a chance of e^-40 are not looked at
 _AT_ONCE = 6  # participations of one block; more are taken for later ones
 _LIKELY = 0.5  # participations more likely than this are all but known
+_LEAST_LOG = 600.0  # values so far below the largest are taken for that
 
 
 def steps_counted(log_c: float, steps: int, probability: float, cell: float) -> int:
@@ -66,21 +69,13 @@ class Counted:
         at_once = min(max(_AT_ONCE, most - block.age), most, block.steps)
         reached = self._value(grid[1] * np.arange(grid.size + at_once * arrival))
         reached = reached.reshape(self._rates.size, most + 1, -1)
-        # No more than there are steps.
-        coming = np.minimum(np.arange(most + 1), block.age + block.steps)
-        chances = _log_chances(block, most, at_once)[:, coming]
         least = math.floor(arrival * block.least_kept)
         share = (1.0 - block.kept) / (1.0 - least / arrival) if least < arrival else 0.0
-        ends = ((arrival, 1.0 - down(share, MILLIONS_OF_ROUNDINGS)), (least, share))
-        terms = []
-        for n in range(at_once + 1):
-            later = reached[:, np.maximum(coming - n, 0)]
-            for place, weight in ends if n else ((0, 1.0),):
-                if weight > 0.0:
-                    there = later[:, :, n * place : n * place + grid.size]
-                    terms.append(there + (chances[n] + math.log(weight))[:, None])
-        after = _log_sum(terms).reshape(self._rows.size, -1)
-        self._value = paid(grid, after, block, self._rows)
+        ends = (_End(arrival, 1.0 - down(share, MILLIONS_OF_ROUNDINGS)), _End(least, share))
+        after = _arrived(reached, np.exp(_log_chances(block, most, at_once)), ends, grid.size)
+        # No more than there are steps.
+        coming = np.minimum(np.arange(most + 1), block.age + block.steps)
+        self._value = paid(grid, after[:, coming].reshape(self._rows.size, -1), block, self._rows)
 
     def lost(self, last: int) -> float:
         """The chance that the example comes more often in the `last` steps."""
@@ -111,6 +106,48 @@ def _most(last: int, probability: float) -> int:
         rare = _log_beyond(last, probability, middle) <= -_FOLDS
         low, high = (low, middle) if rare else (middle + 1, high)
     return high
+
+
+class _End(NamedTuple):
+    """What an arrival may be taken for, in cells, and how likely."""
+
+    cells: int
+    chance: float
+
+
+def _arrived(reached: Array, chances: Array, ends: tuple[_End, _End], size: int) -> Array:
+    """log E e^value of [rate, j, distance], once n of j participations have come.
+
+    If arrivals count fully, what is left and what is yet to come add up to the same for all n:
+    values are taken relative to the largest of that sum, so that each is exponentiated but once.
+    """
+    arrival, counts = ends[0].cells, reached.shape[1]
+    largest = np.zeros((reached.shape[0], (counts - 1) * arrival + reached.shape[2]))
+    for k in range(counts):
+        there = largest[:, k * arrival : k * arrival + reached.shape[2]]
+        np.maximum(there, reached[:, k], out=there)
+    np.maximum.accumulate(largest, axis=1, out=largest)
+    relative = np.exp(np.maximum(reached - _by_count(largest, reached.shape, arrival), -_LEAST_LOG))
+    total = np.zeros((*reached.shape[:2], size))
+    for n, of_n in enumerate(chances):
+        for end in ends if n else ends[:1]:
+            weights = of_n[n:, None] * (end.chance if n else 1.0)
+            if not weights.any():
+                continue
+            term = relative[:, : counts - n, n * end.cells : n * end.cells + size] * weights
+            if (short := n * (arrival - end.cells)) > 0:
+                lower = np.zeros(largest.shape)
+                lower[:, short:] = np.exp(largest[:, :-short] - largest[:, short:])
+                term *= _by_count(lower, total.shape, arrival)[:, n:]
+            total[:, n:] += term
+    # What underflows is far less than that.
+    sums = np.log(np.maximum(total, math.exp(-_LEAST_LOG - 20.0)))
+    return np.asarray(sums + _by_count(largest, total.shape, arrival))
+
+
+def _by_count(sums: Array, shape: tuple[int, ...], arrival: int) -> Array:
+    """[rate, k, z]: of the sum of z cells and k arrivals."""
+    return sliding_window_view(sums, shape[2], axis=1)[:, ::arrival][:, : shape[1]]
 
 
 def _log_sum(terms: list[Array]) -> Array:
