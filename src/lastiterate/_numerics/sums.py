@@ -16,6 +16,11 @@ def roundings(length: int) -> int:
     return 2 * math.isqrt(max(length, 1)) + 3
 
 
+def length_of(vector: Array) -> float:
+    """Its Euclidean norm, on this thread: waking others costs more than they save."""
+    return math.sqrt(float(np.square(vector).sum()))
+
+
 def prefix_sums(terms: Array) -> Array:
     """Entry k is terms[0] + .. + terms[k]."""
     return _blocked(np.add, terms, np.empty(terms.size))

@@ -21,7 +21,7 @@ from lastiterate._numerics.rounding import (
     ulps,
     up,
 )
-from lastiterate._numerics.sums import suffix_sums
+from lastiterate._numerics.sums import length_of, suffix_sums
 
 _CELLS = 1 << 14
 _FEWEST = 64  # steps that are not halved for the sake of speed
@@ -138,7 +138,7 @@ def _added(
     both = np.maximum(np.fft.irfft(product, size)[:_CELLS], 0.0)
     law = both + none * some_of_other + none_of_other * some
     law[0] = none * none_of_other
-    norms = float(np.linalg.norm(some) * np.linalg.norm(some_of_other))
+    norms = length_of(some) * length_of(some_of_other)
     return law, one[1] + other[1] + ulps(4.0 * math.log2(size) * math.sqrt(size)) * norms
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, ulps, up
-from lastiterate._numerics.sums import roundings, suffix_sums
+from lastiterate._numerics.sums import length_of, roundings, suffix_sums
 from lastiterate.profile.hidden_shift import LossCells
 from lastiterate.profile.profile import PrivacyProfile, check_order
 
@@ -111,7 +111,7 @@ def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
         folded = np.bincount(np.arange(masses.size) % _CELLS, tilted, minlength=_CELLS)
         spectrum *= np.fft.rfft(folded) ** times
         offset += times * first
-        rounding += times * float(np.linalg.norm(folded))
+        rounding += times * length_of(folded)
     summed = np.maximum(np.roll(np.fft.irfft(spectrum, _CELLS), (offset - start) % _CELLS), 0.0)
     at = cell * np.arange(start, start + _CELLS, dtype=np.float64)
     end = cell * (start + _CELLS)
