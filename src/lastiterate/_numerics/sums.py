@@ -5,8 +5,10 @@ sqrt(n) carry about 2 sqrt(n), so that a million steps cost 12 digits of slack l
 """
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 
@@ -16,7 +18,7 @@ def roundings(length: int) -> int:
     return 2 * math.isqrt(max(length, 1)) + 3
 
 
-def length_of(vector: Array) -> float:
+def length_of(vector: NDArray[Any]) -> float:
     """Its Euclidean norm, on this thread: waking others costs more than they save."""
     return math.sqrt(float(np.square(vector).sum()))
 
