@@ -118,18 +118,12 @@ class TestArrived:
                     found[:, j] = np.logaddexp(found[:, j], there + log)
         return found
 
-    @pytest.mark.parametrize("size", [1e-6, 0.1, 1.0])
+    @pytest.mark.parametrize("size", [1e-6, 0.1, 1.0, 30.0, 1e3])
     @pytest.mark.parametrize("seed", range(30))
     def test_is_the_logarithm_of_the_mean(self, seed, size):
         problem = self.problem(seed, size)
         exact = self.literally(*problem)
         assert np.all(np.abs(counted._arrived(*problem) - exact) <= 1e-12 * (1.0 + np.abs(exact)))
-
-    @pytest.mark.parametrize("seed", range(30))
-    def test_is_never_below_it_where_terms_are_far_apart(self, seed):
-        problem = self.problem(seed, 1e3)
-        exact = self.literally(*problem)
-        assert np.all(counted._arrived(*problem) >= exact - 1e-12 * (1.0 + np.abs(exact)))
 
 
 class TestChances:

@@ -20,6 +20,7 @@ never costs more than one in later ones: so n is cut at a few, and the others ar
 """
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -40,7 +41,7 @@ _EXPECTED = 4.0  # participations among these, at most
 _FOLDS = 40.0  # more participations than have a chance of e^-40 are not looked at
 _AT_ONCE = 6  # participations of one block; more are taken for later ones
 _LIKELY = 0.5  # participations more likely than this are all but known
-_LEAST_LOG = 600.0  # values so far below the largest are taken for that
+_FAR_APART = 300.0  # in logarithms
 
 
 def steps_counted(log_c: float, steps: int, probability: float, cell: float) -> int:
@@ -72,9 +73,10 @@ class Counted:
         least = math.floor(arrival * block.least_kept)
         share = (1.0 - block.kept) / (1.0 - least / arrival) if least < arrival else 0.0
         ends = (_End(arrival, 1.0 - down(share, MILLIONS_OF_ROUNDINGS)), _End(least, share))
-        after = _arrived(reached, np.exp(_log_chances(block, most, at_once)), ends, grid.size)
-        # No more than there are steps.
-        coming = np.minimum(np.arange(most + 1), block.age + block.steps)
+        possible = min(most, block.age + block.steps) + 1  # no more than there are steps
+        chances = np.exp(_log_chances(block, most, at_once)[:, :possible])
+        after = _arrived(reached[:, :possible], chances, ends, grid.size)
+        coming = np.minimum(np.arange(most + 1), possible - 1)
         self._value = paid(grid, after[:, coming].reshape(self._rows.size, -1), block, self._rows)
 
     def lost(self, last: int) -> float:
@@ -115,6 +117,22 @@ class _End(NamedTuple):
     chance: float
 
 
+class _Come(NamedTuple):
+    """n participations have come, each worth so many cells; weights by how many there were."""
+
+    n: int
+    cells: int
+    weights: Array
+
+
+def _ways(chances: Array, ends: tuple[_End, _End]) -> Iterator[_Come]:
+    for n, of_n in enumerate(chances):
+        for end in ends if n else (_End(0, 1.0),):
+            weights = of_n[n:, None] * end.chance
+            if weights.any():
+                yield _Come(n, end.cells, weights)
+
+
 def _arrived(reached: Array, chances: Array, ends: tuple[_End, _End], size: int) -> Array:
     """log E e^value of [rate, j, distance], once n of j participations have come.
 
@@ -127,22 +145,29 @@ def _arrived(reached: Array, chances: Array, ends: tuple[_End, _End], size: int)
         there = largest[:, k * arrival : k * arrival + reached.shape[2]]
         np.maximum(there, reached[:, k], out=there)
     np.maximum.accumulate(largest, axis=1, out=largest)
-    relative = np.exp(np.maximum(reached - _by_count(largest, reached.shape, arrival), -_LEAST_LOG))
+    relative = reached - _by_count(largest, reached.shape, arrival)
+    if not relative.min() > -_FAR_APART:
+        return _arrived_far_apart(reached, _ways(chances, ends), size)
+    np.exp(relative, out=relative)
     total = np.zeros((*reached.shape[:2], size))
-    for n, of_n in enumerate(chances):
-        for end in ends if n else ends[:1]:
-            weights = of_n[n:, None] * (end.chance if n else 1.0)
-            if not weights.any():
-                continue
-            term = relative[:, : counts - n, n * end.cells : n * end.cells + size] * weights
-            if (short := n * (arrival - end.cells)) > 0:
-                lower = np.zeros(largest.shape)
-                lower[:, short:] = np.exp(largest[:, :-short] - largest[:, short:])
-                term *= _by_count(lower, total.shape, arrival)[:, n:]
-            total[:, n:] += term
-    # What underflows is far less than that.
-    sums = np.log(np.maximum(total, math.exp(-_LEAST_LOG - 20.0)))
-    return np.asarray(sums + _by_count(largest, total.shape, arrival))
+    for n, cells, weights in _ways(chances, ends):
+        term = relative[:, : counts - n, n * cells : n * cells + size] * weights
+        if (short := n * (arrival - cells)) > 0:
+            lower = np.zeros(largest.shape)
+            lower[:, short:] = np.exp(largest[:, :-short] - largest[:, short:])
+            term *= _by_count(lower, total.shape, arrival)[:, n:]
+        total[:, n:] += term
+    return np.asarray(np.log(total) + _by_count(largest, total.shape, arrival))
+
+
+def _arrived_far_apart(reached: Array, ways: Iterator[_Come], size: int) -> Array:
+    """The same where exponentials would underflow."""
+    total = np.full((*reached.shape[:2], size), -np.inf)
+    for n, cells, weights in ways:
+        there = reached[:, : reached.shape[1] - n, n * cells : n * cells + size]
+        with np.errstate(divide="ignore"):
+            total[:, n:] = np.logaddexp(total[:, n:], there + np.log(weights))
+    return total
 
 
 def _by_count(sums: Array, shape: tuple[int, ...], arrival: int) -> Array:
