@@ -32,6 +32,38 @@ def exact(weights, mus, epsilon):
     return float(np.max(weights @ ndtr(mus[:, None] - z) - math.exp(epsilon) * ndtr(-z)))
 
 
+def rare_law(rng):
+    """Mostly next to nothing, and seldom much."""
+    size = int(rng.integers(1, 6))
+    chances = 10.0 ** rng.uniform(-7, -1, size)
+    weights = np.append(chances, max(1.0 - chances.sum(), 0.0))
+    mus = np.append(10.0 ** rng.uniform(-1.5, 0.6, size), 10.0 ** rng.uniform(-3, -1))
+    return weights / weights.sum(), mus
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_above_every_rare_law(seed):
+    weights, mus = rare_law(np.random.default_rng(seed))
+    profile = profile_of(weights, mus)
+    for delta in (1e-3, 1e-6, 1e-9):
+        epsilon = profile.epsilon(delta)
+        assert epsilon == math.inf or exact(weights, mus, epsilon) <= delta * (1.0 + 1e-9)
+
+
+def test_a_rare_large_mu_is_within_reach():
+    """Though a thousand times the typical one."""
+    profile = profile_of(np.array([1.0 - 1e-4, 1e-4]), np.array([1e-3, 1.0]))
+    assert profile.epsilon(1e-6) < 0.2
+
+
+@pytest.mark.parametrize("epsilon", [0.0, 0.3, 1.0, 3.0, 8.0])
+def test_a_single_delta_is_no_chord(epsilon):
+    profile = profile_of(np.ones(1), np.ones(1))
+    gaussian = li.GaussianProfile(1.0).delta(epsilon)
+    assert gaussian <= profile.delta(epsilon) <= 1.1 * gaussian
+    assert profile.delta(epsilon) <= profile.deltas(np.array([epsilon, 9.0]))[0] * (1.0 + 1e-9)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_above_every_law(seed):
     weights, mus = random_law(np.random.default_rng(seed))

@@ -36,11 +36,28 @@ class PricedProfile(PrivacyProfile):
 
     def deltas(self, epsilons: Array) -> Array:
         """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
-        # An advantage, which is delta at 0, needs no knot but the first.
-        at, deltas = self._curve if epsilons.any() else np.transpose([self._at(0.0)])
+        if epsilons.size == 1:
+            return np.array([self._delta(float(epsilons[0]))])
+        at, deltas = self._curve
         inside = np.minimum(epsilons, at[-1])
         chords = np.interp(np.expm1(inside), np.expm1(at), deltas, left=1.0)
         return np.asarray(np.clip(up(chords, THOUSANDS_OF_ROUNDINGS), 0.0, 1.0))
+
+    def _delta(self, epsilon: float) -> float:
+        """At the largest price whose epsilon does not exceed this one: no knot is needed."""
+
+        def excess(thrift: float) -> float:
+            return self._at(max(-thrift, 0.0))[0] - epsilon
+
+        least, at_least = self._at(0.0)
+        if not least < epsilon < math.inf:
+            # It falls by no more than e^epsilon grows.
+            apart = math.expm1(min(least, _LARGEST_EPSILON)) - math.expm1(min(epsilon, least))
+            return min(up(at_least + apart, THOUSANDS_OF_ROUNDINGS), 1.0)
+        thrift = least_met(
+            excess, -_USUAL_PRICE, tolerance=self._tolerance, farthest=self._largest_price
+        )
+        return self._at(max(-thrift, 0.0))[1] if thrift is not None else 1.0
 
     def epsilon(self, delta: float) -> float:
         target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
