@@ -1,6 +1,9 @@
 """Which examples can be run is a matter of what is installed; tests have a list of their own."""
 
+import atexit
 import os
+import shutil
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -8,6 +11,11 @@ import pytest
 
 # As many processes as processors run tests, so that more threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# What tests start compiles the package once, also where nothing is to be written beside it.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
+    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="lastiterate-compiled-")
+    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
 
 # Those of the extras have an environment of their own: see the Makefile.
 _NEEDS = {
