@@ -77,15 +77,18 @@ def _with_commands_of(modules: Sequence[str]) -> typer.Typer:
 
 
 @cache
-def _command_of(modules: tuple[str, ...]) -> Any:
-    return typer.main.get_command(_with_commands_of(modules))
+def _all_commands_or(name: str | None) -> Any:
+    if name is None:
+        return typer.main.get_command(_with_commands_of(_MODULES))
+    alone = _with_commands_of([_MODULE_OF[name]])
+    alone.registered_commands = [one for one in alone.registered_commands if one.name == name]
+    return typer.main.get_command(alone)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    module = _MODULE_OF.get(given[0]) if given else None
-    command = _command_of(_MODULES if module is None else (module,))
+    command = _all_commands_or(given[0] if given and given[0] in _MODULE_OF else None)
     try:
         with progress_bar():
             code = command.main(
