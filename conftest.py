@@ -1,9 +1,6 @@
 """Which examples can be run is a matter of what is installed; tests have a list of their own."""
 
-import atexit
 import os
-import shutil
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -12,10 +9,11 @@ import pytest
 # As many processes as processors run tests, so that more threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# What tests start compiles the package once, also where nothing is to be written beside it.
-if os.environ.pop("PYTHONDONTWRITEBYTECODE", None) and "PYTHONPYCACHEPREFIX" not in os.environ:
-    os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="lastiterate-compiled-")
-    atexit.register(shutil.rmtree, os.environ["PYTHONPYCACHEPREFIX"], ignore_errors=True)
+# Where nothing is to be written beside the sources, tests and what they start are compiled all the
+# same, once.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    compiled = Path(__file__).with_name(".pytest_cache") / "compiled"
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(compiled))
 
 # Those of the extras have an environment of their own: see the Makefile.
 _NEEDS = {
