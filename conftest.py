@@ -9,6 +9,12 @@ import pytest
 # As many processes as processors run tests, so that more threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Where nothing is to be written beside the sources, tests and what they start are compiled all the
+# same, once.
+if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
+    compiled = Path(__file__).with_name(".pytest_cache") / "compiled"
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", str(compiled))
+
 # Those of the extras have an environment of their own: see the Makefile.
 _NEEDS = {
     "distributed": "src/lastiterate/dask",

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression
 
 from lastiterate._numerics import pools
-from lastiterate._numerics.pools import isotonic, pooled, pooled_logs
+from lastiterate._numerics.pools import first_of_pools, isotonic, pooled, pooled_logs
 
 blocks = st.lists(st.tuples(st.floats(1e-6, 1e6), st.floats(1e-6, 1e6)), min_size=1, max_size=40)
 
@@ -57,3 +57,18 @@ class TestRegression:
         few = isotonic(values, weights)
         monkeypatch.setattr(pools, "_FEW", 10)
         assert isotonic(values, weights) == pytest.approx(few, rel=1e-12)
+
+
+class TestFirstOfPools:
+    @pytest.mark.parametrize("size", [1, 2, 50, 600])
+    def test_where_a_regression_has_its_blocks(self, size):
+        rng = np.random.default_rng(size)
+        masses, widths = rng.uniform(0.5, 2.0, size), rng.uniform(0.1, 1.0, size)
+        exact = isotonic_regression(masses / widths, weights=widths).blocks[:-1]
+        np.testing.assert_array_equal(first_of_pools(masses, widths), exact)
+
+    def test_without_loading_a_regression_for_a_few(self, monkeypatch):
+        masses, widths = np.array([3.0, 1.0, 2.0, 8.0]), np.ones(4)
+        few = first_of_pools(masses, widths)
+        monkeypatch.setattr(pools, "_FEW_EACH_TIME", 1)
+        assert few.tolist() == first_of_pools(masses, widths).tolist() == [0, 3]

@@ -7,14 +7,17 @@ there are few, loading it takes longer than this.
 
 import math
 from collections.abc import Callable, Iterable
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
 import scipy
+from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 
 _FEW = 5_000
+_FEW_EACH_TIME = 500  # of regressions that a run needs by the dozen
 
 
 class Pool(NamedTuple):
@@ -49,6 +52,20 @@ def isotonic(values: Array, weights: Array) -> Array:
         return np.asarray(scipy.optimize.isotonic_regression(values, weights=weights).x)
     pools = pooled(zip((values * weights).tolist(), weights.tolist(), strict=True))
     return np.repeat([p.mass / p.width for p in pools], [p.blocks for p in pools])
+
+
+def first_of_pools(masses: Array, widths: Array) -> NDArray[np.intp]:
+    """Where the pools of these blocks begin."""
+    if masses.size > _FEW_EACH_TIME:
+        found = scipy.optimize.isotonic_regression(masses / widths, weights=widths)
+        return np.asarray(found.blocks[:-1], dtype=np.intp)
+    pools = _pooled(
+        zip(masses.tolist(), widths.tolist(), strict=True),
+        # Quotients, since products of what is tiny vanish.
+        falls=lambda one, other: one.mass / one.width >= other.mass / other.width,
+        add=lambda x, y: x + y,
+    )
+    return np.array([0, *accumulate(pool.blocks for pool in pools[:-1])], dtype=np.intp)
 
 
 def _pooled(

@@ -6,6 +6,7 @@ one line naming the argument, the allowed range and the value; 130 interrupted.
 
 import sys
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 
 import lastiterate
 from lastiterate.cli.loaded_later import load_later
+from lastiterate.cli.plainly_typed import PlainGroup
 from lastiterate.cli.progress_bar import progress_bar
 from lastiterate.errors import BudgetExceeded, LastIterateError, NoBoundApplies, UnreachableTarget
 
@@ -63,6 +65,7 @@ def _before_any_command(
 def _with_commands_of(modules: Sequence[str]) -> typer.Typer:
     found = typer.Typer(
         name="lastiterate",
+        cls=PlainGroup,
         help="The privacy of the model you release, not of every model you passed on the way.",
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
@@ -73,12 +76,19 @@ def _with_commands_of(modules: Sequence[str]) -> typer.Typer:
     return found
 
 
+@cache
+def _all_commands_or(name: str | None) -> Any:
+    if name is None:
+        return typer.main.get_command(_with_commands_of(_MODULES))
+    alone = _with_commands_of([_MODULE_OF[name]])
+    alone.registered_commands = [one for one in alone.registered_commands if one.name == name]
+    return typer.main.get_command(alone)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    module = _MODULE_OF.get(given[0]) if given else None
-    app = __getattr__("app") if module is None else _with_commands_of([module])
-    command = typer.main.get_command(app)
+    command = _all_commands_or(given[0] if given and given[0] in _MODULE_OF else None)
     try:
         with progress_bar():
             code = command.main(

@@ -14,6 +14,7 @@ from lastiterate import _check
 from lastiterate._digits import up
 from lastiterate._progress import told
 from lastiterate.cli.columns import epsilon_table
+from lastiterate.cli.plainly_typed import PlainCommand
 from lastiterate.cli.run_file import check_new
 from lastiterate.cli.run_options import Save, takes_run
 from lastiterate.cli.terminal import line_width
@@ -53,7 +54,7 @@ def register(app: typer.Typer) -> None:
             seeks_noise=command is calibrate_command,
             saves=command is account_command,
         )
-        app.command(name, help=text)(wrapped)
+        app.command(name, cls=PlainCommand, help=text)(wrapped)
 
 
 def account_command(

@@ -16,10 +16,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.pools import first_of_pools
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, ulps, up
 from lastiterate._numerics.sums import roundings, suffix_sums
 from lastiterate.errors import NumericalFailure
@@ -87,9 +87,7 @@ def minorant_of_arrivals(
     if mass.size == 1 or _one_chord_may_do(mass, variance):
         scale = _shortfall(mass, variance, first)
     if not scale <= 1.0 + ulps(16 * roundings(mass.size)):
-        first = np.asarray(
-            scipy.optimize.isotonic_regression(mass / variance, weights=variance).blocks[:-1]
-        )
+        first = first_of_pools(mass, variance)
         scale = _shortfall(mass, variance, first)
     if not scale <= 1.0 + _LARGEST_SHORTFALL:
         raise NumericalFailure(f"the payments fall short of the arrivals by a factor {scale!r}")

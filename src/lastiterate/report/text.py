@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-from io import StringIO
-
-from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
 from lastiterate._digits import mu, times, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.bound import Certainty
+from lastiterate.report.columns import in_columns, ruled, wrapped
 from lastiterate.report.summary import Summary, summary
 from lastiterate.report.words import (
     COLUMNS_EXPLAINED,
@@ -34,23 +28,28 @@ def as_text(
 ) -> str:
     """What is certified, by which bound and why, what it rests on, what the others would need."""
     told = summary(report, delta, at_epsilon=at_epsilon)
-    out = StringIO()
-    console = Console(file=out, width=width, color_system=None, highlight=False)
-    _lines(console, told.answer, told.beside_the_other_adjacency, told.tightness)
-    console.print("")
-    _lines(console, what_was_done(report.run), what_is_protected(report.run), _followed(report))
-    console.print(_bounds(told))
-    _lines(console, told.listed_apart, LISTED_ONLY if told.lists_more else "", COLUMNS_EXPLAINED)
-    console.print("")
-    console.print(Text(told.why), "", sep="\n")
-    console.print(VOUCHED_FOR[report.enforced])
-    console.print(_bullets(told.assumptions), "")
-    console.print(Text(str(told.release)), VOIDED_BY, sep="\n")
-    console.print(_bullets(told.release.voided_by))
+    run = report.run
+    lines = [
+        *_sentences(width, told.answer, told.beside_the_other_adjacency, told.tightness),
+        "",
+        *_sentences(width, what_was_done(run), what_is_protected(run), _followed(report)),
+        *_bounds(told, width),
+        *_sentences(
+            width, told.listed_apart, LISTED_ONLY if told.lists_more else "", COLUMNS_EXPLAINED
+        ),
+        "",
+        *wrapped(told.why, width),
+        "",
+        *wrapped(VOUCHED_FOR[report.enforced], width),
+        *_bullets(told.assumptions, width),
+        "",
+        *_sentences(width, str(told.release), VOIDED_BY),
+        *_bullets(told.release.voided_by, width),
+    ]
     if told.refusals:
-        console.print("", "What other bounds for such batches would need:", sep="\n")
-        console.print(_refusals(told))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines())
+        lines += ["", *wrapped("What other bounds for such batches would need:", width)]
+        lines += _refusals(told, width)
+    return "\n".join(lines)
 
 
 def _followed(report: PrivacyReport) -> str:
@@ -64,40 +63,36 @@ def _followed(report: PrivacyReport) -> str:
     )
 
 
-def _lines(console: Console, *sentences: str) -> None:
+def _sentences(width: int, *sentences: str) -> list[str]:
     """Each on a line of its own; nothing for one that is empty."""
-    for sentence in filter(None, sentences):
-        console.print(Text(sentence))
+    return [line for sentence in filter(None, sentences) for line in wrapped(sentence, width)]
 
 
-def _bounds(told: Summary) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+def _bounds(told: Summary, width: int) -> list[str]:
     certified = told.certainty is Certainty.UPPER
-    table.add_column("certified bound" if certified else "bound as published, not certified")
-    for heading in ("epsilon", "mu (GDP)", "advantage", "to the best"):
-        table.add_column(heading, justify="right")
+    named = "certified bound" if certified else "bound as published, not certified"
+    rows = []
     for row in told.near:
         listed = row.id if row.used else f"{row.id} *"
-        table.add_row(
-            f"{row.id} <- used" if row.id == told.bound else listed,
-            up(row.epsilon),
-            mu(row.mu),
-            up(row.advantage),
-            times(row.ratio),
+        rows.append(
+            (
+                f"{row.id} <- used" if row.id == told.bound else listed,
+                up(row.epsilon),
+                mu(row.mu),
+                up(row.advantage),
+                times(row.ratio),
+            )
         )
-    return table
+    return ruled((named, "epsilon", "mu (GDP)", "advantage", "to the best"), rows, width)
 
 
-def _bullets(clauses: tuple[str, ...]) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for clause in clauses:
-        table.add_row(" -", Text(clause))
-    return table
+def _bullets(clauses: tuple[str, ...], width: int) -> list[str]:
+    return in_columns([(" -", clause) for clause in clauses], width, apart=1)
 
 
-def _refusals(told: Summary) -> Table:
-    table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+def _refusals(told: Summary, width: int) -> list[str]:
+    rows = []
     for refusal in told.refusals:
         needs = f"{refusal.reason.needs}; found {refusal.reason.found}"
-        table.add_row(Text("\n".join(refusal.bounds)), Text(f"{needs}\n-> {refusal.reason.remedy}"))
-    return table
+        rows.append(("\n".join(refusal.bounds), f"{needs}\n-> {refusal.reason.remedy}"))
+    return in_columns(rows, width, apart=2)
