@@ -159,11 +159,11 @@ def gradient_sum(
     if batch.silent is not None:
         residual[:, batch.silent] = 0.0
     gradient = np.empty_like(parameters)
+    if intercept:
+        gradient[:, width] = intercept * np.add.reduce(residual, axis=1)
     gradient[:, :width] = _times(residual, rows, batch.factors if batch.scaled else None)
     if batch.shifts is not None and batch.mean is not None:
         gradient[:, :width] -= np.outer(residual @ batch.shifts, batch.mean)
-    if intercept:
-        gradient[:, width] = intercept * np.add.reduce(residual, axis=1)
     return gradient
 
 
