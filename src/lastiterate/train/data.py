@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,8 +28,7 @@ from lastiterate.train.norms import SHORTEST, far_rows, norm_factors, with_huge_
 from lastiterate.train.rows import Rows, Selection, is_mapped, own_copy, read, without_duplicates
 
 
-@dataclass(frozen=True, eq=False)
-class Batch:
+class Batch(NamedTuple):
     """Rows, and for each its target and the factor that brings its norm within the bound.
 
     Around a centre, `shifts` is how much of its `mean` is subtracted from each.  Unless `scaled`,
@@ -137,23 +136,48 @@ class Examples:
 
     def batch(self, chosen: Selection) -> Batch:
         """Some of them."""
-        rows, targets = read(self.rows, chosen), self.targets[chosen]
         if self.is_mapped:
-            factors = norm_factors(rows, self.feature_bound)
-            least = float(factors.min(initial=1.0))
-        else:
-            factors, least = self.factors[chosen], self.least_factor
+            return self._read(chosen)._made(slice(None))
+        if not isinstance(chosen, slice) or self.least_factor < SHORTEST:
+            return self._made(chosen)
+        # Views of the same memory in every epoch, which take longer to make than to look up.
+        where = chosen.start, chosen.stop
+        if where not in self._views:
+            self._views[where] = self._made(chosen)
+        return self._views[where]
+
+    @cached_property
+    def _views(self) -> dict[tuple[int, int], Batch]:
+        return {}
+
+    @cached_property
+    def _shifts(self) -> Array:
+        assert self.centre is not None
+        return self.reaches * (self.feature_bound / self.centre.bound)
+
+    @cached_property
+    def _shifted_factors(self) -> Array:
+        return self.factors * self._shifts
+
+    def _read(self, chosen: Selection) -> Examples:
+        """Those of a file, as they are now."""
+        silent = None if self.silent is None else self.silent[chosen]
+        rows = read(self.rows, chosen)
+        return replace(self, rows=rows, targets=self.targets[chosen], silent=silent)
+
+    def _made(self, chosen: Selection) -> Batch:
+        rows, targets, factors = self.rows[chosen], self.targets[chosen], self.factors[chosen]
+        least = self.least_factor
+        silent = None if self.silent is None else self.silent[chosen]
+        shifts, mean = None, None
+        if self.centre is not None:
+            shifts, mean = self._shifts[chosen], self.centre.mean
         if least < SHORTEST:
             rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
-        silent = None if self.silent is None else self.silent[chosen]
-        if self.centre is None:
-            return Batch(rows, targets, factors, silent, scaled=least < 1.0)
-        if self.is_mapped:
-            reaches = self.centre.reaches(rows, bound=self.feature_bound)
-        else:
-            reaches = self.reaches[chosen]
-        shifts = reaches * (self.feature_bound / self.centre.bound)
-        return Batch(rows, targets, factors * shifts, silent, True, shifts, self.centre.mean)
+            factors = factors if shifts is None else factors * shifts
+        elif shifts is not None:
+            factors = self._shifted_factors[chosen]
+        return Batch(rows, targets, factors, silent, least < 1.0 or mean is not None, shifts, mean)
 
 
 def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float) -> Examples:

@@ -32,7 +32,8 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.run.batches import Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.batching import batch_sequence
-from lastiterate.train.data import Examples
+from lastiterate.train.compiled import compiled
+from lastiterate.train.data import Batch, Examples
 from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
@@ -43,7 +44,7 @@ from lastiterate.train.shards import AnyExamples, GradientSum
 
 _SUMMED = 2_048  # rows, at most, in one product of float32
 _UNROLLED = 4  # rows of the left factor that BLAS takes at a time
-_DRAWN = 1 << 14  # normal numbers, about
+_DRAWN = 1 << 16  # normal numbers, about
 _KEPT = 1 << 24  # bytes
 
 
@@ -103,16 +104,22 @@ def _descended(
             batches = islice(batches, start.steps % run.batches.batches_per_epoch, None)
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
     normal = _normal_draws(run, randomness, parameters.shape)
+    size, regulariser = run.batches.batch_size, run.loss.regulariser
+    fast = compiled("step", size * objective.outputs)
     _keep_freed_memory()
     for done, gradient in zip(told("training", range(run.steps)), batches, strict=False):
+        noise = noises(done)
         direction = gradient(parameters)
-        direction /= run.batches.batch_size
-        if run.loss.regulariser:
-            direction += run.loss.regulariser * parameters
-        if (noise := noises(done)) > 0.0:
-            direction += noise * next(normal)
-        direction *= steps(done)
-        parameters -= direction
+        if fast is not None and noise > 0.0:
+            fast.step(parameters, direction, next(normal), size, regulariser, noise, steps(done))
+        else:
+            direction /= size
+            if regulariser:
+                direction += regulariser * parameters
+            if noise > 0.0:
+                direction += noise * next(normal)
+            direction *= steps(done)
+            parameters -= direction
         project(parameters, run.domain)
     return _published(run, parameters, randomness)
 
@@ -143,14 +150,9 @@ def gradient_sum(
 ) -> Array:
     """The sum over some of the examples, without the penalty."""
     batch, intercept = own.batch(chosen), own.intercept
-    rows, factors, width = batch.rows, batch.factors, batch.rows.shape[1]
-    outputs = _times_transposed(parameters[:, :width], rows)
-    if batch.scaled:
-        outputs *= factors
-    if batch.mean is not None and batch.shifts is not None:
-        outputs -= np.outer(parameters[:, :width] @ batch.mean, batch.shifts)
-    if intercept:
-        outputs += intercept * parameters[:, width:]
+    rows, width = batch.rows, batch.rows.shape[1]
+    constants = intercept * parameters[:, width] if intercept else np.zeros(len(parameters))
+    outputs = _outputs(parameters[:, :width], batch, constants)
     if own.offset is not None:
         outputs += own.offset[:, np.newaxis]
     residual = objective.residual(outputs, batch.targets)
@@ -158,38 +160,54 @@ def gradient_sum(
         residual[:, batch.silent] = 0.0
     gradient = np.empty_like(parameters)
     if intercept:
-        gradient[:, width] = intercept * residual.sum(axis=1)
-    shifted = residual @ batch.shifts if batch.shifts is not None else None
-    if batch.scaled:
-        residual *= factors
-    gradient[:, :width] = _times(residual, rows)
-    if shifted is not None and batch.mean is not None:
-        gradient[:, :width] -= np.outer(shifted, batch.mean)
+        gradient[:, width] = intercept * np.add.reduce(residual, axis=1)
+    gradient[:, :width] = _times(residual, rows, batch.factors if batch.scaled else None)
+    if batch.shifts is not None and batch.mean is not None:
+        gradient[:, :width] -= np.outer(residual @ batch.shifts, batch.mean)
     return gradient
 
 
-def _times_transposed(weights: Array, rows: Rows) -> Array:
-    """weights @ rows.T in the precision of the rows, as float64."""
+def _outputs(weights: Array, batch: Batch, constants: Array) -> Array:
+    """Of the rows as they count, in float64, after products in the precision of the rows."""
     # Long and thin is what BLAS does faster than short and wide.
-    product = rows @ weights.T.astype(rows.dtype)
-    return np.ascontiguousarray(product.T, dtype=np.float64)
+    products = batch.rows @ weights.T.astype(batch.rows.dtype)
+    at_centre = None if batch.mean is None else weights @ batch.mean
+    if (fast := compiled("outputs", products.size)) is None:
+        outputs = np.ascontiguousarray(products.T, dtype=np.float64)
+        if batch.scaled:
+            outputs *= batch.factors
+        if at_centre is not None and batch.shifts is not None:
+            outputs -= np.outer(at_centre, batch.shifts)
+        outputs += constants[:, np.newaxis]
+        return outputs
+    outputs = np.empty((constants.size, len(products)))
+    if at_centre is None:
+        fast.outputs(products, batch.factors, constants, outputs)
+    else:
+        fast.centred(products, batch.factors, at_centre, batch.shifts, constants, outputs)
+    return outputs
 
 
-def _times(residual: Array, rows: Rows) -> NDArray[Any]:
-    """residual @ rows, with sums of many rows in float64.
+def _times(residual: Array, rows: Rows, factors: Array | None = None) -> NDArray[Any]:
+    """(factors * residual) @ rows, with sums of many rows in float64.
 
     In float32 one example would change how the sums over all others round.
     """
     if not isinstance(rows, np.ndarray):
-        return np.asarray((rows.T @ residual.T).T)
+        left = residual if factors is None else residual * factors
+        return np.asarray((rows.T @ left.T).T)
     outputs = residual.shape[0]
     # Rows beyond a multiple of four would be multiplied one by one; one row alone is no matter.
     padded = outputs if outputs == 1 else -(-outputs // _UNROLLED) * _UNROLLED
-    if padded == outputs:
-        left = residual.astype(rows.dtype, copy=False)
-    else:
-        left = np.zeros((padded, len(rows)), rows.dtype)
+    left = np.empty((padded, len(rows)), rows.dtype)
+    if padded > outputs:
+        left[outputs:] = 0.0
+    if factors is None:
         left[:outputs] = residual
+    elif (fast := compiled("outputs", residual.size)) is not None:
+        fast.weighed(residual, factors, left)
+    else:
+        np.multiply(residual, factors, out=left[:outputs], casting="same_kind")
     if rows.dtype == np.float64 or len(rows) <= _SUMMED:
         return (left @ rows)[:outputs]
     total = np.zeros((padded, rows.shape[1]))

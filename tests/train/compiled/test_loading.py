@@ -26,7 +26,7 @@ def test_little_work_loads_nothing():
 
 def test_without_numba_there_is_none(forgotten, monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
-    for name in ("envelope", "elementary", "normal", "logistic"):
+    for name in ("envelope", "elementary", "normal", "logistic", "outputs", "step"):
         monkeypatch.delitem(sys.modules, f"lastiterate.train.compiled.{name}", raising=False)
     assert compiled.compiled("envelope", 1_000_000) is None
 

@@ -14,6 +14,8 @@ from numba.extending import intrinsic
 
 # Fused products are more exact, never less.  Any other liberty would undo the reductions below.
 COMPILED: dict[str, Any] = {"error_model": "numpy", "fastmath": {"contract"}, "cache": True}
+# Without them, for what is to be the same to the bit whether Numba is there or not.
+STEP_BY_STEP = COMPILED | {"fastmath": False}
 
 _WHOLE = 1.5 * 2.0**52  # added to a number, leaves it rounded in the lowest bits
 _WHOLE_BITS = 0x4338 << 48

@@ -13,7 +13,9 @@ from lastiterate.train.compiled.elementary import COMPILED, exp
 def residuals(u: Array, y: NDArray[Any], clip: float) -> Array:
     """The sigmoid of u less y, cut to [-clip, clip]; for one row of outputs."""
     found = np.empty(u.shape)
-    _residuals(u.ravel(), y.astype(np.float64, copy=False), clip, found.ravel())
+    # As they are if labels, as others would be compiled for anew.
+    targets = y if y.dtype == np.intp else y.astype(np.float64, copy=False)
+    _residuals(u.ravel(), targets, clip, found.ravel())
     return found
 
 
