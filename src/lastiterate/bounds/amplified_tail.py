@@ -41,6 +41,7 @@ from functools import partial
 
 import numpy as np
 
+from lastiterate._numerics.arrays import IntArray
 from lastiterate._numerics.geometric import inverse_power
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down, ulps, up
 from lastiterate.bounds import conditions, quantities
@@ -70,7 +71,7 @@ _SHORT = 300  # steps, of which the whole law is quickly found
 _FEW = 1.5  # participations, whose cost is not near any typical one
 _DECIDING = 1.2  # r of which a single participation may decide
 _MUCH = 4.0  # an epsilon below which moments are better all the same
-_RATES, _LOWER_RATES = np.arange(2, 8), np.arange(-4, 6)
+_RATES, _LOWER_RATES, _LOWEST_RATES = np.arange(2, 8), np.arange(8), np.arange(-4, 6)
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _LEAST_RATIO, _LARGEST_RATIO = 1e-6, 1e6
 _MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
@@ -115,9 +116,13 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
 
 def _is_rare(run: TrainingRun) -> bool:
     """Whether participations are so few that their cost is not mostly near a typical one."""
+    return run.steps <= _SHORT or _remembered(run) < _FEW
+
+
+def _remembered(run: TrainingRun) -> float:
+    """Participations that are not forgotten, on average."""
     gap = float(quantities.gaps(run)[0])
-    remembered = run.batches.share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
-    return run.steps <= _SHORT or remembered < _FEW
+    return run.batches.share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
 
 
 def _decides(run: TrainingRun) -> bool:
@@ -147,8 +152,7 @@ def _by_moments(run: TrainingRun, tail: LossDistributionProfile | None) -> Priva
     gap = float(quantities.gaps(run)[0])
     released = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
     # Half powers of 2, so that noise levels near each other share the moments.
-    powers = _LOWER_RATES if _decides(run) else _RATES
-    rates = 2.0 ** (0.5 * (math.floor(4.0 * math.log2(ratio)) + powers))
+    rates = 2.0 ** (0.5 * (math.floor(4.0 * math.log2(ratio)) + _powers(run)))
     moments = energy_moments(
         gap=gap if gap > _LEAST_GAP else 0.0,
         steps=run.steps,
@@ -164,6 +168,14 @@ def _by_moments(run: TrainingRun, tail: LossDistributionProfile | None) -> Priva
         more=moments.older * ratio,
         followed_by=tail,
     )
+
+
+def _powers(run: TrainingRun) -> IntArray:
+    """The larger the costs, the lower the rates that matter."""
+    if _decides(run):
+        return _LOWEST_RATES
+    typical = quantities.ratio(run) * math.sqrt(run.batches.share * _remembered(run))
+    return _LOWER_RATES if typical > 1.0 else _RATES
 
 
 def _rounded_down(value: float) -> float:
