@@ -1,8 +1,8 @@
 """What a training and the requests that followed it promise: to those who went, and who stay.
 
 Every request removes some examples and takes extra steps from what was published last, with the
-step size and the noise of the longest step of the training, on its batches in a new order, and
-noise on release that may be larger.
+step size, the noise and the batches of the training, in a new order, and noise on release that may
+be larger.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-
-import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import at_least
@@ -96,13 +94,7 @@ class Requests:
     def extra(self, taken: Taken) -> TrainingRun:
         """Extra steps, as a run that begins with what was published."""
         steps = _check.count("extra_steps", taken.steps, at_least=1)
-        step_size, noise_std = _longest_step(self.run)
-        run = self.run.replace(
-            steps=steps,
-            step_size=step_size,
-            noise_std=noise_std,
-            release_noise_std=taken.release_noise_std,
-        )
+        run = self.run.replace(steps=steps, release_noise_std=taken.release_noise_std)
         charged = charged_sensitivity(run, self.objective, radius=self.radius)
         return run.replace(sensitivity=max(run.sensitivity, charged))
 
@@ -129,15 +121,12 @@ class Requests:
         before = [one.taken for one in self.done[:number]]
         exact = self.objective.sensitivity(radius=self.radius, adjacency="zero-out")
         run = self.run.replace(adjacency="zero-out", sensitivity=exact, examples_per_person=1)
-        step_size, noise_std = _longest_step(self.run)
         return unlearning(
             self._in_all(run, before, [*before, taken]),
             examples=examples,
             extra_steps=extra_steps,
             epsilon=epsilon,
             delta=delta,
-            step_size=step_size,
-            noise_std=noise_std,
             release_noise_std=taken.release_noise_std,
             batches=self.run.batches,
             besides=[_left_out(one) for one in self.besides],
@@ -180,7 +169,7 @@ def _staying(requests: Requests) -> PrivacyReport:
 
 @lru_cache(maxsize=8)
 def _newest(requests: Requests) -> PrivacyProfile:
-    if not requests.done or not requests.run.is_constant:
+    if not requests.done:
         return requests.staying
     taken = [one.taken for one in requests.done]
     run = requests._in_all(requests.run, taken, taken)
@@ -190,18 +179,8 @@ def _newest(requests: Requests) -> PrivacyProfile:
 
 def not_offered(run: TrainingRun) -> InvalidParameter:
     """Where those who stay would have no guarantee of the last model alone."""
-    if not run.is_constant:
-        must_be = "one for all steps, to unlearn twice; give batch_size to train so, or train again"
-        return InvalidParameter("step_size", must_be=must_be, found="a schedule")
     must_be = "a rule with batches of one size, to unlearn; otherwise train again"
     return InvalidParameter("batches", run.batches.name, must_be=must_be)
-
-
-def _longest_step(run: TrainingRun) -> tuple[float, float]:
-    """Its size and noise: where steps fell, the last ones hardly add noise."""
-    sizes, noises = np.broadcast_arrays(np.atleast_1d(run.step_size), run.noise_std)
-    longest = int(np.argmax(sizes))
-    return float(sizes[longest]), float(noises[longest])
 
 
 def _left_out(release: Release) -> Release:

@@ -21,12 +21,12 @@ that at few passes there are fewer of them.  Noise on release worth half an epoc
 participations, after which the guarantee is that of full batches, for any batch size.
 
 At few passes and large mu this asks for batches of few rows, whatever n is, and the noise of
-sampling them exceeds that for privacy.  There, where all else is left to the rule, steps fall
-linearly to a tenth, which averages over the last batches.  The shorter a step, the shorter the time
-left to hide who was in it, so that noise on release worth a twentieth of an epoch is enough; the
-noise of a step falls as the root of its size, between that of even noise in parameters, which costs
-least, and of even noise on gradients, which is damped most.  The sum of step sizes is four fifths,
-since all this costs more noise than even steps do.
+sampling them exceeds that for privacy.  There, where all else is left to the rule and no rows will
+have to be forgotten, steps fall linearly to a tenth, which averages over the last batches.  The
+shorter a step, the shorter the time left to hide who was in it, so that noise on release worth a
+twentieth of an epoch is enough; the noise of a step falls as the root of its size, between
+even noise in parameters, which costs least, and even noise on gradients, which is damped most.  The
+sum of step sizes is four fifths, since all this costs more noise than even steps do.
 
 The least batch was chosen on validation splits of the training data (MNIST, Adult, IMDb; no test
 set): at 2 passes and epsilon 4, where it matters, 16 changes accuracy by .34, .28 and -.07 points
@@ -105,11 +105,21 @@ def default_run(
     radius: float,
     mapped: bool = False,
     features: int = 0,
+    even: bool = False,
 ) -> TrainingRun:
-    """The run that the rule makes of the settings; without `features` rows are not centred."""
+    """The run that the rule makes of the settings; without `features` rows are not centred.
+
+    With `even` no step is shorter than another, so that more steps may follow.
+    """
     chosen = settings.checked().deciding()
     return _default_run(
-        objective, chosen, examples=examples, radius=radius, mapped=mapped, features=features
+        objective,
+        chosen,
+        examples=examples,
+        radius=radius,
+        mapped=mapped,
+        features=features,
+        even=even,
     )
 
 
@@ -132,6 +142,7 @@ def _default_run(
     radius: float,
     mapped: bool,
     features: int,
+    even: bool,
 ) -> TrainingRun:
     settings = RunSettings(**dict(chosen))
     made = partial(
@@ -144,7 +155,7 @@ def _default_run(
         features=features,
     )
     try:
-        return made(contracting=True)
+        return made(contracting=True, even=even)
     except InvalidParameter:
         # Errors of residuals may cost too much where steps fall, or a penalty contracts a lot.
         return made(contracting=settings.l2 == 0.0, even=True)
@@ -155,7 +166,7 @@ def _run_of(
     settings: RunSettings,
     *,
     contracting: bool,
-    even: bool = False,
+    even: bool,
     examples: int,
     radius: float,
     mapped: bool,
