@@ -2,6 +2,7 @@
 
     python benchmarks/validation.py --data folder --datasets adult imdb --seeds 5
     python benchmarks/validation.py --data folder --datasets adult --settings batches descent
+    python benchmarks/validation.py --data folder --settings falling --passes 2 --epsilons 2 4
 
 No test set is read.  For each split a fifth of the training rows is held out; all settings of a
 group are trained on the same rows from the same seeds, and compared with the first of them.
@@ -13,6 +14,7 @@ import gzip
 import itertools
 import warnings
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -63,7 +65,18 @@ LONGER = {
     "steps 1.5 times as long": {"run": {"longer": 1.5}},
     "the same, 2/3 of them": {"run": {"longer": 1.5, "count": 2 / 3}},
 }
+FALLING = {
+    "default": {},
+    "even": {"falling": defaults._EVEN},
+    "even, 4/5 of the steps": {"falling": defaults._EVEN, "run": {"count": 0.8}},
+    "to 1/5, release worth 1/10": {
+        "falling": replace(defaults._FALLING, last=0.2, release_worth=0.1)
+    },
+    "all of the sum of steps": {"falling": replace(defaults._FALLING, share=1.0)},
+    "batches of at least 16": {"falling": replace(defaults._FALLING, least_batch=16)},
+}
 CLASSIFIERS = {
+    "falling": FALLING,
     "centring": CLASSIFICATION,
     "batches": BATCHES,
     "descent": DESCENT,
@@ -116,13 +129,22 @@ class Averaging:
 
 @contextmanager
 def constants(
-    estimator, *, share=None, reach=None, constant=None, worth=None, run=None, averaged=None
+    estimator,
+    *,
+    share=None,
+    reach=None,
+    constant=None,
+    worth=None,
+    run=None,
+    averaged=None,
+    falling=None,
 ):
     """The default rule with other constants."""
     averaging = None if averaged is None else Averaging(averaged)
     patches = [
         (defaults, "_CENTRING", share),
-        (defaults, "_RELEASE_WORTH", worth),
+        (defaults, "_EVEN", worth and replace(defaults._EVEN, release_worth=worth)),
+        (defaults, "_FALLING", falling),
         (centring, "_REACH", reach),
         (estimator, "_constant", constant),
         (estimators, "default_run", None if run is None else other_run(**run)),
@@ -227,12 +249,14 @@ def main():
     names = [*datasets.LOADERS, "regression", "prospects"]
     parser.add_argument("--datasets", nargs="+", default=names, choices=names)
     parser.add_argument("--settings", nargs="+", default=["centring"], choices=list(CLASSIFIERS))
+    parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
+    parser.add_argument("--adjacency", default="replace", choices=("replace", "zero-out"))
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--passes", type=int, default=20)
     parser.add_argument("--examples", type=int, help="to train on, at most")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    for name, epsilon in itertools.product(options.datasets, EPSILONS):
+    for name, epsilon in itertools.product(options.datasets, options.epsilons):
         if name == "prospects":
             continue
         if name == "regression":
@@ -247,7 +271,9 @@ def main():
             continue
 
         def make(*, epsilon=epsilon, **settings):
-            return PrivateLogisticRegression(epsilon=epsilon, **settings)
+            return PrivateLogisticRegression(
+                epsilon=epsilon, adjacency=options.adjacency, **settings
+            )
 
         rows, labels = datasets.load(name, options.data)[:2]
         for settings in options.settings:

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastiterate.engine.few_arrivals import NOTHING_SPENT, Arrivals, Spent, mus_of_few
-from lastiterate.engine.shifts import optimal_shifts
+from lastiterate.engine.shifts import optimal_shifts, pattern_mus
+from tests.reference.shifts import gdp_of_linear_shifts
 
 
 def written_out(gap, arrivals, release, spent=NOTHING_SPENT):
@@ -91,3 +92,48 @@ def test_a_trillion_arrivals_cost_nothing(gap):
     )
     assert few <= many * (1 + 1e-8)
     assert many < math.inf
+
+
+class TestPlacesOfSchedules:
+    """All places at once: what a convex solver finds for each."""
+
+    @staticmethod
+    def random(rng, *, falling):
+        period = int(rng.integers(1, 7))
+        steps = int(rng.integers(1, 4 * period + 1))
+        contraction = rng.choice([1.0, 0.99, 0.6, 1.05], size=steps)
+        shape = np.linspace(1.0, 0.1, steps) if falling else rng.uniform(0.05, 1.0, steps)
+        noise = np.sqrt(shape) if falling else rng.uniform(0.05, 1.0, steps)
+        return period, {
+            "contraction": np.append(np.ones(steps) if falling else contraction, 1.0),
+            "sensitivity": np.append(shape, 0.0),
+            "noise": np.append(noise, rng.uniform(0.05, 2.0)),
+        }
+
+    @pytest.mark.parametrize("falling", [False, True])
+    def test_equals_a_convex_solver(self, falling):
+        rng = np.random.default_rng(3)
+        for _ in range(60):
+            period, run = self.random(rng, falling=falling)
+            steps = run["noise"].size - 1
+            patterns = [np.arange(place, steps, period) for place in range(min(period, steps))]
+            mus = pattern_mus(**run, patterns=patterns, period=period)
+            assert len(mus) == len(patterns)
+            for mu, pattern in zip(mus, patterns, strict=True):
+                shifts = np.zeros(steps + 1)
+                shifts[pattern] = run["sensitivity"][pattern]
+                exact = gdp_of_linear_shifts(
+                    contractions=run["contraction"], shifts=shifts, noise_stds=run["noise"]
+                )
+                assert exact * (1 - 1e-12) <= mu <= exact * (1 + 1e-9)
+
+    def test_no_more_is_rounded_than_one_by_one(self):
+        rng = np.random.default_rng(4)
+        for _ in range(100):
+            period, run = self.random(rng, falling=False)
+            steps = run["noise"].size - 1
+            patterns = [np.arange(place, steps, period) for place in range(min(period, steps))]
+            alone = pattern_mus(**run, patterns=patterns)
+            assert pattern_mus(**run, patterns=patterns, period=period) == pytest.approx(
+                alone, rel=1e-13
+            )

@@ -149,6 +149,7 @@ def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]
         noise=noise,
         patterns=quantities.patterns(run),
         diameter=diameter,
+        period=rule.period,
     )
     return [quantities.gaussian(mu) for mu in mus]
 

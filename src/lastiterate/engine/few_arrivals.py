@@ -7,7 +7,8 @@ of the blocks a to b over their variance.  Arrivals at equal distances before al
 one block, since for :math:`c \le 1` their slopes fall with time.
 
 Of the noise of the last steps a share may be spent on something else; what is left is then the
-variance of these steps.
+variance of these steps.  Where steps are not alike, the same holds of the masses and variances that
+they have.
 """
 
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
+from lastiterate._numerics.sums import prefix_sums, suffix_sums
 from lastiterate.engine.minorant import LEAST_MU
 
 
@@ -62,6 +64,34 @@ def mus_of_few(
         for one in arrivals
     )
     return _mus(gap, written, release_in_steps, spent)
+
+
+def mus_of_places(masses: Array, variances: Array, period: int) -> Array:
+    """mu, not rounded up yet, of each place that is first seen in one of the first `period` steps.
+
+    After that it is seen every `period` steps.  Masses and variances are in final units, step by
+    step, all above 0; the last variance is that of the release, which brings nothing.  For few
+    passes: time and memory grow with their square.
+    """
+    steps = variances.size - 1
+    epochs = [variances[first : first + period] for first in range(0, steps, period)]
+    epochs[-1] = variances[(len(epochs) - 1) * period :]
+    cut = min(steps - (len(epochs) - 1) * period, period)
+    found = [_mus_of_some(masses, epochs, slice(0, cut), period)]
+    if cut < period and len(epochs) > 1:
+        epochs[-2:] = [np.concatenate(epochs[-2:])]
+        found.append(_mus_of_some(masses, epochs, slice(cut, period), period))
+    return np.concatenate(found)
+
+
+def _mus_of_some(masses: Array, epochs: list[Array], those: slice, period: int) -> Array:
+    """Of places that are seen in every epoch; all after the last full one is part of the last."""
+    arrivals = [masses[k * period : (k + 1) * period][those] for k in range(len(epochs))]
+    # What an epoch has left after a place, and the next one before it: nothing cancels.
+    left = [suffix_sums(epoch)[those] for epoch in epochs]
+    until = [np.append(0.0, prefix_sums(epoch))[those] for epoch in epochs[1:]]
+    owned = [a + b for a, b in zip(left, [*until, np.zeros(1)], strict=True)]
+    return np.maximum(np.sqrt(_energies(arrivals, owned)), LEAST_MU)
 
 
 _Written = tuple[bytes, tuple[int, ...]]

@@ -37,9 +37,13 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import TINY, at_least, ulps, up
 from lastiterate._numerics.sums import roundings, suffix_products
 from lastiterate.engine.capped import best_capped_start
+from lastiterate.engine.few_arrivals import mus_of_places
 from lastiterate.engine.minorant import LEAST_MU, minorant_of_arrivals
 from lastiterate.engine.uncapped import Piece, plan_without_cap, squares_are_normal, write_out
 from lastiterate.errors import InvalidParameter
+
+_FEW_PASSES = 8
+_LEAST_VARIANCE = 1e-200
 
 
 @dataclass(frozen=True)
@@ -130,10 +134,12 @@ def pattern_mus(
     noise: Array,
     patterns: Iterable[NDArray[np.intp]],
     diameter: float = math.inf,
+    period: int | None = None,
 ) -> list[float]:
     """mu for each of several sets of participating steps (indices from 0) of the same run.
 
-    `sensitivity` is what a participation in each step would bring.
+    `sensitivity` is what a participation in each step would bring.  With a `period` the patterns
+    are every so many steps from each of the first on, and the last step is the release.
     """
     with np.errstate(all="ignore"):
         units = suffix_products(contraction)
@@ -141,6 +147,11 @@ def pattern_mus(
     tame = (
         squares_are_normal(units) and _unit(sensitivity.max()) == 1.0 and _unit(noise.max()) == 1.0
     )
+    if tame and period is not None and math.isinf(diameter):
+        few = units.size - 1 <= _FEW_PASSES * period
+        if few and masses[:-1].min() > 0.0 and variances.min() > _LEAST_VARIANCE:
+            slack = ulps(_slack(units.size))
+            return [float(mu) for mu in up(mus_of_places(masses, variances, period), slack)]
     mus = []
     for pattern in patterns:
         if tame and math.isinf(diameter) and pattern.size and masses[pattern].min() > 0.0:

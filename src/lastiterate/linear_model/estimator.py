@@ -64,6 +64,7 @@ class Prepared:
     examples: AnyExamples
     settings: Any
     trusted: str | None = None  # who else saw rows and iterates
+    to_forget: bool = False  # whether rows may have to go
 
     def report(self, *more: Release) -> PrivacyReport:
         """What will be certified, before anything is trained; of `more` releases, too."""
@@ -76,6 +77,7 @@ class Prepared:
             radius=self.examples.radius,
             mapped=self.examples.is_mapped,
             features=features,
+            even=self.to_forget,
         )
         besides = (*default_besides(self.settings, run, features), *more)
         return replace(account(run, besides=besides), enforced=True)
@@ -143,7 +145,8 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
 
     def _fit_anew(self, X: Any, y: Any, *, ledger: Any, key: Any) -> None:
         secret = None if key is None else secret_key(key)
-        prepared = self._prepared(X, y, ledger=ledger)
+        # Short last steps would hide hardly anybody who goes later.
+        prepared = replace(self._prepared(X, y, ledger=ledger), to_forget=secret is not None)
         report = prepared.report()
         charged = reserved(
             prepared.settings.ledger,

@@ -20,12 +20,22 @@ as long as 2/smoothness along smaller ones would add more noise of sampling than
 that at few passes there are fewer of them.  Noise on release worth half an epoch's hides the last
 participations, after which the guarantee is that of full batches, for any batch size.
 
+At few passes and large mu this asks for batches of few rows, whatever n is, and the noise of
+sampling them exceeds that for privacy.  There, where all else is left to the rule and no rows will
+have to be forgotten, steps fall linearly to a tenth, which averages over the last batches.  The
+shorter a step, the shorter the time left to hide who was in it, so that noise on release worth a
+twentieth of an epoch is enough; the noise of a step falls as the root of its size, between
+even noise in parameters, which costs least, and even noise on gradients, which is damped most.  The
+sum of step sizes is four fifths, since all this costs more noise than even steps do.
+
 The least batch was chosen on validation splits of the training data (MNIST, Adult, IMDb; no test
 set): at 2 passes and epsilon 4, where it matters, 16 changes accuracy by .34, .28 and -.07 points
-against none (standard errors .2), 32 by -.32, .10 and .02, 64 by -1.6, -.2 and -.2.
+against none (standard errors .2), 32 by -.32, .10 and .02, 64 by -1.6, -.2 and -.2.  What steps
+that fall change is in `benchmarks/utility_notes.md`.
 """
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import count
 from typing import Any
@@ -43,18 +53,48 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED, Release, joint_mu
 from lastiterate.run.batches import RULES, BatchRule, Drawn
 from lastiterate.run.loss import Loss
+from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import RunSettings
 
 _MOST_STEPS = 20_000
-_LEAST_BATCH = 16
-_RELEASE_WORTH = 0.5  # epochs
+_FEW = 32  # rows a batch, below which steps fall
 _LARGER = 1e-15  # the probability of a batch for which a step is too long
 _CENTRING = 0.15  # of mu
 _MOST_NOISE = 0.25  # of the mean's, in units of the bound on features
 _TRIALS, _NEAR = 6, 1e-5
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """How step sizes change over a run, and what goes with that."""
+
+    last: float  # in units of the first
+    share: float  # of the sum of step sizes
+    least_batch: int
+    release_worth: float  # epochs
+
+    @property
+    def steps(self) -> float:
+        """How many there are to one of a run of the longest."""
+        return 2.0 * self.share / (1.0 + self.last)
+
+    def schedules(self, step: float, noise: float, steps: int) -> tuple[Schedule, Schedule]:
+        """Step sizes and noise of gradients: one for all, or one for each step."""
+        if self.last == 1.0:
+            return step, noise
+        sizes = np.linspace(1.0, self.last, steps)
+        return tuple((step * sizes).tolist()), tuple((noise / np.sqrt(sizes)).tolist())
+
+    def release_noise(self, step_noise: float, epoch: int) -> float:
+        """As if in so many steps more, each with the mean of their variances."""
+        return step_noise * math.sqrt(self.release_worth * epoch * (1.0 + self.last) / 2.0)
+
+
+_EVEN = _Shape(last=1.0, share=1.0, least_batch=16, release_worth=0.5)
+_FALLING = _Shape(last=0.1, share=0.8, least_batch=8, release_worth=0.05)
 
 
 def default_run(
@@ -65,11 +105,21 @@ def default_run(
     radius: float,
     mapped: bool = False,
     features: int = 0,
+    even: bool = False,
 ) -> TrainingRun:
-    """The run that the rule makes of the settings; without `features` rows are not centred."""
+    """The run that the rule makes of the settings; without `features` rows are not centred.
+
+    With `even` no step is shorter than another, so that more steps may follow.
+    """
     chosen = settings.checked().deciding()
     return _default_run(
-        objective, chosen, examples=examples, radius=radius, mapped=mapped, features=features
+        objective,
+        chosen,
+        examples=examples,
+        radius=radius,
+        mapped=mapped,
+        features=features,
+        even=even,
     )
 
 
@@ -92,6 +142,7 @@ def _default_run(
     radius: float,
     mapped: bool,
     features: int,
+    even: bool,
 ) -> TrainingRun:
     settings = RunSettings(**dict(chosen))
     made = partial(
@@ -104,12 +155,10 @@ def _default_run(
         features=features,
     )
     try:
-        return made(contracting=True)
+        return made(contracting=True, even=even)
     except InvalidParameter:
-        if settings.l2 == 0.0:
-            raise
-        # Errors of residuals may cost too much where a penalty contracts a lot.
-        return made(contracting=False)
+        # Errors of residuals may cost too much where steps fall, or a penalty contracts a lot.
+        return made(contracting=settings.l2 == 0.0, even=True)
 
 
 def _run_of(
@@ -117,6 +166,7 @@ def _run_of(
     settings: RunSettings,
     *,
     contracting: bool,
+    even: bool,
     examples: int,
     radius: float,
     mapped: bool,
@@ -126,23 +176,29 @@ def _run_of(
     assert loss.smoothness is not None
     sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
 
-    def steps_of(step: float) -> int:
-        return _steps(settings, examples, objective.output_unit / (radius * step), sensitivity)
+    def steps_of(step: float, shape: _Shape) -> int:
+        reach = shape.steps * objective.output_unit / (radius * step)
+        return _steps(settings, examples, reach, sensitivity)
 
     longest = _longest_step(loss, 1.0, contracting=contracting)
-    batches = _batches(settings, examples, steps_of(longest * objective.step_share), mapped=mapped)
+    usual = longest * objective.step_share
+    shape = _EVEN if even else _shape(settings, examples, steps_of(usual, _EVEN), mapped=mapped)
+    batches = _batches(
+        settings, examples, steps_of(usual, shape), least=shape.least_batch, mapped=mapped
+    )
     larger = batches.size_exceeded_with(_LARGER) / batches.batch_size
     step = min(longest, _longest_step(loss, larger, contracting=contracting)) * objective.step_share
-    steps = min(steps_of(step), settings.epochs * batches.batches_per_epoch)
+    steps = min(steps_of(step, shape), settings.epochs * batches.batches_per_epoch)
     noise = sensitivity / batches.batch_size if settings.noise_std is None else settings.noise_std
+    sizes, noises = shape.schedules(step, noise, steps)
     run = TrainingRun(
         loss=loss,
         sensitivity=sensitivity,
         batches=batches,
         steps=steps,
-        step_size=step,
-        noise_std=noise,
-        release_noise_std=_release_noise(settings, batches, step * noise),
+        step_size=sizes,
+        noise_std=noises,
+        release_noise_std=_release_noise(settings, batches, step * noise, shape),
         adjacency=settings.adjacency,
         examples_per_person=settings.examples_per_person,
     )
@@ -172,7 +228,7 @@ def _calibrated(
     factor = 1.0 / math.sqrt(1.0 - min(part, 0.9) ** 2)
     for _ in range(_TRIALS):
         louder = alone.replace(
-            noise_std=float(np.max(alone.noise_std)) * factor,
+            noise_std=np.array(alone.noise_std) * factor,
             release_noise_std=alone.release_noise_std * factor,
         )
         found = account(louder, besides=besides).epsilon(delta)
@@ -234,12 +290,25 @@ def _steps(settings: RunSettings, examples: int, reach: float, sensitivity: floa
     return int(min(max(steps, 1.0), _MOST_STEPS))
 
 
-def _batches(settings: RunSettings, examples: int, steps: int, *, mapped: bool) -> BatchRule:
+def _shape(settings: RunSettings, examples: int, steps: int, *, mapped: bool) -> _Shape:
+    """Of so many steps, were they all as long as can be."""
+    kind = RULES[settings.batches]
+    few = examples * settings.epochs < _FEW * steps
+    # Other bounds than those of an order that is drawn once hold for even steps only.
+    covered = kind.drawn is Drawn.ONCE and kind.ordered and kind.exact_size and not mapped
+    given = (settings.noise_std, settings.batch_size, settings.release_noise_std)
+    plain = settings.l2 == 0.0 and settings.examples_per_person == 1
+    return _FALLING if few and covered and plain and given == (None, None, None) else _EVEN
+
+
+def _batches(
+    settings: RunSettings, examples: int, steps: int, *, least: int, mapped: bool
+) -> BatchRule:
     kind, size = RULES[settings.batches], settings.batch_size
     if not kind.ordered:
         return kind.of_sizes(examples, None)
     if size is None:
-        size = max(examples // math.ceil(steps / settings.epochs), min(_LEAST_BATCH, examples))
+        size = max(examples // math.ceil(steps / settings.epochs), min(least, examples))
     size = _check.count("batch_size", size, at_least=1, at_most=examples)
     if mapped and kind.in_blocks is not None:
         kind = RULES[kind.in_blocks]
@@ -259,9 +328,11 @@ def _longest_step(loss: Loss, times: float, *, contracting: bool) -> float:
     return down(2.0 / smoothness, ulps(8))
 
 
-def _release_noise(settings: RunSettings, batches: BatchRule, step_noise: float) -> float:
+def _release_noise(
+    settings: RunSettings, batches: BatchRule, step_noise: float, shape: _Shape
+) -> float:
     if settings.release_noise_std is not None:
         return settings.release_noise_std
     if batches.drawn is Drawn.EACH_STEP:
         return 0.0  # it would save a millionth of the noise (2,000 examples, epsilon 1)
-    return step_noise * math.sqrt(_RELEASE_WORTH * batches.batches_per_epoch)
+    return shape.release_noise(step_noise, batches.batches_per_epoch)
