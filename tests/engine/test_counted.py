@@ -5,11 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bounds.simulated_split import rough_energy
 from lastiterate.engine.energy import counted, steering
 from lastiterate.engine.energy.steered import steered_moments
 from lastiterate.engine.energy.steering import Block
-from tests.reference.enumeration import law_of_mu
+from tests.reference.enumeration import energy_of_ages, law_of_mu
 
 MANY = [*range(40), *(pytest.param(k, marks=pytest.mark.slow) for k in range(40, 1_200))]
 
@@ -104,12 +103,13 @@ class TestArrived:
         chances = rng.dirichlet(np.ones(at_once + 1), size=counts).T
         chances = np.where(np.arange(at_once + 1)[:, None] <= np.arange(counts), chances, 0.0)
         ends = (counted._End(arrival, 1.0 - share), counted._End(least, share))
-        return reached, chances, ends, width
+        with np.errstate(divide="ignore"):
+            return reached, np.log(chances), ends, width
 
     @staticmethod
-    def literally(reached, chances, ends, width):
+    def literally(reached, log_chances, ends, width):
         found = np.full((*reached.shape[:2], width), -np.inf)
-        for n, of_n in enumerate(chances):
+        for n, of_n in enumerate(np.exp(log_chances)):
             for end in ends if n else (counted._End(0, 1.0),):
                 for j in range(n, reached.shape[1]):
                     weight = of_n[j] * end.chance
@@ -158,6 +158,6 @@ def test_counting_pays():
     problem = math.log1p(-0.01), 1_500, 0.025, 7.5
     found = steered_moments(*problem, rates).logs
     drawn = (np.flatnonzero(rng.random(1_200) < 0.025)[::-1] for _ in range(1_500))
-    energies = np.array([rough_energy(ages.astype(float), 0.01, 7.5) for ages in drawn])
+    energies = np.array([energy_of_ages(ages, contraction=0.99, worth=7.5) for ages in drawn])
     simulated = np.log(np.exp(rates[:, None] * energies).mean(axis=1))
     assert np.all(found <= 1.1 * simulated)

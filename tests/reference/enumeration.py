@@ -43,3 +43,13 @@ def law_of_mu(*, steps, probability, contraction=1.0, diameter=np.inf, worth=0.0
                 )
             )
     return np.array(mus), chances
+
+
+def energy_of_ages(ages, *, contraction, worth):
+    """The least energy for participations so many steps before the end, the oldest first."""
+    steps = int(ages[0]) + 1 if len(ages) else 1
+    unit = contraction ** np.arange(steps - 1, -1, -1)
+    arrived, variances = np.zeros(steps + 1), np.append(unit**2, worth)
+    arrived[steps - 1 - ages] = unit[steps - 1 - ages]
+    slopes = isotonic_regression(arrived / variances, weights=variances).x
+    return float(slopes**2 @ variances)

@@ -85,7 +85,7 @@ def least_met(
     low = high = start
     low_value = high_value = excess(start)
     upwards = downwards = stride
-    while high_value > 0.0:
+    while not high_value <= 0.0:  # nan is not met
         low, low_value = high, high_value
         high += min(max(upwards, high_value), _FAR)
         upwards *= 2.0

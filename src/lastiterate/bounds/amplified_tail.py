@@ -49,9 +49,7 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.pen import DASHES, VERMILLION, Pen
 from lastiterate.bounds.sampled import SAMPLED, mixture, parts_of
 from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION, near_rounding
-from lastiterate.bounds.simulated_split import simulated_split
 from lastiterate.bounds.split import (
-    USUAL_DELTA,
     Split,
     best_split,
     log_cut,
@@ -68,10 +66,11 @@ from lastiterate.run.batches import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _SHORT = 300  # steps, of which the whole law is quickly found
-_FEW = 1.5  # participations, whose cost is not near any typical one
-_DECIDING = 1.2  # r of which a single participation may decide
-_MUCH = 4.0  # an epsilon below which moments are better all the same
-_RATES, _LOWER_RATES, _LOWEST_RATES = np.arange(2, 8), np.arange(8), np.arange(-4, 6)
+_DECIDING = 1.35  # r of which a single participation may decide
+_FEW = 1.5  # participations, of which little is known to be typical
+_RATES, _LOWEST_RATES = np.arange(2, 8), np.arange(-4, 6)
+_LOWER_RATES = np.array([-4, -2, *range(8)])
+_SMALL, _LARGE = 0.5, 1.2  # a typical mu of which the first will do, and r of which only the last
 _LEAST_GAP = 1e-15  # less contraction than this is not used
 _LEAST_RATIO, _LARGEST_RATIO = 1e-6, 1e6
 _MOST_RELEASED = 1e6  # more noise on release, relative to a step's, is not used
@@ -96,16 +95,16 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     Theorem 9; Harris 1960.
 
     **Computed as** exponential moments of :math:`\mu(V)^2`, by a recursion over few blocks of steps
-    (`engine.energy`), with one price for what is borrowed; where participations are few also by the
-    law of `random-order/sampled`.  R and :math:`\theta` are chosen by rough moments, or by a
-    simulation of V, and any choice is valid.  For deltas near the rounding of what is composed,
-    R = 0.
+    (`engine.energy`), with one price for what is borrowed; R and :math:`\theta` are chosen by rough
+    moments, and any choice is valid.  For deltas near the rounding of what is composed, R = 0.  In
+    short runs, and where a single participation decides, also by the law of `random-order/sampled`,
+    with R = 0.
     """
     replaced = _as_replacement(run)
     before, tail = _divided(replaced, best_split(replaced))
     hidden = [_by_moments(before, tail)]
-    if _is_rare(replaced) or (_decides(replaced) and hidden[0].epsilon(USUAL_DELTA) > _MUCH):
-        hidden += _by_law(*_divided(replaced, simulated_split(replaced)))
+    if _has_law(replaced):
+        hidden += _by_law(replaced)
     usual = hidden[0] if len(hidden) == 1 else BestProfile(hidden)
     if tail is None:
         return usual
@@ -114,9 +113,9 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     )
 
 
-def _is_rare(run: TrainingRun) -> bool:
-    """Whether participations are so few that their cost is not mostly near a typical one."""
-    return run.steps <= _SHORT or _remembered(run) < _FEW
+def _has_law(run: TrainingRun) -> bool:
+    """Whether that of the energy says more than its moments, or is quickly found."""
+    return run.steps <= _SHORT or quantities.ratio(run) > _DECIDING
 
 
 def _remembered(run: TrainingRun) -> float:
@@ -125,20 +124,15 @@ def _remembered(run: TrainingRun) -> float:
     return run.batches.share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
 
 
-def _decides(run: TrainingRun) -> bool:
-    """Whether a single participation may."""
-    return quantities.ratio(run) > _DECIDING
-
-
 def _divided(run: TrainingRun, split: Split) -> tuple[TrainingRun, LossDistributionProfile | None]:
     """The run before the tail, and the tail."""
     tail = split.tail(run) if split.steps else None
     return run if tail is None else _before_the_tail(run, split), tail
 
 
-def _by_law(run: TrainingRun, tail: LossDistributionProfile | None) -> list[PrivacyProfile]:
+def _by_law(run: TrainingRun) -> list[PrivacyProfile]:
     return [
-        HiddenMixtureProfile(part.weights, part.mus, lost=part.lost, followed_by=tail)
+        HiddenMixtureProfile(part.weights, part.mus, lost=part.lost)
         for part in parts_of(mixture(run))
     ]
 
@@ -172,10 +166,10 @@ def _by_moments(run: TrainingRun, tail: LossDistributionProfile | None) -> Priva
 
 def _powers(run: TrainingRun) -> IntArray:
     """The larger the costs, the lower the rates that matter."""
-    if _decides(run):
+    if quantities.ratio(run) > _LARGE:
         return _LOWEST_RATES
     typical = quantities.ratio(run) * math.sqrt(run.batches.share * _remembered(run))
-    return _LOWER_RATES if typical > 1.0 else _RATES
+    return _RATES if typical < _SMALL else _LOWER_RATES
 
 
 def _rounded_down(value: float) -> float:
@@ -208,7 +202,8 @@ def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
 def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
     """Where moments are used, and for the same sensitivity."""
     alike = run.adjacency == "replace" and run.examples_per_person == 1
-    return (SAMPLED,) if alike and not _is_rare(run) and not _decides(run) else ()
+    many = run.steps > _SHORT and _remembered(run) >= _FEW
+    return (SAMPLED,) if alike and many and quantities.ratio(run) <= _DECIDING else ()
 
 
 _SOURCE = Citation(

@@ -165,7 +165,10 @@ class HiddenMomentsProfile(PricedProfile):
             slopes = np.divide(rise, apart, out=np.zeros(rows.size), where=apart > 0.0)
             above = rising[:cut] - slopes[:, None] * weights
             touching = np.argmax(above, axis=1)
-            least = np.minimum(least, above[rows, touching] + slopes)
+            line = above[rows, touching] + slopes
+            # What is lost has no weight: there a line may be below 0.
+            line += np.maximum(-above[rows, touching], 0.0) * self._lost
+            least = np.minimum(least, line)
             beyond = weights[rows, touching] > 1.0
             if np.all((touching == left) | (touching == right)):
                 break

@@ -74,7 +74,7 @@ class Counted:
         share = (1.0 - block.kept) / (1.0 - least / arrival) if least < arrival else 0.0
         ends = (_End(arrival, 1.0 - down(share, MILLIONS_OF_ROUNDINGS)), _End(least, share))
         possible = min(most, block.age + block.steps) + 1  # no more than there are steps
-        chances = np.exp(_log_chances(block, most, at_once)[:, :possible])
+        chances = _log_chances(block, most, at_once)[:, :possible]
         after = _arrived(reached[:, :possible], chances, ends, grid.size)
         coming = np.minimum(np.arange(most + 1), possible - 1)
         self._value = paid(grid, after[:, coming].reshape(self._rows.size, -1), block, self._rows)
@@ -118,22 +118,21 @@ class _End(NamedTuple):
 
 
 class _Come(NamedTuple):
-    """n participations have come, each worth so many cells; weights by how many there were."""
+    """n participations have come, each worth so many cells; how likely, by how many there were."""
 
     n: int
     cells: int
-    weights: Array
+    logs: Array
 
 
-def _ways(chances: Array, ends: tuple[_End, _End]) -> Iterator[_Come]:
-    for n, of_n in enumerate(chances):
+def _ways(log_chances: Array, ends: tuple[_End, _End]) -> Iterator[_Come]:
+    for n, of_n in enumerate(log_chances):
         for end in ends if n else (_End(0, 1.0),):
-            weights = of_n[n:, None] * end.chance
-            if weights.any():
-                yield _Come(n, end.cells, weights)
+            if end.chance > 0.0:
+                yield _Come(n, end.cells, of_n[n:, None] + math.log(end.chance))
 
 
-def _arrived(reached: Array, chances: Array, ends: tuple[_End, _End], size: int) -> Array:
+def _arrived(reached: Array, log_chances: Array, ends: tuple[_End, _End], size: int) -> Array:
     """log E e^value of [rate, j, distance], once n of j participations have come.
 
     If arrivals count fully, what is left and what is yet to come add up to the same for all n:
@@ -147,11 +146,11 @@ def _arrived(reached: Array, chances: Array, ends: tuple[_End, _End], size: int)
     np.maximum.accumulate(largest, axis=1, out=largest)
     relative = reached - _by_count(largest, reached.shape, arrival)
     if not relative.min() > -_FAR_APART:
-        return _arrived_far_apart(reached, _ways(chances, ends), size)
+        return _arrived_far_apart(reached, _ways(log_chances, ends), size)
     np.exp(relative, out=relative)
     total = np.zeros((*reached.shape[:2], size))
-    for n, cells, weights in _ways(chances, ends):
-        term = relative[:, : counts - n, n * cells : n * cells + size] * weights
+    for n, cells, logs in _ways(log_chances, ends):
+        term = relative[:, : counts - n, n * cells : n * cells + size] * np.exp(logs)
         if (short := n * (arrival - cells)) > 0:
             lower = np.zeros(largest.shape)
             lower[:, short:] = np.exp(largest[:, :-short] - largest[:, short:])
@@ -163,10 +162,9 @@ def _arrived(reached: Array, chances: Array, ends: tuple[_End, _End], size: int)
 def _arrived_far_apart(reached: Array, ways: Iterator[_Come], size: int) -> Array:
     """The same where exponentials would underflow."""
     total = np.full((*reached.shape[:2], size), -np.inf)
-    for n, cells, weights in ways:
+    for n, cells, logs in ways:
         there = reached[:, : reached.shape[1] - n, n * cells : n * cells + size]
-        with np.errstate(divide="ignore"):
-            total[:, n:] = np.logaddexp(total[:, n:], there + np.log(weights))
+        total[:, n:] = np.logaddexp(total[:, n:], there + logs)
     return total
 
 

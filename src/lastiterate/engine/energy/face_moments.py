@@ -47,9 +47,9 @@ def face_moments(steps: int, probability: float, release: float, rates: Array) -
         for excess in _EXCESS
         if (slope := probability * (1.0 + excess / math.sqrt(probability * max(paying, 1.0)))) < 0.9
     ]
-    flat = _flat_moments(slopes, walk, rates) if slopes and paying > 0.0 else None
-    if flat is None:
+    if not (slopes and paying > 0.0):
         return Moments(np.full(rates.size, np.inf), 0.0)
+    flat = _flat_moments(slopes, walk, rates)
     found = [_given(slope, walk, paying, rates, flat[k]) for k, slope in enumerate(slopes)]
     # Each holds but for its own rare event.
     logs = np.min([one.logs for one in found], axis=0)
@@ -76,12 +76,13 @@ def _given(slope: float, walk: _Walk, release: float, rates: Array, flat: Array)
     rare = order[np.cumsum(steep[used][order]) <= _NEVER]
     kept = np.where(used, steep, 0.0)
     kept[tuple(index[rare] for index in np.nonzero(used))] = 0.0
-    if not rates[-1] * float(costs[kept > 0.0].max()) < _LARGEST_EXPONENT:
-        return Moments(np.full(rates.size, np.inf), 0.0)
     where = np.nonzero(kept)
-    terms = kept[where] * np.exp(rates[:, None] * costs[where])
-    sums = np.sum(terms * flat[walk.number - where[0]].T, axis=1)
-    logs = np.log(up(sums, MILLIONS_OF_ROUNDINGS * walk.number))
+    logs = np.full(rates.size, np.inf)
+    few = rates * float(costs[where].max()) < _LARGEST_EXPONENT
+    with np.errstate(over="ignore"):
+        terms = kept[where] * np.exp(rates[few, None] * costs[where])
+        sums = np.sum(terms * flat[walk.number - where[0]][:, few].T, axis=1)
+    logs[few] = np.log(up(sums, MILLIONS_OF_ROUNDINGS * walk.number))
     return Moments(logs, lost + 2.0 * _NEVER)
 
 
@@ -110,35 +111,39 @@ def _steep_masses(slope: float, walk: _Walk) -> tuple[Array, float]:
     return masses, lost
 
 
-def _flat_moments(slopes: list[float], walk: _Walk, rates: Array) -> Array | None:
-    """[j, k, i]: E e^(rates[i] cost) over k long steps, none of whose faces exceeds slopes[j]."""
+def _flat_moments(slopes: list[float], walk: _Walk, rates: Array) -> Array:
+    """[j, k, i]: E e^(rates[i] cost) over k long steps, none of whose faces exceeds slopes[j].
+
+    inf at rates for which it is huge.
+    """
     steps = walk.length * np.arange(1, walk.number + 1)[:, None]
     mean = walk.probability * steps
     first = np.maximum(np.floor(mean - np.sqrt(2.0 * _FOLDS * mean)) - 1.0, 0.0)
     width = int(np.max(np.floor(max(slopes) * steps) - first)) + 1
     taken = first + np.arange(width)
-    # Counts so many that they do not matter even at the largest rate are left out.
     costs = np.square(taken) / steps
     logs = _log_chances(steps, taken, walk.probability)
-    needed = np.any((rates[-1] * costs + logs > -_FOLDS) & (taken <= steps), axis=0)
-    columns = int(np.flatnonzero(needed)[-1]) + 1
-    logs, costs, taken = logs[:, :columns], costs[:, :columns], taken[:, :columns]
     within = [taken <= slope * steps for slope in slopes]
-    largest = np.where(within[-1], rates[-1] * costs + logs, -np.inf)
-    if not float(largest.max()) < _LARGEST_EXPONENT:
-        return None
-    faces = np.empty((len(slopes), walk.number, rates.size))
+    faces = np.full((len(slopes), walk.number, rates.size), np.inf)
     for i, rate in enumerate(rates):
-        terms = np.exp(np.minimum(rate * costs + logs, _LARGEST_EXPONENT))
+        exponents = rate * costs + logs
+        if not float(np.max(exponents, where=within[-1], initial=-np.inf)) < _LARGEST_EXPONENT:
+            continue
+        # Counts so many that they do not matter are left out.
+        needed = np.any((exponents > -_FOLDS) & (taken <= steps), axis=0)
+        columns = int(np.flatnonzero(needed)[-1]) + 1
+        terms = np.exp(np.minimum(exponents[:, :columns], _LARGEST_EXPONENT))
         for j, mask in enumerate(within):
-            faces[j, :, i] = np.sum(terms, axis=1, where=mask)
-    # Fewer participations than are listed cost no more than the least number that is.
-    faces += math.exp(-_FOLDS) * (np.exp(rates * costs[:, :1]) + width)
+            faces[j, :, i] = np.sum(terms, axis=1, where=mask[:, :columns])
+        # Fewer participations than are listed cost no more than the least number that is.
+        faces[:, :, i] += math.exp(-_FOLDS) * (np.exp(rate * costs[:, 0]) + width)
     faces = up(faces, MILLIONS_OF_ROUNDINGS)
     result = np.empty((len(slopes), walk.number + 1, rates.size))
     result[:, 0] = 1.0
-    for k in range(1, walk.number + 1):
-        result[:, k] = np.einsum("hij,hij->hj", faces[:, :k], result[:, k - 1 :: -1][:, :k]) / k
+    with np.errstate(over="ignore"):
+        for k in range(1, walk.number + 1):
+            before = result[:, k - 1 :: -1][:, :k]
+            result[:, k] = np.einsum("hij,hij->hj", faces[:, :k], before) / k
     return result
 
 
