@@ -10,7 +10,6 @@ from lastiterate.bounds import amplified_tail
 from lastiterate.bounds.amplified_tail import SAMPLED_AMPLIFIED_TAIL
 from lastiterate.bounds.sampled import SAMPLED
 from lastiterate.bounds.split import Split
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from tests.readme_run import accounted, readme_run
 from tests.reference.sampled_walk import sampled_pair
 
@@ -117,14 +116,3 @@ class TestImprovement:
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(releases="last-iterate-and-order"))
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(loss=li.Loss(smoothness=9.0, convex=False)))
         assert SAMPLED_AMPLIFIED_TAIL.unmet(run.replace(noise_std=1e-9))
-
-
-def test_fewer_parts_promise_less():
-    rng = np.random.default_rng(0)
-    mus = rng.gamma(4.0, 0.2, 500)
-    fine = GaussianMixtureProfile(np.full(500, 1 / 500), mus)
-    coarse = fine.coarser(0.01)
-    assert coarse.mus.size < 400
-    for epsilon in (0.0, 0.5, 2.0, 6.0):
-        assert fine.delta(epsilon) <= coarse.delta(epsilon)
-        assert coarse.epsilon(1e-5) == pytest.approx(fine.epsilon(1e-5), rel=0.02)

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, ulps, up
+from lastiterate._numerics.rounding import at_least, ulps, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.profile import PrivacyProfile, check_order
@@ -61,21 +61,6 @@ class GaussianMixtureProfile(PrivacyProfile):
     def lost(self) -> float:
         """The probability that is not accounted for."""
         return self._lost
-
-    def coarser(self, ratio: float) -> "GaussianMixtureProfile":
-        """A mixture of fewer parts that promises less: every mu raised, by at most this ratio.
-
-        (Those below a ten thousandth of the largest are raised to that.)
-        """
-        top = float(self._mus.max(initial=0.0))
-        if not 0.0 < top < math.inf:
-            return self
-        steps = math.log1p(_check.number("ratio", ratio, above=0.0))
-        least = 1e-4 * top
-        levels = np.ceil(np.log(np.maximum(self._mus, least) / least) / steps).astype(np.int64)
-        weights = np.bincount(levels, self._weights)
-        mus = up(least * np.exp(steps * np.arange(weights.size)), MILLIONS_OF_ROUNDINGS)
-        return GaussianMixtureProfile(weights, mus, lost=self._lost)
 
     def __repr__(self) -> str:
         if not self._mus.size:

@@ -24,7 +24,7 @@ there, which makes the bound that of telling N(mu, 1), mu random, from N(0, 1).
 
 *Followed by other results.* If :math:`P_V` against :math:`Q_W` is dominated by a Gaussian mechanism
 composed with some other one, the same for all V and W, the theorem holds with the curve of that
-composition in place of :math:`\delta_\mu`.
+composition in place of :math:`\delta_\mu` (`hidden_moments`).
 
 *Laws that are too heavy.* Only an upper bound of the law of mu(V) is needed: a variable that
 dominates it can be written as an increasing function of mu(V) and an independent one, which is one
@@ -36,24 +36,16 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import ulps, up
-from lastiterate._numerics.sums import suffix_sums
-from lastiterate.profile.dp_accounting import losses_of
-from lastiterate.profile.gaussian import deltas_on_both_sides
+from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.loss_distribution import LossDistributionProfile
 from lastiterate.profile.priced import PricedProfile
-
-_FEWER = 0.004  # parts nearer to each other than this are made one, if others follow
-_ATOMS = 400  # of the losses of what follows
 
 
 class HiddenMixtureProfile(PricedProfile):
     """mu_i-GDP with probability weight_i, which of them being secret and staying so.
 
-    `lost` is the probability that is not accounted for, or not where it should be.  `followed_by`
-    is published besides, whichever was chosen.
+    `lost` is the probability that is not accounted for, or not where it should be.
 
     Examples
     --------
@@ -65,76 +57,31 @@ class HiddenMixtureProfile(PricedProfile):
 
     _knots, _largest_price, _tolerance = 48, 40.0, 1e-5
 
-    def __init__(
-        self,
-        weights: ArrayLike,
-        mus: ArrayLike,
-        *,
-        lost: float = 0.0,
-        followed_by: LossDistributionProfile | None = None,
-    ) -> None:
-        self._revealed = GaussianMixtureProfile(weights, mus, lost=lost)
-        parts = self._revealed if followed_by is None else self._revealed.coarser(_FEWER)
+    def __init__(self, weights: ArrayLike, mus: ArrayLike, *, lost: float = 0.0) -> None:
+        parts = self._revealed = GaussianMixtureProfile(weights, mus, lost=lost)
         finite = np.isfinite(parts.mus)
         self._mus, self._weights = parts.mus[finite], parts.weights[finite]
         self._lost = min(parts.lost + float(parts.weights[~finite].sum()), 1.0)
-        self._followed = followed_by is not None
-        self._later = _Later(followed_by)
 
     def __repr__(self) -> str:
         return f"HiddenMixtureProfile({self._revealed!r})"
 
     def renyi(self, order: float) -> float:
-        """As if the choice were revealed; inf if other results follow."""
-        return math.inf if self._followed else self._revealed.renyi(order)
+        """As if the choice were revealed."""
+        return self._revealed.renyi(order)
 
     def gdp(self) -> float:
-        """As if the choice were revealed; inf if other results follow."""
-        return math.inf if self._followed else self._revealed.gdp()
+        """As if the choice were revealed."""
+        return self._revealed.gdp()
 
     def _at(self, price: float) -> tuple[float, float]:
         """An epsilon, and a delta that holds there."""
-        heavier = np.hypot(self._mus, self._later.spread)
-        capped = np.minimum(heavier, price)
+        capped = np.minimum(self._mus, price)
         asked = capped * (price - capped / 2)
         largest = price * price / 2
         terms = self._weights @ np.exp(asked - largest) + self._lost
         rounding = ulps(self._mus.size + 64 + 4 * largest)
         # Asking for 1 from all is what epsilon = 0 allows, to the last digit.
         epsilon = largest + math.log(up(float(terms), rounding)) if price > 0.0 else 0.0
-        curves = self._later.averaged(self._mus, asked)
-        delta = float(self._weights @ curves) + self._lost + self._later.lost
+        delta = float(self._weights @ gaussian_deltas(self._mus, asked)) + self._lost
         return max(epsilon, 0.0), min(up(delta, ulps(self._mus.size + 64)), 1.0)
-
-
-class _Later:
-    """The losses of what follows, few of them, rounded up."""
-
-    def __init__(self, profile: LossDistributionProfile | None) -> None:
-        self._at: Array = np.zeros(1)
-        self._masses: Array = np.ones(1)
-        self.lost = self.spread = 0.0
-        if profile is None:
-            return
-        self.lost = profile.slack
-        directions = losses_of(profile.pld)
-        if len(directions) > 1:
-            raise ValueError("results that follow must be as private in both directions")
-        losses = directions[0]
-        below = np.cumsum(losses.masses) <= ulps(1)
-        above = suffix_sums(losses.masses) <= ulps(1)
-        first, last = np.count_nonzero(below), losses.masses.size - np.count_nonzero(above)
-        self.lost += losses.infinite + float(losses.masses[last:].sum())
-        width = max(1, math.ceil((last - first) / _ATOMS))
-        group = np.maximum((np.arange(last) - first + width - 1) // width, 0)
-        self._masses = np.asarray(np.bincount(group, losses.masses[:last]), dtype=np.float64)
-        highest = first + width * np.arange(self._masses.size)
-        self._at = np.asarray(losses.cell * (losses.first + highest), dtype=np.float64)
-        mean = float(self._masses @ self._at)
-        self.spread = math.sqrt(max(float(self._masses @ np.square(self._at - mean)), 0.0))
-
-    def averaged(self, mus: Array, epsilons: Array) -> Array:
-        """The curves of these Gaussian mechanisms and what follows, each at its epsilon."""
-        after = epsilons[:, None] - self._at
-        curves = deltas_on_both_sides(np.broadcast_to(mus[:, None], after.shape), after)
-        return np.asarray(up(curves @ self._masses, ulps(self._masses.size + 16)))
