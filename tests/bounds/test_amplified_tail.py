@@ -99,6 +99,7 @@ class TestImprovement:
             {"sensitivity": 1e-300, "noise_std": 1e30},
             {"loss": li.Loss(smoothness=20.0, strong_convexity=20.0)},
             {"noise_std": 1e-3},
+            {"steps": 153, "sensitivity": 48.0},
         ],
     )
     def test_extremes_do_not_break_the_account(self, changes):

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from lastiterate.engine.energy import moments
 from lastiterate.engine.energy.counts import counts
 from lastiterate.engine.energy.face_moments import face_moments
 from lastiterate.engine.energy.moments import energy_moments
@@ -76,6 +77,17 @@ class TestFaces:
 
     def test_nothing_is_said_without_a_release(self):
         assert np.all(np.isinf(face_moments(50, 0.1, 0.0, RATES).logs))
+
+
+@pytest.mark.parametrize("others", [(64.0, 1024.0), (1e-3,)])
+def test_no_rate_depends_on_what_else_was_asked(others):
+    """Neither at once nor before, though at some all that is known is that they are huge."""
+    problem = {"gap": 1e-4, "steps": 300, "probability": 0.1, "release": 9.0}
+    alone = energy_moments(**problem, rates=(0.5, 4.0)).logs
+    moments._known.cache_clear()
+    energy_moments(**problem, rates=(*others, 4.0))
+    after = energy_moments(**problem, rates=(0.5, 4.0)).logs
+    assert after == pytest.approx(alone, rel=1e-12)
 
 
 def test_the_least_of_both():

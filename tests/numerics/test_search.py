@@ -51,3 +51,10 @@ class TestLeastMet:
     def test_ends_of_the_range(self):
         assert least_met(lambda x: 1.0, 0.0, tolerance=1e-7, farthest=90.0) is None
         assert least_met(lambda x: -1.0, 0.0, tolerance=1e-7, farthest=90.0) <= -30.0
+
+    def test_what_is_no_number_is_not_met(self):
+        assert least_met(lambda x: math.nan, 0.0, tolerance=1e-7, farthest=90.0) is None
+        found = least_met(
+            lambda x: 5.0 - x if x > 3.0 else math.nan, 0.0, tolerance=1e-7, farthest=90.0
+        )
+        assert 5.0 <= found <= 5.0 + 1e-6

@@ -112,6 +112,15 @@ def test_what_is_lost_is_charged():
     assert profile.epsilon(1e-5) > HiddenMomentsProfile(RATES, RATES).epsilon(1e-5 - 1e-6)
 
 
+@pytest.mark.parametrize("price", [0.5, 1.4, 2.5])
+def test_moments_may_be_of_all_but_what_is_lost(price):
+    """Of which nothing is known: at worst it is told apart at once."""
+    mu, lost = 0.3, 0.01
+    profile = HiddenMomentsProfile(RATES, RATES * mu**2 + math.log1p(-lost), lost=lost)
+    epsilon, delta = profile._at(price)
+    assert delta >= (1.0 - lost) * li.GaussianProfile(mu).delta(epsilon) + lost * (1.0 - 1e-9)
+
+
 def test_larger_mus_cost_more():
     least = HiddenMomentsProfile(RATES, RATES).epsilon(1e-5)
     assert HiddenMomentsProfile(RATES, RATES, more=0.1).epsilon(1e-5) > least + 0.1
