@@ -286,6 +286,8 @@ def label(axis, ends):
     places += max(0.0, bottom + gap - places[0])
     for name, place in zip(names, places, strict=True):
         text = "ours" if name in OURS.values() else name.replace("fixed-size ", "")
+        if ends[name] < bottom:
+            text += f", {ends[name]:.0f} (below)"
         axis.annotate(
             text, (EPSILONS[-1], ends[name]), (4.7, place), color=COLOURS[name], va="center",
             fontweight="bold" if text == "ours" else "normal", annotation_clip=False,
