@@ -36,7 +36,7 @@ test-newest test-oldest: test-%:
 	@.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" $(PINS_$*)
 	@.venv-$*/bin/python -m pytest -q -m "not slow"
 PINS_oldest := numpy==1.26.* scipy==1.12.* scikit-learn==1.6.* dp-accounting==0.5.0 typer==0.29.* rich==13.* \
-  cryptography==42.* pyarrow==15.* matplotlib==3.8.* joblib==1.3.*
+  cryptography==42.* pyarrow==15.* matplotlib==3.8.* pyparsing==3.1.* joblib==1.3.*
 
 test-browser: $(TOOLS)  ## the page of `lastiterate explore` in Chromium
 	@command -v node npm >/dev/null || { echo "needs Node.js 20 or newer, with npm"; exit 1; }
