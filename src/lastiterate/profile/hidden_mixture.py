@@ -60,7 +60,8 @@ class HiddenMixtureProfile(PricedProfile):
     def __init__(self, weights: ArrayLike, mus: ArrayLike, *, lost: float = 0.0) -> None:
         parts = self._revealed = GaussianMixtureProfile(weights, mus, lost=lost)
         finite = np.isfinite(parts.mus)
-        self._mus, self._weights = parts.mus[finite], parts.weights[finite]
+        used = finite & (parts.weights > 0.0)
+        self._mus, self._weights = parts.mus[used], parts.weights[used]
         self._lost = min(parts.lost + float(parts.weights[~finite].sum()), 1.0)
 
     def __repr__(self) -> str:
@@ -78,7 +79,7 @@ class HiddenMixtureProfile(PricedProfile):
         """An epsilon, and a delta that holds there."""
         capped = np.minimum(self._mus, price)
         asked = capped * (price - capped / 2)
-        largest = price * price / 2
+        largest = float(asked.max(initial=0.0))  # what is lost has no use for more
         terms = self._weights @ np.exp(asked - largest) + self._lost
         rounding = ulps(self._mus.size + 64 + 4 * largest)
         # Asking for 1 from all is what epsilon = 0 allows, to the last digit.

@@ -10,7 +10,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
-from lastiterate._numerics.search import least_met
+from lastiterate._numerics.search import close_in, least_met
 from lastiterate.profile.profile import PrivacyProfile
 
 _USUAL_PRICE, _LARGEST_KNOT = 4.0, 12.0
@@ -47,17 +47,21 @@ class PricedProfile(PrivacyProfile):
         """At the largest price whose epsilon does not exceed this one: no knot is needed."""
 
         def excess(thrift: float) -> float:
-            return self._at(max(-thrift, 0.0))[0] - epsilon
+            return self._at(-thrift)[0] - epsilon
 
-        least, at_least = self._at(0.0)
-        if not least < epsilon < math.inf:
+        epsilon = min(epsilon, _LARGEST_EPSILON)
+        least, delta = self._at(0.0)
+        if not least <= _LARGEST_EPSILON:
+            return 1.0
+        if least < epsilon:
+            dearest = -self._largest_price
+            if (beyond := excess(dearest)) > 0.0:
+                dearest = close_in(excess, dearest, beyond, 0.0, least - epsilon, self._tolerance)
+            delta = self._at(-dearest)[1] if excess(dearest) <= 0.0 else 1.0
+        else:
             # It falls by no more than e^epsilon grows.
-            apart = math.expm1(min(least, _LARGEST_EPSILON)) - math.expm1(min(epsilon, least))
-            return min(up(at_least + apart, THOUSANDS_OF_ROUNDINGS), 1.0)
-        thrift = least_met(
-            excess, -_USUAL_PRICE, tolerance=self._tolerance, farthest=self._largest_price
-        )
-        return self._at(max(-thrift, 0.0))[1] if thrift is not None else 1.0
+            delta = up(delta + math.expm1(least) - math.expm1(epsilon), THOUSANDS_OF_ROUNDINGS)
+        return delta if delta <= 1.0 else 1.0
 
     def epsilon(self, delta: float) -> float:
         target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
