@@ -73,6 +73,37 @@ class TestOracle:
                 assert exact <= bound.delta(epsilon) * (1 + 1e-6) + 1e-7
 
 
+class TestCurvature:
+    """A batch that lacks the example lacks its curvature: with b = 1 its step is the identity."""
+
+    @staticmethod
+    def _delta(adjacency, strong_convexity, regulariser=0.0):
+        run = li.TrainingRun(
+            loss=li.Loss(
+                smoothness=1.0, strong_convexity=strong_convexity, regulariser=regulariser
+            ),
+            sensitivity=1.0,
+            batches=li.SampledWithoutReplacement(2, 1),
+            steps=20,
+            step_size=1.0,
+            noise_std=1.0,
+            domain=li.Ball(3.0),
+            adjacency=adjacency,
+        )
+        return SAMPLED_AMPLIFIED_TAIL.profile(run).delta(1.0)
+
+    def test_of_the_losses_counts_if_an_example_is_replaced(self):
+        assert self._delta("replace", 0.5) < 0.9 * self._delta("replace", 0.0)
+
+    @pytest.mark.parametrize("regulariser", [0.0, 0.2])
+    def test_only_the_penalty_counts_if_an_example_is_left_out(self, regulariser):
+        curved = self._delta("zero-out", 0.5, regulariser)
+        assert curved == self._delta("zero-out", regulariser, regulariser)
+
+    def test_of_the_penalty_counts_if_an_example_is_left_out(self):
+        assert self._delta("zero-out", 0.2, 0.2) < 0.95 * self._delta("zero-out", 0.0)
+
+
 class TestImprovement:
     def test_below_both_of_its_parts(self):
         run = readme_run(li.SampledWithoutReplacement)
@@ -107,7 +138,8 @@ class TestImprovement:
         assert report.all["random-order/sampled-hidden-end"].epsilon(1e-5) >= 0.0
 
     def test_leaving_out_is_charged_twice(self):
-        run = readme_run(li.SampledWithoutReplacement, 50)
+        loss = li.Loss(smoothness=32.502, regulariser=0.002)
+        run = readme_run(li.SampledWithoutReplacement, 50).replace(loss=loss)
         left_out = run.replace(adjacency="zero-out", sensitivity=5.0)
         charged = SAMPLED_AMPLIFIED_TAIL.profile(left_out).epsilon(1e-5)
         assert charged == SAMPLED_AMPLIFIED_TAIL.profile(run).epsilon(1e-5)

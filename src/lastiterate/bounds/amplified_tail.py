@@ -37,6 +37,7 @@ Projections are after the sum and bring nothing further apart.
 """
 
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -86,7 +87,8 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     curve of :math:`G(\mu) \otimes C_p(G(r/\sqrt\theta))^{\otimes R}`.  p = b/n, r = L/(b sigma).
 
     **Holds when.** both `random-order/sampled` and `composition/sampled` do.  If an example is left
-    out, no gradient exceeds the sensitivity, and L is twice that.
+    out, no gradient exceeds the sensitivity, L is twice that, and only the penalty counts as
+    curvature.
 
     **Tight.** To some ten per cent where the past lasts; the scoreboard in the docs has what is
     left.
@@ -181,10 +183,19 @@ def _rounded_down(value: float) -> float:
 
 
 def _as_replacement(run: TrainingRun) -> TrainingRun:
-    """Who is left out is replaced by an example whose loss is 0."""
+    """The run in which an example that is left out is replaced by one without a gradient.
+
+    In the tail both the third run and x' take the step of x'.  If that is the run without the
+    example, its batch may lack one loss (all of them, if b = 1), so only the penalty is certain to
+    curve the step.
+    """
     if run.adjacency == "replace":
         return run
-    return run.replace(adjacency="replace", sensitivity=2.0 * run.sensitivity)
+    return run.replace(
+        adjacency="replace",
+        sensitivity=2.0 * run.sensitivity,
+        loss=replace(run.loss, strong_convexity=run.loss.regulariser),
+    )
 
 
 def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
