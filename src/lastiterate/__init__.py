@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from lastiterate.run.loss import Loss as Loss
     from lastiterate.run.training_run import TrainingRun as TrainingRun
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 _HOME = {
     "accounting": ("PrivacyReport", "account"),

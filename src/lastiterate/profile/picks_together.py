@@ -140,7 +140,8 @@ class PicksTogether:
         count = math.ceil((high - low) / detail.spacing) + 1
         kappas = np.exp(np.linspace(low - ulps(64.0), high + ulps(64.0), max(count, 2)))
         # Kappa is alpha e^(-2 m G), and the threshold falls as G grows; the largest do not count.
-        where = (self._most - np.log(kappas)) / max(2.0 * picks.earlier, TINY)
+        with np.errstate(over="ignore"):  # beyond all of G is the last of it
+            where = (self._most - np.log(kappas)) / max(2.0 * picks.earlier, TINY)
         where = np.maximum(where, _LOWEST) if picks.earlier else np.full(kappas.size, _LOWEST)
         reach = np.interp(where, at, largest)
         middle = max(float(np.interp(0.0, at, largest)), 0.0) + picks.windows.sum()
