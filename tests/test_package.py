@@ -14,7 +14,7 @@ def test_the_version_is_in_one_place_and_others_follow_it():
     assert "version" in PROJECT["project"]["dynamic"]
     for file in ("CITATION.cff", "conda/recipe.yaml"):
         (stated,) = re.findall(
-            r'^\s*version: "?(\d[\d.]*)"?$', (ROOT / file).read_text(), re.MULTILINE
+            r'^\s*version: "?(\d[\w.]*)"?$', (ROOT / file).read_text(), re.MULTILINE
         )
         assert stated == li.__version__
 

@@ -163,6 +163,19 @@ def test_is_below_hiding_one_by_one_and_near_the_truth(rule, adjacency):
     assert 1.0 <= report.epsilon(1e-6) / report.lower.epsilon(1e-6) < 1.15
 
 
+def test_gradients_far_above_the_noise_overflow_in_silence():
+    """Warnings are errors here."""
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=1.0, lipschitz=300.0),
+        sensitivity=300.0,
+        batches=li.BallsAndBins(4_000, 100),
+        steps=40,
+        step_size=0.5,
+        noise_std=1.0,
+    )
+    assert li.account(run).epsilon(1e-5) > 1.0
+
+
 def test_far_from_what_it_was_made_for_nothing_is_promised():
     picks = places_in_order(arranged(li.BallsAndBins, (4, 4), 1.0, 1.0)).picked(2, 0.5)
     made = PicksTogether(picks, Against.MIRRORED, 1.0, ROUGH)
