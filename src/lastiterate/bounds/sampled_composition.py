@@ -41,7 +41,7 @@ _SMALL_DELTA = 1e-9
 def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     r"""All iterates, with the probability of taking part.
 
-    **Bound.** :math:`C_p(G(r))^{\otimes T}`, p = b/n, r = L/(b sigma): every step is a Gaussian
+    **Bound.** :math:`C_p(G(r))^{\otimes T}`, p = b/n (of Poisson batches their own rate), r = L/(b sigma): every step is a Gaussian
     mechanism on a batch that has the differing example with probability p.
 
     For Poisson batches and an example being left out, the two directions of that step are
