@@ -7,6 +7,7 @@ import numpy as np
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
 from lastiterate.accounting import account
 from lastiterate.bounds.conditions import NO_ACTIVE_CLIP
+from lastiterate.errors import Unmet
 from lastiterate.opacus.linear_loss import BESIDE_THE_NORM, LinearLoss
 from lastiterate.run.adjacency import factor
 from lastiterate.run.loss import Loss
@@ -23,11 +24,17 @@ def missed_bounds(run: TrainingRun, loss: Loss | LinearLoss | None) -> tuple[str
     """
     unmet = account(run).unmet
     missed = [one for id_ in account(_at_best(run)).all for one in unmet.get(id_, ())]
-    reasons = []
-    for one in dict.fromkeys(missed):
-        clip = _clip_to_take(loss) if one.needs == NO_ACTIVE_CLIP.needs else ""
-        reasons.append(f"a better bound {one}{clip}")
-    return tuple(reasons)
+    return tuple(f"a better bound {_in_words(one, loss)}" for one in dict.fromkeys(missed))
+
+
+def _in_words(one: Unmet, loss: Loss | LinearLoss | None) -> str:
+    if one.needs != NO_ACTIVE_CLIP.needs:
+        return str(one)
+    found = f"a max_grad_norm that changes them (Opacus adds {BESIDE_THE_NORM:g} to every norm)"
+    remedy = f"state loss.lipschitz, and take a max_grad_norm {2 * BESIDE_THE_NORM:g} above it"
+    if isinstance(loss, LinearLoss):
+        remedy = f"take max_grad_norm={loss.clip_norm!r}, the clip_norm of this loss"
+    return str(Unmet(one.needs, found, remedy))
 
 
 def _at_best(run: TrainingRun) -> TrainingRun:
@@ -39,10 +46,3 @@ def _at_best(run: TrainingRun) -> TrainingRun:
         step_size=_SHORT / (1.0 + penalty),
         noise_std=float(np.min(run.noise_std)),
     )
-
-
-def _clip_to_take(loss: Loss | LinearLoss | None) -> str:
-    if isinstance(loss, LinearLoss):
-        return f"; with this loss, take max_grad_norm={loss.clip_norm!r}, its clip_norm"
-    beyond = f"loss.lipschitz + {BESIDE_THE_NORM:g}, as Opacus adds that to every norm"
-    return f"; take a max_grad_norm of at least {beyond}"
