@@ -19,7 +19,7 @@ def loop(*, epochs, shuffled):
     changes = {"range(30)": f"range({epochs})"}
     if shuffled:
         changes["shuffle=True)"] = "shuffle=True, drop_last=True)"
-        changes["max_grad_norm=loss.clip_norm,"] = "max_grad_norm=1.0, poisson_sampling=False,"
+        changes["max_grad_norm=1.0,"] = "max_grad_norm=1.0, poisson_sampling=False,"
     for old, new in changes.items():
         assert text.count(old) == 1
         text = text.replace(old, new)
@@ -31,7 +31,7 @@ def trained(**settings):
     features = torch.randn(50_000, 4, generator=generator)
     features /= features.norm(dim=1, keepdim=True)
     names = {"features": features, "labels": (features[:, 0] > 0).float()}
-    exec(compile(loop(**settings), str(PAGE), "exec"), names)  # noqa: S102 - the page's own loop
+    exec(compile(loop(**settings), str(PAGE), "exec"), names)
     return names["engine"]
 
 

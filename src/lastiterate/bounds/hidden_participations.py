@@ -81,9 +81,9 @@ def hidden_participations(run: TrainingRun) -> PrivacyProfile:
     replaced, the second of each pair is :math:`E\,N(-Y_g, 1)`.  c is as in `random-order/poisson`.
 
     **Holds when.** every step includes every example independently and in secret with probability
-    p (b/n unless the rule states another), and sums are divided by b; losses are convex and smooth, no step exceeds 2/smoothness,
-    gradients are not changed by norm clipping; step size and noise are constant.  An example is
-    left out, or replaced where gradients are bounded.
+    p (b/n unless the rule states another), and sums are divided by b; losses are convex and smooth,
+    no step exceeds 2/smoothness, gradients are not changed by norm clipping; step size and noise
+    are constant.  An example is left out, or replaced where gradients are bounded.
 
     **Tight.** Within a few per cent of linear losses' where the past lasts; what is left is
     in the last steps and in the shares of the noise.

@@ -88,8 +88,9 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
     charged delta = 1.
 
     **Holds when.** every step includes every example independently and in secret with
-    probability p (b/n unless the rule states another), sums are divided by b, and larger batches are cut uniformly at random
-    (an example then takes part less often, which never costs more); losses are convex and
+    probability p (b/n unless the rule states another), sums are divided by b, and larger
+    batches are cut uniformly at random (an example then takes part less often, which never
+    costs more); losses are convex and
     smooth, no step exceeds 2/smoothness, gradients are not changed by norm clipping; step
     size and noise are constant.  An example is replaced by another, or left out, of a public
     number of examples.
@@ -156,9 +157,10 @@ def fixed_size_majorant(
 ) -> Majorant:
     """On batches of a fixed size, whose steps contract no more than those on random ones.
 
-    Those have a size of law Bin(n, p), p their share of the examples, are `draws` in number (one in each step, by default), and
-    see an example as those of the counterpart do.  The majorant is exceeded where one has more
-    examples than are counted on, which may have the probability `never`.
+    Those have a size of law Bin(n, p), p their share of the examples, are `draws` in number (one in
+    each step, by default), and see an example as those of the counterpart do.  The majorant is
+    exceeded where one has more examples than are counted on, which may have the probability
+    `never`.
     """
     batches, loss, draws = run.batches, run.loss, run.steps if draws is None else draws
     if loss.smoothness is None:

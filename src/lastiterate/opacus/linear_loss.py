@@ -133,9 +133,7 @@ def logistic(*, feature_bound: float, bias: bool = True) -> LinearLoss:
 
 def _square(feature_bound: float, bias: bool) -> Fraction:
     """Of the longest row, the 1 of a bias included."""
-    bound = _check.number(
-        "feature_bound", feature_bound, at_least=1.0 / _LARGEST, at_most=_LARGEST
-    )
+    bound = _check.number("feature_bound", feature_bound, at_least=1.0 / _LARGEST, at_most=_LARGEST)
     return Fraction(bound) ** 2 + bias
 
 

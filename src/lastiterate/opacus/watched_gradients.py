@@ -23,8 +23,8 @@ from lastiterate.run.loss import Loss
 _TOLERANCE = 1e-3  # relative to what is stated; single precision needs a hundredth of that
 _BACKWARD_PASSES = 2  # of a batch, with ghost clipping
 TOO_LONG = (
-    "a gradient was longer than lipschitz={bound:.9g} before clipping, so that rows are longer than "
-    "stated or the loss is another; lo.BoundedLinear keeps rows within feature_bound"
+    "a gradient was longer than lipschitz={bound:.9g} before clipping, so that rows are longer "
+    "than stated or the loss is another; lo.BoundedLinear keeps rows within feature_bound"
 )
 LONG_ROW = (
     "a row was longer than feature_bound={bound:.9g}: normalise rows, or use lo.BoundedLinear"
@@ -61,9 +61,9 @@ class WatchedGradients:
         gradients = [one.detach() for one in self.optimizer.grad_samples]
         rows = len(gradients[0])
         self._rows += rows
-        if rows and self._stated is not None:
-            flat = [one.reshape(rows, -1).to(torch.float64) for one in gradients]
-            norms = torch.stack([one.norm(dim=1) for one in flat], dim=1)
+        if rows and self._stated is not None and self._stated.lipschitz is not None:
+            lengths = [one.reshape(rows, -1).norm(dim=1).to(torch.float64) for one in gradients]
+            norms = torch.stack(lengths, dim=1)
             self._compare(norms.norm(dim=1), self._stated.lipschitz, TOO_LONG)
             if isinstance(self._stated, LinearLoss):
                 self._look_at_layer(self._stated, gradients, norms)
@@ -80,14 +80,15 @@ class WatchedGradients:
         self._passes += 1
         if self._passes % _BACKWARD_PASSES:
             return
-        norms = [getattr(one, "_norm_sample", None) for one in self.optimizer.params]
-        if norms[0] is None:
+        params = self.optimizer.params
+        norms = [one._norm_sample for one in params if hasattr(one, "_norm_sample")]
+        if len(norms) < len(params):
             raise RefusedTraining(
                 "with ghost clipping, the gradients of a batch cannot be counted",
                 instead="use grad_sample_mode='hooks'",
             )
         self._rows += len(norms[0])
-        if len(norms[0]) and self._stated is not None and all(one is not None for one in norms):
+        if len(norms[0]) and self._stated is not None:
             lengths = torch.stack([one.to(torch.float64) for one in norms], dim=1)
             self._compare(lengths.norm(dim=1), self._stated.lipschitz, TOO_LONG)
 
@@ -106,8 +107,12 @@ class WatchedGradients:
             excess = norms[:, weight] - loss.feature_bound * residuals
             self._compare(excess, rounding, LONG_ROW, shown=loss.feature_bound)
         if loss.outputs > 1:
-            sums = torch.stack([one.sum(dim=1).flatten(1).norm(dim=1) if one.dim() > 2
-                                else one.sum(dim=1).abs() for one in gradients])
+            sums = torch.stack(
+                [
+                    one.sum(dim=1).flatten(1).norm(dim=1) if one.dim() > 2 else one.sum(dim=1).abs()
+                    for one in gradients
+                ]
+            )
             self._compare(sums.flatten(), _TOLERANCE * loss.lipschitz, UNBALANCED)
 
     def _compare(

@@ -69,7 +69,7 @@ _KINDS: dict[type, type] = {
 
 @dataclass(frozen=True)
 class Batches:
-    """Of `examples`, each in at most one of `per_pass` batches; or, Poisson's, in each by chance."""
+    """Each of the examples is in one batch of a pass, or in none; in Poisson's by chance."""
 
     kind: str
     examples: int
