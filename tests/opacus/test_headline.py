@@ -9,13 +9,18 @@ from opacus.accountants import PRVAccountant
 import lastiterate as li
 
 DELTA = 1e-5
-PAGE = Path(__file__).parents[2] / "docs" / "dp-sgd.md"
+ROOT = Path(__file__).parents[2]
+PAGE = ROOT / "docs" / "dp-sgd.md"
+
+
+def loops(page):
+    """The blocks of a page that import Opacus."""
+    parts = page.read_text(encoding="utf-8").split("```")
+    return [part.removeprefix("python\n") for part in parts if "from opacus import" in part]
 
 
 def loop(*, epochs, shuffled):
-    """The page's only block that imports Opacus."""
-    (text,) = [part for part in PAGE.read_text().split("```") if "from opacus import" in part]
-    text = text.removeprefix("python\n")
+    (text,) = loops(PAGE)
     changes = {"range(30)": f"range({epochs})"}
     if shuffled:
         changes["shuffle=True)"] = "shuffle=True, drop_last=True)"
@@ -45,6 +50,13 @@ def described(rule, steps):
         step_size=0.5,
         loss=li.Loss(smoothness=0.26, regulariser=0.01, lipschitz=1.0),
     )
+
+
+def test_every_page_shows_this_loop():
+    """So that it is run wherever it is shown."""
+    (text,) = loops(PAGE)
+    for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
+        assert set(loops(page)) <= {text}
 
 
 class TestTwoEpochs:
