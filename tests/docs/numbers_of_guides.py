@@ -232,6 +232,25 @@ def gradients(two, more):
         assert value(formula, R=R) == pytest.approx(objective.gradient_bound(radius=R), rel=1e-12)
 
 
+@claim(
+    "docs/dp-sgd.md",
+    r"are ([\d,]+) rows of norm(?s:.*?)# ([\d.]+); (?s:.*?)shuffles, and has ([\d.]+);",
+)
+def numbers_of_the_loop(rows, drawn, shuffled):
+    """The loop itself is run in tests/opacus."""
+    examples, settings = int(rows.replace(",", "")), {"clip_norm": 1.0, "noise_multiplier": 1.0}
+    loss = li.Loss(smoothness=0.26, regulariser=0.01, lipschitz=1.0)
+    rules = (
+        (li.PoissonSampled(examples, examples // 98, sample_rate=1 / 98), drawn),
+        (li.ShuffledEachEpoch(examples, 512), shuffled),
+    )
+    for rule, said in rules:
+        run = li.TrainingRun.from_dp_sgd(
+            batches=rule, epochs=30, step_size=0.5, loss=loss, **settings
+        )
+        assert li.account(run).epsilon(1e-5) == pytest.approx(float(said), abs=0.005)
+
+
 @claim("docs/dp-sgd.md", r"The (\w+) numbers that every pipeline has(?s:.*?)lastiterate (.+)")
 def numbers_of_a_pipeline(many, command):
     assert command.count("--") == WORDS[many]

@@ -31,9 +31,9 @@ def direct(batches, steps, **changes):
     return li.TrainingRun.from_dp_sgd(batches=batches, steps=steps, **stated | changes)
 
 
-def same(accountant, run):
+def same(accountant, run, *, rel=1e-9):
     expected = li.account(run).epsilon(DELTA)
-    assert accountant.get_epsilon(DELTA) == pytest.approx(expected, rel=1e-9)
+    assert accountant.get_epsilon(DELTA) == pytest.approx(expected, rel=rel)
     assert accountant.reasons == ()
     return True
 
@@ -100,7 +100,22 @@ class TestEveryWayToUseIt:
         rates = [0.5 * 0.5**k for k in range(6)]
         noises = tuple((2.0 + k) * 2.0 / 20 for k in range(6))
         expected = direct(li.ShuffledEachEpoch(120, 20), 6, step_size=rates)
-        assert same(training.accountant, expected.replace(noise_std=noises))
+        with pytest.warns(UserWarning, match="found a schedule"):
+            found = training.accountant.get_epsilon(DELTA)
+        exact = li.account(expected.replace(noise_std=noises)).epsilon(DELTA)
+        assert found == pytest.approx(exact, rel=1e-9)
+
+    def test_sums_that_are_not_divided(self):
+        """A step of .01 on a sum of 20 gradients is one of .2 on their mean, the decay apart."""
+        training = Training(
+            loader_of(),
+            loss_reduction="sum",
+            criterion=nn.CrossEntropyLoss(reduction="sum"),
+            lr=0.01,
+        ).epochs(2)
+        loss = li.Loss(smoothness=1.0025, regulariser=0.0025, lipschitz=2.0)
+        run = direct(li.ShuffledEachEpoch(120, 20), 12, step_size=0.2, loss=loss)
+        assert same(training.accountant, run)
 
     def test_virtual_batches(self):
         for mode in ("hooks", "ghost"):
@@ -139,14 +154,28 @@ class TestEveryWayToUseIt:
         )
         assert same(training.accountant, run)
 
-    def test_a_clip_that_may_act_on_three_classes_is_said_to(self):
-        """Opacus divides by the norm plus 1e-6: a clip at the bound itself does act."""
-        lo.register(loss=lo.softmax(feature_bound=1.0, classes=3))
-        training = Training(loader_of(classes=3), outputs=3, clip=2.0).epochs(2)
-        run = training.accountant.run()
-        assert run.clip_may_be_active
-        just_not = Training(loader_of(classes=3), outputs=3, clip=2.000002).epochs(2)
-        assert not just_not.accountant.run().clip_may_be_active
+    def test_a_clip_at_the_bound_of_three_classes(self):
+        """Opacus divides by the norm plus 1e-6, so it does act, on saturated gradients only."""
+        loss = lo.softmax(feature_bound=1.0, classes=3)
+        lo.register(loss=loss)
+        three = {"outputs": 3, "loader": loader_of(classes=3)}
+        at_bound = Training(clip=2.0, **three).epochs(2).accountant
+        never = Training(clip=loss.clip_norm, **three).epochs(2).accountant
+        assert not never.run().clip_may_be_active
+        assert not at_bound.run().clip_may_be_active
+        assert at_bound.run().loss.strong_convexity < 0.05  # which is what it costs
+        expected = direct(li.ShuffledEachEpoch(120, 20), 12)
+        assert same(at_bound, expected, rel=1e-3)
+        assert same(never, expected, rel=1e-5)
+        assert at_bound.get_epsilon(DELTA) > li.account(expected).epsilon(DELTA)
+
+    def test_a_clip_at_the_bound_without_decay_is_said_to_act(self):
+        loss = lo.softmax(feature_bound=1.0, classes=3)
+        lo.register(loss=loss)
+        training = Training(loader_of(classes=3), outputs=3, clip=2.0, decay=0.0).epochs(2)
+        assert training.accountant.run().clip_may_be_active
+        (reason,) = training.accountant.reasons
+        assert f"take max_grad_norm={loss.clip_norm!r}" in reason
 
     def test_a_stated_loss(self):
         lo.register(loss=li.Loss(smoothness=1.0, lipschitz=1.9), examples_per_person=2)

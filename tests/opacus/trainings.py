@@ -6,14 +6,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 
-def unit_rows(count, width=4, classes=2, seed=0):
+def unit_rows(count, width=4, classes=2, seed=0, length=1.0):
     torch.manual_seed(seed)
     rows = torch.randn(count, width)
     rows = rows / rows.norm(dim=1, keepdim=True)
-    return TensorDataset(rows, rows[:, :classes].argmax(dim=1))
+    return TensorDataset(length * rows, rows[:, :classes].argmax(dim=1))
 
 
-def loader_of(examples=120, batch_size=20, *, classes=2, width=4, **settings):
+def loader_of(examples=120, batch_size=20, *, classes=2, width=4, length=1.0, **settings):
     settings = {"shuffle": True, "drop_last": True} | settings
     if "sampler" in settings or "batch_sampler" in settings:
         settings.pop("shuffle")
@@ -21,7 +21,7 @@ def loader_of(examples=120, batch_size=20, *, classes=2, width=4, **settings):
         settings.pop("drop_last")
     else:
         settings["batch_size"] = batch_size
-    return DataLoader(unit_rows(examples, width, classes), **settings)
+    return DataLoader(unit_rows(examples, width, classes, length=length), **settings)
 
 
 class Training:

@@ -77,13 +77,13 @@ def hidden_participations(run: TrainingRun) -> PrivacyProfile:
 
     **Bound.** :math:`\bigotimes_g \big(E\,N(Y_g, 1), N(0, 1)\big)`, :math:`Y_g = r\sum_{t\in g} V_t
     c^{a_t}/\sqrt{S_g}`: the arrivals of a group g of steps, as they have shrunk since, over the
-    noise that pays them.  V are independent Bernoulli(b/n), r = C/(b sigma).  If the example is
+    noise that pays them.  V are independent Bernoulli(p), r = C/(b sigma).  If the example is
     replaced, the second of each pair is :math:`E\,N(-Y_g, 1)`.  c is as in `random-order/poisson`.
 
     **Holds when.** every step includes every example independently and in secret with probability
-    b/n, and sums are divided by b; losses are convex and smooth, no step exceeds 2/smoothness,
-    gradients are not changed by norm clipping; step size and noise are constant.  An example is
-    left out, or replaced where gradients are bounded.
+    p (b/n unless the rule states another), and sums are divided by b; losses are convex and smooth,
+    no step exceeds 2/smoothness, gradients are not changed by norm clipping; step size and noise
+    are constant.  An example is left out, or replaced where gradients are bounded.
 
     **Tight.** Within a few per cent of linear losses' where the past lasts; what is left is
     in the last steps and in the shares of the noise.

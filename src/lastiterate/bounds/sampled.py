@@ -84,12 +84,13 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
     \lambda))`, :math:`\lambda` the shared regulariser, which alone counts since a batch may
     be empty.  K is the size to which batches are cut, or, if steps on batches of that size
     contract less, one that hardly any exceeds and for which they are not too long; the
-    probability of larger ones in any step, at most :math:`T\,P(\mathrm{Bin}(n, b/n) > K)`, is
+    probability of larger ones in any step, at most :math:`T\,P(\mathrm{Bin}(n, p) > K)`, is
     charged delta = 1.
 
     **Holds when.** every step includes every example independently and in secret with
-    probability b/n, sums are divided by b, and larger batches are cut uniformly at random
-    (an example then takes part less often, which never costs more); losses are convex and
+    probability p (b/n unless the rule states another), sums are divided by b, and larger
+    batches are cut uniformly at random (an example then takes part less often, which never
+    costs more); losses are convex and
     smooth, no step exceeds 2/smoothness, gradients are not changed by norm clipping; step
     size and noise are constant.  An example is replaced by another, or left out, of a public
     number of examples.
@@ -100,10 +101,8 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** for batches of a fixed size.
     """
-    majorant = fixed_size_majorant(run)
     hides = run.adjacency == "zero-out" or run.gradient_bound is not None
-    longest = _QUICK if hides else LONGEST_WINDOW
-    return mixture(majorant.run, majorant.exceeded, longest=longest)
+    return _poisson_mixture(run, longest=_QUICK if hides else LONGEST_WINDOW)
 
 
 def persons_sampled(run: TrainingRun) -> PrivacyProfile:
@@ -122,9 +121,14 @@ def persons_sampled(run: TrainingRun) -> PrivacyProfile:
 
 def persons_in_poisson_batches(run: TrainingRun) -> PrivacyProfile:
     """The same, where examples of a person are drawn independently of each other."""
-    majorant = fixed_size_majorant(with_single_examples(run))
-    apart = mixture(majorant.run, majorant.exceeded, longest=_QUICK)
+    apart = _poisson_mixture(with_single_examples(run), longest=_QUICK)
     return _drawn_apart(apart, run.examples_per_person)
+
+
+def _poisson_mixture(run: TrainingRun, *, longest: int) -> PrivacyProfile:
+    """The steps of the majorant, with the run's own probability of taking part in one."""
+    majorant, rate = fixed_size_majorant(run), run.batches.share
+    return mixture(majorant.run, majorant.exceeded, longest=longest, probability=rate)
 
 
 def _drawn_apart(alone: PrivacyProfile, size: int) -> PrivacyProfile:
@@ -153,9 +157,10 @@ def fixed_size_majorant(
 ) -> Majorant:
     """On batches of a fixed size, whose steps contract no more than those on random ones.
 
-    Those have a size of law Bin(n, b/n), are `draws` in number (one in each step, by default), and
-    see an example as those of the counterpart do.  The majorant is exceeded where one has more
-    examples than are counted on, which may have the probability `never`.
+    Those have a size of law Bin(n, p), p their share of the examples, are `draws` in number (one in
+    each step, by default), and see an example as those of the counterpart do.  The majorant is
+    exceeded where one has more examples than are counted on, which may have the probability
+    `never`.
     """
     batches, loss, draws = run.batches, run.loss, run.steps if draws is None else draws
     if loss.smoothness is None:
@@ -199,15 +204,20 @@ def _largest_that_counts(run: TrainingRun, own: Fraction, draws: int, never: flo
 
 
 def mixture(
-    run: TrainingRun, lost: float = 0.0, *, longest: int = LONGEST_WINDOW
+    run: TrainingRun,
+    lost: float = 0.0,
+    *,
+    longest: int = LONGEST_WINDOW,
+    probability: float | None = None,
 ) -> PrivacyProfile:
     """The average over participations, of which a probability `lost` gets no guarantee.
 
-    No more than the `longest` last steps are solved exactly.
+    No more than the `longest` last steps are solved exactly.  An example takes part in a step with
+    this probability; None is the share of the examples that a batch has.
     """
     gap = float(quantities.gaps(run)[0])
     gap = gap if gap > _LEAST_GAP else 0.0
-    probability = run.batches.share
+    probability = run.batches.share if probability is None else probability
     arrival, noise = float(quantities.arrivals(run)[0]), float(quantities.noises(run)[0])
     cap = up(quantities.diameter(run) / arrival, THOUSANDS_OF_ROUNDINGS)
     relative = min(quantities.release_noise(run) / noise, _MOST_RELEASED)

@@ -41,8 +41,9 @@ _SMALL_DELTA = 1e-9
 def sampled_composition(run: TrainingRun) -> PrivacyProfile:
     r"""All iterates, with the probability of taking part.
 
-    **Bound.** :math:`C_p(G(r))^{\otimes T}`, p = b/n, r = L/(b sigma): every step is a Gaussian
-    mechanism on a batch that has the differing example with probability p.
+    **Bound.** :math:`C_p(G(r))^{\otimes T}`, r = L/(b sigma): every step is a Gaussian
+    mechanism on a batch that has the differing example with probability p, b/n or the rate that
+    Poisson batches state.
 
     For Poisson batches and an example being left out, the two directions of that step are
     composed separately; if it is replaced by another, and gradients are of norm at most C, the step

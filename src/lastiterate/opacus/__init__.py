@@ -3,9 +3,10 @@
     import lastiterate.opacus as lo
     from opacus import PrivacyEngine
 
-    lo.register(loss=lo.softmax(feature_bound=1.0, classes=10))
+    loss = lo.softmax(feature_bound=1.0, classes=10)
+    lo.register(loss=loss)
     engine = PrivacyEngine(accountant="last-iterate")
-    model, optimizer, loader = engine.make_private(...)   # then the usual loop
+    model, optimizer, loader = engine.make_private(..., max_grad_norm=loss.clip_norm)  # as usual
     engine.get_epsilon(1e-5)
 
 It reads step sizes, weight decay, clip and noise from the optimizer in every step, and the batch
@@ -24,8 +25,10 @@ from lastiterate.opacus.accountant import LastIterateAccountant, register
 from lastiterate.opacus.linear_loss import LinearLoss, logistic, softmax
 from lastiterate.opacus.plan import Plan
 from lastiterate.opacus.refused import RefusedTraining
+from lastiterate.torch.bounded_linear import BoundedLinear
 
 __all__ = [
+    "BoundedLinear",
     "LastIterateAccountant",
     "LinearLoss",
     "Plan",

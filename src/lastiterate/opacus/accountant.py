@@ -17,11 +17,13 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.opacus import optimizer_step
 from lastiterate.opacus.described_run import Stated, Watched, run_of, why_composition
 from lastiterate.opacus.linear_loss import LinearLoss
+from lastiterate.opacus.missed_bounds import missed_bounds
 from lastiterate.opacus.optimizer_step import Parameters, Step
 from lastiterate.opacus.plan import Plan
 from lastiterate.opacus.refused import RefusedTraining
 from lastiterate.opacus.turns import Turns
-from lastiterate.opacus.watched_loader import Batches, WatchedLoader, loader_of_caller
+from lastiterate.opacus.watched_gradients import WatchedGradients
+from lastiterate.opacus.watched_loader import Batches, WatchedLoader, made_by_caller
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import RELEASES, TrainingRun
 
@@ -32,7 +34,7 @@ class LastIterateAccountant(IAccountant):
     """Certifies the last iterate of a training by Opacus; made by `register`.
 
     `report()` is `lastiterate.account` of `run()`, the training as it took place.  `reasons` says
-    why every iterate is charged for, where that is so.
+    why every iterate is charged for, or why the best bound for these batches does not apply.
     """
 
     stated: ClassVar[Stated] = Stated(None, "zero-out", "last-iterate", 1)
@@ -44,6 +46,7 @@ class LastIterateAccountant(IAccountant):
         super().__init__()
         self._seen = Watched()
         self._loader: WatchedLoader | None = None
+        self._gradients: WatchedGradients | None = None
         self._parameters = Parameters()
         self._optimizer: Any = None
         self._turns = Turns()
@@ -51,8 +54,12 @@ class LastIterateAccountant(IAccountant):
         self._warned: tuple[str, ...] = ()
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
-        """What Opacus calls in every step; the loader is read, and watched, from here on."""
-        self.watch(loader_of_caller(sys._getframe(1)))
+        """What Opacus calls in every step; loader and optimizer are watched from here on."""
+        frame = sys._getframe(1)
+        self.watch(made_by_caller(frame, "data_loader"))
+        optimizer = made_by_caller(frame, "optimizer")
+        if optimizer is not None:
+            self._gradients = WatchedGradients(optimizer, self.stated.loss)
 
         def hook(optimizer: Any) -> None:
             self._observe(optimizer)
@@ -86,22 +93,24 @@ class LastIterateAccountant(IAccountant):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why every iterate is charged for; empty where only the last one is."""
-        seen, stated = self._described()
-        return why_composition(seen, stated)
+        """Why every iterate is charged for, or else what keeps the best bound from applying.
+
+        Empty where the best bound for these batches is used.
+        """
+        return self._reasons(*self._described())
 
     def run(self) -> TrainingRun:
         """The training so far, as it took place."""
         return run_of(*self._described())
 
     def report(self) -> PrivacyReport:
-        """What is certified of it; warns, with the reasons, where that is composition."""
+        """What is certified of it; warns, with the reasons, where that is not the best bound."""
         seen, stated = self._described()
-        reasons = why_composition(seen, stated)
+        reasons = self._reasons(seen, stated)
         if reasons and reasons != self._warned:
             self._warned = reasons
-            listed = "; ".join(reasons)
-            warnings.warn(f"every iterate is charged for: {listed}", UserWarning, stacklevel=2)
+            charged = "every iterate is charged for: " if why_composition(seen, stated) else ""
+            warnings.warn(f"{charged}{'; '.join(reasons)}", UserWarning, stacklevel=2)
         return account(run_of(seen, stated))
 
     def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:
@@ -166,6 +175,18 @@ class LastIterateAccountant(IAccountant):
             raise InvalidParameter("steps", 0, must_be="at least 1: nothing was trained yet")
         return self.plan.watched(self.history), self.stated
 
+    def _reasons(self, seen: Watched, stated: Stated) -> tuple[str, ...]:
+        charged = why_composition(seen, stated)
+        return charged if charged else missed_bounds(run_of(seen, stated), stated.loss)
+
+    def _watched(self, optimizer: Any) -> WatchedGradients:
+        if self._gradients is None or self._gradients.optimizer is not optimizer:
+            # The hook was attached by hand, and this is its first step.
+            self._gradients = WatchedGradients(optimizer, self.stated.loss)
+            if not optimizer_step.is_ghost(optimizer):
+                self._gradients.look()
+        return self._gradients
+
     def _observe(self, optimizer: Any) -> None:
         seen = self._seen
         if seen.steps and not self._resumed and optimizer is not self._optimizer:
@@ -174,11 +195,14 @@ class LastIterateAccountant(IAccountant):
                 instead="make a PrivacyEngine for each, and compose their reports",
             )
         step = optimizer_step.read(optimizer)
-        self._turns.take(optimizer, seen, self._loader)
+        gradients = self._watched(optimizer)
+        self._turns.take(optimizer, seen, self._loader, gradients.rows())
         batches = seen.batches
         if batches is not None:
-            for reason in optimizer_step.not_plain(optimizer, batches.size, even=batches.even):
+            for reason in optimizer_step.not_plain(optimizer, even=batches.even):
                 seen.because(reason)
+        for reason in gradients.found:
+            seen.because(reason)
         stated = self.stated.loss
         if isinstance(stated, LinearLoss):
             shapes = [tuple(one.shape) for one in optimizer.params]

@@ -1,17 +1,25 @@
-"""Steps that were watched, as one `TrainingRun`.
+r"""Steps that were watched, as one `TrainingRun`.
 
-Opacus adds noise of standard deviation z C to the sum of clipped gradients, and divides by the
-batch size b; the weight decay is added by the optimizer, neither clipped nor noised, as a penalty
-that all examples share.
+Opacus adds noise of standard deviation z C to the sum of clipped gradients, and divides by a number
+d, which is the (expected) size b of a batch only where that divides the number of examples.  The
+weight decay w is added by the optimizer, neither clipped nor noised, as a penalty that all examples
+share.  So a step is
+
+.. math:: x - \eta\big(\tfrac1d(\textstyle\sum g_i + N(0, z^2 C^2 I)) + w x\big)
+          = x - \eta'\big(\tfrac1b\sum g_i + N(0, (zC/b)^2 I) + w' x\big), \qquad
+          \eta' = \eta\,b/d, \quad w' = w\,d/b,
+
+a step of a run with batches of size b, step size eta' and penalty w': eta' w' = eta w.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
-from lastiterate.opacus.linear_loss import LinearLoss
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, up
+from lastiterate.opacus.linear_loss import BESIDE_THE_NORM, LinearLoss, rounded_up
 from lastiterate.opacus.optimizer_step import Step
 from lastiterate.opacus.watched_loader import POISSON, SHUFFLED, Batches
 from lastiterate.run.adjacency import factor
@@ -26,8 +34,6 @@ from lastiterate.run.batches import (
 from lastiterate.run.loss import Loss
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
-
-_BESIDE_THE_NORM = 1e-6  # which Opacus adds to the norm that it divides the clip by
 
 
 @dataclass
@@ -77,14 +83,16 @@ def run_of(seen: Watched, stated: Stated) -> TrainingRun:
             releases="every-iterate",
             examples_per_person=stated.examples_per_person,
         )
-    described, clip_norm = _loss(seen.steps, stated.loss)
+    described, clip_norm = _loss(seen.steps, stated.loss, rule)
     largest = min(b for b in (max(clips), described.lipschitz) if b is not None)
     return TrainingRun(
         loss=described,
         sensitivity=times * largest,
         batches=rule,
         steps=len(seen.steps),
-        step_size=_schedule([step.step_size for step in seen.steps]),
+        step_size=_schedule(
+            [_scaled(step.step_size, rule.batch_size, step.divisor) for step in seen.steps]
+        ),
         noise_std=_schedule(
             [step.noise_multiplier * step.clip / rule.batch_size for step in seen.steps]
         ),
@@ -102,12 +110,13 @@ def rule_of(seen: Watched) -> BatchRule:
         steps = len(seen.steps)
         return FixedOrder(steps, 1, positions=range(1, steps + 1))  # type: ignore[arg-type]  # made a tuple
     if batches.kind == POISSON:
-        if batches.per_pass == 1:
+        if batches.sample_rate == 1.0:
             return FullBatch(batches.examples)
-        return PoissonSampled(batches.examples, batches.size)
-    if seen.regular and batches.per_pass == 1 and batches.even:
-        return FullBatch(batches.examples)
+        return PoissonSampled(batches.examples, batches.size, sample_rate=batches.sample_rate)
     if seen.regular and batches.even:
+        if batches.size == batches.examples:
+            return FullBatch(batches.examples)
+        # Who does not fill a batch is left out: of this pass, or, never shuffled, of all.
         rule = ShuffledEachEpoch if batches.kind == SHUFFLED else Cyclic
         return rule(batches.examples, batches.size)
     # Once in every pass, in the step that has the least noise.
@@ -127,25 +136,37 @@ def why_composition(seen: Watched, stated: Stated) -> tuple[str, ...]:
         reasons.append("nothing is said of the loss: register(loss=..)")
     if len({step.weight_decay for step in seen.steps}) > 1:
         reasons.append("the weight decay changes from step to step")
-    if any(step.clip < _BESIDE_THE_NORM for step in seen.steps):
-        reasons.append(f"a clip is below {_BESIDE_THE_NORM:g}, which Opacus adds to every norm")
+    if len({step.divisor for step in seen.steps}) > 1:
+        reasons.append("the number by which sums are divided changes from step to step")
+    if any(step.clip < BESIDE_THE_NORM for step in seen.steps):
+        reasons.append(f"a clip is below {BESIDE_THE_NORM:g}, which Opacus adds to every norm")
     return tuple(reasons)
 
 
-def _loss(steps: Sequence[Step], stated: Loss | LinearLoss) -> tuple[Loss, float | None]:
+def _loss(
+    steps: Sequence[Step], stated: Loss | LinearLoss, rule: BatchRule
+) -> tuple[Loss, float | None]:
     """What is descended, the penalty included, and the clip, unless that is part of it."""
-    decay = steps[0].weight_decay
+    decay, divisor = steps[0].weight_decay, steps[0].divisor
+    penalty = _scaled(decay, divisor, rule.batch_size)
+    exact = divisor == rule.batch_size
+    least = penalty if exact else down(penalty, FEW_ROUNDINGS)
+    most = penalty if exact else up(penalty, FEW_ROUNDINGS)
     clips = [step.clip for step in steps]
     if isinstance(stated, LinearLoss):
-        plain = stated.plain
-        if stated.one_direction:
-            # Convex whether or not the clip acts.
+        twisted = stated.twisted_by(min(clips))
+        # A batch may have more examples than sums are divided by.
+        off = up(twisted * max(rule.largest_size / rule.batch_size, 1.0), FEW_ROUNDINGS)
+        if stated.one_direction or 0.0 < off <= least:
             bound = min(stated.lipschitz, max(clips))
-            return _with_penalty(Loss(smoothness=plain.smoothness, lipschitz=bound), decay), None
+            known = Loss(smoothness=stated.smoothness, lipschitz=bound)
+            left = least if off == 0.0 else max(down(least - off, FEW_ROUNDINGS), 0.0)
+            return _with_penalty(known, left, most + off), None
+        plain = stated.plain
     else:
         plain = stated
     lipschitz = plain.lipschitz
-    never_acts = down(max(min(clips) - _BESIDE_THE_NORM, 0.0), FEW_ROUNDINGS)
+    never_acts = down(max(min(clips) - BESIDE_THE_NORM, 0.0), FEW_ROUNDINGS)
     if lipschitz is not None and not lipschitz <= never_acts:
         lipschitz = None  # so that the clip may act
     known = Loss(
@@ -155,18 +176,27 @@ def _loss(steps: Sequence[Step], stated: Loss | LinearLoss) -> tuple[Loss, float
         holder=plain.holder,
         lipschitz=lipschitz,
     )
-    return _with_penalty(known, decay), max(clips)
+    return _with_penalty(known, least, most), max(clips)
 
 
-def _with_penalty(loss: Loss, decay: float) -> Loss:
+def _with_penalty(loss: Loss, least: float, most: float) -> Loss:
+    """With a penalty whose curvature is between these two."""
+    smoothness = loss.smoothness
+    if smoothness is not None and most > 0.0:
+        smoothness = rounded_up(Fraction(smoothness) + Fraction(most))
     return Loss(
-        smoothness=None if loss.smoothness is None else loss.smoothness + decay,
-        strong_convexity=loss.strong_convexity + decay if loss.convex else 0.0,
+        smoothness=smoothness,
+        strong_convexity=loss.strong_convexity + least if loss.convex else 0.0,
         convex=loss.convex,
         holder=loss.holder,
         lipschitz=loss.lipschitz,
-        regulariser=decay,
+        regulariser=least,
     )
+
+
+def _scaled(value: float, times: float, over: float) -> float:
+    """The same number where nothing is to be scaled."""
+    return value if times == over else value * times / over
 
 
 def _schedule(values: list[float]) -> Schedule:

@@ -4,25 +4,40 @@ The loss of a row x (with a 1 at its end where there is a bias) is :math:`\ell_y
 is the residual times x, its Hessian that of :math:`\ell_y` times :math:`xx^T`.  Cross-entropy has
 residuals :math:`p - e_y` of norm below :math:`\sqrt2`, and a Hessian diag(p) - pp^T of norm at
 most 1/2; one logit has residuals below 1 and a slope of at most 1/4.  (Smoothed labels are
-averages of these, with the same constants.)
+averages of these, with the same constants.)  Constants are rounded up from exact fractions, so
+that rows of norm at most 1 with a bias have gradients of norm at most 2.0, not 2.000000000000004.
 
 **The clip.**  Opacus multiplies a gradient g by min(1, C/(\|g\| + 1e-6)).  Of one logit, or of two
 classes, all gradients of an example are multiples r v of one vector v, where r falls with the
 margin.  The clipped multiple r min(1, C/(r\|v\| + 1e-6)) still increases in r, and no faster than r
 where C is at least 1e-6: so that what is descended is again a convex loss, no less smooth, with
-gradients of norm at most C.  For three classes or more that is not so, and the clip must never act.
+gradients of norm at most C.
+
+**Three classes or more.**  That is not so, and the clip should never act: `clip_norm` is such a
+clip.  One that acts only on the longest of gradients is charged for.  Let the largest gradient be
+:math:`L = \sqrt2 X`, and let the clip act on gradients longer than L - s only.  Where it acts,
+:math:`|p - e_y| > \sqrt2 (1 - s/L)` (with smoothed labels, for one of the labels), so that another
+class has :math:`p_j > 1 - 4s/L`, and diag(p) - pp^T, the covariance of a draw from p, has norm at
+most :math:`2 (1 - p_j) < 8s/L`.  The Hessian H is then of norm at most :math:`4sL`.  The clipped
+gradient :math:`\varphi g` has the Jacobian :math:`\varphi (I - \kappa \hat g \hat g^T) H` with
+:math:`\varphi, \kappa \in [0, 1]`, which differs from the symmetric :math:`\varphi H` by at most
+:math:`4sL`.  So a step on k examples whose sum is divided by b contracts as without the clip, less
+:math:`\eta (k/b) 4sL`: as if the penalty were smaller, and the smoothness larger, by (k/b) 4sL.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
 from lastiterate.run.loss import Loss
 
-_ULPS = 8
+BESIDE_THE_NORM = 1e-6  # which Opacus adds to the norm that it divides the clip by
+_OF_FLOAT32 = 1e-6  # what norms in float32 may be off by
+_LARGEST = 1e100
 
 
 @dataclass(frozen=True)
@@ -34,11 +49,36 @@ class LinearLoss:
     smoothness: float
     lipschitz: float
     one_direction: bool  # whether all gradients of an example are multiples of one vector
+    feature_bound: float
+    residual_bound: float
 
     @property
     def plain(self) -> Loss:
         """Without a clip, and without a penalty."""
         return Loss(smoothness=self.smoothness, lipschitz=self.lipschitz)
+
+    @property
+    def clip_norm(self) -> float:
+        """The `max_grad_norm` to take: the least one that changes no gradient.
+
+        >>> softmax(feature_bound=1.0, classes=2).clip_norm
+        2.0
+        >>> round(softmax(feature_bound=1.0, classes=10).clip_norm, 9)
+        2.000003
+        """
+        if self.one_direction:
+            return self.lipschitz
+        return up(self.lipschitz + BESIDE_THE_NORM, _OF_FLOAT32)
+
+    def twisted_by(self, clip: float) -> float:
+        """How far a clip moves the Jacobian of a gradient from a symmetric one; 0 if it never acts.
+
+        As derived above, for three classes or more.
+        """
+        if self.one_direction:
+            return 0.0
+        beyond = self.lipschitz + BESIDE_THE_NORM - clip
+        return up(4.0 * beyond * self.lipschitz, FEW_ROUNDINGS) if beyond > 0.0 else 0.0
 
     def unlike(self, shapes: list[tuple[int, ...]]) -> str | None:
         """What is trained instead of such a layer, None if it is one."""
@@ -55,8 +95,8 @@ class LinearLoss:
 def softmax(*, feature_bound: float, classes: int, bias: bool = True) -> LinearLoss:
     """Cross-entropy of `torch.nn.Linear(.., classes)` on rows of norm at most `feature_bound`.
 
-    >>> loss = softmax(feature_bound=1.0, classes=2)
-    >>> round(loss.smoothness, 9), round(loss.lipschitz, 9)
+    >>> loss = softmax(feature_bound=1.0, classes=10)
+    >>> loss.smoothness, loss.lipschitz
     (1.0, 2.0)
     """
     count = _check.count("classes", classes, at_least=2)
@@ -64,9 +104,11 @@ def softmax(*, feature_bound: float, classes: int, bias: bool = True) -> LinearL
     return LinearLoss(
         outputs=count,
         bias=bias,
-        smoothness=at_least(square / 2.0, ulps=_ULPS),
-        lipschitz=at_least(math.sqrt(2.0 * square), ulps=_ULPS),
+        smoothness=rounded_up(square / 2),
+        lipschitz=_root_at_least(2 * square),
         one_direction=count == 2,
+        feature_bound=float(feature_bound),
+        residual_bound=_root_at_least(Fraction(2)),
     )
 
 
@@ -74,19 +116,36 @@ def logistic(*, feature_bound: float, bias: bool = True) -> LinearLoss:
     """Binary cross-entropy with logits of `torch.nn.Linear(.., 1)` on such rows.
 
     >>> loss = logistic(feature_bound=1.0, bias=False)
-    >>> round(loss.smoothness, 9), round(loss.lipschitz, 9)
+    >>> loss.smoothness, loss.lipschitz
     (0.25, 1.0)
     """
     square = _square(feature_bound, bias)
     return LinearLoss(
         outputs=1,
         bias=bias,
-        smoothness=at_least(square / 4.0, ulps=_ULPS),
-        lipschitz=at_least(math.sqrt(square), ulps=_ULPS),
+        smoothness=rounded_up(square / 4),
+        lipschitz=_root_at_least(square),
         one_direction=True,
+        feature_bound=float(feature_bound),
+        residual_bound=1.0,
     )
 
 
-def _square(feature_bound: float, bias: bool) -> float:
+def _square(feature_bound: float, bias: bool) -> Fraction:
     """Of the longest row, the 1 of a bias included."""
-    return _check.number("feature_bound", feature_bound, above=0.0) ** 2 + float(bias)
+    bound = _check.number("feature_bound", feature_bound, at_least=1.0 / _LARGEST, at_most=_LARGEST)
+    return Fraction(bound) ** 2 + bias
+
+
+def rounded_up(value: Fraction) -> float:
+    """The least float that is not below."""
+    near = float(value)
+    return near if Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
+def _root_at_least(square: Fraction) -> float:
+    """The least float that is not below the root."""
+    root = math.nextafter(math.sqrt(float(square)), 0.0)
+    while Fraction(root) ** 2 < square:
+        root = math.nextafter(root, math.inf)
+    return root

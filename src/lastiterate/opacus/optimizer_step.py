@@ -15,6 +15,10 @@ from lastiterate.opacus.refused import RefusedTraining
 
 _GHOST = DPOptimizerFastGradientClipping
 _PRECISE = (torch.float32, torch.float64)
+SMALLER_LAST_BATCH = (
+    "the last batch of a pass is smaller than the others, since batch_size does not divide the "
+    "number of examples: use drop_last=True"
+)
 _FLAT = "use clipping='flat' on one device"
 _OTHER_CLASSES = {
     "DPPerLayerOptimizer": ("every layer is clipped by itself", _FLAT),
@@ -34,12 +38,13 @@ _OTHER_CLASSES = {
 
 @dataclass(frozen=True)
 class Step:
-    """Of plain noisy gradient descent."""
+    """Of plain noisy gradient descent; sums of gradients and noise are divided by `divisor`."""
 
     step_size: float
     weight_decay: float
     noise_multiplier: float
     clip: float
+    divisor: float
 
 
 def is_ghost(optimizer: Any) -> bool:
@@ -60,24 +65,22 @@ def read(optimizer: Any) -> Step:
             instead="use a larger batch_size, and BatchMemoryManager where memory does not suffice",
         )
     group = optimizer.param_groups[0]
+    mean = optimizer.loss_reduction == "mean"
+    divisor = optimizer.expected_batch_size if mean else 1.0
     return Step(
         step_size=float(group["lr"]),
         weight_decay=float(group.get("weight_decay", 0.0)),
         noise_multiplier=_check.number("noise_multiplier", optimizer.noise_multiplier, above=0.0),
         clip=_check.number("max_grad_norm", optimizer.max_grad_norm, above=0.0),
+        divisor=_check.number("expected_batch_size", divisor, above=0.0),
     )
 
 
-def not_plain(optimizer: Any, size: int, *, even: bool) -> Iterator[str]:
-    """Why the step is no plain gradient step with a known mean, so that only composition holds."""
+def not_plain(optimizer: Any, *, even: bool) -> Iterator[str]:
+    """Why the step is no plain gradient step on a batch of a known size: only composition holds."""
     yield from not_plain_settings(optimizer.original_optimizer)
-    if optimizer.loss_reduction != "mean":
-        yield f"loss_reduction={optimizer.loss_reduction!r}: gradients are not averaged"
-    elif not even or optimizer.expected_batch_size != size:
-        yield (
-            f"sums of gradients are divided by {optimizer.expected_batch_size}, which is not the "
-            "(expected) size of every batch: batch_size does not divide the number of examples"
-        )
+    if not even:
+        yield SMALLER_LAST_BATCH
     if any(one.dtype not in _PRECISE for one in optimizer.params):
         yield "parameters are of less than float32's precision"
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from lastiterate import _check
 from lastiterate.opacus.described_run import Watched
-from lastiterate.opacus.optimizer_step import Step, not_plain_settings
-from lastiterate.opacus.watched_loader import POISSON, Batches, WatchedLoader
+from lastiterate.opacus.optimizer_step import SMALLER_LAST_BATCH, Step, not_plain_settings
+from lastiterate.opacus.watched_loader import SHUFFLED, Batches, WatchedLoader
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,25 @@ class Plan:
             size, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
         clip = 1.0 if self.max_grad_norm is None else self.max_grad_norm
         clip = _check.number("max_grad_norm", clip, above=0.0)
+        batches = self._batches(history[0][1])
+        divisor = max(int(batches.examples * (1 / batches.per_pass)), 1)  # as Opacus computes it
         steps = [
-            Step(size, decay, _check.number("noise_multiplier", noise, above=0.0), clip)
+            Step(size, decay, _check.number("noise_multiplier", noise, above=0.0), clip, divisor)
             for noise, _, times in history
             for _ in range(times)
         ]
-        batches = self._batches(history[0][1])
         passes = [1 + k // batches.per_pass for k in range(len(steps))]
         if not batches.even:
-            reasons.append("batch_size does not divide the number of examples")
+            reasons.append(SMALLER_LAST_BATCH)
         return Watched(steps, passes, batches, True, reasons)
 
     def _batches(self, rate: float) -> Batches:
         if self.data_loader is None:
             each = max(1, round(1.0 / rate))
-            kind = POISSON if self.poisson_sampling else "shuffled"
-            return Batches(kind, each, each, True)
+            if self.poisson_sampling:
+                return Batches.poisson(each, rate, each)
+            return Batches(SHUFFLED, each, each, 1)
         read = WatchedLoader.of(self.data_loader).batches
         if not self.poisson_sampling:
             return read
-        return Batches(POISSON, read.examples, read.per_pass, read.examples % read.per_pass == 0)
+        return Batches.poisson(read.examples, 1 / read.per_pass, read.per_pass)

@@ -1,7 +1,7 @@
 """Which batches a loader draws, and that it does draw them: read from it, and watched.
 
 A loader's batch sampler is told apart by its exact type, and given a subclass that counts how often
-it was gone through, and how many batches it drew.
+it was gone through, and how many examples each batch has that it drew.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from torch.utils.data import (
     SequentialSampler,
 )
 
+from lastiterate import _check
 from lastiterate.opacus.refused import RefusedTraining
 
 POISSON, SHUFFLED, SEQUENTIAL = "poisson", "shuffled", "sequential"
@@ -27,26 +28,26 @@ POISSON, SHUFFLED, SEQUENTIAL = "poisson", "shuffled", "sequential"
 
 @dataclass
 class Draws:
-    """How many batches a sampler drew, each time that it was gone through."""
+    """How many examples each batch has that a sampler drew, each time that it was gone through."""
 
-    counts: list[int] = field(default_factory=list)
+    sizes: list[list[int]] = field(default_factory=list)
 
     @property
     def passes(self) -> int:
         """How often it was gone through, the last time perhaps not to the end."""
-        return len(self.counts)
+        return len(self.sizes)
 
-    def drawn(self, number: int) -> int:
-        """In this pass, the first being 1."""
-        return self.counts[number - 1]
+    def drawn(self, number: int) -> list[int]:
+        """The sizes of the batches of this pass so far, the first pass being 1."""
+        return self.sizes[number - 1]
 
 
 def _counted(sampler: Any, batches: Iterator[list[int]]) -> Iterator[list[int]]:
-    counts: list[int] = sampler.__dict__["draws"].counts
-    number = len(counts)
-    counts.append(0)
+    passes: list[list[int]] = sampler.__dict__["draws"].sizes
+    sizes: list[int] = []
+    passes.append(sizes)
     for batch in batches:
-        counts[number] += 1
+        sizes.append(len(batch))
         yield batch
 
 
@@ -68,17 +69,20 @@ _KINDS: dict[type, type] = {
 
 @dataclass(frozen=True)
 class Batches:
-    """Of `examples`, each in one of `per_pass` batches; or, Poisson's, in each with 1/per_pass."""
+    """Each of the examples is in one batch of a pass, or in none; in Poisson's by chance."""
 
     kind: str
     examples: int
     per_pass: int
-    even: bool  # whether all batches have the same (expected) size, and no example is left out
+    size: int  # of a batch; of Poisson's, on average and rounded down
+    even: bool = True  # whether all batches have this (expected) size
+    sample_rate: float | None = None  # Poisson's
 
-    @property
-    def size(self) -> int:
-        """Of a batch, or more."""
-        return -(-self.examples // self.per_pass)
+    @classmethod
+    def poisson(cls, examples: int, sample_rate: float, per_pass: int) -> Batches:
+        """As Opacus draws them, and computes their size."""
+        size = min(max(int(examples * sample_rate), 1), examples)
+        return cls(POISSON, examples, per_pass, size, sample_rate=sample_rate)
 
 
 @dataclass(frozen=True)
@@ -133,9 +137,9 @@ def _batches(loader: DataLoader[Any], sampler: Any) -> Batches:
     per_pass, size = len(sampler), int(sampler.batch_size)
     if per_pass < 1:
         raise _unknown(f"batches of {size} of {examples} examples, of which there is none")
-    return Batches(
-        SHUFFLED if shuffled else SEQUENTIAL, examples, per_pass, size * per_pass == examples
-    )
+    even = sampler.drop_last or per_pass == 1 or size * per_pass == examples
+    kind_of_order = SHUFFLED if shuffled else SEQUENTIAL
+    return Batches(kind_of_order, examples, per_pass, min(size, examples), even)
 
 
 def _poisson(loader: DataLoader[Any], sampler: Any, examples: int) -> Batches:
@@ -147,10 +151,8 @@ def _poisson(loader: DataLoader[Any], sampler: Any, examples: int) -> Batches:
             "an example may change two gradients",
             instead="leave rand_on_empty at False",
         )
-    per_pass = round(1.0 / sampler.sample_rate)
-    if 1.0 / per_pass != sampler.sample_rate:
-        raise _unknown(f"a sample rate of {sampler.sample_rate!r}, which is not 1 over a count")
-    return Batches(POISSON, examples, per_pass, examples % per_pass == 0)
+    rate = _check.number("sample_rate", sampler.sample_rate, above=0.0, at_most=1.0)
+    return Batches.poisson(examples, rate, len(sampler))
 
 
 def _unknown(what: str) -> RefusedTraining:
@@ -161,15 +163,15 @@ def _unknown(what: str) -> RefusedTraining:
     )
 
 
-def loader_of_caller(frame: Any) -> Any:
-    """The loader that `PrivacyEngine.make_private` has made when it asks for a hook, or None.
+def made_by_caller(frame: Any, name: str) -> Any:
+    """The loader or optimizer that `PrivacyEngine.make_private` has made when it asks for a hook.
 
-    Opacus does not hand it to accountants.  In a version that calls differently nothing is found,
+    Opacus does not hand them to accountants.  In a version that calls differently None is found,
     and then nothing is assumed of batches.
     """
     while frame is not None:
         inside = frame.f_globals.get("__name__") == "opacus.privacy_engine"
         if inside and frame.f_code.co_name == "make_private":
-            return frame.f_locals.get("data_loader")
+            return frame.f_locals.get(name)
         frame = frame.f_back
     return None

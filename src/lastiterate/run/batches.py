@@ -15,11 +15,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import IntArray
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.run.balls_and_bins import (
-    BallsAndBins,
-    BallsAndBinsEachEpoch,
-    binomial_exceeded_with,
-)
+from lastiterate.run.balls_and_bins import BallsAndBins, BallsAndBinsEachEpoch
 from lastiterate.run.batch_rule import (
     RULES,
     BatchRule,
@@ -29,6 +25,7 @@ from lastiterate.run.batch_rule import (
     rules,
 )
 from lastiterate.run.placed_rule import InOrder, PlacedRule
+from lastiterate.run.poisson_sampled import PoissonSampled
 from lastiterate.run.sampled_rule import SampledRule
 from lastiterate.run.shuffled_blocks import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
 
@@ -188,71 +185,6 @@ class SampledWithoutReplacement(SampledRule):
 
     def drawn_batch(self, chance: Chance) -> IntArray:
         return chance.subset(self.examples, self.batch_size)
-
-
-@dataclass(frozen=True)
-class PoissonSampled(SampledRule):
-    """Every step includes each example with probability batch_size/examples, in secret.
-
-    `batch_size` is the expected size, by which the sum of gradients is divided; a batch
-    of more than `largest_batch` examples is cut to that size uniformly at random.  None, as in
-    Opacus, cuts nothing.
-    """
-
-    name = "poisson"
-    drawn = Drawn.EACH_STEP
-    in_words = "on average, each example drawn on its own every step"
-    in_secret = "each drawn on its own every step, in secret"
-    exact_size = False
-
-    largest_batch: int | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        stated = self.examples if self.largest_batch is None else self.largest_batch
-        largest = _check.count(
-            "largest_batch", stated, at_least=self.batch_size, at_most=self.examples
-        )
-        object.__setattr__(self, "largest_batch", largest)
-
-    @property
-    def largest_size(self) -> int:
-        return self.examples if self.largest_batch is None else self.largest_batch
-
-    def size_exceeded_with(self, probability: float) -> int:
-        drawn = binomial_exceeded_with(probability, self.examples, self.share)
-        return min(drawn, self.largest_size)
-
-    @property
-    def probability(self) -> float:
-        """To be drawn, and to be among those that the largest batch keeps."""
-        if self.largest_size >= self.examples:
-            return self.share
-        from scipy.stats import binom  # which takes long to load
-
-        sizes = 1.0 + np.arange(self.examples)
-        probabilities = binom.pmf(sizes - 1.0, self.examples - 1, self.share)
-        kept = float(probabilities @ np.minimum(1.0, self.largest_size / sizes))
-        return self.share * min(1.0, kept)
-
-    def drawn_batch(self, chance: Chance) -> IntArray:
-        drawn = chance.each_with_probability(self.examples, self.batch_size, self.examples)
-        if drawn.size > self.largest_size:
-            drawn = drawn[chance.subset(drawn.size, self.largest_size)]
-        return drawn
-
-    def stated(self, *, secret: bool) -> str:
-        size, examples = f"{self.batch_size:,}", f"{self.examples:,}"
-        drawn = (
-            f"every step takes each of {examples} examples on its own with probability "
-            f"{size}/{examples}, in secret, and divides the sum of gradients by {size}"
-            if secret
-            else f"which examples a step takes does not depend on what they hold, and every step "
-            f"divides the sum of gradients by {size}"
-        )
-        if self.largest_size == self.examples:
-            return drawn
-        return f"{drawn}; batches of more than {self.largest_size:,} are cut to that size at random"
 
 
 @dataclass(frozen=True)

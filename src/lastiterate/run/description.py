@@ -217,7 +217,10 @@ class Description:
         kind, whole = type(rule), not rule.ordered
         if kind.from_sizes and rule == kind.of_sizes(rule.examples, rule.batch_size):
             return kind.of_sizes(examples, said if whole else size)
-        return dataclasses.replace(rule, examples=examples, batch_size=size)
+        sizes: dict[str, Any] = {"examples": examples, "batch_size": size}
+        if hasattr(rule, "sample_rate"):
+            sizes["sample_rate"] = None  # which was of the former sizes
+        return dataclasses.replace(rule, **sizes)
 
     def _loss(self) -> Loss:
         return Loss(

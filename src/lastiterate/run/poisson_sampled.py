@@ -1,0 +1,113 @@
+"""Batches that every example joins on its own."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import IntArray
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
+from lastiterate.run.balls_and_bins import binomial_exceeded_with
+from lastiterate.run.batch_rule import Chance, Drawn
+from lastiterate.run.sampled_rule import SampledRule
+
+
+@dataclass(frozen=True)
+class PoissonSampled(SampledRule):
+    """Every step includes each example with the same probability, independently and in secret.
+
+    `batch_size` is the number by which the sum of gradients is divided.  The probability is
+    `sample_rate`; left out, it is batch_size/examples, so that `batch_size` is the expected size.
+    The two differ in Opacus wherever the batch size does not divide the number of examples.  A
+    batch of more than `largest_batch` examples is cut to that size uniformly at random; None, as
+    in Opacus, cuts nothing.
+
+    >>> rule = PoissonSampled(examples=50_000, batch_size=510, sample_rate=1 / 98)
+    >>> rule.share == 1 / 98, rule.steps_per_pass
+    (True, 98)
+    """
+
+    name = "poisson"
+    drawn = Drawn.EACH_STEP
+    in_words = "on average, each example drawn on its own every step"
+    in_secret = "each drawn on its own every step, in secret"
+    exact_size = False
+
+    largest_batch: int | None = None
+    sample_rate: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        stated = self.examples if self.largest_batch is None else self.largest_batch
+        largest = _check.count(
+            "largest_batch", stated, at_least=self.batch_size, at_most=self.examples
+        )
+        object.__setattr__(self, "largest_batch", largest)
+        if self.sample_rate is not None:
+            rate = _check.number("sample_rate", self.sample_rate, above=0.0, at_most=1.0)
+            # One rule has one description, so that equal rules compare equal.
+            usual = rate == self.batch_size / self.examples
+            object.__setattr__(self, "sample_rate", None if usual else rate)
+
+    @property
+    def share(self) -> float:
+        return super().share if self.sample_rate is None else self.sample_rate
+
+    @property
+    def steps_per_pass(self) -> int:
+        if self.sample_rate is None:
+            return super().steps_per_pass
+        return math.ceil(down(1.0 / self.sample_rate, FEW_ROUNDINGS))
+
+    @property
+    def largest_size(self) -> int:
+        return self.examples if self.largest_batch is None else self.largest_batch
+
+    def size_exceeded_with(self, probability: float) -> int:
+        drawn = binomial_exceeded_with(probability, self.examples, self.share)
+        return min(drawn, self.largest_size)
+
+    @property
+    def probability(self) -> float:
+        """To be drawn, and to be among those that the largest batch keeps."""
+        if self.largest_size >= self.examples:
+            return self.share
+        from scipy.stats import binom  # which takes long to load
+
+        sizes = 1.0 + np.arange(self.examples)
+        probabilities = binom.pmf(sizes - 1.0, self.examples - 1, self.share)
+        kept = float(probabilities @ np.minimum(1.0, self.largest_size / sizes))
+        return self.share * min(1.0, kept)
+
+    def drawn_batch(self, chance: Chance) -> IntArray:
+        rate = Fraction(self.batch_size, self.examples)
+        if self.sample_rate is not None:
+            rate = Fraction(self.sample_rate)
+        drawn = chance.each_with_probability(self.examples, rate.numerator, rate.denominator)
+        if drawn.size > self.largest_size:
+            drawn = drawn[chance.subset(drawn.size, self.largest_size)]
+        return drawn
+
+    def described(self) -> str:
+        if self.sample_rate is None:
+            return super().described()
+        return (
+            f"each of {self.examples:,} examples drawn on its own with probability "
+            f"{self.sample_rate:.6g} every step, sums of gradients divided by {self.batch_size:,}"
+        )
+
+    def stated(self, *, secret: bool) -> str:
+        size, examples = f"{self.batch_size:,}", f"{self.examples:,}"
+        rate = f"{size}/{examples}" if self.sample_rate is None else f"{self.sample_rate!r}"
+        drawn = (
+            f"every step takes each of {examples} examples on its own with probability "
+            f"{rate}, in secret, and divides the sum of gradients by {size}"
+            if secret
+            else f"which examples a step takes does not depend on what they hold, and every step "
+            f"divides the sum of gradients by {size}"
+        )
+        if self.largest_size == self.examples:
+            return drawn
+        return f"{drawn}; batches of more than {self.largest_size:,} are cut to that size at random"

@@ -1,0 +1,259 @@
+"""What gradients show: rows that are repeated, and statements about the loss that do not hold."""
+
+import math
+from fractions import Fraction
+
+import pytest
+import torch
+from opacus.utils.batch_memory_manager import BatchMemoryManager
+from torch import nn
+from torch.utils.data import default_collate
+
+import lastiterate as li
+import lastiterate.opacus as lo
+
+from .trainings import Training, loader_of
+
+BINARY = lo.softmax(feature_bound=1.0, classes=2)
+DELTA = 1e-5
+MODES = ["hooks", "functorch", "ew", "ghost"]
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    return lo.register(loss=BINARY)
+
+
+class Repeating:
+    """Gives the loop every row several times."""
+
+    def __init__(self, loader, times):
+        self.loader, self.times = loader, times
+
+    def __iter__(self):
+        for rows, labels in self.loader:
+            yield torch.cat([rows] * self.times), torch.cat([labels] * self.times)
+
+
+class TestRepeatedRows:
+    @pytest.mark.parametrize("mode", MODES)
+    def test_in_the_loop(self, mode):
+        training = Training(loader_of(), grad_sample_mode=mode)
+        with pytest.raises(lo.RefusedTraining, match="of 60 rows, but the loader drew 20"):
+            training.epoch(loader=Repeating(training.loader, 3))
+
+    @pytest.mark.parametrize("poisson", [False, True])
+    def test_in_collate_fn(self, poisson):
+        loader = loader_of(collate_fn=lambda items: default_collate(items * 3))
+        training = Training(loader, poisson_sampling=poisson)
+        with pytest.raises(lo.RefusedTraining, match="rows are repeated"):
+            training.epoch()
+
+    @pytest.mark.parametrize("mode", ["hooks", "ghost"])
+    def test_in_a_part_of_a_virtual_batch(self, mode):
+        """Of three physical batches the first has its rows twice."""
+        training = Training(loader_of(), grad_sample_mode=mode)
+        with BatchMemoryManager(
+            data_loader=training.loader, max_physical_batch_size=7, optimizer=training.optimizer
+        ) as smaller:
+            parts = iter(smaller)
+            rows, labels = next(parts)
+            training.backward(torch.cat([rows, rows]), torch.cat([labels, labels]))
+            training.optimizer.step()
+            with pytest.raises(lo.RefusedTraining, match="of 27 rows"):
+                training.epoch(loader=parts)
+
+    def test_fewer_rows_than_were_drawn(self):
+        training = Training(loader_of())
+        with pytest.raises(lo.RefusedTraining, match="of 5 rows"):
+            training.epoch(loader=([one[:5] for one in batch] for batch in training.loader))
+
+    def test_two_backward_passes_with_ghost_clipping(self):
+        """Their gradients add up, and nothing but a count shows it."""
+        training = Training(loader_of(), grad_sample_mode="ghost")
+        rows, labels = next(iter(training.loader))
+        training.backward(rows, labels)
+        first = [one.grad.clone() for one in training.model.parameters()]
+        training.criterion(training.model(rows), labels).backward()
+        for one, grad in zip(training.model.parameters(), first, strict=True):
+            one.grad.add_(grad)
+        with pytest.raises(lo.RefusedTraining, match="of 40 rows"):
+            training.optimizer.step()
+
+    def test_a_backward_pass_that_does_not_clip(self):
+        training = Training(loader_of(), grad_sample_mode="ghost")
+        rows, labels = next(iter(training.loader))
+        training.backward(rows, labels)
+        training.model.disable_hooks()
+        nn.functional.cross_entropy(training.model(rows), labels).backward()
+        with pytest.raises(lo.RefusedTraining, match="does not clip"):
+            training.optimizer.step()
+
+    def test_poisson_batches_that_are_skipped_are_no_repetition(self):
+        training = Training(loader_of(), poisson_sampling=True)
+        for number, (rows, labels) in enumerate(training.loader):
+            if number % 2:
+                training.backward(rows, labels)
+                training.optimizer.step()
+        assert training.accountant.reasons == ()
+
+
+class TestStatementsThatDoNotHold:
+    def charged(self, training, *why):
+        with pytest.warns(UserWarning, match="every iterate is charged for"):
+            report = training.accountant.report()
+        assert report.bound.startswith("composition/")
+        for one in why:
+            assert any(one in reason for reason in training.accountant.reasons)
+
+    @pytest.mark.parametrize("mode", MODES)
+    def test_rows_that_are_too_long(self, mode):
+        training = Training(loader_of(length=10.0), grad_sample_mode=mode).epochs(2)
+        self.charged(training, "lipschitz=2")
+
+    def test_rows_a_little_too_long(self):
+        """No gradient exceeds the bound; those of the bias tell how long a row is."""
+        training = Training(loader_of(length=1.01)).epochs(2)
+        self.charged(training, "feature_bound=1")
+
+    def test_another_loss(self):
+        def squares(outputs, labels):
+            targets = nn.functional.one_hot(labels, outputs.shape[1]).float()
+            return 0.1 * ((outputs - targets) ** 2).sum(dim=1).mean()
+
+        self.charged(Training(loader_of(), criterion=squares).epochs(2), "did not add up to 0")
+
+    def test_one_logit_with_a_weight(self):
+        lo.register(loss=lo.logistic(feature_bound=1.0))
+
+        def heavier(outputs, labels):
+            weights = torch.tensor(5.0)
+            return nn.functional.binary_cross_entropy_with_logits(
+                outputs[:, 0], labels.float(), pos_weight=weights
+            )
+
+        model = nn.Linear(4, 1)
+        training = Training(loader_of(), model=model, criterion=heavier, clip=1.5).epochs(2)
+        self.charged(training, "loss is another")
+
+    def test_a_stated_bound(self):
+        lo.register(loss=li.Loss(smoothness=1.0, lipschitz=0.1))
+        self.charged(Training(loader_of()).epochs(1), "lipschitz=0.1")
+
+    def test_what_was_seen_is_kept_in_checkpoints(self):
+        first = Training(loader_of(length=10.0)).epochs(1)
+        second = Training(loader_of(length=10.0))
+        second.accountant.load_state_dict(first.accountant.state_dict())
+        assert second.accountant.reasons == first.accountant.reasons != ()
+
+    @pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+    def test_rows_that_the_model_keeps_within_the_bound(self, mode):
+        model = lo.BoundedLinear(4, 2, bound=1.0)
+        training = Training(loader_of(length=10.0), model=model, grad_sample_mode=mode).epochs(2)
+        unit = Training(loader_of()).epochs(2)
+        assert training.accountant.reasons == ()
+        found = training.accountant.get_epsilon(DELTA)
+        assert found == unit.accountant.get_epsilon(DELTA)
+
+    def test_gradients_of_a_bounded_layer(self):
+        training = Training(loader_of(length=10.0), model=lo.BoundedLinear(4, 2, bound=1.0))
+        training.backward(*next(iter(training.loader)))
+        weight, bias = (one.grad_sample for one in training.model.parameters())
+        lengths = weight.flatten(1).norm(dim=1)
+        assert torch.allclose(lengths, bias.norm(dim=1), atol=1e-5)  # every row has norm 1
+
+
+class TestReasons:
+    def reason(self, **settings):
+        each = settings.pop("each", None)
+        training = Training(loader_of(), **settings)
+        for _ in range(2):
+            training.epoch(each=(lambda: None) if each is None else each(training))
+        with pytest.warns(UserWarning, match="a better bound needs"):
+            training.accountant.report()
+        (reason,) = training.accountant.reasons
+        return reason
+
+    def test_steps_that_are_too_long(self):
+        assert "found step_size 5.0 > 1.9" in self.reason(lr=5.0)
+
+    @pytest.mark.parametrize("poisson", [False, True])
+    def test_schedules(self, poisson):
+        kinds = (
+            lambda optimizer: torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.9),
+            lambda optimizer: torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 100),
+        )
+        for kind in kinds:
+            found = self.reason(
+                poisson_sampling=poisson,
+                each=lambda training, kind=kind: kind(training.optimizer.original_optimizer).step,
+            )
+            assert "found a schedule" in found
+
+    def test_a_clip_below_the_gradients_of_three_classes(self):
+        loss = lo.softmax(feature_bound=1.0, classes=3)
+        lo.register(loss=loss)
+        found = self.reason(model=nn.Linear(4, 3), clip=1.0)
+        assert f"take max_grad_norm={loss.clip_norm!r}" in found
+
+    def test_a_stated_loss_without_a_bound(self):
+        lo.register(loss=li.Loss(smoothness=1.0))
+        assert "state loss.lipschitz" in self.reason()
+
+    def test_what_is_published_is_the_users_choice(self):
+        lo.register(loss=BINARY, releases="last-iterate-and-order")
+        assert Training(loader_of()).epochs(2).accountant.reasons == ()
+
+
+class TestConstants:
+    @pytest.mark.parametrize("bound", [1e-3, 0.1, 1 / 3, 1.0, math.sqrt(2.0), 7.7, 1e6])
+    @pytest.mark.parametrize("bias", [False, True])
+    def test_the_least_floats_that_are_not_below(self, bound, bias):
+        square = Fraction(bound) ** 2 + bias
+        for loss, half, twice in (
+            (lo.softmax(feature_bound=bound, classes=5, bias=bias), square / 2, 2 * square),
+            (lo.logistic(feature_bound=bound, bias=bias), square / 4, square),
+        ):
+            assert Fraction(loss.smoothness) >= half > Fraction(math.nextafter(loss.smoothness, 0))
+            below = math.nextafter(loss.lipschitz, 0)
+            assert Fraction(loss.lipschitz) ** 2 >= twice > Fraction(below) ** 2
+
+    def test_unit_rows(self):
+        assert lo.softmax(feature_bound=1.0, classes=10).lipschitz == 2.0
+        assert lo.logistic(feature_bound=1.0, bias=False).clip_norm == 1.0
+
+    @pytest.mark.parametrize("bound", [0.0, -1.0, math.nan, math.inf, 1e200])
+    def test_refused(self, bound):
+        with pytest.raises(li.InvalidParameter, match="feature_bound must be"):
+            lo.logistic(feature_bound=bound)
+
+    @pytest.mark.parametrize("slack", [1e-6, 1e-3, 0.05])
+    def test_a_clip_of_saturated_gradients_twists_no_more_than_is_charged(self, slack):
+        """Jacobians of clipped gradients, by differences, against the symmetric part's."""
+        loss = lo.softmax(feature_bound=1.0, classes=4, bias=False)
+        clip = loss.lipschitz + 1e-6 - slack
+        charged = loss.twisted_by(clip)
+        generator = torch.Generator().manual_seed(0)
+        acted = 0
+        for top in torch.linspace(-1.0, 12.0, 60, dtype=torch.float64):
+            logits = torch.randn(4, generator=generator, dtype=torch.float64)
+            logits[1] += top - math.log(slack)
+            p = torch.softmax(logits, 0)
+            hessian = torch.diag(p) - torch.outer(p, p)
+            norm = float((p - torch.eye(4, dtype=torch.float64)[0]).norm())
+            factor = min(1.0, clip / (norm + 1e-6))
+            jacobian = torch.autograd.functional.jacobian(gradient_of(clip), logits)
+            acted += factor < 1.0
+            apart = torch.linalg.matrix_norm(jacobian - factor * hessian, ord=2)
+            assert float(apart) <= charged * (1.0 + 1e-9) + 1e-15
+        assert acted
+
+
+def gradient_of(clip):
+    """The clipped gradient in the logits of a row of norm 1 whose label is 0."""
+
+    def gradient(logits):
+        residual = torch.softmax(logits, 0) - torch.eye(4, dtype=torch.float64)[0]
+        return residual * torch.clamp(clip / (residual.norm() + 1e-6), max=1.0)
+
+    return gradient
