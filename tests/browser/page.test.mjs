@@ -129,6 +129,16 @@ test("what is wrong is said in the library's words, at its field", async () => {
   assert.ok(await page.isHidden("#trouble"));
 });
 
+test("a delta that is not below one over the examples is warned of", async () => {
+  await anew();
+  assert.ok(linked(page).delta * linked(page).run.examples < 1);
+  assert.ok(await page.isHidden("#warning"));
+  await settled(page, () => page.fill("#delta", "1e-5"));
+  assert.match(await page.textContent("#warning"), /is not below 1\/examples/);
+  await anew();
+  assert.ok(await page.isHidden("#warning"));
+});
+
 test("an attacker's point moves by mouse and by keyboard", async () => {
   const said = () => page.textContent("#attacker");
   const first = await said();

@@ -9,7 +9,7 @@ from pathlib import Path
 from lastiterate._digits import up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.releases import KINDS
-from lastiterate.report.columns import in_columns, wrapped
+from lastiterate.report.columns import wrapped
 from lastiterate.report.text import as_text
 from lastiterate.report.words import change_hidden, how_certain
 
@@ -49,8 +49,9 @@ class Trained:
         if self.score is not None:
             yield wrapped(self.score, width)
         yield ["", "These files may be published:"]
-        rows = [(f"{_INSIDE}{path}", what) for path, what in self.files.items()]
-        yield in_columns(rows, width, apart=3)
+        longest = max(len(str(path)) for path in self.files)
+        # Never wrapped: a path that is broken cannot be copied.
+        yield [f"{_INSIDE}{path!s:<{longest}}   {what}" for path, what in self.files.items()]
         if report.besides:
             noisy = "; ".join(KINDS[one.kind].published for one in report.besides)
             yield wrapped(f"They also contain {noisy}.", width)
