@@ -60,9 +60,10 @@ diffprivlib's objective perturbation promises more than the others (delta = 0); 
 perturbation* is that with Gaussian noise, charged tightly (Redberg, Koskela and Wang 2023; the
 proof is in `benchmarks/objective_perturbation.py`), for two classes. Neither goes by passes.
 
-All methods get the same rows, as unit vectors. {cuts} `fnlwgt` and `education` are left out. The values of the
-seven text columns are those that occur in the public files. A schema of `lastiterate train` that
-maps numeric columns linearly does not reproduce these accuracies.
+All methods get the same rows, as unit vectors. {cuts}
+`fnlwgt` and `education` are left out. The values of the seven text columns are those that occur in
+the public files. A schema of `lastiterate train` that maps numeric columns linearly does not
+reproduce these accuracies.
 
 {notes}"""
 
