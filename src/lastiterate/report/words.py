@@ -96,8 +96,8 @@ def beside_the_lower_bound(bound: str | None, epsilon: float, ratio: float) -> s
     if bound is None or not ratio < math.inf:
         return "No lower bound is known."
     return (
-        f"Lower bound: {down(epsilon)} ({bound}): no valid guarantee for runs described this way "
-        f"is smaller. The certified epsilon is at most {times(ratio)} times as large."
+        f"At most {times(ratio)} times the lower bound, {down(epsilon)} ({bound}), below which no "
+        "guarantee for such a run is valid."
     )
 
 
