@@ -62,7 +62,8 @@ def train(
         str | None, typer.Option(help="the labels, as in yes,no, unless the schema has them")
     ] = None,
     target_range: Annotated[
-        tuple[float, float] | None, typer.Option(help="the range of the target, unless the schema has it")
+        tuple[float, float] | None,
+        typer.Option(help="the range of the target, unless the schema has it"),
     ] = None,
     feature_bound: Annotated[
         float | None, typer.Option(help="public; longer rows are scaled down to it")
