@@ -73,7 +73,7 @@ bench-explore: $(TOOLS)  ## the page of `lastiterate explore`: slider to picture
 scoreboard: $(TOOLS)  ## how far every bound is from the truth
 	@$(BIN)/python benchmarks/scoreboard.py
 
-bench-others: $(BENCH)/.ready  ## what other accountants charge for the README's run
+bench-others: $(BENCH)/.ready  ## what other accountants charge for the same run
 	@$(BENCH)/bin/python benchmarks/against_others.py --write docs/against_others.md
 
 bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of the data sets

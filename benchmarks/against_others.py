@@ -1,4 +1,4 @@
-"""What accountants charge for the README's run, trained longer and longer.
+"""What accountants charge for one run, trained longer and longer.
 
 python benchmarks/against_others.py                        prints the table
 python benchmarks/against_others.py --write docs/against_others.md
@@ -145,7 +145,7 @@ def table(rows=ROWS, epochs=EPOCHS):
 PAGE = """\
 # What others charge for the same training
 
-Epsilon at delta 1e-5, rounded up, of the README's run: 60,000 examples, batches of 1,500, step size
+Epsilon at delta 1e-5, rounded up, of one run: 60,000 examples, batches of 1,500, step size
 0.05, noise multiplier 3, gradients clipped to norm 5, strong convexity 0.002.
 `python benchmarks/against_others.py --write docs/against_others.md` writes this page; the extra
 `benchmarks` has the other packages.

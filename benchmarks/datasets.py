@@ -10,7 +10,14 @@ from pathlib import Path
 import numpy as np
 from sklearn.preprocessing import normalize
 
-_ADULT_NUMBERS = {  # public cut points, chosen by meaning
+ADULT_NAMES = {
+    0: "age",
+    4: "education-num",
+    10: "capital-gain",
+    11: "capital-loss",
+    12: "hours-per-week",
+}
+ADULT_NUMBERS = {  # public cut points, chosen by meaning
     0: [20, 25, 30, 35, 40, 45, 50, 55, 60, 65],
     4: list(range(2, 17)),
     10: [1, 3000, 4000, 5000, 6000, 7000, 10000, 20000],
@@ -47,7 +54,7 @@ def adult(folder):
 
     def one_hot(table):
         blocks = []
-        for j, cuts in _ADULT_NUMBERS.items():
+        for j, cuts in ADULT_NUMBERS.items():
             place = np.searchsorted(cuts, [float(row[j]) for row in table], side="right")
             blocks.append(np.eye(len(cuts) + 1, dtype=np.float32)[place])
         for j, vocabulary in words.items():

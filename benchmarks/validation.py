@@ -208,7 +208,7 @@ def adult_ages(folder):
     with gzip.open(Path(folder) / "adult" / "adult.data.gz", "rt") as file:
         table = [row for row in csv.reader(file) if len(row) == 15]
     start = 0
-    for column, cuts in datasets._ADULT_NUMBERS.items():
+    for column, cuts in datasets.ADULT_NUMBERS.items():
         width = len(cuts) + 1
         if column in (0, 12):
             rest = np.delete(rows, np.s_[start : start + width], axis=1)

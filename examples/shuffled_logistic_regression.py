@@ -1,4 +1,4 @@
-"""The README's example: logistic regression, 60,000 examples, 50 passes, shuffled once."""
+"""The example of most pages: logistic regression, 60,000 examples, 50 passes, shuffled once."""
 
 import lastiterate as li
 

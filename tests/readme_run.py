@@ -1,4 +1,4 @@
-"""The run that the README and most pages speak of, and what is certified of it."""
+"""The run that most pages speak of, and what is certified of it."""
 
 from functools import cache
 

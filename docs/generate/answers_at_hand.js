@@ -26,10 +26,10 @@ export const begin = () => read("begin.json");
 
 /** @param {string} question @param {any} record @returns {Promise<any>} */
 export async function ask(question, record) {
-  const { grids, delta } = await begin();
+  const { grids } = await begin();
   const run = record.run ?? {};
   const grid = grids.find((/** @type {any} */ one) => Object.keys(one.words).every((name) => name in one.values || run[name] === one.words[name]));
-  if (!grid || record.delta !== delta || record.draft) throw new Refused(MISSING, ELSEWHERE);
+  if (!grid || record.delta !== grid.delta || record.draft) throw new Refused(MISSING, ELSEWHERE);
   const chosen = Object.keys(grid.values).map((name) => (Number.isInteger(run[name]) ? `${run[name]}.0` : String(run[name]))).join("|");
   const told = (await read(grid.file))[chosen]?.[record.over ? `${question}/${record.over}` : question];
   if (!told) throw new Refused(MISSING, ELSEWHERE);

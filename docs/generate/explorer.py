@@ -16,7 +16,7 @@ from lastiterate.errors import LastIterateError
 from lastiterate.explore.answers import answered
 from lastiterate.explore.described import run_of
 from lastiterate.explore.offer import offered
-from lastiterate.explore.presets import FIRST, PRESETS
+from lastiterate.explore.presets import FIRST, PRESETS, delta_to_begin_with
 
 FOLDER = "try"
 _NOISE, _EPOCHS = (0.5, 1.0, 2.0), (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -42,7 +42,9 @@ def all_of_it() -> dict[str, str]:
     for number, (name, words) in enumerate(PRESETS.items()):
         file = f"preset-{number}.json"
         page[f"answers/{file}"] = json.dumps(every[number], separators=(",", ":"))
-        grids.append({"name": name, "words": words, "values": values(words), "file": file})
+        delta = delta_to_begin_with(words["examples"])
+        grid = {"name": name, "words": words, "values": values(words), "file": file}
+        grids.append(grid | {"delta": delta})
     page["answers/begin.json"] = json.dumps(offered(PRESETS[FIRST]) | {"grids": grids})
     return {f"{FOLDER}/{name}": text for name, text in page.items()}
 
@@ -85,9 +87,10 @@ def _key(chosen: Mapping[str, float]) -> str:
 def _answers(words: Words, *, whole: bool) -> Iterator[tuple[str, Any]]:
     run_of(words)  # fails here where a preset has no such neighbour
     asked: dict[str, dict[str, Any]] = {question: {} for question in _EVERYWHERE}
+    begun = {"run": words, "delta": delta_to_begin_with(words["examples"])}
     for question, more in (asked | _AT_THE_PRESET if whole else asked).items():
         try:
-            yield question, answered(question.partition("/")[0], {"run": words, **more})
+            yield question, answered(question.partition("/")[0], begun | more)
         except LastIterateError as error:
             yield question, {"error": str(error)}
 

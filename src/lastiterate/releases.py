@@ -19,10 +19,19 @@ from lastiterate.errors import InvalidParameter
 
 @dataclass(frozen=True)
 class Kind:
-    """A statistic: in words, and how far one example can move it at least, by the adjacency."""
+    """A statistic, and how far one example can move it at least, by the adjacency.
+
+    `words` is what certificates state, so it must not change; reports have their own.
+    """
 
     words: str
     sensitivity: Callable[[str], float]
+    summed: str = ""  # what the noise is added to
+    published: str = ""  # what readers see
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "summed", self.summed or self.words)
+        object.__setattr__(self, "published", self.published or f"{self.words}, with noise")
 
 
 MEAN = "mean"
@@ -35,22 +44,39 @@ KINDS: dict[str, Kind] = {
         "the sum of all rows, and half that of their squared lengths, each row within the bound on "
         "features and in units of it",
         lambda adjacency: 2.0 if adjacency == "replace" else math.sqrt(1.25),
+        summed="the sum of the clipped rows and half the sum of their squared norms, in units of "
+        "the bound on features",
+        published="a noisy mean and mean squared norm of the clipped rows",
     ),
     # Two of the three exclude each other, so that replacing an example changes at most three.
     OUTLIERS: Kind(
         "how many rows are ten times as long as the bound, how many a tenth, and how many targets "
         "are outside theirs",
         lambda adjacency: math.sqrt(3.0 if adjacency == "replace" else 2.0),
+        summed="the counts of rows ten times as long as the bound on features, of rows a tenth as "
+        "long, and of targets outside their range",
+        published="noisy counts of very long rows, very short rows and targets out of range",
     ),
     # Each of d counts changes by at most one, so that all together change by sqrt(d).
     UNDECLARED: Kind(
         "the number of rows, for each column of text, that have none of its declared values, over "
         "the square root of how many such columns there are",
         lambda _: 1.0,
+        summed="the counts, for each text column, of rows with none of its declared values, over "
+        "the square root of the number of text columns",
+        published="a noisy count of undeclared values for each text column",
     ),
-    ACCURACY: Kind("how many predictions are right", lambda _: 1.0),
+    ACCURACY: Kind(
+        "how many predictions are right",
+        lambda _: 1.0,
+        summed="the number of correct predictions",
+        published="a noisy accuracy",
+    ),
     ERRORS: Kind(
-        "the sum of absolute errors, each at most the bound, in units of it", lambda _: 1.0
+        "the sum of absolute errors, each at most the bound, in units of it",
+        lambda _: 1.0,
+        summed="the sum of the clipped absolute errors, in units of their bound",
+        published="a noisy mean absolute error",
     ),
 }
 

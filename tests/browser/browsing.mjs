@@ -11,6 +11,15 @@ const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync"];
 const WAIT = 120_000;
 
+/** What the library certifies for the run that the page begins with, as it is printed. */
+export const FIRST_EPSILON = `
+import json
+import lastiterate as li
+from lastiterate._digits import up
+from lastiterate.explore.described import run_of
+from lastiterate.explore.presets import FIRST, PRESETS
+print(json.dumps(up(li.account(run_of(PRESETS[FIRST])).epsilon(1e-7))))
+`;
 /** What a Python program prints, as JSON. */
 export const python = (text) => JSON.parse(execFileSync(join(dirname(COMMAND), "python"), ["-c", text], { maxBuffer: 2 ** 26 }));
 

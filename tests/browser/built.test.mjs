@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { dirname, extname, join } from "node:path";
 import { after, before, test } from "node:test";
-import { looksRight, opened, python, settled, browser as launched } from "./browsing.mjs";
+import { FIRST_EPSILON, looksRight, opened, python, settled, browser as launched } from "./browsing.mjs";
 
 const BUILD = `
 import json, sys
@@ -45,7 +45,7 @@ after(async () => {
 test("noise and epochs move over what was computed beforehand", async () => {
   const page = await opened(browser, address, { bypassCSP: true });
   const first = await page.textContent("#epsilon");
-  assert.equal(first, "1.0406");
+  assert.equal(first, python(FIRST_EPSILON));
   assert.equal((await page.$$(".plot > svg")).length, 5);
   await settled(page, async () => { await page.focus("#slide-noise_multiplier"); await page.keyboard.press("ArrowRight"); });
   assert.equal(await page.inputValue("#noise_multiplier"), "8");

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { after, before, test } from "node:test";
-import { answered, browsing, hashOf, linked, looksRight, opened, python, settled } from "./browsing.mjs";
+import { FIRST_EPSILON, answered, browsing, hashOf, linked, looksRight, opened, python, settled } from "./browsing.mjs";
 
 const PICTURES = ["by-epochs", "by-noise", "attack", "plan", "forgetting"];
 const MARKUP = "<img src=x onerror=\"document.title='run'\"><script>document.title='run'</script>";
@@ -129,6 +129,16 @@ test("what is wrong is said in the library's words, at its field", async () => {
   assert.ok(await page.isHidden("#trouble"));
 });
 
+test("a delta that is not below one over the examples is warned of", async () => {
+  await anew();
+  assert.ok(linked(page).delta * linked(page).run.examples < 1);
+  assert.ok(await page.isHidden("#warning"));
+  await settled(page, () => page.fill("#delta", "1e-5"));
+  assert.match(await page.textContent("#warning"), /is not below 1\/examples/);
+  await anew();
+  assert.ok(await page.isHidden("#warning"));
+});
+
 test("an attacker's point moves by mouse and by keyboard", async () => {
   const said = () => page.textContent("#attacker");
   const first = await said();
@@ -246,7 +256,7 @@ test("sampled batches show progress, and what they compute is left when it is su
   await preset("Opacus defaults");
   await page.waitForFunction(() => /\d %|…/.test(document.getElementById("status").textContent));
   await settled(page, () => preset("Million-row logistic"));
-  assert.equal(await page.textContent("#epsilon"), "1.0406");
+  assert.equal(await page.textContent("#epsilon"), python(FIRST_EPSILON));
   assert.equal(await page.textContent("#status"), "");
 });
 

@@ -133,7 +133,7 @@ class TestTraining:
         )  # fmt: skip
 
     def test_trains_predicts_and_verifies(self, capsys, people, tmp_path):
-        assert "written" in self.train(capsys, people, tmp_path)
+        assert "These files may be published:" in self.train(capsys, people, tmp_path)
         model, certificate = (tmp_path / "model" / f"{x}.json" for x in ("model", "certificate"))
         predicted = said(capsys, "predict", str(model), str(people[0])).splitlines()
         truth = [line.split(",")[2] for line in people[0].read_text().splitlines()]
@@ -144,6 +144,34 @@ class TestTraining:
         assert file.read_bytes().decode().split("\n") == [*predicted, ""]
         text = said(capsys, "verify", str(certificate), "--model", str(model))
         assert "holds: epsilon = 2.0000 at delta = 1e-05" in text
+
+    def test_the_verdict_and_what_may_be_published_come_first(self, capsys, people, tmp_path):
+        lines = self.train(capsys, people, tmp_path).splitlines()
+        assert len(lines) < 15
+        assert lines[0].startswith("certified: epsilon = 2.0000 at delta = 1e-05, one example rep")
+        listed = [line.split()[0] for line in lines if line.startswith("    ")]
+        written = [tmp_path / "model" / name for name in ("model.json", "certificate.json")]
+        assert listed == [str(path) for path in written]
+        assert all(path.exists() for path in written)
+        text = " ".join(lines)
+        assert "a noisy mean and mean squared norm of the clipped rows" in text
+        assert "Treated as public: the column names and the schema, the number of rows." in text
+        assert "<- used" not in text
+
+    def test_the_whole_report_on_request(self, capsys, people, tmp_path):
+        trained = self.train(capsys, people, tmp_path, "--report")
+        verified = said(capsys, "verify", str(tmp_path / "model"), "--report")
+        for text in (trained, verified):
+            assert "<- used" in text
+            assert "The trainer enforced that" in text
+        assert "<- used" not in said(capsys, "verify", str(tmp_path / "model"))
+
+    def test_public_rows_and_secrets_are_named(self, capsys, people, tmp_path):
+        (tmp_path / "key").write_bytes(bytes(range(32)))
+        more = ["--test", str(people[0]), "--test-is-public", "--key", str(tmp_path / "key")]
+        text = " ".join(self.train(capsys, people, tmp_path, *more).split())
+        assert "the number of rows, the rows of people.csv." in text
+        assert f"Keep secret: {tmp_path / 'key'}." in text
 
     def test_verify_prints_no_less_than_is_certified(self, capsys, people, tmp_path):
         self.train(capsys, people, tmp_path, "--epsilon", "1.2345612")

@@ -1,13 +1,18 @@
 """The demonstration, and everything that it tells its reader to do."""
 
+import io
 import re
+import shlex
 import sys
+from contextlib import redirect_stdout
+from pathlib import Path
 
 import pytest
 
 import lastiterate as li
 from lastiterate.cli import known_run, main
 
+ROOT = Path(__file__).parent.parent.parent
 EPOCHS = (10, 300)  # the least and the most that it shows
 
 
@@ -15,13 +20,14 @@ EPOCHS = (10, 300)  # the least and the most that it shows
 def shown(tmp_path_factory):
     """The folder, and what was printed."""
     folder = tmp_path_factory.mktemp("demo")
-    with pytest.MonkeyPatch.context() as patch:
-        printed = []
+    printed = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
         assert (known_run.EPOCHS[0], known_run.EPOCHS[-1]) == EPOCHS
         patch.setattr(known_run, "EPOCHS", EPOCHS)
-        patch.setattr("builtins.print", lambda *words, **_: printed.append(" ".join(words)))
-        assert main(["demo", "--out", str(folder)]) == 0
-    return folder, "\n".join(printed)
+        patch.setenv("COLUMNS", "80")
+        patch.chdir(folder)
+        assert main(["demo"]) == 0
+    return folder, printed.getvalue()
 
 
 def numbers(text, line):
@@ -31,7 +37,7 @@ def numbers(text, line):
 
 def test_the_first_comparison_is_of_one_run_and_true(shown):
     every = numbers(shown[1], known_run.EVERY)
-    last = numbers(shown[1], f"  {known_run.POISSON}  ")
+    last = numbers(shown[1], known_run.POISSON)
     shuffled = numbers(shown[1], known_run.SHUFFLED)
     assert len(every) == len(last) == len(shuffled) == len(EPOCHS)
     run = known_run.run_of(EPOCHS[0], "poisson")
@@ -52,34 +58,62 @@ def test_it_grows_without_curvature_as_is_said():
     assert li.account(longer).epsilon(1e-5) > 2 * li.account(run).epsilon(1e-5)
 
 
-def test_the_last_iterate_costs_less_than_every_iterate(shown):
-    last = numbers(shown[1], "lastiterate: the last iterate")
-    every = numbers(shown[1], "composition: every iterate")
-    assert last[0] == 4.0
-    assert last[0] < every[0] / 4
-    assert last[1] < every[1] / 4
-    # What is said of Poisson sampling: costs of the same order, for other batches.
-    assert last == pytest.approx(numbers(shown[1], "would cost "), rel=0.15)
+def test_the_table_is_of_the_readme_s_run(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    import epsilon_by_epochs
+
+    for rule, name in (
+        (li.PoissonSampled, "poisson"),
+        (li.ShuffledEachEpoch, "shuffled-each-epoch"),
+    ):
+        run = epsilon_by_epochs.logistic_regression(rule, *epsilon_by_epochs.SMALL, 30, 0.01)
+        assert known_run.run_of(30, name) == run
+
+
+def test_it_fits_one_screen(shown):
+    lines = shown[1].splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 80
+
+
+def test_every_step_would_have_been_charged_more(shown):
+    assert "certified: epsilon = 4.0000 at delta = 1e-05, one example replaced" in shown[1]
+    composed, sampled = map(
+        float,
+        re.search(r"epsilon = (\S+) for these shuffled batches, and (\S+) if", shown[1]).groups(),
+    )
+    report = li.verify(shown[0] / "lastiterate-demo" / "certificate.json")
+    every = li.account(
+        report.run, bounds="composition/fixed-order", besides=report.besides
+    ).epsilon(1e-5)
+    assert composed == pytest.approx(every, abs=1.1e-4)
+    assert composed > 4 * 4.0
+    # What is said of Poisson sampling: little to gain.
+    assert sampled == pytest.approx(4.0, rel=0.15)
 
 
 def test_the_model_is_of_use(shown):
-    private, public = numbers(shown[1], "accuracy on 450")
+    private, chance = numbers(shown[1], "accuracy on 450")
+    (public,) = numbers(shown[1], "Without privacy: accuracy")[:1]
     assert 80.0 < private <= public
+    assert chance < 15.0
 
 
 def test_everything_is_written(shown):
     folder, text = shown
-    for name in ("model.json", "certificate.json", "report.txt", "epsilon.png"):
+    folder = folder / "lastiterate-demo"
+    for name in ("model.json", "certificate.json", "report.html", "epsilon.png"):
         assert (folder / name).stat().st_size > 100
         assert name in text
     assert (folder / "epsilon.png").read_bytes().startswith(b"\x89PNG")
     assert "random-order/hidden-place <- used" in (folder / "report.txt").read_text()
 
 
-def test_what_to_do_next_can_be_done(shown, capsys):
-    lines = shown[1].split("What to do next:")[1].splitlines()
-    commands = [line.split()[1:] for line in lines if line.startswith("  ")]
-    assert [command[0] for command in commands] == ["verify", "predict", "train", "account"]
+def test_what_is_shown_can_be_typed(shown, capsys, monkeypatch):
+    monkeypatch.chdir(shown[0])
+    lines = shown[1].replace("\\\n", " ").splitlines()
+    commands = [shlex.split(line)[2:] for line in lines if line.startswith("$ lastiterate ")]
+    assert [command[0] for command in commands] == ["train", "verify"]
     for command in commands:
         assert main(command) == 0
     assert "holds: epsilon = 4" in capsys.readouterr().out

@@ -40,7 +40,7 @@ def constants(objective):
 LOGISTIC, SOFTMAX = Logistic(clip=1.0), Softmax(classes=3, clip=2**0.5)  # never clipped
 
 
-@claim("README.md", r"Both need only Python ([\d.]+) or newer")
+@claim("README.md", r"Both need only Python ([\d.]+) or newer and make")
 @claim("docs/index.md", r"\nPython ([\d.]+) or newer\.")
 def python_version(least):
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
@@ -55,33 +55,34 @@ def papers(many):
     assert len(published) == WORDS[many]
 
 
-@claim("docs/research.md", r"lists tables and figures of the (\w+) papers")
-def papers_reproduced(many):
-    assert len({id_.split("-")[0] for id_ in ITEMS}) == WORDS[many]
+@claim("README.md", r"\[(Five) papers\]\(docs/research.md#the-papers\) prove it")
+def papers_named(many):
+    table = text_of("docs/research.md").partition("## The papers")[2].partition("\n\n`")[0]
+    assert table.count("](https://arxiv.org/abs/") == WORDS[many.lower()]
+    papers(many.lower())
+
+
+@claim("docs/research.md", r"figures of these (\w+) papers and of (\w+) more on \[unlearning\]")
+def papers_reproduced(many, more):
+    """The last two share a figure."""
+    assert len({id_.split("-")[0] for id_ in ITEMS} - {"cwcl"}) == WORDS[many]
+    assert f"({more} papers)" in ITEMS["cwcl-figures-3a"].title
 
 
 @claim(
     "README.md",
-    r"penalty ([\d.]+), delta ([\de-]+), and for the million examples ([\d.]+) and ([\de-]+)",
+    r"L2 penalty ([\d.]+) and delta ([\de-]+), for the million examples ([\d.]+) and ([\de-]+)",
 )
 def the_table(*said):
     """Whose rows tests/test_examples.py compares with what the example prints."""
     example = text_of("examples/epsilon_by_epochs.py")
-    small = f"{said[1]}, *small, 30, {said[0]})"
+    small = f"{said[1]}, *SMALL, 30, {said[0]})"
     assert small in example
     assert small.replace("30", "300", 1) in example
-    assert f"{said[3]}, *large, 100, {said[2]})" in example
+    assert f"{said[3]}, *LARGE, 100, {said[2]})" in example
 
 
-@claim("README.md", r"a penalty of `([\d.]+) \|w\|\^2 / 2` is enough")
-def a_penalty_is_enough(penalty):
-    """For what the picture shows: ten times the epochs cost nothing more."""
-    run = readme_run(li.ShuffledEachEpoch, regulariser=float(penalty))
-    first, longer = (li.account(run.replace(steps=40 * many)) for many in (5_000, 50_000))
-    assert longer.epsilon(1e-5) <= 1.001 * first.epsilon(1e-5)
-
-
-@claim("README.md", r"\[what (\w+) other accountants say\]")
+@claim("README.md", r"\[what (\w+) other accountants charge\]")
 def other_accountants(many):
     lines = text_of("docs/against_others.md").splitlines()
     ours = ("| lastiterate", "| accountant")
@@ -93,9 +94,9 @@ def other_accountants(many):
 
 @claim(
     "README.md",
-    r"At epsilon (\d) it is right for ([\d.]+) % of Adult's test rows and ([\d.]+) % of MNIST's; "
-    r"rivals of the same guarantee tuned \*on the test rows\* have ([\d.]+) and ([\d.]+), "
-    r"diffprivlib's defaults ([\d.]+) on Adult",
+    r"At epsilon (\d) it reaches ([\d.]+) % test accuracy on Adult and ([\d.]+) % on MNIST. "
+    r"Competitors with the same guarantee, tuned \*on the test set\*, reach ([\d.]+) % and "
+    r"([\d.]+) %; diffprivlib's defaults reach ([\d.]+) % on Adult",
 )
 def accuracy_on_real_data(epsilon, *told):
     results = json.loads(text_of("benchmarks/utility.json"))
@@ -117,60 +118,7 @@ def accuracy_on_real_data(epsilon, *told):
     assert [f"{one:.1f}" for one in expected] == list(told)
 
 
-@claim(
-    "README.md",
-    r"at most ([\d.]+) points behind the best rival tuned on the test set, in every cell of a "
-    r"table of (\w+) data sets, (\w+) epsilons, and (\d+) and (\d+) passes",
-)
-def shortfall(points, *counts):
-    results = json.loads(text_of("benchmarks/utility.json"))
-    cells = {tuple(key.split("|")): found for key, found in results.items()}
-    tuned = {key: np.mean(found["tuned"]) for key, found in cells.items() if "tuned" in found}
-    behind = [
-        max(
-            mean
-            for (data, passes, epsilon, rival), mean in tuned.items()
-            if (data, epsilon) == (key[0], key[2])
-            # Two do not go by passes.
-            and (passes == key[1] or rival in ("diffprivlib", "objective perturbation"))
-            and ("Opacus" in rival) == ("zero-out" in key[3])
-        )
-        - np.mean(found["default"])
-        for key, found in cells.items()
-        if key[3].startswith("ours")
-    ]
-    data, passes, epsilons, _ = (set(one) for one in zip(*cells, strict=True))
-    assert [WORDS[one] for one in counts[:2]] == [len(data), len(epsilons)]
-    assert set(counts[2:]) == passes
-    # Under each of two adjacencies.
-    assert len(behind) == 2 * len(data) * len(epsilons) * len(passes)
-    assert math.ceil(max(behind) * 100 - 1e-9) / 100 == float(points)
-
-
-@claim(
-    "README.md",
-    r"`smoothness = ([^`]+)` \(two classes\) or `([^`]+)` \(softmax\), `strong_convexity = lam`, "
-    r"and unclipped gradients have norm at most `([^`]+)` \(or `([^`]+)`\), "
-    r"so `sensitivity = ([^`]+)` \(or `([^`]+)`\)",
-)
-def logistic_regression(*formulas):
-    values = [value(formula, R=R, lam=LAM) for formula in formulas]
-    assert values[::2] == constants(LOGISTIC)
-    assert values[1::2] == constants(SOFTMAX)
-
-
-@claim("README.md", r"has R\^2 = (\d+), (\w+) classes, and clips to norm (\d)")
-def the_run(squared, classes, clip):
-    assert f"Softmax(classes={WORDS[classes]}, clip" in text_of("docs/notation.md")
-    radius = float(squared) ** 0.5
-    softmax = Softmax(classes=WORDS[classes], clip=float(clip) / radius)
-    loss = softmax.loss(radius=radius, l2=RUN.loss.strong_convexity)
-    assert loss.smoothness == pytest.approx(RUN.loss.smoothness, rel=1e-12)
-    sensitivity = softmax.sensitivity(radius=radius, adjacency="replace")
-    assert sensitivity == pytest.approx(RUN.sensitivity, rel=1e-12)
-
-
-@claim("README.md", r"batches have epsilon ([\d.]+) where composition has ([\d.]+)")
+@claim("docs/choosing.md", r"here they have epsilon ([\d.]+) where composition has ([\d.]+)")
 def sampled_batches(ours, composed):
     report = accounted(readme_run(li.SampledWithoutReplacement))
     assert f"{report.epsilon(1e-5):.2f}" == ours
@@ -254,6 +202,42 @@ def numbers_of_the_loop(rows, drawn, shuffled):
 @claim("docs/dp-sgd.md", r"The (\w+) numbers that every pipeline has(?s:.*?)lastiterate (.+)")
 def numbers_of_a_pipeline(many, command):
     assert command.count("--") == WORDS[many]
+
+
+@claim("README.md", r"this is version ([\d.]+), and proofs")
+def version(stated):
+    assert stated == li.__version__
+
+
+def most_rightly_said(epsilon, wrongly, delta):
+    """From the definition, for the event and for its complement."""
+    return min(math.exp(epsilon) * wrongly + delta, 1 - math.exp(-epsilon) * (1 - wrongly - delta))
+
+
+@claim(
+    "docs/privacy-officer.md",
+    r"For epsilon (1) the factor is ([\d.]+), and the constant is delta, by default one in a "
+    r"hundred thousand: (?s:.*?) about (\d) in 100 rows, the odds that a \"used\" is right are at "
+    r"most ([\d.]+) to 1",
+)
+def odds(epsilon, factor, wrongly, most):
+    assert PrivateLogisticRegression().delta == 1e-5
+    assert factor == f"{math.ceil(100 * math.exp(float(epsilon))) / 100:.2f}"
+    share = float(wrongly) / 100
+    assert most_rightly_said(float(epsilon), share, 1e-5) / share <= float(most)
+
+
+@claim(
+    "docs/privacy-officer.md",
+    r"rightly say it about at most \|\n\|[-:|]+\|\n((?:\| [\d.]+ \|.*\n)+)(?s:.*?)"
+    r"alone \(delta (\S+)\)",
+)
+def odds_by_epsilon(rows, delta):
+    for row in rows.splitlines():
+        cells = [float(cell.split()[0]) for cell in row.strip("| ").split("|")]
+        epsilon, factor, wrongly, rightly = cells
+        assert 0 <= factor - math.exp(epsilon) < 0.01
+        assert rightly == math.ceil(100 * most_rightly_said(epsilon, wrongly / 100, float(delta)))
 
 
 @claim("docs/faq.md", r"since a gradient can move (twice) as far")

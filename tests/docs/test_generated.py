@@ -66,7 +66,7 @@ def test_the_page_to_play_on_has_the_librarys_numbers(monkeypatch):
     for key, answers in told.items():
         noise, epochs = map(float, key.split("|"))
         run = run_of(first | {"noise_multiplier": noise, "epochs": epochs})
-        epsilon = li.account(run).epsilon(1e-5)
+        epsilon = li.account(run).epsilon(1e-7)
         assert answers["account"]["epsilon_text"] == up(epsilon)
         for over, here in (("epochs", epochs), ("noise", noise)):
             curve = answers[f"curve/{over}"]

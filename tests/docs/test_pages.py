@@ -25,7 +25,7 @@ NOT_RUN = {
     "lastiterate demo": "tests/cli/test_demo.py does, and looks at what it writes",
     "lastiterate explore": "it serves until it is interrupted; tests/browser opens it",
 }
-LANGUAGES = {"python", "pycon", "sh", "json"}
+LANGUAGES = {"python", "pycon", "sh", "json", "diff"}
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ import shlex
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate._digits import up
@@ -18,7 +20,8 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.explore.answers import answered
 from lastiterate.explore.described import run_of, words_of
 from lastiterate.explore.models import constants
-from lastiterate.explore.presets import FIRST, PRESETS
+from lastiterate.explore.offer import offered
+from lastiterate.explore.presets import FIRST, PRESETS, delta_to_begin_with
 from lastiterate.run.batches import RULES
 
 from .random_runs import FIXED, SECRET, random_words
@@ -53,6 +56,28 @@ def test_every_preset_is_answered(name):
 
 def test_the_first_preset_is_one():
     assert FIRST in PRESETS
+
+
+class TestDelta:
+    def test_presets_begin_below_one_over_their_examples(self):
+        offer = offered(None)
+        assert offer["delta"] == offer["deltas"][FIRST]
+        for name, words in PRESETS.items():
+            delta = offer["deltas"][name]
+            assert delta * words["examples"] < 1.0
+            assert answered("account", {"run": words, "delta": delta})["warning"] is None
+
+    @given(examples=st.integers(1, 10**12))
+    def test_one_to_begin_with(self, examples):
+        delta = delta_to_begin_with(examples)
+        assert delta <= 1e-5
+        assert delta == 1e-5 or delta * examples <= 0.1 * (1 + 1e-9)
+        assert delta * examples < 1.0
+
+    def test_one_that_is_too_large_is_warned_of(self):
+        told = answered("account", {"run": CYCLIC, "delta": 1e-6})
+        assert "delta = 1e-06 is not below 1/examples" in told["warning"]
+        assert answered("account", {"run": CYCLIC, "delta": 9.9e-7})["warning"] is None
 
 
 class TestKindsOfModels:

@@ -71,5 +71,5 @@ def test_no_id_is_cut_off_however_narrow_the_terminal(width):
     text = as_text(report, width=width)
     assert max(map(len, text.splitlines())) <= width
     assert "…" not in text
-    joined = "".join(line[: width - 46] for line in text.splitlines()).replace(" ", "")
+    joined = "".join(line[: width - 40] for line in text.splitlines()).replace(" ", "")
     assert all(id_ in joined for id_ in report.all)

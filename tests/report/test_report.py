@@ -95,7 +95,7 @@ class TestText:
     def test_fits_and_has_every_part(self, name):
         text = str(accounted(RUNS[name]))
         assert max(map(len, text.splitlines())) <= 100
-        for part in ("epsilon = ", "<- used", "You state that", "You may publish", "voids it"):
+        for part in ("epsilon = ", "<- used", "You state that", "You may publish", "voids the"):
             assert part in text
         assert "nan" not in text.split("What other bounds")[0].replace("nance", "")
 
@@ -162,7 +162,7 @@ class TestTable:
         assert math.isinf(report.all["composition/sampled"].gdp())
         (row,) = [line for line in str(report).splitlines() if "<- used" in line]
         assert row.split()[4:6] == ["-", up(report.advantage())]
-        assert "- where the guarantee is of another shape" in str(report)
+        assert "- if no mu describes the guarantee" in str(report)
 
     def test_bounds_far_above_the_best_are_named_apart(self):
         report = accounted(TestAdjacency.DP_SGD)
@@ -170,7 +170,7 @@ class TestTable:
         assert composed > 10 * report.epsilon(1e-5)
         (line,) = [line for line in str(report).splitlines() if "composition/fixed-order (" in line]
         named = f"composition/fixed-order ({up(composed)})."
-        assert line == f"Valid, too, at 10 times the best or more: {named}"
+        assert line == f"Also valid, but at least 10 times as large: {named}"
         assert "composition/fixed-order" in json.loads(report.to_json())["all"]
 
     def test_a_delta_can_be_asked_for(self):
@@ -188,7 +188,7 @@ class TestEnforced:
         stated, enforced = accounted(RUN), replace(accounted(RUN), enforced=True)
         assert "You state that" in str(stated)
         assert "You state that" not in str(enforced)
-        assert "The trainer saw to it that" in str(enforced)
+        assert "The trainer enforced that" in str(enforced)
         assert json.loads(enforced.to_json())["enforced"] is True
 
 

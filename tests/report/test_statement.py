@@ -26,10 +26,10 @@ class TestStatement:
             "delta = 1e-05",
             "one example being replaced by another",
             f"lastiterate {li.__version__}, bound {report.bound}",
-            "the parameters after step 2,000, and the order of the batches may be published",
-            "stated by whoever trained",
+            "Only this may be published: the parameters after step 2,000, and the order of the",
+            "stated by whoever trained the model",
             "- Every batch has exactly 1,500",
-            "It is void if published:",
+            "Any of these voids it:",
         ):
             assert said in text, said
 

@@ -237,7 +237,7 @@ class TestGuarantee:
 
     def test_the_report_tells_of_them(self, model):
         text = " ".join(str(model.privacy_).split())
-        assert "how many rows are ten times as long as the bound" in text
+        assert "noisy counts of very long rows" in text
         assert json.loads(model.privacy_.to_json())["besides"][0]["kind"] == OUTLIERS
 
     @pytest.mark.parametrize("share", [-0.1, 0.91, np.nan, "much"])

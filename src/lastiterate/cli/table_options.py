@@ -13,7 +13,7 @@ from lastiterate.tables.target import Amounts, Labels, Target
 
 Data = Annotated[Path, typer.Argument(help="a .csv (perhaps .gz, .zst), .parquet or .npz file")]
 Delimiter = Annotated[
-    str | None, typer.Option(help="of a CSV file, unless a comma (in .tsv files a tab)")
+    str | None, typer.Option(help="the separator of a CSV file, unless a comma (.tsv files: a tab)")
 ]
 Force = Annotated[bool, typer.Option("--force", help="overwrite what is there")]
 _SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'

@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -34,6 +34,9 @@ from lastiterate.tables.encoder import REST, Encoder
 from lastiterate.tables.files import open_table
 from lastiterate.tables.target import Labels, Target
 
+if TYPE_CHECKING:
+    from lastiterate.cli.scoring import Asked
+
 _TASK_OF = dict(zip(MODELS, (CLASSIFICATION,) * 2 + (REGRESSION,) * 2, strict=True))
 _DEFAULT = {CLASSIFICATION: "logistic", REGRESSION: "huber"}
 
@@ -47,7 +50,7 @@ def train(
     data: Data,
     target: Annotated[str, typer.Option(help="the column to predict")],
     schema: Annotated[
-        Path | None, typer.Option(help="JSON: what is public of every column")
+        Path | None, typer.Option(help="JSON: what is publicly known about each column")
     ] = None,
     epsilon: Annotated[float, typer.Option(help="the guarantee")] = 1.0,
     delta: Annotated[float, typer.Option(help="well below 1 over the examples")] = 1e-5,
@@ -59,7 +62,8 @@ def train(
         str | None, typer.Option(help="the labels, as in yes,no, unless the schema has them")
     ] = None,
     target_range: Annotated[
-        tuple[float, float] | None, typer.Option(help="of numbers, unless the schema has it")
+        tuple[float, float] | None,
+        typer.Option(help="the range of the target, unless the schema has it"),
     ] = None,
     feature_bound: Annotated[
         float | None, typer.Option(help="public; longer rows are scaled down to it")
@@ -69,7 +73,7 @@ def train(
         int, typer.Option(help="the most rows of one person, who is protected as a whole")
     ] = 1,
     epochs: Annotated[int, typer.Option(help="passes over the data")] = 20,
-    l2: Annotated[float, typer.Option(help="a penalty, with which models forget sooner")] = 0.0,
+    l2: Annotated[float, typer.Option(help="L2 penalty (makes later unlearning cheaper)")] = 0.0,
     test: Annotated[Path | None, typer.Option(help="a table to score the model on")] = None,
     test_is_public: Annotated[
         bool, typer.Option("--test-is-public", help="its rows need no protection")
@@ -90,25 +94,27 @@ def train(
     ] = None,
     html: Annotated[Path | None, typer.Option(help="the report as a page with pictures")] = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="charge the training to it, or do not train")
+        Path | None,
+        typer.Option(help="deduct this run from the budget; refuse to train if it does not fit"),
     ] = None,
     out: Annotated[Path, typer.Option(help="where model.json and certificate.json go")] = Path(
         "model"
     ),
     force: Force = False,
+    report: Annotated[bool, typer.Option("--report", help="print the whole report, too")] = False,
 ) -> None:
     """Train a private linear model on a table, and certify what ran.
 
-    Reads the table by its schema, trains with as much noise as the guarantee needs, and writes
-    model.json, all that is released, and certificate.json, which `lastiterate verify` derives
-    again without the data. Nothing is tuned on the data.
+    Reads the table as its schema says, trains with as little noise as the guarantee allows, and
+    writes model.json, which is all that is released, and certificate.json, from which `lastiterate
+    verify` derives the guarantee again without the data. Nothing is tuned on the data.
 
-    --schema says what is publicly known of every column: {"age": {"range": [18, 90]},
+    --schema lists what is publicly known about each column: {"age": {"range": [18, 90]},
     "job": {"values": ["a", "b"]}, "name": "drop", "income": {"values": ["low", "high"]}}.
     `lastiterate schema` writes one to fill in. Numbers are mapped from their range to [-1, 1],
-    text is coded one-hot; a column without an entry is refused. The names of the columns and the
-    number of rows are treated as public, and the labels are published. A row with another label
-    counts, but teaches nothing.
+    text is one-hot encoded; a column without an entry is refused. The names of the columns and the
+    number of rows are treated as public, and the labels are published. Rows with undeclared labels
+    are counted but ignored in training.
 
     Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
     """
@@ -117,7 +123,8 @@ def train(
     from lastiterate.certificate.issue import bound_to
     from lastiterate.cli.fitting import fitted
     from lastiterate.cli.scoring import Asked
-    from lastiterate.report.text import WIDEST, as_text
+    from lastiterate.cli.trained import Trained
+    from lastiterate.report.text import WIDEST
 
     signer = None if sign is None else _signer(sign)
     refuse_overwriting(out / "model.json", out / "certificate.json", html, mapped, force=force)
@@ -175,15 +182,24 @@ def train(
     if signer is not None:
         certificate = signer.signed(certificate)
     write_together(out, {"model.json": saved.text(), "certificate.json": certificate})
-    print(as_text(made.report, delta=delta, width=line_width(WIDEST)))
+    files = {
+        out / "model.json": "the model and its schema",
+        out / "certificate.json": "what ran, for `lastiterate verify`",
+    }
     if html is not None:
         made.report.to_html(html, delta=delta)
-    files = [out / "model.json", out / "certificate.json", *([] if html is None else [html])]
-    print(f"\nwritten: {', '.join(map(str, files))}")
-    if made.score is not None:
-        print(made.score)
+        files[html] = "the whole report, with pictures"
+    done = Trained(made.report, delta, files, made.score, _public(asked), key)
+    width = line_width(WIDEST)
+    print(done.in_full(width) if report else done.in_short(width))
     for one in told:
         print(f"warning: {one.message}", file=sys.stderr)
+
+
+def _public(asked: "Asked | None") -> tuple[str, ...]:
+    """Names what the guarantee does not protect."""
+    rows = () if asked is None or asked.epsilon is not None else (f"the rows of {asked.path.name}",)
+    return ("the column names and the schema", "the number of rows", *rows)
 
 
 def _refuse_other_spellings(read: Encoded, encoder: Encoder, truth: Target, path: Path) -> None:

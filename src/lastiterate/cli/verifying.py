@@ -10,6 +10,7 @@ import typer
 from lastiterate._digits import up
 from lastiterate.cli.json_file import read_object
 from lastiterate.cli.model_file import AlteredModel, read_model
+from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def verify(
     allow_seeded: Annotated[
         bool, typer.Option("--allow-seeded", help="exit with 0 for a training with a seed, too")
     ] = False,
+    report: Annotated[bool, typer.Option("--report", help="print the whole report, too")] = False,
 ) -> int:
     """Derive a certificate's guarantee again.
 
@@ -79,6 +81,10 @@ def verify(
         print(line)
     for line in _besides(described, model, signed_by):
         print(line)
+    if report:
+        from lastiterate.report.text import WIDEST, as_text
+
+        print(f"\n{as_text(found.report, delta=stated['delta'], width=line_width(WIDEST))}")
     return 1 if found.seeded and not allow_seeded else 0
 
 

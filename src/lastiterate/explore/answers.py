@@ -63,6 +63,16 @@ def _drafted(record: Record) -> bool:
     return draft
 
 
+def _warning(delta: float, examples: int) -> str | None:
+    """A sentence if this delta would allow publishing a whole example."""
+    if delta * examples < 1.0:
+        return None
+    return (
+        f"delta = {delta:g} is not below 1/examples = {1 / examples:.1g}: publishing one randomly "
+        "chosen example in full would meet this guarantee. Take a far smaller delta."
+    )
+
+
 def _account(record: Record) -> Answer:
     run, delta = _asked("account", record)
     draft = _drafted(record)
@@ -78,6 +88,7 @@ def _account(record: Record) -> Answer:
         "epsilon_text": up(best.epsilon),
         "delta": delta,
         "delta_text": f"{delta:g}",
+        "warning": _warning(delta, run.batches.examples),
         "draft": draft,
         "if": if_one_example_is(run.adjacency, run.examples_per_person),
         "bound": best.id,

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import lastiterate
-from lastiterate.accounting import USUAL_DELTA
 from lastiterate.explore.models import MODELS
-from lastiterate.explore.presets import FIRST, PRESETS
+from lastiterate.explore.presets import FIRST, PRESETS, delta_to_begin_with
 from lastiterate.run.adjacency import IN_WORDS
 from lastiterate.run.batches import RULES, Drawn
 from lastiterate.run.description import NAMES
@@ -16,11 +15,13 @@ from lastiterate.run.description import NAMES
 
 def offered(run: Mapping[str, Any] | None) -> dict[str, Any]:
     """Everything that can be chosen, and the run to begin with."""
+    begun = PRESETS[FIRST] if run is None else dict(run)
     return {
         "version": lastiterate.__version__,
-        "delta": USUAL_DELTA,
+        "delta": delta_to_begin_with(begun["examples"]),
         "presets": PRESETS,
-        "run": PRESETS[FIRST] if run is None else dict(run),
+        "deltas": {name: delta_to_begin_with(one["examples"]) for name, one in PRESETS.items()},
+        "run": begun,
         "batches": {
             name: {
                 "says": RULES[name].in_words,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from lastiterate.accounting import USUAL_DELTA
+
 PRESETS: dict[str, dict[str, Any]] = {
     "MNIST softmax": {
         "examples": 60_000,
@@ -56,3 +58,14 @@ PRESETS: dict[str, dict[str, Any]] = {
     },
 }
 FIRST = "Million-row logistic"
+
+
+def delta_to_begin_with(examples: int) -> float:
+    """The usual delta, or a smaller power of ten that is at most a tenth of 1/examples.
+
+    >>> delta_to_begin_with(50_000), delta_to_begin_with(1_000_000)
+    (1e-05, 1e-07)
+    """
+    if USUAL_DELTA * examples < 1.0:
+        return USUAL_DELTA
+    return float(f"1e-{len(str(examples - 1)) + 1}")

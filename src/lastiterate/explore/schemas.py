@@ -93,6 +93,7 @@ GIVES: dict[str, Schema] = {
             "epsilon_text": TEXT,
             "delta": NUMBER,
             "delta_text": TEXT,
+            "warning": _or_null(TEXT),
             "draft": FLAG,
             "if": TEXT,
             "bound": TEXT,

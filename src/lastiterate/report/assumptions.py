@@ -43,10 +43,10 @@ def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
 
 
 def noise_beside(release: Release) -> str:
-    """Of what is published beside the model."""
+    """The noise on a statistic that is published beside the model, as a clause."""
     return (
         f"independent Gaussian noise of standard deviation {short(release.noise_std)} is added to "
-        f"{KINDS[release.kind].words}"
+        f"{KINDS[release.kind].summed}"
     )
 
 

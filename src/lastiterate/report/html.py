@@ -81,23 +81,23 @@ _PAGE = """<!DOCTYPE html>
 _VOUCHED_FOR = {
     False: (
         "<h2>What you state</h2>",
-        "<p>The guarantee rests on this, and nobody can check it from the model:</p>",
+        "<p>The guarantee rests on this, and the model alone cannot show it:</p>",
     ),
     True: (
-        "<h2>What the trainer saw to</h2>",
+        "<h2>What the trainer enforced</h2>",
         "<p>The guarantee rests on this, which the library's trainer enforces:</p>",
     ),
 }
-_STEPS = "Epsilon of this run, had it been stopped earlier or gone on longer."
+_STEPS = "Epsilon of this run if it had stopped earlier or continued."
 _TRADEOFF = (
-    "Whoever tries to tell two data sets that differ in one example apart, by what is published, "
-    "errs at least so often. Dashed: mechanisms that add Gaussian noise once."
+    "Someone who sees what is published tries to tell apart two data sets that differ in one "
+    "example: no test has smaller error rates. Dashed: Gaussian mechanisms."
 )
-_DELTA = "Every epsilon with its delta, of every bound that applies."
+_DELTA = "Delta against epsilon, for every bound that applies."
 _PLAN = (
-    "For the most exposed place in the order: each time the example is seen the two runs are "
-    "driven apart; what is paid of that is hidden by the noise of the step, and mu squared is the "
-    "sum of what is paid over the noise, squared."
+    "For the most exposed position in the order: each participation of the example drives the two "
+    "runs apart, and each step's noise hides a part of the distance, its shift. mu squared is the "
+    "sum of the squared ratios of shift to noise."
 )
 
 
@@ -111,7 +111,7 @@ def _answer(told: Summary) -> str:
 
 
 def _bounds(told: Summary) -> str:
-    heads = ("&epsilon;", "&mu; (GDP)", "advantage", "to best")
+    heads = ("&epsilon;", "&mu; (GDP)", "advantage", "ratio")
     rows = []
     for row in told.near:
         name = escape(row.id) + ("" if row.used else " *")

@@ -10,12 +10,12 @@ from lastiterate.report.words import VOIDED_BY, what_is_protected, what_was_done
 
 
 def as_card(report: PrivacyReport) -> str:
-    """What `print` tells first, and what voids it."""
+    """The first lines of the printed report and what voids the guarantee, as HTML."""
     told = summary(report, USUAL_DELTA)
     rows = [
         (row.id, f"epsilon {up(row.epsilon)}, mu {mu(row.mu)}, advantage {up(row.advantage)}")
         for row in told.near
     ]
     lead = f"{what_was_done(report.run)} {what_is_protected(report.run)} {told.tightness}"
-    notes = [f"{told.release}", *(f"{VOIDED_BY} {one}." for one in told.release.voided_by)]
+    notes = [f"{told.release}", f"{VOIDED_BY} {'; '.join(told.release.voided_by)}."]
     return card(told.answer, rows, lead=lead, notes=notes)

@@ -22,9 +22,12 @@ def statement(
     """What was released, what is protected, by how much, and what that rests on."""
     _check.choice("format", format, among=FORMATS)
     told = summary(report, delta)
-    vouched = "seen to by the trainer" if report.enforced else "stated by whoever trained"
+    vouched = (
+        "enforced by the trainer" if report.enforced else "stated by whoever trained the model"
+    )
     sentences = [
-        f"{what_was_done(report.run)[:-1]}; {told.release.allowed} may be published, nothing else.",
+        f"{what_was_done(report.run)}",
+        f"Only this may be published: {told.release.allowed}.",
         f"This is (epsilon, delta)-differentially private with epsilon = {up(told.epsilon)} and "
         f"delta = {delta:g}, {told.kind}, against {unit_of_privacy(report.run)}; the number of "
         "examples is public.",
@@ -40,7 +43,7 @@ def statement(
     assumed = f"It rests on the following, {vouched}:"
     if format == "text":
         lines = [" ".join(sentences), "", assumed, *(f"- {one}" for one in rests)]
-        return "\n".join([*lines, "", "It is void if published:", *(f"- {one}" for one in voided)])
+        return "\n".join([*lines, "", "Any of these voids it:", *(f"- {one}" for one in voided)])
     heading = "## Privacy" if format == "model-card" else "**Differential privacy.**"
     lines = [heading, "", *(f"{one}\n" for one in sentences), assumed, ""]
     lines += [f"- {one}" for one in rests]

@@ -83,7 +83,7 @@ def _bounds(told: Summary, width: int) -> list[str]:
                 times(row.ratio),
             )
         )
-    return ruled((named, "epsilon", "mu (GDP)", "advantage", "to the best"), rows, width)
+    return ruled((named, "epsilon", "mu (GDP)", "advantage", "ratio"), rows, width)
 
 
 def _bullets(clauses: tuple[str, ...], width: int) -> list[str]:

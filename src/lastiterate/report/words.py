@@ -22,12 +22,12 @@ _RELEASED = {
 
 
 FAR = 10.0  # times the best; such bounds are named apart
-VOIDED_BY = "This voids it:"
-VOUCHED_FOR = {False: "You state that", True: "The trainer saw to it that"}
+VOIDED_BY = "Any of these voids the guarantee:"
+VOUCHED_FOR = {False: "You state that", True: "The trainer enforced that"}
 COLUMNS_EXPLAINED = (
-    "mu: of the Gaussian mechanism that is no more private; - where the guarantee is of another "
-    "shape, so that no mu describes it. advantage: by how much an attacker can beat guessing, at "
-    "most. to the best: epsilon over the least."
+    "mu: at least as private as a Gaussian mechanism with this mu; - if no mu describes the "
+    "guarantee. advantage: the most by which an attacker's true-positive rate exceeds its "
+    "false-positive rate. ratio: epsilon over the smallest epsilon."
 )
 LISTED_ONLY = "* as published: the proof has a gap, so it is listed and not used."
 
@@ -57,11 +57,21 @@ def what_is_protected(run: TrainingRun) -> str:
 
 def unit_of_privacy(run: TrainingRun) -> str:
     """What may change without anyone being able to tell."""
+    who, changed = _changed(run)
+    return f"{who} being {changed}"
+
+
+def change_hidden(run: TrainingRun) -> str:
+    """The change of the data that the guarantee is about, without a verb."""
+    return " ".join(_changed(run))
+
+
+def _changed(run: TrainingRun) -> tuple[str, str]:
     most = run.examples_per_person
     if most == 1:
-        return f"one example being {IN_WORDS[run.adjacency]}"
+        return "one example", IN_WORDS[run.adjacency]
     changed = "replaced by others" if run.adjacency == "replace" else "left out (zeroed)"
-    return f"all examples of one person, at most {most:,}, being {changed}"
+    return f"all examples of one person, at most {most:,},", changed
 
 
 def instead(adjacency: str, epsilon: float, per_person: int = 1) -> str:
@@ -73,7 +83,7 @@ def instead(adjacency: str, epsilon: float, per_person: int = 1) -> str:
 def listed_apart(rows: Iterable[tuple[str, float]]) -> str:
     """Bounds whose number says nothing beside the best one, in a sentence."""
     named = ", ".join(f"{id_} ({up(epsilon)})" for id_, epsilon in rows)
-    return f"Valid, too, at {FAR:g} times the best or more: {named}."
+    return f"Also valid, but at least {FAR:g} times as large: {named}."
 
 
 def how_certain(certainty: Certainty) -> str:
@@ -86,8 +96,8 @@ def beside_the_lower_bound(bound: str | None, epsilon: float, ratio: float) -> s
     if bound is None or not ratio < math.inf:
         return "No lower bound is known."
     return (
-        f"At most {times(ratio)} times what any proof could give: no guarantee for runs so "
-        f"described is below {down(epsilon)} ({bound})."
+        f"At most {times(ratio)} times the lower bound, {down(epsilon)} ({bound}), below which no "
+        "guarantee for such a run is valid."
     )
 
 
@@ -102,7 +112,7 @@ def release_rule(bound: Bound, run: TrainingRun, besides: Sequence[Statistic] = 
     if not secret and run.batches.ordered:
         allowed += ", and the order of the batches"
     for one in besides:
-        allowed += f", and {KINDS[one.kind].words}, with noise"
+        allowed += f", and {KINDS[one.kind].published}"
     voided = []
     if only_last:
         voided.append("any other iterate, such as a checkpoint or an average of iterates")

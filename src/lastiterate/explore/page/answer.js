@@ -6,6 +6,9 @@ export function showAnswer(told) {
   byId("epsilon").textContent = told.epsilon_text;
   byId("strip").textContent = `ε = ${told.epsilon_text}`;
   byId("at").textContent = `at δ = ${told.delta_text} ${told.if}, ${told.kind}${told.draft ? "; other bounds are still computed" : ""}`;
+  const warning = byId("warning");
+  warning.hidden = told.warning === null;
+  warning.textContent = told.warning ?? "";
   byId("bound").textContent = told.bound;
   byId("why").textContent = told.why;
   const charged = told.composition;
@@ -48,6 +51,7 @@ export function showTrouble(message) {
   if (message !== null) {
     byId("epsilon").textContent = "–";
     byId("at").textContent = "";
+    byId("warning").hidden = true;
     byId("strip").textContent = "";
     for (const id of ["bound", "witness", "composition", "why"]) byId(id).textContent = id === "why" ? "" : "–";
     byId("remedies").replaceChildren();

@@ -225,7 +225,7 @@ async function start() {
   controls = new Controls(byId("controls"), offer, changed);
   const presets = /** @type {HTMLSelectElement} */ (byId("preset"));
   presets.append(element("option", { value: "" }, "a preset…"), ...Object.keys(offer.presets).map((name) => element("option", { value: name }, name)));
-  presets.addEventListener("change", () => presets.value && show(offer.presets[presets.value], offer.delta));
+  presets.addEventListener("change", () => presets.value && show(offer.presets[presets.value], offer.deltas[presets.value]));
   listen((words) => show(words));
   listenToButtons();
   const linked = fromFragment(location.hash);

@@ -47,7 +47,7 @@ function show(home, name, told, use) {
   const parts = [element("p", {}, element("strong", {}, told.holds ? `${name} holds.` : `${name} does not hold.`)), ...list("Because", told.reasons)];
   if (told.statement) {
     parts.push(element("h3", {}, "For a paper"), element("p", { class: "statement" }, told.statement));
-    parts.push(...list("The guarantee rests on this", told.assumptions), ...list("This voids it", told.voided_by), ...list("Not checked", told.unchecked));
+    parts.push(...list("The guarantee rests on this", told.assumptions), ...list("Any of these voids it", told.voided_by), ...list("Not checked", told.unchecked));
   }
   if (told.words) {
     const button = element("button", { type: "button" }, "Show this run in the controls");
