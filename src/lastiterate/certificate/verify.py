@@ -132,7 +132,8 @@ def _alone(record: Mapping[str, Any], signed_by: str | Path | None) -> tuple[Ver
         seeded = record["randomness"] == REPRODUCIBLE
     except UNREADABLE as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
-    report = replace(report, enforced=True)
+    caveats = statements.caveats(record["labels"], record.get("trusted"))
+    report = replace(report, enforced=True, seeded=seeded, caveats=caveats)
     return Verified(report, objective, radius, seeded, requests, report), reasons
 
 
@@ -164,8 +165,8 @@ def _whole_chain(
         raise
     except UNREADABLE as error:
         raise InvalidCertificate([f"it cannot be read ({error!r})"]) from error
-    found = replace(first, report=requests.staying, seeded=seeded, requests=requests)
-    return found, reasons
+    report = replace(requests.staying, seeded=seeded, caveats=first.report.caveats)
+    return replace(first, report=report, seeded=seeded, requests=requests), reasons
 
 
 def requests_of(record: Mapping[str, Any]) -> Requests:

@@ -15,7 +15,7 @@ from lastiterate._html import card
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.issue import issue
-from lastiterate.certificate.statements import NO_LABELS
+from lastiterate.certificate.statements import NO_LABELS, caveats
 from lastiterate.ledger.charging import reserved, the_ledger
 from lastiterate.linear_model.besides import Besides
 from lastiterate.linear_model.fitted_again import (
@@ -80,7 +80,12 @@ class Prepared:
             even=self.to_forget,
         )
         besides = (*default_besides(self.settings, run, features), *more)
-        return replace(account(run, besides=besides), enforced=True)
+        return replace(
+            account(run, besides=besides),
+            enforced=True,
+            seeded=self.settings.random_state is not None,
+            caveats=caveats(self.task.labels, self.trusted),
+        )
 
     def digest(self, key: bytes) -> str:
         """Of rows and targets, which must be here."""

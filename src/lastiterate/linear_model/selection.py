@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from numpy.typing import NDArray
@@ -148,9 +149,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         source = randomness(self.random_state)
         number = tries.number(source.uniform())
         best = best_of(number, candidates, X, y, public=public, source=source)
-        report = as_selected(
-            best.candidate.report, profile, bound=best.candidate.report.bound_at(self.delta)
-        )
+        chosen = replace(best.candidate.report, seeded=self.random_state is not None)
+        report = as_selected(chosen, profile, bound=chosen.bound_at(self.delta))
         certificate = self._certificate(best, report, tries, records, scored=public is None)
         if charged is not None:
             charged.settle(certificate)

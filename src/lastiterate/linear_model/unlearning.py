@@ -159,9 +159,10 @@ def _unlearn(
     )
     if charged is not None:
         charged.settle()
+    seeded = model.privacy_.seeded or seed is not None
     fitted = {
         "parameters_": parameters,
-        "privacy_": requests.staying,
+        "privacy_": replace(requests.staying, seeded=seeded, caveats=model.privacy_.caveats),
         "certificate_": certificate,
         "n_iter_": begun + found.extra_steps,
         "unlearning_": found,
