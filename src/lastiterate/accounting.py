@@ -186,7 +186,9 @@ class PrivacyReport(BestProfile):
         of = f"adjacency={self.run.adjacency!r}, bound={self.bound!r}, steps={self.run.steps}"
         if self.run.examples_per_person > 1:
             of += f", examples_per_person={self.run.examples_per_person}"
-        more = [name for name in ("besides", "selected", "followed", "seeded") if getattr(self, name)]
+        more = [
+            name for name in ("besides", "selected", "followed", "seeded") if getattr(self, name)
+        ]
         return f"PrivacyReport({', '.join([epsilon, of, *more])})"
 
     def __str__(self) -> str:
