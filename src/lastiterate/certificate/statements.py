@@ -12,7 +12,7 @@ from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.run.training_run import TrainingRun
 
-FORMAT = 4  # since then it says to which names of columns and classes it belongs
+FORMAT = 5  # since then it says which numbers are noisy, and has no field that is not known
 NOT_CHARGED = (
     "the guarantee is that of exact arithmetic: the rounding of matrix products, and that noise "
     "takes only floating-point values, are not charged"

@@ -16,7 +16,7 @@ from lastiterate.ledger import charges, events
 from lastiterate.ledger.charges import Charge
 from lastiterate.ledger.unit import PER_PERSON, covered_by
 from lastiterate.profile.selection import Tries
-from lastiterate.releases import Release
+from lastiterate.releases import Release, without_published
 
 _MUST_BE = (
     "a certificate (text or file), a PrivacyReport, a PrivateScore or its release, a dp-accounting "
@@ -99,5 +99,5 @@ def charge_of(record: Mapping[str, Any]) -> Charge:
     if "selection" in record:
         stated = record["selection"]
         return charges.selection(Tries(stated["shape"], stated["stop"]), stated["candidates"])
-    besides = [{k: v for k, v in one.items() if k != "published"} for one in record["besides"]]
+    besides = [without_published(one) for one in record["besides"]]
     return {"kind": "training", "run": record["run"], "besides": besides}

@@ -36,7 +36,7 @@ from lastiterate.linear_model.estimator import PrivateLinearModel, certified
 from lastiterate.linear_model.tries import Candidate, Try, best_of, planned
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.selection import SelectedProfile, Tries
-from lastiterate.releases import ACCURACY, ERRORS, Release
+from lastiterate.releases import ACCURACY, ERRORS, Release, published_record
 from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import randomness
 
@@ -234,7 +234,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         scored: bool,
     ) -> str:
         words = PRIVATE_SCORE if scored else PUBLIC_SCORE
-        noisy = report.besides[-1].as_record() | {"published": best.published} if scored else None
+        noisy = published_record(report.besides[-1], best.published) if scored else None
         return certified(
             best.prepared,
             report,

@@ -28,6 +28,7 @@ from lastiterate.report.words import (
     instead,
     listed_apart,
     release_rule,
+    unit_of_privacy,
 )
 from lastiterate.run.adjacency import if_one_example_is
 
@@ -210,6 +211,7 @@ def as_record(
         },
         "why": told.why,
         "examples_per_person": told.per_person,
+        "protected": unit_of_privacy(report.run),
         "qualifications": list(told.qualifications),
         "selected": report.selected,
         "followed": _pair(("extra_steps", "requests"), report.followed),
