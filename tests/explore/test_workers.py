@@ -196,7 +196,7 @@ import numpy as np
 from lastiterate.explore.worker import limit_memory
 limit_memory({most})
 np.ones({most} // 16)
-np.ones({most} // 8)
+np.ones({most} // 6)
 """
     found = subprocess.run(
         [sys.executable, "-c", code.format(most=2**30)], capture_output=True, text=True, check=False

@@ -170,7 +170,10 @@ def verify(
     print(f"holds: {len(entries)} entries, epsilon {up(proved)} at delta {ledger.delta:g}")
     print(f"head: {ledger.head()}")
     if head is None:
-        print("not checked: that nothing was cut off at the end (--head, of an earlier day)")
+        print(
+            "not checked: that no entry was cut off at the end, and that the file was not written "
+            "anew as a whole; keep the head above elsewhere, and give it with --head next time"
+        )
     return 0
 
 

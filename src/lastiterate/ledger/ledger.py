@@ -260,7 +260,8 @@ class Ledger:
         """Check the whole chain and derive every cost and certificate again.
 
         The guarantee, or `InvalidLedger` with every reason.  With the `head` of an earlier day:
-        that it is part of the chain.
+        that it is part of the chain.  Without one, entries that were cut off at the end, or a file
+        that was written anew as a whole, are not noticed.
         """
         from lastiterate.ledger.verify import wrong_entries
 
