@@ -159,10 +159,14 @@ def _unlearn(
     )
     if charged is not None:
         charged.settle()
-    seeded = model.privacy_.seeded or seed is not None
+    staying = replace(
+        requests.staying,
+        seeded=past.seeded or seed is not None,
+        caveats=statements.caveats(past.training["labels"], past.training.get("trusted")),
+    )
     fitted = {
         "parameters_": parameters,
-        "privacy_": replace(requests.staying, seeded=seeded, caveats=model.privacy_.caveats),
+        "privacy_": staying,
         "certificate_": certificate,
         "n_iter_": begun + found.extra_steps,
         "unlearning_": found,
