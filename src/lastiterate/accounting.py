@@ -44,6 +44,7 @@ class PrivacyReport(BestProfile):
     best of several tries, of which `run` is one: nothing about that follows from the run alone.
     `followed` is how many extra steps were taken after the run to make the model forget, in how
     many requests: the guarantee is then of all models that were published on the way.
+    `seeded` says that the noise came from a seed, and `caveats` whom else the guarantee leaves out.
     """
 
     run: TrainingRun
@@ -53,6 +54,8 @@ class PrivacyReport(BestProfile):
     enforced: bool = False
     selected: bool = False
     followed: tuple[int, int] | None = None
+    seeded: bool = False
+    caveats: tuple[str, ...] = ()
 
     @cached_property
     def used(self) -> Mapping[str, PrivacyProfile]:
@@ -76,7 +79,7 @@ class PrivacyReport(BestProfile):
 
         None also where the run does not say what one example alone can add, as `TrainingRun.under`.
         """
-        if self._of_more_than_the_run:
+        if self.of_more_than_the_run:
             return None
         (other,) = (one for one in ADJACENCIES if one != self.run.adjacency)
         run = self.run.under(other) if self._is_quick() else None
@@ -85,7 +88,8 @@ class PrivacyReport(BestProfile):
         return account(run, besides=[one.under(other) for one in self.besides])
 
     @property
-    def _of_more_than_the_run(self) -> bool:
+    def of_more_than_the_run(self) -> bool:
+        """Whether more models than that of `run` were trained: nothing follows from it alone."""
         return self.selected or self.followed is not None
 
     def _is_quick(self) -> bool:
@@ -96,7 +100,7 @@ class PrivacyReport(BestProfile):
     @cached_property
     def lower_bounds(self) -> Mapping[str, LowerProfile]:
         """Each lower bound that applies, by id."""
-        if self._of_more_than_the_run:
+        if self.of_more_than_the_run:
             return {}
         applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
         return {bound.id: bound.evaluate(self.run) for bound in applying}
@@ -149,7 +153,7 @@ class PrivacyReport(BestProfile):
 
     def _is_above(self, id_: str, epsilon: float, delta: float) -> bool:
         """Whether this bound is known to be worse without being evaluated."""
-        if self._of_more_than_the_run or not epsilon < math.inf:
+        if self.of_more_than_the_run or not epsilon < math.inf:
             return False
         return CATALOGUE[id_].is_above(self.run, epsilon, delta)
 
@@ -159,7 +163,7 @@ class PrivacyReport(BestProfile):
         By the best bound that tells positions apart; composition has one guarantee for all.
         """
         able = [id_ for id_ in self.used if CATALOGUE[id_].by_position is not None]
-        if self._of_more_than_the_run or not able:
+        if self.of_more_than_the_run or not able:
             return [self]
         best = min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
         positions = CATALOGUE[best].positions(self.run)
@@ -170,8 +174,9 @@ class PrivacyReport(BestProfile):
     def beside(self, release: Release) -> PrivacyReport:
         """What is certified if this statistic of the same examples is published, too."""
         besides = (*self.besides, release)
-        if not self._of_more_than_the_run:
-            return replace(account(self.run, besides=besides), enforced=self.enforced)
+        if not self.of_more_than_the_run:
+            kept = {name: getattr(self, name) for name in ("enforced", "seeded", "caveats")}
+            return replace(account(self.run, besides=besides), **kept)
         more = _mu_of([release], self.run)
         every = {id_: beside_gaussian(profile, more) for id_, profile in self.all.items()}
         return replace(self, all=every, besides=besides)
@@ -179,7 +184,12 @@ class PrivacyReport(BestProfile):
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
         of = f"adjacency={self.run.adjacency!r}, bound={self.bound!r}, steps={self.run.steps}"
-        return f"PrivacyReport({epsilon}, {of})"
+        if self.run.examples_per_person > 1:
+            of += f", examples_per_person={self.run.examples_per_person}"
+        more = [
+            name for name in ("besides", "selected", "followed", "seeded") if getattr(self, name)
+        ]
+        return f"PrivacyReport({', '.join([epsilon, of, *more])})"
 
     def __str__(self) -> str:
         from lastiterate.report.text import as_text  # tables are made only when looked at
@@ -214,7 +224,10 @@ class PrivacyReport(BestProfile):
 
         For adjacency "zero-out" a GaussianDpEvent of 1/mu, for accountants of REPLACE_SPECIAL
         (with Poisson batches ADD_OR_REMOVE_ONE); without a mu, and for "replace", an event that
-        `lastiterate.dp_accounting.LastIterateAccountant` knows.  `to_pld` loses less.
+        `lastiterate.dp_accounting.LastIterateAccountant` knows.  `to_pld` loses less.  A report
+        of more than a run (other releases, private selection, unlearning) has no event for
+        "replace" and is refused there.  For persons with several examples the event is of whole
+        persons, and all others composed with it must be, too.
         """
         from lastiterate.dp_accounting import event_of
 

@@ -105,7 +105,10 @@ def event_of(report: PrivacyReport) -> Any:
     mu = report.gdp()
     if report.run.adjacency == "zero-out" and 0.0 < mu < math.inf:
         return GaussianDpEvent(math.nextafter(1.0 / mu, 0.0))
-    if report.besides or report.selected:
-        must_be = "of a run alone: what is published besides, or chosen, has no event"
+    if report.besides or report.of_more_than_the_run:
+        must_be = (
+            "of a run alone: an event holds one run, and not other releases, a selection or the "
+            "steps of unlearning requests; use report.to_pld(), which includes them"
+        )
         raise InvalidParameter("report", report, must_be=must_be)
     return LastIterateDpEvent.of(report.run)

@@ -39,6 +39,9 @@ OUTLIERS = "outliers"
 UNDECLARED = "undeclared"
 ACCURACY = "accuracy"
 ERRORS = "errors"
+PUBLISHED = "published (noisy)"
+NOISE_OF_COUNTS = "noise_std of each count"
+OUTLIER_COUNTS = ("long rows", "short rows", "targets outside")
 KINDS: dict[str, Kind] = {
     MEAN: Kind(
         "the sum of all rows, and half that of their squared lengths, each row within the bound on "
@@ -133,6 +136,24 @@ def from_record(record: Mapping[str, Any], *, adjacency: str) -> Release:
         must_be = f"at least {least!r} for {release.kind}"
         raise InvalidParameter("sensitivity", release.sensitivity, must_be=must_be)
     return release
+
+
+def published_record(release: Release, published: Any) -> dict[str, Any]:
+    """What a certificate states of a release, and of what was published by it, noise included."""
+    record = release.as_record() | {PUBLISHED: published}
+    if release.kind in (OUTLIERS, UNDECLARED):
+        record[NOISE_OF_COUNTS] = noise_of_counts(release.kind, release.noise_std, len(published))
+    return record
+
+
+def without_published(record: Mapping[str, Any]) -> dict[str, Any]:
+    """The release that such a record is of, without what was published."""
+    return {name: one for name, one in record.items() if name not in (PUBLISHED, NOISE_OF_COUNTS)}
+
+
+def noise_of_counts(kind: str, noise_std: float, counts: int) -> float:
+    """The noise of each count; undeclared values are released over the root of their number."""
+    return noise_std * math.sqrt(counts) if kind == UNDECLARED else noise_std
 
 
 def joint_mu(releases: Iterable[Release]) -> float:

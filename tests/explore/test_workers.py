@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -10,6 +12,7 @@ from lastiterate.explore.presets import PRESETS
 from lastiterate.explore.workers import NotComputed, Superseded, Workers
 
 QUICK = {"run": PRESETS["Million-row logistic"]}
+ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="not enforced elsewhere")
 LONG = {"run": PRESETS["Head on embeddings"], "over": "epochs"}  # seconds
 
 
@@ -167,3 +170,37 @@ def test_long_questions_leave_a_process_to_urgent_ones():
     assert idle == 1
     assert status == 200
     assert unfinished
+
+
+@ON_LINUX
+def test_what_needs_too_much_memory_is_told_so_and_its_process_replaced():
+    batches = {"batches": "shuffled-once", "examples": 50_000_000, "batch_size": 1, "epochs": 1}
+    huge = {"run": PRESETS["Million-row logistic"] | batches}
+
+    async def scenario(workers):
+        before = workers.processes
+        with pytest.raises(NotComputed, match=r"needs more than 0\.5 GiB of memory") as refused:
+            await workers.ask("account", huge, urgent=True)
+        status, _ = await workers.ask("code", QUICK, urgent=True)
+        return refused.value.status, status, before, workers.processes
+
+    refused, status, before, after = within(Workers(count=1, memory=2**29), scenario)
+    assert (refused, status) == (503, 200)
+    assert before != after
+
+
+@ON_LINUX
+def test_allocations_beyond_the_limit_fail():
+    code = """
+import numpy as np
+from lastiterate.explore.worker import limit_memory
+limit_memory({most})
+np.ones({most} // 16)
+np.ones({most} // 6)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", code.format(most=2**30)], capture_output=True, text=True, check=False
+    )
+    assert found.returncode == 1
+    assert "MemoryError" in found.stderr
+    assert Workers().memory == 2**32

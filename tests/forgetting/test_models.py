@@ -111,7 +111,7 @@ class TestAModelThatForgot:
         extra = model.privacy_.run.replace(steps=forgotten.unlearning_.extra_steps)
         worst = math.hypot(model.privacy_.gdp(), li.account(extra).gdp())
         assert model.privacy_.gdp() <= forgotten.privacy_.gdp() < worst
-        assert "1 request" in str(forgotten.privacy_)
+        assert "1 unlearning request" in str(forgotten.privacy_)
 
     def test_tells_those_who_hold_it_alone_no_more(self, forgotten, twice):
         for one in (forgotten, twice):

@@ -79,7 +79,9 @@ def test_a_changed_ledger_is_exit_code_1(capsys, folder):
 def test_withdraw_and_export(capsys):
     from lastiterate.ledger import charges
 
-    id_ = ledger().reserve(charges.stated(0.5, 0.0, adjacency="replace"), "died")
+    id_ = ledger().reserve(
+        charges.stated(0.5, 0.0, adjacency="replace", examples_per_person=1), "died"
+    )
     main(["ledger", "show", "p.ledger"])
     assert id_ in capsys.readouterr().out
     assert main(["ledger", "withdraw", "p.ledger", id_, "--because", "no memory"]) == 0

@@ -12,6 +12,7 @@ from dp_accounting import dp_event
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import charges, events
 from lastiterate.ledger.costs import composed, cost_of, understated
+from lastiterate.ledger.unit import Unit
 from lastiterate.profile import GaussianProfile, PureProfile
 from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.profile.tabulated import Curve, tabulated
@@ -25,12 +26,16 @@ RELATIONS = {
 }
 
 
+def of_event(event):
+    return charges.event(events.as_record(event), examples_per_person=1)
+
+
+def of_pair(epsilon, delta, adjacency):
+    return charges.stated(epsilon, delta, adjacency=adjacency, examples_per_person=1)
+
+
 def costs_of_events(*listed, adjacency="zero-out"):
-    return [
-        cost
-        for event in listed
-        for cost in charges.costs_of(charges.event(events.as_record(event)), adjacency=adjacency)
-    ]
+    return [cost for event in listed for cost in charges.costs_of(of_event(event), Unit(adjacency))]
 
 
 class TestAgainstDpAccounting:
@@ -80,9 +85,7 @@ class TestAgainstExactCompositions:
         costs = [
             cost
             for limit in limits
-            for cost in charges.costs_of(
-                charges.stated(limit, 0.0, adjacency="replace"), adjacency="replace"
-            )
+            for cost in charges.costs_of(of_pair(limit, 0.0, "replace"), Unit("replace"))
         ]
         for epsilon in (0.0, 0.4, 1.3):
             exact = 0.0
@@ -164,11 +167,11 @@ class TestTwice:
 
 class TestOtherAdjacencies:
     def epsilon(self, charge, adjacency):
-        return composed(charges.costs_of(charge, adjacency=adjacency), adaptive=False).epsilon(1e-6)
+        return composed(charges.costs_of(charge, Unit(adjacency)), adaptive=False).epsilon(1e-6)
 
     def test_an_event_moves_twice_as_far_under_replacement(self):
         def epsilon(event):
-            return self.epsilon(charges.event(events.as_record(event)), "replace")
+            return self.epsilon(of_event(event), "replace")
 
         assert epsilon(GAUSSIAN) == pytest.approx(GaussianProfile(2 / 3).epsilon(1e-6), rel=1e-9)
         assert 0.399 < epsilon(LAPLACE) < 0.4001
@@ -179,13 +182,15 @@ class TestOtherAdjacencies:
 
     @pytest.mark.parametrize("given", ["zero-out", "add-remove"])
     def test_a_pair_holds_twice_over_for_a_replacement(self, given):
-        stated = charges.stated(0.3, 1e-8, adjacency=given)
-        (cost,) = charges.costs_of(stated, adjacency="replace")
-        assert (cost["epsilon"], cost["delta"]) == (0.6, pytest.approx(1e-8 * (1 + math.exp(0.3))))
+        (cost,) = charges.costs_of(of_pair(0.3, 1e-8, given), Unit("replace"))
+        assert (cost["epsilon"], cost["delta"]) == (
+            pytest.approx(0.6),
+            pytest.approx(1e-8 * (1 + math.exp(0.3))),
+        )
 
     def test_a_promise_of_replacement_may_not_cover_leaving_out(self):
         with pytest.raises(InvalidParameter, match="cannot be converted, because"):
-            charges.costs_of(charges.stated(0.3, 0.0, adjacency="replace"), adjacency="zero-out")
+            charges.costs_of(of_pair(0.3, 0.0, "replace"), Unit("zero-out"))
 
 
 @pytest.mark.parametrize(

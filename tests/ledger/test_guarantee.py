@@ -110,7 +110,9 @@ def test_a_replacement_in_a_ledger_for_leaving_out_keeps_no_curvature_of_its_own
         domain=li.Ball(diameter=1.0),
         examples_per_person=persons,
     )
-    ledger = Ledger(tmp_path / "people.ledger", adjacency="zero-out", epsilon=20.0, delta=1e-5)
+    path = tmp_path / "people.ledger"
+    unit = {"adjacency": "zero-out", "examples_per_person": persons}
+    ledger = Ledger(path, **unit, epsilon=20.0, delta=1e-5)
     ledger.add(li.account(run))
     left_out = li.account(run.replace(adjacency="zero-out")).epsilon(1e-5)
     assert ledger.spent().epsilon(1e-5) >= left_out * (1 - 1e-9)

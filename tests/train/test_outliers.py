@@ -208,7 +208,7 @@ class TestGuarantee:
         report = verify(model.certificate_, parameters=model.parameters_)
         assert report.epsilon(1e-5) == model.privacy_.epsilon(1e-5)
         assert report.besides == model.privacy_.besides
-        assert json.loads(model.certificate_)["besides"][0]["published"] == model.outliers_
+        assert json.loads(model.certificate_)["besides"][0]["published (noisy)"] == model.outliers_
 
     @pytest.mark.parametrize(
         "changes, reason",

@@ -71,7 +71,7 @@ def test_it_is_charged_within_the_target_and_certified():
     record = next(
         one for one in json.loads(model.certificate_)["besides"] if one["kind"] == UNDECLARED
     )
-    assert record["published"] == model.undeclared_
+    assert record["published (noisy)"] == model.undeclared_
     assert verify(model.certificate_).besides == model.privacy_.besides
 
 

@@ -10,7 +10,9 @@ from typing import Any
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
 from lastiterate.releases import from_record as from_release
+from lastiterate.releases import without_published
 from lastiterate.run.serialise import from_dict, to_dict
+from lastiterate.train.data import checked_bounds
 from lastiterate.train.objectives import Objective, from_record
 from lastiterate.train.promises import broken_promises
 
@@ -83,6 +85,7 @@ def selected_report(
 
 def _broken(one: Mapping[str, Any], *, slack: float) -> Iterator[str]:
     features = one["features"]
+    checked_bounds(features["bound"], features["intercept"])
     radius = math.hypot(features["bound"], features["intercept"])
     objective = from_record(one["objective"])
     for broken in broken_promises(from_dict(one["run"]), objective, radius, slack=slack):
@@ -91,9 +94,6 @@ def _broken(one: Mapping[str, Any], *, slack: float) -> Iterator[str]:
 
 def _as_candidate(record: Mapping[str, Any]) -> dict[str, Any]:
     """What a certificate, or one of its candidates, says of one setting."""
-    besides = [
-        {name: value for name, value in one.items() if name != "published"}
-        for one in record["besides"]
-    ]
+    besides = [without_published(one) for one in record["besides"]]
     same = {name: record[name] for name in ("run", "objective", "features")}
     return same | {"besides": besides}

@@ -12,7 +12,7 @@ from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.run.training_run import TrainingRun
 
-FORMAT = 4  # since then it says to which names of columns and classes it belongs
+FORMAT = 5  # since then it says which numbers are noisy, and has no field that is not known
 NOT_CHARGED = (
     "the guarantee is that of exact arithmetic: the rounding of matrix products, and that noise "
     "takes only floating-point values, are not charged"
@@ -29,6 +29,14 @@ NO_ENCODING = "none: rows were given as numbers, without names"
 CLUSTER = (
     "cluster: its workers and scheduler saw rows and iterates; the guarantee is of what left it"
 )
+
+
+def caveats(labels: str, trusted: str | None) -> tuple[str, ...]:
+    """What the guarantee leaves out, as sentences: labels that occur, and who saw the rows."""
+    left_out = [f"Labels {LABELS_INFERRED}."] if labels == LABELS_INFERRED else []
+    return (*left_out, *([] if trusted is None else [f"Trusted {trusted}."]))
+
+
 LABELS = (LABELS_DECLARED, LABELS_INFERRED, NO_LABELS)
 _ENFORCED: dict[Hypothesis, str] = {
     conditions.ONLY_LAST_ITERATE: "the trainer returns the final parameters and reports"

@@ -6,7 +6,6 @@ there are signatures.
 """
 
 import math
-import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from lastiterate.certificate.chain import (
     kept,
     wrong_promise,
 )
+from lastiterate.certificate.fields import is_sha256, wrong_fields
 from lastiterate.certificate.requests import Requests
 from lastiterate.certificate.selection import selected_report
 from lastiterate.certificate.signature import wrong_signature
@@ -35,6 +35,7 @@ from lastiterate.errors import InvalidCertificate, LastIterateError, PrivacyWarn
 from lastiterate.releases import from_record as from_release
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.data import checked_bounds
 from lastiterate.train.identity import is_digest
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
 from lastiterate.train.objectives import Objective, from_record
@@ -70,6 +71,8 @@ def verify(
     """The report that the certificate's run implies, or `InvalidCertificate` with every reason.
 
     Warns if the training had a seed: then it is private only against those who do not know it.
+    What is left to trust is that the run took place as described, and that nothing else was
+    published of it.  Fields that are not known are refused, since nothing is derived of them.
 
     Parameters
     ----------
@@ -132,7 +135,8 @@ def _alone(record: Mapping[str, Any], signed_by: str | Path | None) -> tuple[Ver
         seeded = record["randomness"] == REPRODUCIBLE
     except UNREADABLE as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
-    report = replace(report, enforced=True)
+    caveats = statements.caveats(record["labels"], record.get("trusted"))
+    report = replace(report, enforced=True, seeded=seeded, caveats=caveats)
     return Verified(report, objective, radius, seeded, requests, report), reasons
 
 
@@ -164,8 +168,8 @@ def _whole_chain(
         raise
     except UNREADABLE as error:
         raise InvalidCertificate([f"it cannot be read ({error!r})"]) from error
-    found = replace(first, report=requests.staying, seeded=seeded, requests=requests)
-    return found, reasons
+    report = replace(requests.staying, seeded=seeded, caveats=first.report.caveats)
+    return replace(first, report=report, seeded=seeded, requests=requests), reasons
 
 
 def requests_of(record: Mapping[str, Any]) -> Requests:
@@ -230,10 +234,10 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
     reasons = [
         f"its {what} is not {must!r}" for what, (is_, must) in derived.items() if is_ != must
     ]
+    reasons += wrong_fields(record)
     if record["randomness"] not in (SECURE, REPRODUCIBLE):
         reasons.append("its source of randomness is unknown")
-    encoding = record["encoding"]
-    if encoding != statements.NO_ENCODING and not re.fullmatch(r"[0-9a-f]{64}", encoding):
+    if record["encoding"] != statements.NO_ENCODING and not is_sha256(record["encoding"]):
         reasons.append("what its model's numbers stand for is unknown")
     if record["labels"] not in statements.LABELS:
         reasons.append("where its label set is from is unknown")
@@ -249,6 +253,6 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
 def _shape(objective: Objective, features: Mapping[str, Any]) -> tuple[int, int]:
     """Of the parameters."""
     width = _check.count("features.width", features["width"], at_least=1)
-    _check.number("features.bound", features["bound"], above=0.0)
-    intercept = _check.number("features.intercept", features["intercept"], at_least=0.0)
+    names = ("features.bound", "features.intercept")
+    _, intercept = checked_bounds(features["bound"], features["intercept"], names=names)
     return objective.outputs, width + (intercept > 0.0)

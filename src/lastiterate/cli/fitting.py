@@ -18,6 +18,7 @@ from lastiterate.linear_model import (
     PrivateRidge,
     PrivateScore,
 )
+from lastiterate.releases import published_record
 from lastiterate.tables.encoded import Encoded
 from lastiterate.tables.target import Labels, Target
 
@@ -90,7 +91,7 @@ def fitted(
         model, tested.rows, other, epsilon=asked.epsilon, delta=delta, ledger=settings["ledger"]
     )
     report = found.beside(model.privacy_)
-    published = found.release.as_record() | {"published": found.value}
+    published = published_record(found.release, found.value)
     certificate = beside(model.certificate_, report, published)
     words = private_score(found.value, found.std, other.size, asked.path.name, unit=unit)
     return Made(model, report, certificate, words)

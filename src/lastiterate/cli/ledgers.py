@@ -44,6 +44,9 @@ def open_(
     epsilon: Annotated[float, typer.Option(help="of the budget")],
     delta: Annotated[float, typer.Option(help="of the budget")],
     adjacency: Annotated[str, typer.Option(help="replace or zero-out")] = "replace",
+    examples_per_person: Annotated[
+        int, typer.Option(help="how many examples of one person are counted together")
+    ] = 1,
     adaptive: Annotated[
         bool, typer.Option("--adaptive", help="settings may depend on earlier releases")
     ] = False,
@@ -56,7 +59,15 @@ def open_(
 
     if file.exists():
         raise InvalidParameter("file", str(file), must_be="the name of a file that is not there")
-    print(Ledger(file, epsilon=epsilon, delta=delta, adjacency=adjacency, adaptive=adaptive))
+    ledger = Ledger(
+        file,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        examples_per_person=examples_per_person,
+        adaptive=adaptive,
+    )
+    print(ledger)
 
 
 def show(file: File) -> None:
@@ -87,6 +98,10 @@ def add(
     adjacency: Annotated[
         str | None, typer.Option(help="of that: replace, zero-out or add-remove")
     ] = None,
+    examples_per_person: Annotated[
+        int | None,
+        typer.Option(help="of an epsilon or a mechanism: for how many examples of one person"),
+    ] = None,
     about: About = "",
     already_published: Annotated[
         bool, typer.Option("--already-published", help="charge it even beyond the budget")
@@ -109,7 +124,13 @@ def add(
         release = _event(gaussian, laplace, sampling_probability, times)
     ledger = opened(file)
     about = about or ("" if certificate is None else str(certificate))
-    entry = ledger.add(release, about, adjacency=adjacency, already_published=already_published)
+    entry = ledger.add(
+        release,
+        about,
+        adjacency=adjacency,
+        examples_per_person=examples_per_person,
+        already_published=already_published,
+    )
     print(f"charged as entry {entry['n']}: epsilon {_alone(entry)} alone")
     print(f"spent: {up(ledger.spent().epsilon(ledger.delta))} of {ledger.epsilon:g}")
 
@@ -149,7 +170,10 @@ def verify(
     print(f"holds: {len(entries)} entries, epsilon {up(proved)} at delta {ledger.delta:g}")
     print(f"head: {ledger.head()}")
     if head is None:
-        print("not checked: that nothing was cut off at the end (--head, of an earlier day)")
+        print(
+            "not checked: that no entry was cut off at the end, and that the file was not written "
+            "anew as a whole; keep the head above elsewhere, and give it with --head next time"
+        )
     return 0
 
 
@@ -166,6 +190,7 @@ def export(
         "epsilon": ledger.epsilon,
         "delta": ledger.delta,
         "adjacency": ledger.adjacency,
+        "examples_per_person": ledger.examples_per_person,
         "adaptive": ledger.adaptive,
         "spent": ledger.spent().epsilon(ledger.delta),
         "guarantee": ledger.guarantee().epsilon(ledger.delta),

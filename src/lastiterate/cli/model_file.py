@@ -14,7 +14,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.cli.json_file import read_object
 from lastiterate.errors import InvalidParameter, LastIterateError
-from lastiterate.releases import MEAN
+from lastiterate.releases import MEAN, PUBLISHED
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.rules import range_of
 from lastiterate.train.centring import Centre, as_published
@@ -90,7 +90,7 @@ class SavedModel:
         stated = [one for one in described["besides"] if one["kind"] == MEAN]
         if self.centre is None or not stated:
             return self.centre is None and not stated
-        return bool(stated[0]["published"] == as_published(self.centre))
+        return bool(stated[0][PUBLISHED] == as_published(self.centre))
 
     def _expected(self, constant: float, bound: float, width: int) -> tuple[Array, Array]:
         """Coefficients and intercepts of what was released, as estimators have them."""

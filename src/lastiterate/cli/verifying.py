@@ -46,6 +46,7 @@ def verify(
 
     Example: lastiterate verify model
     """
+    from lastiterate.certificate.fields import on_trust
     from lastiterate.certificate.verify import verified
 
     if certificate.is_dir():
@@ -77,9 +78,10 @@ def verify(
         f"holds: epsilon = {up(stated['epsilon'])} at delta = {stated['delta']:g}, {whose} "
         f"{'replaced' if run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
     )
-    for line in _forgotten(described, found.requests):
-        print(line)
-    for line in _besides(described, model, signed_by):
+    trust, *more = on_trust(described)
+    print(trust)
+    forgotten = _forgotten(described, found.requests)
+    for line in (*forgotten, *more, *_besides(described, model, signed_by)):
         print(line)
     if report:
         from lastiterate.report.text import WIDEST, as_text
@@ -112,6 +114,8 @@ def _besides(
     described: Mapping[str, Any], model: Path | None, signed_by: Path | None
 ) -> Iterator[str]:
     """What else was checked, and what was not."""
+    from lastiterate.certificate.fields import noisy_counts
+
     if model is None:
         yield "not checked: to which model it belongs (--model)"
     else:
@@ -129,6 +133,7 @@ def _besides(
         yield f"trusted: {described['trusted']}"
     if described["labels"].startswith("inferred"):
         yield f"labels {described['labels']}"
+    yield from noisy_counts(described)
 
 
 def _certificate(path: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ _ERRORS = {
     "409": "a later question of this lane superseded it",
     "413": f"more than {LARGEST_BODY:,} bytes",
     "422": "there is no such answer: no bound applies, or the target is out of reach",
-    "503": "it took too long, or too much is asked at once",
+    "503": "it took too long, needs too much memory, or too much is asked at once",
 }
 
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from lastiterate._digits import up
+from lastiterate.certificate.fields import on_trust
 from lastiterate.certificate.verify import verified
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.explore.described import words_of
+from lastiterate.report.qualified import of_the_run_alone
 from lastiterate.report.summary import summary
 from lastiterate.run.serialise import unambiguous_json
 from lastiterate.train.noise import REPRODUCIBLE
@@ -34,10 +36,11 @@ def review(record: Mapping[str, Any]) -> dict[str, Any]:
         words = words_of(found.report.run)
     except InvalidParameter:
         words = None
+    told_of_it = " ".join([told.answer, *told.qualifications])
     return {
         "holds": not found.seeded,
         "reasons": [f"the training was {REPRODUCIBLE}"] if found.seeded else [],
-        "statement": told.answer,
+        "statement": told_of_it,
         "epsilon_text": up(guarantee["epsilon"]),
         "delta": guarantee["delta"],
         "bound": guarantee["bound"],
@@ -47,8 +50,10 @@ def review(record: Mapping[str, Any]) -> dict[str, Any]:
         "unchecked": [
             _UNCHECKED,
             *(["who signed it"] if "signature" in stated else ["it is not signed"]),
+            *on_trust(stated),
         ],
         "words": words,
+        "words_leave_out": of_the_run_alone(found.report),
     }
 
 

@@ -190,6 +190,7 @@ GIVES: dict[str, Schema] = {
             "voided_by": _list(TEXT),
             "unchecked": _list(TEXT),
             "words": _or_null({"type": "object"}),
+            "words_leave_out": TEXT,
         },
         required=("holds", "reasons"),
     ),

@@ -1,22 +1,27 @@
 """One process that computes: questions come as lines of JSON on stdin, answers go out on stdout.
 
-It ends when stdin does, so that none is left when the server is gone.
+It ends when stdin does, so that none is left when the server is gone.  Its argument is how many
+bytes of memory answers may take, where the platform can hold it to that.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
 from lastiterate._progress import heard_by
 from lastiterate.errors import BudgetExceeded, LastIterateError, NoBoundApplies, UnreachableTarget
 from lastiterate.explore.answers import answered
+from lastiterate.explore.workers import OUT_OF_MEMORY
 
 FINE, BAD, SUPERSEDED, UNANSWERED, FAILED = 200, 400, 409, 422, 500
 _STEP = 0.02  # of progress that is worth a line
@@ -43,8 +48,10 @@ class _Post:
         self.questions.put(None)
 
 
-def main() -> None:
+def main(memory: int | None = None) -> None:
     """Answer until there are no more questions."""
+    if memory is not None:
+        limit_memory(memory)
     out, sys.stdout = sys.stdout, sys.stderr  # what the library prints is no answer
     warnings.simplefilter("ignore")
     post = _Post()
@@ -59,6 +66,30 @@ def main() -> None:
         with heard_by(_telling(say, post, number)):
             status, answer = _status_and_answer(question, record)
         say("answer", status, answer)
+
+
+def limit_memory(most: int) -> None:
+    """Let allocations of so many bytes more fail, where the platform has such limits."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return
+    # Elsewhere than on Linux the former does not count what large arrays are made of.
+    kind = resource.RLIMIT_DATA if sys.platform == "linux" else resource.RLIMIT_AS
+    _, hard = resource.getrlimit(kind)
+    most += _used()
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    with contextlib.suppress(ValueError, OSError):  # macOS may refuse any
+        resource.setrlimit(kind, (most, hard))
+
+
+def _used() -> int:
+    """Bytes of data so far: threads of linear algebra reserve some for every processor."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[5])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def _telling(
@@ -87,9 +118,11 @@ def _status_and_answer(question: str, record: Any) -> tuple[int, Any]:
         return UNANSWERED, {"error": str(error)}
     except LastIterateError as error:
         return BAD, {"error": str(error)}
+    except MemoryError:
+        return OUT_OF_MEMORY, None
     except Exception:  # the next question must be answered all the same
         return FAILED, {"error": "this could not be computed"}
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(int, sys.argv[1:]))

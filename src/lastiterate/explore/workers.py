@@ -14,8 +14,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+OUT_OF_MEMORY = 507  # of a worker, whose memory is then given back by ending it
 _LONGEST_LINE = 2**25
 _LIMIT, _GRACE = 60.0, 1.0  # seconds; a new process takes longer to start than many answers take
+_MEMORY = 2**32  # bytes of each process; the largest of usual questions take a tenth of that
 _MOST_WAITING, _MOST_BYTES = 1_000, 2**26
 _AT_ONCE = getattr(signal, "SIGKILL", signal.SIGTERM)  # the latter is as sudden on Windows
 
@@ -56,6 +58,7 @@ class Workers:
     count: int = 3
     limit: float = _LIMIT
     grace: float = _GRACE
+    memory: int = _MEMORY
     _numbers: Iterator[int] = field(default_factory=itertools.count)
     _idle: list[Process] = field(default_factory=list)
     _busy: set[asyncio.Task[None]] = field(default_factory=set)
@@ -65,7 +68,7 @@ class Workers:
     async def start(self) -> None:
         """Begin the processes, which load the library meanwhile."""
         while len(self._idle) < self.count:
-            self._idle.append(await _process())
+            self._idle.append(await _process(self.memory))
 
     async def stop(self) -> None:
         """End the processes."""
@@ -157,7 +160,7 @@ class Workers:
         _settle(job, answered)
         if isinstance(answered, NotComputed):
             await _end(process)
-            process = await _process()
+            process = await _process(self.memory)
         self._idle.append(process)
         self._hand_out()
 
@@ -165,19 +168,24 @@ class Workers:
         """What the process says; after anything but an answer it is of no more use."""
         try:
             async with asyncio.timeout(self.limit):
-                return await _asked(process, job)
+                status, answer = await _asked(process, job)
         except TimeoutError:
             said = f"it took longer than {self.limit:g} seconds; `lastiterate account` has no limit"
             return NotComputed(503, said)
         except (OSError, EOFError, ValueError):
             return NotComputed(503, "the process that computed it ended; try again")
+        if status == OUT_OF_MEMORY:
+            said = f"it needs more than {self.memory / 2**30:.3g} GiB of memory"
+            return NotComputed(503, f"{said}; `lastiterate account` has no limit")
+        return status, answer
 
 
-async def _process() -> Process:
+async def _process(memory: int) -> Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "lastiterate.explore.worker",
+        str(memory),
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,

@@ -56,7 +56,7 @@ def in_turn(first: PrivacyReport, then: Sequence[TrainingRun]) -> PrivacyReport:
     every: dict[str, PrivacyProfile] = {
         id_: _gaussian([profile.gdp(), *(_short(extra).gdp() for extra in then)])
         for id_, profile in first.used.items()
-        if isinstance(profile, GaussianProfile)
+        if isinstance(profile, GaussianProfile) or first.run.batches.drawn is Drawn.NEVER
     }
     if first.run.batches.drawn is Drawn.NEVER:
         if _BY_PLACE in every and first.run.examples_per_person == 1:

@@ -1,7 +1,8 @@
 """What can be charged: each kind of release as plain numbers, and the costs that follow from it.
 
-A ledger hides one kind of change.  What was promised of another kind is converted where that is
-known to be safe, and refused where it is not:
+A ledger has one unit of privacy (`ledger.unit`): a kind of change, of so many examples.  What was
+promised of another kind, or of fewer examples, is converted where that is known to be safe, and
+refused where it is not:
 
 - A promise of leaving an example out, or of adding or removing one, holds twice over for replacing
   it: out with one, in with the other.  For a training, and for an event of dp-accounting, which is
@@ -10,6 +11,9 @@ known to be safe, and refused where it is not:
   gradients are known to be bounded: then an example that is left out moves a sum of gradients by no
   more than the bound.  The promise itself would not do, since an example without a gradient has not
   the curvature that all others were said to have.
+- A training, or a selection of trainings, is accounted anew for as many examples of a person as the
+  ledger counts.  A statistic and an event are of sums, which g examples move g times as far; an
+  event for which that is not known, and a stated (epsilon, delta), get the group property.
 """
 
 from __future__ import annotations
@@ -28,8 +32,10 @@ from lastiterate.certificate.selection import selected
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import events
 from lastiterate.ledger.costs import Cost, cost_of
+from lastiterate.ledger.unit import ADJACENCIES, PER_PERSON, Unit, covered_by
 from lastiterate.profile.dp_accounting import event_distribution
 from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.group import for_group
 from lastiterate.profile.loss_distribution import from_pld
 from lastiterate.profile.profile import PrivacyProfile
 from lastiterate.profile.pure import PureProfile
@@ -42,8 +48,8 @@ from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
 
 Charge = Mapping[str, Any]
-ADJACENCIES = ("replace", "zero-out")
 _STATED_OF = (*ADJACENCIES, "add-remove")
+_LARGEST = 500.0  # an epsilon, stated or by the group property
 
 
 def training(report: PrivacyReport) -> dict[str, Any]:
@@ -62,45 +68,60 @@ def selection(tries: Tries, candidates: Sequence[Mapping[str, Any]]) -> dict[str
     }
 
 
-def statistic(release: Release, *, adjacency: str) -> dict[str, Any]:
-    """The charge of a statistic with Gaussian noise, such as a score."""
-    return {"kind": "statistic", "adjacency": adjacency, "release": release.as_record()}
+def statistic(release: Release, *, adjacency: str, examples_per_person: int) -> dict[str, Any]:
+    """The charge of a statistic with Gaussian noise, such as a score.
+
+    The sensitivity of a release is of one example; so many of a person were to be protected.
+    """
+    record = release.as_record()
+    return {"kind": "statistic", "adjacency": adjacency, "release": record} | _for(
+        examples_per_person
+    )
 
 
-def event(record: Mapping[str, Any]) -> dict[str, Any]:
-    """The charge of a dp-accounting event."""
-    return {"kind": "event", "event": dict(record)}
+def event(record: Mapping[str, Any], *, examples_per_person: int) -> dict[str, Any]:
+    """The charge of a dp-accounting event, whose noise is for so many examples of a person."""
+    return {"kind": "event", "event": dict(record)} | _for(examples_per_person)
 
 
-def stated(epsilon: float, delta: float, *, adjacency: str) -> dict[str, Any]:
-    """The charge of a mechanism of which only (epsilon, delta) is known."""
+def stated(
+    epsilon: float, delta: float, *, adjacency: str, examples_per_person: int
+) -> dict[str, Any]:
+    """The charge of a mechanism of which only (epsilon, delta) is known, for so many examples."""
     _check.choice("adjacency", adjacency, among=_STATED_OF)
     return {
         "kind": "stated",
         "adjacency": adjacency,
-        "epsilon": _check.number("epsilon", epsilon, at_least=0.0, at_most=500.0),
+        "epsilon": _check.number("epsilon", epsilon, at_least=0.0, at_most=_LARGEST),
         "delta": _check.number("delta", delta, at_least=0.0, below=1.0),
-    }
+    } | _for(examples_per_person)
 
 
-def costs_of(charge: Charge, *, adjacency: str) -> list[Cost]:
-    """What a charge costs in a ledger for this adjacency."""
+def _for(examples_per_person: int) -> dict[str, int]:
+    return {PER_PERSON: _check.count(PER_PERSON, examples_per_person, at_least=1)}
+
+
+def costs_of(charge: Charge, unit: Unit) -> list[Cost]:
+    """What a charge costs in a ledger of this unit; `InvalidParameter` if that is not known."""
     if charge.get("kind") not in KINDS:
         raise InvalidParameter("charge", charge.get("kind"), must_be=f"one of {', '.join(KINDS)}")
-    return list(_costs(json.dumps(charge, sort_keys=True), adjacency))
+    unit.check(covered_by(charge))
+    return list(_costs(json.dumps(charge, sort_keys=True), unit))
 
 
 @lru_cache(maxsize=1024)
-def _costs(text: str, adjacency: str) -> tuple[Cost, ...]:
+def _costs(text: str, unit: Unit) -> tuple[Cost, ...]:
     charge = unambiguous_json(text)
-    return tuple(KINDS[charge["kind"]](charge, adjacency))
+    return tuple(KINDS[charge["kind"]](charge, unit))
 
 
 def of_training(
-    run: TrainingRun, besides: Sequence[Mapping[str, Any]], adjacency: str
+    run: TrainingRun, besides: Sequence[Mapping[str, Any]], unit: Unit
 ) -> PrivacyReport:
-    """The report of a run under the adjacency of a ledger."""
+    """The report of a run in the unit of a ledger."""
+    adjacency = unit.adjacency
     releases = [from_release(one, adjacency=run.adjacency) for one in besides]
+    run = run.replace(examples_per_person=unit.examples_per_person)
     if run.adjacency == adjacency:
         return account(run, besides=releases)
     if adjacency == "replace":
@@ -122,60 +143,86 @@ def _replaced(release: Release) -> Release:
     return replace(release, sensitivity=max(release.sensitivity, least))
 
 
-def _training_costs(charge: Charge, adjacency: str) -> list[Cost]:
-    report = of_training(from_dict(charge["run"]), charge["besides"], adjacency)
+def _training_costs(charge: Charge, unit: Unit) -> list[Cost]:
+    report = of_training(from_dict(charge["run"]), charge["besides"], unit)
     return [_cost("run", report)]
 
 
-def _selection_costs(charge: Charge, adjacency: str) -> list[Cost]:
+def _selection_costs(charge: Charge, unit: Unit) -> list[Cost]:
     known: dict[str, PrivacyReport] = {}
     for one in charge["candidates"]:
         text = json.dumps(one, sort_keys=True)
         if text not in known:
-            known[text] = of_training(from_dict(one["run"]), one["besides"], adjacency)
+            known[text] = of_training(from_dict(one["run"]), one["besides"], unit)
     reports = [known[json.dumps(one, sort_keys=True)] for one in charge["candidates"]]
     return [_cost("run", selected(reports, Tries(charge["shape"], charge["stop"])))]
 
 
-def _statistic_costs(charge: Charge, adjacency: str) -> list[Cost]:
+def _statistic_costs(charge: Charge, unit: Unit) -> list[Cost]:
     release = from_release(charge["release"], adjacency=charge["adjacency"])
-    if adjacency == "replace" != charge["adjacency"]:
+    if unit.adjacency == "replace" != charge["adjacency"]:
         release = _replaced(release)
-    return [_cost("release", GaussianProfile(release.mu))]
+    # The sensitivity is that of one example, whatever was to be protected.
+    return [_cost("release", for_group(GaussianProfile(release.mu), unit.examples_per_person))]
 
 
-def _event_costs(charge: Charge, adjacency: str) -> list[Cost]:
+def _event_costs(charge: Charge, unit: Unit) -> list[Cost]:
+    groups = unit.groups_of(covered_by(charge))
     return [
-        _event_cost(one, times, adjacency) for one, times in events.taken_apart(charge["event"])
+        _event_cost(one, times, groups, unit.adjacency)
+        for one, times in events.taken_apart(charge["event"])
     ]
 
 
-def _event_cost(one: Mapping[str, Any], times: int, adjacency: str) -> Cost:
+def _event_cost(one: Mapping[str, Any], times: int, groups: int, adjacency: str) -> Cost:
     """An event is of a sum of values of bounded norm: a replacement moves it twice as far."""
     replaced = adjacency == "replace"
+    far = 2 * groups if replaced else groups
     if one["name"] == "Gaussian":
-        mu = at_least((2.0 if replaced else 1.0) / one["noise_multiplier"], ulps=2.0)
+        mu = at_least(far / one["noise_multiplier"], ulps=2.0)
         return cost_of(GaussianProfile(mu), times=times)
-    if not replaced:
-        relation = events.LEFT_OUT
-    elif (moved := events.moved_twice_as_far(one)) is not None:
-        one, relation = moved, events.LEFT_OUT
-    elif events.is_known(one, events.REPLACED):
+    relation = events.LEFT_OUT
+    if (moved := events.moved_farther(one, far)) is not None:
+        one, groups = moved, 1
+    elif replaced and events.is_known(one, events.REPLACED):
         relation = events.REPLACED
-    else:
-        alone = from_pld(event_distribution(events.from_record(one), events.LEFT_OUT))
-        return cost_of(twice(alone), times=times)
+    elif replaced:
+        alone = from_pld(event_distribution(events.from_record(one), relation))
+        return cost_of(for_group(twice(alone), groups), times=times)
+    if groups > 1:
+        alone = from_pld(event_distribution(events.from_record(one), relation))
+        return cost_of(for_group(alone, groups), times=times)
     events.losses_of(json.dumps(one, sort_keys=True), relation)  # or it is refused
     return {"times": times, "mu": None, "event": dict(one), "relation": relation}
 
 
-def _stated_costs(charge: Charge, adjacency: str) -> list[Cost]:
+def _stated_costs(charge: Charge, unit: Unit) -> list[Cost]:
     epsilon, delta = charge["epsilon"], charge["delta"]
-    if _must_double(charge["adjacency"], adjacency):
-        delta = min(at_least(delta * (1.0 + math.exp(epsilon)), ulps=8.0), 1.0)
-        epsilon = 2.0 * epsilon
+    changes = unit.groups_of(covered_by(charge))
+    if _must_double(charge["adjacency"], unit.adjacency):
+        changes *= 2
+    if changes > 1:
+        delta = _delta_of_group(epsilon, delta, changes)
+        epsilon = at_least(changes * epsilon, ulps=1.0)
+    if not epsilon <= _LARGEST:
+        must_be = f"at most {_LARGEST / changes:g}, as {changes:,} changes one by one are counted"
+        raise InvalidParameter("epsilon", charge["epsilon"], must_be=must_be)
     mu = PureProfile(epsilon).gdp() if delta == 0.0 else None
     return [{"times": 1, "mu": mu, "epsilon": epsilon, "delta": delta}]
+
+
+def _delta_of_group(epsilon: float, delta: float, changes: int) -> float:
+    """delta (1 + e^epsilon + .. + e^((changes - 1) epsilon)), rounded up; at most 1."""
+    if delta == 0.0:
+        return 0.0
+    if changes * epsilon > _LARGEST:
+        return 1.0
+    if epsilon == 0.0:
+        terms = float(changes)
+    else:
+        terms = math.expm1(changes * epsilon) / math.expm1(epsilon)
+    # A rounding of the exponent is one of the power, times the exponent.
+    return min(at_least(delta * terms, ulps=16.0 + 4.0 * changes * epsilon), 1.0)
 
 
 def _must_double(stated_of: str, adjacency: str) -> bool:
@@ -204,7 +251,7 @@ def _cost(name: str, profile: PrivacyProfile) -> dict[str, Any]:
     return cost_of(profile)
 
 
-KINDS: dict[str, Callable[[Charge, str], list[Cost]]] = {
+KINDS: dict[str, Callable[[Charge, Unit], list[Cost]]] = {
     "training": _training_costs,
     "selection": _selection_costs,
     "statistic": _statistic_costs,

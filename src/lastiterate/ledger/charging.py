@@ -58,9 +58,18 @@ class Reservation:
         self.ledger.settle(self.id, certificate)
 
 
-def charge_statistic(ledger: Ledger | None, release: Release, about: str, *, seeded: bool) -> None:
+def charge_statistic(
+    ledger: Ledger | None,
+    release: Release,
+    about: str,
+    *,
+    examples_per_person: int,
+    seeded: bool,
+) -> None:
     """Charge a statistic before it is published, if there is a ledger."""
     if ledger is None:
         return
-    charge = charges.statistic(release, adjacency="replace")
+    charge = charges.statistic(
+        release, adjacency="replace", examples_per_person=examples_per_person
+    )
     ledger.settle(ledger.reserve(charge, about, seeded=seeded))

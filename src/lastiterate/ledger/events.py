@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 from lastiterate import _check
+from lastiterate._numerics.rounding import at_most
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile import dp_accounting
 from lastiterate.profile.hidden_shift import LossCells
@@ -79,12 +80,14 @@ def taken_apart(
         yield record, times
 
 
-def moved_twice_as_far(record: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The event of a sum that one example moves by twice as much, if that is one of them."""
+def moved_farther(record: Mapping[str, Any], times: int) -> Mapping[str, Any] | None:
+    """The event of a sum that a change moves so many times as far, if that is one of them."""
     if record["name"] == "Laplace":
-        return {**record, "noise_multiplier": record["noise_multiplier"] / 2.0}
+        noise = record["noise_multiplier"]
+        less = noise if times == 1 else at_most(noise / times, ulps=1.0)
+        return {**record, "noise_multiplier": less}
     if record["name"] == "DiscreteLaplace":
-        return {**record, "sensitivity": 2 * record["sensitivity"]}
+        return {**record, "sensitivity": times * record["sensitivity"]}
     return None
 
 

@@ -8,17 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import lastiterate
-from lastiterate import _check
 from lastiterate.errors import InvalidLedger, InvalidParameter
-from lastiterate.ledger import charges, releases
-from lastiterate.ledger.book import ADDED, OPENED, PUBLISHED, RESERVED, SETTLED, WITHDRAWN, Book
+from lastiterate.ledger import charges, opening, releases
+from lastiterate.ledger.book import ADDED, PUBLISHED, RESERVED, SETTLED, WITHDRAWN, Book
 from lastiterate.ledger.budget import Budget
 from lastiterate.ledger.charges import Charge
 from lastiterate.ledger.journal import Entry, Journal, head
+from lastiterate.ledger.unit import PER_PERSON, Unit
 from lastiterate.profile.profile import PrivacyProfile
-
-FORMAT = "lastiterate ledger 1"
 
 
 class Ledger:
@@ -37,6 +34,9 @@ class Ledger:
     adjacency : {"replace", "zero-out"}, optional
         What is hidden, "replace" unless said otherwise.  Releases that promise something else are
         converted where that is safe, else refused.
+    examples_per_person : int, optional
+        How many examples of one person are counted together, 1 unless said otherwise.  Releases
+        for fewer are converted by the group property; releases for more are refused.
     adaptive : bool, optional
         Whether the settings of a release may depend on earlier ones, as they do when you look at a
         model before you decide on the next.  Then Gaussian guarantees alone are counted, for which
@@ -68,29 +68,23 @@ class Ledger:
         epsilon: float | None = None,
         delta: float | None = None,
         adjacency: str | None = None,
+        examples_per_person: int | None = None,
         adaptive: bool | None = None,
         allow_seeded: bool | None = None,
     ) -> None:
         self._journal = Journal(path)
-        given = {
-            "epsilon": None if epsilon is None else _check.number("epsilon", epsilon, above=0.0),
-            "delta": None if delta is None else _check.number("delta", delta, above=0.0, below=1.0),
-            "adjacency": None
-            if adjacency is None
-            else _check.choice("adjacency", adjacency, among=charges.ADJACENCIES),
-            "adaptive": None if adaptive is None else bool(adaptive),
-            "seeded": None if allow_seeded is None else bool(allow_seeded),
-        }
-        opened = self._opened(given)
-        for name, value in given.items():
-            if value is not None and value != opened[name]:
-                must_be = f"{opened[name]!r}, as the ledger was opened with, or left out"
-                raise InvalidParameter(
-                    name.replace("seeded", "allow_seeded"), value, must_be=must_be
-                )
+        opened = opening.opened(
+            self._journal,
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            examples_per_person=examples_per_person,
+            adaptive=adaptive,
+            seeded=allow_seeded,
+        )
         where = os.fspath(self.path)
         self.budget = Budget(where, opened["epsilon"], opened["delta"], opened["adaptive"])
-        self.adjacency: str = opened["adjacency"]
+        self.unit = Unit(opened["adjacency"], opened[PER_PERSON])
         self.allow_seeded: bool = opened["seeded"]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -113,6 +107,16 @@ class Ledger:
     def delta(self) -> float:
         """Of the budget."""
         return self.budget.delta
+
+    @property
+    def adjacency(self) -> str:
+        """The kind of change that is hidden."""
+        return self.unit.adjacency
+
+    @property
+    def examples_per_person(self) -> int:
+        """How many examples of one person are counted together."""
+        return self.unit.examples_per_person
 
     @property
     def adaptive(self) -> bool:
@@ -154,6 +158,7 @@ class Ledger:
         about: str = "",
         *,
         adjacency: str | None = None,
+        examples_per_person: int | None = None,
         already_published: bool = False,
     ) -> Entry:
         """Charge a release.
@@ -168,13 +173,21 @@ class Ledger:
             What it is, for readers.
         adjacency : {"replace", "zero-out", "add-remove"}, optional
             What (epsilon, delta) promises; that of the ledger unless said.
+        examples_per_person : int, optional
+            For how many examples of one person (epsilon, delta), or an event's noise, is meant: 1
+            unless said, so that a ledger of persons counts it several times.  Certificates,
+            reports and scores say it themselves.
         already_published : bool, default=False
             Charge it even beyond the budget, because it cannot be undone.  Its cost must have been
             fixed without a look at other releases, also in an adaptive ledger.
         """
-        made = releases.understood(release, adjacency=adjacency or self.adjacency)
+        made = releases.understood(
+            release,
+            adjacency=adjacency or self.adjacency,
+            examples_per_person=examples_per_person,
+        )
         self._check_seed(made.seeded)
-        costs = charges.costs_of(made.charge, adjacency=self.adjacency)
+        costs = charges.costs_of(made.charge, self.unit)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
             book = Book(before)
@@ -199,7 +212,7 @@ class Ledger:
     def reserve(self, charge: Charge, about: str = "", *, seeded: bool = False) -> str:
         """Charge what is about to be made, or refuse; the id to settle it by."""
         self._check_seed(seeded)
-        costs = charges.costs_of(charge, adjacency=self.adjacency)
+        costs = charges.costs_of(charge, self.unit)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
             self.budget.check(Book(before).costs(), costs, about)
@@ -247,45 +260,18 @@ class Ledger:
         """Check the whole chain and derive every cost and certificate again.
 
         The guarantee, or `InvalidLedger` with every reason.  With the `head` of an earlier day:
-        that it is part of the chain.
+        that it is part of the chain.  Without one, entries that were cut off at the end, or a file
+        that was written anew as a whole, are not noticed.
         """
         from lastiterate.ledger.verify import wrong_entries
 
         entries = self.entries()
-        reasons = wrong_entries(entries, adjacency=self.adjacency)
+        reasons = wrong_entries(entries, self.unit)
         if head is not None and head not in [entry["hash"] for entry in entries]:
             reasons.append(f"no entry has the hash {head}")
         if reasons:
             raise InvalidLedger(os.fspath(self.path), reasons)
         return self.budget.guarantee(Book(entries))
-
-    def _opened(self, given: Mapping[str, Any]) -> Entry:
-        exists = self.path.exists() and self._journal.entries()
-        if not exists:
-            self._create(given)
-        entry = self.entries()[0]
-        if entry.get("what") != OPENED or entry.get("format") != FORMAT:
-            raise InvalidLedger(os.fspath(self.path), [f"its first line is not of {FORMAT!r}"])
-        return entry
-
-    def _create(self, given: Mapping[str, Any]) -> None:
-        for name in ("epsilon", "delta"):
-            if given[name] is None:
-                must_be = f"given, as there is no ledger {os.fspath(self.path)} yet"
-                raise InvalidParameter(name, None, must_be=must_be)
-        usual = {"adjacency": "replace", "adaptive": False, "seeded": False}
-        chosen = {k: usual.get(k) if value is None else value for k, value in given.items()}
-        software = f"lastiterate {lastiterate.__version__}"
-
-        def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
-            if before:
-                raise _AlreadyOpenError
-            return {"what": OPENED, "format": FORMAT, "software": software, **chosen}
-
-        try:
-            self._journal.append(entry)
-        except _AlreadyOpenError:
-            return  # by another process, just now
 
     def _check_seed(self, seeded: bool) -> None:
         if seeded and not self.allow_seeded:
@@ -294,7 +280,3 @@ class Ledger:
                 "they cost together is not what each costs"
             )
             raise InvalidParameter("random_state", must_be=must_be, found="a seed")
-
-
-class _AlreadyOpenError(Exception):
-    """Another process opened the ledger first."""

@@ -14,8 +14,9 @@ from lastiterate.certificate.verify import read, verified
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.ledger import charges, events
 from lastiterate.ledger.charges import Charge
+from lastiterate.ledger.unit import PER_PERSON, covered_by
 from lastiterate.profile.selection import Tries
-from lastiterate.releases import Release
+from lastiterate.releases import Release, without_published
 
 _MUST_BE = (
     "a certificate (text or file), a PrivacyReport, a PrivateScore or its release, a dp-accounting "
@@ -37,8 +38,24 @@ class Understood:
         return None if self.certificate is None else training_digest(self.certificate)
 
 
-def understood(release: Any, *, adjacency: str) -> Understood:
-    """A release as a charge; certificates are derived again."""
+def understood(
+    release: Any, *, adjacency: str, examples_per_person: int | None = None
+) -> Understood:
+    """A release as a charge; certificates are derived again.
+
+    `adjacency` and `examples_per_person` are what is said of a release that does not say them.
+    """
+    found = _understood(
+        release, adjacency, 1 if examples_per_person is None else examples_per_person
+    )
+    own = covered_by(found.charge)
+    if examples_per_person is not None and own != examples_per_person:
+        must_be = f"{own}, as the release has it, or left out"
+        raise InvalidParameter(PER_PERSON, examples_per_person, must_be=must_be)
+    return found
+
+
+def _understood(release: Any, adjacency: str, covered: int) -> Understood:
     if isinstance(release, (str, Path)):
         record = read(release)
         if UNLEARNING in record:
@@ -58,14 +75,17 @@ def understood(release: Any, *, adjacency: str) -> Understood:
         if release.followed is not None:
             must_be = "of a training: unlearn(.., ledger=..) charges what follows it"
             raise InvalidParameter("release", must_be=must_be, found="a report of several models")
-        return Understood(charges.training(release))
+        return Understood(charges.training(release), seeded=release.seeded)
     inner = getattr(release, "release", release)
     if isinstance(inner, Release):
-        return Understood(charges.statistic(inner, adjacency="replace"))
+        covered = getattr(release, PER_PERSON, covered)  # a score knows
+        charge = charges.statistic(inner, adjacency="replace", examples_per_person=covered)
+        return Understood(charge)
     if isinstance(release, tuple) and len(release) == 2:
-        return Understood(charges.stated(*release, adjacency=adjacency))
+        charge = charges.stated(*release, adjacency=adjacency, examples_per_person=covered)
+        return Understood(charge)
     if type(release).__name__.endswith("DpEvent"):
-        return Understood(charges.event(events.as_record(release)))
+        return Understood(charges.event(events.as_record(release), examples_per_person=covered))
     raise InvalidType("release", release, must_be=_MUST_BE)
 
 
@@ -79,5 +99,5 @@ def charge_of(record: Mapping[str, Any]) -> Charge:
     if "selection" in record:
         stated = record["selection"]
         return charges.selection(Tries(stated["shape"], stated["stop"]), stated["candidates"])
-    besides = [{k: v for k, v in one.items() if k != "published"} for one in record["besides"]]
+    besides = [without_published(one) for one in record["besides"]]
     return {"kind": "training", "run": record["run"], "besides": besides}

@@ -12,9 +12,10 @@ from lastiterate.ledger.charges import costs_of
 from lastiterate.ledger.costs import understated
 from lastiterate.ledger.journal import Entry
 from lastiterate.ledger.releases import charge_of
+from lastiterate.ledger.unit import Unit
 
 
-def wrong_entries(entries: Sequence[Entry], *, adjacency: str) -> list[str]:
+def wrong_entries(entries: Sequence[Entry], unit: Unit) -> list[str]:
     """Why entries do not say what follows from what they say; none if they do."""
     reasons = []
     known: dict[str, Entry] = {}
@@ -23,8 +24,7 @@ def wrong_entries(entries: Sequence[Entry], *, adjacency: str) -> list[str]:
     for entry in entries[1:]:
         try:
             reasons += [
-                f"entry {entry['n']} {why}"
-                for why in _wrong(entry, known, open_, digests, adjacency=adjacency)
+                f"entry {entry['n']} {why}" for why in _wrong(entry, known, open_, digests, unit)
             ]
         except UNREADABLE as error:
             reasons.append(f"entry {entry.get('n')} cannot be read ({error!r})")
@@ -36,8 +36,7 @@ def _wrong(
     known: dict[str, Entry],
     open_: set[str],
     digests: dict[str, int],
-    *,
-    adjacency: str,
+    unit: Unit,
 ) -> list[str]:
     reasons: list[str] = []
     what, id_ = entry["what"], entry.get("id", "")
@@ -47,7 +46,7 @@ def _wrong(
         if id_ in known:
             reasons.append("has an id that another has")
         known[id_] = entry
-        reasons += _wrong_costs(entry, adjacency=adjacency)
+        reasons += _wrong_costs(entry, unit)
     elif id_ not in open_:
         return ["ends what was not reserved, or ended before"]
     if what == RESERVED:
@@ -66,8 +65,8 @@ def _wrong(
     return reasons
 
 
-def _wrong_costs(entry: Entry, *, adjacency: str) -> list[str]:
-    derived = costs_of(entry["charge"], adjacency=adjacency)
+def _wrong_costs(entry: Entry, unit: Unit) -> list[str]:
+    derived = costs_of(entry["charge"], unit)
     stated = entry["costs"]
     if len(derived) != len(stated) or any(map(understated, stated, derived)):
         return ["costs other than follow from its charge"]

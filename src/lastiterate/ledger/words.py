@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from lastiterate._digits import down, up
 from lastiterate.ledger.book import RESERVED, Book
+from lastiterate.ledger.unit import Unit, covered_by
 
 if TYPE_CHECKING:
     from lastiterate.ledger.ledger import Ledger
@@ -18,7 +19,6 @@ _IN_ADVANCE = (
 )
 _ADAPTIVE = "composed by mu: also for releases chosen by looking at earlier ones"
 _MOST = "the most that could have been spent: what is spent depends on results, and is no guarantee"
-_CHANGES = {"replace": "one example replaced", "zero-out": "one example left out"}
 
 
 def as_text(ledger: Ledger) -> str:
@@ -32,7 +32,7 @@ def _lines(ledger: Ledger) -> Iterator[str]:
     spent = ledger.spent().epsilon(ledger.delta)
     yield (
         f"{os.fspath(ledger.path)}: epsilon {ledger.epsilon:g} at delta {ledger.delta:g}, "
-        f"{_CHANGES[ledger.adjacency]}"
+        f"{ledger.unit}"
     )
     yield f"spent: {up(spent)}, {_ADAPTIVE if ledger.adaptive else _IN_ADVANCE}"
     if ledger.adaptive:
@@ -49,8 +49,17 @@ def _lines(ledger: Ledger) -> Iterator[str]:
         alone = math.inf if entry["alone"] is None else entry["alone"]
         when = entry["time"][:16].replace("T", " ")
         about = entry["about"] or entry["charge"]["kind"]
+        about += _counted_for(covered_by(entry["charge"]), ledger.unit)
         yield f"{entry['n']:5}  {when}  {up(alone):>13}  {book.state(id_):9}  {about}"
         if book.state(id_) == RESERVED:
             yield f"{'':5}  under way, or died half-way; id {id_}"
     yield ""
     yield f"head: {entries[-1]['hash']} ({len(entries)} entries)"
+
+
+def _counted_for(covered: int, unit: Unit) -> str:
+    """What was made of a charge for fewer examples than the ledger counts; empty for others."""
+    if covered == unit.examples_per_person:
+        return ""
+    few = "one example" if covered == 1 else f"{covered:,} examples of a person"
+    return f" (for {few}; counted for {unit.examples_per_person:,})"

@@ -14,7 +14,7 @@ from lastiterate.linear_model.undeclared_values import (
     counted_undeclared,
     warn_of_undeclared,
 )
-from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED, Release
+from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED, Release, published_record
 from lastiterate.train.centring import as_published, centre_of_sum, lost_distance
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
@@ -81,7 +81,7 @@ class Besides:
     @property
     def records(self) -> list[dict[str, Any]]:
         """What a certificate states."""
-        return [one.as_record() | {"published": self._published[one.kind]} for one in self.releases]
+        return [published_record(one, self._published[one.kind]) for one in self.releases]
 
     def _of(self, kind: str) -> Release | None:
         return next((one for one in self.releases if one.kind == kind), None)

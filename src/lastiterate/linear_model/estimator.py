@@ -15,7 +15,7 @@ from lastiterate._html import card
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.issue import issue
-from lastiterate.certificate.statements import NO_LABELS
+from lastiterate.certificate.statements import NO_LABELS, caveats
 from lastiterate.ledger.charging import reserved, the_ledger
 from lastiterate.linear_model.besides import Besides
 from lastiterate.linear_model.fitted_again import (
@@ -80,7 +80,9 @@ class Prepared:
             even=self.to_forget,
         )
         besides = (*default_besides(self.settings, run, features), *more)
-        return replace(account(run, besides=besides), enforced=True)
+        seeded = self.settings.random_state is not None
+        found = replace(account(run, besides=besides), enforced=True, seeded=seeded)
+        return replace(found, caveats=caveats(self.task.labels, self.trusted))
 
     def digest(self, key: bytes) -> str:
         """Of rows and targets, which must be here."""
@@ -204,8 +206,7 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
     def _become(
         self, prepared: Prepared, report: PrivacyReport, trained: Trained, certificate: str
     ) -> None:
-        examples, parameters = trained.examples, trained.parameters
-        centre = examples.centre
+        examples, centre = trained.examples, trained.examples.centre
         # Only now, all at once: an interrupted fit leaves nothing behind.
         fitted = {
             "n_features_in_": examples.features,
@@ -219,7 +220,7 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
             "center_": None if centre is None else centre.mean,
             "center_bound_": None if centre is None else centre.bound,
             **prepared.task.remember,
-            **self._coefficients(parameters, examples),
+            **self._coefficients(trained.parameters, examples),
         }
         self.__dict__.update(fitted)
 

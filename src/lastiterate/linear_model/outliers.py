@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.undeclared import SCALED
-from lastiterate.releases import Release
+from lastiterate.releases import OUTLIER_COUNTS, Release
 from lastiterate.train.noise import Randomness
 from lastiterate.train.shards import AnyExamples
 
 _TOO_NOISY = 8.0
-_LONG, _SHORT, _TARGETS = "long rows", "short rows", "targets outside"
+_LONG, _SHORT, _TARGETS = OUTLIER_COUNTS
 # From which share on, and by how many standard deviations of the noise, it is said.
 _SAID = {_LONG: (0.5, 2.0), _SHORT: (0.5, 2.0), _TARGETS: (0.05, 4.0)}
 _LENGTH = "more than ten times as long as feature_bound"
@@ -45,7 +45,7 @@ def counted(
     """How many there are of each kind, with the noise of the release, to the nearest whole."""
     exact = np.array([*examples.far_rows(), np.sum(outside)], dtype=np.float64)
     noisy = exact + release.noise_std * source.release_normal((3,))
-    return dict(zip((_LONG, _SHORT, _TARGETS), np.rint(noisy).astype(int).tolist(), strict=True))
+    return dict(zip(OUTLIER_COUNTS, np.rint(noisy).astype(int).tolist(), strict=True))
 
 
 def warn_of_outliers(counts: dict[str, int], release: Release, examples: int) -> None:

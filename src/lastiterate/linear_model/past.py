@@ -13,6 +13,7 @@ from lastiterate.certificate.requests import Requests
 from lastiterate.certificate.verify import read, requests_of
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.run.serialise import from_dict
+from lastiterate.train.noise import REPRODUCIBLE
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,11 @@ class Past:
     def training(self) -> Any:
         """The record of the training."""
         return self.chain[0].record
+
+    @property
+    def seeded(self) -> bool:
+        """Whether the noise of any of its models came from a seed."""
+        return any(link.record["randomness"] == REPRODUCIBLE for link in self.chain)
 
     @property
     def removed(self) -> set[str]:

@@ -110,7 +110,11 @@ class PrivateScore:
         release = Release.of_mu(kind, mu / most, adjacency="replace")
         source = randomness(random_state)
         charge_statistic(
-            the_ledger(ledger), release, f"a score, {kind}", seeded=random_state is not None
+            the_ledger(ledger),
+            release,
+            f"a score, {kind}",
+            examples_per_person=most,
+            seeded=random_state is not None,
         )
         try:
             total, count = total_of(model, X, y)

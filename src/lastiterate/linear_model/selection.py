@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Self
 
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ from lastiterate.linear_model.estimator import PrivateLinearModel, certified
 from lastiterate.linear_model.tries import Candidate, Try, best_of, planned
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.selection import SelectedProfile, Tries
-from lastiterate.releases import ACCURACY, ERRORS, Release
+from lastiterate.releases import ACCURACY, ERRORS, Release, published_record
 from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import randomness
 
@@ -148,9 +149,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         source = randomness(self.random_state)
         number = tries.number(source.uniform())
         best = best_of(number, candidates, X, y, public=public, source=source)
-        report = as_selected(
-            best.candidate.report, profile, bound=best.candidate.report.bound_at(self.delta)
-        )
+        chosen = replace(best.candidate.report, seeded=self.random_state is not None)
+        report = as_selected(chosen, profile, bound=chosen.bound_at(self.delta))
         certificate = self._certificate(best, report, tries, records, scored=public is None)
         if charged is not None:
             charged.settle(certificate)
@@ -234,7 +234,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         scored: bool,
     ) -> str:
         words = PRIVATE_SCORE if scored else PUBLIC_SCORE
-        noisy = report.besides[-1].as_record() | {"published": best.published} if scored else None
+        noisy = published_record(report.besides[-1], best.published) if scored else None
         return certified(
             best.prepared,
             report,

@@ -7,7 +7,6 @@ its values, with noise that the guarantee includes.
 
 from __future__ import annotations
 
-import math
 import warnings
 
 import numpy as np
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.outliers import OutlierWarning, about, surely_more
-from lastiterate.releases import Release
+from lastiterate.releases import Release, noise_of_counts
 from lastiterate.train.noise import Randomness
 from lastiterate.train.norms import chunks
 from lastiterate.train.rows import Rows
@@ -62,8 +61,7 @@ def warn_of_undeclared(counts: dict[str, int], release: Release, examples: int) 
 
 
 def _in_rows(release: Release, columns: int) -> float:
-    """The noise of a count: what was released is counts over the root of their number."""
-    return release.noise_std * math.sqrt(columns)
+    return noise_of_counts(release.kind, release.noise_std, columns)
 
 
 def _without_any(rows: Rows, first: int, after: int) -> int:

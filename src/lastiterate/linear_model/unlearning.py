@@ -159,9 +159,14 @@ def _unlearn(
     )
     if charged is not None:
         charged.settle()
+    staying = replace(
+        requests.staying,
+        seeded=past.seeded or seed is not None,
+        caveats=statements.caveats(past.training["labels"], past.training.get("trusted")),
+    )
     fitted = {
         "parameters_": parameters,
-        "privacy_": requests.staying,
+        "privacy_": staying,
         "certificate_": certificate,
         "n_iter_": begun + found.extra_steps,
         "unlearning_": found,

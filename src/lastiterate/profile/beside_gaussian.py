@@ -19,6 +19,7 @@ from scipy.special import ndtr
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.chords import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.hidden_mixture_of_places import HiddenTogetherProfile
@@ -27,6 +28,7 @@ from lastiterate.profile.profile import PrivacyProfile, check_order
 # Cells of l: as wide as this, or as this many standard deviations, whichever is less.
 _WIDTH = 0.05
 _WIDEST = 0.25
+_LEAST_FALL = 1e-290  # of e^-l over a cell
 _MANY = 4  # questions at once, which a table answers
 
 
@@ -35,12 +37,19 @@ def beside_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
     mu = _check.number("mu", mu, at_least=0.0, infinite=True)
     if mu == 0.0:
         return profile
-    if isinstance(profile, GaussianProfile) or math.isinf(mu):
+    if _is_gaussian(profile) or math.isinf(mu):
         whole = math.hypot(profile.gdp(), mu)
         return GaussianProfile(at_least(whole, ulps=2.0))
     if isinstance(profile, HiddenTogetherProfile):
         profile = profile.alone  # whose whole curve takes no time; the other's would take seconds
     return BesideGaussianProfile(profile, mu)
+
+
+def _is_gaussian(profile: PrivacyProfile) -> bool:
+    """Whether mu says all that the profile does."""
+    if isinstance(profile, BestProfile):
+        return all(isinstance(one, GaussianProfile) for one in profile.profiles)
+    return isinstance(profile, GaussianProfile)
 
 
 class BesideGaussianProfile(PrivacyProfile):
@@ -106,7 +115,10 @@ def _chords(edges: Array, mu: float) -> tuple[Array, Array]:
     """
     masses, shifted = _masses(edges), _masses(edges + mu)
     t = np.exp(-(mu * mu / 2.0 + mu * edges))
-    left = (shifted - t[1:] * masses) / (t[:-1] - t[1:])
+    falls = t[:-1] - t[1:]
+    known = falls > _LEAST_FALL
+    # Where e^-l is no number any more, all weight is on the right end, which is never below.
+    left = np.where(known, (shifted - t[1:] * masses) / np.where(known, falls, 1.0), 0.0)
     left = np.clip(left, 0.0, masses)
     return left, masses - left
 

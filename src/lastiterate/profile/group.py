@@ -94,13 +94,20 @@ class GroupProfile(PrivacyProfile):
     def _own_curve(self) -> ChordCurve:
         return ChordCurve(self.epsilon, self._one_by_one)
 
+    @cached_property
+    def _far(self) -> float:
+        """The least delta of some finite epsilons, which holds beyond all of them."""
+        return min(self._delta(finite) for finite in _INSTEAD_OF_INFINITY)
+
     def _delta(self, epsilon: float) -> float:
         if math.isinf(epsilon):
             if self._profile.delta(math.inf) == 0.0:
                 return 0.0
-            return min(self._delta(finite) for finite in _INSTEAD_OF_INFINITY)
+            return self._far
         cells = {epsilon / self._size / _CELLS_OF_MEAN, self._scale / _CELLS_OF_SCALE}
-        return min(self._by_cells(epsilon, cell) for cell in cells)
+        found = min(self._by_cells(epsilon, cell) for cell in cells)
+        # Cells that wide miss the best exponents, and no curve rises.
+        return min(found, self._far) if epsilon > _INSTEAD_OF_INFINITY[-1] else found
 
     def _by_cells(self, epsilon: float, cell: float) -> float:
         """The least sum over exponents that are whole cells away from their mean."""

@@ -14,6 +14,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.plot import delta_by_epsilon, epsilon_by_steps, shift_schedule, tradeoff
 from lastiterate.plot.save import as_svg
 from lastiterate.report.page_style import CSS, themed
+from lastiterate.report.qualified import of_the_run_alone
 from lastiterate.report.summary import Summary, summary
 from lastiterate.report.words import (
     COLUMNS_EXPLAINED,
@@ -41,7 +42,8 @@ def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report
         f"<h1>{escape(title)}</h1>",
         _answer(told),
         f"<p>{escape(what_was_done(report.run))} {escape(what_is_protected(report.run))}</p>",
-        *_picture("steps", lambda: epsilon_by_steps(report.run, delta=delta), _STEPS),
+        *(f"<p>{escape(one)}</p>" for one in told.qualifications),
+        *_of_the_run(report, delta),
         "<h2>Bounds that apply</h2>",
         _bounds(told),
         f"<p>{escape(told.why)}</p>",
@@ -51,7 +53,7 @@ def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report
         f"<p>{escape(str(told.release))} {VOIDED_BY}</p>",
         _bullets(told.release.voided_by),
         "<h2>What it means for an attacker</h2>",
-        *_picture("tradeoff", lambda: tradeoff(report), _TRADEOFF),
+        *_picture("tradeoff", lambda: tradeoff(report), _tradeoff_caption(told)),
         *_picture("delta", lambda: delta_by_epsilon(report, delta=_shown(delta)), _DELTA),
         *_why_pictures(report),
         *_refused(told),
@@ -89,10 +91,6 @@ _VOUCHED_FOR = {
     ),
 }
 _STEPS = "Epsilon of this run if it had stopped earlier or continued."
-_TRADEOFF = (
-    "Someone who sees what is published tries to tell apart two data sets that differ in one "
-    "example: no test has smaller error rates. Dashed: Gaussian mechanisms."
-)
 _DELTA = "Delta against epsilon, for every bound that applies."
 _PLAN = (
     "For the most exposed position in the order: each participation of the example drives the two "
@@ -148,10 +146,30 @@ def _refused(told: Summary) -> list[str]:
     ]
 
 
+def _tradeoff_caption(told: Summary) -> str:
+    most = told.per_person
+    unit = "one example" if most == 1 else f"the examples of one person, at most {most:,},"
+    return (
+        f"Whoever tries to tell two data sets that differ in {unit} apart, by what is published, "
+        "errs at least so often. Dashed: mechanisms that add Gaussian noise once."
+    )
+
+
+def _of_the_run(report: PrivacyReport, delta: float) -> list[str]:
+    """Epsilon by steps, where the run is what the report is of."""
+    if report.of_more_than_the_run:
+        return []
+    caption = f"{_STEPS} {of_the_run_alone(report)}".strip()
+    return _picture("steps", lambda: epsilon_by_steps(report.run, delta=delta), caption)
+
+
 def _why_pictures(report: PrivacyReport) -> list[str]:
     """The engine's plan, of runs that it can be written out for."""
+    if report.of_more_than_the_run:
+        return []
+    caption = f"{_PLAN} {of_the_run_alone(report)}".strip()
     try:
-        drawn = _picture("plan", lambda: shift_schedule(report.run), _PLAN)
+        drawn = _picture("plan", lambda: shift_schedule(report.run), caption)
     except InvalidParameter:
         return []
     return ["<h2>How the noise of other steps hides an example</h2>", *drawn]

@@ -17,5 +17,9 @@ def as_card(report: PrivacyReport) -> str:
         for row in told.near
     ]
     lead = f"{what_was_done(report.run)} {what_is_protected(report.run)} {told.tightness}"
-    notes = [f"{told.release}", f"{VOIDED_BY} {'; '.join(told.release.voided_by)}."]
+    notes = [
+        *told.qualifications,
+        f"{told.release}",
+        f"{VOIDED_BY} {'; '.join(told.release.voided_by)}.",
+    ]
     return card(told.answer, rows, lead=lead, notes=notes)

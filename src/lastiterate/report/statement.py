@@ -31,6 +31,7 @@ def statement(
         f"This is (epsilon, delta)-differentially private with epsilon = {up(told.epsilon)} and "
         f"delta = {delta:g}, {told.kind}, against {unit_of_privacy(report.run)}; the number of "
         "examples is public.",
+        *told.qualifications,
     ]
     if max_examples_per_user is not None:
         sentences.append(_of_users(report, delta, max_examples_per_user))

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lastiterate import _check
 from lastiterate._digits import is_one, up
 from lastiterate._progress import told
 from lastiterate.accounting import PrivacyReport, ratio_to_lower
-from lastiterate.bounds.bound import Certainty
+from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.report.assumptions import assumptions, noise_beside
+from lastiterate.report.qualified import TRIES_KNOWN, qualifications
 from lastiterate.report.reasons import Refusal, refusals, why
 from lastiterate.report.words import (
     FAR,
@@ -27,6 +28,7 @@ from lastiterate.report.words import (
     instead,
     listed_apart,
     release_rule,
+    unit_of_privacy,
 )
 from lastiterate.run.adjacency import if_one_example_is
 
@@ -60,6 +62,7 @@ class Summary:
     lower_epsilon: float
     ratio_to_lower_bound: float
     why: str
+    qualifications: tuple[str, ...]  # without which the number would say too much
     assumptions: tuple[str, ...]
     release: Release
     refusals: tuple[Refusal, ...]
@@ -131,13 +134,26 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
         lower_epsilon=0.0 if strongest is None else lower[strongest],
         ratio_to_lower_bound=ratio_to_lower(best.epsilon, max(lower.values(), default=0.0)),
         why=_why(report, rows),
+        qualifications=qualifications(report),
         assumptions=(
             *assumptions(bound, report.run),
             *(noise_beside(one) for one in report.besides),
         ),
-        release=release_rule(bound, report.run, report.besides),
+        release=_release(report, bound),
         refusals=tuple(refusals(report)),
     )
+
+
+def _release(report: PrivacyReport, bound: Bound) -> Release:
+    rule = release_rule(bound, report.run, report.besides)
+    if report.followed is not None:
+        requests = report.followed[1]
+        those = "its request" if requests == 1 else f"each of its {requests:,} requests"
+        allowed = f"{rule.allowed}, and the parameters after the extra steps of {those}"
+        rule = replace(rule, allowed=allowed)
+    if report.selected:
+        rule = replace(rule, voided_by=(*rule.voided_by, TRIES_KNOWN))
+    return rule
 
 
 def ranked(report: PrivacyReport, delta: float) -> tuple[Row, ...]:
@@ -194,6 +210,12 @@ def as_record(
             "gap": told.ratio_to_lower_bound,
         },
         "why": told.why,
+        "examples_per_person": told.per_person,
+        "protected": unit_of_privacy(report.run),
+        "qualifications": list(told.qualifications),
+        "selected": report.selected,
+        "followed": _pair(("extra_steps", "requests"), report.followed),
+        "seeded": report.seeded,
         "assumptions": list(told.assumptions),
         "enforced": report.enforced,
         "release": {

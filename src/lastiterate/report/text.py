@@ -32,7 +32,7 @@ def as_text(
     lines = [
         *_sentences(width, told.answer, told.beside_the_other_adjacency, told.tightness),
         "",
-        *_sentences(width, what_was_done(run), what_is_protected(run), _followed(report)),
+        *_sentences(width, what_was_done(run), what_is_protected(run), *told.qualifications),
         *_bounds(told, width),
         *_sentences(
             width, told.listed_apart, LISTED_ONLY if told.lists_more else "", COLUMNS_EXPLAINED
@@ -50,17 +50,6 @@ def as_text(
         lines += ["", *wrapped("What other bounds for such batches would need:", width)]
         lines += _refusals(told, width)
     return "\n".join(lines)
-
-
-def _followed(report: PrivacyReport) -> str:
-    if report.followed is None:
-        return ""
-    steps, requests = report.followed
-    often = "1 request" if requests == 1 else f"{requests:,} requests"
-    return (
-        f"{often} to be forgotten followed, with {steps:,} extra steps that saw those who stay "
-        "once more: the guarantee is theirs, of all models that were published, together."
-    )
 
 
 def _sentences(width: int, *sentences: str) -> list[str]:

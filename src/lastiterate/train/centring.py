@@ -45,6 +45,7 @@ from lastiterate.train.norms import chunks, norm_factors, with_huge_rows_scaled
 from lastiterate.train.release import on_grid
 from lastiterate.train.rows import Rows, without_duplicates
 
+MEAN_DIGEST, MEAN_BOUND = "sha256 of the mean", "bound"
 _SHORTEST = 0.05  # R' in units of R, however short rows are around their mean
 _REACH = 0.8
 _LONGEST_MEAN = 0.999  # in units of R
@@ -176,7 +177,7 @@ def _unseen_spread(noise: float, mean: Array) -> float:
 def as_published(centre: Centre) -> dict[str, Any]:
     """What a certificate states of it: which it is, and the bound."""
     mean = np.ascontiguousarray(centre.mean, dtype="<f8")
-    return {"sha256 of the mean": sha256(mean.tobytes()).hexdigest(), "bound": centre.bound}
+    return {MEAN_DIGEST: sha256(mean.tobytes()).hexdigest(), MEAN_BOUND: centre.bound}
 
 
 def _bounded(rows: Rows, bound: float) -> Iterator[tuple[slice, Rows, Array]]:

@@ -180,11 +180,19 @@ class Examples:
         return Batch(rows, targets, factors, silent, least < 1.0 or mean is not None, shifts, mean)
 
 
+def checked_bounds(
+    bound: float, intercept: float, *, names: tuple[str, str] = ("feature_bound", "intercept")
+) -> tuple[float, float]:
+    """A bound on rows and a constant feature with which nothing in training overflows float32."""
+    return (
+        _check.number(names[0], bound, at_least=1e-12, at_most=1e12),
+        _check.number(names[1], intercept, at_least=0.0, at_most=1e12),
+    )
+
+
 def bounded(rows: Rows, targets: NDArray[Any], *, bound: float, intercept: float) -> Examples:
     """The examples, each row's norm to be brought within `bound`; all must be finite."""
-    # So that nothing in training overflows float32, whatever the rows are.
-    bound = _check.number("feature_bound", bound, at_least=1e-12, at_most=1e12)
-    intercept = _check.number("intercept", intercept, at_least=0.0, at_most=1e12)
+    bound, intercept = checked_bounds(bound, intercept)
     if rows.dtype not in (np.float32, np.float64):
         raise InvalidType("X", must_be="of float32 or float64", found=str(rows.dtype))
     if targets.dtype.kind == "f" and not np.isfinite(targets).all():

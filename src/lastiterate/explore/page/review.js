@@ -52,7 +52,7 @@ function show(home, name, told, use) {
   if (told.words) {
     const button = element("button", { type: "button" }, "Show this run in the controls");
     button.addEventListener("click", () => use(told.words));
-    parts.push(element("p", {}, button));
+    parts.push(element("p", {}, button, told.words_leave_out ? ` ${told.words_leave_out}` : ""));
   }
   home.replaceChildren(...parts);
 }

@@ -1,0 +1,144 @@
+"""Every field that a certificate may have, and those that nothing else in it implies.
+
+A field that is not known is refused: a reader would take it for part of what was derived.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from lastiterate.releases import (
+    MEAN,
+    NOISE_OF_COUNTS,
+    OUTLIER_COUNTS,
+    OUTLIERS,
+    PUBLISHED,
+    UNDECLARED,
+    noise_of_counts,
+)
+from lastiterate.train.centring import MEAN_BOUND, MEAN_DIGEST
+
+Names = Mapping[str, Any]  # a field by its name, to the names inside it; None where it is a value
+
+_RELEASE: Names = dict.fromkeys(("kind", "what", "sensitivity", "noise_std"))
+_FEATURES: Names = dict.fromkeys(("width", "bound", "intercept", "longer rows"))
+_CANDIDATE: Names = {
+    "run": None,  # refuses unknown names itself, as does the objective
+    "besides": [_RELEASE],
+    "objective": None,
+    "features": _FEATURES,
+}
+_TRAINING: Names = {
+    **dict.fromkeys(("format", "software", "run", "objective", "labels", "encoding", "hypotheses")),
+    **dict.fromkeys(("randomness", "public", "model", "digest", "data", "trusted", "head")),
+    "guarantee": dict.fromkeys(("epsilon", "delta", "adjacency", "bound", "certainty", "source")),
+    "besides": [{**_RELEASE, PUBLISHED: None, NOISE_OF_COUNTS: None}],
+    "features": _FEATURES,
+    "arithmetic": dict.fromkeys(("products", "parameters and noise", "not charged")),
+    "selection": {
+        **dict.fromkeys(("law", "shape", "stop")),
+        "score": dict.fromkeys(("scored", "published")),
+        "candidates": [_CANDIDATE],
+    },
+    "signature": dict.fromkeys(("kind", "value")),
+}
+_REQUEST: Names = {
+    **dict.fromkeys(("follows", "request", "removed", "promised", "not promised")),
+    "guarantee": dict.fromkeys(("epsilon", "delta", "examples", "bound")),
+}
+_ALL: Names = {**_TRAINING, "unlearning": _REQUEST, "earlier": None}  # whose own are looked at
+_SOFTWARE = r"lastiterate [0-9A-Za-z.+!_-]+"
+# What no other field implies, in words.
+_STATED = {
+    "software": "software",
+    "randomness": "randomness",
+    "labels": "labels",
+    "encoding": "encoding",
+    "data": "data",
+    "trusted": "trusted",
+    "head": "head",
+}
+_ON_TRUST = (
+    "on trust: that this run took place as described, on these examples, and that nothing else was "
+    "published of it"
+)
+_ON_TRUST_OF_CHAINS = (
+    "on trust, unless every certificate of the chain is signed: that no request was left out of "
+    "the chain, and that no more rows went than are named"
+)
+
+
+def wrong_fields(record: Mapping[str, Any]) -> list[str]:
+    """Why the fields of one certificate are not what they must be, whatever the run."""
+    reasons = []
+    if unknown := list(_unknown(record, _ALL, "")):
+        reasons.append(f"it has fields that are not known: {', '.join(unknown)}")
+    if not is_sha256(record.get("model")):
+        reasons.append("to which model it belongs is unknown")
+    if "head" in record and not is_sha256(record["head"]):
+        reasons.append("to which layer it belongs is unknown")
+    if not re.fullmatch(_SOFTWARE, str(record.get("software"))):
+        reasons.append("what software issued it is unknown")
+    for one in record["besides"]:
+        if not _is_noisy(one):
+            reasons.append(f"what was published as {one['kind']} is no number with stated noise")
+    return reasons
+
+
+def on_trust(record: Mapping[str, Any]) -> list[str]:
+    """What a certificate that holds leaves to trust, a line each."""
+    named = [words for name, words in _STATED.items() if name in record]
+    named += [f"the noisy {one['kind']}" for one in record["besides"]]
+    if "selection" in record:
+        named.append("the score")
+    if "unlearning" in record:
+        named.append("which rows went")
+    lines = [_ON_TRUST, f"stated, and implied by nothing else: {', '.join(named)}"]
+    return [*lines, _ON_TRUST_OF_CHAINS] if "unlearning" in record else lines
+
+
+def noisy_counts(record: Mapping[str, Any]) -> Iterator[str]:
+    """Counts that were published with noise, each of which may well be negative, a line each."""
+    for one in record["besides"]:
+        if one["kind"] in (OUTLIERS, UNDECLARED):
+            counts = ", ".join(f"{name} {count:,}" for name, count in one[PUBLISHED].items())
+            about = one[NOISE_OF_COUNTS]
+            yield f"counted (noisy, give or take {about:,.0f} each): {counts}"
+
+
+def is_sha256(value: object) -> bool:
+    """Whether this may be a digest of a model."""
+    return isinstance(value, str) and re.fullmatch(r"[0-9a-f]{64}", value) is not None
+
+
+def _unknown(value: Any, names: Any, where: str) -> Iterator[str]:
+    if isinstance(names, Sequence):
+        for one in value:
+            yield from _unknown(one, names[0], where)
+    elif names is not None:
+        for name, inside in value.items():
+            if name not in names:
+                yield f"{where}{name}"
+            else:
+                yield from _unknown(inside, names[name], f"{where}{name}.")
+
+
+def _is_noisy(one: Mapping[str, Any]) -> bool:
+    """Whether what was published is numbers of the kind, and nothing else."""
+    kind, published = one["kind"], one[PUBLISHED]
+    if kind not in (OUTLIERS, UNDECLARED):
+        known = _is_mean(published) if kind == MEAN else type(published) in (int, float)
+        return known and NOISE_OF_COUNTS not in one
+    if kind == OUTLIERS and tuple(published) != OUTLIER_COUNTS:
+        return False
+    whole = all(type(count) is int for count in published.values())
+    expected = noise_of_counts(kind, one["noise_std"], len(published))
+    return whole and math.isclose(one[NOISE_OF_COUNTS], expected, rel_tol=1e-9)
+
+
+def _is_mean(published: Mapping[str, Any]) -> bool:
+    named = set(published) == {MEAN_DIGEST, MEAN_BOUND}
+    return named and is_sha256(published[MEAN_DIGEST]) and type(published[MEAN_BOUND]) is float

@@ -1,0 +1,164 @@
+"""A certificate says nothing that is not known, and names what it leaves to trust."""
+
+import json
+
+import numpy as np
+import pytest
+
+from lastiterate import verify
+from lastiterate.certificate.statements import digest
+from lastiterate.cli import main
+from lastiterate.errors import InvalidCertificate
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateSelection
+
+X = np.random.default_rng(0).normal(size=(400, 3)) / 3.0
+Y = X[:, 0] > 0.0
+KEY = bytes(range(32))
+QUICK = {"epsilon": 1.0, "batches": "cyclic", "batch_size": 100, "epochs": 2, "feature_bound": 1.0}
+
+
+@pytest.fixture(scope="module")
+def certificates():
+    model = PrivateLogisticRegression(text_columns=(("education", 0, 2),), **QUICK)
+    chain = PrivateLogisticRegression(**QUICK).fit(X, Y, key=KEY)
+    for row in (1, 2, 3):
+        chain = chain.unlearn(X, Y, rows=[row], extra_steps=4, key=KEY)
+    chosen = PrivateSelection(PrivateLogisticRegression(**QUICK), {"l2": [0.0, 0.1]}, tries=1.5)
+    return {
+        "trained": json.loads(model.fit(X, Y).certificate_),
+        "unlearned": json.loads(chain.certificate_),
+        "selected": json.loads(chosen.fit(X, Y).certificate_),
+    }
+
+
+def sealed(record):
+    """With digests and links as whoever forges a certificate would compute them again."""
+    copy = json.loads(json.dumps(record))
+    chain = [*copy.get("earlier", []), copy]
+    for number, link in enumerate(chain):
+        if number:
+            link["unlearning"] |= {"follows": chain[number - 1]["digest"], "request": number}
+        link["digest"] = digest(link)
+    return json.dumps(copy)
+
+
+def tables(node, path=()):
+    """Every object in a certificate, with how to get there."""
+    if isinstance(node, dict):
+        yield path
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in items:
+        if isinstance(value, dict | list):
+            yield from tables(value, (*path, key))
+
+
+def changed(record, path, name, value):
+    copy = json.loads(json.dumps(record))
+    place = copy
+    for key in path:
+        place = place[key]
+    if value is None:
+        del place[name]
+    else:
+        place[name] = value
+    return sealed(copy)
+
+
+@pytest.mark.parametrize("kind", ["trained", "unlearned", "selected"])
+class TestUnknownFields:
+    def test_are_refused_wherever_they_are(self, certificates, kind):
+        record = certificates[kind]
+        verify(sealed(record))
+        places = list(tables(record))
+        assert len(places) > 15
+        for path in places:
+            with pytest.raises(InvalidCertificate):
+                verify(changed(record, path, "note", "approved by the FDA"))
+
+    def test_are_named(self, certificates, kind):
+        for path in ((), ("guarantee",), ("features",), ("arithmetic",)):
+            with pytest.raises(InvalidCertificate) as refused:
+                verify(changed(certificates[kind], path, "note", "approved by the FDA"))
+            if kind != "unlearned" or path in ((), ("guarantee",)):
+                assert f"not known: {'.'.join([*path, 'note'])}" in str(refused.value)
+
+
+class TestFieldsThatMustBeThere:
+    @pytest.mark.parametrize(
+        "path, name, value, reason",
+        [
+            ((), "model", None, "to which model it belongs is unknown"),
+            ((), "model", "the best", "to which model it belongs is unknown"),
+            (("features",), "bound", 1e-320, "features.bound must be"),
+            (("features",), "bound", 1e-13, "features.bound must be"),
+            ((), "software", "lastiterate 0.1.0, approved by the FDA", "what software issued it"),
+            ((), "head", "mine", "to which layer it belongs is unknown"),
+            (("besides", 0), "noise_std of each count", 3.0, "no number with stated noise"),
+            (("besides", 1), "noise_std of each count", 3.0, "no number with stated noise"),
+            (("besides", 2), "noise_std of each count", 3.0, "no number with stated noise"),
+            (("besides", 1), "published (noisy)", None, "cannot be read"),
+        ],
+    )
+    def test_are_checked(self, certificates, path, name, value, reason):
+        with pytest.raises(InvalidCertificate, match=reason):
+            verify(changed(certificates["trained"], path, name, value))
+
+    def test_also_of_settings_that_were_not_chosen(self, certificates):
+        path = ("selection", "candidates", 1, "features")
+        with pytest.raises(InvalidCertificate, match="feature_bound must be"):
+            verify(changed(certificates["selected"], path, "bound", 1e-320))
+
+
+class TestChains:
+    def test_a_request_that_is_left_out_is_missed(self, certificates):
+        """Without a signature, by the digest that the next request names."""
+        record = certificates["unlearned"]
+        for gone in (1, 2):
+            shorter = json.loads(json.dumps(record))
+            del shorter["earlier"][gone]
+            with pytest.raises(InvalidCertificate, match="does not follow what comes before it"):
+                verify(json.dumps(shorter))
+            for number, link in enumerate([*shorter["earlier"], shorter]):
+                if number:
+                    link["unlearning"]["request"] = number
+                link["digest"] = digest(link)
+            with pytest.raises(InvalidCertificate, match="does not follow what comes before it"):
+                verify(json.dumps(shorter))
+
+    def test_one_that_was_written_anew_is_on_trust_which_is_said(
+        self, certificates, tmp_path, capsys
+    ):
+        shorter = json.loads(json.dumps(certificates["unlearned"]))
+        del shorter["earlier"][1]
+        path = tmp_path / "certificate.json"
+        path.write_text(sealed(shorter))
+        assert main(["verify", str(path)]) == 0
+        assert "that no request was left out of the chain" in capsys.readouterr().out
+
+
+class TestTheCommand:
+    @pytest.mark.parametrize("kind", ["trained", "unlearned", "selected"])
+    def test_says_what_is_on_trust_next_to_the_verdict(self, certificates, kind, tmp_path, capsys):
+        path = tmp_path / "certificate.json"
+        path.write_text(sealed(certificates[kind]))
+        assert main(["verify", str(path)]) == 0
+        verdict, trust, *others = capsys.readouterr().out.splitlines()
+        assert verdict.startswith("holds: ")
+        assert trust.startswith("on trust: that this run took place as described")
+        assert trust.endswith("nothing else was published of it")
+        (stated,) = (one for one in others if one.startswith("stated, and implied by nothing"))
+        assert "software" in stated
+        assert "the noisy outliers" in stated
+        assert ("the score" in stated) == (kind == "selected")
+        assert ("which rows went" in stated) == (kind == "unlearned")
+
+    def test_says_that_counts_are_noisy(self, certificates, tmp_path, capsys):
+        record = certificates["trained"]
+        (undeclared,) = (one for one in record["besides"] if one["kind"] == "undeclared")
+        undeclared["published (noisy)"]["education"] = -132
+        path = tmp_path / "certificate.json"
+        path.write_text(sealed(record))
+        assert main(["verify", str(path)]) == 0
+        about = f"{undeclared['noise_std']:,.0f}"
+        said = capsys.readouterr().out
+        assert f"counted (noisy, give or take {about} each): education -132" in said
