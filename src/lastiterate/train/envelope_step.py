@@ -51,10 +51,13 @@ def newton(
     np.exp(step, out=step)
     p *= step
     m = p.sum(axis=0)
-    if not m.max() <= c + c * _FAR_UP:
-        # Too far off the sphere for the next step to be of use.
-        m, factor = put_on_sphere(p, c)
-        h -= np.log(factor)
+    # Too far off the sphere for the next step to be of use; written so that nan is.
+    far = np.flatnonzero(~(m <= c + c * _FAR_UP))
+    if far.size:
+        moved = np.take(p, far, axis=1)
+        m[far], factor = put_on_sphere(moved, c)
+        p[:, far] = moved
+        h[:, far] -= np.log(factor)
     return m, np.maximum(new_s, s / 1000), None
 
 
