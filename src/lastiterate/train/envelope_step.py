@@ -45,7 +45,8 @@ def newton(
         h -= step
         p *= grown(step, spare[0])
         return p.sum(axis=0), np.maximum(new_s, s / 1000), dot(step, step)
-    if step.max() > _FAR_UP:
+    # Written so that a column of nan keeps no other from it.
+    if not step.max() <= _FAR_UP:
         _bend(step, p, s)
     h -= step
     np.exp(step, out=step)

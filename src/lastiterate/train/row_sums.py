@@ -19,18 +19,19 @@ from lastiterate.train.rows import Rows
 _PIECE = 2**16  # entries added up at a time, which a processor's cache holds
 
 
+@np.errstate(over="ignore", under="ignore", invalid="ignore")
 def squared_norms(rows: Rows) -> Array:
     """The sum of squares of each row, in float64; inf or nan where it has none there."""
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        if not isinstance(rows, np.ndarray):
-            entries = rows.data.astype(np.float64)
-            return _by_owner(rows, entries * entries)
-        total = np.empty(rows.shape[0])
-        for part, columns in _pieces(rows):
-            total[part] = _summed(np.multiply(columns, columns, out=columns))
-        return total
+    if not isinstance(rows, np.ndarray):
+        entries = rows.data.astype(np.float64)
+        return _by_owner(rows, entries * entries)
+    total = np.empty(rows.shape[0])
+    for part, columns in _pieces(rows):
+        total[part] = _summed(np.multiply(columns, columns, out=columns))
+    return total
 
 
+@np.errstate(over="ignore", under="ignore", invalid="ignore")
 def squares_and_products(rows: Rows, vector: Array) -> tuple[Array, Array]:
     """The sum of squares of each row, and its inner product with the vector, in float64."""
     if not isinstance(rows, np.ndarray):
