@@ -43,6 +43,17 @@ class TestFeatures:
         schema = {"a": {"values": ["0", "1", "true"]}}
         assert rows(schema, a=np.array([1, 0, 7])).argmax(axis=1).tolist() == [2, 0, 0]
 
+    @pytest.mark.parametrize("cell", ["x", None, math.nan, 7, 2.0])
+    def test_no_cell_decides_what_others_are(self, cell):
+        """One of text, or none at all, makes a column of numbers one of objects."""
+        for numbers, values in (([1, 2, 1], ["1.0", "2.0"]), ([1.0, 2.0, 1.0], ["1", "2"])):
+            rule = rule_of("c", {"values": values})
+            column = np.array([*numbers, cell], dtype=object)
+            assert rule.places(column)[:3].tolist() == [0, 1, 0]
+            assert rule.places(np.array(numbers)).tolist() == [0, 1, 0]
+        known = rule_of("c", {"values": ["true", "false"]})
+        assert known.places([True, False, cell])[:2].tolist() == [0, 1]
+
     def test_columns_and_their_names(self):
         schema = {"a": "drop", "b": "as it is", "*": {"range": [0, 2]}}
         encoder = Encoder.of(schema, ["d", "a", "b", "c"])

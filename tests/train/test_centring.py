@@ -81,7 +81,7 @@ class TestRows:
             centre = centre_of(total, loud, examples=100, bound=1.0)
             assert np.linalg.norm(centre.mean) <= 0.9991
             assert np.linalg.norm(centre.mean) >= 0.9989
-            assert (centre.reaches(rows, bound=1.0) <= 1.0).all()
+            assert (centre.factors_and_reaches(rows, bound=1.0)[1] <= 1.0).all()
 
     def test_the_bound_around_the_mean_is_within_reason_whatever_was_published(self):
         release = Release.of_mu(MEAN, 0.04, adjacency="replace")

@@ -141,3 +141,25 @@ def test_the_label_may_be_any_class():
     np.testing.assert_allclose(turned, np.roll(straight, 1, axis=0), atol=1e-11)
     np.testing.assert_allclose(straight.sum(axis=0), 0.0, atol=1e-14)
     assert (straight[y, np.arange(400)] < 0.0).all()
+
+
+def test_a_column_far_off_the_sphere_moves_no_other():
+    """Nor one of nan, as a start that overflowed leaves it."""
+    rng = np.random.default_rng(0)
+    v = rng.normal(size=(9, 40)) + 1.0
+    start = np.exp(v)
+    envelope_step.put_on_sphere(start, 0.35)
+    scales = {"near": 1.0, "far": 1e-3, "none": np.nan}
+    found = {}
+    for name, scale in scales.items():
+        p = start.copy()
+        p[:, 0] *= scale
+        h = v - np.log(p)
+        s = np.full(40, 3.0)
+        with np.errstate(all="ignore"):
+            m, new, _ = envelope_step.newton(
+                p, h, p.sum(axis=0), s, 0.35, np.empty((2, *p.shape)), small=False
+            )
+        found[name] = np.vstack([p, h, m, new])[:, 1:]
+    np.testing.assert_array_equal(found["far"], found["near"])
+    np.testing.assert_array_equal(found["none"], found["near"])

@@ -23,7 +23,7 @@ from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noisy_descent import check_targets, gradient_sum
 from lastiterate.train.objectives import Objective
-from lastiterate.train.rows import Selection
+from lastiterate.train.rows import Selection, compressed
 
 Span = tuple[int, int]  # of places in the order of all examples
 Chosen = Span | NDArray[np.intp]
@@ -225,7 +225,9 @@ class Shard:
 
     def _examples(self, k: int, rows: Any, targets: Any) -> Examples:
         plan = self._plan
-        if hasattr(rows, "tocsr"):
+        if sparse.issparse(rows):
+            rows = compressed(rows)
+        elif hasattr(rows, "tocsr"):
             rows = rows.tocsr()
         elif not isinstance(rows, np.ndarray):
             self._refuse(k, "X", "numpy arrays or scipy's sparse matrices", type(rows).__name__)

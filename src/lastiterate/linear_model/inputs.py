@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import InvalidParameter, InvalidType, LastIterateError
 from lastiterate.linear_model.labels import as_column
 from lastiterate.train.discretion import forget_locals
-from lastiterate.train.rows import is_mapped
+from lastiterate.train.rows import compressed, is_mapped
 
 _Result = TypeVar("_Result")
 _SIZES = r"[\d, ()]*"
@@ -54,7 +55,11 @@ def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
     _refuse_dask("X", X)
     return _discreetly(
         lambda: validate_data(
-            estimator, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=reset
+            estimator,
+            _by_rows(X),
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32],
+            reset=reset,
         )
     )
 
@@ -64,6 +69,7 @@ def _for_fit(
 ) -> tuple[Any, NDArray[Any]]:
     _refuse_dask("X", X)
     _refuse_dask("y", y)
+    X = _by_rows(X)
     if is_mapped(X):
         estimator.n_features_in_ = X.shape[1]
         _check_file(X)
@@ -79,6 +85,10 @@ def _for_fit(
         return rows, _as_long(as_column(y), rows)
     rows, targets = validate_data(estimator, X, y, y_numeric=numeric, **limits)
     return rows, targets
+
+
+def _by_rows(X: Any) -> Any:
+    return compressed(X) if sparse.issparse(X) else X
 
 
 def _discreetly(action: Callable[[], _Result]) -> _Result:

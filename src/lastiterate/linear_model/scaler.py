@@ -16,6 +16,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.train.discretion import discreet
 from lastiterate.train.norms import norm_factors
+from lastiterate.train.rows import without_duplicates
 
 
 class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -60,7 +61,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Any:
         """The rows, each within the bound."""
         check_is_fitted(self, "n_features_in_")
-        rows: Any = rows_alone(self, X)
+        rows: Any = without_duplicates(rows_alone(self, X))
         ranges = self._range(rows.shape[1])
         if ranges is not None:
             low, high = ranges

@@ -7,6 +7,7 @@ sum to which one example adds at most 1.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,10 +157,17 @@ def _right(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
 
 
 def _errors(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
-    try:
-        numbers = np.asarray(targets, dtype=np.float64)
-    except (TypeError, ValueError):
-        numbers = np.full(targets.size, np.nan)
-    errors = np.abs(numbers - model.predict(rows)) / model.target_bound_
+    # One by one: a target that is no number must not change what the others are.
+    numbers = np.array([_number(one) for one in targets.tolist()], dtype=np.float64)
+    with np.errstate(over="ignore"):
+        errors = np.abs(numbers - model.predict(rows)) / model.target_bound_
     # What is no number counts as wholly wrong, which tells no more than any target may.
     return np.clip(np.where(np.isnan(errors), 1.0, errors), 0.0, 1.0)
+
+
+def _number(target: Any) -> float:
+    """The target as a number, nan if it is none."""
+    try:
+        return float(target)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan

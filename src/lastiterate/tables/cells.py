@@ -59,7 +59,17 @@ def places_of(column: Any, values: tuple[str, ...]) -> NDArray[np.intp]:
     if cells.dtype.kind in "fiub":
         return _places_of_numbers(cells, values)
     known = {value: k for k, value in enumerate(values)}
-    return np.array([known.get(_text(cell), -1) for cell in cells.tolist()], dtype=np.intp)
+    by_number = _numbered(values)
+
+    def place(cell: Any) -> int:
+        if _is_nothing(cell):
+            return -1
+        # Numbers as in a column of numbers alone, which one cell of text makes a column of objects.
+        if isinstance(cell, bool | int | float | np.number | np.bool_):
+            return by_number.get(float(cell), -1)
+        return known.get(_text(cell), -1)
+
+    return np.array([place(cell) for cell in cells.tolist()], dtype=np.intp)
 
 
 def missing_in(column: Any, rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -113,13 +123,16 @@ def _text(cell: Any) -> str:
 
 
 def _places_of_numbers(cells: NDArray[Any], values: tuple[str, ...]) -> NDArray[np.intp]:
-    """By value: 1, 1.0 and true are the same."""
     found = np.full(cells.size, -1, dtype=np.intp)
-    for k, value in enumerate(values):
-        number = {"true": 1.0, "false": 0.0}.get(value.lower(), _number(value))
-        if math.isfinite(number):
-            found[cells == number] = k
+    for number, k in _numbered(values).items():
+        found[cells == number] = k
     return found
+
+
+def _numbered(values: tuple[str, ...]) -> dict[float, int]:
+    """The place of each value that is a number: 1, 1.0 and true are the same."""
+    numbers = [{"true": 1.0, "false": 0.0}.get(value.lower(), _number(value)) for value in values]
+    return {number: k for k, number in enumerate(numbers) if math.isfinite(number)}
 
 
 def _as_array(column: Any) -> NDArray[Any]:

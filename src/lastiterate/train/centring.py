@@ -37,13 +37,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, ulps, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, ulps, ulps_of, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.releases import Release
 from lastiterate.train.noise import Randomness
-from lastiterate.train.norms import chunks, norm_factors, with_huge_rows_scaled
+from lastiterate.train.norms import (
+    SHORTEST,
+    chunks,
+    factors_of,
+    norm_factors,
+    with_huge_rows_scaled,
+)
 from lastiterate.train.release import on_grid
-from lastiterate.train.rows import Rows, without_duplicates
+from lastiterate.train.row_sums import owners, squared_norms, squares_and_products
+from lastiterate.train.rows import Rows, own_copy, without_duplicates
 
 MEAN_DIGEST, MEAN_BOUND = "sha256 of the mean", "bound"
 _SHORTEST = 0.05  # R' in units of R, however short rows are around their mean
@@ -66,21 +73,37 @@ class Centre:
         """Of a model at the mean; rounded alike everywhere."""
         return np.array([math.fsum(row * self.mean) for row in coef])
 
-    def reaches(self, rows: Rows, *, bound: float) -> Array:
-        """What brings every row, within `bound` by then, within the bound around the mean."""
-        reaches = np.ones(rows.shape[0])
+    def factors_and_reaches(self, rows: Rows, *, bound: float) -> tuple[Array, Array]:
+        """For each row what brings it within `bound`, and then within the bound around the mean."""
+        factors, reaches = np.ones(rows.shape[0]), np.ones(rows.shape[0])
+        for part, some in chunks(rows):
+            some = without_duplicates(some)
+            squares, along = squares_and_products(some, self.mean)
+            factors[part] = within = factors_of(some, squares, bound)
+            # As they count in training, where huge rows are rounded to their own precision.
+            huge = np.flatnonzero(within < SHORTEST)
+            if huge.size:
+                within = within.copy()
+                scaled, within[huge] = with_huge_rows_scaled(some[huge], within[huge], bound=bound)
+                squares[huge], along[huge] = squares_and_products(scaled, self.mean)
+            width, precision = rows.shape[1], ulps_of(rows.dtype, 1)
+            reaches[part] = self._reaches(
+                squares * within**2, along * within, bound, width, precision
+            )
+        return factors, reaches
+
+    def _reaches(
+        self, squares: Array, along: Array, bound: float, width: int, precision: float
+    ) -> Array:
         own = float(self.mean @ self.mean)
-        for part, some, factors in _bounded(rows, bound):
-            squares = _squares(some) * factors**2
-            along = np.asarray(some @ self.mean) * factors
-            # Each of the three is a sum of as many products as there are columns.
-            margin = 4.0 * ulps(rows.shape[1] + 8)
-            slack = margin * (bound * bound + 2.0 * bound * math.sqrt(own) + own)
-            norms = np.sqrt(np.maximum(squares - 2.0 * along + own, 0.0) + slack)
-            norms = up(norms, ulps(8)) + margin * bound
-            found = down(self.bound / np.maximum(norms, self.bound), ulps(8))
-            reaches[part] = np.where(norms > self.bound, found, 1.0)
-        return reaches
+        # Each of the three is a sum of as many products as there are columns.
+        margin = 4.0 * ulps(width + 8)
+        slack = margin * (bound * bound + 2.0 * bound * math.sqrt(own) + own)
+        norms = np.sqrt(np.maximum(squares - 2.0 * along + own, 0.0) + slack)
+        # Residuals times factors are rounded to the precision of the rows.
+        norms = up(norms, ulps(8)) + (margin + precision) * bound
+        found = down(self.bound / np.maximum(norms, self.bound), ulps(8))
+        return np.where(norms > self.bound, found, 1.0)
 
 
 def published_centre(
@@ -129,11 +152,10 @@ def _in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:
     if isinstance(rows, np.ndarray):
         whole = np.multiply(rows, factors[:, np.newaxis], out=rows)
         np.trunc(whole, out=whole)
-        squares, sums = _squares(whole), np.ones(rows.shape[0]) @ whole
+        squares, sums = squared_norms(whole), np.ones(rows.shape[0]) @ whole
     else:
-        owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        whole = np.trunc(rows.data * factors[owner])
-        squares = np.asarray(np.bincount(owner, whole**2, rows.shape[0]), dtype=np.float64)
+        rows.data = whole = np.trunc(rows.data * factors[owners(rows)])
+        squares = squared_norms(rows)
         sums = np.asarray(np.bincount(rows.indices, whole, width), dtype=np.float64)
     halves = np.trunc(_UNIT / 2.0 * squares)
     return np.append(sums, halves.sum()).astype(np.int64)
@@ -181,15 +203,9 @@ def as_published(centre: Centre) -> dict[str, Any]:
 
 
 def _bounded(rows: Rows, bound: float) -> Iterator[tuple[slice, Rows, Array]]:
-    """Chunks of rows, and the factors that bring them within the bound."""
+    """Chunks of rows as they count in training, and the factors that bring them within a bound."""
     for part, shared in chunks(rows):
         # A copy, which nobody else can change meanwhile.
-        some = without_duplicates(shared.astype(np.float64))
+        some = own_copy(shared, None)
         some, factors = with_huge_rows_scaled(some, norm_factors(some, bound), bound=bound)
-        yield part, some, factors
-
-
-def _squares(rows: Rows) -> Array:
-    if isinstance(rows, np.ndarray):
-        return np.asarray(np.einsum("ij,ij->i", rows, rows))
-    return np.asarray(rows.multiply(rows).sum(axis=1)).ravel()
+        yield part, some.astype(np.float64, copy=False), factors

@@ -102,7 +102,9 @@ class Examples:
     @cached_property
     def factors(self) -> Array:
         """For each row, what brings its norm within the bound."""
-        return norm_factors(self.rows, self.feature_bound)
+        if self.centre is None:
+            return norm_factors(self.rows, self.feature_bound)
+        return self._factors_and_reaches[0]
 
     @cached_property
     def least_factor(self) -> float:
@@ -111,8 +113,7 @@ class Examples:
     @cached_property
     def reaches(self) -> Array:
         """For each row within the bound, what brings it within that around the centre."""
-        assert self.centre is not None
-        return self.centre.reaches(self.rows, bound=self.feature_bound)
+        return self._factors_and_reaches[1]
 
     def but(
         self,
@@ -149,6 +150,11 @@ class Examples:
     @cached_property
     def _views(self) -> dict[tuple[int, int], Batch]:
         return {}
+
+    @cached_property
+    def _factors_and_reaches(self) -> tuple[Array, Array]:
+        assert self.centre is not None
+        return self.centre.factors_and_reaches(self.rows, bound=self.feature_bound)
 
     @cached_property
     def _shifts(self) -> Array:

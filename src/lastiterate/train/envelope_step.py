@@ -45,16 +45,20 @@ def newton(
         h -= step
         p *= grown(step, spare[0])
         return p.sum(axis=0), np.maximum(new_s, s / 1000), dot(step, step)
-    if step.max() > _FAR_UP:
+    # Written so that a column of nan keeps no other from it.
+    if not step.max() <= _FAR_UP:
         _bend(step, p, s)
     h -= step
     np.exp(step, out=step)
     p *= step
     m = p.sum(axis=0)
-    if not m.max() <= c + c * _FAR_UP:
-        # Too far off the sphere for the next step to be of use.
-        m, factor = put_on_sphere(p, c)
-        h -= np.log(factor)
+    # Too far off the sphere for the next step to be of use; written so that nan is.
+    far = np.flatnonzero(~(m <= c + c * _FAR_UP))
+    if far.size:
+        moved = np.take(p, far, axis=1)
+        m[far], factor = put_on_sphere(moved, c)
+        p[:, far] = moved
+        h[:, far] -= np.log(factor)
     return m, np.maximum(new_s, s / 1000), None
 
 

@@ -1,35 +1,41 @@
 r"""The factor that brings each row within a bound, from the row as it is when it is used.
 
+A row's factor depends on that row, on the bound and on the rows' precision alone: were it to depend
+on other rows, one example could move what all the others add to a gradient.  So every choice below
+is made row by row, and sums are those of `row_sums`.
+
 A sum of n squares in floating point, added in whatever order, is within a relative
-:math:`(n + 1)u` of the exact one, u the unit of rounding.  Rows are cut into pieces of so few
-columns that this is small even for float32, and factors are rounded down by as much.
+:math:`(n + 1)u` of the exact one, u the unit of rounding of float64; factors are rounded down by as
+much.  They are also rounded down by a unit of the rows' own precision, to which a residual times a
+factor is rounded before it is multiplied by the row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import down, ulps, ulps_of, up
+from lastiterate._numerics.rounding import TINY, down, ulps, ulps_of, up
 from lastiterate.errors import InvalidParameter
+from lastiterate.train.row_sums import owners, squared_norms
 from lastiterate.train.rows import Rows, read, without_duplicates
 
 FAR = 10.0
 _CHUNK = 2**20  # entries looked at together
-_COLUMNS = 1_024  # squares added up in the precision of the rows
 SHORTEST = 1e-12  # a factor: products with longer rows might overflow
-_LEAST_BOUND = 1e-10  # squares far below its own may vanish without harm
+# Sums of squares, between which none has overflowed and what has vanished is no matter.
+_LEAST_SUM, _LARGEST_SUM = 1e-280, 1e300
 
 
 def norm_factors(rows: Rows, bound: float) -> Array:
     """min(1, bound/norm) of every row, rounded down; refuses rows that are not finite."""
     factors = np.ones(rows.shape[0])
     for part, some in chunks(rows):
-        factors[part] = _factors(some, bound)
+        some = without_duplicates(some)
+        factors[part] = factors_of(some, squared_norms(some), bound)
     return factors
 
 
@@ -50,73 +56,61 @@ def chunks(rows: Rows) -> Iterator[tuple[slice, Rows]]:
 
 def with_huge_rows_scaled(rows: Rows, factors: Array, *, bound: float) -> tuple[Rows, Array]:
     """The same, rows beyond what products can hold being scaled down themselves."""
-    if not factors.size or factors.min() >= SHORTEST:
+    huge = np.flatnonzero(factors < SHORTEST)
+    if not huge.size:
         return rows, factors
-    long = np.flatnonzero(factors < SHORTEST)
     rows, factors = rows.copy(), factors.copy()
-    scaled = rows[long].astype(np.float64)
     if isinstance(rows, np.ndarray):
-        rows[long] = scaled * factors[long, np.newaxis]
+        rows[huge] = rows[huge].astype(np.float64) * factors[huge, np.newaxis]
     else:
-        rows = rows.tolil()
-        rows[long] = scaled.multiply(factors[long, np.newaxis])
-        rows = rows.tocsr()
-    factors[long] = norm_factors(rows[long], bound)
+        each = np.where(factors < SHORTEST, factors, 1.0)[owners(rows)]
+        rows.data = (rows.data.astype(np.float64) * each).astype(rows.dtype)
+    factors[huge] = norm_factors(rows[huge], bound)
     return rows, factors
 
 
-def _factors(rows: Rows, bound: float) -> Array:
-    """Of a part of the rows."""
-    if isinstance(rows, np.ndarray) and bound >= _LEAST_BOUND:
-        squares = _squares(rows)
-        if np.isfinite(squares).all():
-            # Half of the sum's units, by the root; a unit is two roundings.
-            roundings = min(rows.shape[1], _COLUMNS) / 2 + 8
-            norms = up(np.sqrt(squares), ulps_of(rows.dtype, roundings))
-            return np.where(norms > bound, down(bound / np.maximum(norms, bound), ulps(8)), 1.0)
-    units, norms = _norms(rows)
+def factors_of(rows: Rows, squares: Array, bound: float) -> Array:
+    """The factors of some rows without duplicates, whose `squared_norms` are known."""
+    norms, exponents = _norms(rows, squares.copy())
     if not np.isfinite(norms).all():
         raise InvalidParameter("X", must_be="finite throughout", found="a row that is not")
-    # A norm is a sum of as many squares as there are columns, each rounded.
-    margin = ulps(rows.shape[1] + 8)
-    factors = np.ones(rows.shape[0])
-    with np.errstate(over="ignore"):
-        long = up(units * norms, margin) > bound
-    found = down(bound / units[long] / norms[long], margin)
+    # Half of the sum's units, by the root; a unit is two roundings.
+    norms = up(norms, ulps(rows.shape[1] / 2 + 8) + ulps_of(rows.dtype, 1))
+    factors = np.ones(norms.size)
+    with np.errstate(over="ignore", under="ignore"):
+        long = np.flatnonzero(norms > np.ldexp(bound, -exponents))
+        found = np.ldexp(down(bound / norms[long], ulps(8)), -exponents[long])
     # Where the factor itself cannot be computed well, the row counts as 0.
-    factors[long] = np.where(found >= np.finfo(float).tiny, found, 0.0)
+    factors[long] = np.where(found >= TINY, found, 0.0)
     return factors
 
 
-def _squares(rows: NDArray[Any]) -> Array:
-    """Of the norms; inf or nan where an entry is too large or is none."""
-    total = np.zeros(rows.shape[0])
-    with np.errstate(over="ignore", invalid="ignore"):
-        for start in range(0, rows.shape[1], _COLUMNS):
-            part = rows[:, start : start + _COLUMNS]
-            total += _row_products(part, part)
-    return total
+def _norms(rows: Rows, squares: Array) -> tuple[Array, NDArray[np.intc]]:
+    """Norms, each in units of a power of two of its own; inf or nan if an entry is."""
+    exponents = np.zeros(rows.shape[0], dtype=np.intc)
+    odd = np.flatnonzero(~((squares >= _LEAST_SUM) & (squares <= _LARGEST_SUM)))
+    if odd.size:
+        some = rows[odd]
+        exponents[odd] = _exponents(some)
+        squares[odd] = squared_norms(_divided(some, exponents[odd]))
+    return np.sqrt(squares), exponents
 
 
-def _row_products(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    if hasattr(np, "vecdot"):  # from numpy 2 on, and twice as fast
-        return np.asarray(np.vecdot(one, other))
-    return np.asarray(np.einsum("ij,ij->i", one, other))
-
-
-def _norms(rows: Rows) -> tuple[Array, Array]:
-    """For each row a unit and its norm in it, so that squares neither overflow nor vanish."""
+def _exponents(rows: Rows) -> NDArray[np.intc]:
+    """For each row that of the least power of two above all entries; 0 if they are all 0."""
     if isinstance(rows, np.ndarray):
-        largest = np.abs(rows).max(axis=1, initial=0.0).astype(np.float64)
-        units = np.where((largest > 1e18) | (largest < 1e-18), largest, 1.0)
-        units[~(np.isfinite(units) & (units > 0.0))] = 1.0
-        scaled = rows if (units == 1.0).all() else rows / units[:, np.newaxis]
-        return units, np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled, dtype=np.float64)))
-    rows = without_duplicates(rows)
-    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    entries = np.abs(rows.data.astype(np.float64))
-    largest = np.zeros(rows.shape[0])
-    np.maximum.at(largest, owner, entries)  # nan and inf stay what they are
-    units = np.where((largest > 0.0) & np.isfinite(largest), largest, 1.0)
-    squares = np.bincount(owner, weights=(entries / units[owner]) ** 2, minlength=units.size)
-    return units, np.asarray(np.sqrt(squares))
+        largest = np.abs(rows).max(axis=1, initial=0.0)
+    else:
+        largest = np.zeros(rows.shape[0], dtype=rows.dtype)
+        np.maximum.at(largest, owners(rows), np.abs(rows.data))
+    return np.frexp(np.where(np.isfinite(largest), largest, 0.0))[1]
+
+
+def _divided(rows: Rows, exponents: NDArray[np.intc]) -> Rows:
+    """Rows in units of these powers of two, which only entries far below them may round."""
+    with np.errstate(under="ignore"):
+        if isinstance(rows, np.ndarray):
+            return np.ldexp(rows.astype(np.float64), -exponents[:, np.newaxis])
+        divided = rows.astype(np.float64)
+        divided.data = np.ldexp(divided.data, -exponents[owners(rows)])
+        return divided

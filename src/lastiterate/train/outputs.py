@@ -6,7 +6,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.train.centring import Centre
-from lastiterate.train.norms import norm_factors, with_huge_rows_scaled
+from lastiterate.train.norms import SHORTEST, norm_factors, with_huge_rows_scaled
 from lastiterate.train.rows import Rows
 
 
@@ -14,10 +14,20 @@ def linear_outputs(
     rows: Rows, coef: Array, intercept: Array, *, bound: float, centre: Centre | None
 ) -> Array:
     """One column for each output: `rows @ coef.T + intercept` for rows within the bounds."""
-    scaled, factors = with_huge_rows_scaled(rows, norm_factors(rows, bound), bound=bound)
-    outputs = np.asarray(scaled @ coef.T, dtype=np.float64) * factors[:, np.newaxis]
+    reaches = None
     if centre is None:
+        factors = norm_factors(rows, bound)
+    else:
+        factors, reaches = centre.factors_and_reaches(rows, bound=bound)
+    with np.errstate(over="ignore", invalid="ignore"):
+        outputs = np.asarray(rows @ coef.T, dtype=np.float64)
+    # By themselves, so that the products of all other rows are those of the same memory.
+    huge = np.flatnonzero(factors < SHORTEST)
+    if huge.size:
+        scaled, factors[huge] = with_huge_rows_scaled(rows[huge], factors[huge], bound=bound)
+        outputs[huge] = scaled @ coef.T
+    outputs *= factors[:, np.newaxis]
+    if centre is None or reaches is None:
         return np.asarray(outputs + intercept)
-    reaches = centre.reaches(rows, bound=bound)[:, np.newaxis]
     at_centre = centre.outputs(coef)
-    return np.asarray((outputs - at_centre) * reaches + (intercept + at_centre))
+    return np.asarray((outputs - at_centre) * reaches[:, np.newaxis] + (intercept + at_centre))

@@ -6,6 +6,7 @@ import mmap
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.noise import Order
@@ -72,7 +73,34 @@ def without_duplicates(rows: Rows) -> Rows:
         # scipy would read and write elsewhere in memory.
         must_be = "a sparse matrix whose entries all lie in it"
         raise InvalidParameter("X", must_be=must_be, found="entries outside it") from None
-    if not own.has_canonical_format:
-        own = own.copy()
-        own.sum_duplicates()
-    return own
+    return own if own.has_canonical_format else _with_sums(own)
+
+
+def _with_sums(rows: Rows) -> Rows:
+    """Entries of one place added up in the order in which the row has them.
+
+    scipy sorts all rows if one is not sorted, and may so change the order of others' entries.
+    """
+    owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    order = np.lexsort((rows.indices, owner))  # stable
+    owner, places = owner[order], rows.indices[order]
+    first = np.append(True, (np.diff(owner) != 0) | (np.diff(places) != 0))
+    with np.errstate(over="ignore"):
+        sums = np.bincount(np.cumsum(first) - 1, rows.data[order]).astype(rows.dtype)
+    ends = np.cumsum(np.bincount(owner[first], minlength=rows.shape[0]))
+    return type(rows)((sums, places[first], np.append(0, ends)), shape=rows.shape)
+
+
+def compressed(rows: Rows) -> Rows:
+    """A sparse matrix of any format by rows; entries of one place stay apart, in their order.
+
+    scipy would add them up, in an order that depends on other rows.
+    """
+    if rows.format in ("csr", "csc") or rows.ndim != 2:
+        return rows.tocsr()
+    entries = rows.tocoo()
+    order = np.argsort(entries.row, kind="stable")
+    ends = np.cumsum(np.bincount(entries.row, minlength=rows.shape[0]))
+    kind = sparse.csr_array if isinstance(rows, sparse.sparray) else sparse.csr_matrix
+    parts = entries.data[order], entries.col[order], np.append(0, ends)
+    return kind(parts, shape=rows.shape)

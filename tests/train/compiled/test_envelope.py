@@ -120,3 +120,13 @@ def test_blocks_may_be_partly_filled(count):
     found, left = compiled.clipped(u, y, 0.3, envelope.CERTIFIED)
     assert not left.size
     np.testing.assert_allclose(found, clipping._clipped(u, y, 0.3), atol=1e-11)
+
+
+@pytest.mark.parametrize("scale", [1.0, 6.0])
+def test_a_residual_does_not_depend_on_the_others_of_its_block(scale):
+    """Some need more rounds than others, which must not move those that are certified."""
+    u, y = logits(10, scale=scale)
+    together, left = compiled.clipped(u, y, 0.35, envelope.CERTIFIED)
+    for k in np.setdiff1d(np.arange(60), left):
+        found, _ = compiled.clipped(u[:, [k]], y[[k]], 0.35, envelope.CERTIFIED)
+        np.testing.assert_array_equal(found[:, 0], together[:, k])

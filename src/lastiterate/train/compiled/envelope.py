@@ -91,6 +91,7 @@ def clip_residuals(
     classes = _index(u.shape[0])
     block, column = np.empty(classes * _CLASS), np.empty(_COLUMN)
     at, own = np.empty(_WIDE, _index), np.empty(_WIDE, _index)
+    waiting = np.empty(_WIDE, np.bool_)
     left = _index(0)
     count = _index(chosen.size)
     for start in range(_index(0), count, _WIDE):
@@ -100,21 +101,24 @@ def clip_residuals(
         _read(u, y, at, own, block, column)
         _exponentials(block, column)
         _guess(own, c, block, column)
+        waiting[:] = True
         for done in range(rounds + 1):
             _put_on_sphere(own, c, block, column)
-            # Written so that nan is far off.
+            # Kept as soon as it is certified, whatever rounds other columns of the block need.
             certified = True
-            for j in range(_WIDE):
-                certified &= column[_ERROR + j] <= off
+            for j in range(size):
+                # Written so that nan is far off.
+                if waiting[j] and column[_ERROR + j] <= off:
+                    waiting[j] = False
+                    for i in range(classes):
+                        out[i, at[j]] = block[i * _CLASS + _P + j]
+                    out[own[j], at[j]] = -column[_M + j]
+                certified &= not waiting[j]
             if certified or done == rounds:
                 break
             _newton(block, column)
-        for i in range(classes):
-            for j in range(size):
-                out[i, at[j]] = block[i * _CLASS + _P + j]
         for j in range(size):
-            out[own[j], at[j]] = -column[_M + j]
-            if not column[_ERROR + j] <= off:
+            if waiting[j]:
                 chosen[left] = at[j]
                 left += _index(1)
     return int(left)
