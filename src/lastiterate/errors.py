@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Self
 
 
 class PrivacyWarning(UserWarning):
@@ -63,6 +64,25 @@ class MissingExtra(LastIterateError, ImportError):
             f"{what} needs {package}: pip install 'lastiterate[{extra}]', or in a clone of the "
             f"repository pip install '.[{extra}]'."
         )
+
+    @classmethod
+    def of(cls, error: ImportError, what: str, *, extra: str) -> Self:
+        """The error that names the package whose import failed, at the root of `error`."""
+        root = error
+        while True:
+            # What a package tried before, and did without, is a context but no cause.
+            behind = root.__cause__ or (root.__context__ if root.name is None else None)
+            if not isinstance(behind, ImportError):
+                break
+            root = behind
+        package = (root.name or error.name or "a package").partition(".")[0]
+        package = _DISTRIBUTIONS.get(package, package)
+        if not isinstance(root, ModuleNotFoundError):
+            package += f", which is installed but cannot be imported ({_short(str(root))})"
+        return cls(what, package, extra=extra)
+
+
+_DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # whose modules have other names
 
 
 @dataclass(frozen=True)

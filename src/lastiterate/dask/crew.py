@@ -45,6 +45,18 @@ class _Lost(Exception):
     """The worker of a shard is gone."""
 
 
+class _Direct:
+    """A client as actors know it, which asks workers themselves."""
+
+    direct_to_workers = True
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
 class Crew:
     """The shards of a training, each wherever it is now."""
 
@@ -186,7 +198,9 @@ class Crew:
         future, blocks = begun
         while True:
             try:
-                self._actors[shard], self._futures[shard] = future.result(timeout=_LOOK), future
+                actor = future.result(timeout=_LOOK)
+                self._shorten(actor, self._where[shard])
+                self._actors[shard], self._futures[shard] = actor, future
                 return
             except TimeoutError:
                 if self._where[shard] not in workers_of(self._client):
@@ -201,6 +215,16 @@ class Crew:
                 number = self._plans[shard].chunks[failed[0] // 2]
                 raise ClusterFailure(f"chunk {number} could not be computed (a {kind})")
             raise _Lost
+
+    def _shorten(self, actor: Any, address: str) -> None:
+        """Ask the worker itself where it can be reached from here, else through the scheduler.
+
+        Dask does the latter unless clients are made with `direct_to_workers=True`; it takes three
+        times as many messages.
+        """
+        with suppress(Exception):
+            self._client.sync(self._client.rpc(address).identity, callback_timeout=_LOOK)
+            actor._client = _Direct(self._client)
 
     def _place(self, shard: int) -> str:
         """Where shards are fewest."""

@@ -40,8 +40,13 @@ def the_client(client: Any, *, allow_insecure: bool) -> Client:
 
 def is_secure(address: str) -> bool:
     """Whether what is sent there is encrypted, or stays on this machine."""
+    return address.partition("://")[0] in _ENCRYPTED or is_here(address)
+
+
+def is_here(address: str) -> bool:
+    """Whether what is sent there stays on this machine."""
     protocol, _, rest = address.partition("://")
-    if protocol in _ENCRYPTED:
+    if protocol == "inproc":
         return True
     host = rest.rpartition(":")[0].strip("[]")
     try:
