@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 
 class PrivacyWarning(UserWarning):
@@ -26,6 +26,10 @@ class InvalidParameter(LastIterateError, ValueError):
         self.name, self.value, self.must_be, self.found = name, value, must_be, found
         got = f"got {name}={_short(value)}" if found is None else f"found {found}"
         super().__init__(f"{name} must be {must_be}; {got}.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross from other processes as pickles.
+        return _raised_again, (type(self), self.name, self.value, self.must_be, self.found)
 
 
 class InvalidType(InvalidParameter, TypeError):
@@ -126,6 +130,11 @@ class UnreachableTarget(LastIterateError, ValueError):
     def __init__(self, target: str, why: str, *, possible_with: str) -> None:
         self.target, self.why, self.possible_with = target, why, possible_with
         super().__init__(f"{target} cannot be reached: {why}. Possible with {possible_with}.")
+
+
+def _raised_again(kind: type[InvalidParameter], *said: Any) -> InvalidParameter:
+    name, value, must_be, found = said
+    return kind(name, value, must_be=must_be, found=found)
 
 
 def _short(value: object) -> str:

@@ -209,11 +209,11 @@ class Crew:
             except FutureCancelledError:
                 raise _Lost from None
             except Exception as error:
-                kind = type(error).__name__
+                why = _said(error)
             failed = [k for k, one in enumerate(blocks) if one.status == "error"]
             if failed:
                 number = self._plans[shard].chunks[failed[0] // 2]
-                raise ClusterFailure(f"chunk {number} could not be computed (a {kind})")
+                raise ClusterFailure(f"chunk {number} could not be computed ({why})")
             raise _Lost
 
     def _shorten(self, actor: Any, address: str) -> None:
@@ -241,6 +241,11 @@ class Crew:
 
 async def _all(calls: Sequence[Any]) -> list[Any]:
     return await asyncio.gather(*calls, return_exceptions=True)
+
+
+def _said(error: Exception) -> str:
+    """What may be repeated of an error: this package's hold no cell of the data."""
+    return str(error) if isinstance(error, LastIterateError) else f"a {type(error).__name__}"
 
 
 def _release(actors: dict[int, Any], futures: dict[int, Future]) -> None:

@@ -18,8 +18,9 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.statements import CLUSTER
 from lastiterate.dask.blocks import Blocks, blocks_of
 from lastiterate.dask.cost import STEP_SECONDS, StepCost, affordable
+from lastiterate.dask.crew import ClusterFailure
 from lastiterate.dask.feedback import progress_lines, tell_of_length, tell_of_one_machine
-from lastiterate.dask.lazily import applied, is_lazy
+from lastiterate.dask.lazily import applied, column_of, is_lazy
 from lastiterate.dask.shard import Encoded
 from lastiterate.dask.shards import ClusterShards, sharded
 from lastiterate.dask.trust import the_client, workers_of
@@ -100,7 +101,7 @@ class OnDask(PrivateLinearModel):
         self._refuse_undeclared(blocks)
         # All that is public of the task follows from no target at all.
         task = settings._task(np.zeros(0, dtype=blocks.target_dtype), radius)
-        workers = workers_of(client) or _awaited(client)
+        workers = _workers(client)
         tell_of_one_machine(workers, blocks)
         held = self._held(blocks, workers)
         with throughout("bringing rows to the workers"):
@@ -174,8 +175,7 @@ class OnDask(PrivateLinearModel):
             raise InvalidParameter(
                 "sample_weight", must_be="None for dask collections", found="one"
             )
-        targets = y.to_dask_array() if hasattr(y, "to_dask_array") else y
-        return float(self._lazy_score(self.predict(X), targets))
+        return float(self._lazy_score(self.predict(X), column_of(y)))
 
     def _lazy_score(self, predicted: Any, targets: Any) -> float:
         raise NotImplementedError
@@ -211,14 +211,17 @@ class _Regresses(OnDask):
         return float((1.0 - errors / spread).compute())
 
 
-def _awaited(client: Client) -> dict[str, Any]:
-    """Workers, of which there are none yet, or again."""
+def _workers(client: Client) -> dict[str, Any]:
+    """The workers that there are or, if there are none yet or again, as soon as there is one."""
     try:
-        client.wait_for_workers(1, timeout=_PATIENCE)
+        if not workers_of(client):
+            client.wait_for_workers(1, timeout=_PATIENCE)
+        return workers_of(client)
     except TimeoutError:
         must_be = "of a cluster with workers"
         raise InvalidParameter("client", must_be=must_be, found="none") from None
-    return workers_of(client)
+    except OSError:
+        raise ClusterFailure("the scheduler does not answer") from None
 
 
 def _encoded(settings: Any, radius: float, targets: NDArray[Any]) -> Encoded:

@@ -58,8 +58,15 @@ def places_of(column: Any, values: tuple[str, ...]) -> NDArray[np.intp]:
     cells = _as_array(column)
     if cells.dtype.kind in "fiub":
         return _places_of_numbers(cells, values)
-    known = {value: k for k, value in enumerate(values)}
-    return np.array([known.get(_text(cell), -1) for cell in cells.tolist()], dtype=np.intp)
+    # Numbers among other things count as they do in a column of numbers: how one row is coded must
+    # not depend on whether a cell of another row is missing.
+    texts = {value: k for k, value in enumerate(values)}
+    numbers = dict(_numbers_among(values))
+    places = [
+        texts.get(cell.strip(), -1) if isinstance(cell, str) else _place(cell, texts, numbers)
+        for cell in cells.tolist()
+    ]
+    return np.array(places, dtype=np.intp)
 
 
 def missing_in(column: Any, rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -115,11 +122,23 @@ def _text(cell: Any) -> str:
 def _places_of_numbers(cells: NDArray[Any], values: tuple[str, ...]) -> NDArray[np.intp]:
     """By value: 1, 1.0 and true are the same."""
     found = np.full(cells.size, -1, dtype=np.intp)
-    for k, value in enumerate(values):
-        number = {"true": 1.0, "false": 0.0}.get(value.lower(), _number(value))
-        if math.isfinite(number):
-            found[cells == number] = k
+    for number, k in _numbers_among(values):
+        found[cells == number] = k
     return found
+
+
+def _numbers_among(values: tuple[str, ...]) -> list[tuple[float, int]]:
+    """The values that are numbers, and their places."""
+    truth = {"true": 1.0, "false": 0.0}
+    read = [truth.get(value.lower(), _number(value)) for value in values]
+    return [(number, k) for k, number in enumerate(read) if math.isfinite(number)]
+
+
+def _place(cell: Any, texts: dict[str, int], numbers: dict[float, int]) -> int:
+    """The place of a cell that is no text, -1 for none."""
+    if isinstance(cell, (bool, int, float, np.number, np.bool_)):
+        return numbers.get(_number(cell), -1)
+    return texts.get(_text(cell), -1)
 
 
 def _as_array(column: Any) -> NDArray[Any]:
