@@ -77,13 +77,13 @@ class TestClients:
         with LocalCluster(processes=False, **settings) as cluster:
             client = Client(cluster, set_as_default=False)
             client.close()
-        with pytest.raises(InvalidParameter, match="client must be connected.*that is closed"):
+        with pytest.raises(InvalidParameter, match=r"client must be connected.*that is closed"):
             PrivateLogisticRegression(client=client).fit(X, Y)
 
     def test_whose_scheduler_is_gone(self, monkeypatch):
         client = Elsewhere("tcp://127.0.0.1:8786", "tcp://127.0.0.1:8787")
         monkeypatch.setattr(Elsewhere, "scheduler_info", lambda *_, **__: {})  # as distributed does
-        with pytest.raises(InvalidParameter, match="client must be connected.*does not answer"):
+        with pytest.raises(InvalidParameter, match=r"client must be connected.*does not answer"):
             the_client(client, allow_insecure=True)
 
     @pytest.mark.slow

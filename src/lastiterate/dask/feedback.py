@@ -1,4 +1,4 @@
-"""What is told to whoever waits for a fit: lines of progress, and that one machine needs no Dask."""
+"""Lines for whoever waits for a fit: its progress, and that one machine needs no cluster."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def tell_of_one_machine(workers: Iterable[str], blocks: Blocks) -> None:
     if not all(map(is_here, workers)):
         return
     instead = "on a numpy.memmap of a file of rows"
-    if blocks.dense and MEMORY_LIMIT >= _COPIES * blocks.bytes:
+    if blocks.dense and _COPIES * blocks.bytes <= MEMORY_LIMIT:
         instead = f"on X.compute(), since rows of {blocks.bytes / 1e6:,.0f} MB fit into memory"
     LOG.warning(
         "All workers are on this machine, where the messages of a step take longer than its "
