@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 
 class PrivacyWarning(UserWarning):
@@ -25,6 +26,10 @@ class InvalidParameter(LastIterateError, ValueError):
         self.name, self.value, self.must_be, self.found = name, value, must_be, found
         got = f"got {name}={_short(value)}" if found is None else f"found {found}"
         super().__init__(f"{name} must be {must_be}; {got}.")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Errors cross from other processes as pickles.
+        return _raised_again, (type(self), self.name, self.value, self.must_be, self.found)
 
 
 class InvalidType(InvalidParameter, TypeError):
@@ -63,6 +68,25 @@ class MissingExtra(LastIterateError, ImportError):
             f"{what} needs {package}: pip install 'lastiterate[{extra}]', or in a clone of the "
             f"repository pip install '.[{extra}]'."
         )
+
+    @classmethod
+    def of(cls, error: ImportError, what: str, *, extra: str) -> Self:
+        """The error that names the package whose import failed, at the root of `error`."""
+        root = error
+        while True:
+            # What a package tried before, and did without, is a context but no cause.
+            behind = root.__cause__ or (root.__context__ if root.name is None else None)
+            if not isinstance(behind, ImportError):
+                break
+            root = behind
+        package = (root.name or error.name or "a package").partition(".")[0]
+        package = _DISTRIBUTIONS.get(package, package)
+        if not isinstance(root, ModuleNotFoundError):
+            package += f", which is installed but cannot be imported ({_short(str(root))})"
+        return cls(what, package, extra=extra)
+
+
+_DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # whose modules have other names
 
 
 @dataclass(frozen=True)
@@ -106,6 +130,11 @@ class UnreachableTarget(LastIterateError, ValueError):
     def __init__(self, target: str, why: str, *, possible_with: str) -> None:
         self.target, self.why, self.possible_with = target, why, possible_with
         super().__init__(f"{target} cannot be reached: {why}. Possible with {possible_with}.")
+
+
+def _raised_again(kind: type[InvalidParameter], *said: Any) -> InvalidParameter:
+    name, value, must_be, found = said
+    return kind(name, value, must_be=must_be, found=found)
 
 
 def _short(value: object) -> str:

@@ -41,6 +41,7 @@ class Elsewhere(Client):
     """A client whose scheduler, or one of whose workers, says that it is elsewhere."""
 
     asynchronous = False
+    status = "running"
 
     def __init__(self, scheduler, worker):
         self.scheduler, self.worker = SimpleNamespace(address=scheduler), worker
@@ -70,6 +71,20 @@ class TestClients:
     def test_that_are_none(self):
         with pytest.raises(InvalidType, match=r"a dask\.distributed\.Client"):
             the_client("tcp://127.0.0.1:8786", allow_insecure=False)
+
+    def test_that_are_closed(self):
+        settings = {"n_workers": 1, "dashboard_address": ":0"}
+        with LocalCluster(processes=False, **settings) as cluster:
+            client = Client(cluster, set_as_default=False)
+            client.close()
+        with pytest.raises(InvalidParameter, match=r"client must be connected.*that is closed"):
+            PrivateLogisticRegression(client=client).fit(X, Y)
+
+    def test_whose_scheduler_is_gone(self, monkeypatch):
+        client = Elsewhere("tcp://127.0.0.1:8786", "tcp://127.0.0.1:8787")
+        monkeypatch.setattr(Elsewhere, "scheduler_info", lambda *_, **__: {})  # as distributed does
+        with pytest.raises(InvalidParameter, match=r"client must be connected.*does not answer"):
+            the_client(client, allow_insecure=True)
 
     @pytest.mark.slow
     def test_with_tls(self):

@@ -157,3 +157,14 @@ class TestTargets:
         for cell in ("", "x", math.inf):
             with pytest.raises(InvalidParameter, match=r"target 'y' must be a finite .* in row 1,"):
                 amounts.encode([cell])
+
+
+@pytest.mark.parametrize("values", [["true", "false"], ["True", "False"], [1, 0], ["1.0", "0"]])
+@pytest.mark.parametrize("cells", [[True, False, True], [1.0, 0.0, 1.0], [1, 0, 1]])
+def test_a_cell_that_is_missing_changes_no_other_row(values, cells):
+    """With one that is, a column of numbers becomes one of objects."""
+    schema = {"a": {"values": values}}
+    plain = rows(schema, a=np.array(cells))
+    assert plain.tolist() == [[1, 0], [0, 1], [1, 0]]
+    beside = rows(schema, a=np.array([*cells, None], dtype=object))
+    assert beside.tolist() == [*plain.tolist(), [0, 0]]

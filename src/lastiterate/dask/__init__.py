@@ -15,10 +15,12 @@ and its scheduler see rows and iterates.
 from lastiterate.errors import MissingExtra
 
 try:
+    import dask.array
     import dask.dataframe  # noqa: F401 - asked for here, so that the error says what to install
     import distributed  # noqa: F401
-except ImportError:
-    raise MissingExtra("lastiterate.dask", "dask and distributed", extra="dask") from None
+    import sklearn  # noqa: F401
+except ImportError as error:
+    raise MissingExtra.of(error, "lastiterate.dask", extra="dask") from None
 
 from lastiterate.dask.crew import ClusterFailure
 from lastiterate.dask.estimators import (

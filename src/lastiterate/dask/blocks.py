@@ -152,8 +152,9 @@ def _as_array(name: str, given: Any) -> da.Array:
     if not isinstance(given, da.Array):
         raise InvalidType(name, must_be=_TAKEN, found=f"a {type(given).__name__}")
     if np.isnan(np.array(given.shape, dtype=float)).any():
-        must_be = f"of known chunk sizes: {name}.compute_chunk_sizes()"
-        raise InvalidParameter(name, must_be=must_be, found="unknown ones")
+        # As of data frames; of a copy, so that the given one stays as it is.
+        given = da.Array(given.dask, given.name, given.chunks, meta=given._meta)
+        given.compute_chunk_sizes()
     return given
 
 

@@ -6,10 +6,14 @@ parameters of K outputs, and takes
 .. math:: s + \frac{2 \cdot 8 d K W}{B} + \frac{2 b d K}{W F}
 
 seconds: `step_seconds` s for messages, however short; B bytes a second on the driver's network;
-and two products with the b rows of a batch at F multiplications and additions a second.  Steps that
-compute for less than s gain nothing from smaller batches.  So a batch has at least the rows that
-keep workers busy for `step_seconds`, and passes over the data that fit into the time of the
-messages are not counted: `epochs` left open is 20, or as many as these.
+and two products with the b rows of a batch at F multiplications and additions a second.  On rows
+that one machine could hold, messages are nearly all of it.
+
+So what is left open is chosen as for rows in memory, 20 passes over the data in as many steps as
+`train.defaults` asks for, unless the messages of so many steps would take longer than a minute and
+longer than computing them.  Then there are fewer steps, on larger batches.  Larger batches alone
+would gain nothing: with as many steps, batches of all rows change accuracy by .1 points or less
+(docs/dask_measured.md).
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ STEP_SECONDS = 0.02
 RATE = 1e9  # multiplications and additions a second, of one worker
 _PASSES = 20
 _LEAST_BATCH = 16
+_MESSAGES = 60.0  # seconds that messages may take, however short computing is
 
 
 @dataclass(frozen=True)
@@ -46,15 +51,22 @@ class StepCost:
 
     @property
     def hidden_rows(self) -> int:
-        """How many rows are computed while messages are under way."""
+        """The number of rows that are computed while messages are under way."""
         return math.ceil(
             self.step_seconds * self.rate * self.workers / (2.0 * self.features * self.outputs)
         )
 
+    def computing(self, rows: int) -> float:
+        """Seconds that the products with so many rows take."""
+        return 2.0 * rows * self.features * self.outputs / (self.workers * self.rate)
+
     def seconds(self, batch_size: int) -> float:
-        """Of one step."""
-        products = 2.0 * batch_size * self.features * self.outputs
-        return self.step_seconds + self.bytes / self.network + products / (self.workers * self.rate)
+        """Seconds that one step takes."""
+        return self.step_seconds + self.bytes / self.network + self.computing(batch_size)
+
+    def most_steps(self, rows: int) -> int:
+        """The steps whose messages take a minute or, if longer, as long as computing `rows`."""
+        return max(int(max(_MESSAGES, self.computing(rows)) / self.step_seconds), 1)
 
 
 def affordable(
@@ -64,12 +76,17 @@ def affordable(
 
     Batches of more than a `block` of rows are whole numbers of these.
     """
-    steps = steps_asked_for(objective, settings, examples=examples, radius=radius)
-    passes = settings.epochs
-    if passes is None:
-        passes = max(_PASSES, math.ceil(steps * min(cost.hidden_rows, examples) / examples))
-    size = settings.batch_size
-    if size is None and RULES[settings.batches].ordered:
-        size = max(examples // math.ceil(steps / passes), cost.hidden_rows, _LEAST_BATCH)
-        size = min(-(-size // block) * block, examples)
-    return size, passes
+    asked = steps_asked_for(objective, settings, examples=examples, radius=radius)
+    size, passes = settings.batch_size, settings.epochs
+    known = size if RULES[settings.batches].ordered else examples
+    if known is not None:
+        if passes is None:
+            steps = min(asked, int(_MESSAGES / cost.seconds(known)))
+            passes = max(_PASSES, steps // max(examples // max(known, 1), 1))
+        return size, passes
+    passes = _PASSES if passes is None else passes
+    most = cost.most_steps(passes * examples)
+    a_pass = math.ceil(min(asked, most) / passes)
+    # Rounded up where steps are to be few, else as for rows in memory.
+    size = max(-(-examples // a_pass) if asked > most else examples // a_pass, _LEAST_BATCH)
+    return min(-(-size // block) * block, examples), passes

@@ -45,6 +45,18 @@ class _Lost(Exception):
     """The worker of a shard is gone."""
 
 
+class _Direct:
+    """A client as actors know it, which asks workers themselves."""
+
+    direct_to_workers = True
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+
 class Crew:
     """The shards of a training, each wherever it is now."""
 
@@ -186,7 +198,9 @@ class Crew:
         future, blocks = begun
         while True:
             try:
-                self._actors[shard], self._futures[shard] = future.result(timeout=_LOOK), future
+                actor = future.result(timeout=_LOOK)
+                self._shorten(actor, self._where[shard])
+                self._actors[shard], self._futures[shard] = actor, future
                 return
             except TimeoutError:
                 if self._where[shard] not in workers_of(self._client):
@@ -195,12 +209,22 @@ class Crew:
             except FutureCancelledError:
                 raise _Lost from None
             except Exception as error:
-                kind = type(error).__name__
+                why = _said(error)
             failed = [k for k, one in enumerate(blocks) if one.status == "error"]
             if failed:
                 number = self._plans[shard].chunks[failed[0] // 2]
-                raise ClusterFailure(f"chunk {number} could not be computed (a {kind})")
+                raise ClusterFailure(f"chunk {number} could not be computed ({why})")
             raise _Lost
+
+    def _shorten(self, actor: Any, address: str) -> None:
+        """Ask the worker itself where it can be reached from here, else through the scheduler.
+
+        Dask does the latter unless clients are made with `direct_to_workers=True`; it takes three
+        times as many messages.
+        """
+        with suppress(Exception):
+            self._client.sync(self._client.rpc(address).identity, callback_timeout=_LOOK)
+            actor._client = _Direct(self._client)
 
     def _place(self, shard: int) -> str:
         """Where shards are fewest."""
@@ -217,6 +241,11 @@ class Crew:
 
 async def _all(calls: Sequence[Any]) -> list[Any]:
     return await asyncio.gather(*calls, return_exceptions=True)
+
+
+def _said(error: Exception) -> str:
+    """What may be repeated of an error: this package's hold no cell of the data."""
+    return str(error) if isinstance(error, LastIterateError) else f"a {type(error).__name__}"
 
 
 def _release(actors: dict[int, Any], futures: dict[int, Future]) -> None:

@@ -13,16 +13,20 @@ from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
+from lastiterate._progress import throughout
+from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.statements import CLUSTER
 from lastiterate.dask.blocks import Blocks, blocks_of
 from lastiterate.dask.cost import STEP_SECONDS, StepCost, affordable
-from lastiterate.dask.lazily import applied, is_lazy
+from lastiterate.dask.crew import ClusterFailure
+from lastiterate.dask.feedback import progress_lines, tell_of_length, tell_of_one_machine
+from lastiterate.dask.lazily import applied, column_of, is_lazy
 from lastiterate.dask.shard import Encoded
-from lastiterate.dask.shards import sharded
+from lastiterate.dask.shards import ClusterShards, sharded
 from lastiterate.dask.trust import the_client, workers_of
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import classifiers, regressors
-from lastiterate.linear_model.estimator import Prepared, PrivateLinearModel
+from lastiterate.linear_model.estimator import Prepared, PrivateLinearModel, Trained
 from lastiterate.linear_model.undeclared import refuse_raw_frame
 from lastiterate.train.discretion import discreet
 from lastiterate.train.settings import POSITIVE, Kind, documented, or_none, setting
@@ -41,8 +45,8 @@ class OnDask(PrivateLinearModel):
     epochs: Any = setting(
         None,
         or_none(Kind("int", partial(_check.count, at_least=1))),
-        "The most passes over the data; left out, 20, or as many as take no longer than the "
-        "messages of all steps.",
+        "The most passes over the data; left out, 20, or where `batch_size` is set or `batches` is "
+        "'full', as many as take a minute.",
     )
     client: Any = setting(None, Kind("Client"), "Of dask.distributed; the current one if left out.")
     allow_insecure: bool = setting(
@@ -59,8 +63,12 @@ class OnDask(PrivateLinearModel):
     step_seconds: float = setting(
         STEP_SECONDS,
         POSITIVE,
-        "What the messages of a step cost on this cluster: batches are so large that computing "
-        "takes as long.",
+        "What the messages of a step cost on this cluster.  A `batch_size` left out is so large "
+        "that those of all steps take a minute at most, 3,000 steps at the default, or no longer "
+        "than computing does.",
+    )
+    verbose: bool = setting(
+        False, Kind("bool"), "Whether to print on stderr, now and then, how far the fit is."
     )
 
     def _fit(self, held: list[Any], ledger: Any = None, key: Any = None) -> Self:
@@ -68,7 +76,8 @@ class OnDask(PrivateLinearModel):
             held.clear()
             must_be = "left out: rows on a cluster have no digest, so that none can be unlearned"
             raise InvalidParameter("key", must_be=must_be, found="one")
-        return super()._fit(held, ledger, key)
+        with progress_lines(verbose=self.verbose):
+            return super()._fit(held, ledger, key)
 
     def unlearn(self, *_: Any, **__: Any) -> Self:
         """Not on a cluster: train again without those who go."""
@@ -84,25 +93,28 @@ class OnDask(PrivateLinearModel):
             raise InvalidParameter("text_columns", must_be=must_be, found="some")
         client = the_client(settings.client, allow_insecure=settings.allow_insecure)
         refuse_raw_frame(X, settings.feature_bound)
-        blocks = blocks_of(X, y, client)
+        with throughout("counting the rows of each chunk"):
+            blocks = blocks_of(X, y, client)
         bound = 1.0 if settings.feature_bound is None else settings.feature_bound
         intercept = self._constant * bound if self.fit_intercept else 0.0
         radius = float(np.hypot(bound, intercept))
         self._refuse_undeclared(blocks)
         # All that is public of the task follows from no target at all.
         task = settings._task(np.zeros(0, dtype=blocks.target_dtype), radius)
-        workers = workers_of(client) or _awaited(client)
+        workers = _workers(client)
+        tell_of_one_machine(workers, blocks)
         held = self._held(blocks, workers)
-        examples = sharded(
-            client,
-            blocks,
-            partial(_encoded, _stripped(settings), radius),
-            bound=bound,
-            intercept=intercept,
-            offset=task.offset,
-            held=held,
-            allow_insecure=settings.allow_insecure,
-        )
+        with throughout("bringing rows to the workers"):
+            examples = sharded(
+                client,
+                blocks,
+                partial(_encoded, _stripped(settings), radius),
+                bound=bound,
+                intercept=intercept,
+                offset=task.offset,
+                held=held,
+                allow_insecure=settings.allow_insecure,
+            )
         shards = examples.layout.shards
         outputs = task.objective.outputs
         cost = StepCost(blocks.features, outputs, shards, settings.step_seconds)
@@ -116,6 +128,11 @@ class OnDask(PrivateLinearModel):
         )
         task = replace(task, outside=examples.survey.outside)
         return Prepared(task, examples, settings, CLUSTER)
+
+    def _train(self, prepared: Prepared, report: PrivacyReport, *, refuse: bool) -> Trained:
+        assert isinstance(prepared.examples, ClusterShards)
+        tell_of_length(report.run, prepared.examples.layout.shards)
+        return super()._train(prepared, report, refuse=refuse)
 
     def _refuse_undeclared(self, blocks: Blocks) -> None:
         """The label set is published with the model, and nobody here sees the labels."""
@@ -158,8 +175,7 @@ class OnDask(PrivateLinearModel):
             raise InvalidParameter(
                 "sample_weight", must_be="None for dask collections", found="one"
             )
-        targets = y.to_dask_array() if hasattr(y, "to_dask_array") else y
-        return float(self._lazy_score(self.predict(X), targets))
+        return float(self._lazy_score(self.predict(X), column_of(y)))
 
     def _lazy_score(self, predicted: Any, targets: Any) -> float:
         raise NotImplementedError
@@ -195,14 +211,17 @@ class _Regresses(OnDask):
         return float((1.0 - errors / spread).compute())
 
 
-def _awaited(client: Client) -> dict[str, Any]:
-    """Workers, of which there are none yet, or again."""
+def _workers(client: Client) -> dict[str, Any]:
+    """The workers that there are or, if there are none yet or again, as soon as there is one."""
     try:
-        client.wait_for_workers(1, timeout=_PATIENCE)
+        if not workers_of(client):
+            client.wait_for_workers(1, timeout=_PATIENCE)
+        return workers_of(client)
     except TimeoutError:
         must_be = "of a cluster with workers"
         raise InvalidParameter("client", must_be=must_be, found="none") from None
-    return workers_of(client)
+    except OSError:
+        raise ClusterFailure("the scheduler does not answer") from None
 
 
 def _encoded(settings: Any, radius: float, targets: NDArray[Any]) -> Encoded:

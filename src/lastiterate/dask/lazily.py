@@ -16,6 +16,14 @@ def is_lazy(X: Any) -> bool:
     return isinstance(X, da.Array | dd.DataFrame)
 
 
+def column_of(y: Any) -> Any:
+    """Targets as a dask array, if they are a column of a data frame of Dask's."""
+    if not isinstance(y, dd.Series):
+        return y
+    # Dask warns of arrays of pandas' own kinds.
+    return (y if isinstance(y.dtype, np.dtype) else y.astype(object)).to_dask_array()
+
+
 def applied(method: str, model: Any, X: Any, like: Any) -> da.Array:
     """`model.method` of every block of rows, of the kind and width of `like`, an example."""
     if isinstance(X, dd.DataFrame):

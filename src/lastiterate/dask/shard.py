@@ -219,6 +219,8 @@ class Shard:
             if k in self._targets:
                 return dask.compute(rows, scheduler="synchronous")[0], None
             read = dask.compute(rows, targets, scheduler="synchronous")
+        except InvalidParameter as error:  # of PrivateSchema, whose words hold no cell
+            self._refuse(k, error.name, error.must_be, error.found or "something else")
         except Exception as error:
             self._refuse(k, "X and y", "readable", f"a {type(error).__name__}")
         return read[0], read[1]

@@ -9,6 +9,7 @@ from distributed import Client, get_client
 
 from lastiterate.errors import InvalidParameter, InvalidType
 
+_CONNECTED = "connected to a scheduler: make another, dask.distributed.Client(..)"
 _ENCRYPTED = ("tls", "wss", "inproc")  # or never on a network
 
 
@@ -21,14 +22,21 @@ def the_client(client: Any, *, allow_insecure: bool) -> Client:
             must_be = "given, or made before: dask.distributed.Client(..)"
             raise InvalidParameter("client", must_be=must_be, found="none") from None
     if not isinstance(client, Client):
-        raise InvalidType(
-            "client", must_be="a dask.distributed.Client", found=f"a {type(client).__name__}"
-        )
+        must_be = "a dask.distributed.Client, such as Client(address) makes"
+        raise InvalidType("client", must_be=must_be, found=f"a {type(client).__name__}")
     if client.asynchronous:
         must_be = "synchronous: fit waits for the cluster"
         raise InvalidParameter("client", must_be=must_be, found="asynchronous=True")
+    if client.status != "running":
+        found = f"one that is {client.status}"
+        raise InvalidParameter("client", must_be=_CONNECTED, found=found)
+    try:
+        addresses = (client.scheduler.address, *workers_of(client))
+    except OSError:
+        found = "one whose scheduler does not answer"
+        raise InvalidParameter("client", must_be=_CONNECTED, found=found) from None
     if not allow_insecure:
-        for address in (client.scheduler.address, *workers_of(client)):
+        for address in addresses:
             if not is_secure(address):
                 must_be = (
                     "of a cluster with TLS, or on this machine: rows and iterates would cross a "
@@ -40,8 +48,13 @@ def the_client(client: Any, *, allow_insecure: bool) -> Client:
 
 def is_secure(address: str) -> bool:
     """Whether what is sent there is encrypted, or stays on this machine."""
+    return address.partition("://")[0] in _ENCRYPTED or is_here(address)
+
+
+def is_here(address: str) -> bool:
+    """Whether what is sent there stays on this machine."""
     protocol, _, rest = address.partition("://")
-    if protocol in _ENCRYPTED:
+    if protocol == "inproc":
         return True
     host = rest.rpartition(":")[0].strip("[]")
     try:
@@ -51,5 +64,8 @@ def is_secure(address: str) -> bool:
 
 
 def workers_of(client: Client) -> dict[str, dict[str, Any]]:
-    """What the scheduler says of each worker that it has now, by address."""
-    return dict(client.scheduler_info(n_workers=-1)["workers"])
+    """What the scheduler says of each worker that it has now, by address; or an OSError."""
+    try:
+        return dict(client.scheduler_info(n_workers=-1)["workers"])
+    except (AttributeError, KeyError):  # of a client that has lost its scheduler
+        raise OSError("the scheduler does not answer") from None

@@ -113,8 +113,13 @@ def harmless_part(message: str) -> str:
     return ". ".join(one[0] for one in found if one is not None)
 
 
+def is_dask(given: Any) -> bool:
+    """Whether it is a collection of Dask's, which need not be loaded to tell."""
+    return any(kind.__module__.partition(".")[0] == "dask" for kind in type(given).__mro__)
+
+
 def _refuse_dask(name: str, given: Any) -> None:
-    if any(kind.__module__.partition(".")[0] == "dask" for kind in type(given).__mro__):
+    if is_dask(given):
         must_be = (
             "in memory, or a numpy.memmap of a file: a dask collection would be gathered as a "
             "whole. lastiterate.dask has the same models for a cluster; or call .compute() where "

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any, Self
 
 import numpy as np
@@ -12,12 +13,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.linear_model.inputs import is_dask
 from lastiterate.tables.encoder import Encoder
-from lastiterate.train.discretion import forget_locals
+from lastiterate.train.discretion import discreet
 
 _TABLE = (
-    "a table whose columns have names: a data frame of pandas or polars, a table of pyarrow, or a "
-    "mapping of names to columns"
+    "a table whose columns have names: a data frame of pandas, polars or Dask, a table of pyarrow, "
+    "or a mapping of names to columns"
 )
 
 
@@ -100,17 +102,26 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         self.n_features_in_ = len(features)
         return self
 
-    def transform(self, X: Any) -> NDArray[Any]:
-        """One row of features for each of the table; columns that were not fitted are left out."""
+    @discreet
+    def transform(self, X: Any) -> Any:
+        """One row of features for each of the table; columns that were not fitted are left out.
+
+        For a data frame of Dask they are a Dask array, of which nothing is computed yet: each
+        partition becomes a block, whose number of rows is not known before.
+        """
         check_is_fitted(self, "encoder_")
-        names = set(_columns(X))
+        names = _columns(X)
+        if not is_dask(X):
+            return self._encoded(X, names)
+        # A copy: what is computed later must not depend on whether this object is fitted again.
+        meta = self._encoded(X._meta, names)
+        read = X[[name for name in names if name in self.encoder_.read]]
+        return read.map_partitions(_of_partition, copy(self), meta=meta)
+
+    def _encoded(self, X: Any, names: Sequence[str]) -> NDArray[Any]:
+        """The features of a table in memory."""
         table = {name: _column(X, name) for name in self.encoder_.read if name in names}
-        try:
-            rows = self.encoder_.rows(table, dtype=self.dtype)
-        except BaseException as error:
-            forget_locals(error)
-            del X, table
-            raise
+        rows = self.encoder_.rows(table, dtype=self.dtype)
         factor = self._factor_of(self.encoder_)
         return rows if factor == 1.0 else np.multiply(rows, factor, out=rows)
 
@@ -141,6 +152,15 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         return tags
 
 
+def _of_partition(part: Any, schema: PrivateSchema) -> NDArray[Any]:
+    """The features of a part of a table; errors count rows from its first."""
+    try:
+        return np.asarray(schema.transform(part))
+    except InvalidParameter as error:
+        found = f"{error.found or 'something else'}, of one partition"
+        raise InvalidParameter(error.name, must_be=error.must_be, found=found) from None
+
+
 def _columns(X: Any) -> list[str]:
     """The names."""
     said: Any = X if isinstance(X, Mapping) else getattr(X, "column_names", None)
@@ -155,4 +175,8 @@ def _columns(X: Any) -> list[str]:
 
 
 def _column(X: Any, name: str) -> Any:
-    return X[name]
+    column = X[name]
+    if is_dask(column):
+        must_be = "a data frame of Dask, or columns in memory: others would be gathered as a whole"
+        raise InvalidType("X", must_be=must_be, found=f"a dask {type(column).__name__} as a column")
+    return column

@@ -66,7 +66,7 @@ def places_of(column: Any, values: tuple[str, ...]) -> NDArray[np.intp]:
             return -1
         # Numbers as in a column of numbers alone, which one cell of text makes a column of objects.
         if isinstance(cell, bool | int | float | np.number | np.bool_):
-            return by_number.get(float(cell), -1)
+            return by_number.get(_number(cell), -1)
         return known.get(_text(cell), -1)
 
     return np.array([place(cell) for cell in cells.tolist()], dtype=np.intp)

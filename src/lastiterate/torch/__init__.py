@@ -15,9 +15,11 @@ The backbone must not have been trained on the same private data.
 from lastiterate.errors import MissingExtra
 
 try:
-    import torch  # noqa: F401 - asked for here, so that the error says what to install
-except ImportError:
-    raise MissingExtra("lastiterate.torch", "torch", extra="torch") from None
+    import safetensors.torch  # noqa: F401 - asked for here, so that the error says what to install
+    import sklearn  # noqa: F401
+    import torch  # noqa: F401
+except ImportError as error:
+    raise MissingExtra.of(error, "lastiterate.torch", extra="torch") from None
 
 from lastiterate.torch.bounded_linear import BoundedLinear
 from lastiterate.torch.features import features
