@@ -19,7 +19,7 @@ PACKAGE = Path(lastiterate.__file__).parent
 LAYERS = [
     {"errors"},
     {"_numerics"},
-    {"_check", "_digits", "_html", "_progress"},
+    {"_check", "_digits", "_html", "_progress", "_warning"},
     {"run"},
     {"engine"},
     {"profile"},

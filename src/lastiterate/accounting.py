@@ -44,6 +44,8 @@ class PrivacyReport(BestProfile):
     best of several tries, of which `run` is one: nothing about that follows from the run alone.
     `followed` is how many extra steps were taken after the run to make the model forget, in how
     many requests: the guarantee is then of all models that were published on the way.
+    `preprocessing` names steps that learnt from the same examples before the run, which no
+    guarantee here includes.
     """
 
     run: TrainingRun
@@ -53,6 +55,7 @@ class PrivacyReport(BestProfile):
     enforced: bool = False
     selected: bool = False
     followed: tuple[int, int] | None = None
+    preprocessing: tuple[str, ...] = ()
 
     @cached_property
     def used(self) -> Mapping[str, PrivacyProfile]:
@@ -171,7 +174,8 @@ class PrivacyReport(BestProfile):
         """What is certified if this statistic of the same examples is published, too."""
         besides = (*self.besides, release)
         if not self._of_more_than_the_run:
-            return replace(account(self.run, besides=besides), enforced=self.enforced)
+            report = account(self.run, besides=besides)
+            return replace(report, enforced=self.enforced, preprocessing=self.preprocessing)
         more = _mu_of([release], self.run)
         every = {id_: beside_gaussian(profile, more) for id_, profile in self.all.items()}
         return replace(self, all=every, besides=besides)
@@ -179,7 +183,8 @@ class PrivacyReport(BestProfile):
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
         of = f"adjacency={self.run.adjacency!r}, bound={self.bound!r}, steps={self.run.steps}"
-        return f"PrivacyReport({epsilon}, {of})"
+        apart = f", not including={list(self.preprocessing)}" if self.preprocessing else ""
+        return f"PrivacyReport({epsilon}, {of}{apart})"
 
     def __str__(self) -> str:
         from lastiterate.report.text import as_text  # tables are made only when looked at

@@ -35,7 +35,17 @@ NOT_PROMISED = (
     "published model; certificates name earlier models by digest, and the removed under a key"
 )
 # What a request leaves as it was.
-_SAME = ("objective", "features", "labels", "encoding", "arithmetic", "public", "format", "data")
+_SAME = (
+    "objective",
+    "features",
+    "labels",
+    "encoding",
+    "arithmetic",
+    "public",
+    "format",
+    "data",
+    "preprocessing",
+)
 
 
 @dataclass(frozen=True)
@@ -115,7 +125,7 @@ def issue_request(
     found = requests.forgotten(len(requests.done) - 1)
     guarantee = stated_guarantee(requests.staying, record["guarantee"]["delta"])
     own = {
-        **{name: record[name] for name in _SAME},
+        **{name: record[name] for name in _SAME if name in record},
         "software": f"lastiterate {lastiterate.__version__}",
         "guarantee": guarantee,
         "run": to_dict(requests.extra(requests.done[-1].taken)),

@@ -7,7 +7,6 @@ there are signatures.
 
 import math
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +16,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
+from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.certificate import statements
@@ -31,8 +31,15 @@ from lastiterate.certificate.chain import (
 from lastiterate.certificate.requests import Requests
 from lastiterate.certificate.selection import selected_report
 from lastiterate.certificate.signature import wrong_signature
-from lastiterate.errors import InvalidCertificate, LastIterateError, PrivacyWarning
+from lastiterate.errors import (
+    InvalidCertificate,
+    InvalidParameter,
+    InvalidType,
+    LastIterateError,
+    PrivacyWarning,
+)
 from lastiterate.releases import from_record as from_release
+from lastiterate.report.words import without_steps
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.identity import is_digest
@@ -62,6 +69,7 @@ class Verified:
     seeded: bool
     requests: Requests
     trained: PrivacyReport  # of the first model, if others followed
+    fitted: tuple[str, ...] = ()  # preprocessing that learnt from the same examples
 
 
 def verify(
@@ -70,6 +78,8 @@ def verify(
     """The report that the certificate's run implies, or `InvalidCertificate` with every reason.
 
     Warns if the training had a seed: then it is private only against those who do not know it.
+    Warns, too, if steps before the training learnt from the same examples: what they learnt is
+    published with the model, and no number here includes it.
 
     Parameters
     ----------
@@ -82,7 +92,9 @@ def verify(
     """
     found = verified(certificate, parameters=parameters, signed_by=signed_by)
     if found.seeded:
-        warnings.warn(f"the training was {REPRODUCIBLE}", PrivacyWarning, stacklevel=2)
+        warn(f"the training was {REPRODUCIBLE}", PrivacyWarning)
+    if found.fitted:
+        warn(without_steps(found.fitted), PrivacyWarning)
     return found.report
 
 
@@ -132,8 +144,9 @@ def _alone(record: Mapping[str, Any], signed_by: str | Path | None) -> tuple[Ver
         seeded = record["randomness"] == REPRODUCIBLE
     except UNREADABLE as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
-    report = replace(report, enforced=True)
-    return Verified(report, objective, radius, seeded, requests, report), reasons
+    fitted = statements.fitted_steps(record)
+    report = replace(report, enforced=True, preprocessing=fitted)
+    return Verified(report, objective, radius, seeded, requests, report, fitted), reasons
 
 
 def _whole_chain(
@@ -164,7 +177,8 @@ def _whole_chain(
         raise
     except UNREADABLE as error:
         raise InvalidCertificate([f"it cannot be read ({error!r})"]) from error
-    found = replace(first, report=requests.staying, seeded=seeded, requests=requests)
+    report = replace(requests.staying, preprocessing=first.fitted)
+    found = replace(first, report=report, seeded=seeded, requests=requests)
     return found, reasons
 
 
@@ -187,16 +201,29 @@ def _wrong_seals(record: Mapping[str, Any], signed_by: str | Path | None) -> lis
 
 def read(certificate: str | Path) -> Mapping[str, Any]:
     """What a certificate says, nothing of it checked."""
-    text = certificate
-    if isinstance(certificate, Path) or not certificate.lstrip().startswith("{"):
-        text = Path(certificate).read_text(encoding="utf-8")
     try:
-        record = unambiguous_json(str(text))
+        record = unambiguous_json(_text(certificate))
     except (ValueError, RecursionError) as error:
         raise InvalidCertificate([f"it is not JSON ({error})"]) from error
     if not isinstance(record, dict):
         raise InvalidCertificate(["it is not a JSON object"])
     return record
+
+
+def _text(certificate: str | Path) -> str:
+    """The JSON that was given, or that is in the file or folder that was given."""
+    must_be = "the text of a certificate, which is JSON, or the path of a file that holds one"
+    if not isinstance(certificate, (str, Path)):
+        raise InvalidType("certificate", certificate, must_be=must_be)
+    if isinstance(certificate, str) and certificate.lstrip().startswith("{"):
+        return certificate
+    try:
+        path = Path(certificate)
+        path = path / "certificate.json" if path.is_dir() else path
+        return path.read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, ValueError):
+        found = f"{str(certificate)[:80]!r}, which is neither"
+        raise InvalidParameter("certificate", must_be=must_be, found=found) from None
 
 
 def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> list[str]:
@@ -241,6 +268,9 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
         reasons.append("its arithmetic precision is unsupported")
     if record.get("trusted", statements.CLUSTER) != statements.CLUSTER:
         reasons.append("whom its training trusted is unknown")
+    stated = record.get(statements.PREPROCESSING)
+    if stated is not None and not statements.is_preprocessing(stated):
+        reasons.append("which of its steps were fitted on the same examples is unknown")
     if "data" in record and not is_digest(record["data"]):
         reasons.append("which data it is of is unknown")
     return reasons

@@ -10,6 +10,7 @@ from lastiterate.certificate.verify import verified
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.explore.described import words_of
 from lastiterate.report.summary import summary
+from lastiterate.report.words import without_steps
 from lastiterate.run.serialise import unambiguous_json
 from lastiterate.train.noise import REPRODUCIBLE
 
@@ -35,8 +36,11 @@ def review(record: Mapping[str, Any]) -> dict[str, Any]:
     except InvalidParameter:
         words = None
     return {
-        "holds": not found.seeded,
-        "reasons": [f"the training was {REPRODUCIBLE}"] if found.seeded else [],
+        "holds": not (found.seeded or found.fitted),
+        "reasons": [
+            *([f"the training was {REPRODUCIBLE}"] if found.seeded else []),
+            *([without_steps(found.fitted)] if found.fitted else []),
+        ],
         "statement": told.answer,
         "epsilon_text": up(guarantee["epsilon"]),
         "delta": guarantee["delta"],

@@ -17,5 +17,6 @@ def as_card(report: PrivacyReport) -> str:
         for row in told.near
     ]
     lead = f"{what_was_done(report.run)} {what_is_protected(report.run)} {told.tightness}"
-    notes = [f"{told.release}", *(f"{VOIDED_BY} {one}." for one in told.release.voided_by)]
+    notes = [told.not_included] if told.not_included else []
+    notes += [f"{told.release}", *(f"{VOIDED_BY} {one}." for one in told.release.voided_by)]
     return card(told.answer, rows, lead=lead, notes=notes)

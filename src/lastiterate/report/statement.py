@@ -29,6 +29,8 @@ def statement(
         f"delta = {delta:g}, {told.kind}, against {unit_of_privacy(report.run)}; the number of "
         "examples is public.",
     ]
+    if told.not_included:
+        sentences.append(told.not_included)
     if max_examples_per_user is not None:
         sentences.append(_of_users(report, delta, max_examples_per_user))
     sentences.append(

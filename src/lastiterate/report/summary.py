@@ -27,6 +27,7 @@ from lastiterate.report.words import (
     instead,
     listed_apart,
     release_rule,
+    without_steps,
 )
 from lastiterate.run.adjacency import if_one_example_is
 
@@ -63,11 +64,21 @@ class Summary:
     assumptions: tuple[str, ...]
     release: Release
     refusals: tuple[Refusal, ...]
+    preprocessing: tuple[str, ...] = ()  # steps that learnt from the same examples
 
     @property
     def kind(self) -> str:
         """Whether the number is certified, in words."""
-        return how_certain(self.certainty)
+        alone = " for the training alone" if self.preprocessing else ""
+        return how_certain(self.certainty) + alone
+
+    @property
+    def not_included(self) -> str:
+        """What the number leaves out, in a sentence; empty where it leaves out nothing."""
+        if not self.preprocessing:
+            return ""
+        said = without_steps(self.preprocessing)
+        return f"{said[0].upper()}{said[1:]}."
 
     @property
     def tightness(self) -> str:
@@ -137,6 +148,7 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
         ),
         release=release_rule(bound, report.run, report.besides),
         refusals=tuple(refusals(report)),
+        preprocessing=report.preprocessing,
     )
 
 
@@ -196,6 +208,7 @@ def as_record(
         "why": told.why,
         "assumptions": list(told.assumptions),
         "enforced": report.enforced,
+        "preprocessing": list(report.preprocessing),
         "release": {
             "allowed": told.release.allowed,
             "voided_by": list(told.release.voided_by),
