@@ -308,8 +308,8 @@ class TestJson:
         record = json.loads(report.to_json(), parse_constant=_refuse)
         assert list(record) == [
             "delta", "epsilon", "adjacency", "other_adjacency", "asked", "bound", "certainty",
-            "all", "bounds", "lower", "why", "assumptions", "enforced", "preprocessing", "release", "besides",
-            "unmet", "run",
+            "all", "bounds", "lower", "why", "assumptions", "enforced", "preprocessing", "release",
+            "besides", "unmet", "run",
         ]  # fmt: skip
         assert list(record["bounds"][0]) == [
             "id", "epsilon", "mu", "advantage", "ratio", "used", "certainty", "gives", "source",
