@@ -201,8 +201,9 @@ def _wrong_seals(record: Mapping[str, Any], signed_by: str | Path | None) -> lis
 
 def read(certificate: str | Path) -> Mapping[str, Any]:
     """What a certificate says, nothing of it checked."""
+    text = _text(certificate)
     try:
-        record = unambiguous_json(_text(certificate))
+        record = unambiguous_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidCertificate([f"it is not JSON ({error})"]) from error
     if not isinstance(record, dict):
@@ -218,10 +219,12 @@ def _text(certificate: str | Path) -> str:
     if isinstance(certificate, str) and certificate.lstrip().startswith("{"):
         return certificate
     try:
-        path = Path(certificate)
+        path = Path(certificate or "no file")
         path = path / "certificate.json" if path.is_dir() else path
         return path.read_text(encoding="utf-8")
-    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, ValueError):
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
         found = f"{str(certificate)[:80]!r}, which is neither"
         raise InvalidParameter("certificate", must_be=must_be, found=found) from None
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate.cli.json_file import read_object
 from lastiterate.errors import InvalidParameter, LastIterateError
 from lastiterate.releases import MEAN
 from lastiterate.tables.encoder import Encoder
+from lastiterate.tables.json_file import read_object
 from lastiterate.tables.rules import range_of
 from lastiterate.train.centring import Centre, as_published
 from lastiterate.train.outputs import linear_outputs

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastiterate._digits import up
-from lastiterate.cli.json_file import read_object
 from lastiterate.cli.model_file import AlteredModel, read_model
 from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.tables.json_file import read_object
 
 if TYPE_CHECKING:
     from lastiterate.certificate.requests import Requests

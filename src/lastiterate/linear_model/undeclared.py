@@ -17,6 +17,12 @@ SCALED = (
     "feature_bound to the longest row that can be, the square root of the number of columns; or, "
     "if only the direction of rows matters, as of embeddings, set feature_bound=1"
 )
+_ENCODED = (
+    "a PrivateSchema as the first step of a pipeline makes features of text and numbers by what is "
+    'publicly known of each column, as in PrivateSchema({"age": {"range": [18, 90]}, "job": '
+    '{"values": ["clerk", "nurse"]}, "id": "drop"}), and its rows have feature_bound 1'
+)
+_TEXT = ("object", "str", "categor", "enum", "utf8", "large_str")  # types of pandas and polars
 _ELSEWHERE = {
     "C": "l2 is the penalty; the noise regularises, so that none is needed by default",
     "alpha": "l2 is the penalty; the noise regularises, so that none is needed by default",
@@ -66,6 +72,10 @@ def refuse_raw_frame(X: Any, feature_bound: float | None) -> None:
     """If it is visible from outside that nobody has said how long rows may be."""
     if not (hasattr(X, "columns") and hasattr(X, "shape")):
         return
+    text = _text_columns(X)
+    if feature_bound is None and text:
+        found = f"text in the columns {', '.join(text)}"
+        raise InvalidParameter("X", must_be=f"numbers: {_ENCODED}", found=found)
     if feature_bound is None:
         must_be = f"set for a data frame: {SCALED}"
         raise InvalidParameter("feature_bound", must_be=must_be, found="a data frame, and none set")
@@ -75,3 +85,13 @@ def refuse_raw_frame(X: Any, feature_bound: float | None) -> None:
             f"[-1, 1], and the longest column drowns all others: {SCALED}",
             UserWarning,
         )
+
+
+def _text_columns(frame: Any) -> list[str]:
+    """The columns that hold text, or anything else that is no number, by their types alone."""
+    types = getattr(frame, "dtypes", ())
+    return [
+        str(name)
+        for name, kind in zip(frame.columns, types, strict=False)
+        if str(kind).lower().startswith(_TEXT)
+    ]
