@@ -32,7 +32,7 @@ LAYERS = [
     {"certificate", "langevin_sampling"},
     {"ledger"},
     {"linear_model", "opacus"},
-    {"dask", "torch"},
+    {"dask", "saved_model", "torch"},
     {"audit"},
     {"reproduce"},
     {"explore"},
@@ -196,8 +196,8 @@ class TestPublicNames:
             "ShuffledBlocksEachEpoch", "ShuffledBlocksOnce", "ShuffledEachEpoch",
             "ShuffledOnce", "TrainingRun", "Unbounded", "Unlearning", "UnreachableTarget",
             "__version__",
-            "account", "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
-            "unlearning", "verify",
+            "account", "calibrate", "compose", "from_pld", "langevin", "load", "optimal_shifts",
+            "plan", "save", "unlearning", "verify",
         }  # fmt: skip
 
     def test_every_batch_rule_is_one(self):

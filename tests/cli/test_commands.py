@@ -15,8 +15,8 @@ import lastiterate as li
 from lastiterate.certificate.statements import digest
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
-from lastiterate.cli.model_file import digest as model_digest
 from lastiterate.linear_model import PrivacyWarning, PrivateLogisticRegression
+from lastiterate.saved_model.model_file import digest as model_digest
 from lastiterate.train.noise import Randomness
 
 RUN = [

@@ -71,6 +71,13 @@ class Verified:
     trained: PrivacyReport  # of the first model, if others followed
     fitted: tuple[str, ...] = ()  # preprocessing that learnt from the same examples
 
+    def warn(self) -> None:
+        """Warn of what voids the guarantee, or is outside of it."""
+        if self.seeded:
+            warn(f"the training was {REPRODUCIBLE}", PrivacyWarning)
+        if self.fitted:
+            warn(without_steps(self.fitted), PrivacyWarning)
+
 
 def verify(
     certificate: str | Path, *, parameters: Any = None, signed_by: str | Path | None = None
@@ -91,10 +98,7 @@ def verify(
         A file with a public key (Ed25519), to check that its owner signed the certificate.
     """
     found = verified(certificate, parameters=parameters, signed_by=signed_by)
-    if found.seeded:
-        warn(f"the training was {REPRODUCIBLE}", PrivacyWarning)
-    if found.fitted:
-        warn(without_steps(found.fitted), PrivacyWarning)
+    found.warn()
     return found.report
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastiterate._digits import up
-from lastiterate.cli.model_file import AlteredModel, read_model
 from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.saved_model.model_file import AlteredModel, read_model
 from lastiterate.tables.json_file import read_object
 
 if TYPE_CHECKING:
