@@ -19,7 +19,7 @@ PACKAGE = Path(lastiterate.__file__).parent
 LAYERS = [
     {"errors"},
     {"_numerics"},
-    {"_check", "_digits", "_html", "_progress"},
+    {"_check", "_digits", "_html", "_progress", "_warning"},
     {"run"},
     {"engine"},
     {"profile"},
@@ -32,7 +32,7 @@ LAYERS = [
     {"certificate", "langevin_sampling"},
     {"ledger"},
     {"linear_model"},
-    {"dask", "torch"},
+    {"dask", "saved_model", "torch"},
     {"audit", "opacus"},
     {"reproduce"},
     {"explore"},
@@ -196,8 +196,8 @@ class TestPublicNames:
             "ShuffledBlocksEachEpoch", "ShuffledBlocksOnce", "ShuffledEachEpoch",
             "ShuffledOnce", "TrainingRun", "Unbounded", "Unlearning", "UnreachableTarget",
             "__version__",
-            "account", "calibrate", "compose", "from_pld", "langevin", "optimal_shifts", "plan",
-            "unlearning", "verify",
+            "account", "calibrate", "compose", "from_pld", "langevin", "load", "optimal_shifts",
+            "plan", "save", "unlearning", "verify",
         }  # fmt: skip
 
     def test_every_batch_rule_is_one(self):

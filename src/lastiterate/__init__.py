@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from lastiterate.run.domain import Unbounded as Unbounded
     from lastiterate.run.loss import Loss as Loss
     from lastiterate.run.training_run import TrainingRun as TrainingRun
+    from lastiterate.saved_model.load import load as load
+    from lastiterate.saved_model.save import save as save
 
 __version__ = "0.2.0.dev0"
 
@@ -81,6 +83,8 @@ _HOME = {
     "run.domain": ("Ball", "Unbounded"),
     "run.loss": ("Loss",),
     "run.training_run": ("TrainingRun",),
+    "saved_model.load": ("load",),
+    "saved_model.save": ("save",),
     "langevin_sampling": ("langevin",),
     "forgetting.unlearning": ("Unlearning", "unlearning"),
 }

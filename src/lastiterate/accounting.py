@@ -45,6 +45,8 @@ class PrivacyReport(BestProfile):
     `followed` is how many extra steps were taken after the run to make the model forget, in how
     many requests: the guarantee is then of all models that were published on the way.
     `seeded` says that the noise came from a seed, and `caveats` whom else the guarantee leaves out.
+    `preprocessing` names steps that learnt from the same examples before the run, which no
+    guarantee here includes.
     """
 
     run: TrainingRun
@@ -56,6 +58,7 @@ class PrivacyReport(BestProfile):
     followed: tuple[int, int] | None = None
     seeded: bool = False
     caveats: tuple[str, ...] = ()
+    preprocessing: tuple[str, ...] = ()
 
     @cached_property
     def used(self) -> Mapping[str, PrivacyProfile]:
@@ -175,7 +178,8 @@ class PrivacyReport(BestProfile):
         """What is certified if this statistic of the same examples is published, too."""
         besides = (*self.besides, release)
         if not self.of_more_than_the_run:
-            kept = {name: getattr(self, name) for name in ("enforced", "seeded", "caveats")}
+            names = ("enforced", "seeded", "caveats", "preprocessing")
+            kept = {name: getattr(self, name) for name in names}
             return replace(account(self.run, besides=besides), **kept)
         more = _mu_of([release], self.run)
         every = {id_: beside_gaussian(profile, more) for id_, profile in self.all.items()}
@@ -189,7 +193,8 @@ class PrivacyReport(BestProfile):
         more = [
             name for name in ("besides", "selected", "followed", "seeded") if getattr(self, name)
         ]
-        return f"PrivacyReport({', '.join([epsilon, of, *more])})"
+        apart = [f"not including={list(self.preprocessing)}"] if self.preprocessing else []
+        return f"PrivacyReport({', '.join([epsilon, of, *more, *apart])})"
 
     def __str__(self) -> str:
         from lastiterate.report.text import as_text  # tables are made only when looked at

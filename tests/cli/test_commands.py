@@ -15,8 +15,8 @@ import lastiterate as li
 from lastiterate.certificate.statements import digest
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
-from lastiterate.cli.model_file import digest as model_digest
 from lastiterate.linear_model import PrivacyWarning, PrivateLogisticRegression
+from lastiterate.saved_model.model_file import digest as model_digest
 from lastiterate.train.noise import Randomness
 
 RUN = [
@@ -293,7 +293,7 @@ class TestTraining:
         schema.write_text(json.dumps(PEOPLE | {"aeg": {"range": [18, 90]}}))
         words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
         text = said(capsys, *words, code=2)
-        assert "schema must be about columns of the table, age, job; got schema=['aeg']" in text
+        assert "the table has no column 'aeg'; it has age, job." in text
 
     def test_columns_far_beyond_the_bound_are_said(self, capsys, people, tmp_path):
         lines = people[0].read_text().splitlines()

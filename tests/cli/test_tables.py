@@ -11,8 +11,8 @@ import pytest
 from lastiterate.certificate.statements import digest as certificate_digest
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
-from lastiterate.cli.model_file import digest as model_digest
 from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.saved_model.model_file import digest as model_digest
 
 SCHEMA = {
     "id": "drop",

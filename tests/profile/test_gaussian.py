@@ -69,7 +69,7 @@ class TestTightness:
     @given(st.floats(0.01, 8), st.floats(1e-6, 0.999))
     def test_the_curve_alone_gives_the_same_tradeoff(self, mu, fpr):
         profile = GaussianProfile(mu)
-        generic = PrivacyProfile.tradeoff(profile, fpr)
+        generic = PrivacyProfile._tradeoff_at(profile, fpr)
         assert profile.tradeoff(fpr) * (1 - 1e-4) - 1e-9 <= generic <= profile.tradeoff(fpr) + 1e-12
 
 
@@ -112,7 +112,7 @@ class TestMonotonicity:
 
 class TestRefusals:
     @pytest.mark.parametrize("method", ["epsilon", "tradeoff"])
-    @pytest.mark.parametrize("value", [math.nan, -0.1, 1.1, "x", None, [0.1, 0.2]])
+    @pytest.mark.parametrize("value", [math.nan, -0.1, 1.1, "x", None])
     def test_probabilities(self, method, value):
         name = "delta" if method == "epsilon" else "fpr"
         with pytest.raises(InvalidParameter, match=rf"{name} must be a number in \[0, 1\]; got"):

@@ -309,8 +309,8 @@ class TestJson:
         assert list(record) == [
             "delta", "epsilon", "adjacency", "other_adjacency", "asked", "bound", "certainty",
             "all", "bounds", "lower", "why", "examples_per_person", "protected", "qualifications",
-            "selected", "followed", "seeded", "assumptions", "enforced", "release", "besides",
-            "unmet", "run",
+            "selected", "followed", "seeded", "assumptions", "enforced", "preprocessing", "release",
+            "besides", "unmet", "run",
         ]  # fmt: skip
         assert list(record["bounds"][0]) == [
             "id", "epsilon", "mu", "advantage", "ratio", "used", "certainty", "gives", "source",

@@ -272,3 +272,12 @@ def test_secure_noise_is_normal_and_never_the_same():
     assert lt.secure_normal(3, std=0.0).tolist() == [0.0, 0.0, 0.0]
     with pytest.raises(li.InvalidParameter, match="std must be"):
         lt.secure_normal(3, std=float("nan"))
+
+
+def test_a_number_of_classes_stands_for_their_labels(data):
+    settings = {"batches": "cyclic", "epochs": 1, "feature_bound": 1.0, "random_state": 0}
+    fitted = lt.fit_head(Backbone(), "fc", loader_of(data), classes=3, **settings)
+    assert fitted.classes_.tolist() == [0, 1, 2]
+    for wrong in (1, 2.5, None, True):
+        with pytest.raises(li.InvalidParameter, match="classes must be"):
+            lt.fit_head(Backbone(), "fc", loader_of(data), classes=wrong, **settings)

@@ -1,6 +1,7 @@
 """A certificate can be derived again, and a changed one is found out."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from lastiterate import account, verify
 from lastiterate.audit.own_trainer import certified_trainer
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import digest
-from lastiterate.errors import InvalidCertificate
+from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.train.data import bounded
 from lastiterate.train.defaults import default_run
@@ -165,3 +166,23 @@ class TestForgery:
     def test_nonsense(self, text):
         with pytest.raises(InvalidCertificate):
             verify(text)
+
+
+class TestWhatIsTakenForACertificate:
+    @pytest.mark.parametrize(
+        "wrong", ["hello", "", "no/such.json", "x" * 9_000, "a\0b", Path("no")]
+    )
+    def test_text_that_is_neither(self, wrong):
+        with pytest.raises(InvalidParameter, match="certificate must be the text of a certifica"):
+            verify(wrong)
+
+    @pytest.mark.parametrize("wrong", [None, {"run": 1}, b"{}", 3])
+    def test_other_things(self, wrong):
+        with pytest.raises(InvalidType, match="certificate must be the text of a certificate"):
+            verify(wrong)
+
+    def test_a_folder(self, tmp_path, model):
+        (tmp_path / "certificate.json").write_text(model.certificate_)
+        assert verify(tmp_path).epsilon(1e-4) <= 2.0
+        with pytest.raises(InvalidParameter, match="certificate must be the text"):
+            verify(tmp_path.parent)

@@ -1,5 +1,6 @@
 """`PrivateSchema`: the command's schema as a transformer."""
 
+import json
 import pickle
 from pathlib import Path
 
@@ -131,3 +132,52 @@ class TestRefusals:
             kept += repr(trace.tb_frame.f_locals) if PACKAGE in inside.parents else ""
             trace = trace.tb_next
         assert TOKEN not in kept
+
+
+FILLED = {"a": {"range": [0, 10]}, "job": {"values": ["x", "y"]}, "pay": {"values": ["l", "h"]}}
+TABLE = {"a": [0, 10, 5], "job": ["x", "y", "z"]}
+
+
+class TestSchemaFiles:
+    """The same file is the command's `--schema`, with an entry for the column to predict."""
+
+    class Named(list):
+        name = "pay"
+
+    @pytest.fixture
+    def file(self, tmp_path):
+        path = tmp_path / "people.json"
+        path.write_text(json.dumps(FILLED))
+        return path
+
+    def test_are_taken_by_path(self, file):
+        for given in (file, str(file), FILLED):
+            rows = PrivateSchema(given, target="pay", bound=None).fit_transform(TABLE)
+            assert rows.tolist() == [[-1.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 0.0, 0.0]]
+
+    def test_the_name_of_the_targets_is_enough(self, file):
+        y = self.Named("lhl")
+        for given in (file, FILLED):
+            assert PrivateSchema(given).fit(TABLE, y).encoder_.width == 3
+
+    def test_a_feature_is_none(self):
+        """A column of that name is in the table, so it may be a feature."""
+        table = TABLE | {"pay": ["l", "h", "l"]}
+        assert PrivateSchema(FILLED).fit(table, self.Named("lhl")).encoder_.width == 5
+
+    def test_a_column_that_the_table_lacks(self, file):
+        with pytest.raises(InvalidParameter, match=r"the table has no column 'pay'; it has a, job"):
+            PrivateSchema(file).fit(TABLE)
+        encoder = PrivateSchema(file, target="pay").fit(TABLE)
+        with pytest.raises(InvalidParameter, match=r"the table has no column 'a'; it has job, z"):
+            encoder.transform({"job": ["x"], "z": [1]})
+
+    def test_refusals(self, tmp_path):
+        for wrong in (str(tmp_path / "none.json"), tmp_path):
+            with pytest.raises(InvalidParameter, match="path of a JSON file"):
+                PrivateSchema(wrong).fit(TABLE)
+        (tmp_path / "list.json").write_text("[1]")
+        with pytest.raises(InvalidParameter, match="schema must be JSON such as"):
+            PrivateSchema(tmp_path / "list.json").fit(TABLE)
+        with pytest.raises(InvalidParameter, match="empty ranges or values of a"):
+            PrivateSchema({"a": {"range": [None, None]}, "job": "drop"}).fit(TABLE)

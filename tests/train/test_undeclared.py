@@ -196,3 +196,45 @@ class TestProspects:
             warnings.simplefilter("error")
             warnings.filterwarnings("ignore", "rows lie closer together")  # as noise has it
             self.fit(40, 20, epsilon=None, noise_std=0.1)
+
+
+class TestFramesWithText:
+    class Mixed(Frame):
+        dtypes = ("float64", "object")
+
+    def test_the_right_tool_is_named(self):
+        with pytest.raises(InvalidParameter, match=r"PrivateSchema.*text in the columns income"):
+            PrivateLogisticRegression().fit(self.Mixed(PEOPLE), RICH)
+
+    def test_also_where_a_bound_is_set(self):
+        rows = np.array([["a", "b"], ["c", "d"]], dtype=object)
+        with pytest.raises(InvalidParameter, match="not a number -> PrivateSchema"):
+            PrivateLogisticRegression(feature_bound=1.0).fit(rows, [True, False])
+
+    def test_numbers_kept_as_objects_are_taken_with_a_bound(self):
+        frame = self.Mixed((PEOPLE / 200).astype(object))
+        assert PrivateLogisticRegression(feature_bound=2**0.5).fit(frame, RICH).privacy_
+
+    def test_polars_and_pandas_where_they_are(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"age": [1.0, 2.0], "job": ["x", "y"]})
+        for one in (frame, frame.astype({"job": "category"}), frame.astype({"job": "string"})):
+            with pytest.raises(InvalidParameter, match=r"text in the columns job\."):
+                PrivateLogisticRegression().fit(one, [True, False])
+
+
+class TestEmptyCells:
+    def test_of_rows(self):
+        rows = np.where(PEOPLE > 190, np.nan, PEOPLE)
+        with pytest.raises(InvalidParameter, match="contains NaN -> fill empty cells with a publi"):
+            PrivateLogisticRegression().fit(rows, RICH)
+
+    def test_of_targets(self):
+        targets = np.where(RICH, np.nan, 1.0)
+        with pytest.raises(InvalidParameter, match="y contains NaN -> leave out the rows that"):
+            PrivateRidge(target_bound=1.0).fit(PEOPLE, targets)
+
+    def test_rows_without_bounds(self):
+        rows = np.where(PEOPLE > 190, np.inf, PEOPLE)
+        with pytest.raises(InvalidParameter, match=r"infinity.* -> clip columns to publicly"):
+            PrivateLogisticRegression().fit(rows, RICH)

@@ -19,7 +19,7 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.certificate import statements
 from lastiterate.certificate.issue import stated_guarantee, with_digest
 from lastiterate.certificate.requests import Requests
-from lastiterate.errors import InvalidCertificate
+from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.forgetting.unlearning import Unlearning
 from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED
 from lastiterate.run.serialise import to_dict
@@ -35,7 +35,17 @@ NOT_PROMISED = (
     "published model; certificates name earlier models by digest, and the removed under a key"
 )
 # What a request leaves as it was.
-_SAME = ("objective", "features", "labels", "encoding", "arithmetic", "public", "format", "data")
+_SAME = (
+    "objective",
+    "features",
+    "labels",
+    "encoding",
+    "arithmetic",
+    "public",
+    "format",
+    "data",
+    "preprocessing",
+)
 
 
 @dataclass(frozen=True)
@@ -100,6 +110,28 @@ def kept(besides: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [dict(one) for one in besides if one["kind"] in (MEAN, OUTLIERS, UNDECLARED)]
 
 
+def chain_bound_to(certificate: str, encoding: Mapping[str, Any]) -> str:
+    """The certificates of the same training and requests, tied to how the model is to be used.
+
+    One that says so already stays as it is.  Another one must not be signed.
+    """
+    record = json.loads(certificate)
+    digest = statements.encoding_digest(encoding)
+    if record["encoding"] == digest:
+        return certificate
+    bound: list[dict[str, Any]] = []
+    for link in chain_of(record):
+        own = {**link.record, "encoding": digest}
+        if "signature" in own:
+            must_be = "one without a signature, which would no longer be that of its text"
+            raise InvalidParameter("certificate", must_be=must_be, found="a signed one")
+        if bound:
+            own[UNLEARNING] = {**own[UNLEARNING], "follows": bound[-1]["digest"]}
+        bound.append({**own, "digest": statements.digest(own)})
+    *earlier, last = bound
+    return with_digest({**last, EARLIER: earlier} if earlier else last)
+
+
 def issue_request(
     certificate: str,
     requests: Requests,
@@ -115,7 +147,7 @@ def issue_request(
     found = requests.forgotten(len(requests.done) - 1)
     guarantee = stated_guarantee(requests.staying, record["guarantee"]["delta"])
     own = {
-        **{name: record[name] for name in _SAME},
+        **{name: record[name] for name in _SAME if name in record},
         "software": f"lastiterate {lastiterate.__version__}",
         "guarantee": guarantee,
         "run": to_dict(requests.extra(requests.done[-1].taken)),

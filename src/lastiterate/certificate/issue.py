@@ -26,12 +26,16 @@ def issue(
     selection: Mapping[str, Any] | None = None,
     data: str | None = None,
     trusted: str | None = None,
+    fitted: Sequence[str] = (),
+    declared_public: Sequence[str] = (),
 ) -> str:
     """The certificate of a finished training, as JSON.
 
     `besides` are records of the report's, each with what was published.  With a `selection` the
     report is of the best of several tries.  `data` is a digest of rows and targets under a key.
-    `trusted` is who saw rows and iterates, if that was not the training alone.
+    `trusted` is who saw rows and iterates, if that was not the training alone.  `fitted` names
+    preprocessing that learnt from the same examples, which the guarantee does not include;
+    `declared_public` preprocessing of which it is only stated that it did not.
     """
     assert len(besides) == len(report.besides)
     guarantee = stated_guarantee(report, delta)
@@ -61,6 +65,8 @@ def issue(
         record["data"] = data
     if trusted is not None:
         record["trusted"] = trusted
+    if fitted or declared_public:
+        record[statements.PREPROCESSING] = statements.preprocessing(fitted, declared_public)
     return with_digest(record)
 
 

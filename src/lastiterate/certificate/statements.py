@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,12 @@ NO_ENCODING = "none: rows were given as numbers, without names"
 CLUSTER = (
     "cluster: its workers and scheduler saw rows and iterates; the guarantee is of what left it"
 )
+PREPROCESSING = "preprocessing"
+_FITTED, _DECLARED_PUBLIC = "fitted", "declared public"
+_NOT_INCLUDED = (
+    "what fitted steps learnt from the same examples is published with the model, and the "
+    "guarantee does not include it"
+)
 
 
 def caveats(labels: str, trusted: str | None) -> tuple[str, ...]:
@@ -49,6 +55,37 @@ _ENFORCED: dict[Hypothesis, str] = {
     " checked against the smoothness",
     conditions.NO_ACTIVE_CLIP: "no norm clipping: the clipped loss is the one described",
 }
+
+
+def preprocessing(fitted: Sequence[str], declared_public: Sequence[str]) -> dict[str, Any]:
+    """What is said of steps before the training."""
+    return {
+        _FITTED: list(fitted),
+        _DECLARED_PUBLIC: list(declared_public),
+        "not included": _NOT_INCLUDED,
+    }
+
+
+def fitted_steps(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """The steps that learnt from the same examples before the training."""
+    return tuple(record.get(PREPROCESSING, {}).get(_FITTED, ()))
+
+
+def steps_declared_public(record: Mapping[str, Any]) -> tuple[str, ...]:
+    """The steps of which it is only stated that they did not."""
+    return tuple(record.get(PREPROCESSING, {}).get(_DECLARED_PUBLIC, ()))
+
+
+def is_preprocessing(stated: Any) -> bool:
+    """Whether it says whose rows steps were fitted on, of one step at least."""
+    record = {PREPROCESSING: stated}
+    names = (*fitted_steps(record), *steps_declared_public(record))
+    parts = fitted_steps(record), steps_declared_public(record)
+    return (
+        bool(names)
+        and all(isinstance(name, str) and name for name in names)
+        and stated == preprocessing(*parts)
+    )
 
 
 def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:

@@ -6,7 +6,6 @@ there are signatures.
 """
 
 import math
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
+from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.certificate import statements
@@ -31,8 +31,15 @@ from lastiterate.certificate.fields import is_sha256, wrong_fields
 from lastiterate.certificate.requests import Requests
 from lastiterate.certificate.selection import selected_report
 from lastiterate.certificate.signature import wrong_signature
-from lastiterate.errors import InvalidCertificate, LastIterateError, PrivacyWarning
+from lastiterate.errors import (
+    InvalidCertificate,
+    InvalidParameter,
+    InvalidType,
+    LastIterateError,
+    PrivacyWarning,
+)
 from lastiterate.releases import from_record as from_release
+from lastiterate.report.words import without_steps
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import checked_bounds
@@ -63,6 +70,14 @@ class Verified:
     seeded: bool
     requests: Requests
     trained: PrivacyReport  # of the first model, if others followed
+    fitted: tuple[str, ...] = ()  # preprocessing that learnt from the same examples
+
+    def warn(self) -> None:
+        """Warn of what voids the guarantee, or is outside of it."""
+        if self.seeded:
+            warn(f"the training was {REPRODUCIBLE}", PrivacyWarning)
+        if self.fitted:
+            warn(without_steps(self.fitted), PrivacyWarning)
 
 
 def verify(
@@ -73,6 +88,8 @@ def verify(
     Warns if the training had a seed: then it is private only against those who do not know it.
     What is left to trust is that the run took place as described, and that nothing else was
     published of it.  Fields that are not known are refused, since nothing is derived of them.
+    Warns, too, if steps before the training learnt from the same examples: what they learnt is
+    published with the model, and no number here includes it.
 
     Parameters
     ----------
@@ -84,8 +101,7 @@ def verify(
         A file with a public key (Ed25519), to check that its owner signed the certificate.
     """
     found = verified(certificate, parameters=parameters, signed_by=signed_by)
-    if found.seeded:
-        warnings.warn(f"the training was {REPRODUCIBLE}", PrivacyWarning, stacklevel=2)
+    found.warn()
     return found.report
 
 
@@ -136,8 +152,9 @@ def _alone(record: Mapping[str, Any], signed_by: str | Path | None) -> tuple[Ver
     except UNREADABLE as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
     caveats = statements.caveats(record["labels"], record.get("trusted"))
-    report = replace(report, enforced=True, seeded=seeded, caveats=caveats)
-    return Verified(report, objective, radius, seeded, requests, report), reasons
+    fitted = statements.fitted_steps(record)
+    report = replace(report, enforced=True, seeded=seeded, caveats=caveats, preprocessing=fitted)
+    return Verified(report, objective, radius, seeded, requests, report, fitted), reasons
 
 
 def _whole_chain(
@@ -168,7 +185,12 @@ def _whole_chain(
         raise
     except UNREADABLE as error:
         raise InvalidCertificate([f"it cannot be read ({error!r})"]) from error
-    report = replace(requests.staying, seeded=seeded, caveats=first.report.caveats)
+    report = replace(
+        requests.staying,
+        seeded=seeded,
+        caveats=first.report.caveats,
+        preprocessing=first.fitted,
+    )
     return replace(first, report=report, seeded=seeded, requests=requests), reasons
 
 
@@ -191,16 +213,32 @@ def _wrong_seals(record: Mapping[str, Any], signed_by: str | Path | None) -> lis
 
 def read(certificate: str | Path) -> Mapping[str, Any]:
     """What a certificate says, nothing of it checked."""
-    text = certificate
-    if isinstance(certificate, Path) or not certificate.lstrip().startswith("{"):
-        text = Path(certificate).read_text(encoding="utf-8")
+    text = _text(certificate)
     try:
-        record = unambiguous_json(str(text))
+        record = unambiguous_json(text)
     except (ValueError, RecursionError) as error:
         raise InvalidCertificate([f"it is not JSON ({error})"]) from error
     if not isinstance(record, dict):
         raise InvalidCertificate(["it is not a JSON object"])
     return record
+
+
+def _text(certificate: str | Path) -> str:
+    """The JSON that was given, or that is in the file or folder that was given."""
+    must_be = "the text of a certificate, which is JSON, or the path of a file that holds one"
+    if not isinstance(certificate, (str, Path)):
+        raise InvalidType("certificate", certificate, must_be=must_be)
+    if isinstance(certificate, str) and certificate.lstrip().startswith("{"):
+        return certificate
+    try:
+        path = Path(certificate or "no file")
+        path = path / "certificate.json" if path.is_dir() else path
+        return path.read_text(encoding="utf-8")
+    except PermissionError:
+        raise
+    except (OSError, ValueError):
+        found = f"{str(certificate)[:80]!r}, which is neither"
+        raise InvalidParameter("certificate", must_be=must_be, found=found) from None
 
 
 def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> list[str]:
@@ -245,6 +283,9 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
         reasons.append("its arithmetic precision is unsupported")
     if record.get("trusted", statements.CLUSTER) != statements.CLUSTER:
         reasons.append("whom its training trusted is unknown")
+    stated = record.get(statements.PREPROCESSING)
+    if stated is not None and not statements.is_preprocessing(stated):
+        reasons.append("which of its steps were fitted on the same examples is unknown")
     if "data" in record and not is_digest(record["data"]):
         reasons.append("which data it is of is unknown")
     return reasons

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from lastiterate._digits import down, up
-from lastiterate.cli.model_file import read_model
 from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.saved_model.model_file import read_model
 
 _TRIED = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000)
 _LIKELY = 0.9

@@ -17,9 +17,9 @@ from lastiterate._digits import up
 from lastiterate._numerics.rounding import up as rounded_up
 from lastiterate.cli.known_run import as_text as as_text_of_known
 from lastiterate.cli.known_run import epsilons, save_picture
-from lastiterate.cli.model_file import read_model
 from lastiterate.cli.training import train
 from lastiterate.errors import MissingExtra
+from lastiterate.saved_model.model_file import read_model
 from lastiterate.tables.encoded import encoded
 from lastiterate.tables.files import open_table
 

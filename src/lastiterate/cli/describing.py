@@ -15,7 +15,8 @@ from lastiterate.cli.table_options import (
     Delimiter,
     Force,
 )
-from lastiterate.cli.written import refuse_overwriting, write_text
+from lastiterate.cli.written import refuse_overwriting
+from lastiterate.saved_model.written import write_text
 
 _NEXT = """\
 Fill in what is publicly known, not what you find in the data:

@@ -6,28 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import beside
 from lastiterate.cli.scoring import Asked, Budget, private_score, public_score
-from lastiterate.linear_model import (
-    PrivateHuberRegressor,
-    PrivateLinearSVC,
-    PrivateLogisticRegression,
-    PrivateRidge,
-    PrivateScore,
-)
+from lastiterate.linear_model import PrivateScore
 from lastiterate.releases import published_record
+from lastiterate.saved_model.kinds import ESTIMATORS
+from lastiterate.saved_model.learnt import learnt_by
 from lastiterate.tables.encoded import Encoded
 from lastiterate.tables.target import Labels, Target
-
-ESTIMATORS: dict[str, Any] = {
-    "logistic": PrivateLogisticRegression,
-    "svc": PrivateLinearSVC,
-    "ridge": PrivateRidge,
-    "huber": PrivateHuberRegressor,
-}
 
 
 @dataclass(frozen=True)
@@ -41,14 +28,7 @@ class Made:
 
     def learnt(self) -> dict[str, Any]:
         """What a model.json has of it."""
-        centre = self.model.center_
-        return {
-            "parameters": self.model.parameters_.tolist(),
-            "coef": np.atleast_2d(self.model.coef_).tolist(),
-            "intercept": np.atleast_1d(self.model.intercept_).tolist(),
-            "center": None if centre is None else centre.tolist(),
-            "center_bound": self.model.center_bound_,
-        }
+        return learnt_by(self.model)
 
 
 def fitted(

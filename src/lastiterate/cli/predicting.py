@@ -10,10 +10,11 @@ import numpy as np
 import typer
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.cli.model_file import SavedModel, read_model
 from lastiterate.cli.table_options import Data, Delimiter, Force
-from lastiterate.cli.written import refuse_overwriting, write_text
+from lastiterate.cli.written import refuse_overwriting
 from lastiterate.errors import InvalidParameter
+from lastiterate.saved_model.model_file import SavedModel, read_model
+from lastiterate.saved_model.written import write_text
 from lastiterate.tables.cells import texts_of
 from lastiterate.tables.encoded import numbered_blocks
 from lastiterate.tables.files import TableFile, open_table

@@ -6,9 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
-from lastiterate.cli.json_file import read_object
 from lastiterate.errors import InvalidParameter
-from lastiterate.tables.rules import Listed, Numeric, is_unfilled, range_of, rule_of
+from lastiterate.tables.rules import Listed, Numeric, range_of, rule_of
+from lastiterate.tables.schema_file import schema_in
 from lastiterate.tables.target import Amounts, Labels, Target
 
 Data = Annotated[Path, typer.Argument(help="a .csv (perhaps .gz, .zst), .parquet or .npz file")]
@@ -16,7 +16,6 @@ Delimiter = Annotated[
     str | None, typer.Option(help="the separator of a CSV file, unless a comma (.tsv files: a tab)")
 ]
 Force = Annotated[bool, typer.Option("--force", help="overwrite what is there")]
-_SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
 TASKS = (CLASSIFICATION, REGRESSION)
@@ -30,13 +29,7 @@ def read_schema(path: Path | None, data: Path, target: str) -> dict[str, Any]:
             f"`lastiterate schema {data} --target {target} --out schema.json`"
         )
         raise InvalidParameter("schema", must_be=must_be, found="none")
-    schema = read_object(path, name="schema", must_be=_SCHEMA)
-    empty = [name for name, rule in schema.items() if is_unfilled(rule)]
-    if empty:
-        must_be = "filled in with what is publicly known of each column"
-        found = f"empty ranges or values of {', '.join(empty)}"
-        raise InvalidParameter("schema", must_be=must_be, found=found)
-    return schema
+    return schema_in(path)
 
 
 def declared_target(

@@ -11,11 +11,6 @@ import numpy as np
 import typer
 
 from lastiterate import _check
-from lastiterate.cli.model_file import (
-    FORMAT,
-    MODELS,
-    SavedModel,
-)
 from lastiterate.cli.table_options import (
     CLASSIFICATION,
     REGRESSION,
@@ -27,8 +22,14 @@ from lastiterate.cli.table_options import (
     read_schema,
 )
 from lastiterate.cli.terminal import line_width
-from lastiterate.cli.written import refuse_overwriting, write_together
+from lastiterate.cli.written import refuse_overwriting
 from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.saved_model.model_file import (
+    FORMAT,
+    MODELS,
+    SavedModel,
+)
+from lastiterate.saved_model.written import write_together
 from lastiterate.tables.encoded import Encoded, encoded
 from lastiterate.tables.encoder import REST, Encoder
 from lastiterate.tables.files import open_table

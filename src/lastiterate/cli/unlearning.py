@@ -10,7 +10,6 @@ import numpy as np
 import typer
 
 from lastiterate import _check
-from lastiterate.cli.model_file import SavedModel, read_model
 from lastiterate.cli.table_options import (
     CLASSIFICATION,
     REGRESSION,
@@ -19,8 +18,10 @@ from lastiterate.cli.table_options import (
     Force,
     declared_target,
 )
-from lastiterate.cli.written import refuse_overwriting, write_together
+from lastiterate.cli.written import refuse_overwriting
 from lastiterate.errors import InvalidParameter, PrivacyWarning
+from lastiterate.saved_model.model_file import SavedModel, read_model
+from lastiterate.saved_model.written import write_together
 from lastiterate.tables.encoded import encoded
 from lastiterate.tables.files import open_table
 
@@ -73,6 +74,12 @@ def unlearn(
     """
     numbers = _numbers(rows)
     saved = read_model(model / "model.json")
+    if saved.is_of_python:
+        must_be = (
+            "one that `lastiterate train` wrote; a model that Python saved is made to forget "
+            "there: lastiterate.load(folder), and then its unlearn"
+        )
+        raise InvalidParameter("model", str(model), must_be=must_be)
     known = _known(saved, model / "certificate.json")
     if plan:
         print(known.plan_unlearning(numbers, epsilon=epsilon, delta=delta, noisier=noisier))
@@ -137,7 +144,7 @@ def _truth(saved: SavedModel) -> Any:
 def _known(saved: SavedModel, certificate: Path) -> Any:
     """The fitted model that the files hold, all of its certificates derived again."""
     from lastiterate.certificate.verify import verified
-    from lastiterate.cli.fitting import ESTIMATORS
+    from lastiterate.saved_model.kinds import ESTIMATORS
 
     text = certificate.read_text(encoding="utf-8")
     verified(text, parameters=saved.parameters, encoding=saved.encoding)

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastiterate._digits import up
-from lastiterate.cli.json_file import read_object
-from lastiterate.cli.model_file import AlteredModel, read_model
 from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.saved_model.model_file import AlteredModel, read_model
+from lastiterate.tables.json_file import read_object
 
 if TYPE_CHECKING:
     from lastiterate.certificate.requests import Requests
 
+_HOLDS = {False: "holds", True: "holds for the training alone"}
 _SEEDED = "not private against someone who knows the seed: the training was reproducible"
 
 
@@ -38,16 +39,24 @@ def verify(
         bool, typer.Option("--allow-seeded", help="exit with 0 for a training with a seed, too")
     ] = False,
     report: Annotated[bool, typer.Option("--report", help="print the whole report, too")] = False,
+    allow_fitted: Annotated[
+        bool,
+        typer.Option(
+            "--allow-fitted", help="exit with 0 if preprocessing learnt from the examples, too"
+        ),
+    ] = False,
 ) -> int:
     """Derive a certificate's guarantee again.
 
     With a model, also check that it is the one described, to the names of its columns and classes.
-    Exit code 0: it holds. 1: it does not, or the model was altered, or the training had a seed.
+    Exit code 0: it holds. 1: it does not, or the model was altered, or the training had a seed,
+    or preprocessing learnt from the same examples.
 
     Example: lastiterate verify model
     """
     from lastiterate.certificate.fields import on_trust
     from lastiterate.certificate.verify import verified
+    from lastiterate.report.words import without_steps
 
     if certificate.is_dir():
         beside = certificate / "model.json"
@@ -69,13 +78,16 @@ def verify(
         return 1
     if found.seeded:
         print(_SEEDED)
+    if found.fitted:
+        print(without_steps(found.fitted))
     stated = described["guarantee"]
     run = found.report.run
     whose = "one example"
     if run.examples_per_person > 1:
         whose = f"one person's examples, at most {run.examples_per_person:,},"
     print(
-        f"holds: epsilon = {up(stated['epsilon'])} at delta = {stated['delta']:g}, {whose} "
+        f"{_HOLDS[bool(found.fitted)]}: epsilon = {up(stated['epsilon'])} "
+        f"at delta = {stated['delta']:g}, {whose} "
         f"{'replaced' if run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
     )
     trust, *more = on_trust(described)
@@ -87,7 +99,8 @@ def verify(
         from lastiterate.report.text import WIDEST, as_text
 
         print(f"\n{as_text(found.report, delta=stated['delta'], width=line_width(WIDEST))}")
-    return 1 if found.seeded and not allow_seeded else 0
+    failed = (found.seeded and not allow_seeded) or (found.fitted and not allow_fitted)
+    return 1 if failed else 0
 
 
 def _forgotten(described: Mapping[str, Any], requests: "Requests") -> Iterator[str]:
@@ -129,6 +142,10 @@ def _besides(
     if "selection" in described:
         many = len(described["selection"]["candidates"])
         yield f"the best of a secret number of tries, each of one of {many} settings"
+    if "preprocessing" in described:
+        public = described["preprocessing"]["declared public"]
+        if public:
+            yield f"on trust: that {', '.join(public)} learnt nothing from the same examples"
     if "trusted" in described:
         yield f"trusted: {described['trusted']}"
     if described["labels"].startswith("inferred"):

@@ -71,13 +71,13 @@ class OnDask(PrivateLinearModel):
         False, Kind("bool"), "Whether to print on stderr, now and then, how far the fit is."
     )
 
-    def _fit(self, held: list[Any], ledger: Any = None, key: Any = None) -> Self:
+    def _fit(self, held: list[Any], ledger: Any = None, key: Any = None, other: Any = None) -> Self:
         if key is not None:
             held.clear()
             must_be = "left out: rows on a cluster have no digest, so that none can be unlearned"
             raise InvalidParameter("key", must_be=must_be, found="one")
         with progress_lines(verbose=self.verbose):
-            return super()._fit(held, ledger, key)
+            return super()._fit(held, ledger, key, other)
 
     def unlearn(self, *_: Any, **__: Any) -> Self:
         """Not on a cluster: train again without those who go."""

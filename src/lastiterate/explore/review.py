@@ -12,6 +12,7 @@ from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.explore.described import words_of
 from lastiterate.report.qualified import of_the_run_alone
 from lastiterate.report.summary import summary
+from lastiterate.report.words import without_steps
 from lastiterate.run.serialise import unambiguous_json
 from lastiterate.train.noise import REPRODUCIBLE
 
@@ -38,8 +39,11 @@ def review(record: Mapping[str, Any]) -> dict[str, Any]:
         words = None
     told_of_it = " ".join([told.answer, *told.qualifications])
     return {
-        "holds": not found.seeded,
-        "reasons": [f"the training was {REPRODUCIBLE}"] if found.seeded else [],
+        "holds": not (found.seeded or found.fitted),
+        "reasons": [
+            *([f"the training was {REPRODUCIBLE}"] if found.seeded else []),
+            *([without_steps(found.fitted)] if found.fitted else []),
+        ],
         "statement": told_of_it,
         "epsilon_text": up(guarantee["epsilon"]),
         "delta": guarantee["delta"],

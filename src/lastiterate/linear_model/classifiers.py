@@ -28,7 +28,7 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         "gradient is 0.  By default, with a warning, what occurs in `y`; booleans need none.",
     )
 
-    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
         """Train on rows `X` with labels `y`, charged to `ledger`.
 
         With a secret `key` (bytes, or the path of a file) the certificate tells whoever has it
@@ -36,7 +36,7 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         """
         held = [X, y]
         del X, y
-        return self._fit(held, ledger, key)
+        return self._fit(held, ledger, key, other)
 
     @discreet
     def decision_function(self, X: Any) -> Array:

@@ -18,14 +18,15 @@ from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS, caveats
 from lastiterate.ledger.charging import reserved, the_ledger
 from lastiterate.linear_model.besides import Besides
-from lastiterate.linear_model.fitted_again import (
-    warn_of_delta,
-    warn_of_several_fits,
-    warn_of_what_pipelines_learn,
-)
+from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
+from lastiterate.linear_model.fitted_before import Preprocessing, preprocessing_of
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
 from lastiterate.linear_model.prospects import warn_of_hopeless_task, warn_of_lost_centre
-from lastiterate.linear_model.undeclared import OfScikitLearn, refuse_raw_frame
+from lastiterate.linear_model.undeclared import (
+    OfScikitLearn,
+    refuse_other_words,
+    refuse_raw_frame,
+)
 from lastiterate.linear_model.undeclared_values import check_text_columns
 from lastiterate.linear_model.unlearning import Unlearns
 from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED, Release
@@ -65,6 +66,7 @@ class Prepared:
     settings: Any
     trusted: str | None = None  # who else saw rows and iterates
     to_forget: bool = False  # whether rows may have to go
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
     def report(self, *more: Release) -> PrivacyReport:
         """What will be certified, before anything is trained; of `more` releases, too."""
@@ -81,8 +83,13 @@ class Prepared:
         )
         besides = (*default_besides(self.settings, run, features), *more)
         seeded = self.settings.random_state is not None
-        found = replace(account(run, besides=besides), enforced=True, seeded=seeded)
-        return replace(found, caveats=caveats(self.task.labels, self.trusted))
+        return replace(
+            account(run, besides=besides),
+            enforced=True,
+            seeded=seeded,
+            caveats=caveats(self.task.labels, self.trusted),
+            preprocessing=self.preprocessing.fitted,
+        )
 
     def digest(self, key: bytes) -> str:
         """Of rows and targets, which must be here."""
@@ -122,6 +129,8 @@ def certified(
         selection=selection,
         data=None if key is None else prepared.digest(key),
         trusted=prepared.trusted,
+        fitted=prepared.preprocessing.fitted,
+        declared_public=prepared.preprocessing.declared_public,
     )
 
 
@@ -133,10 +142,11 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
     # (benchmarks/validation.py: 1/4 is up to .1 points behind, 1/2 up to .3).
     _constant = 0.125
 
-    def _fit(self, held: list[Any], ledger: Any = None, key: Any = None) -> Self:
-        """On X and y, held in a list so that no traceback keeps them."""
+    def _fit(self, held: list[Any], ledger: Any = None, key: Any = None, other: Any = None) -> Self:
+        """On X and y, held in a list so that no traceback keeps them; `other` words are refused."""
         self._forget()
         try:
+            refuse_other_words(other or {})
             self._fit_anew(*held, ledger=ledger, key=key)
         except BaseException as error:
             held.clear()
@@ -169,8 +179,9 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
         settings = self.checked()
         settings.ledger = the_ledger(self.ledger, ledger)
         warn_of_several_fits(charged=settings.ledger is not None)
-        warn_of_what_pipelines_learn()
-        prepared = self._gathered(X, y, settings)
+        preprocessing = preprocessing_of(settings.preprocessing)
+        preprocessing.warn()
+        prepared = replace(self._gathered(X, y, settings), preprocessing=preprocessing)
         examples, task = prepared.examples, prepared.task
         warn_of_delta(settings.delta, len(examples))
         classes = np.size(task.remember.get("classes_", 0))
@@ -266,15 +277,6 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
     def _forget(self) -> None:
         for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
             delattr(self, name)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "partial_fit":
-            raise AttributeError(
-                "partial_fit is not offered: every call would release a model of its own, and "
-                "each would have to be charged for; fit separate models and compose their "
-                "privacy_ reports"
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def _repr_html_(self) -> str:
         report = self.__dict__.get("privacy_")

@@ -42,6 +42,16 @@ _HARMLESS = [
     r"The feature names should match those that were passed during fit",
 ]
 
+_REMEDIES = {
+    "y contains NaN": "leave out the rows that have no target",
+    "contains NaN": "fill empty cells with a public constant, not with a statistic of the data: "
+    '"missing" in a PrivateSchema, or '
+    'SimpleImputer(strategy="constant", fill_value=0, keep_empty_features=True)',
+    "contains infinity": "clip columns to publicly known ranges, PrivateScaler(low=.., high=..) "
+    "or PrivateSchema",
+    "not a number": "PrivateSchema makes features of text by the values that are publicly known",
+}
+
 
 def rows_and_targets(
     estimator: Any, X: Any, y: Any, *, numeric: bool, any_target: bool
@@ -103,7 +113,9 @@ def _discreetly(action: Callable[[], _Result]) -> _Result:
         kind = InvalidType if isinstance(error, TypeError) else InvalidParameter
     # Outside the handler, so that the original is not kept behind it.
     must_be = "numbers throughout, in rows of equal length"
-    raise kind("X and y", must_be=must_be, found=said or "a value that is not a number")
+    said = said or "a value that is not a number"
+    remedy = next((do for what, do in _REMEDIES.items() if what in said), None)
+    raise kind("X and y", must_be=must_be, found=f"{said} -> {remedy}" if remedy else said)
 
 
 def harmless_part(message: str) -> str:

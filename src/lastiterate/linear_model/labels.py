@@ -7,7 +7,6 @@ an example with another label counts, but its gradient is 0.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +18,7 @@ from sklearn.utils.validation import column_or_1d
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
+from lastiterate._warning import warn
 from lastiterate.certificate.statements import LABELS_DECLARED, LABELS_INFERRED
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
 
@@ -61,11 +61,10 @@ def _inferred(targets: NDArray[Any]) -> Labels:
     if classes.size < 2:
         must_be = "of at least two classes; declare classes=.. if some may be absent"
         raise InvalidParameter("y", must_be=must_be, found=f"{classes.size} class")
-    warnings.warn(
+    warn(
         "the label set was taken from y and is published with the model, so that a label which "
         "one example alone has tells of that example: declare it, classes=[..]",
         PrivacyWarning,
-        stacklevel=2,
     )
     return Labels(classes, codes, np.zeros(targets.size, dtype=bool), LABELS_INFERRED)
 

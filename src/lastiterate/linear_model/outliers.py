@@ -6,11 +6,10 @@ is not looked up but published, with noise that the guarantee includes.
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.undeclared import SCALED
 from lastiterate.releases import OUTLIER_COUNTS, Release
@@ -53,10 +52,9 @@ def warn_of_outliers(counts: dict[str, int], release: Release, examples: int) ->
     for name in counts:
         if _is_said(name, counts, release, examples):
             share = about(counts[name], release.noise_std, examples)
-            warnings.warn(
+            warn(
                 f"{share} of the examples {_ADVICE[name]}",
                 OutlierWarning,
-                stacklevel=7,
             )
 
 

@@ -11,8 +11,7 @@ up for :math:`t^2/(t^2 + k^2)` of the intercept that a rare class needs, and ran
 
 from __future__ import annotations
 
-import warnings
-
+from lastiterate._warning import warn
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.train.defaults import gaussian_parameter
 from lastiterate.train.settings import RunSettings
@@ -44,11 +43,10 @@ def warn_of_hopeless_task(settings: RunSettings, *, examples: int, classes: int)
         told += f" of {classes} classes"
         if fewer >= 2:
             remedies.append(f"{fewer} classes")
-    warnings.warn(
+    warn(
         f"at epsilon = {settings.epsilon:g}, {told} teach less than the noise hides: expect a "
         f"model that knows next to nothing.  It would take {' or '.join(remedies)}",
         TooFewExamplesWarning,
-        stacklevel=5,
     )
 
 
@@ -56,11 +54,10 @@ def warn_of_lost_centre(lost: float, constant: float) -> None:
     """By what was published alone: if rows are nearer to each other than their mean is known."""
     if not lost * lost > _MADE_UP * (lost * lost + constant * constant):
         return
-    warnings.warn(
+    warn(
         "rows lie closer together than noise lets their mean be known, so that a rare class may "
         "be ranked at random.  Subtract from columns what is publicly known to be their middle, "
         "and lower feature_bound (PrivateScaler(low=.., high=..) does both); or state class_prior "
         "if it is public; or raise epsilon or the number of examples",
         TooFewExamplesWarning,
-        stacklevel=5,
     )

@@ -48,7 +48,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     # Offsets count for more in a target than in a logit (benchmarks/validation.py).
     _constant = 0.25
 
-    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None) -> Self:
+    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
         """Train on rows `X` with targets `y`, charged to `ledger`.
 
         With a secret `key` (bytes, or the path of a file) the certificate tells whoever has it
@@ -56,7 +56,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         """
         held = [X, y]
         del X, y
-        return self._fit(held, ledger, key)
+        return self._fit(held, ledger, key, other)
 
     def checked(self) -> Self:
         """Also that targets have one range."""

@@ -11,11 +11,10 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import down, ulps_of
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.train.discretion import discreet
-from lastiterate.train.norms import norm_factors
+from lastiterate.train.ranges import rows_within
 from lastiterate.train.rows import without_duplicates
 
 
@@ -62,19 +61,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """The rows, each within the bound."""
         check_is_fitted(self, "n_features_in_")
         rows: Any = without_duplicates(rows_alone(self, X))
-        ranges = self._range(rows.shape[1])
-        if ranges is not None:
-            low, high = ranges
-            rows = np.clip((rows - low) / (high - low) * 2.0 - 1.0, -1.0, 1.0)
-        factors = norm_factors(rows, self.bound)
-        # Every entry of a scaled row is rounded, to the precision of the rows.
-        long = factors < 1.0
-        factors[long] = down(factors[long], ulps_of(rows.dtype, 1))
-        if not isinstance(rows, np.ndarray):
-            return rows.multiply(factors[:, np.newaxis]).tocsr().astype(rows.dtype)
-        rows = rows.copy()
-        rows[long] = rows[long] * factors[long, np.newaxis]
-        return rows
+        return rows_within(rows, self.bound, self._range(rows.shape[1]))
 
     def _range(self, width: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
         if (self.low is None) != (self.high is None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import copy
 from typing import Any, Self
 
@@ -14,7 +14,8 @@ from sklearn.utils.validation import check_is_fitted
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.inputs import is_dask
-from lastiterate.tables.encoder import Encoder
+from lastiterate.tables.encoder import Encoder, no_such_columns
+from lastiterate.tables.schema_file import schema_of
 from lastiterate.train.discretion import discreet
 
 _TABLE = (
@@ -33,14 +34,17 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
 
     Parameters
     ----------
-    schema : mapping
-        For each column `{"range": [low, high]}`; `{"values": [..]}`, of which any other is all
-        zeros; `"as it is"`; or `"drop"`.  A column without an entry is refused, unless there is
-        an entry for `"*"`, which stands for all others.  Beside a range, `"missing": 0` says what
-        an empty cell counts as, and `"indicator": True` adds a feature that tells those apart;
-        beside values `"missing"` is one of them.
+    schema : mapping or path
+        What is publicly known of the columns, or a JSON file of it, such as `lastiterate schema`
+        begins and `lastiterate train` takes.  For each column `{"range": [low, high]}`;
+        `{"values": [..]}`, of which any other is all zeros; `"as it is"`; or `"drop"`.  A column
+        without an entry is refused, unless there is an entry for `"*"`, which stands for all
+        others.  Beside a range, `"missing": 0` says what an empty cell counts as, and
+        `"indicator": True` adds a feature that tells those apart; beside values `"missing"` is one
+        of them.
     target : str, optional
-        A column that is no feature, whatever the schema says of it.
+        A column that is no feature, whatever the schema says of it.  Left out, it is the name of
+        `y` where that has one, as a column of a data frame does, and no feature is called so.
     bound : float or None, default=1.0
         All features are divided by one public number, so that no row is longer than this: the
         `feature_bound` of the models.  None leaves them as they are, which columns that are taken
@@ -84,14 +88,18 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         self.bound = bound
         self.dtype = dtype
 
-    def fit(self, X: Any, y: None = None) -> Self:
-        """Learn the names of the columns, every one of which the schema must describe."""
-        del y
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Learn the names of the columns, every one of which the schema must describe.
+
+        Of `y` at most the name is used.
+        """
         names = _columns(X)
-        if not isinstance(self.schema, Mapping):
-            raise InvalidType("schema", must_be="a mapping", found=type(self.schema).__name__)
-        features = [name for name in names if name != self.target]
-        described = {name: rule for name, rule in self.schema.items() if name != self.target}
+        target = self.target
+        if target is None and isinstance(named := getattr(y, "name", None), str):
+            target = named if named not in names else None
+        del y
+        features = [name for name in names if name != target]
+        described = {name: rule for name, rule in schema_of(self.schema).items() if name != target}
         encoder = Encoder.of(described, features)
         self._factor_of(encoder)
         if np.dtype(self.dtype) not in (np.float32, np.float64):
@@ -111,16 +119,22 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         """
         check_is_fitted(self, "encoder_")
         names = _columns(X)
+        known = set(names)
+        absent = [name for name in self.encoder_.read if name not in known]
+        if absent:
+            found = no_such_columns(absent, names)
+            must_be = f"a table with columns {', '.join(self.encoder_.read)}"
+            raise InvalidParameter("X", must_be=must_be, found=found)
         if not is_dask(X):
-            return self._encoded(X, names)
+            return self._encoded(X)
         # A copy: what is computed later must not depend on whether this object is fitted again.
-        meta = self._encoded(X._meta, names)
+        meta = self._encoded(X._meta)
         read = X[[name for name in names if name in self.encoder_.read]]
         return read.map_partitions(_of_partition, copy(self), meta=meta)
 
-    def _encoded(self, X: Any, names: Sequence[str]) -> NDArray[Any]:
+    def _encoded(self, X: Any) -> NDArray[Any]:
         """The features of a table in memory."""
-        table = {name: _column(X, name) for name in self.encoder_.read if name in names}
+        table = {name: _column(X, name) for name in self.encoder_.read}
         rows = self.encoder_.rows(table, dtype=self.dtype)
         factor = self._factor_of(self.encoder_)
         return rows if factor == 1.0 else np.multiply(rows, factor, out=rows)

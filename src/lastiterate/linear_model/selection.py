@@ -22,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
 from lastiterate._numerics.search import least_true
+from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.selection import (
     PRIVATE_SCORE,
@@ -34,6 +35,7 @@ from lastiterate.errors import InvalidParameter, InvalidType, NumericalFailure
 from lastiterate.ledger.charging import reserved_selection, the_ledger
 from lastiterate.linear_model.estimator import PrivateLinearModel, certified
 from lastiterate.linear_model.tries import Candidate, Try, best_of, planned
+from lastiterate.linear_model.undeclared import refuse_other_words
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.selection import SelectedProfile, Tries
 from lastiterate.releases import ACCURACY, ERRORS, Release, published_record
@@ -121,7 +123,13 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         self.ledger = ledger
 
     def fit(
-        self, X: Any, y: Any, *, public: tuple[Any, Any] | None = None, ledger: Any = None
+        self,
+        X: Any,
+        y: Any,
+        *,
+        public: tuple[Any, Any] | None = None,
+        ledger: Any = None,
+        **other: Any,
     ) -> Self:
         """Train on rows `X` with targets `y`; `public` is a pair of such to score on."""
         held = [X, y]
@@ -129,6 +137,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         for name in [name for name in vars(self) if name.endswith("_")]:
             delattr(self, name)
         try:
+            refuse_other_words(other)
             self._fit(*held, public=public, ledger=the_ledger(self.ledger, ledger))
         except BaseException as error:
             held.clear()
@@ -204,7 +213,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
             found = profile.epsilon(self.delta)
             if found <= self.epsilon:
                 for message in dict.fromkeys((str(one.message), one.category) for one in told):
-                    warnings.warn(*message, stacklevel=4)
+                    warn(*message)
                 return candidates, profile
             mu *= _MARGIN * self.epsilon / found
         raise NumericalFailure("no noise was found that meets the target; try a smaller shape")

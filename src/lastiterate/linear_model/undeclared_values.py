@@ -7,11 +7,10 @@ its values, with noise that the guarantee includes.
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.outliers import OutlierWarning, about, surely_more
 from lastiterate.releases import Release, noise_of_counts
@@ -50,13 +49,12 @@ def warn_of_undeclared(counts: dict[str, int], release: Release, examples: int) 
     noise_std = _in_rows(release, len(counts))
     for name, count in counts.items():
         if surely_more(count, _SHARE, _SURE, noise_std, examples):
-            warnings.warn(
+            warn(
                 f"{about(count, noise_std, examples)} of the rows have none of the values that "
                 f"were declared for the column {name!r}, and all zeros in their place: see "
                 "whether values are spelt otherwise there (capitals, endings, blanks), or declare "
                 "those that are missing",
                 OutlierWarning,
-                stacklevel=7,
             )
 
 

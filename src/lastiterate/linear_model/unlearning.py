@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 
 from lastiterate import _check
+from lastiterate._warning import warn
 from lastiterate.accounting import account
 from lastiterate.certificate import statements
 from lastiterate.certificate.chain import issue_request
@@ -163,6 +164,7 @@ def _unlearn(
         requests.staying,
         seeded=past.seeded or seed is not None,
         caveats=statements.caveats(past.training["labels"], past.training.get("trusted")),
+        preprocessing=statements.fitted_steps(past.training),
     )
     fitted = {
         "parameters_": parameters,
@@ -177,12 +179,11 @@ def _unlearn(
 
 
 def _warn_of_cost(found: Unlearning) -> None:
-    warnings.warn(
+    warn(
         f"forgetting takes {found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of "
         "a training, and those who stay pay for them: train again without those who go "
         "(plan_unlearning tells beforehand)",
         PrivacyWarning,
-        stacklevel=4,
     )
 
 

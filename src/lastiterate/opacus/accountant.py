@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, ClassVar
@@ -12,6 +11,7 @@ from opacus.accountants import register_accountant
 from opacus.accountants.accountant import IAccountant
 
 from lastiterate import _check
+from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.opacus import optimizer_step
@@ -110,7 +110,7 @@ class LastIterateAccountant(IAccountant):
         if reasons and reasons != self._warned:
             self._warned = reasons
             charged = "every iterate is charged for: " if why_composition(seen, stated) else ""
-            warnings.warn(f"{charged}{'; '.join(reasons)}", UserWarning, stacklevel=2)
+            warn(f"{charged}{'; '.join(reasons)}", UserWarning)
         return account(run_of(seen, stated))
 
     def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:

@@ -30,8 +30,8 @@ class BestProfile(PrivacyProfile):
     def epsilon(self, delta: float) -> float:
         return min(profile.epsilon(delta) for profile in self.profiles)
 
-    def tradeoff(self, fpr: float) -> float:
-        return max(profile.tradeoff(fpr) for profile in self.profiles)
+    def _tradeoff_at(self, alpha: float) -> float:
+        return max(profile.tradeoff(alpha) for profile in self.profiles)
 
     def renyi(self, order: float) -> float:
         return min(profile.renyi(order) for profile in self.profiles)

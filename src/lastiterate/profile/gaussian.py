@@ -34,9 +34,8 @@ class GaussianProfile(PrivacyProfile):
     def deltas(self, epsilons: Array) -> Array:
         return gaussian_deltas(np.full(epsilons.shape, self.mu), epsilons)
 
-    def tradeoff(self, fpr: float) -> float:
-        """Phi(Phi^-1(1 - fpr) - mu), rounded down."""
-        alpha = _check.number("fpr", fpr, at_least=0.0, at_most=1.0)
+    def _tradeoff_at(self, alpha: float) -> float:
+        """Phi(Phi^-1(1 - alpha) - mu), rounded down."""
         if alpha == 0.0 or self.mu == math.inf:
             return 1.0 if alpha == 0.0 and self.mu < math.inf else 0.0
         if alpha == 1.0:

@@ -49,8 +49,8 @@ class OtherwiseProfile(PrivacyProfile):
             return min(usual, self._other.epsilon(delta))
         return usual
 
-    def tradeoff(self, fpr: float) -> float:
-        return self.usual.tradeoff(fpr)
+    def _tradeoff_at(self, alpha: float) -> float:
+        return self.usual.tradeoff(alpha)
 
     def renyi(self, order: float) -> float:
         return self.usual.renyi(order)

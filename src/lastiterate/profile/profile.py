@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, overload
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_most, ulps
 from lastiterate._numerics.search import least_below
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.tradeoff import least_misses
 
 _LARGEST_EPSILON = 1e15
@@ -51,13 +53,27 @@ class PrivacyProfile(ABC):
                 return math.inf
         return least_below(curve, target, low, high)
 
-    def tradeoff(self, fpr: float) -> float:
+    @overload
+    def tradeoff(self, fpr: float) -> float: ...
+    @overload
+    def tradeoff(self, fpr: Array | Sequence[float]) -> Array: ...
+    def tradeoff(self, fpr: Any) -> float | Array:
         """The least false-negative rate of any test with this false-positive rate.
 
-        It is the sup over epsilon of 1 - delta - e^epsilon fpr and
-        e^-epsilon (1 - delta - fpr); every epsilon gives a valid value, so a search suffices.
+        An array of rates gives an array of the same shape.
         """
-        alpha = _check.number("fpr", fpr, at_least=0.0, at_most=1.0)
+        rates = _rates(fpr)
+        if rates is None:
+            return self._tradeoff_at(_check.number("fpr", fpr, at_least=0.0, at_most=1.0))
+        found = [self._tradeoff_at(float(alpha)) for alpha in rates.ravel()]
+        return np.array(found, dtype=np.float64).reshape(rates.shape)
+
+    def _tradeoff_at(self, alpha: float) -> float:
+        """The trade-off at one rate in [0, 1], which was checked.
+
+        It is the sup over epsilon of 1 - delta - e^epsilon alpha and
+        e^-epsilon (1 - delta - alpha); every epsilon gives a valid value, so a search suffices.
+        """
         epsilons = np.concatenate([[0.0], np.geomspace(1e-6, 700.0, 400)])
         best = 0.0
         for _ in range(3):
@@ -95,6 +111,20 @@ class PrivacyProfile(ABC):
         from lastiterate.profile.loss_distribution import to_pld  # loads dp_accounting
 
         return to_pld(self, discretization=discretization)
+
+
+def _rates(fpr: Any) -> Array | None:
+    """Rates in [0, 1] as an array; None if a single number was given, or nothing of the kind."""
+    if isinstance(fpr, (str, bytes)) or np.ndim(fpr) == 0:
+        return None
+    rates = np.asarray(fpr)
+    must_be = "a number in [0, 1], or an array of such numbers"
+    if rates.dtype.kind not in "iuf" and rates.size:
+        raise InvalidType("fpr", fpr, must_be=must_be)
+    rates = rates.astype(np.float64)
+    if not ((rates >= 0.0) & (rates <= 1.0)).all():  # nan fails both
+        raise InvalidParameter("fpr", fpr, must_be=must_be)
+    return rates
 
 
 def check_order(order: float) -> float:

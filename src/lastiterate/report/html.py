@@ -100,11 +100,12 @@ _PLAN = (
 
 
 def _answer(told: Summary) -> str:
+    without = f"<p><strong>{escape(told.not_included)}</strong></p>" if told.not_included else ""
     beside = f"{told.beside_the_other_adjacency} {told.tightness}".strip()
     return (
         f'<p class="answer"><strong>&epsilon; = {escape(up(told.epsilon))}</strong> at &delta; = '
-        f"{told.delta:g} {if_one_example_is(told.adjacency, told.per_person)}, {told.kind}</p>\n"
-        f"<p>{escape(beside)}</p>"
+        f"{told.delta:g} {if_one_example_is(told.adjacency, told.per_person)}, {told.kind}</p>"
+        f"{without}\n<p>{escape(beside)}</p>"
     )
 
 

@@ -18,6 +18,7 @@ def as_card(report: PrivacyReport) -> str:
     ]
     lead = f"{what_was_done(report.run)} {what_is_protected(report.run)} {told.tightness}"
     notes = [
+        *([told.not_included] if told.not_included else []),
         *told.qualifications,
         f"{told.release}",
         f"{VOIDED_BY} {'; '.join(told.release.voided_by)}.",

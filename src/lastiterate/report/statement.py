@@ -33,6 +33,8 @@ def statement(
         "examples is public.",
         *told.qualifications,
     ]
+    if told.not_included:
+        sentences.append(told.not_included)
     if max_examples_per_user is not None:
         sentences.append(_of_users(report, delta, max_examples_per_user))
     sentences.append(

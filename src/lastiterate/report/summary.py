@@ -29,6 +29,7 @@ from lastiterate.report.words import (
     listed_apart,
     release_rule,
     unit_of_privacy,
+    without_steps,
 )
 from lastiterate.run.adjacency import if_one_example_is
 
@@ -66,11 +67,21 @@ class Summary:
     assumptions: tuple[str, ...]
     release: Release
     refusals: tuple[Refusal, ...]
+    preprocessing: tuple[str, ...] = ()  # steps that learnt from the same examples
 
     @property
     def kind(self) -> str:
         """Whether the number is certified, in words."""
-        return how_certain(self.certainty)
+        alone = " for the training alone" if self.preprocessing else ""
+        return how_certain(self.certainty) + alone
+
+    @property
+    def not_included(self) -> str:
+        """What the number leaves out, in a sentence; empty where it leaves out nothing."""
+        if not self.preprocessing:
+            return ""
+        said = without_steps(self.preprocessing)
+        return f"{said[0].upper()}{said[1:]}."
 
     @property
     def tightness(self) -> str:
@@ -141,6 +152,7 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
         ),
         release=_release(report, bound),
         refusals=tuple(refusals(report)),
+        preprocessing=report.preprocessing,
     )
 
 
@@ -218,6 +230,7 @@ def as_record(
         "seeded": report.seeded,
         "assumptions": list(told.assumptions),
         "enforced": report.enforced,
+        "preprocessing": list(report.preprocessing),
         "release": {
             "allowed": told.release.allowed,
             "voided_by": list(told.release.voided_by),

@@ -30,7 +30,8 @@ def as_text(
     told = summary(report, delta, at_epsilon=at_epsilon)
     run = report.run
     lines = [
-        *_sentences(width, told.answer, told.beside_the_other_adjacency, told.tightness),
+        *_sentences(width, told.answer, told.not_included),
+        *_sentences(width, told.beside_the_other_adjacency, told.tightness),
         "",
         *_sentences(width, what_was_done(run), what_is_protected(run), *told.qualifications),
         *_bounds(told, width),

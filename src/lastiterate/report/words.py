@@ -91,6 +91,16 @@ def how_certain(certainty: Certainty) -> str:
     return "certified" if certainty is Certainty.UPPER else "as published, not certified"
 
 
+def without_steps(steps: Sequence[str]) -> str:
+    """What a guarantee leaves out where these steps learnt from the same examples."""
+    many = len(steps) > 1
+    return (
+        f"not included: the preprocessing {'steps' if many else 'step'} {', '.join(steps)} "
+        "learnt from the same examples, and what was learnt is published with the model. The "
+        "guarantee covers the training alone; nothing is certified of the whole pipeline"
+    )
+
+
 def beside_the_lower_bound(bound: str | None, epsilon: float, ratio: float) -> str:
     """How far the answer is from the best of all valid guarantees, as far as that is known."""
     if bound is None or not ratio < math.inf:

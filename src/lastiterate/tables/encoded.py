@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import length_of
-from lastiterate.tables.encoder import Encoder
+from lastiterate.tables.encoder import Encoder, no_such_columns
 from lastiterate.tables.files import TableFile, readable
 
 # Training has a copy of its own, in the order of its batches.
@@ -130,7 +130,8 @@ def numbered_blocks(
     absent = [name for name in kinds if name not in file.names]
     if absent:
         must_be = f"a table with columns {', '.join(kinds)}"
-        raise InvalidParameter("data", must_be=must_be, found=f"no {', '.join(absent)}")
+        found = no_such_columns(absent, file.names)
+        raise InvalidParameter("data", must_be=must_be, found=found)
     done = 0
     with readable(file.path):
         for block in file.blocks(kinds):

@@ -31,8 +31,9 @@ class Encoder:
         rest = described.pop(REST, None)
         unknown = sorted(set(described) - set(columns))
         if unknown:
-            must_be = f"about columns of the table, {', '.join(columns)}"
-            raise InvalidParameter("schema", unknown, must_be=must_be)
+            must_be = "about columns of the table, without the one to predict, which target names"
+            found = f"more: {no_such_columns(unknown, columns)}"
+            raise InvalidParameter("schema", must_be=must_be, found=found)
         undescribed = [name for name in columns if name not in described]
         if undescribed and rest is None:
             must_be = f"about every column: {WAYS} for each"
@@ -104,7 +105,8 @@ class Encoder:
         absent = [name for name in self.read if name not in table]
         if absent:
             must_be = f"a table with columns {', '.join(self.read)}"
-            raise InvalidParameter("data", must_be=must_be, found=f"no {', '.join(absent)}")
+            found = no_such_columns(absent, list(table))
+            raise InvalidParameter("data", must_be=must_be, found=found)
         lengths = {length_of(table[name]) for name in self.read}
         if len(lengths) != 1:
             must_be = "a table with columns of the same length"
@@ -112,6 +114,13 @@ class Encoder:
         out = np.empty((lengths.pop(), self.width), dtype=dtype)
         self.encode(table, out)
         return out
+
+
+def no_such_columns(absent: Sequence[str], there: Sequence[str]) -> str:
+    """Which columns a table lacks, and which it has."""
+    named = ", ".join(map(repr, absent))
+    has = ", ".join(there) if there else "none"
+    return f"the table has no column {named}; it has {has}"
 
 
 def refused(name: str, kind: str, found: str) -> InvalidParameter:

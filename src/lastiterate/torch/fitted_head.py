@@ -78,8 +78,9 @@ def fit_head(
         As of `features`.  The backbone must not have been trained on the same data.
     epsilon, delta : float
         The target.
-    classes : sequence
-        The labels, sorted as outputs are to be; they are published.
+    classes : sequence or int
+        The labels, sorted as outputs are to be; they are published.  A number stands for the
+        labels from 0 to below it.
     feature_bound : float or {"layernorm", "tanh", "normalise"}
         The norm that longer rows are scaled down to, which must not come from the data; or the
         layer right before the head that bounds them; or "normalise", to give every row length 1.
@@ -91,7 +92,7 @@ def fit_head(
     for word in settings.keys() & _NOT_TAKEN.keys():
         raise InvalidType(word, settings[word], must_be=f"left out: {_NOT_TAKEN[word]}")
     old = linear_named(model, name)
-    known = sorted(classes)
+    known = _labels(classes)
     _refuse_other_outputs(old, len(known))
     settings.setdefault("fit_intercept", old.bias is not None)
     if settings["fit_intercept"] and old.bias is None:
@@ -127,6 +128,17 @@ def fit_head(
     return FittedHead(
         name, head, estimator, tied_to_head(estimator.certificate_, head_digest(head))
     )
+
+
+def _labels(classes: Any) -> list[Any]:
+    """The labels, in order."""
+    if isinstance(classes, (int, np.integer)):
+        return list(range(_check.count("classes", classes, at_least=2)))
+    must_be = "a sequence of at least two labels, or how many there are"
+    try:
+        return sorted(classes)
+    except TypeError:
+        raise InvalidType("classes", classes, must_be=must_be) from None
 
 
 def as_layer(estimator: Any, *, like: nn.Linear, normalise: bool = False) -> BoundedLinear:

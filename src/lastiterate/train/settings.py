@@ -89,6 +89,22 @@ def _text_columns(name: str, value: Any) -> tuple[tuple[str, int, int], ...]:
     return tuple(found)
 
 
+PRIVATE, PUBLIC = "private", "public"  # whose rows a step of preprocessing was fitted on
+
+
+def _preprocessing(name: str, value: Any) -> dict[str, str]:
+    """Whose rows each step was fitted on."""
+    must_be = 'a mapping of names of steps to "private" or "public"'
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(one, str) and one for one in value):
+        raise InvalidType(name, value, must_be=must_be)
+    return {
+        step: _check.choice(f"{name}[{step!r}]", said, among=(PRIVATE, PUBLIC))
+        for step, said in value.items()
+    }
+
+
 POSITIVE = Kind("float", partial(_check.number, above=0.0))
 NOT_NEGATIVE = Kind("float", partial(_check.number, at_least=0.0))
 
@@ -213,6 +229,14 @@ class Settings(RunSettings):
         True,
         Kind("bool"),
         "Whether to add a constant feature: `feature_bound`/8, for regression /4.",
+    )
+    preprocessing: Any = setting(
+        None,
+        Kind("mapping", _preprocessing),
+        'For steps of preprocessing, by name, "private" if they were fitted on these examples, or '
+        '"public" if they were not.  Steps of a pipeline that learn are found without it; declare '
+        "those that were fitted apart, and those that only seem to learn.  Reports and "
+        "certificates name both.",
     )
     random_state: Any = setting(
         None,

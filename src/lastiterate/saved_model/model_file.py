@@ -1,4 +1,8 @@
-"""model.json: what `train` writes, and what `predict`, `verify` and `audit` read."""
+"""model.json: what `lastiterate train` and `lastiterate.save` write, and who checks it reads.
+
+Those that Python saves say more: the steps before the model, the kind of the labels, the settings
+of the estimator, and an offset of its outputs.
+"""
 
 import hashlib
 import json
@@ -9,20 +13,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate.cli.json_file import read_object
 from lastiterate.errors import InvalidParameter, LastIterateError
 from lastiterate.releases import MEAN, PUBLISHED
+from lastiterate.saved_model.steps import Step, steps_of
 from lastiterate.tables.encoder import Encoder
+from lastiterate.tables.json_file import read_object
 from lastiterate.tables.rules import range_of
 from lastiterate.train.centring import Centre, as_published
 from lastiterate.train.outputs import linear_outputs
 
-FORMAT = "lastiterate model 2"
+FORMAT, PYTHON_FORMAT = "lastiterate model 2", "lastiterate model 3"
 MODELS = ("logistic", "svc", "ridge", "huber")
-WRITTEN = "a model.json as `lastiterate train` wrote it"
+WRITTEN = "a model.json as `lastiterate train` or lastiterate.save wrote it"
 # What is not how the model is to be used, but what it learnt.
 _LEARNT = ("parameters", "coef", "intercept", "center", "center_bound")
 
@@ -48,6 +54,16 @@ class SavedModel:
         return None if found is None else tuple(found)
 
     @property
+    def is_of_python(self) -> bool:
+        """Whether Python saved it, not the command."""
+        return bool(self.record["format"] == PYTHON_FORMAT)
+
+    @cached_property
+    def steps(self) -> tuple[Step, ...]:
+        """What is done to the encoded rows before the model sees them."""
+        return steps_of(self.record)
+
+    @property
     def parameters(self) -> Array:
         """What was released."""
         return np.array(self.record["parameters"], dtype=np.float64)
@@ -67,7 +83,9 @@ class SavedModel:
         return _centre(self.record)
 
     def outputs(self, rows: Array) -> Array:
-        """One column for each output, for rows brought within the bounds as in training."""
+        """One column for each output, for encoded rows brought within the bounds as in training."""
+        for step in self.steps:
+            rows = step.applied(rows, self.encoder)
         return linear_outputs(
             rows,
             np.atleast_2d(np.array(self.record["coef"])),
@@ -101,6 +119,8 @@ class SavedModel:
         if self.centre is not None:
             coef *= bound / self.centre.bound
             intercept = intercept - self.centre.outputs(coef)
+        if self.record.get("offset") is not None:
+            intercept = intercept + np.array(self.record["offset"], dtype=np.float64)
         if self.record["target_range"] is None:
             return coef, intercept
         low, high = self.record["target_range"]
@@ -123,17 +143,17 @@ def read_model(path: Path) -> SavedModel:
     """What `train` wrote, unless it was altered since."""
     record = read_object(path, name="model", must_be=WRITTEN)
     stated = record.pop("digest", None)
-    if record.get("format") != FORMAT:
+    if record.get("format") not in (FORMAT, PYTHON_FORMAT):
         raise InvalidParameter("model", str(path), must_be=WRITTEN)
     if stated != digest(record):
         found = f"{path}, altered since: its digest is not that of its text"
         raise AlteredModel("model", must_be=WRITTEN, found=found)
-    if not _is_whole(record):
+    if not is_whole(record):
         raise InvalidParameter("model", str(path), must_be=WRITTEN)
     return SavedModel(record)
 
 
-def _is_whole(record: dict[str, Any]) -> bool:
+def is_whole(record: dict[str, Any]) -> bool:
     """Whether it can predict; a digest can be computed of anything."""
     try:
         columns, classes = tuple(record["columns"]), record["classes"]
@@ -152,16 +172,35 @@ def _is_whole(record: dict[str, Any]) -> bool:
             outputs = 1 if len(classes) == 2 else len(classes)
             if len(classes) < 2 or record["target_range"] is not None:
                 return False
+        offset = np.array(record.get("offset") or np.zeros(outputs), dtype=np.float64)
+        steps_of(record)
+        if record["format"] == PYTHON_FORMAT:
+            labels_in(record)
+            names = (*names, *record["settings"], record["name"])
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, LastIterateError):
         return False
     return bool(
         all(isinstance(name, str) for name in names)
         and coef.shape == (outputs, width)
-        and intercept.shape == (outputs,)
+        and intercept.shape == offset.shape == (outputs,)
         and parameters.shape in ((outputs, width), (outputs, width + 1))
-        and all(np.isfinite(part).all() for part in (coef, intercept, parameters))
+        and all(np.isfinite(part).all() for part in (coef, intercept, parameters, offset))
         and (centre is None or (centre.mean.shape == (width,) and np.isfinite(centre.mean).all()))
     )
+
+
+def labels_in(record: Mapping[str, Any]) -> NDArray[Any] | None:
+    """The labels that Python knew, of their own kind; None for numbers."""
+    stated = record["labels"]
+    if stated is None and record["classes"] is None:
+        return None
+    labels = np.array(stated["values"], dtype=np.dtype(stated["dtype"]))
+    is_text = all(isinstance(one, str) for one in stated["values"])
+    if labels.dtype.kind not in "biufUO" or (labels.dtype.kind in "UO") != is_text:
+        raise InvalidParameter("labels", stated, must_be="numbers or text")
+    if [str(one) for one in labels.tolist()] != list(record["classes"]):
+        raise InvalidParameter("labels", stated, must_be="the classes")
+    return labels
 
 
 def digest(record: dict[str, Any]) -> str:

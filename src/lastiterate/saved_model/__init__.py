@@ -1,0 +1,1 @@
+"""Models in files: the parameters and the certificate, as data that anyone can read."""

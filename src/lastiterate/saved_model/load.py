@@ -1,0 +1,137 @@
+"""Reads a model back, if its certificate holds and is its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.pipeline import Pipeline
+
+from lastiterate.certificate.verify import Verified, read, verified
+from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.linear_model.scaler import PrivateScaler
+from lastiterate.linear_model.schema import PrivateSchema
+from lastiterate.releases import OUTLIERS, UNDECLARED
+from lastiterate.saved_model.kinds import ESTIMATORS
+from lastiterate.saved_model.model_file import WRITTEN, SavedModel, labels_in, read_model
+from lastiterate.saved_model.save import NOT_WRITTEN, PRIOR
+from lastiterate.saved_model.steps import SchemaStep, Step
+from lastiterate.saved_model.written import CERTIFICATE, MODEL
+
+
+def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
+    """A fitted model, or pipeline, that predicts as the one that was saved.
+
+    The certificate is derived again, as `verify` does it, and must be that of these parameters,
+    columns and labels.  Nothing in the files is run as code.
+
+    Parameters
+    ----------
+    folder : str or Path
+        What `save` or `lastiterate train` wrote.
+    signed_by : str or Path, optional
+        A file with a public key (Ed25519), to check that its owner signed the certificate.
+    """
+    where = Path(folder)
+    absent = [name for name in (MODEL, CERTIFICATE) if not (where / name).is_file()]
+    if absent:
+        must_be = "a folder that lastiterate.save or `lastiterate train` wrote"
+        raise InvalidParameter(
+            "folder", must_be=must_be, found=f"no {' and no '.join(absent)} in {where}"
+        )
+    saved = read_model(where / MODEL)
+    text = (where / CERTIFICATE).read_text(encoding="utf-8")
+    found = verified(
+        text, parameters=saved.parameters, encoding=saved.encoding, signed_by=signed_by
+    )
+    described = read(text)
+    if not saved.predicts_as(described):
+        raise InvalidCertificate(["the model predicts by other numbers than it describes"])
+    found.warn()
+    estimator = _estimator(saved, found, described, text)
+    steps = [(step.name, _transformer(step, saved)) for step in saved.steps]
+    if not saved.is_of_python:
+        names = dict.fromkeys(saved.record["columns"], ())
+        steps = [("schema", PrivateSchema(saved.record["schema"], bound=None).fit(names))]
+    name = saved.record.get("name", "model")
+    return Pipeline([*steps, (name, estimator)]) if steps else estimator
+
+
+def _estimator(
+    saved: SavedModel, found: Verified, described: Mapping[str, Any], certificate: str
+) -> Any:
+    model = ESTIMATORS[saved.record["model"]](**_settings(saved))
+    model.checked()
+    coef, intercept = (np.array(saved.record[name]) for name in ("coef", "intercept"))
+    published = {one["kind"]: one["published"] for one in described["besides"]}
+    centre, requests = saved.centre, found.requests
+    fitted: dict[str, Any] = {
+        "n_features_in_": coef.shape[1],
+        "parameters_": saved.parameters,
+        "feature_bound_": saved.record["feature_bound"],
+        "privacy_": found.report,
+        "certificate_": certificate,
+        "n_iter_": requests.run.steps + sum(one.steps for one in requests.done),
+        "outliers_": published.get(OUTLIERS, {}),
+        "undeclared_": published.get(UNDECLARED, {}),
+        "center_": None if centre is None else centre.mean,
+        "center_bound_": None if centre is None else centre.bound,
+        "coef_": coef,
+        "intercept_": intercept,
+    }
+    if requests.done:
+        fitted["unlearning_"] = requests.forgotten(len(requests.done) - 1)
+        fitted["privacy_of_newest_"] = requests.newest
+    if saved.classes is None:
+        low, high = saved.record["target_range"]
+        fitted |= {
+            "target_bound_": high / 2.0 - low / 2.0,
+            "coef_": coef[0],
+            "intercept_": float(intercept[0]),
+        }
+    else:
+        own = labels_in(saved.record) if saved.is_of_python else None
+        fitted["classes_"] = np.array(saved.classes) if own is None else own
+    if saved.is_of_python and not saved.steps:
+        fitted |= _names(saved)
+    model.__dict__.update(fitted)
+    return model
+
+
+def _settings(saved: SavedModel) -> dict[str, Any]:
+    """What was set of the model, or follows from what `lastiterate train` wrote."""
+    if not saved.is_of_python:
+        if saved.classes is not None:
+            return {"feature_bound": saved.record["feature_bound"], "classes": list(saved.classes)}
+        ends = tuple(saved.record["target_range"])
+        return {"feature_bound": saved.record["feature_bound"], "target_range": ends}
+    settings = dict(saved.record["settings"])
+    known = {each.name for each in fields(ESTIMATORS[saved.record["model"]])}
+    if not set(settings) <= known - set(NOT_WRITTEN):
+        raise InvalidParameter("settings", sorted(settings), must_be=f"those of {WRITTEN}")
+    if settings.get(PRIOR) is not None:
+        settings[PRIOR] = dict(settings[PRIOR])
+    return settings
+
+
+def _names(saved: SavedModel) -> dict[str, Any]:
+    """The names that columns had, unless they were numbered for want of any."""
+    columns = saved.record["columns"]
+    if columns == [str(k) for k in range(len(columns))]:
+        return {}
+    return {"feature_names_in_": np.array(columns, dtype=object)}
+
+
+def _transformer(step: Step, saved: SavedModel) -> Any:
+    if isinstance(step, SchemaStep):
+        schema = PrivateSchema(saved.record["schema"], bound=step.bound, dtype=np.dtype(step.dtype))
+        return schema.fit(dict.fromkeys(saved.record["columns"], ()))
+    low, high = (None if end is None else np.array(end) for end in (step.low, step.high))
+    scaler = PrivateScaler(step.bound, low=low, high=high)
+    scaler.n_features_in_ = saved.encoder.width
+    if step is saved.steps[0]:
+        scaler.__dict__.update(_names(saved))
+    return scaler

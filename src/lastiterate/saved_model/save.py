@@ -1,0 +1,207 @@
+"""Writes a fitted model, alone or in a pipeline, as data."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from lastiterate.certificate.chain import chain_bound_to
+from lastiterate.certificate.statements import model_digest
+from lastiterate.certificate.verify import read
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.linear_model.estimator import PrivateLinearModel
+from lastiterate.linear_model.scaler import PrivateScaler
+from lastiterate.linear_model.schema import PrivateSchema
+from lastiterate.linear_model.selection import PrivateSelection
+from lastiterate.saved_model.kinds import ESTIMATORS
+from lastiterate.saved_model.learnt import learnt_by
+from lastiterate.saved_model.model_file import PYTHON_FORMAT, SavedModel, is_whole
+from lastiterate.saved_model.steps import ScalerStep, SchemaStep, Step, as_record
+from lastiterate.saved_model.written import CERTIFICATE, MODEL, write_together
+from lastiterate.tables.encoder import REST, Encoder
+from lastiterate.tables.rules import AS_IT_IS
+from lastiterate.tables.schema_file import schema_of
+
+# Secrets, what belongs to this machine, and what can only be False.
+NOT_WRITTEN = ("random_state", "ledger", "warm_start")
+PRIOR = "class_prior"
+_ALONE = (
+    "save(pipeline[-1], folder) writes the private model alone, for rows as the steps before it "
+    "give them"
+)
+
+
+def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
+    """Write a fitted private model as `model.json` and `certificate.json`.
+
+    They are the files that `lastiterate train` writes: `lastiterate verify` and `lastiterate
+    predict` take their folder, and `load` gives the model back.  They hold what is published and
+    nothing else: no `random_state`, no ledger, no code.  A model that was fitted on arrays has
+    columns "0", "1", ..
+
+    Parameters
+    ----------
+    model : estimator or Pipeline
+        A fitted private model, alone or as the last step of a pipeline after a PrivateSchema and
+        PrivateScalers.  Other steps are refused: they cannot be written as data.
+    folder : str or Path
+        Where the files go; it is made if need be.
+    overwrite : bool
+        Whether to replace such files that are there.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import lastiterate as li
+    >>> from lastiterate.linear_model import PrivateLogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
+    >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     li.save(model, folder)
+    ...     again = li.load(folder)
+    >>> bool((again.predict(X) == model.predict(X)).all())
+    True
+    """
+    steps, name, estimator = _taken_apart(model)
+    saved = SavedModel(_record(steps, name, estimator))
+    described = read(estimator.certificate_)
+    same = described.get("model") == model_digest(estimator.parameters_)
+    if not (is_whole(saved.record) and same and saved.predicts_as(described)):
+        must_be = "as it was fitted: fit it again, or set back what was changed since"
+        raise InvalidParameter("model", must_be=must_be, found="other numbers than certified")
+    certificate = chain_bound_to(estimator.certificate_, saved.encoding)
+    where = Path(folder)
+    if where.exists() and not where.is_dir():
+        raise InvalidParameter("folder", str(folder), must_be="a folder, or a place for one")
+    there = [name for name in (MODEL, CERTIFICATE) if (where / name).exists()]
+    if there and not overwrite:
+        must_be = "a folder without a saved model, unless overwrite=True"
+        raise InvalidParameter("folder", must_be=must_be, found=f"{' and '.join(there)} in {where}")
+    write_together(where, {MODEL: saved.text(), CERTIFICATE: certificate})
+
+
+def _taken_apart(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
+    """The steps before the private model, the name of its own step, and the model."""
+    steps: list[tuple[str, Any]] = []
+    name = "model"
+    while hasattr(model, "steps"):
+        *before, (name, model) = model.steps
+        steps += [(of, one) for of, one in before if not (one is None or isinstance(one, str))]
+    if isinstance(model, PrivateSelection):
+        check_is_fitted(model, "best_estimator_")
+        model = model.best_estimator_
+    must_be = "a fitted private linear model, or a pipeline that ends in one"
+    if not isinstance(model, PrivateLinearModel):
+        raise InvalidType("model", must_be=must_be, found=f"a {type(model).__name__}")
+    check_is_fitted(model, "parameters_")
+    other = [
+        of
+        for place, (of, one) in enumerate(steps)
+        if not (isinstance(one, PrivateScaler) or (isinstance(one, PrivateSchema) and place == 0))
+    ]
+    if other:
+        must_be = f"a private model after at most a PrivateSchema and PrivateScalers: {_ALONE}"
+        found = f"steps that cannot be written as data: {', '.join(other)}"
+        raise InvalidParameter("model", must_be=must_be, found=found)
+    return steps, name, model
+
+
+def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str, Any]:
+    first = steps[0][1] if steps else estimator
+    check_is_fitted(first)
+    columns, schema = _columns_of(first)
+    width = Encoder.of(schema, columns).width
+    kind = next((word for word, of in ESTIMATORS.items() if isinstance(estimator, of)), None)
+    if kind is None:
+        must_be = f"one of {', '.join(one.__name__ for one in ESTIMATORS.values())}"
+        raise InvalidType("model", must_be=must_be, found=f"a {type(estimator).__name__}")
+    classes = getattr(estimator, "classes_", None)
+    ends = None
+    if classes is None:
+        half = float(estimator.target_bound_)
+        given = estimator.target_range
+        ends = [-half, half] if given is None else _plain("target_range", given)
+    offset = None if classes is None else estimator._offset(classes)
+    return {
+        "format": PYTHON_FORMAT,
+        "model": kind,
+        "target": getattr(first, "target", None) or "target",
+        "columns": columns,
+        "schema": schema,
+        "feature_bound": estimator.feature_bound_,
+        "classes": None if classes is None else [str(one) for one in classes.tolist()],
+        "target_range": ends,
+        "labels": None if classes is None else _labels(classes),
+        "offset": None if offset is None else offset.tolist(),
+        "steps": [as_record(_step(of, one, width)) for of, one in steps],
+        "name": name,
+        "settings": _settings(estimator, ESTIMATORS[kind]),
+        **learnt_by(estimator),
+    }
+
+
+def _columns_of(first: Any) -> tuple[list[str], dict[str, Any]]:
+    """The names of what goes in, and what is public of them."""
+    if not isinstance(first, PrivateSchema):
+        names = [str(name) for name in getattr(first, "feature_names_in_", ())]
+        if len(set(names)) < first.n_features_in_:
+            names = [str(k) for k in range(first.n_features_in_)]
+        return names, {REST: AS_IT_IS}
+    described = schema_of(first.schema)
+    columns = list(first.encoder_.read)
+    schema = {name: _plain("schema", described.get(name, described.get(REST))) for name in columns}
+    rules = {name: rule for name, rule in first.encoder_.rules.items() if rule.kind is not None}
+    if any(one is None for one in schema.values()) or Encoder.of(schema, columns).rules != rules:
+        must_be = "as it was when it was fitted"
+        raise InvalidParameter("schema", must_be=must_be, found="another one")
+    return columns, schema
+
+
+def _step(name: str, step: Any, width: int) -> Step:
+    if isinstance(step, PrivateSchema):
+        bound = None if step.bound is None else float(step.bound)
+        return SchemaStep(name, bound, str(np.dtype(step.dtype)))
+    ranges = step._range(width)
+    low, high = (None, None) if ranges is None else (tuple(end.tolist()) for end in ranges)
+    return ScalerStep(name, float(step.bound), low, high)
+
+
+def _labels(classes: Any) -> dict[str, Any]:
+    values = classes.tolist()
+    if classes.dtype.kind not in "biufU" and not all(isinstance(one, str) for one in values):
+        must_be = "numbers or text, which can be written as data"
+        raise InvalidParameter("classes", must_be=must_be, found=f"type {classes.dtype}")
+    return {"dtype": str(classes.dtype), "values": values}
+
+
+def _settings(estimator: Any, kind: Any) -> dict[str, Any]:
+    """What users set of it, where that is not the default."""
+    found = {}
+    for each in fields(kind):
+        value = getattr(estimator, each.name)
+        if each.name in NOT_WRITTEN or (value is None and not each.metadata["kind"].may_be_none):
+            continue  # on a cluster some are left out that are not here
+        if each.name == PRIOR and value is not None:
+            value = [[label, share] for label, share in value.items()]
+        plain = _plain(each.name, value)
+        if plain != each.default:
+            found[each.name] = plain
+    return found
+
+
+def _plain(name: str, value: Any) -> Any:
+    """The same as JSON has it."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if hasattr(value, "items"):
+        return {str(key): _plain(name, one) for key, one in value.items()}
+    if hasattr(value, "__iter__"):
+        return [_plain(name, one) for one in value]
+    raise InvalidType(name, value, must_be="something that can be written as JSON")

@@ -1,0 +1,38 @@
+"""Files that are written whole or not at all."""
+
+from pathlib import Path
+
+MODEL, CERTIFICATE = "model.json", "certificate.json"
+
+
+def write_text(path: Path, text: str) -> None:
+    """The whole file or, if interrupted, none."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        draft.write_text(text, encoding="utf-8", newline="")
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def write_together(folder: Path, texts: dict[str, str]) -> None:
+    """All of the files or, if interrupted, none."""
+    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    drafts = {folder / name: folder / f".{name}.draft" for name in texts}
+    written: list[Path] = []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for final, draft in drafts.items():
+            draft.write_text(texts[final.name], encoding="utf-8")
+        for final, draft in drafts.items():
+            if not final.exists():
+                written.append(final)
+            draft.replace(final)
+    except BaseException:
+        for path in (*drafts.values(), *written):
+            path.unlink(missing_ok=True)
+        for each in made:
+            if each.is_dir():
+                each.rmdir()
+        raise
