@@ -6,7 +6,6 @@ import mmap
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.noise import Order
@@ -96,6 +95,8 @@ def compressed(rows: Rows) -> Rows:
 
     scipy would add them up, in an order that depends on other rows.
     """
+    from scipy import sparse  # which helps of commands need not wait for
+
     if rows.format in ("csr", "csc") or rows.ndim != 2:
         return rows.tocsr()
     entries = rows.tocoo()
