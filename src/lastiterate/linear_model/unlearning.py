@@ -198,7 +198,7 @@ def _planned(
         steps = _check.count("extra_steps", extra_steps, at_least=1)
         return past.requests.followed_by(many, steps, noise).forgotten(len(past.requests.done))
     assert epsilon is not None
-    epsilon = _check.number("epsilon", epsilon, above=0.0)
+    epsilon = _check.target_epsilon("epsilon", epsilon)
     return past.requests.planned(many, epsilon=epsilon, delta=delta, noise=noise)
 
 
