@@ -183,8 +183,8 @@ def _unlearn(
 def _refuse_cost(found: Unlearning) -> None:
     must_be = (
         "set where unlearning costs as much as training again: train again without those who go "
-        "instead; a model trained with a penalty (l2 = 0.01) needs fewer steps to unlearn, and "
-        "noisier = 2.5 does, too"
+        "instead; a model trained with a penalty (l2=0.01, or `lastiterate train --l2 0.01`) needs "
+        "far fewer steps to unlearn, and noisier=2.5 (--noisier 2.5) fewer"
     )
     steps = f"{found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of a training"
     raise InvalidParameter(
