@@ -23,7 +23,7 @@ def another(address, timeout):
 )
 def test_is_refused_in_words(monkeypatch, client, said):
     monkeypatch.setattr(auditing, "_PATIENCE", 0.01)
-    with pytest.raises(InvalidParameter, match="cluster must be the address of .*8786") as refused:
+    with pytest.raises(InvalidParameter, match=r"cluster must be the address of .*8786") as refused:
         auditing._connected(client, "tcp://here:1")
     assert said in str(refused.value)
 
