@@ -72,7 +72,13 @@ def measured(task, folder, repeats):
             try:
                 after, took = timed(
                     lambda gone=gone, epsilon=epsilon, noisier=noisier, model=model: model.unlearn(
-                        rows, targets, rows=gone, epsilon=epsilon, noisier=noisier, key=KEY
+                        rows,
+                        targets,
+                        rows=gone,
+                        epsilon=epsilon,
+                        noisier=noisier,
+                        key=KEY,
+                        at_any_cost=True,
                     )
                 )
             except LastIterateError as error:

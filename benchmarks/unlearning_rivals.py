@@ -153,7 +153,9 @@ class NoisySteps:
             except ValueError:
                 continue
             if planned.extra_steps <= steps:
-                new = model.unlearn(self.rows, self.signs, rows=gone, epsilon=epsilon, key=KEY)
+                new = model.unlearn(
+                    self.rows, self.signs, rows=gone, epsilon=epsilon, key=KEY, at_any_cost=True
+                )
                 return np.ravel(new.coef_)
         return None
 

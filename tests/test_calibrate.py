@@ -72,7 +72,7 @@ def test_least_noise(run, epsilon, delta, calls):
 
 
 @given(
-    st.floats(-3, 3).map(lambda x: 10.0**x),
+    st.floats(-3, 2).map(lambda x: 10.0**x),
     st.floats(-100, -0.5).map(lambda x: 10.0**x),
     st.floats(-6, 6).map(lambda x: 10.0**x),
 )
@@ -163,9 +163,9 @@ class TestUnreachable:
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, "x", None])
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, "x", None, 100.1, 1e9])
     def test_epsilon(self, value):
-        with pytest.raises(li.InvalidParameter, match=r"epsilon must be a number in \[0, inf\)"):
+        with pytest.raises(li.InvalidParameter, match=r"epsilon must be a number in \[0, 100\]"):
             li.calibrate(RUN, epsilon=value, delta=1e-5)
 
     @pytest.mark.parametrize("value", [math.nan, 0.0, 1.0, -1.0, "x", None])

@@ -79,7 +79,8 @@ class TestPlan:
         "name, value",
         [
             ("examples", 0), ("dimension", 0), ("lipschitz", 0.0), ("smoothness", 0.1),
-            ("strong_convexity", 0.0), ("epsilon", math.nan), ("delta", 1.0),
+            ("strong_convexity", 0.0), ("epsilon", math.nan), ("epsilon", 1e9),
+            ("delta", 1.0),
         ],
     )  # fmt: skip
     def test_refusals(self, name, value):

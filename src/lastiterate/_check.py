@@ -10,6 +10,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 
 _EXACT_INTEGERS = 2**53
+_LARGEST_TARGET = 100.0
 
 
 def number(
@@ -21,9 +22,10 @@ def number(
     below: float | None = None,
     at_most: float | None = None,
     infinite: bool = False,
+    why: str = "",
 ) -> float:
-    """`value` as a float inside the stated interval."""
-    must_be = _interval("a number", above, at_least, below, at_most, infinite)
+    """`value` as a float inside the stated interval; `why` is told with it."""
+    must_be = _interval("a number", above, at_least, below, at_most, infinite) + why
     if isinstance(value, (bool, np.bool_, str, bytes)) or not hasattr(value, "__float__"):
         raise InvalidType(name, value, must_be=must_be)
     if isinstance(value, np.ndarray) and value.ndim > 0:
@@ -45,6 +47,16 @@ def number(
     if not inside:
         raise InvalidParameter(name, value, must_be=must_be)
     return result
+
+
+def target_epsilon(name: str, value: object, *, or_zero: bool = False) -> float:
+    """`value` as an epsilon that is worth aiming at."""
+    why = (
+        f" (an epsilon above {_LARGEST_TARGET:g} promises nothing: one example may make outcomes "
+        f"e^{_LARGEST_TARGET:g} times as likely; values from 0.1 to 10 are usual)"
+    )
+    above, at_least = (None, 0.0) if or_zero else (0.0, None)
+    return number(name, value, above=above, at_least=at_least, at_most=_LARGEST_TARGET, why=why)
 
 
 def count(name: str, value: object, *, at_least: int, at_most: int | None = None) -> int:

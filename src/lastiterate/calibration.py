@@ -47,7 +47,7 @@ def calibrate(
     run : TrainingRun
         Everything but what is calibrated is kept; a schedule of noise is scaled as a whole.
     epsilon : float
-        The target, together with `delta`.
+        The target, together with `delta`; at most 100.
     delta : float
         Of (epsilon, delta)-DP.
     over : {"noise_std", "release_noise_std", "noise", "steps"}
@@ -78,7 +78,7 @@ def calibrate(
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    epsilon = _check.number("epsilon", epsilon, at_least=0.0)
+    epsilon = _check.target_epsilon("epsilon", epsilon, or_zero=True)
     delta = _check.number("delta", delta, above=0.0, below=1.0)
     _check.choice("over", over, among=tuple(_SEARCHES))
 

@@ -87,7 +87,7 @@ def plan(
     L = _check.number("lipschitz", lipschitz, above=0.0)
     m = _check.number("strong_convexity", strong_convexity, above=0.0)
     M = _check.number("smoothness", smoothness, at_least=m)
-    target = _check.number("epsilon", epsilon, above=0.0)
+    target = _check.target_epsilon("epsilon", epsilon)
     _check.number("delta", delta, above=0.0, below=1.0)
     description = TrainingRun(
         loss=Loss(smoothness=M, strong_convexity=m),

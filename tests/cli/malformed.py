@@ -103,7 +103,9 @@ def unknown_commands(draw):
 
 @st.composite
 def wrong_targets(draw):
-    name, pool = draw(st.sampled_from([("--epsilon", [*NO_NUMBER]), ("--over", NO_CHOICE)]))
+    name, pool = draw(
+        st.sampled_from([("--epsilon", [*NO_NUMBER, "100.1", "1e9"]), ("--over", NO_CHOICE)])
+    )
     return ["calibrate", *spoken(RUN), name, draw(st.sampled_from(pool))]
 
 

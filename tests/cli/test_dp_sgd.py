@@ -150,3 +150,9 @@ def test_nothing_is_ignored_in_silence(capsys, more, refused):
     said = capsys.readouterr().err
     assert refused in said
     assert len(said.splitlines()) == 1
+
+
+def test_no_noise_is_refused_by_the_name_that_was_typed(capsys):
+    words = ["account", "--examples", "600", "--batch-size", "15", "--epochs", "5"]
+    assert main([*words, "--clip-norm", "1", "--noise-multiplier", "0"]) == 2
+    assert "noise_multiplier must be a number in (0, inf)" in capsys.readouterr().err

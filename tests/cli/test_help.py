@@ -67,3 +67,11 @@ def test_help_and_completion_need_no_arguments(capsys):
     listed = capsys.readouterr().out
     assert all(f"\n  {name} " in listed for name in COMMANDS)
     assert "--install-completion" in listed
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_usage_names_arguments_in_capitals(capsys, name):
+    assert main([name, "--help"]) == 0
+    usage = capsys.readouterr().out.splitlines()[0]
+    assert not set("{}") & set(usage)
+    assert usage.split(name)[1] == usage.split(name)[1].upper()

@@ -101,11 +101,17 @@ BAD_CELLS = [
     [(0, 0, "kind")], [(0, 2, "")], [(3, 0, "1e999")], [(5, 0, "1\n")], [(7, 1, "\x00,")],
 ]  # fmt: skip
 BAD_FLAGS = {
-    "--epsilon": [*malformed.NO_NUMBER, "0"], "--delta": [*malformed.NO_NUMBER, "0", "1"],
+    "--epsilon": [*malformed.NO_NUMBER, "0", "101", "1e9"],
+    "--delta": [*malformed.NO_NUMBER, "0", "1"],
     "--feature-bound": [*malformed.NO_NUMBER, "0"], "--adjacency": malformed.NO_CHOICE,
     "--epochs": malformed.NO_COUNT, "--target": ["", "x", "Label"],
     "--schema": ["missing.json", ".", ""], "--out": ["t.csv/x", "\x00"],
+    "--clip-norm": [*malformed.NO_NUMBER, "0"],
+    "--class-prior": ["", "y", "y=", "y=0", "y=1", "y=nan", "y=2", "x=0.1", "y=0.1,n=0.1", "\x00"],
 }  # fmt: skip
+
+
+CUT, BINNED = ("size", "cuts"), ("size", "bins")
 
 
 @st.composite
@@ -118,8 +124,13 @@ def training(draw):
     elif what == "bytes":
         content, kind = draw(malformed.BYTES), draw(st.sampled_from(["csv", "npz", "txt"]))
     elif what == "schema":
-        path = draw(st.sampled_from([("size",), ("size", "range"), ("kind", "values"), ("kind",)]))
-        schema = malformed.changed(SCHEMA, path, draw(malformed.JUNK))
+        column, word = draw(st.sampled_from([("size", "range"), ("kind", "values"), CUT, BINNED]))
+        path = draw(st.sampled_from([(column,), (column, word)]))
+        if path == CUT:
+            schema = SCHEMA | {"size": {"cuts": [2, 4]}}
+        elif path == BINNED:
+            schema = SCHEMA | {"size": {"range": [0, 6], "bins": 3}}
+        schema = malformed.changed(schema, path, draw(malformed.JUNK))
         if isinstance(schema["kind"], dict) and schema["kind"].get("values"):
             schema = draw(st.sampled_from([[], 3, "x", {"size": {"range": [6, 0]}}]))
     else:
@@ -161,7 +172,9 @@ def test_certificates(capsys, trained, tmp_path, examples):
             refuses(capsys, ["verify", write(tmp_path, "c.json", content)])
             return
         options = {"gone": how == "gone", "misspelt": how == "misspelt"}
-        text = json.dumps(malformed.changed(record, path, value, **options))
+        changed = malformed.changed(record, path, value, **options)
+        assume(changed != record)  # losses are convex as it is
+        text = json.dumps(changed)
         # A certificate that can be read but was changed is answered: it does not hold.
         refuses(capsys, ["verify", write(tmp_path, "c.json", text)], codes=(1, 2))
 
@@ -228,6 +241,20 @@ def test_a_certificate_with_a_number_beyond_all_does_not_hold(capsys, trained, t
         record["guarantee"]["epsilon"] = epsilon
         text = json.dumps(record | {"digest": digest_of(record)}).replace("Infinity", "1e999")
         refuses(capsys, ["verify", write(tmp_path, "c.json", text)], codes=(1,))
+
+
+BAD_QUESTIONS = {
+    "--top": malformed.NO_COUNT,
+    "--threshold": [*malformed.NO_NUMBER, "1", "2"],
+    "--positive": ["", "x", "Y", "y", "\x00"],  # y is a label, but nothing is asked about it
+    "--id": ["", "x"],
+}
+
+
+@pytest.mark.parametrize("flag", list(BAD_QUESTIONS))
+def test_questions_to_a_model(capsys, trained, flag):
+    for value in BAD_QUESTIONS[flag]:
+        refuses(capsys, ["predict", str(trained), str(trained / "t.csv"), flag, value])
 
 
 def damaged_archives():

@@ -90,6 +90,20 @@ def test_nothing_is_written_on_failure(folder, capsys, asked, told):
     assert not (folder / "failed").exists()
 
 
+def test_what_costs_more_than_training_needs_a_word(folder, capsys):
+    schema, secret = str(folder / "people.json"), str(folder / "secret")
+    words = ["train", str(folder / "people.csv"), "--target", "buys", "--epsilon", "3"]
+    more = ["--schema", schema, "--key", secret, "--epochs", "2", "--out", str(folder / "plain")]
+    assert main([*words, *more, "--class-prior", "yes=0.5", "--clip-norm", "0.3"]) == 0
+    capsys.readouterr()
+    asked = ["--key", secret, "--force"]  # which is about files, not about costs
+    assert unlearn(folder, *asked, model="plain", out="dear") == 2
+    assert "--l2 0.01" in capsys.readouterr().err
+    assert not (folder / "dear").exists()
+    assert unlearn(folder, *asked, "--at-any-cost", model="plain", out="dear") == 0
+    assert main(["verify", str(folder / "dear")]) == 0
+
+
 def test_without_or_with_another_key(folder, capsys):
     assert unlearn(folder, out="failed") == 2
     assert "key must be given" in capsys.readouterr().err

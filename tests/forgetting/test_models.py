@@ -295,6 +295,21 @@ def test_a_ledger_is_charged_before_and_refuses(tmp_path):
     assert refused
 
 
+def test_what_is_dearer_than_a_training_is_refused_before_any_step(tmp_path):
+    book = li.Ledger(tmp_path / "ledger", epsilon=50.0, delta=1e-5)
+    slow = fitted(l2=0.0, ledger=book, random_state=None)
+    asked = {"rows": [17], "epsilon": 0.3, "key": KEY}
+    assert slow.plan_unlearning(1, epsilon=0.3).share_of_training >= 1.0
+    spent = book.spent().epsilon(1e-5)
+    with pytest.raises(li.InvalidParameter, match=r"at_any_cost .*l2=0.01.*% of a training"):
+        slow.unlearn(X, Y, **asked)
+    assert book.spent().epsilon(1e-5) == spent
+    with pytest.warns(PrivacyWarning, match="train again"):
+        new = slow.unlearn(X, Y, **asked, at_any_cost=True)
+    assert new.unlearning_.epsilon(1e-5) <= 0.3
+    assert book.spent().epsilon(1e-5) > spent
+
+
 def test_what_is_dearer_than_a_training_is_warned_of(model):
     with pytest.warns(PrivacyWarning, match=r"100 % of\s+a training.*train again"):
         model.unlearn(X, Y, rows=[17], extra_steps=model.n_iter_, key=KEY)

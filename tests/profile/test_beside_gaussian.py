@@ -53,6 +53,17 @@ def test_beside_randomised_response(limit, mu):
         assert found <= exact * 1.1 + 1e-12
 
 
+@pytest.mark.parametrize("mu", [14.0, 16.0, 25.0, 37.0, 39.0, 60.0, 1_000.0])
+def test_very_many_standard_deviations_beside_it(mu):
+    """Where e^-loss is below all numbers: still an upper bound, and never nan."""
+    both = beside_gaussian(GaussianMixtureProfile([1.0], [1.0]), mu)
+    exact = GaussianProfile(math.hypot(1.0, mu))
+    for delta in DELTAS:
+        assert exact.epsilon(delta) <= both.epsilon(delta) <= exact.epsilon(delta) * 1.01
+    for epsilon in (0.0, mu * mu / 2, mu * mu / 2 + 4 * mu):
+        assert exact.delta(epsilon) * (1 - 1e-9) <= both.delta(epsilon) <= 1.0
+
+
 def test_nothing_besides_is_the_same_and_all_is_nothing():
     profile = GaussianMixtureProfile([0.5, 0.5], [0.5, 1.0])
     assert beside_gaussian(profile, 0.0) is profile

@@ -54,6 +54,34 @@ class TestFeatures:
         known = rule_of("c", {"values": ["true", "false"]})
         assert known.places([True, False, cell])[:2].tolist() == [0, 1]
 
+    def test_cut_points(self):
+        """An interval has its lower end; numbers beyond all cuts are in the outer ones."""
+        schema = {"a": {"cuts": [0, 2.5, 10]}}
+        found = rows(schema, a=[-1e300, -0.1, 0, 2.4, 2.5, "10", 1e300])
+        assert found.argmax(axis=1).tolist() == [0, 0, 1, 1, 2, 3, 3]
+        assert found.sum(axis=1).tolist() == [1] * 7
+        encoder = Encoder.of(schema, ["a"])
+        assert encoder.names == ["a < 0", "0 <= a < 2.5", "2.5 <= a < 10", "a >= 10"]
+        assert encoder.feature_bound == 1.0
+        assert encoder.text_columns == {}
+
+    def test_equal_intervals(self):
+        schema = {"a": {"range": [0, 10], "bins": 4}}
+        listed = {"a": {"range": [0, 10], "cuts": [2.5, 5, 7.5]}}
+        cells = np.linspace(-3, 13, 65)
+        assert np.array_equal(rows(schema, a=cells), rows(listed, a=cells))
+
+    def test_a_cut_at_the_upper_end_tells_it_from_all_below(self):
+        found = rows({"a": {"range": [1, 3], "cuts": [2, 3]}}, a=[1, 2, 3, 99])
+        assert found.argmax(axis=1).tolist() == [0, 1, 2, 2]
+
+    def test_missing_numbers_with_cut_points(self):
+        schema = {"a": {"cuts": [5], "missing": 7, "indicator": True}}
+        assert rows(schema, a=[1, "", 9]).tolist() == [[1, 0, 0], [0, 1, 1], [0, 1, 0]]
+        assert Encoder.of(schema, ["a"]).names == ["a < 5", "a >= 5", "a is missing"]
+        with pytest.raises(InvalidParameter, match="an empty cell in row 2"):
+            rows({"a": {"cuts": [5]}}, a=[1, ""])
+
     def test_columns_and_their_names(self):
         schema = {"a": "drop", "b": "as it is", "*": {"range": [0, 2]}}
         encoder = Encoder.of(schema, ["d", "a", "b", "c"])
@@ -78,9 +106,11 @@ class TestFeatures:
             "a": {"range": [-3, 4], "missing": fill, "indicator": True},
             "b": {"range": [0, 1], "missing": 0.5, "indicator": True},
             "c": {"values": ["x", "y"], "missing": "y"},
+            "d": {"range": [-3, 4], "bins": 5, "missing": fill, "indicator": True},
         }
-        encoder = Encoder.of(schema, ["a", "b", "c"])
-        found = encoder.rows(dict(zip("abc", zip(*cells, strict=True), strict=True)))
+        encoder = Encoder.of(schema, list("abcd"))
+        table = dict(zip("abc", zip(*cells, strict=True), strict=True))
+        found = encoder.rows(table | {"d": table["a"]})
         assert np.linalg.norm(found, axis=1).max() <= encoder.feature_bound * (1 + 1e-15)
 
     def test_the_bound_is_reached(self):
@@ -102,7 +132,15 @@ class TestRefusals:
             "indicator": True}, {"range": [0, 1], "missing": 1, "indicator": 1}, {"values": []},
             {"values": "ab"}, {"values": ["a", "a"]}, {"values": ["1", 1]}, {"values": [None]},
             {"values": [["a"]]}, {"values": ["a"], "missing": "b"}, {"values": ["a"], "x": 1},
-            {"values": [math.nan]}, {"range": [0, 10**400]},
+            {"values": [math.nan]}, {"range": [0, 10**400]}, {"cuts": []}, {"cuts": 5},
+            {"cuts": [1, 1]}, {"cuts": [2, 1]}, {"cuts": [math.nan]}, {"cuts": [0, math.inf]},
+            {"cuts": ["1"]}, {"cuts": [True]}, {"cuts": [None]}, {"cuts": [10**400]},
+            {"cuts": [1], "bins": 2, "range": [0, 2]}, {"cuts": [0], "range": [0, 2]},
+            {"cuts": [3], "range": [0, 2]}, {"cuts": [1], "values": ["a"]}, {"bins": 3},
+            {"range": [0, 1], "bins": 1}, {"range": [0, 1], "bins": 1001}, {"range": [0, 1],
+            "bins": 2.5}, {"range": [0, 1], "bins": True}, {"range": [1, 1 + 1e-15], "bins": 50},
+            {"cuts": [1], "indicator": True}, {"cuts": [1], "missing": "x"}, {"cuts": [1], "as it "
+            "is": True}, {"range": [0, 1], "bins": None}, {"range": [2, 1], "cuts": [1]},
         ],
     )  # fmt: skip
     def test_what_is_no_rule(self, rule):

@@ -54,7 +54,7 @@ class TestWarnings:
             PrivateRidge(target_bound=1.0).fit(PEOPLE / 200, 1e3 * INCOME)
 
     def test_labels_that_were_not_declared(self):
-        with pytest.warns(OutlierWarning, match="a label that is not in classes"):
+        with pytest.warns(OutlierWarning, match="a label that was not declared"):
             PrivateLogisticRegression(classes=["a", "b"]).fit(PEOPLE / 200, RICH)
 
     def test_sparse_and_mapped_rows(self, tmp_path):

@@ -155,6 +155,20 @@ class TestParameters:
         fitted = PrivateLogisticRegression(l2=l2, classes=range(3)).fit(X, X.argmax(axis=1))
         assert fitted.privacy_.epsilon(1e-5) <= 1.0
 
+    @pytest.mark.parametrize("epsilon", [100.5, 1e9, 0.0, -1.0, float("inf"), float("nan")])
+    def test_an_epsilon_that_promises_nothing(self, epsilon):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(200, 3))
+        for model in (PrivateLogisticRegression(epsilon), PrivateRidge(epsilon, target_bound=1.0)):
+            with pytest.raises(InvalidParameter, match=r"epsilon must be .*\(0, 100\].*nothing"):
+                model.fit(X, X[:, 0] > 0)
+
+    def test_the_largest_epsilon(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(200, 3))
+        fitted = PrivateLogisticRegression(epsilon=100.0).fit(X, X[:, 0] > 0)
+        assert 90.0 < fitted.privacy_.epsilon(1e-5) <= 100.0
+
     def test_a_bound_that_is_no_number(self):
         with pytest.raises(InvalidParameter, match="feature_bound"):
             PrivateLogisticRegression(feature_bound="1").fit(np.eye(2), [0, 1])

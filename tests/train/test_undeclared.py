@@ -54,7 +54,9 @@ class TestRows:
         assert model.score(scaled, RICH) > 0.95
 
     def test_raw_rows_are_refused_by_a_count_with_noise(self):
-        with pytest.raises(InvalidParameter, match=r"about \d+ % \(give or take \d+ %\) of the ro"):
+        with pytest.raises(
+            InvalidParameter, match=r"about \d+ % \(a noisy count, give or take \d+ %\) of the ro"
+        ):
             PrivateLogisticRegression().fit(PEOPLE, RICH)
 
     def test_where_a_bound_was_set_that_is_a_warning(self):
@@ -107,7 +109,7 @@ class TestTargets:
     def test_a_mistyped_label_of_a_quarter_is_said(self):
         labels = np.where(PEOPLE[:, 1] > 150, "Yes", "no")
         assert 0.2 < np.mean(labels == "Yes") < 0.3
-        with pytest.warns(OutlierWarning, match="a label that is not in classes"):
+        with pytest.warns(OutlierWarning, match="a label that was not declared"):
             PrivateLogisticRegression(classes=["no", "yes"]).fit(PEOPLE / 200, labels)
 
     @pytest.mark.parametrize("classes", [[[0, 1], [2, 3]], [[0, 1], [2]], np.eye(2)])

@@ -79,10 +79,22 @@ def _with_commands_of(modules: Sequence[str]) -> typer.Typer:
 @cache
 def _all_commands_or(name: str | None) -> Any:
     if name is None:
-        return typer.main.get_command(_with_commands_of(_MODULES))
+        return _in_capitals(typer.main.get_command(_with_commands_of(_MODULES)))
     alone = _with_commands_of([_MODULE_OF[name]])
     alone.registered_commands = [one for one in alone.registered_commands if one.name == name]
-    return typer.main.get_command(alone)
+    return _in_capitals(typer.main.get_command(alone))
+
+
+def _in_capitals(command: Any) -> Any:
+    """The command, whose usage has its arguments as most commands do: DATA, not {data}."""
+    for one in command.params:
+        if one.param_type_name == "argument" and one.metavar is None:
+            one.metavar = one.name.upper()
+    pieces = command.collect_usage_pieces
+    command.collect_usage_pieces = lambda context: [one.strip("{}") for one in pieces(context)]
+    for inner in getattr(command, "commands", {}).values():
+        _in_capitals(inner)
+    return command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from threading import Thread
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +17,7 @@ from lastiterate.saved_model.model_file import read_model
 
 _TRIED = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000)
 _LIKELY = 0.9
+_PATIENCE = 20.0  # seconds for a scheduler to answer
 Runs = Annotated[int, typer.Option(help="of each of two adjacent data sets")]
 Confidence = Annotated[float, typer.Option(help="of a refutation")]
 Jobs = Annotated[int, typer.Option(help="processes (more than 1: extra audit)")]
@@ -111,8 +113,30 @@ def _workers(cluster: str | None, jobs: int) -> Iterator[int]:
         from joblib import parallel_config
     except ImportError:
         raise MissingExtra("an audit on a cluster", "distributed", extra="dask") from None
-    with Client(cluster) as client, parallel_config(backend="dask"):
+    with _connected(Client, cluster) as client, parallel_config(backend="dask"):
         yield max(2, sum(client.nthreads().values()))
+
+
+def _connected(client: Any, address: str) -> Any:
+    """A client of the scheduler there; whatever else answers, or does not, is refused in words."""
+    made: list[Any] = []
+
+    def connect() -> None:
+        try:
+            made.append(client(address, timeout=_PATIENCE))
+        except Exception as error:  # whatever else listens there may answer anything
+            made.append(error)
+
+    # What accepts a connection and then says nothing is waited for without end.
+    waiting = Thread(target=connect, daemon=True)
+    waiting.start()
+    waiting.join(1.5 * _PATIENCE)
+    answer = made[0] if made else TimeoutError("no answer")
+    if not isinstance(answer, Exception):
+        return answer
+    must_be = "the address of a Dask scheduler that is running, such as tcp://localhost:8786"
+    found = f"none at {address!r} ({type(answer).__name__}: {answer})"
+    raise InvalidParameter("cluster", must_be=must_be, found=found)
 
 
 def _enough(mu: float, confidence: float) -> str:

@@ -21,6 +21,9 @@ from lastiterate.saved_model.written import write_text
 _NEXT = """\
 Fill in what is publicly known, not what you find in the data:
   {"range": [0, 90]}           a number; beyond the ends it counts as they do
+  {"cuts": [30, 45, 60]}       a number by the interval it lies in: below 30, from 30 to 45, ..
+  {"range": [0, 90], "bins": 9}
+                               the same with 9 intervals of equal width
   {"values": ["a", "b"]}       text; any other is all zeros
   "drop"                       a column to leave out: names, numbers of rows
   "as it is"                   a number of any size (train then needs --feature-bound)

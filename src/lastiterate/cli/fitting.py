@@ -59,8 +59,9 @@ def fitted(
         score = None
         if asked is not None and tested is not None:
             outputs = model._outputs(tested.rows)
+            classes = truth.classes if isinstance(truth, Labels) else None
             score = public_score(
-                outputs, tested.besides[truth.name], asked.path.name, labels=unit is None
+                outputs, tested.besides[truth.name], asked.path.name, classes=classes
             )
         return Made(model, model.privacy_, model.certificate_, score)
     epsilon, delta = settings["epsilon"], settings["delta"]

@@ -10,6 +10,7 @@ import numpy as np
 import typer
 
 from lastiterate._numerics.arrays import Array
+from lastiterate.cli.choosing import Choice
 from lastiterate.cli.table_options import Data, Delimiter, Force
 from lastiterate.cli.written import refuse_overwriting
 from lastiterate.errors import InvalidParameter
@@ -18,6 +19,8 @@ from lastiterate.saved_model.written import write_text
 from lastiterate.tables.cells import texts_of
 from lastiterate.tables.encoded import numbered_blocks
 from lastiterate.tables.files import TableFile, open_table
+
+_ROW = "row"
 
 
 def register(app: typer.Typer) -> None:
@@ -34,6 +37,20 @@ def predict(
     scores: Annotated[
         bool, typer.Option("--scores", help="and the score of each class, or of the second of two")
     ] = False,
+    top: Annotated[
+        int | None,
+        typer.Option(help="only so many rows, those with the highest score of --positive first"),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            help="answer --positive where its probability is above this, not the likeliest"
+        ),
+    ] = None,
+    positive: Annotated[
+        str | None,
+        typer.Option(help="the label of --top and --threshold; the second of two if left out"),
+    ] = None,
     id_: Annotated[str | None, typer.Option("--id", help="a column to repeat beside them")] = None,
     delimiter: Delimiter = None,
     out: Annotated[Path | None, typer.Option(help="a CSV file; else printed")] = None,
@@ -43,20 +60,28 @@ def predict(
 
     The rows need the columns that the model was trained on; others are not looked at.
 
+    Where one label is rare, hardly any row may be more likely than not to have it. Then rank:
+    --top 100 prints the 100 rows with the highest probability of it, with their numbers, or choose
+    a --threshold below a half.
+
     Example: lastiterate predict model/model.json people.csv --proba
     """
     saved = read_model(model / "model.json" if model.is_dir() else model)
     refuse_overwriting(out, force=force)
     _check_asked(saved, proba=proba, scores=scores)
+    choice = Choice.of(saved, top=top, threshold=threshold, positive=positive)
     outputs, ids = _outputs(saved, open_table(data, delimiter=delimiter), id_)
-    columns = {} if id_ is None else {id_: ids}
-    columns[saved.target] = predicted(saved, outputs)
-    if proba:
-        columns |= _named("probability of", saved, probabilities(outputs))
-    if scores:
+    columns = {} if top is None else {_ROW: [str(k + 1) for k in range(len(outputs))]}
+    columns |= {} if id_ is None else {id_: ids}
+    likely = probabilities(outputs) if saved.record["model"] == "logistic" else None
+    named = f"predicted {saved.target}" if id_ == saved.target else saved.target
+    columns[named] = choice.labels(predicted(saved, outputs), likely)
+    if likely is not None and (proba or top is not None):
+        columns |= _named("probability of", saved, likely)
+    if scores or (top is not None and saved.record["model"] == "svc"):
         columns |= _named("score of", saved, outputs)
     text = io.StringIO()
-    lines = zip(*columns.values(), strict=True)
+    lines = choice.listed(list(zip(*columns.values(), strict=True)), outputs)
     csv.writer(text, lineterminator="\n").writerows([list(columns), *lines])
     if out is None:
         sys.stdout.write(text.getvalue())

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
+from lastiterate.cli.ranking import area_in_words
 from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.releases import ACCURACY, ERRORS, Release
 from lastiterate.train.defaults import gaussian_parameter
 
 _TRIALS = 8
+_SEEN = 0.0005  # the least difference between two accuracies that shows in print
 _SPARED = 0.002  # of epsilon, so that one training is nearly always enough
 
 
@@ -88,17 +90,21 @@ class Budget:
         return report.beside(self.score)
 
 
-def public_score(outputs: Array, truth: NDArray[Any], name: str, *, labels: bool) -> str:
-    """In words; beside an accuracy, what the most frequent label would have."""
-    if labels:
+def public_score(
+    outputs: Array, truth: NDArray[Any], name: str, *, classes: tuple[str, ...] | None
+) -> str:
+    """In words; beside an accuracy, what the most frequent label would have, and the AUC."""
+    if classes is not None:
         alone = outputs.shape[1] == 1
         chosen = (outputs[:, 0] > 0.0).astype(int) if alone else outputs.argmax(axis=1)
         counts = np.bincount(truth[truth >= 0], minlength=2)
         unknown = np.sum(truth < 0)
         wrong = f"; {unknown:,} of them have another label than was declared, which counts as wrong"
+        right, most = np.mean(chosen == truth), counts.max() / truth.size
+        area = area_in_words(outputs, truth, classes, better=right - most > _SEEN)
         return (
-            f"accuracy on {truth.size:,} rows of {name}: {np.mean(chosen == truth):.1%} (the most "
-            f"frequent label alone: {counts.max() / truth.size:.1%}){wrong if unknown else ''}"
+            f"accuracy on {truth.size:,} rows of {name}: {right:.1%} (the most frequent label "
+            f"alone: {most:.1%}){wrong if unknown else ''}{area}"
         )
     errors = outputs[:, 0] - truth
     spread = float(np.mean((truth - truth.mean()) ** 2))

@@ -1,6 +1,7 @@
 """What commands about tables are told: the file, its schema, where results go."""
 
 import json
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,6 +17,13 @@ Delimiter = Annotated[
     str | None, typer.Option(help="the separator of a CSV file, unless a comma (.tsv files: a tab)")
 ]
 Force = Annotated[bool, typer.Option("--force", help="overwrite what is there")]
+ClassPrior = Annotated[
+    str | None,
+    typer.Option(help="publicly known shares of the labels, as in yes=0.02; not from the data"),
+]
+ClipNorm = Annotated[
+    float | None, typer.Option(help="the largest norm of one row's gradient; chosen for you")
+]
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
 TASKS = (CLASSIFICATION, REGRESSION)
@@ -53,6 +61,36 @@ def declared_target(
         )
         raise InvalidParameter(f"target {name!r}", must_be=must_be, found="a range")
     return _labels(name, described, classes)
+
+
+def shares_of(class_prior: str, kind: str, truth: Target) -> list[float]:
+    """The shares of the labels, in their order; one label may be left out, and has the rest."""
+    if kind != "logistic" or not isinstance(truth, Labels):
+        must_be = "left out: only --model logistic begins with shares of labels"
+        raise InvalidParameter("class_prior", must_be=must_be, found=f"--model {kind}")
+    labels = truth.classes
+    must_be = (
+        "label=share pairs with commas between them, each share above 0, adding up to 1, as in "
+        f"{labels[0]}=0.98,{labels[1]}=0.02 (one label may be left out, and has the rest)"
+    )
+    pairs = [part.rpartition("=") for part in class_prior.split(",")]
+    given = {label.strip(): _share(text) for label, _, text in pairs}
+    absent = [label for label in labels if label not in given]
+    if len(given) < len(pairs) or not given.keys() <= set(labels) or len(absent) > 1:
+        raise InvalidParameter("class_prior", class_prior, must_be=must_be)
+    given |= dict.fromkeys(absent, 1.0 - math.fsum(given.values()))
+    shares = [given[label] for label in labels]
+    if not (all(0.0 < share < 1.0 for share in shares) and abs(math.fsum(shares) - 1.0) <= 1e-3):
+        raise InvalidParameter("class_prior", class_prior, must_be=must_be)
+    return shares
+
+
+def _share(text: str) -> float:
+    """A number, nan if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def _labels(name: str, described: Any, classes: str | None) -> Labels:

@@ -15,11 +15,14 @@ from lastiterate.cli.table_options import (
     CLASSIFICATION,
     REGRESSION,
     TASKS,
+    ClassPrior,
+    ClipNorm,
     Data,
     Delimiter,
     Force,
     declared_target,
     read_schema,
+    shares_of,
 )
 from lastiterate.cli.terminal import line_width
 from lastiterate.cli.written import refuse_overwriting
@@ -69,6 +72,8 @@ def train(
     feature_bound: Annotated[
         float | None, typer.Option(help="public; longer rows are scaled down to it")
     ] = None,
+    clip_norm: ClipNorm = None,
+    class_prior: ClassPrior = None,
     adjacency: Annotated[str, typer.Option(help="replace or zero-out")] = "replace",
     examples_per_person: Annotated[
         int, typer.Option(help="the most rows of one person, who is protected as a whole")
@@ -142,6 +147,7 @@ def train(
     truth = declared_target(
         target, task, described.pop(target, None), classes=classes, target_range=target_range
     )
+    prior = None if class_prior is None else shares_of(class_prior, kind, truth)
     encoder = Encoder.of(described, [name for name in table.names if name != target])
     if feature_bound is None and encoder.unbounded:
         must_be = f"given where columns are taken as they are: {', '.join(encoder.unbounded)}"
@@ -160,6 +166,8 @@ def train(
         "examples_per_person": examples_per_person,
         "epochs": epochs,
         "l2": l2,
+        "clip_norm": clip_norm,
+        **({} if prior is None else {"class_prior": dict(enumerate(prior))}),
         "feature_bound": encoder.feature_bound if feature_bound is None else feature_bound,
         "text_columns": encoder.text_columns,
         "ledger": book,
@@ -176,6 +184,8 @@ def train(
             **_schema_of(encoder, described),
             "feature_bound": settings["feature_bound"],
             **_declared(truth),
+            "class_prior": prior,
+            "clip_norm": clip_norm,
             **made.learnt(),
         }
     )

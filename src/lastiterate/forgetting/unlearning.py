@@ -222,7 +222,7 @@ def unlearning(
         missing = "epsilon" if epsilon is None else "delta"
         raise InvalidParameter(missing, None, must_be="given, unless extra_steps is")
     return question.least(
-        _check.number("epsilon", epsilon, above=0.0),
+        _check.target_epsilon("epsilon", epsilon),
         _check.number("delta", delta, above=0.0, below=1.0),
     )
 

@@ -7,7 +7,6 @@ an example with another label counts, but its gradient is 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,13 +15,10 @@ from numpy.typing import NDArray
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 
-from lastiterate import _check
-from lastiterate._numerics.arrays import Array
 from lastiterate._warning import warn
 from lastiterate.certificate.statements import LABELS_DECLARED, LABELS_INFERRED
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
 
-_ROUNDED = 1e-3  # how far shares as people write them may be from adding up to 1
 _WIDEST = "a sequence of at least two labels"
 
 
@@ -85,21 +81,6 @@ def _checked(declared: Any) -> NDArray[Any]:
     if classes.dtype.kind == "U" and not all(isinstance(one, str) for one in given):
         raise InvalidType("classes", declared, must_be=f"{_WIDEST} of one kind")
     return classes
-
-
-def log_odds(prior: Any, classes: NDArray[Any]) -> Array:
-    """Outputs of a model that knows these shares of the classes and nothing else."""
-    labels = classes.tolist()
-    must_be = "a positive share for each of the classes, adding up to 1, as in {0: .98, 1: .02}"
-    if not isinstance(prior, Mapping):
-        raise InvalidType("class_prior", prior, must_be=must_be)
-    shares = [prior.get(label) for label in labels]
-    if len(prior) != len(labels) or any(share is None for share in shares):
-        raise InvalidParameter("class_prior", prior, must_be=must_be)
-    logs = np.log([_check.number("class_prior", share, above=0.0) for share in shares])
-    if not abs(np.exp(logs).sum() - 1.0) <= _ROUNDED:
-        raise InvalidParameter("class_prior", prior, must_be=must_be)
-    return np.array([logs[1] - logs[0]]) if len(labels) == 2 else logs - logs.mean()
 
 
 def places_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:

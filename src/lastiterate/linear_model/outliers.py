@@ -23,14 +23,15 @@ _SAID = {_LONG: (0.5, 2.0), _SHORT: (0.5, 2.0), _TARGETS: (0.05, 4.0)}
 _LENGTH = "more than ten times as long as feature_bound"
 _ADVICE = {
     _LONG: f"are {_LENGTH} and count as scaled down to it, so that little but their direction is "
-    "left: map columns to [-1, 1] by ranges that are publicly known "
-    "(PrivateScaler(low=.., high=..)), or, if they lie around 0, raise feature_bound",
+    "left: map columns to [-1, 1] by ranges that are publicly known (in a schema, or "
+    "PrivateScaler), or, if they lie around 0, raise feature_bound",
     _SHORT: "are shorter than a tenth of feature_bound, so that noise drowns them: lower "
-    "feature_bound, or map columns to [-1, 1] by ranges that are publicly known "
-    "(PrivateScaler(low=.., high=..))",
+    "feature_bound, or map columns to [-1, 1] by ranges that are publicly known (in a schema, or "
+    "PrivateScaler)",
     _TARGETS: "have a target outside what was declared, which counts as its end, or a label that "
-    "is not in classes, which counts for nothing: declare what is publicly known of them, "
-    "target_range=(low, high) or classes=[..]",
+    "was not declared, which counts for nothing: compare the spelling of the labels that were "
+    "declared (capitals, endings, blanks), or declare the labels, or the range, of the target as "
+    "they are publicly known",
 }
 
 
@@ -83,7 +84,7 @@ def surely_more(count: int, share: float, sure: float, noise_std: float, example
 def about(count: int, noise_std: float, examples: int) -> str:
     """Of a noisy count, as a share."""
     share, spread = (_percent(part / examples) for part in (count, noise_std))
-    return f"about {share} (give or take {spread})"
+    return f"about {share} (a noisy count, give or take {spread})"
 
 
 def _percent(share: float) -> str:

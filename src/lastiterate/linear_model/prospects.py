@@ -57,7 +57,7 @@ def warn_of_lost_centre(lost: float, constant: float) -> None:
     warn(
         "rows lie closer together than noise lets their mean be known, so that a rare class may "
         "be ranked at random.  Subtract from columns what is publicly known to be their middle, "
-        "and lower feature_bound (PrivateScaler(low=.., high=..) does both); or state class_prior "
-        "if it is public; or raise epsilon or the number of examples",
+        "and lower feature_bound (ranges in a schema, or PrivateScaler, do both); or state "
+        "class_prior if it is public; or raise epsilon or the number of examples",
         TooFewExamplesWarning,
     )

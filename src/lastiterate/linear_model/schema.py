@@ -27,7 +27,8 @@ _TABLE = (
 class PrivateSchema(TransformerMixin, BaseEstimator):
     """Makes features of a table's columns by what is publicly known of them.
 
-    Numbers are mapped from their range to [-1, 1], text is coded one-hot.  Fitting learns the
+    Numbers are mapped from their range to [-1, 1] or coded one-hot by intervals, text is coded
+    one-hot.  Fitting learns the
     names of the columns and nothing else, so it costs no privacy: an encoder that learns which
     values occur, or a scaler that learns means, does.  `lastiterate train` encodes by the same
     rules, and its schema files are such mappings.
@@ -37,11 +38,12 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
     schema : mapping or path
         What is publicly known of the columns, or a JSON file of it, such as `lastiterate schema`
         begins and `lastiterate train` takes.  For each column `{"range": [low, high]}`;
-        `{"values": [..]}`, of which any other is all zeros; `"as it is"`; or `"drop"`.  A column
-        without an entry is refused, unless there is an entry for `"*"`, which stands for all
-        others.  Beside a range, `"missing": 0` says what an empty cell counts as, and
-        `"indicator": True` adds a feature that tells those apart; beside values `"missing"` is one
-        of them.
+        `{"cuts": [30, 45]}`, which makes one feature of each interval between public cut points, or
+        `{"range": [0, 90], "bins": 9}` for intervals of equal width; `{"values": [..]}`, of which
+        any other is all zeros; `"as it is"`; or `"drop"`.  A column without an entry is refused,
+        unless there is an entry for `"*"`, which stands for all others.  Beside a range or cuts,
+        `"missing": 0` says what an empty cell counts as, and `"indicator": True` adds a feature
+        that tells those apart; beside values `"missing"` is one of them.
     target : str, optional
         A column that is no feature, whatever the schema says of it.  Left out, it is the name of
         `y` where that has one, as a column of a data frame does, and no feature is called so.

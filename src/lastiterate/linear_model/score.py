@@ -103,7 +103,7 @@ class PrivateScore:
             raise InvalidParameter("model", must_be=must_be, found="a Pipeline")
         check_is_fitted(model, "parameters_")
         mu = gaussian_parameter(
-            _check.number("epsilon", epsilon, above=0.0),
+            _check.target_epsilon("epsilon", epsilon),
             _check.number("delta", delta, above=0.0, below=1.0),
         )
         kind = ACCURACY if is_classifier(model) else ERRORS

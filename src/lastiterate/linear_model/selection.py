@@ -175,7 +175,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         best.trained.besides.warn(len(best.prepared.examples))
 
     def _settings(self, *, scored: bool) -> list[dict[str, Any]]:
-        _check.number("epsilon", self.epsilon, above=0.0)
+        _check.target_epsilon("epsilon", self.epsilon)
         _check.number("delta", self.delta, above=0.0, below=1.0)
         _check.number("scoring", self.scoring, above=0.0, at_most=0.9)
         if not isinstance(self.estimator, PrivateLinearModel):

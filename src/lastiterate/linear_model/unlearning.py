@@ -72,6 +72,7 @@ class Unlearns:
         extra_steps: int | None = None,
         noisier: float = 1.0,
         ledger: Any = None,
+        at_any_cost: bool = False,
     ) -> Self:
         """A new model that has forgotten some rows; this one stays as it is.
 
@@ -95,12 +96,17 @@ class Unlearns:
             How many times as much noise on release as the training had: more of it, fewer steps.
         ledger : Ledger or path, optional
             Where the steps are charged, which see those who stay once more.
+        at_any_cost : bool
+            Whether to go on where the target takes as many steps as training again, or more; by
+            default that is refused.  A model trained with `l2`, such as .01, needs fewer.
         """
         held = [X, y]
         del X, y
         model = copy(self)
         try:
-            _unlearn(model, held, rows, key, epsilon, delta, extra_steps, noisier, ledger)
+            _unlearn(
+                model, held, rows, key, epsilon, delta, extra_steps, noisier, ledger, at_any_cost
+            )
         except BaseException as error:
             held.clear()
             forget_locals(error)
@@ -118,6 +124,7 @@ def _unlearn(
     extra_steps: int | None,
     noisier: float,
     ledger: Any,
+    at_any_cost: bool,
 ) -> None:
     past = past_of(model)
     secret = secret_key(key)
@@ -129,6 +136,8 @@ def _unlearn(
     noise = past.requests.noise(noisier)
     found = _planned(past, asked.size, epsilon, _delta(past, delta), extra_steps, noise)
     if found.share_of_training >= 1.0:
+        if extra_steps is None and not at_any_cost:
+            _refuse_cost(found)
         _warn_of_cost(found)
     requests = past.requests.followed_by(asked.size, found.extra_steps, noise)
     extra = requests.extra(requests.done[-1].taken)
@@ -178,6 +187,18 @@ def _unlearn(
     model.__dict__.update(fitted)
 
 
+def _refuse_cost(found: Unlearning) -> None:
+    must_be = (
+        "set where unlearning costs as much as training again: train again without those who go "
+        "instead; a model trained with a penalty (l2=0.01, or `lastiterate train --l2 0.01`) needs "
+        "far fewer steps to unlearn, and noisier=2.5 (--noisier 2.5) fewer"
+    )
+    steps = f"{found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of a training"
+    raise InvalidParameter(
+        "at_any_cost", must_be=must_be, found=f"{steps}, of which none was taken"
+    )
+
+
 def _warn_of_cost(found: Unlearning) -> None:
     warn(
         f"forgetting takes {found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of "
@@ -204,7 +225,7 @@ def _planned(
         steps = _check.count("extra_steps", extra_steps, at_least=1)
         return past.requests.followed_by(many, steps, noise).forgotten(len(past.requests.done))
     assert epsilon is not None
-    epsilon = _check.number("epsilon", epsilon, above=0.0)
+    epsilon = _check.target_epsilon("epsilon", epsilon)
     return past.requests.planned(many, epsilon=epsilon, delta=delta, noise=noise)
 
 

@@ -28,8 +28,8 @@ from lastiterate.profile.profile import PrivacyProfile, check_order
 # Cells of l: as wide as this, or as this many standard deviations, whichever is less.
 _WIDTH = 0.05
 _WIDEST = 0.25
-_LEAST_FALL = 1e-290  # of e^-l over a cell
 _MANY = 4  # questions at once, which a table answers
+_LEAST = 1e-290  # e^-l below this loses digits, or is 0
 
 
 def beside_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
@@ -111,14 +111,14 @@ def _chords(edges: Array, mu: float) -> tuple[Array, Array]:
 
     With :math:`t = e^{-l}` the chord at l has weight :math:`(t - t_2)/(t_1 - t_2)` on its left end,
     and the mean of t over a cell is that of a Gaussian shifted by mu: :math:`E[e^{-l}; cell]` is
-    the mass of the cell under N(-mu^2/2, mu^2).
+    the mass of the cell under N(-mu^2/2, mu^2).  A cell whose t is too small for that counts as its
+    right end, where the curve is highest.
     """
     masses, shifted = _masses(edges), _masses(edges + mu)
-    t = np.exp(-(mu * mu / 2.0 + mu * edges))
-    falls = t[:-1] - t[1:]
-    known = falls > _LEAST_FALL
-    # Where e^-l is no number any more, all weight is on the right end, which is never below.
-    left = np.where(known, (shifted - t[1:] * masses) / np.where(known, falls, 1.0), 0.0)
+    t = np.exp(-np.minimum(mu * mu / 2.0 + mu * edges, -math.log(_LEAST) + 1.0))
+    known = t[1:] > _LEAST
+    left = np.zeros_like(masses)
+    np.divide(shifted - t[1:] * masses, t[:-1] - t[1:], out=left, where=known)
     left = np.clip(left, 0.0, masses)
     return left, masses - left
 

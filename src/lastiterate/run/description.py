@@ -243,7 +243,13 @@ class Description:
         if self.noise_multiplier is None:
             assert self.noise_std is not None
             return self.noise_std
-        multiplier = _check.number("noise_multiplier", self.noise_multiplier, at_least=0.0)
+        multiplier = _check.number(
+            "noise_multiplier",
+            self.noise_multiplier,
+            above=None if self.release_noise_std else 0.0,
+            at_least=0.0,
+            why=" (without noise in training, or on release, nothing is hidden)",
+        )
         clip = _check.number("clip_norm", self.clip_norm, above=0.0)
         return multiplier * clip / rule.batch_size
 

@@ -24,6 +24,7 @@ from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.json_file import read_object
 from lastiterate.tables.rules import range_of
 from lastiterate.train.centring import Centre, as_published
+from lastiterate.train.class_prior import log_odds
 from lastiterate.train.outputs import linear_outputs
 
 FORMAT, PYTHON_FORMAT = "lastiterate model 2", "lastiterate model 3"
@@ -122,7 +123,8 @@ class SavedModel:
         if self.record.get("offset") is not None:
             intercept = intercept + np.array(self.record["offset"], dtype=np.float64)
         if self.record["target_range"] is None:
-            return coef, intercept
+            offset = _offset(self.record)
+            return coef, intercept if offset is None else intercept + offset
         low, high = self.record["target_range"]
         middle, half = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
         return coef * half, intercept * half + middle
@@ -137,6 +139,12 @@ def _centre(record: Mapping[str, Any]) -> Centre | None:
     if mean is None and bound is None:
         return None
     return Centre(np.array(mean, dtype=np.float64), _check.number("center_bound", bound, above=0.0))
+
+
+def _offset(record: Mapping[str, Any]) -> Array | None:
+    """What the publicly known shares of the classes add to the outputs."""
+    shares = record.get("class_prior")
+    return None if shares is None else log_odds(dict(enumerate(shares)), np.arange(len(shares)))
 
 
 def read_model(path: Path) -> SavedModel:
@@ -164,6 +172,10 @@ def is_whole(record: dict[str, Any]) -> bool:
             np.array(record[name], dtype=np.float64) for name in ("coef", "intercept", "parameters")
         )
         centre = _centre(record)
+        if _offset(record) is not None and len(record["class_prior"]) != len(classes):
+            return False
+        if (clip_norm := record.get("clip_norm")) is not None:
+            _check.number("clip_norm", clip_norm, above=0.0)
         names = (record["target"], *columns, *(classes or ()))
         outputs = 1
         if classes is None:

@@ -1,7 +1,7 @@
 """What is publicly known of a column, and the features that it becomes.
 
-In JSON: {"range": [low, high]}, {"values": [..]}, "as it is" and "drop".  Cells that are missing
-are refused unless "missing" says what to take instead.
+In JSON: {"range": [low, high]}, {"cuts": [..]}, {"values": [..]}, "as it is" and "drop".  Cells
+that are missing are refused unless "missing" says what to take instead.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import BadCells, missing_in, numbers_of, places_of
+from lastiterate.tables.cuts import BINS, CUTS, cut_points, interval_names
 
 AS_IT_IS, DROP = "as it is", "drop"
-WAYS = '{"range": [low, high]}, {"values": [..]}, "drop" or "as it is"'
+_NUMBERS = {"range", CUTS, BINS}
+WAYS = '{"range": [low, high]}, {"cuts": [..]}, {"values": [..]}, "drop" or "as it is"'
 _LARGEST = 1e300  # ends of ranges; twice that must not overflow
 _HUGE = 1e30  # numbers that are taken as they are; longer rows are scaled down in any case
 
@@ -73,13 +75,20 @@ class Numeric:
         return max(1.0, filled**2 + self.indicator)
 
     def names(self, column: str) -> list[str]:
-        return [column, f"{column} is missing"] if self.indicator else [column]
+        return [column, *self.indicator_names(column)]
+
+    def indicator_names(self, column: str) -> list[str]:
+        """The name of the feature that tells which cells were empty, if there is one."""
+        return [f"{column} is missing"] if self.indicator else []
 
     def encode(self, column: Any, out: Array) -> None:
-        numbers = self.numbers(column)
-        out[:, 0] = self._scaled(numbers)
+        out[:, 0] = self._scaled(self.numbers(column))
+        self.indicate(column, out)
+
+    def indicate(self, column: Any, out: Array) -> None:
+        """Fill the last feature, if it tells which cells were empty."""
         if self.indicator:
-            out[:, 1] = np.isnan(numbers_of(column))
+            out[:, -1] = np.isnan(numbers_of(column))
 
     def numbers(self, column: Any) -> Array:
         """As they are written, with what is missing filled in."""
@@ -95,6 +104,31 @@ class Numeric:
         low, high = self.range
         with np.errstate(over="ignore"):  # inf is clipped, too
             return np.clip((2.0 * numbers - low - high) / (high - low), -1.0, 1.0)
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """A number, coded one-hot by the interval between two cut points that it lies in.
+
+    An interval has its lower end and lacks its upper one.
+    """
+
+    number: Numeric
+    cuts: tuple[float, ...]
+
+    kind = "number"
+
+    @property
+    def reach(self) -> float:
+        return 1.0 + self.number.indicator
+
+    def names(self, column: str) -> list[str]:
+        return [*interval_names(column, self.cuts), *self.number.indicator_names(column)]
+
+    def encode(self, column: Any, out: Array) -> None:
+        places = np.searchsorted(self.cuts, self.number.numbers(column), side="right")
+        out[np.arange(places.size), places] = 1.0
+        self.number.indicate(column, out)
 
 
 @dataclass(frozen=True)
@@ -136,11 +170,15 @@ def rule_of(column: str, described: Any) -> Rule:
     given = dict(described)
     if set(given) <= {"values", "missing"} and "values" in given:
         return _listed(name, given)
-    if set(given) <= {"range", "missing", "indicator"} and "range" in given:
-        return _numeric(name, given, range_of(name, given["range"]))
+    if set(given) <= {"range", CUTS, BINS, "missing", "indicator"} and given.keys() & _NUMBERS:
+        ends = range_of(name, given["range"]) if "range" in given else None
+        cuts = cut_points(name, given, ends) if given.keys() & {CUTS, BINS} else ()
+        number = _numeric(name, given, ends)
+        return Intervals(number, cuts) if cuts else number
     if set(given) <= {AS_IT_IS, "missing", "indicator"} and given.get(AS_IT_IS) is True:
         return _numeric(name, given, None)
-    raise InvalidParameter(name, described, must_be=f'{WAYS}, the first two perhaps with "missing"')
+    must_be = f'{WAYS}, the first three perhaps with "missing"'
+    raise InvalidParameter(name, described, must_be=must_be)
 
 
 def is_unfilled(described: Any) -> bool:

@@ -105,6 +105,7 @@ def _preprocessing(name: str, value: Any) -> dict[str, str]:
     }
 
 
+_TARGET = Kind("float", _check.target_epsilon)
 POSITIVE = Kind("float", partial(_check.number, above=0.0))
 NOT_NEGATIVE = Kind("float", partial(_check.number, at_least=0.0))
 
@@ -119,7 +120,9 @@ class RunSettings:
     """What decides which run is made; None leaves a choice to the rule of `defaults`."""
 
     epsilon: float | None = setting(
-        1.0, or_none(POSITIVE), "The target; None where `noise_std` is given instead."
+        1.0,
+        or_none(_TARGET),
+        "The target, at most 100; None where `noise_std` is given instead.",
     )
     delta: float = setting(
         1e-5,
