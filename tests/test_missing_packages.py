@@ -16,7 +16,6 @@ MISSING = [
     ("dask", "sklearn", "scikit-learn"),
     ("torch", "torch", "torch"),
     ("torch", "safetensors", "safetensors"),
-    ("torch", "sklearn", "scikit-learn"),
 ]
 
 

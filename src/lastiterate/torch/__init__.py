@@ -16,7 +16,6 @@ from lastiterate.errors import MissingExtra
 
 try:
     import safetensors.torch  # noqa: F401 - asked for here, so that the error says what to install
-    import sklearn  # noqa: F401
     import torch  # noqa: F401
 except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.torch", extra="torch") from None
