@@ -287,7 +287,7 @@ class TestCommand:
         "given, message",
         [
             ([], "--certificate must be given; found neither"),
-            (["--certificate", "missing.json"], "No such file"),
+            (["--certificate", "missing.json"], "found 'missing.json', which is neither"),
             (["--model", "m.json", "--certificate", "c.json"], "found both"),
         ],
     )

@@ -151,7 +151,7 @@ class TestClassPrior:
         assert np.mean(np.array(found["probability of yes"], dtype=float)) < 0.1
 
     def test_another_prior_is_another_model(self, folder, capsys):
-        from lastiterate.cli.model_file import digest
+        from lastiterate.saved_model.model_file import digest
 
         assert train(folder, "moved", "--class-prior", "yes=0.025") == 0
         file = folder / "moved" / "model.json"

@@ -204,7 +204,7 @@ def numbers_of_a_pipeline(many, command):
     assert command.count("--") == WORDS[many]
 
 
-@claim("README.md", r"this is version ([\d.]+), and proofs")
+@claim("README.md", r"this is version ([\w.]+), and proofs")
 def version(stated):
     assert stated == li.__version__
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import lastiterate as li
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import CLUSTER
 from lastiterate.certificate.verify import verified
+from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore, PrivateSelection
 from lastiterate.train.data import bounded
 from lastiterate.train.defaults import default_run
@@ -36,10 +40,11 @@ LEFT_OUT = RUN.replace(adjacency="zero-out", sensitivity=1.0)
 ORDER = "order of the batches"
 PERSONS = "person, at most 3,"
 SEED = "knows the seed"
-COUNTS = "how many rows are ten times as long as the bound"
-SCORE = "how many predictions are right"
+COUNTS = "counts of"
+SCORE = "accuracy|correct predictions"
 REQUESTS = "2 unlearning requests followed"
 TRIES = "the best of a secret number of tries"
+SCALER = "StandardScaler"
 ON_CLUSTER = "workers and scheduler saw rows"
 
 
@@ -69,6 +74,19 @@ def of_run(run):
 def of_model(**settings):
     def made():
         model = fitted(**settings).fit(X, Y)
+        return model.privacy_, model.certificate_
+
+    return functools.cache(made)
+
+
+def behind_a_scaler(**settings):
+    """As the last step of a pipeline whose first step learns from the same examples."""
+
+    def made():
+        model = fitted(**ALONE, **settings)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", PrivacyWarning)
+            make_pipeline(StandardScaler(), model).fit(X, Y)
         return model.privacy_, model.certificate_
 
     return functools.cache(made)
@@ -140,6 +158,8 @@ _GONE_SHUFFLED = unlearned(batches="shuffled-once")
 _GONE_PERSONS = unlearned(examples_per_person=3, random_state=1)
 _CHOSEN, _CHOSEN_PERSONS = selected(), selected(examples_per_person=3)
 
+_PREPROCESSED = behind_a_scaler()
+
 KINDS: dict[str, Kind] = {
     "plain": Kind(of_run(RUN)),
     "plain, left out": Kind(of_run(LEFT_OUT)),
@@ -182,6 +202,11 @@ KINDS: dict[str, Kind] = {
     "selected, left out": Kind(selected(adjacency="zero-out"), (TRIES, SCORE), ("selected",)),
     "selected, verified": Kind(derived_again(_CHOSEN), (TRIES, SCORE), ("selected",)),
     "selected persons": Kind(_CHOSEN_PERSONS, (TRIES, PERSONS), ("selected",)),
+    "preprocessed": Kind(_PREPROCESSED, (SCALER,), ("not including",)),
+    "preprocessed, left out": Kind(
+        behind_a_scaler(adjacency="zero-out"), (SCALER,), ("not including",)
+    ),
+    "preprocessed, verified": Kind(derived_again(_PREPROCESSED), (SCALER,), ("not including",)),
     "labels inferred": Kind(
         lambda: (replace(_ALONE()[0], caveats=("Labels inferred.",)), None), ("Labels inferred",)
     ),

@@ -172,7 +172,7 @@ def command(kind: Kind, capsys) -> Claimed:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "certificate.json"
         path.write_text(_certificate(kind))
-        assert main(["verify", str(path), "--allow-seeded"]) == 0
+        assert main(["verify", str(path), "--allow-seeded", "--allow-fitted"]) == 0
     (holds,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("holds: "))
     return of_text(holds)
 
@@ -231,7 +231,7 @@ def test_says_no_more_than_the_report(name, derivation):
         return
     for words in kind.in_short if claimed.in_short else kind.said:
         if words not in claimed.unsaid:
-            assert words in claimed.text, words
+            assert any(one in claimed.text for one in words.split("|")), words
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -266,7 +266,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "changes, match",
         [
-            ({"epsilon": 0.0}, r"epsilon must be a number in \(0, inf\)"),
+            ({"epsilon": 0.0}, r"epsilon must be a number in \(0, 100\]"),
             ({"epsilon": -1.0}, "epsilon must be"),
             ({"epsilon": np.nan}, "epsilon must be"),
             (

@@ -44,6 +44,7 @@ _TRAINING: Names = {
         "candidates": [_CANDIDATE],
     },
     "signature": dict.fromkeys(("kind", "value")),
+    "preprocessing": dict.fromkeys(("fitted", "declared public", "not included")),
 }
 _REQUEST: Names = {
     **dict.fromkeys(("follows", "request", "removed", "promised", "not promised")),
@@ -60,6 +61,7 @@ _STATED = {
     "data": "data",
     "trusted": "trusted",
     "head": "head",
+    "preprocessing": "preprocessing",
 }
 _ON_TRUST = (
     "on trust: that this run took place as described, on these examples, and that nothing else was "

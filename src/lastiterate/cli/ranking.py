@@ -43,7 +43,7 @@ def area_in_words(
         found = [area for area in each if not math.isnan(area)]
         if not found:
             return ""
-        return f"; AUC {math.fsum(found) / len(found):.3f}, the mean of each label against the rest"
+        return f"; mean AUC {math.fsum(found) / len(found):.3f}"
     positive = labels == 1
     area = area_under_roc(scores[:, 0], positive)
     if math.isnan(area):

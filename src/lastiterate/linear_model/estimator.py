@@ -70,8 +70,7 @@ class Prepared:
 
     def report(self, *more: Release) -> PrivacyReport:
         """What will be certified, before anything is trained; of `more` releases, too."""
-        # Without an intercept 0 means something.
-        features = self.examples.features if self.settings.fit_intercept else 0
+        features = self.examples.features if self.settings.fit_intercept else 0  # else not centred
         run = default_run(
             self.task.objective,
             self.settings,
@@ -82,11 +81,10 @@ class Prepared:
             even=self.to_forget,
         )
         besides = (*default_besides(self.settings, run, features), *more)
-        seeded = self.settings.random_state is not None
         return replace(
             account(run, besides=besides),
             enforced=True,
-            seeded=seeded,
+            seeded=self.settings.random_state is not None,
             caveats=caveats(self.task.labels, self.trusted),
             preprocessing=self.preprocessing.fitted,
         )

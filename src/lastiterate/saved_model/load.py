@@ -14,7 +14,7 @@ from lastiterate.certificate.verify import Verified, read, verified
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model.scaler import PrivateScaler
 from lastiterate.linear_model.schema import PrivateSchema
-from lastiterate.releases import OUTLIERS, UNDECLARED
+from lastiterate.releases import OUTLIERS, PUBLISHED, UNDECLARED
 from lastiterate.saved_model.kinds import ESTIMATORS
 from lastiterate.saved_model.model_file import WRITTEN, SavedModel, labels_in, read_model
 from lastiterate.saved_model.save import NOT_WRITTEN, PRIOR
@@ -66,7 +66,7 @@ def _estimator(
     model = ESTIMATORS[saved.record["model"]](**_settings(saved))
     model.checked()
     coef, intercept = (np.array(saved.record[name]) for name in ("coef", "intercept"))
-    published = {one["kind"]: one["published"] for one in described["besides"]}
+    published = {one["kind"]: one[PUBLISHED] for one in described["besides"]}
     centre, requests = saved.centre, found.requests
     fitted: dict[str, Any] = {
         "n_features_in_": coef.shape[1],
