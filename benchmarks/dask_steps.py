@@ -134,7 +134,7 @@ class Slow(Shard):
 
 def network(workers=2, steps=30, width=20_000):
     """A step against what the model says of it, where messages are large and the network slow."""
-    from lastiterate.dask import crew
+    from lastiterate.dask import shard_actors
 
     rng = np.random.default_rng(0)
     features, targets = rng.normal(size=(200, width)), rng.integers(0, 2, 200)
@@ -142,7 +142,7 @@ def network(workers=2, steps=30, width=20_000):
     found = {}
     with cluster(workers) as running, Client(running) as client:
         for kind in (Shard, Slow):
-            crew.Shard = kind
+            shard_actors.Shard = kind
             shards = on_workers(client, features, targets, 200 // workers)
             batches = shards.batches(rule, OBJECTIVE, Randomness(SeededBits(0)))
             timed(batches, start, 5)

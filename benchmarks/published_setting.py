@@ -13,10 +13,10 @@ import numpy as np
 from datasets import load
 
 import lastiterate as li
-from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Softmax
+from lastiterate.train.rounding_sensitivity import charged_sensitivity
 
 
 def main():

@@ -17,7 +17,7 @@ from rich.progress import track
 import lastiterate as li
 from lastiterate import plot
 from lastiterate.plot.style import PALETTE, Pen
-from lastiterate.run.batches import Drawn
+from lastiterate.run.batch_rules.rules import Drawn
 
 DELTA = 1e-6
 SIZE = 10_000

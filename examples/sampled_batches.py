@@ -16,7 +16,7 @@ from scipy.optimize import isotonic_regression
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate.instances.lower_bounds import LOWER_BOUNDS
+from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.plot.style import BLUE, GREEN, GREY, VERMILLION, Pen
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate.run.batch_rule import Drawn
-from lastiterate.run.placed_rule import PlacedRule
+from lastiterate.run.batch_rules.base import Drawn
+from lastiterate.run.batch_rules.positioned import PlacedRule
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 import lastiterate
 from lastiterate import profile
-from lastiterate.run.batches import RULES
+from lastiterate.run.batch_rules.rules import RULES
 from lastiterate.train.objectives import OBJECTIVES
 
 PACKAGE = Path(lastiterate.__file__).parent
@@ -21,14 +21,14 @@ LAYERS = [
     {"_numerics"},
     {"_check", "_digits", "_html", "_progress", "_warning"},
     {"run"},
-    {"engine"},
+    {"shifts"},
     {"profile"},
     {"bounds"},
-    {"instances", "releases"},
+    {"lower_bounds", "other_releases"},
     {"accounting"},
     {"plot"},
     {"calibration", "dp_accounting", "report"},
-    {"forgetting", "planning", "tables", "train"},
+    {"unlearn", "planning", "tables", "train"},
     {"certificate", "langevin_sampling"},
     {"ledger"},
     {"linear_model"},
@@ -38,7 +38,7 @@ LAYERS = [
     {"explore"},
     {"cli"},
 ]
-STRANGERS = [("run", "engine"), ("run", "profile"), ("engine", "profile")]
+STRANGERS = [("run", "shifts"), ("run", "profile"), ("shifts", "profile")]
 
 
 @cache
@@ -109,19 +109,19 @@ def test_strangers_do_not_know_each_other(one, other):
 class TestTheOracleDoesNotKnowWhatItIsToCheck:
     def test_audits(self):
         """Only the search, which divides the two, and the audited trainers themselves may."""
-        proved = {"engine", "bounds", "accounting", "train", "certificate"}
+        proved = {"shifts", "bounds", "accounting", "train", "certificate"}
         knowing = {file for entry, other, file in imports() if entry == "audit" and other in proved}
         assert knowing == {"worst_instance.py", "own_trainer.py", "own_unlearner.py"}
 
-    def test_instances(self):
+    def test_lower_bounds(self):
         """Records, conditions and quantities of a run are no evaluations; one file lists all."""
         known = {
             (file.name, module)
             for file, module in imported()
-            if file.parent.name == "instances" and module.split(".")[1] in ("engine", "bounds")
+            if file.parent.name == "lower_bounds" and module.split(".")[1] in ("shifts", "bounds")
         }
         records = {f"lastiterate.bounds.{name}" for name in ("bound", "conditions", "quantities")}
-        assert {file for file, module in known if module not in records} == {"lower_bounds.py"}
+        assert {file for file, module in known if module not in records} == {"lower_catalogue.py"}
 
 
 def kinds_asked_for(tree):
@@ -150,7 +150,7 @@ def descendants(kind):
 
 def test_nobody_asks_what_kind_a_batch_rule_or_an_objective_is():
     """They say themselves what has to be known of them."""
-    from lastiterate.run.batches import RULES, BatchRule
+    from lastiterate.run.batch_rules.rules import RULES, BatchRule
     from lastiterate.train.objectives import Objective
 
     kinds = {kind.__name__ for base in (BatchRule, Objective) for kind in descendants(base)}

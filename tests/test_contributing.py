@@ -20,8 +20,8 @@ CONTRACTS = [
     "tests/bounds/test_every_bound.py",
     "tests/cli/test_help.py",
     "tests/docs/test_pages.py::test_every_estimator_is_listed",
-    "tests/train/test_certificate.py",
-    "tests/train/test_linear_model.py",
+    "tests/certificate/test_certificate.py",
+    "tests/linear_model/test_linear_model.py",
     "tests/train/test_objectives.py",
 ]
 

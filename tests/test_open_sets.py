@@ -19,11 +19,11 @@ from scipy.special import ndtr
 import lastiterate as li
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
-from lastiterate.instances.participation import participation as chain
-from lastiterate.run.batch_rule import BatchRule
-from lastiterate.run.batches import RULES, Drawn
-from lastiterate.run.placed_rule import PlacedRule
-from lastiterate.run.sampled_rule import SampledRule
+from lastiterate.lower_bounds.participation import participation as chain
+from lastiterate.run.batch_rules.base import BatchRule
+from lastiterate.run.batch_rules.positioned import PlacedRule
+from lastiterate.run.batch_rules.resampled import SampledRule
+from lastiterate.run.batch_rules.rules import RULES, Drawn
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits

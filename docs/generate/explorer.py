@@ -14,8 +14,8 @@ from typing import Any
 import lastiterate
 from lastiterate.errors import LastIterateError
 from lastiterate.explore.answers import answered
-from lastiterate.explore.described import run_of
 from lastiterate.explore.offer import offered
+from lastiterate.explore.page_runs import run_of
 from lastiterate.explore.presets import FIRST, PRESETS, delta_to_begin_with
 
 FOLDER = "try"

@@ -20,37 +20,39 @@ if TYPE_CHECKING:
     from lastiterate.bounds.catalogue import CATALOGUE as CATALOGUE
     from lastiterate.calibration import calibrate as calibrate
     from lastiterate.certificate.verify import verify as verify
-    from lastiterate.engine.shifts import optimal_shifts as optimal_shifts
     from lastiterate.errors import InvalidParameter as InvalidParameter
     from lastiterate.errors import LastIterateError as LastIterateError
     from lastiterate.errors import NoBoundApplies as NoBoundApplies
     from lastiterate.errors import UnreachableTarget as UnreachableTarget
-    from lastiterate.forgetting.unlearning import Unlearning as Unlearning
-    from lastiterate.forgetting.unlearning import unlearning as unlearning
     from lastiterate.langevin_sampling import langevin as langevin
     from lastiterate.ledger.ledger import Ledger as Ledger
     from lastiterate.planning import plan as plan
     from lastiterate.profile.compose import compose as compose
     from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
-    from lastiterate.profile.loss_distribution import from_pld as from_pld
-    from lastiterate.profile.profile import PrivacyProfile as PrivacyProfile
-    from lastiterate.run.batches import BallsAndBins as BallsAndBins
-    from lastiterate.run.batches import BallsAndBinsEachEpoch as BallsAndBinsEachEpoch
-    from lastiterate.run.batches import Cyclic as Cyclic
-    from lastiterate.run.batches import FixedOrder as FixedOrder
-    from lastiterate.run.batches import FullBatch as FullBatch
-    from lastiterate.run.batches import PoissonSampled as PoissonSampled
-    from lastiterate.run.batches import SampledWithoutReplacement as SampledWithoutReplacement
-    from lastiterate.run.batches import ShuffledBlocksEachEpoch as ShuffledBlocksEachEpoch
-    from lastiterate.run.batches import ShuffledBlocksOnce as ShuffledBlocksOnce
-    from lastiterate.run.batches import ShuffledEachEpoch as ShuffledEachEpoch
-    from lastiterate.run.batches import ShuffledOnce as ShuffledOnce
+    from lastiterate.profile.pld import from_pld as from_pld
+    from lastiterate.profile.privacy_profile import PrivacyProfile as PrivacyProfile
+    from lastiterate.run.batch_rules.rules import BallsAndBins as BallsAndBins
+    from lastiterate.run.batch_rules.rules import BallsAndBinsEachEpoch as BallsAndBinsEachEpoch
+    from lastiterate.run.batch_rules.rules import Cyclic as Cyclic
+    from lastiterate.run.batch_rules.rules import FixedOrder as FixedOrder
+    from lastiterate.run.batch_rules.rules import FullBatch as FullBatch
+    from lastiterate.run.batch_rules.rules import PoissonSampled as PoissonSampled
+    from lastiterate.run.batch_rules.rules import (
+        SampledWithoutReplacement as SampledWithoutReplacement,
+    )
+    from lastiterate.run.batch_rules.rules import ShuffledBlocksEachEpoch as ShuffledBlocksEachEpoch
+    from lastiterate.run.batch_rules.rules import ShuffledBlocksOnce as ShuffledBlocksOnce
+    from lastiterate.run.batch_rules.rules import ShuffledEachEpoch as ShuffledEachEpoch
+    from lastiterate.run.batch_rules.rules import ShuffledOnce as ShuffledOnce
     from lastiterate.run.domain import Ball as Ball
     from lastiterate.run.domain import Unbounded as Unbounded
     from lastiterate.run.loss import Loss as Loss
     from lastiterate.run.training_run import TrainingRun as TrainingRun
     from lastiterate.saved_model.load import load as load
     from lastiterate.saved_model.save import save as save
+    from lastiterate.shifts.optimal_shifts import optimal_shifts as optimal_shifts
+    from lastiterate.unlearn.unlearning_plan import Unlearning as Unlearning
+    from lastiterate.unlearn.unlearning_plan import unlearning as unlearning
 
 __version__ = "0.2.0.dev0"
 
@@ -59,15 +61,15 @@ _HOME = {
     "bounds.catalogue": ("CATALOGUE",),
     "calibration": ("calibrate",),
     "certificate.verify": ("verify",),
-    "engine.shifts": ("optimal_shifts",),
+    "shifts.optimal_shifts": ("optimal_shifts",),
     "errors": ("InvalidParameter", "LastIterateError", "NoBoundApplies", "UnreachableTarget"),
     "ledger.ledger": ("Ledger",),
     "planning": ("plan",),
     "profile.compose": ("compose",),
     "profile.gaussian": ("GaussianProfile",),
-    "profile.loss_distribution": ("from_pld",),
-    "profile.profile": ("PrivacyProfile",),
-    "run.batches": (
+    "profile.pld": ("from_pld",),
+    "profile.privacy_profile": ("PrivacyProfile",),
+    "run.batch_rules.rules": (
         "BallsAndBins",
         "BallsAndBinsEachEpoch",
         "Cyclic",
@@ -86,7 +88,7 @@ _HOME = {
     "saved_model.load": ("load",),
     "saved_model.save": ("save",),
     "langevin_sampling": ("langevin",),
-    "forgetting.unlearning": ("Unlearning", "unlearning"),
+    "unlearn.unlearning_plan": ("Unlearning", "unlearning"),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

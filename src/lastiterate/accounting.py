@@ -14,17 +14,17 @@ from lastiterate._digits import up
 from lastiterate._progress import told
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, select
-from lastiterate.bounds.evaluated import Evaluated, evaluated
-from lastiterate.bounds.expanding import NON_CONVEX
+from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
+from lastiterate.bounds.lazy_profiles import Evaluated, evaluated
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
-from lastiterate.instances.lower_bounds import LOWER_BOUNDS
-from lastiterate.profile.beside_gaussian import beside_gaussian
+from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.other_releases import Release, joint_mu
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.compose_with_gaussian import beside_gaussian
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
-from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.releases import Release, joint_mu
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.adjacency import ADJACENCIES
-from lastiterate.run.batches import Drawn
+from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
 
 USUAL_DELTA = 1e-5
@@ -197,7 +197,7 @@ class PrivacyReport(BestProfile):
         return f"PrivacyReport({', '.join([epsilon, of, *more, *apart])})"
 
     def __str__(self) -> str:
-        from lastiterate.report.text import as_text  # tables are made only when looked at
+        from lastiterate.report.plain_text import as_text  # tables are made only when looked at
 
         return as_text(self)
 

@@ -20,7 +20,7 @@ from lastiterate.errors import (
     NoBoundApplies,
     UnreachableTarget,
 )
-from lastiterate.releases import Release
+from lastiterate.other_releases import Release
 from lastiterate.run.training_run import TrainingRun
 
 _TOLERANCE = 5e-7

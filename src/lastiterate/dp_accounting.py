@@ -23,7 +23,7 @@ from dp_accounting.privacy_accountant import NeighboringRelation
 
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.loss_distribution import LossDistributionProfile, self_composed
+from lastiterate.profile.pld import LossDistributionProfile, self_composed
 from lastiterate.run.adjacency import ADD_REMOVE, known_adjacency
 from lastiterate.run.training_run import TrainingRun
 

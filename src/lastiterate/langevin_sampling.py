@@ -16,13 +16,13 @@ from lastiterate._progress import told
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds import langevin as bounds
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import FullBatch
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.run.batch_rules.rules import FullBatch
 from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.noise import randomness
-from lastiterate.train.release import on_grid, project
+from lastiterate.train.release_noise import on_grid, project
 
 
 @dataclass(frozen=True)

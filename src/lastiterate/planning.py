@@ -18,7 +18,7 @@ from lastiterate.accounting import account
 from lastiterate.bounds.published import chourasia_ye_shokri
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batches import FullBatch
+from lastiterate.run.batch_rules.rules import FullBatch
 from lastiterate.run.domain import Ball
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun

@@ -10,9 +10,9 @@ import lastiterate as li
 from lastiterate import GaussianProfile, InvalidParameter
 from lastiterate.audit import exact
 from lastiterate.errors import NumericalFailure
-from lastiterate.instances import participation, quadrature
-from lastiterate.instances.maps import PiecewiseLinear, bent, linear
-from lastiterate.run.batches import RULES, Drawn
+from lastiterate.lower_bounds import participation, quadrature
+from lastiterate.lower_bounds.line_maps import PiecewiseLinear, bent, linear
+from lastiterate.run.batch_rules.rules import RULES, Drawn
 from tests.reference.grid import exact_pair
 from tests.reference.instances import random_instance
 

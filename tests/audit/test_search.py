@@ -8,10 +8,10 @@ import pytest
 import lastiterate as li
 from lastiterate.audit import exact
 from lastiterate.errors import NoInstanceApplies
-from lastiterate.instances import participation
-from lastiterate.instances.admitted import admitted
-from lastiterate.instances.families import FAMILIES
-from lastiterate.instances.quadratics import autoregression_lower_profile
+from lastiterate.lower_bounds import participation
+from lastiterate.lower_bounds.admitted_maps import admitted
+from lastiterate.lower_bounds.families import FAMILIES
+from lastiterate.lower_bounds.quadratics import autoregression_lower_profile
 
 RULES = {
     "full": li.FullBatch(12),

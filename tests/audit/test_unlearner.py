@@ -8,9 +8,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.audit import empirical, exact
-from lastiterate.audit.forgotten_pair import quadratics
 from lastiterate.audit.own_trainer import OwnTrainer
 from lastiterate.audit.own_unlearner import OwnUnlearner, described_by
+from lastiterate.audit.unlearned_pair import quadratics
 from lastiterate.cli import main
 from lastiterate.linear_model import PrivateHuberRegressor
 from lastiterate.train.objectives import Huber

@@ -11,13 +11,13 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import lastiterate as li
-from lastiterate import CATALOGUE, NoBoundApplies, bounds, instances
+from lastiterate import CATALOGUE, NoBoundApplies, bounds, lower_bounds
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Approximation, Bound, Certainty, LowerBound
 from lastiterate.bounds.catalogue import APPROXIMATIONS
-from lastiterate.instances.lower_bounds import LOWER_BOUNDS
-from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import RULES, Drawn
+from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.run.batch_rules.rules import RULES, Drawn
 
 BOUNDS = list(CATALOGUE.values())
 ROUNDING = 1e-3  # of epsilon where it comes from a grid
@@ -27,7 +27,7 @@ CHOICE = {  # another noise may be given another window, or another split
     "random-order/sampled-hidden-end": 0.1,
     "random-order/poisson-hidden-participations": 0.01,
 }
-# The library's own; tests/bounds/test_published.py has the papers'.
+# The library's own; tests/bounds/published/test_published.py has the papers'.
 OWN = [bound for bound in BOUNDS if not bound.id.startswith("published/")]
 UPPER = [bound for bound in OWN if bound.certainty is Certainty.UPPER]
 
@@ -121,8 +121,8 @@ class TestRecord:
 
 
 def declared(kind):
-    """Every record of a kind that a module of bounds or instances holds, alone or in a list."""
-    for package in (bounds, instances):
+    """Every record of a kind that a module of bounds or lower_bounds holds, alone or in a list."""
+    for package in (bounds, lower_bounds):
         for found in walk_packages(package.__path__, f"{package.__name__}."):
             for value in vars(import_module(found.name)).values():
                 held = value if isinstance(value, (tuple, list)) else [value]

@@ -8,12 +8,12 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 import lastiterate as li
-from lastiterate.bounds.fixed_order import latest_order_mu
-from lastiterate.engine.energy.unpaid import unpaid_law
-from lastiterate.engine.shifts import optimal_shifts
-from lastiterate.instances.lower_bounds import LOWER_BOUNDS
-from lastiterate.profile.composed_moments import Compared, ComposedMomentsProfile
-from lastiterate.run.batches import BatchRule
+from lastiterate.bounds.composition.composed_moments import Compared, ComposedMomentsProfile
+from lastiterate.bounds.fixed_order.convex import latest_order_mu
+from lastiterate.bounds.subsampling.participation_energy.residual_law import unpaid_law
+from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.run.batch_rules.rules import BatchRule
+from lastiterate.shifts.optimal_shifts import optimal_shifts
 
 LENGTHS = (10**5, 9 * 10**6, 11 * 10**6, 10**9, 10**12)
 SAMPLED = (li.SampledWithoutReplacement, li.PoissonSampled)

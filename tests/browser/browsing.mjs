@@ -16,7 +16,7 @@ export const FIRST_EPSILON = `
 import json
 import lastiterate as li
 from lastiterate._digits import up
-from lastiterate.explore.described import run_of
+from lastiterate.explore.page_runs import run_of
 from lastiterate.explore.presets import FIRST, PRESETS
 print(json.dumps(up(li.account(run_of(PRESETS[FIRST])).epsilon(1e-7))))
 `;

@@ -21,7 +21,7 @@ sys.path.insert(0, ".")
 from tests.explore.random_runs import random_words
 import lastiterate as li
 from lastiterate._digits import up
-from lastiterate.explore.described import run_of
+from lastiterate.explore.page_runs import run_of
 rng, told = np.random.default_rng(21), []
 for i in range(20):
     words = random_words(rng) | ({"batches": "shuffled-once", "batch_size": 100, "examples": 5000} if i % 10 == 9 else {})

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from lastiterate.cli import auditing
+from lastiterate.cli.commands import audit
 from lastiterate.errors import InvalidParameter
 
 
@@ -22,12 +22,12 @@ def another(address, timeout):
     "client, said", [(silent, "TimeoutError: no answer"), (another, "RuntimeError: tcp://here:1")]
 )
 def test_is_refused_in_words(monkeypatch, client, said):
-    monkeypatch.setattr(auditing, "_PATIENCE", 0.01)
+    monkeypatch.setattr(audit, "_PATIENCE", 0.01)
     with pytest.raises(InvalidParameter, match=r"cluster must be the address of .*8786") as refused:
-        auditing._connected(client, "tcp://here:1")
+        audit._connected(client, "tcp://here:1")
     assert said in str(refused.value)
 
 
 def test_a_scheduler_is_taken(monkeypatch):
-    monkeypatch.setattr(auditing, "_PATIENCE", 60.0)
-    assert auditing._connected(lambda address, timeout: address, "tcp://here:1") == "tcp://here:1"
+    monkeypatch.setattr(audit, "_PATIENCE", 60.0)
+    assert audit._connected(lambda address, timeout: address, "tcp://here:1") == "tcp://here:1"

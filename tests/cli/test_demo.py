@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import lastiterate as li
-from lastiterate.cli import known_run, main
+from lastiterate.cli import demo_run, main
 
 ROOT = Path(__file__).parent.parent.parent
 EPOCHS = (10, 300)  # the least and the most that it shows
@@ -22,8 +22,8 @@ def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
-        assert (known_run.EPOCHS[0], known_run.EPOCHS[-1]) == EPOCHS
-        patch.setattr(known_run, "EPOCHS", EPOCHS)
+        assert (demo_run.EPOCHS[0], demo_run.EPOCHS[-1]) == EPOCHS
+        patch.setattr(demo_run, "EPOCHS", EPOCHS)
         patch.setenv("COLUMNS", "80")
         patch.chdir(folder)
         assert main(["demo"]) == 0
@@ -36,11 +36,11 @@ def numbers(text, line):
 
 
 def test_the_first_comparison_is_of_one_run_and_true(shown):
-    every = numbers(shown[1], known_run.EVERY)
-    last = numbers(shown[1], known_run.POISSON)
-    shuffled = numbers(shown[1], known_run.SHUFFLED)
+    every = numbers(shown[1], demo_run.EVERY)
+    last = numbers(shown[1], demo_run.POISSON)
+    shuffled = numbers(shown[1], demo_run.SHUFFLED)
     assert len(every) == len(last) == len(shuffled) == len(EPOCHS)
-    run = known_run.run_of(EPOCHS[0], "poisson")
+    run = demo_run.run_of(EPOCHS[0], "poisson")
     certified = li.account(run)
     assert last[0] == pytest.approx(certified.epsilon(1e-5), abs=1.1e-4)
     composed = certified.all["composition/sampled"].epsilon(1e-5)
@@ -53,7 +53,7 @@ def test_the_first_comparison_is_of_one_run_and_true(shown):
 
 
 def test_it_grows_without_curvature_as_is_said():
-    run = known_run.run_of(10, "shuffled-each-epoch").replace(loss=li.Loss(smoothness=1.0))
+    run = demo_run.run_of(10, "shuffled-each-epoch").replace(loss=li.Loss(smoothness=1.0))
     longer = run.replace(steps=30 * run.steps)
     assert li.account(longer).epsilon(1e-5) > 2 * li.account(run).epsilon(1e-5)
 
@@ -67,7 +67,7 @@ def test_the_table_is_of_the_readme_s_run(monkeypatch):
         (li.ShuffledEachEpoch, "shuffled-each-epoch"),
     ):
         run = epsilon_by_epochs.logistic_regression(rule, *epsilon_by_epochs.SMALL, 30, 0.01)
-        assert known_run.run_of(30, name) == run
+        assert demo_run.run_of(30, name) == run
 
 
 def test_it_fits_one_screen(shown):
@@ -121,7 +121,7 @@ def test_what_is_shown_can_be_typed(shown, capsys, monkeypatch):
 
 def test_without_matplotlib_it_says_so(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr("lastiterate.cli.known_run.EPOCHS", (1,))
+    monkeypatch.setattr("lastiterate.cli.demo_run.EPOCHS", (1,))
     assert main(["demo", "--out", str(tmp_path)]) == 0
     assert "no picture: drawing needs matplotlib" in capsys.readouterr().out
     assert not (tmp_path / "epsilon.png").exists()

@@ -6,8 +6,8 @@ from typing import Annotated
 import pytest
 import typer
 
-from lastiterate.cli.plainly_typed import PlainCommand, PlainGroup
-from lastiterate.cli.words import whole_number
+from lastiterate.cli.options.option_types import whole_number
+from lastiterate.cli.startup import PlainCommand, PlainGroup
 
 
 def answers(words, **kinds):

@@ -8,9 +8,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.cli import main
-from lastiterate.cli.bounds_listing import _explained
-from lastiterate.cli.plain_maths import formula
-from lastiterate.run.batches import RULES
+from lastiterate.cli.commands.bounds import _explained
+from lastiterate.cli.plain_text_math import formula
+from lastiterate.run.batch_rules.rules import RULES
 
 
 def offered(*words):

@@ -11,8 +11,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 import lastiterate as li
-from lastiterate.dask.crew import ClusterFailure, Crew
 from lastiterate.dask.shard import Shard
+from lastiterate.dask.shard_actors import ClusterFailure, Crew
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic

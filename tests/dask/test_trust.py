@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from lastiterate.dask import PrivateLogisticRegression
-from lastiterate.dask.trust import is_secure, the_client
+from lastiterate.dask.cluster_security import is_secure, the_client
 from lastiterate.errors import InvalidParameter, InvalidType
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))

@@ -9,7 +9,7 @@ from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate.audit import empirical
-from lastiterate.instances import participation
+from lastiterate.lower_bounds import participation
 from lastiterate.reproduce import false_as_printed
 from tests.bounds import test_published_oracle as oracle
 

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.shift_schedule import worst_schedule
+from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
 from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.reproduce import unlearning
+from lastiterate.reproduce import unlearning_figures
 from lastiterate.reproduce.registry import ITEMS
 from lastiterate.train.defaults import default_run, gaussian_parameter
 from lastiterate.train.objectives import Huber, Logistic, Softmax
@@ -348,18 +348,18 @@ def rows_of_unknown_size(times):
 
 
 def holds_at_the_papers_noise(values, *, batches):
-    examples = unlearning.PARTS if batches else unlearning.FULL
+    examples = unlearning_figures.PARTS if batches else unlearning_figures.FULL
     for printed, (_, _, *noise) in zip(
-        re.split(r"\s*\|\s*", values), unlearning.FIGURES, strict=True
+        re.split(r"\s*\|\s*", values), unlearning_figures.FIGURES, strict=True
     ):
-        found = unlearning.ours(noise[batches], batches=batches).epsilon(1 / examples)
+        found = unlearning_figures.ours(noise[batches], batches=batches).epsilon(1 / examples)
         assert f"{found:.{len(printed) - 2}f}" == printed
 
 
 @claim("docs/forgetting.md", r"\| theirs \| ([\d.]+(?: \| [\d.]+)*) \|")
 def epsilons_of_the_papers(values):
     assert [float(one) for one in re.split(r"\s*\|\s*", values)] == [
-        one[0] for one in unlearning.FIGURES
+        one[0] for one in unlearning_figures.FIGURES
     ]
 
 
@@ -372,10 +372,10 @@ def noise_that_is_too_small(first, epsilon, second, examples, other):
     many = int(examples.replace(",", ""))
     for steps in (2, 5):
         for wanted, told, given in (
-            (epsilon, unlearning.FULL, first),
+            (epsilon, unlearning_figures.FULL, first),
             (other, many, second),
         ):
-            found = unlearning.langevin_epsilon(
+            found = unlearning_figures.langevin_epsilon(
                 100 * float(given), examples=told, extra_steps=steps
             )
             assert found == pytest.approx(float(wanted), rel=0.01)

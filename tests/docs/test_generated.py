@@ -56,7 +56,7 @@ def test_the_page_to_play_on_has_the_librarys_numbers(monkeypatch):
     import explorer
 
     from lastiterate._digits import up
-    from lastiterate.explore.described import run_of
+    from lastiterate.explore.page_runs import run_of
 
     first = explorer.PRESETS[explorer.FIRST]
     monkeypatch.setattr(explorer, "PRESETS", {explorer.FIRST: first})

@@ -15,7 +15,7 @@ import lastiterate as li
 from lastiterate import linear_model
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.cli import main
-from lastiterate.instances.lower_bounds import LOWER_BOUNDS
+from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from tests.train.test_signature import write_pair
 
 from .pages import PAGES, ROOT, blocks, commands, name

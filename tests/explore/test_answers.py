@@ -14,15 +14,15 @@ import lastiterate as li
 from lastiterate._digits import up
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.conditions import CONVEX
-from lastiterate.bounds.shift_schedule import worst_schedule
+from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
 from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
 from lastiterate.explore.answers import answered
-from lastiterate.explore.described import run_of, words_of
-from lastiterate.explore.models import constants
+from lastiterate.explore.model_kinds import constants
 from lastiterate.explore.offer import offered
+from lastiterate.explore.page_runs import run_of, words_of
 from lastiterate.explore.presets import FIRST, PRESETS, delta_to_begin_with
-from lastiterate.run.batches import RULES
+from lastiterate.run.batch_rules.rules import RULES
 
 from .random_runs import FIXED, SECRET, random_words
 

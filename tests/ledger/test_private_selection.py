@@ -16,10 +16,10 @@ from lastiterate.linear_model import (
     PrivateRidge,
     PrivateScore,
     PrivateSelection,
-    tries,
+    candidates,
 )
+from lastiterate.other_releases import from_record as from_release
 from lastiterate.profile.selection import Tries
-from lastiterate.releases import from_record as from_release
 from lastiterate.run.serialise import from_dict
 
 RNG = np.random.default_rng(0)
@@ -103,9 +103,9 @@ class TestGuarantee:
     def test_is_of_the_tries_that_are_made(self, chosen, monkeypatch):
         """What is trained is what the certificate lists."""
         trained = []
-        original = tries._tried
+        original = candidates._tried
         monkeypatch.setattr(
-            tries, "_tried", lambda one, *a, **k: trained.append(one) or original(one, *a, **k)
+            candidates, "_tried", lambda one, *a, **k: trained.append(one) or original(one, *a, **k)
         )
         again = selection(tries=20.0).fit(X, Y)
         listed = json.loads(again.certificate_)["selection"]["candidates"]

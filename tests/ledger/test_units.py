@@ -14,9 +14,9 @@ from lastiterate.ledger import charges
 from lastiterate.ledger.costs import composed
 from lastiterate.ledger.unit import Unit
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore
+from lastiterate.other_releases import Release
 from lastiterate.profile import GaussianProfile
 from lastiterate.profile.selection import Tries
-from lastiterate.releases import Release
 from lastiterate.run.serialise import to_dict
 
 from .test_costs import of_event

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 import lastiterate as li
 from lastiterate import plot
 from lastiterate._progress import heard_by
-from lastiterate.bounds.fixed_order import written_out
-from lastiterate.bounds.shift_schedule import worst_schedule
+from lastiterate.bounds.fixed_order.convex import written_out
+from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
+from lastiterate.bounds.shuffling.shuffled_profile import HiddenTogetherProfile
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
 from lastiterate.plot.attack import tradeoff_curve
 from lastiterate.plot.named_lines import lines
-from lastiterate.profile.hidden_mixture_of_places import HiddenTogetherProfile
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),

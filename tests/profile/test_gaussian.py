@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 
 from lastiterate import GaussianProfile, InvalidParameter
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from tests.reference.gaussian import (
     delta_of_gaussian,
     epsilon_of_gaussian,

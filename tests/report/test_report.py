@@ -14,13 +14,13 @@ import lastiterate as li
 from lastiterate._digits import down, times, up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED
-from lastiterate.releases import Release
+from lastiterate.other_releases import Release
 from lastiterate.report.assumptions import assumptions
+from lastiterate.report.plain_text import as_text
 from lastiterate.report.reasons import charges
+from lastiterate.report.run_text import release_rule
 from lastiterate.report.summary import as_record, summary
-from lastiterate.report.text import as_text
-from lastiterate.report.words import release_rule
-from lastiterate.run.batches import RULES as BATCH_RULES
+from lastiterate.run.batch_rules.rules import RULES as BATCH_RULES
 from tests.readme_run import accounted
 
 RUN = li.TrainingRun(

@@ -4,7 +4,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate import InvalidParameter, TrainingRun
-from lastiterate.run.batches import RULES
+from lastiterate.run.batch_rules.rules import RULES
 
 SIZED = [name for name, rule in RULES.items() if rule.from_sizes and rule.ordered]
 INDEPENDENT = ["poisson", "balls-and-bins", "balls-and-bins-each-epoch"]

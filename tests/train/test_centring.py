@@ -10,7 +10,7 @@ from lastiterate import account, verify
 from lastiterate.certificate.statements import digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.releases import KINDS, MEAN, Release
+from lastiterate.other_releases import KINDS, MEAN, Release
 from lastiterate.train.centring import Centre, centre_of, published_centre
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits

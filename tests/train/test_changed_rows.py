@@ -6,7 +6,7 @@ from scipy import sparse
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.releases import MEAN, Release
+from lastiterate.other_releases import MEAN, Release
 from lastiterate.train import centring
 from lastiterate.train.centring import published_centre
 from lastiterate.train.noise import Randomness, SeededBits

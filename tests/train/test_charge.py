@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds import split
+from lastiterate.bounds.subsampling import tail_split
 from lastiterate.errors import InvalidParameter
-from lastiterate.train.charge import LEAST_REST, charged_sensitivity
 from lastiterate.train.objectives import Logistic, Softmax
+from lastiterate.train.rounding_sensitivity import LEAST_REST, charged_sensitivity
 
 from .problems import RULES, examples, run_of
 
@@ -57,7 +57,7 @@ class TestSoundness:
 
     def test_covers_errors_paid_at_a_hidden_end(self):
         """With a share of the noise left in the last steps, for an example that came before."""
-        assert 1.0 - max(split._SHARES) >= LEAST_REST
+        assert 1.0 - max(tail_split._SHARES) >= LEAST_REST
         objective, steps = Sloppy(classes=3), 25
         rule = li.SampledWithoutReplacement(103, 20)
         run = run_of(DATA, rule, objective=objective, steps=steps)

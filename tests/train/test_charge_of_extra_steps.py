@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.hidden_place_together import MOST_SET_APART
-from lastiterate.train.charge import LEAST_REST, charged_sensitivity
+from lastiterate.bounds.shuffling.joint_position_transport import MOST_SET_APART
 from lastiterate.train.objectives import Softmax
+from lastiterate.train.rounding_sensitivity import LEAST_REST, charged_sensitivity
 
 from .problems import examples, run_of
 

@@ -8,7 +8,7 @@ from scipy import sparse
 
 from lastiterate.linear_model import PrivateRidge
 from lastiterate.linear_model.score import total_of
-from lastiterate.releases import KINDS, MEAN, Release
+from lastiterate.other_releases import KINDS, MEAN, Release
 from lastiterate.train import centring
 from lastiterate.train.centring import published_centre
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, TooFewExamplesWarning
-from lastiterate.releases import MEAN, Release
+from lastiterate.other_releases import MEAN, Release
 from lastiterate.train.centring import centre_of, lost_distance
 
 RNG = np.random.default_rng(0)

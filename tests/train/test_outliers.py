@@ -27,7 +27,7 @@ from lastiterate.linear_model import (
     PrivateScaler,
 )
 from lastiterate.linear_model.outliers import counted, warn_of_outliers
-from lastiterate.releases import KINDS, OUTLIERS, Release
+from lastiterate.other_releases import KINDS, OUTLIERS, Release
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 

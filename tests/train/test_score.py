@@ -13,7 +13,7 @@ from lastiterate.linear_model import (
     PrivateScore,
 )
 from lastiterate.linear_model.score import total_of
-from lastiterate.releases import ACCURACY, ERRORS, KINDS
+from lastiterate.other_releases import ACCURACY, ERRORS, KINDS
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2_000, 3))

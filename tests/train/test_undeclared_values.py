@@ -12,7 +12,7 @@ from lastiterate import account, verify
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model import OutlierWarning, PrivateLogisticRegression, PrivateSchema
 from lastiterate.linear_model.undeclared_values import counted_undeclared, warn_of_undeclared
-from lastiterate.releases import KINDS, OUTLIERS, UNDECLARED, Release
+from lastiterate.other_releases import KINDS, OUTLIERS, UNDECLARED, Release
 from lastiterate.train.noise import Randomness, SeededBits
 
 RNG = np.random.default_rng(0)

@@ -1,7 +1,7 @@
 """Exact privacy of one-dimensional instances: what a guarantee has to survive.
 
 >>> from lastiterate.audit import exact
->>> from lastiterate.instances.maps import linear
+>>> from lastiterate.lower_bounds.line_maps import linear
 >>> one = exact.Step(linear(1.0), (linear(1.0), linear(1.0, offset=1.0)), noise_std=1.0)
 >>> curve = exact.curve(exact.Pair(0.0, [one]))
 >>> round(curve.epsilon(1e-5).lower, 4), curve.delta(1.0).error < 1e-12
@@ -11,10 +11,10 @@
 from lastiterate import _check
 from lastiterate.audit.worst_instance import Witness, worst
 from lastiterate.errors import InvalidType
-from lastiterate.instances.curve import Bracket, ExactCurve
-from lastiterate.instances.families import FAMILIES
-from lastiterate.instances.grid import last_laws
-from lastiterate.instances.pair import Pair, Step
+from lastiterate.lower_bounds.exact_curve import Bracket, ExactCurve
+from lastiterate.lower_bounds.families import FAMILIES
+from lastiterate.lower_bounds.line_grid import last_laws
+from lastiterate.lower_bounds.line_pair import Pair, Step
 
 __all__ = ["FAMILIES", "Bracket", "ExactCurve", "Pair", "Step", "Witness", "curve", "worst"]
 

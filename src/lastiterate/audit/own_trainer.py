@@ -19,7 +19,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.trials import Seeds
 from lastiterate.certificate.verify import verified
-from lastiterate.run.batches import Drawn
+from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noise import Randomness, SeededBits

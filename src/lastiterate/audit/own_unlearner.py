@@ -18,12 +18,12 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.own_trainer import OwnTrainer
 from lastiterate.audit.trials import Seeds
 from lastiterate.certificate.verify import verified
-from lastiterate.forgetting.unlearning import Unlearning
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import Published, noisy_descent
 from lastiterate.train.objectives import Objective
+from lastiterate.unlearn.unlearning_plan import Unlearning
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from lastiterate._digits import down, up
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import account
 from lastiterate.errors import InvalidType, NoInstanceApplies, NumericalFailure
-from lastiterate.instances.families import FAMILIES, Family, Parameters
-from lastiterate.instances.pair import Pair
+from lastiterate.lower_bounds.families import FAMILIES, Family, Parameters
+from lastiterate.lower_bounds.line_pair import Pair
 from lastiterate.profile.lower import LowerProfile
 from lastiterate.run.training_run import TrainingRun
 

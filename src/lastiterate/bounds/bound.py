@@ -9,14 +9,14 @@ from functools import wraps
 from typing import TypeVar
 
 from lastiterate._html import card
-from lastiterate.bounds.pen import Pen
+from lastiterate.bounds.line_style import Pen
 from lastiterate.errors import NoBoundApplies, Unmet
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.estimate import Estimate
 from lastiterate.profile.group import for_group
 from lastiterate.profile.lower import LowerProfile
-from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.run.batches import BatchRule
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.run.batch_rules.rules import BatchRule
 from lastiterate.run.training_run import TrainingRun
 
 

@@ -1,20 +1,20 @@
 """Every upper bound, by id; approximations apart, since they are other things."""
 
-from lastiterate.bounds.amplified_tail import SAMPLED_AMPLIFIED_TAIL
-from lastiterate.bounds.balls_and_bins import BALLS_AND_BINS
 from lastiterate.bounds.bound import Approximation, Bound
-from lastiterate.bounds.composition import FIXED_ORDER_COMPOSITION
-from lastiterate.bounds.expanding import NON_CONVEX
-from lastiterate.bounds.fixed_order import BOUNDED_DOMAIN, CONTRACTIVE
-from lastiterate.bounds.hidden_bins import HIDDEN_BINS
-from lastiterate.bounds.hidden_bins_together import HIDDEN_BINS_TOGETHER
-from lastiterate.bounds.hidden_participations import HIDDEN_PARTICIPATIONS
-from lastiterate.bounds.hidden_place import HIDDEN_PLACE
-from lastiterate.bounds.hidden_place_together import HIDDEN_PLACE_TOGETHER
+from lastiterate.bounds.composition.fixed_order_composition import FIXED_ORDER_COMPOSITION
+from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITION
+from lastiterate.bounds.fixed_order.convex import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.published import PAPERS
-from lastiterate.bounds.sampled import POISSON, SAMPLED
-from lastiterate.bounds.sampled_composition import SAMPLED_COMPOSITION
-from lastiterate.bounds.shuffled import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
+from lastiterate.bounds.shuffling.balls_and_bins import BALLS_AND_BINS
+from lastiterate.bounds.shuffling.bin_transport import HIDDEN_BINS
+from lastiterate.bounds.shuffling.joint_bin_transport import HIDDEN_BINS_TOGETHER
+from lastiterate.bounds.shuffling.joint_position_transport import HIDDEN_PLACE_TOGETHER
+from lastiterate.bounds.shuffling.position_average import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
+from lastiterate.bounds.shuffling.position_transport import HIDDEN_PLACE
+from lastiterate.bounds.subsampling.amplified_tail import SAMPLED_AMPLIFIED_TAIL
+from lastiterate.bounds.subsampling.participation_mixture import POISSON, SAMPLED
+from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS
 from lastiterate.errors import InvalidParameter, InvalidType
 
 CATALOGUE: dict[str, Bound] = {

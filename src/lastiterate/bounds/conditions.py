@@ -6,7 +6,7 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
 from lastiterate.bounds.bound import Bound, Hypothesis
 from lastiterate.bounds.quantities import gaps, ratio, step_sizes, unit
 from lastiterate.run.admitted_losses import quadratic_curvatures
-from lastiterate.run.batch_rule import Drawn
+from lastiterate.run.batch_rules.base import Drawn
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 

@@ -13,7 +13,7 @@ from lastiterate.bounds import quantities
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.pure import PureProfile
 from lastiterate.run.domain import Ball, Domain
 from lastiterate.run.training_run import TrainingRun

@@ -20,10 +20,10 @@ from lastiterate.certificate import statements
 from lastiterate.certificate.issue import stated_guarantee, with_digest
 from lastiterate.certificate.requests import Requests
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.forgetting.unlearning import Unlearning
-from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED
+from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED
 from lastiterate.run.serialise import to_dict
-from lastiterate.train.identity import is_digest
+from lastiterate.train.data_digest import is_digest
+from lastiterate.unlearn.unlearning_plan import Unlearning
 
 UNLEARNING, EARLIER = "unlearning", "earlier"
 PROMISED = (

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from lastiterate.releases import (
+from lastiterate.other_releases import (
     MEAN,
     NOISE_OF_COUNTS,
     OUTLIER_COUNTS,

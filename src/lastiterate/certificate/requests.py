@@ -16,16 +16,16 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import at_least
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter
-from lastiterate.forgetting.in_turn import in_turn, quick_bounds
-from lastiterate.forgetting.staying import Taken, seen_in_all
-from lastiterate.forgetting.unlearning import Unlearning, unlearning
+from lastiterate.other_releases import KINDS, Release
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.releases import KINDS, Release
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.objectives import Objective
+from lastiterate.train.rounding_sensitivity import charged_sensitivity
+from lastiterate.unlearn.retained_examples import Taken, seen_in_all
+from lastiterate.unlearn.sequential_releases import in_turn, quick_bounds
+from lastiterate.unlearn.unlearning_plan import Unlearning, unlearning
 
 _MOST_TIMES = 1e6
 

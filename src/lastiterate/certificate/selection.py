@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from lastiterate.accounting import PrivacyReport, account
+from lastiterate.other_releases import from_record as from_release
+from lastiterate.other_releases import without_published
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
-from lastiterate.releases import from_record as from_release
-from lastiterate.releases import without_published
 from lastiterate.run.serialise import from_dict, to_dict
 from lastiterate.train.data import checked_bounds
 from lastiterate.train.objectives import Objective, from_record
-from lastiterate.train.promises import broken_promises
+from lastiterate.train.run_claims import broken_promises
 
 LAW = (
     "truncated negative binomial; drawn from the generator under randomness, as is every try's "

@@ -38,15 +38,15 @@ from lastiterate.errors import (
     LastIterateError,
     PrivacyWarning,
 )
-from lastiterate.releases import from_record as from_release
-from lastiterate.report.words import without_steps
+from lastiterate.other_releases import from_record as from_release
+from lastiterate.report.run_text import without_steps
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import checked_bounds
-from lastiterate.train.identity import is_digest
+from lastiterate.train.data_digest import is_digest
 from lastiterate.train.noise import REPRODUCIBLE, SECURE
 from lastiterate.train.objectives import Objective, from_record
-from lastiterate.train.promises import broken_promises
+from lastiterate.train.run_claims import broken_promises
 
 # What reading a value of another kind than expected may raise.
 UNREADABLE = (

@@ -13,30 +13,30 @@ from typing import Annotated, Any
 import typer
 
 import lastiterate
-from lastiterate.cli.loaded_later import load_later
-from lastiterate.cli.plainly_typed import PlainGroup
+from lastiterate.cli.lazy_numpy import load_later
 from lastiterate.cli.progress_bar import progress_bar
+from lastiterate.cli.startup import PlainGroup
 from lastiterate.errors import BudgetExceeded, LastIterateError, NoBoundApplies, UnreachableTarget
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 _MODULES = (
-    "accounting",
-    "bounds_listing",
-    "describing",
-    "exploring",
-    "training",
-    "predicting",
-    "verifying",
-    "unlearning",
-    "ledgers",
-    "plotting",
-    "auditing",
-    "reproducing",
+    "account",
+    "bounds",
+    "schema",
+    "explore",
+    "train",
+    "predict",
+    "verify",
+    "unlearn",
+    "ledger",
+    "plot",
+    "audit",
+    "reproduce",
     "demo",
 )
 # Asked most often: of these alone nothing else is loaded.
-_MODULE_OF = dict.fromkeys(("account", "calibrate", "compare"), "accounting")
+_MODULE_OF = dict.fromkeys(("account", "calibrate", "compare"), "account")
 
 
 def __getattr__(name: str) -> Any:
@@ -72,7 +72,7 @@ def _with_commands_of(modules: Sequence[str]) -> typer.Typer:
     )
     found.callback()(_before_any_command)
     for module in modules:
-        import_module(f"lastiterate.cli.{module}").register(found)
+        import_module(f"lastiterate.cli.commands.{module}").register(found)
     return found
 
 

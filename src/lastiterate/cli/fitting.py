@@ -10,7 +10,7 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import beside
 from lastiterate.cli.scoring import Asked, Budget, private_score, public_score
 from lastiterate.linear_model import PrivateScore
-from lastiterate.releases import published_record
+from lastiterate.other_releases import published_record
 from lastiterate.saved_model.kinds import ESTIMATORS
 from lastiterate.saved_model.learnt import learnt_by
 from lastiterate.tables.encoded import Encoded

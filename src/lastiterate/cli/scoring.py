@@ -15,8 +15,8 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.cli.ranking import area_in_words
 from lastiterate.errors import InvalidParameter, NumericalFailure
+from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.releases import ACCURACY, ERRORS, Release
 from lastiterate.train.defaults import gaussian_parameter
 
 _TRIALS = 8

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from lastiterate._digits import up
 from lastiterate.accounting import PrivacyReport
-from lastiterate.releases import KINDS
-from lastiterate.report.columns import wrapped
-from lastiterate.report.text import as_text
-from lastiterate.report.words import change_hidden, how_certain
+from lastiterate.other_releases import KINDS
+from lastiterate.report.plain_text import as_text
+from lastiterate.report.run_text import change_hidden, how_certain
+from lastiterate.report.text_columns import wrapped
 
 _INSIDE = "    "
 _NOTHING_ELSE = (

@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from lastiterate.run.batches import RULES
+from lastiterate.run.batch_rules.rules import RULES
 from lastiterate.train.defaults import steps_asked_for
 from lastiterate.train.objectives import Objective
 

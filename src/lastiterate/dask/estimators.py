@@ -17,19 +17,19 @@ from lastiterate._progress import throughout
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.statements import CLUSTER
 from lastiterate.dask.blocks import Blocks, blocks_of
+from lastiterate.dask.cluster_security import the_client, workers_of
 from lastiterate.dask.cost import STEP_SECONDS, StepCost, affordable
-from lastiterate.dask.crew import ClusterFailure
 from lastiterate.dask.feedback import progress_lines, tell_of_length, tell_of_one_machine
-from lastiterate.dask.lazily import applied, column_of, is_lazy
+from lastiterate.dask.lazy_predict import applied, column_of, is_lazy
 from lastiterate.dask.shard import Encoded
+from lastiterate.dask.shard_actors import ClusterFailure
 from lastiterate.dask.shards import ClusterShards, sharded
-from lastiterate.dask.trust import the_client, workers_of
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import classifiers, regressors
 from lastiterate.linear_model.estimator import Prepared, PrivateLinearModel, Trained
-from lastiterate.linear_model.undeclared import refuse_raw_frame
-from lastiterate.train.discretion import discreet
+from lastiterate.linear_model.undeclared_labels_and_bounds import refuse_raw_frame
 from lastiterate.train.settings import POSITIVE, Kind, documented, or_none, setting
+from lastiterate.train.traceback_scrubbing import discreet
 
 _HELD = 0.3  # of a worker's memory: while rows are laid out there are two copies
 _PATIENCE = 60.0  # seconds for a first worker

@@ -12,7 +12,7 @@ from distributed.system import MEMORY_LIMIT
 
 from lastiterate._progress import heard_by
 from lastiterate.dask.blocks import Blocks
-from lastiterate.dask.trust import is_here
+from lastiterate.dask.cluster_security import is_here
 from lastiterate.run.training_run import TrainingRun
 
 LOG = logging.getLogger("lastiterate.dask")

@@ -31,10 +31,10 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.dask.blocks import Blocks
-from lastiterate.dask.crew import ClusterFailure, Crew
+from lastiterate.dask.cluster_security import workers_of
 from lastiterate.dask.shard import Chosen, Encode, Plan, Survey
-from lastiterate.dask.trust import workers_of
-from lastiterate.run.batches import BatchRule
+from lastiterate.dask.shard_actors import ClusterFailure, Crew
+from lastiterate.run.batch_rules.rules import BatchRule
 from lastiterate.train.batching import drawn
 from lastiterate.train.centring import Centre
 from lastiterate.train.noise import Order, Randomness

@@ -13,18 +13,18 @@ from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.explore import curves
+from lastiterate.explore import page_curves
 from lastiterate.explore.code import as_code
-from lastiterate.explore.described import description, run_of
-from lastiterate.explore.plans import plan
+from lastiterate.explore.page_runs import description, run_of
 from lastiterate.explore.remedies import remedies
 from lastiterate.explore.review import review
-from lastiterate.forgetting.unlearning import unlearning
+from lastiterate.explore.shift_plan import plan
 from lastiterate.report.reasons import refusals, why
+from lastiterate.report.run_text import beside_the_lower_bound, how_certain, what_was_done
 from lastiterate.report.summary import ranked, with_inf_as_text
-from lastiterate.report.words import beside_the_lower_bound, how_certain, what_was_done
 from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.unlearn.unlearning_plan import unlearning
 
 Record = Mapping[str, Any]
 Answer = dict[str, Any]
@@ -40,7 +40,7 @@ def answered(question: str, record: Record) -> Answer:
 
 @functools.lru_cache(maxsize=_KEPT)
 def _report(run: TrainingRun, draft: bool) -> PrivacyReport:
-    return account(run, bounds=curves.DRAFTED if draft else None)
+    return account(run, bounds=page_curves.DRAFTED if draft else None)
 
 
 def _asked(question: str, record: Record) -> tuple[TrainingRun, float]:
@@ -79,7 +79,7 @@ def _account(record: Record) -> Answer:
     report = _report(run, draft)
     rows = ranked(report, delta)
     best, *others = (row for row in rows if row.used)
-    charged = curves.composition(report, delta)
+    charged = page_curves.composition(report, delta)
     second = CATALOGUE[others[0].id] if others else None
     equal = bool(others) and others[0].ratio == 1.0
     by_id = {row.id: row for row in rows}
@@ -149,14 +149,14 @@ def _curve(record: Record) -> Answer:
     draft = _drafted(record)
     over = _check.choice("over", record.get("over", "epochs"), among=_DRAWN_OVER)
     if over == "extra_steps":
-        return curves.by_extra_steps(run, delta=delta)
-    drawn = curves.by_epochs if over == "epochs" else curves.by_noise
+        return page_curves.by_extra_steps(run, delta=delta)
+    drawn = page_curves.by_epochs if over == "epochs" else page_curves.by_noise
     return drawn(run, delta=delta, draft=draft)
 
 
 def _tradeoff(record: Record) -> Answer:
     run, delta = _asked("tradeoff", record)
-    return curves.of_attackers(_report(run, _drafted(record)), delta=delta)
+    return page_curves.of_attackers(_report(run, _drafted(record)), delta=delta)
 
 
 def _plan(record: Record) -> Answer:

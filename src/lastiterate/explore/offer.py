@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 import lastiterate
-from lastiterate.explore.models import MODELS
+from lastiterate.explore.model_kinds import MODELS
 from lastiterate.explore.presets import FIRST, PRESETS, delta_to_begin_with
 from lastiterate.run.adjacency import IN_WORDS
-from lastiterate.run.batches import RULES, Drawn
+from lastiterate.run.batch_rules.rules import RULES, Drawn
 from lastiterate.run.description import NAMES
 
 

@@ -11,9 +11,9 @@ from lastiterate._digits import short, up
 from lastiterate._progress import told
 from lastiterate.accounting import account
 from lastiterate.errors import LastIterateError
-from lastiterate.explore.described import run_of
-from lastiterate.explore.models import MODELS, STATED
-from lastiterate.run.batches import Drawn
+from lastiterate.explore.model_kinds import MODELS, STATED
+from lastiterate.explore.page_runs import run_of
+from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
 
 _WORTH_TELLING = 0.99  # of the present epsilon

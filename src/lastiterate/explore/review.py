@@ -9,10 +9,10 @@ from lastiterate._digits import up
 from lastiterate.certificate.fields import on_trust
 from lastiterate.certificate.verify import verified
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
-from lastiterate.explore.described import words_of
+from lastiterate.explore.page_runs import words_of
 from lastiterate.report.qualified import of_the_run_alone
+from lastiterate.report.run_text import without_steps
 from lastiterate.report.summary import summary
-from lastiterate.report.words import without_steps
 from lastiterate.run.serialise import unambiguous_json
 from lastiterate.train.noise import REPRODUCIBLE
 

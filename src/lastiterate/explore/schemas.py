@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lastiterate.explore.models import MODELS
+from lastiterate.explore.model_kinds import MODELS
 from lastiterate.run.adjacency import ADJACENCIES
 from lastiterate.run.description import NAMES
 from lastiterate.run.training_run import RELEASES

@@ -14,9 +14,9 @@ from lastiterate._numerics.search import least_true
 from lastiterate.errors import BudgetExceeded, InvalidParameter
 from lastiterate.ledger.book import Book
 from lastiterate.ledger.costs import Cost, composed
-from lastiterate.profile.beside_gaussian import beside_gaussian
+from lastiterate.profile.compose_with_gaussian import beside_gaussian
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 
 
 @dataclass(frozen=True)

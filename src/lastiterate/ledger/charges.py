@@ -33,17 +33,17 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import events
 from lastiterate.ledger.costs import Cost, cost_of
 from lastiterate.ledger.unit import ADJACENCIES, PER_PERSON, Unit, covered_by
+from lastiterate.other_releases import KINDS as STATISTICS
+from lastiterate.other_releases import Release
+from lastiterate.other_releases import from_record as from_release
 from lastiterate.profile.dp_accounting import event_distribution
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group
-from lastiterate.profile.loss_distribution import from_pld
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.pld import from_pld
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.pure import PureProfile
 from lastiterate.profile.selection import Tries
-from lastiterate.profile.twice import twice
-from lastiterate.releases import KINDS as STATISTICS
-from lastiterate.releases import Release
-from lastiterate.releases import from_record as from_release
+from lastiterate.profile.two_examples import twice
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
 

@@ -21,11 +21,11 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down, ulps
 from lastiterate.ledger.events import losses_of
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.delta_table import Curve, tabulated
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.hidden_shift import LossCells, shift_losses
-from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.profile.summed_losses import Repeated, SummedLossesProfile
-from lastiterate.profile.tabulated import Curve, tabulated
+from lastiterate.profile.gaussian_mixture_pld import LossCells, shift_losses
+from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.serialise import unambiguous_json
 
 Cost = Mapping[str, Any]

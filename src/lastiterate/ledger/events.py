@@ -10,8 +10,8 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import at_most
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile import dp_accounting
-from lastiterate.profile.hidden_shift import LossCells
-from lastiterate.profile.tabulated import atoms
+from lastiterate.profile.delta_table import atoms
+from lastiterate.profile.gaussian_mixture_pld import LossCells
 from lastiterate.run.serialise import unambiguous_json
 
 LEFT_OUT, REPLACED = "REPLACE_SPECIAL", "REPLACE_ONE"

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.errors import InvalidLedger, InvalidParameter
-from lastiterate.ledger import charges, opening, releases
+from lastiterate.ledger import chargeable, charges, opening
 from lastiterate.ledger.book import ADDED, PUBLISHED, RESERVED, SETTLED, WITHDRAWN, Book
 from lastiterate.ledger.budget import Budget
 from lastiterate.ledger.charges import Charge
 from lastiterate.ledger.journal import Entry, Journal, head
 from lastiterate.ledger.unit import PER_PERSON, Unit
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 
 
 class Ledger:
@@ -94,7 +94,7 @@ class Ledger:
         return f"Ledger({os.fspath(self.path)!r})"
 
     def __str__(self) -> str:
-        from lastiterate.ledger.words import as_text
+        from lastiterate.ledger.ledger_text import as_text
 
         return as_text(self)
 
@@ -181,7 +181,7 @@ class Ledger:
             Charge it even beyond the budget, because it cannot be undone.  Its cost must have been
             fixed without a look at other releases, also in an adaptive ledger.
         """
-        made = releases.understood(
+        made = chargeable.understood(
             release,
             adjacency=adjacency or self.adjacency,
             examples_per_person=examples_per_person,
@@ -230,11 +230,11 @@ class Ledger:
 
     def settle(self, id_: str, certificate: str | None = None) -> Entry:
         """Say that what was reserved was made; its cost stays what it was."""
-        record = None if certificate is None else releases.certificate_record(certificate)
+        record = None if certificate is None else chargeable.certificate_record(certificate)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
             charge = Book(before).open_charge(id_)
-            if record is not None and releases.charge_of(record) != charge:
+            if record is not None and chargeable.charge_of(record) != charge:
                 must_be = "that of what was reserved"
                 raise InvalidParameter("certificate", must_be=must_be, found="another")
             more = {} if record is None else {"certificate": record}
@@ -263,7 +263,7 @@ class Ledger:
         that it is part of the chain.  Without one, entries that were cut off at the end, or a file
         that was written anew as a whole, are not noticed.
         """
-        from lastiterate.ledger.verify import wrong_entries
+        from lastiterate.ledger.verify_entries import wrong_entries
 
         entries = self.entries()
         reasons = wrong_entries(entries, self.unit)

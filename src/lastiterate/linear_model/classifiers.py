@@ -15,9 +15,9 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.estimator import PrivateLinearModel, Task
 from lastiterate.linear_model.labels import labels_of
 from lastiterate.train.class_prior import log_odds
-from lastiterate.train.discretion import discreet
 from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
 from lastiterate.train.settings import POSITIVE, Kind, documented, one_of, or_none, setting
+from lastiterate.train.traceback_scrubbing import discreet
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

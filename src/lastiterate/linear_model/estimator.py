@@ -16,32 +16,32 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS, caveats
-from lastiterate.ledger.charging import reserved, the_ledger
-from lastiterate.linear_model.besides import Besides
-from lastiterate.linear_model.fitted_again import warn_of_delta, warn_of_several_fits
+from lastiterate.ledger.charge_on_fit import reserved, the_ledger
+from lastiterate.linear_model.feasibility import warn_of_hopeless_task, warn_of_lost_centre
 from lastiterate.linear_model.fitted_before import Preprocessing, preprocessing_of
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
-from lastiterate.linear_model.prospects import warn_of_hopeless_task, warn_of_lost_centre
-from lastiterate.linear_model.undeclared import (
+from lastiterate.linear_model.other_releases import Besides
+from lastiterate.linear_model.refit_warnings import warn_of_delta, warn_of_several_fits
+from lastiterate.linear_model.undeclared_labels_and_bounds import (
     OfScikitLearn,
     refuse_other_words,
     refuse_raw_frame,
 )
 from lastiterate.linear_model.undeclared_values import check_text_columns
-from lastiterate.linear_model.unlearning import Unlearns
-from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED, Release
+from lastiterate.linear_model.unlearn_rows import Unlearns
+from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED, Release
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
+from lastiterate.train.data_digest import data_digest, secret_key
 from lastiterate.train.defaults import default_besides, default_run
-from lastiterate.train.discretion import forget_locals
-from lastiterate.train.identity import data_digest, secret_key
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Objective
-from lastiterate.train.outputs import linear_outputs
+from lastiterate.train.predictions import linear_outputs
 from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
 from lastiterate.train.shards import AnyExamples
+from lastiterate.train.traceback_scrubbing import forget_locals
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from sklearn.utils.validation import validate_data
 
 from lastiterate.errors import InvalidParameter, InvalidType, LastIterateError
 from lastiterate.linear_model.labels import as_column
-from lastiterate.train.discretion import forget_locals
 from lastiterate.train.rows import compressed, is_mapped
+from lastiterate.train.traceback_scrubbing import forget_locals
 
 _Result = TypeVar("_Result")
 _SIZES = r"[\d, ()]*"

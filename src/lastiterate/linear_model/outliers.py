@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.undeclared import SCALED
-from lastiterate.releases import OUTLIER_COUNTS, Release
+from lastiterate.linear_model.undeclared_labels_and_bounds import SCALED
+from lastiterate.other_releases import OUTLIER_COUNTS, Release
 from lastiterate.train.noise import Randomness
 from lastiterate.train.shards import AnyExamples
 

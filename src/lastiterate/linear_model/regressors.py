@@ -14,10 +14,10 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.estimator import PrivateLinearModel, Task
-from lastiterate.train.discretion import discreet
 from lastiterate.train.objectives import Huber, Objective
 from lastiterate.train.settings import POSITIVE, Kind, documented, or_none, setting
 from lastiterate.train.shards import AnyExamples
+from lastiterate.train.traceback_scrubbing import discreet
 
 
 def _range(name: str, value: Any) -> tuple[float, float]:

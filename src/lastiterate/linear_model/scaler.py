@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.inputs import rows_alone
-from lastiterate.train.discretion import discreet
 from lastiterate.train.ranges import rows_within
 from lastiterate.train.rows import without_duplicates
+from lastiterate.train.traceback_scrubbing import discreet
 
 
 class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):

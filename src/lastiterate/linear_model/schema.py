@@ -16,7 +16,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.inputs import is_dask
 from lastiterate.tables.encoder import Encoder, no_such_columns
 from lastiterate.tables.schema_file import schema_of
-from lastiterate.train.discretion import discreet
+from lastiterate.train.traceback_scrubbing import discreet
 
 _TABLE = (
     "a table whose columns have names: a data frame of pandas, polars or Dask, a table of pyarrow, "

@@ -21,17 +21,17 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
-from lastiterate.ledger.charging import charge_statistic, the_ledger
+from lastiterate.ledger.charge_on_fit import charge_statistic, the_ledger
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.linear_model.labels import as_column, places_of
+from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group
-from lastiterate.profile.profile import PrivacyProfile
-from lastiterate.releases import ACCURACY, ERRORS, Release
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.train.defaults import gaussian_parameter
-from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import randomness
-from lastiterate.train.release import on_grid
+from lastiterate.train.release_noise import on_grid
+from lastiterate.train.traceback_scrubbing import forget_locals
 
 _UNIT = 2.0**-20  # sums of thousands of millions of whole units are exact
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.outliers import OutlierWarning, about, surely_more
-from lastiterate.releases import Release, noise_of_counts
+from lastiterate.other_releases import Release, noise_of_counts
 from lastiterate.train.noise import Randomness
 from lastiterate.train.norms import chunks
 from lastiterate.train.rows import Rows

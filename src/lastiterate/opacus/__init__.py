@@ -22,8 +22,8 @@ except ImportError:
     raise MissingExtra("lastiterate.opacus", "opacus", extra="opacus") from None
 
 from lastiterate.opacus.accountant import LastIterateAccountant, register
+from lastiterate.opacus.announced_run import Plan
 from lastiterate.opacus.linear_loss import LinearLoss, logistic, softmax
-from lastiterate.opacus.plan import Plan
 from lastiterate.opacus.refused import RefusedTraining
 from lastiterate.torch.bounded_linear import BoundedLinear
 

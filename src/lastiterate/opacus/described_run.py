@@ -23,8 +23,8 @@ from lastiterate.opacus.linear_loss import BESIDE_THE_NORM, LinearLoss, rounded_
 from lastiterate.opacus.optimizer_step import Step
 from lastiterate.opacus.watched_loader import POISSON, SHUFFLED, Batches
 from lastiterate.run.adjacency import factor
-from lastiterate.run.batch_rule import BatchRule
-from lastiterate.run.batches import (
+from lastiterate.run.batch_rules.base import BatchRule
+from lastiterate.run.batch_rules.rules import (
     Cyclic,
     FixedOrder,
     FullBatch,

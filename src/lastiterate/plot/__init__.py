@@ -2,11 +2,11 @@
 
 from lastiterate.plot.accuracy import accuracy_by_epsilon
 from lastiterate.plot.attack import tradeoff
-from lastiterate.plot.curves import delta_by_epsilon
+from lastiterate.plot.delta_curves import delta_by_epsilon
 from lastiterate.plot.growth import epsilon_by_steps
 from lastiterate.plot.named_lines import lines
 from lastiterate.plot.save import save
-from lastiterate.plot.shifts import shift_schedule
+from lastiterate.plot.shift_plan_plot import shift_schedule
 
 __all__ = [
     "accuracy_by_epsilon",

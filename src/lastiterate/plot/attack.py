@@ -15,7 +15,7 @@ from lastiterate.errors import InvalidType
 from lastiterate.plot.labels import End, finish
 from lastiterate.plot.style import FAINT, GREY, Pen, figure, heading, pens, style
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.tradeoff import least_misses
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._progress import told
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.bounds.expanding import NON_CONVEX
+from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.plot.named_lines import lines
 from lastiterate.plot.style import GREY, Pen, pens
 from lastiterate.run.adjacency import if_one_example_is
-from lastiterate.run.batches import Drawn
+from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
 

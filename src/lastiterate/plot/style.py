@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.bounds.pen import (
+from lastiterate.bounds.line_style import (
     BLUE,
     DASHES,
     GREEN,

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from lastiterate.profile.gaussian_mixture import (
         GaussianMixtureProfile as GaussianMixtureProfile,
     )
-    from lastiterate.profile.loss_distribution import (
+    from lastiterate.profile.pld import (
         LossDistributionProfile as LossDistributionProfile,
     )
-    from lastiterate.profile.profile import PrivacyProfile as PrivacyProfile
+    from lastiterate.profile.privacy_profile import PrivacyProfile as PrivacyProfile
     from lastiterate.profile.pure import PureProfile as PureProfile
     from lastiterate.profile.renyi import RenyiProfile as RenyiProfile
     from lastiterate.profile.zcdp import ZCDPProfile as ZCDPProfile
@@ -21,8 +21,8 @@ _MODULE_OF = {
     "BestProfile": "best",
     "GaussianMixtureProfile": "gaussian_mixture",
     "GaussianProfile": "gaussian",
-    "LossDistributionProfile": "loss_distribution",
-    "PrivacyProfile": "profile",
+    "LossDistributionProfile": "pld",
+    "PrivacyProfile": "privacy_profile",
     "PureProfile": "pure",
     "RenyiProfile": "renyi",
     "ZCDPProfile": "zcdp",

@@ -6,7 +6,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 
 
 class BestProfile(PrivacyProfile):

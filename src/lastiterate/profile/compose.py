@@ -7,9 +7,9 @@ import numpy as np
 from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.fallback import OtherwiseProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.otherwise import OtherwiseProfile
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.renyi import RenyiProfile
 from lastiterate.profile.zcdp import ZCDPProfile
 
@@ -99,7 +99,7 @@ def _linear_rate(profile: PrivacyProfile) -> float | None:
 
 
 def _compose_losses(profiles: list[PrivacyProfile]) -> PrivacyProfile:
-    from lastiterate.profile import loss_distribution as losses  # loads dp_accounting
+    from lastiterate.profile import pld as losses
 
     if any(profile.delta(1e9) >= 1.0 for profile in profiles):
         return GaussianProfile(math.inf)

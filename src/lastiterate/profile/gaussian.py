@@ -9,7 +9,7 @@ from scipy.special import erfc, erfcx, ndtr, ndtri
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import TINY, at_least, at_most, down, ulps, up
-from lastiterate.profile.profile import PrivacyProfile, check_order
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
 _ROOT_HALF = math.sqrt(0.5)
 

@@ -10,7 +10,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_least, ulps, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import gaussian_deltas
-from lastiterate.profile.profile import PrivacyProfile, check_order
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 from lastiterate.profile.renyi import averaged
 
 _CELLS_AT_ONCE = 1 << 20

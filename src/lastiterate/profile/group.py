@@ -25,9 +25,9 @@ from lastiterate._numerics.rounding import (
     up,
 )
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.chords import ChordCurve
+from lastiterate.profile.chord_curve import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.profile import PrivacyProfile, check_order
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
 _REACH = 40  # the farthest an exponent may be from the mean, in cells
 _CELLS_OF_MEAN = 16

@@ -16,7 +16,7 @@ from lastiterate._numerics.rounding import (
     ulps,
     up,
 )
-from lastiterate.profile.profile import PrivacyProfile, check_order
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
 
 @dataclass(frozen=True)

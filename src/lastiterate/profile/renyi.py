@@ -17,7 +17,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, TINY, down, ulps, up
-from lastiterate.profile.profile import PrivacyProfile, check_order
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 400)
 _MANY_ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 4000)

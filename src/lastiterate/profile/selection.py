@@ -56,7 +56,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, down, ulps, up
 from lastiterate._numerics.search import least_true
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.profile import PrivacyProfile, check_order
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
 _NEAR_ZERO = 1e-8  # a shape at which powers no longer tell from the logarithm
 

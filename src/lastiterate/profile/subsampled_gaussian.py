@@ -7,7 +7,7 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, up
 from lastiterate.profile.gaussian import gaussian_deltas
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 
 
 class SubsampledGaussian(PrivacyProfile):

@@ -11,7 +11,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import TINY, at_least
-from lastiterate.profile.profile import PrivacyProfile, check_order
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 from lastiterate.profile.renyi import log_deltas, rounded_up_exp
 
 

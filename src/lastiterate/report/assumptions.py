@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from lastiterate._digits import short
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.conditions import CONVEX
-from lastiterate.bounds.fixed_order import CONTRACTIVE
-from lastiterate.releases import KINDS, Release
-from lastiterate.report.words import needs_last_iterate_only, needs_secret_order, scheduled
+from lastiterate.bounds.fixed_order.convex import CONTRACTIVE
+from lastiterate.other_releases import KINDS, Release
+from lastiterate.report.run_text import needs_last_iterate_only, needs_secret_order, scheduled
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 

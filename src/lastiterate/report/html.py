@@ -15,14 +15,14 @@ from lastiterate.plot import delta_by_epsilon, epsilon_by_steps, shift_schedule,
 from lastiterate.plot.save import as_svg
 from lastiterate.report.page_style import CSS, themed
 from lastiterate.report.qualified import of_the_run_alone
-from lastiterate.report.summary import Summary, summary
-from lastiterate.report.words import (
+from lastiterate.report.run_text import (
     COLUMNS_EXPLAINED,
     LISTED_ONLY,
     VOIDED_BY,
     what_is_protected,
     what_was_done,
 )
+from lastiterate.report.summary import Summary, summary
 from lastiterate.run.adjacency import if_one_example_is
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lastiterate._digits import mu, up
 from lastiterate._html import card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
+from lastiterate.report.run_text import VOIDED_BY, what_is_protected, what_was_done
 from lastiterate.report.summary import summary
-from lastiterate.report.words import VOIDED_BY, what_is_protected, what_was_done
 
 
 def as_card(report: PrivacyReport) -> str:

@@ -10,8 +10,8 @@ from lastiterate._digits import up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.profile.group import for_group
+from lastiterate.report.run_text import unit_of_privacy, what_was_done
 from lastiterate.report.summary import summary
-from lastiterate.report.words import unit_of_privacy, what_was_done
 
 FORMATS = ("text", "markdown", "model-card")
 

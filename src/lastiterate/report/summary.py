@@ -20,7 +20,7 @@ from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.report.assumptions import assumptions, noise_beside
 from lastiterate.report.qualified import TRIES_KNOWN, qualifications
 from lastiterate.report.reasons import Refusal, refusals, why
-from lastiterate.report.words import (
+from lastiterate.report.run_text import (
     FAR,
     Release,
     beside_the_lower_bound,

@@ -5,10 +5,10 @@ import math
 from lastiterate._numerics.rounding import down
 from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.reproduce import printed, runs
 from lastiterate.reproduce.items import Cell, Table, TableItem
-from lastiterate.run.batches import SampledWithoutReplacement
+from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 

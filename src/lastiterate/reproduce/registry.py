@@ -6,7 +6,7 @@ from lastiterate.reproduce import (
     bsa_tables,
     hoelder_network,
     renyi_figures,
-    unlearning,
+    unlearning_figures,
 )
 from lastiterate.reproduce.items import FigureItem, TableItem
 
@@ -15,7 +15,7 @@ ITEMS: dict[str, TableItem | FigureItem] = {
     for item in (
         *bsa_tables.TABLES,
         *accuracy.TABLES,
-        *unlearning.TABLES,
+        *unlearning_figures.TABLES,
         *bsa_figures.FIGURES,
         *renyi_figures.FIGURES,
         *hoelder_network.FIGURES,

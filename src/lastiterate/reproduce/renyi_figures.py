@@ -8,11 +8,11 @@ import numpy as np
 from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.published.sampled_gaussian import sampled_gaussian
-from lastiterate.instances.lower_bounds import LOWER_BOUNDS
-from lastiterate.profile.profile import PrivacyProfile
+from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.reproduce import runs
 from lastiterate.reproduce.items import FigureItem
-from lastiterate.run.batches import Cyclic, SampledWithoutReplacement, ShuffledOnce
+from lastiterate.run.batch_rules.rules import Cyclic, SampledWithoutReplacement, ShuffledOnce
 from lastiterate.run.domain import Ball
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun

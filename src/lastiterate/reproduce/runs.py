@@ -1,6 +1,6 @@
 """The runs that the papers' tables and figures are about."""
 
-from lastiterate.run.batches import BatchRule, Cyclic, FullBatch
+from lastiterate.run.batch_rules.rules import BatchRule, Cyclic, FullBatch
 from lastiterate.run.conventions import chien_li, chourasia_ye_shokri, ye_shokri
 from lastiterate.run.domain import Ball, Domain, Unbounded
 from lastiterate.run.loss import Loss

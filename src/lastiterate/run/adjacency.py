@@ -2,7 +2,7 @@
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batch_rule import BatchRule
+from lastiterate.run.batch_rules.base import BatchRule
 
 ADJACENCIES = ("replace", "zero-out")
 ADD_REMOVE = "add-remove"

@@ -12,7 +12,7 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, down, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.adjacency import factor, known_adjacency, usual_adjacency
-from lastiterate.run.batch_rule import RULES, BatchRule
+from lastiterate.run.batch_rules.base import RULES, BatchRule
 from lastiterate.run.domain import Ball, Domain, Unbounded
 from lastiterate.run.loss import Loss
 from lastiterate.run.schedule import Schedule

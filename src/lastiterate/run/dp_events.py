@@ -12,7 +12,7 @@ from typing import Any
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batches import PoissonSampled, SampledWithoutReplacement
+from lastiterate.run.batch_rules.rules import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 _KNOWN = (

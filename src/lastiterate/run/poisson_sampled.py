@@ -9,9 +9,9 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import IntArray
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
-from lastiterate.run.balls_and_bins import binomial_exceeded_with
-from lastiterate.run.batch_rule import Chance, Drawn
-from lastiterate.run.sampled_rule import SampledRule
+from lastiterate.run.batch_rules.balls_and_bins import binomial_exceeded_with
+from lastiterate.run.batch_rules.base import Chance, Drawn
+from lastiterate.run.batch_rules.resampled import SampledRule
 
 
 @dataclass(frozen=True)

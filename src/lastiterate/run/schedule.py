@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batches import FixedOrder
+from lastiterate.run.batch_rules.rules import FixedOrder
 
 Schedule = float | tuple[float, ...]
 

@@ -12,7 +12,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any, get_args
 
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.run.batches import RULES
+from lastiterate.run.batch_rules.rules import RULES
 from lastiterate.run.description import Description
 from lastiterate.run.domain import Domain
 from lastiterate.run.loss import Loss

@@ -12,12 +12,12 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.adjacency import factor, known_adjacency
-from lastiterate.run.batch_rule import BatchRule
-from lastiterate.run.batches import RULES
+from lastiterate.run.batch_rules.base import BatchRule
+from lastiterate.run.batch_rules.rules import RULES
 from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.loss import Loss
+from lastiterate.run.run_methods import RunSurface
 from lastiterate.run.schedule import Schedule, schedule, shortened
-from lastiterate.run.surface import RunSurface
 
 RELEASES = ("last-iterate", "last-iterate-and-order", "every-iterate")
 

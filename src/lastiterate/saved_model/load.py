@@ -14,7 +14,7 @@ from lastiterate.certificate.verify import Verified, read, verified
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model.scaler import PrivateScaler
 from lastiterate.linear_model.schema import PrivateSchema
-from lastiterate.releases import OUTLIERS, PUBLISHED, UNDECLARED
+from lastiterate.other_releases import OUTLIERS, PUBLISHED, UNDECLARED
 from lastiterate.saved_model.kinds import ESTIMATORS
 from lastiterate.saved_model.model_file import WRITTEN, SavedModel, labels_in, read_model
 from lastiterate.saved_model.save import NOT_WRITTEN, PRIOR

@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, LastIterateError
-from lastiterate.releases import MEAN, PUBLISHED
+from lastiterate.other_releases import MEAN, PUBLISHED
 from lastiterate.saved_model.steps import Step, steps_of
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.json_file import read_object
 from lastiterate.tables.rules import range_of
 from lastiterate.train.centring import Centre, as_published
 from lastiterate.train.class_prior import log_odds
-from lastiterate.train.outputs import linear_outputs
+from lastiterate.train.predictions import linear_outputs
 
 FORMAT, PYTHON_FORMAT = "lastiterate model 2", "lastiterate model 3"
 MODELS = ("logistic", "svc", "ridge", "huber")

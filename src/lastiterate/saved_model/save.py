@@ -14,9 +14,9 @@ from lastiterate.certificate.statements import model_digest
 from lastiterate.certificate.verify import read
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.estimator import PrivateLinearModel
+from lastiterate.linear_model.private_selection import PrivateSelection
 from lastiterate.linear_model.scaler import PrivateScaler
 from lastiterate.linear_model.schema import PrivateSchema
-from lastiterate.linear_model.selection import PrivateSelection
 from lastiterate.saved_model.kinds import ESTIMATORS
 from lastiterate.saved_model.learnt import learnt_by
 from lastiterate.saved_model.model_file import PYTHON_FORMAT, SavedModel, is_whole

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, ulps, ulps_of, up
 from lastiterate.errors import InvalidParameter
-from lastiterate.releases import Release
+from lastiterate.other_releases import Release
 from lastiterate.train.noise import Randomness
 from lastiterate.train.norms import (
     SHORTEST,
@@ -48,7 +48,7 @@ from lastiterate.train.norms import (
     norm_factors,
     with_huge_rows_scaled,
 )
-from lastiterate.train.release import on_grid
+from lastiterate.train.release_noise import on_grid
 from lastiterate.train.row_sums import owners, squared_norms, squares_and_products
 from lastiterate.train.rows import Rows, own_copy, without_duplicates
 

@@ -49,14 +49,14 @@ from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import QUICKLY_COMPOSED
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
+from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED, Release, joint_mu
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.releases import MEAN, OUTLIERS, UNDECLARED, Release, joint_mu
-from lastiterate.run.batches import RULES, BatchRule, Drawn
+from lastiterate.run.batch_rules.rules import RULES, BatchRule, Drawn
 from lastiterate.run.loss import Loss
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.charge import charged_sensitivity
 from lastiterate.train.objectives import Objective
+from lastiterate.train.rounding_sensitivity import charged_sensitivity
 from lastiterate.train.settings import RunSettings
 
 _MOST_STEPS = 20_000

@@ -29,18 +29,18 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate._progress import told
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batches import Drawn
+from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.compiled import compiled
 from lastiterate.train.data import Batch, Examples
-from lastiterate.train.discretion import forget_locals
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
-from lastiterate.train.promises import broken_promises
-from lastiterate.train.release import on_grid, project
+from lastiterate.train.release_noise import on_grid, project
 from lastiterate.train.rows import Rows, Selection
+from lastiterate.train.run_claims import broken_promises
 from lastiterate.train.shards import AnyExamples, GradientSum
+from lastiterate.train.traceback_scrubbing import forget_locals
 
 _SUMMED = 2_048  # rows, at most, in one product of float32
 _UNROLLED = 4  # rows of the left factor that BLAS takes at a time

@@ -17,7 +17,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.run.batches import RULES, Drawn
+from lastiterate.run.batch_rules.rules import RULES, Drawn
 
 # The noise is searched for, which takes too long for batches of random size drawn every step.
 TRAINED = tuple(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.run.batches import BatchRule
+from lastiterate.run.batch_rules.rules import BatchRule
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness

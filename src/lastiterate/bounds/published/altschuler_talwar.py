@@ -20,17 +20,22 @@ from lastiterate._numerics.rounding import (
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
 from lastiterate.bounds.conditions import SECRET_ORDER
-from lastiterate.bounds.fixed_order import contractive
+from lastiterate.bounds.fixed_order.convex import contractive
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, diameter_in_arrivals
-from lastiterate.engine.shifts import optimal_shifts
 from lastiterate.profile.lower import OneTestLowerProfile
 from lastiterate.profile.renyi import RenyiProfile
 from lastiterate.profile.zcdp import ZCDPProfile
-from lastiterate.run.batches import Cyclic, FullBatch, SampledWithoutReplacement, ShuffledOnce
+from lastiterate.run.batch_rules.rules import (
+    Cyclic,
+    FullBatch,
+    SampledWithoutReplacement,
+    ShuffledOnce,
+)
 from lastiterate.run.domain import Ball
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.shifts.optimal_shifts import optimal_shifts
 
 PAPER = "published/altschuler-talwar"
 _MOST_UNROLLED = 100_000

@@ -21,7 +21,7 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, Low
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap
 from lastiterate.profile.lower import MeansLowerProfile
 from lastiterate.profile.zcdp import ZCDPProfile
-from lastiterate.run.batches import FullBatch
+from lastiterate.run.batch_rules.rules import FullBatch
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chourasia-ye-shokri"

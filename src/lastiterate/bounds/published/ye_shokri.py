@@ -22,7 +22,7 @@ from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, epochs, forgotten
 from lastiterate.profile.renyi import RenyiProfile, averaged_at_orders
 from lastiterate.profile.zcdp import ZCDPProfile
-from lastiterate.run.batches import Cyclic, SampledWithoutReplacement, ShuffledOnce
+from lastiterate.run.batch_rules.rules import Cyclic, SampledWithoutReplacement, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/ye-shokri"

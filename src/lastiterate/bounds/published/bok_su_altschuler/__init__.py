@@ -1,9 +1,9 @@
 """Bok, Su and Altschuler 2024: bounds in f-DP, lower bounds, and estimates by limit theorems."""
 
-from lastiterate.bounds.published.bok_su_altschuler import fixed_order, sampled
+from lastiterate.bounds.published.bok_su_altschuler import closed_forms, sampled_batches
 from lastiterate.bounds.published.bok_su_altschuler.estimates import APPROXIMATIONS
-from lastiterate.bounds.published.bok_su_altschuler.lower_bounds import LOWER_BOUNDS
+from lastiterate.bounds.published.bok_su_altschuler.quadratic_lower_bounds import LOWER_BOUNDS
 
 __all__ = ["APPROXIMATIONS", "BOUNDS", "LOWER_BOUNDS"]
 
-BOUNDS = (*fixed_order.BOUNDS, *sampled.BOUNDS)
+BOUNDS = (*closed_forms.BOUNDS, *sampled_batches.BOUNDS)

@@ -16,7 +16,7 @@ from lastiterate.bounds.bound import Approximation
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap
 from lastiterate.profile.estimate import Estimate
-from lastiterate.run.batches import SampledWithoutReplacement
+from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
 

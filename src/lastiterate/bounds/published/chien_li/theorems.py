@@ -21,7 +21,12 @@ from lastiterate.bounds.published.chien_li.programme import least_energies, leas
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
 from lastiterate.profile.renyi import RenyiProfile, averaged_at_orders
 from lastiterate.profile.zcdp import ZCDPProfile
-from lastiterate.run.batches import Cyclic, FullBatch, SampledWithoutReplacement, ShuffledOnce
+from lastiterate.run.batch_rules.rules import (
+    Cyclic,
+    FullBatch,
+    SampledWithoutReplacement,
+    ShuffledOnce,
+)
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chien-li"

@@ -1,0 +1,1 @@
+"""Composition: every iterate is charged for, as if all had been published."""

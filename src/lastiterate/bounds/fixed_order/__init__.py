@@ -1,0 +1,1 @@
+"""The last iterate of runs whose batch order is fixed, or given."""

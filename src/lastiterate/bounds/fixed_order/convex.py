@@ -1,0 +1,301 @@
+"""The last iterate of runs whose batch order is fixed, and whose steps do not expand."""
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers, ulps_off
+from lastiterate._numerics.rounding import at_least, down, ulps, up
+from lastiterate._numerics.sums import suffix_products
+from lastiterate.bounds import conditions, quantities
+from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
+from lastiterate.bounds.line_style import BLUE, DASHES, SKY, Pen
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.run.batch_rules.rules import Drawn, rules
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.shifts.optimal_shifts import optimal_shifts, pattern_mus
+from lastiterate.shifts.periodic import PeriodicRun, periodic_mu
+
+_MOST_EPOCHS = 20_000  # written out one by one
+_BLOCKS = 500  # of earlier ones, while their age grows by a factor of e
+_MOST_ALONE = 500  # positions solved one by one; as many groups of the others
+
+SHIFTED_INTERPOLATION = Citation(
+    "Bok, Su and Altschuler",
+    2024,
+    "Shifted interpolation for differential privacy",
+    "Theorem C.3 with optimal shifts",
+)
+
+
+def contractive(run: TrainingRun) -> GaussianProfile:
+    r"""mu-GDP of the last iterate, from the best shifts of contracting steps.
+
+    **Bound.** The least :math:`\mu` of `optimal_shifts` for
+    :math:`c_k = \max(|1 - \eta_k m|, |1 - \eta_k M|)`, :math:`s_k = \eta_k L/b` where the
+    differing example takes part, noise :math:`\eta_k\sigma_k`, and one more step without
+    contraction for the noise on release.  Never above composition.
+
+    **Holds when.** every loss is convex and M-smooth, no step exceeds 2/M, gradients are not
+    changed by norm clipping, batches have a fixed size, and only the last iterate (and the
+    order) is published.  Any domain.  The most exposed position of the most exposing order is
+    charged: batches drawn anew every step as if the example were always in.
+
+    **Tight.** Equal to the exact privacy of a quadratic for full batches with
+    :math:`\eta \le 2/(M+m)`; equal to the source's Theorems 4.2 and 4.5.
+
+    **Persons.** Plans for several examples are superposed, so that mu is at most the sum of
+    theirs: k examples cost most in one batch, k times one.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3.
+
+    **Computed as** a closed form for constant schedules, else isotonic regression; rounded up.
+    """
+    return _worst(run, np.inf)
+
+
+def bounded_domain(run: TrainingRun) -> GaussianProfile:
+    """The same with the distance capped by the diameter of the domain.
+
+    **Bound.** As `contractive`, the shifts starting where the cap last binds.  Never above it.
+
+    **Holds when.** as `contractive`, and every iterate is projected onto a closed convex set of
+    the stated diameter.
+
+    **Tight** to a constant factor (source, Theorem C.16).  Contains the source's Theorems 4.3,
+    4.6 and C.7, without their lower limits on the number of steps.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3.
+
+    **Computed as** the least over start times, each as for `contractive`; rounded up.
+    """
+    return _worst(run, quantities.diameter(run))
+
+
+def bounded_domain_for_persons(run: TrainingRun) -> GaussianProfile:
+    """As if all examples of a person were in one batch, where no other places are worse.
+
+    That is where one place has most of what arrives after any step, as seen from the end.
+    """
+    rule = run.batches
+    one_place = rule.drawn in (Drawn.EACH_EPOCH, Drawn.EACH_STEP) or quantities.places(run) == 1
+    if one_place or (run.is_constant and rule.period is not None):
+        return bounded_domain(run)
+    alone = bounded_domain(with_single_examples(run))
+    return GaussianProfile(at_least(run.examples_per_person * alone.mu, ulps=2))
+
+
+def contractive_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
+    """The guarantee of each position in the order of the batches."""
+    return _by_position(run, np.inf)
+
+
+def bounded_domain_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
+    """The guarantee of each position in the order of the batches."""
+    return _by_position(run, quantities.diameter(run))
+
+
+def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
+    if run.batches.drawn is Drawn.EACH_EPOCH:
+        return quantities.gaussian(latest_order_mu(run, diameter, epochs_of(run)))
+    if run.is_constant and run.batches.period is not None:
+        # Steps after the last participation only post-process (and contract what is left for
+        # the release noise), and participations do not become fewer as it moves later:
+        # the example seen in the very last step is the most exposed.
+        return quantities.gaussian(_periodic_mu(run, diameter, run.batches.period, tail=0))
+    return max(_by_position(run, diameter), key=lambda profile: profile.mu)
+
+
+def grouped_places(run: TrainingRun, diameter: float, period: int) -> tuple[list[float], list[int]]:
+    """mu and the number of places of each of some groups, at the worst of the group.
+
+    For constant schedules and participations at equal distances only: there a place that is seen
+    later is never less exposed.
+    """
+    count = quantities.places(run)
+    tails = sorted((run.steps - 1 - place) % period for place in range(count))
+    firsts = group_edges(count)
+    mus = [_periodic_mu(run, diameter, period, tail=tails[first]) for first in firsts[:-1]]
+    return [quantities.widened(mu) for mu in mus], [b - a for a, b in pairwise(firsts)]
+
+
+def group_edges(count: int) -> list[int]:
+    """Where groups of `count` places begin, the most exposed first and one by one."""
+    alone = min(count, _MOST_ALONE)
+    ratio = count / max(alone, 1)
+    rest = alone * ratio ** np.linspace(0.0, 1.0, _MOST_ALONE) if ratio > 1.0 else np.empty(0)
+    edges = np.concatenate([np.arange(alone + 1), rest.astype(np.intp), [count]])
+    return [int(edge) for edge in np.unique(edges)]
+
+
+def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]:
+    rule = run.batches
+    if rule.drawn is Drawn.EACH_EPOCH:
+        return [_worst(run, diameter)]
+    if run.is_constant and rule.period is not None:
+        tails = [(run.steps - 1 - place) % rule.period for place in range(quantities.places(run))]
+        mus = [_periodic_mu(run, diameter, rule.period, tail=tail) for tail in tails]
+        return [quantities.gaussian(mu) for mu in mus]
+    if run.is_constant:
+        mus = [rolled_up_mu(run, seen + 1, diameter) for seen in quantities.patterns(run)]
+        return [quantities.gaussian(mu) for mu in mus]
+    contraction, arrival, noise = written_out(run)
+    mus = pattern_mus(
+        contraction=contraction,
+        sensitivity=arrival,
+        noise=noise,
+        patterns=quantities.patterns(run),
+        diameter=diameter,
+        period=rule.period,
+    )
+    return [quantities.gaussian(mu) for mu in mus]
+
+
+def _periodic_mu(run: TrainingRun, diameter: float, period: int, *, tail: int) -> float:
+    """For a constant schedule, `tail` steps after the last participation."""
+    gap, arrival, noise = (float(x[0]) for x in _constants(run))
+    periodic = PeriodicRun(
+        gap=gap,
+        sensitivity=arrival,
+        noise=noise,
+        period=period,
+        participations=-(-(run.steps - tail) // period),
+        tail=tail,
+        release_noise=quantities.release_noise(run),
+    )
+    return periodic_mu(periodic, diameter=diameter)
+
+
+def _constants(run: TrainingRun) -> tuple[Array, Array, Array]:
+    return quantities.gaps(run), quantities.arrivals(run), quantities.noises(run)
+
+
+def rolled_up_mu(
+    run: TrainingRun, seen: IntArray, diameter: float, *, times: float | Array = 1.0
+) -> float:
+    """For a constant schedule and participations in the steps `seen`, counted from 1.
+
+    The idle steps from each up to the next are rolled into a single step; `times` is how many
+    participations there are in each.
+    """
+    if not seen.size:
+        return 0.0
+    gap, arrival, noise = (float(x[0]) for x in _constants(run))
+    idle = np.diff(seen, append=run.steps + 1) - 1
+    # Sums of c^2j over the idle steps, and c to their number, rounded as the engine wants.
+    log_kept = logs_of_powers(log_of(gap), idle)
+    spread = sums_of_powers(2 * log_of(gap), idle)
+    off = ulps(ulps_off(log_kept))
+    contraction = np.ones(2 * seen.size + 1)
+    contraction[0:-1:2] = quantities.contractions(np.array([gap]))
+    contraction[1:-1:2] = np.minimum(up(np.exp(log_kept), off), 1.0)
+    sensitivity = np.zeros(contraction.size)
+    sensitivity[0:-1:2] = arrival * np.asarray(times)
+    noises = np.full(contraction.size, noise)
+    noises[1:-1:2] = down(noise * np.sqrt(spread), off)
+    noises[-1] = quantities.release_noise(run)
+    return optimal_shifts(
+        contraction=contraction, sensitivity=sensitivity, noise=noises, diameter=diameter
+    ).mu
+
+
+def epochs_of(run: TrainingRun) -> list[range]:
+    """The steps, counted from 1, of each of the last epochs; the very last may be cut short."""
+    length = run.batches.batches_per_epoch
+    last = (run.steps - 1) // length
+    first = max(0, last + 1 - _MOST_EPOCHS)
+    starts = range(first * length, run.steps, length)
+    return [range(start + 1, min(start + length, run.steps) + 1) for start in starts]
+
+
+def latest_order_mu(
+    run: TrainingRun, diameter: float, epochs: Sequence[range], *, last: int | None = None
+) -> float:
+    """For an order drawn anew every epoch, as late as it may be.
+
+    A participation that is moved later within its epoch, or made larger, leaves more to pay
+    after every step, so it never lowers mu: each of `epochs` is charged its largest arrival, as
+    seen from its end, at its end.  `last` is a step in which the example truly takes part
+    after these.  What came before the first of them is charged at the ends of blocks of epochs; in
+    a schedule as it arrived, unshrunk.
+    """
+    ends = [epoch[-1] for epoch in epochs] + ([last] if last else [])
+    before = (epochs[0][0] - 1 if epochs else (last or 1) - 1) // run.batches.batches_per_epoch
+    if run.is_constant:
+        earlier, counts = _blocks(before, run.batches.batches_per_epoch)
+        times = np.append(counts, np.ones(len(ends)))
+        return rolled_up_mu(run, np.append(earlier, ends).astype(np.intp), diameter, times=times)
+    contraction, arrival, noise = written_out(run)
+    pattern = np.zeros(arrival.size)
+    for epoch in epochs:
+        steps = slice(epoch[0] - 1, epoch[-1])
+        pattern[epoch[-1] - 1] = np.max(suffix_products(contraction[steps]) * arrival[steps])
+    if last:
+        pattern[last - 1] = arrival[last - 1]
+    # Products over an epoch are off by a rounding for each step.
+    pattern = up(pattern, ulps(4 * run.batches.batches_per_epoch))
+    first = epochs[0][0] - 1 if epochs else 0
+    return optimal_shifts(
+        contraction=contraction[first:],
+        sensitivity=pattern[first:],
+        noise=noise[first:],
+        start=before * float(arrival.max()),
+        diameter=diameter,
+    ).mu
+
+
+def _blocks(epochs: int, length: int) -> tuple[IntArray, Array]:
+    """The last steps, from 1, of blocks of epochs, the older the longer, and their sizes."""
+    if not epochs:
+        return np.zeros(0, dtype=np.int64), np.zeros(0)
+    spread = math.log1p(epochs / _MOST_EPOCHS)
+    count = math.ceil(spread * _BLOCKS)
+    ages = np.expm1(np.linspace(0.0, spread, count + 1)) * _MOST_EPOCHS
+    edges = np.unique(epochs - np.minimum(np.rint(ages), epochs).astype(np.int64))
+    edges[0] = 0
+    return edges[1:] * length, np.diff(edges).astype(np.float64)
+
+
+def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
+    """Every step, and the release as one more."""
+    gap, arrival, noise = (quantities.every_step(x, run.steps) for x in _constants(run))
+    return (
+        np.append(quantities.contractions(gap), 1.0),
+        np.append(arrival, 0.0),
+        np.append(noise, quantities.release_noise(run)),
+    )
+
+
+_OF_EXACT_SIZE = rules(*Drawn, exact_size=True)
+_CONTRACTING = (conditions.ONLY_LAST_ITERATE, *conditions.CONTRACTING)
+
+CONTRACTIVE = Bound(
+    id="fixed-order/contractive",
+    gives="a Gaussian guarantee for the last iterate that converges where losses curve",
+    covers=_OF_EXACT_SIZE,
+    needs=_CONTRACTING,
+    certainty=Certainty.UPPER,
+    source=SHIFTED_INTERPOLATION,
+    evaluate=contractive,
+    for_persons=contractive,
+    by_position=contractive_by_position,
+    charges="{counts} {fading}",
+    pen=Pen(BLUE),
+)
+
+BOUNDED_DOMAIN = Bound(
+    id="fixed-order/bounded-domain",
+    gives="a Gaussian guarantee for the last iterate that converges where the domain is bounded",
+    covers=_OF_EXACT_SIZE,
+    needs=(*_CONTRACTING, conditions.BOUNDED),
+    certainty=Certainty.UPPER,
+    source=SHIFTED_INTERPOLATION,
+    evaluate=bounded_domain,
+    for_persons=bounded_domain_for_persons,
+    by_position=bounded_domain_by_position,
+    charges="{counts} {fading}, and on two runs never being further apart than the diameter",
+    pen=Pen(SKY, DASHES[1]),
+)

@@ -1,0 +1,87 @@
+"""The shifts behind a fixed-order bound: what is paid when, for the most exposed position."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate.bounds import quantities
+from lastiterate.bounds.bound import with_single_examples
+from lastiterate.bounds.fixed_order.convex import CONTRACTIVE, epochs_of, written_out
+from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX, moduli
+from lastiterate.errors import InvalidParameter, NoBoundApplies
+from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.shifts.optimal_shifts import Shifts, optimal_shifts
+from lastiterate.shifts.tangents import concave_shifts
+
+_MOST_STEPS = 500_000
+_MOST_CONCAVE = 20_000
+
+
+@dataclass(frozen=True)
+class ShiftSchedule:
+    """`shifts` in units of the largest step size; the release is one more step.
+
+    `arrivals` are what the participations in the steps `seen` (from 0) bring, `noise` is that of
+    every step, and `diameter` the cap, all in the same units.
+    """
+
+    bound: str
+    shifts: Shifts
+    seen: IntArray
+    arrivals: Array
+    noise: Array
+    diameter: float
+
+
+def worst_schedule(run: TrainingRun) -> ShiftSchedule:
+    """The optimal shifts for the most exposed position, all steps written out.
+
+    For batches that are drawn in secret this is the worst order, not their average.  It is that of
+    a single example, however many a person has.
+    """
+    run = with_single_examples(run)
+    diameter = quantities.diameter(run)
+    unmet = {bound.id: bound.unmet(run) for bound in (CONTRACTIVE, NON_CONVEX)}
+    covering = [bound for bound in (CONTRACTIVE, NON_CONVEX) if not unmet[bound.id]]
+    if not covering:
+        raise NoBoundApplies(run, unmet)
+    bound = covering[0]
+    most = _MOST_STEPS if bound is CONTRACTIVE else _MOST_CONCAVE
+    if run.steps > most:
+        raise InvalidParameter("steps", run.steps, must_be=f"at most {most} to be written out")
+    seen = _most_exposed(run)
+    if bound is CONTRACTIVE:
+        contraction, arriving, noise = written_out(run)
+        sensitivity = np.zeros(arriving.size)
+        sensitivity[seen] = arriving[seen]
+        shifts = optimal_shifts(
+            contraction=contraction, sensitivity=sensitivity, noise=noise, diameter=diameter
+        )
+    else:
+        noise = np.append(
+            quantities.every_step(quantities.noises(run), run.steps), quantities.release_noise(run)
+        )
+        shifts = concave_shifts(moduli(run, seen, run.steps), noise, diameter=diameter)
+    arrivals = quantities.every_step(quantities.arrivals(run), run.steps)[seen]
+    return ShiftSchedule(bound.id, shifts, seen, arrivals, noise, diameter)
+
+
+def _most_exposed(run: TrainingRun) -> IntArray:
+    """The steps, counted from 0, that see the example of the worst position."""
+    rule = run.batches
+    if rule.drawn is Drawn.EACH_EPOCH:
+        if not run.is_constant:
+            must_be = "constant, as noise_std, where every epoch has an order of its own"
+            raise InvalidParameter("step_size", "a schedule", must_be=must_be)
+        return np.array([epoch[-1] - 1 for epoch in epochs_of(run)], dtype=np.intp)
+    count = quantities.places(run)
+    if count == 1 or (run.is_constant and rule.period is not None):
+        return rule.seen((run.steps - 1) % count, run.steps)
+    by_position = (NON_CONVEX if CONTRACTIVE.unmet(run) else CONTRACTIVE).by_position
+    assert by_position is not None
+    worst = int(np.argmax([profile.gdp() for profile in by_position(run)]))
+    return list(quantities.patterns(run))[worst]

@@ -1,0 +1,1 @@
+"""The last iterate of runs whose batches come from secret positions: shuffled or binned."""

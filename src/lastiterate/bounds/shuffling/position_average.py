@@ -1,0 +1,202 @@
+"""The last iterate of runs whose batch order is random and stays secret.
+
+Given the order, which is independent of the data, a fixed-order bound holds; hockey-stick
+divergence is jointly convex, so the average of the delta curves over all orders holds too.
+"""
+
+import math
+from itertools import pairwise
+
+import numpy as np
+
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
+from lastiterate.bounds import conditions, quantities
+from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
+from lastiterate.bounds.fixed_order.convex import (
+    BOUNDED_DOMAIN,
+    CONTRACTIVE,
+    bounded_domain,
+    contractive,
+    epochs_of,
+    group_edges,
+    grouped_places,
+    latest_order_mu,
+)
+from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
+from lastiterate.bounds.line_style import GREEN, Pen
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.group import for_group
+from lastiterate.profile.mu_of_k_examples import several_draws
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.run.batch_rules.rules import Drawn, rules
+from lastiterate.run.domain import Ball
+from lastiterate.run.training_run import TrainingRun
+
+GIVEN_THE_ORDER = (CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
+MIXTURE = Citation(
+    "Bok, Su and Altschuler",
+    2024,
+    "Shifted interpolation",
+    "Theorem C.3 given the order",
+    also=Citation(
+        "Ye and Shokri",
+        2022,
+        "Differentially private learning needs hidden state (or much faster convergence)",
+        "joint convexity as in Lemma 4.1",
+    ),
+)
+
+
+def shuffled_once(run: TrainingRun) -> GaussianMixtureProfile:
+    r"""A mixture over the position of the differing example.
+
+    **Bound.** :math:`\delta(\varepsilon) = \frac1l \sum_j \delta_{\mu_j}(\varepsilon)`, where
+    :math:`\mu_j` is the fixed-order guarantee of position j, the best of those that apply.
+    Examples left over by the last full batch take no part at all.
+
+    **Holds when.** the examples are shuffled once, uniformly and in secret, and a fixed-order
+    bound covers the run.
+
+    **Tight.** The exact average of guarantees that are tight given the position.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3; Ye and Shokri 2022, Lemma 4.1.
+
+    **Computed as** an average of Gaussian curves, each rounded up.
+    """
+    share, period = run.batches.share, run.batches.period
+    if run.is_constant and period is not None and not CONTRACTIVE.unmet(run):
+        mus, sizes = grouped_places(run, quantities.diameter(run), period)
+    else:
+        tables = [bound.by_position for bound in GIVEN_THE_ORDER if not bound.unmet(run)]
+        listed = [[p.gdp() for p in by_position(run)] for by_position in tables if by_position]
+        mus = np.min(listed, axis=0).tolist()
+        sizes = [1] * len(mus)
+    weights = [share * size for size in sizes]
+    unseen = max(0.0, 1.0 - share * sum(sizes))
+    return GaussianMixtureProfile([*weights, unseen], [*mus, 0.0])
+
+
+def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
+    r"""A mixture over the position in the last epoch, all earlier ones being as late as can be.
+
+    **Bound.** :math:`\delta(\varepsilon) = \frac1l \sum_j \delta_{\mu_j}(\varepsilon)`, where
+    :math:`\mu_j` is that of participations at the ends of all epochs but the last, and at
+    position j in the last.  Where the last epoch is cut short, the example may not be in it:
+    then the one before is the last.
+
+    **Holds when.** the examples are shuffled uniformly, independently and in secret before every
+    epoch, losses are convex and smooth, no step exceeds 2/smoothness, and gradients are not
+    changed by norm clipping.  (Moving a participation later, or making it larger, never lowers
+    mu.)
+
+    **Tight** to a fraction of a per cent of shuffling once where epochs are many.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3; Ye and Shokri 2022, Lemma 4.1.
+
+    **Computed as** isotonic regression for each position; rounded up.
+    """
+    cap, epochs = quantities.diameter(run), epochs_of(run)
+    final, length = epochs[-1], run.batches.batches_per_epoch
+    mus, weights = [], []
+    for group in _groups(run, final):
+        mus.append(latest_order_mu(run, cap, epochs[:-1], last=group[-1]))
+        weights.append(len(group) / length)
+    absent = 1.0 - len(final) / length
+    if absent > 0.0 and len(epochs) > 1:
+        for group in _groups(run, epochs[-2]):
+            mus.append(latest_order_mu(run, cap, epochs[:-2], last=group[-1]))
+            weights.append(absent * len(group) / length)
+    elif absent > 0.0:
+        mus.append(0.0)  # not seen at all
+        weights.append(absent)
+    return GaussianMixtureProfile(weights, [quantities.widened(mu) for mu in mus])
+
+
+def last_place_at_least(run: TrainingRun, epsilon: float) -> float:
+    """What the example costs in the very last batch, which is one of its places."""
+    regular = run.batches.period is not None or run.batches.drawn is Drawn.EACH_EPOCH
+    if not (regular and run.is_constant) or CONTRACTIVE.unmet(run):
+        return 0.0
+    worst = bounded_domain(run) if isinstance(run.domain, Ball) else contractive(run)
+    return float(down(run.batches.share * worst.delta(epsilon), MILLIONS_OF_ROUNDINGS))
+
+
+def persons_shuffled_once(run: TrainingRun) -> PrivacyProfile:
+    """The average over the places of all examples of a person; given these their mus add up."""
+    return _at_several_places(run, shuffled_once(with_single_examples(run)), epochs=1)
+
+
+def persons_shuffled_each_epoch(run: TrainingRun) -> PrivacyProfile:
+    """The average over places in the last epoch, and in that before if the last is cut short."""
+    cut = run.steps % run.batches.batches_per_epoch > 0
+    return _at_several_places(
+        run, shuffled_each_epoch(with_single_examples(run)), epochs=2 if cut else 1
+    )
+
+
+def _at_several_places(
+    run: TrainingRun, alone: GaussianMixtureProfile, *, epochs: int
+) -> PrivacyProfile:
+    """Slots are drawn without replacement: of n slots i are taken when the next one is drawn.
+
+    So no places are more likely together than n/(n - i), multiplied, times as likely as apart.
+    Rows that move together may have the same place always.
+    """
+    size, rule = run.examples_per_person, run.batches
+    if not rule.exchangeable:
+        return for_group(alone, size)
+    excess = math.prod(rule.examples / (rule.examples - i) for i in range(size))
+    return several_draws(alone, size, density=up(excess**epochs, MILLIONS_OF_ROUNDINGS))
+
+
+def _groups(run: TrainingRun, epoch: range) -> list[range]:
+    """Steps that are charged together, at the last of them, which is the most exposed.
+
+    One by one in a schedule, where the last need not be.
+    """
+    if not run.is_constant:
+        return [range(step, step + 1) for step in epoch]
+    end = len(epoch)
+    edges = group_edges(end)
+    return [epoch[end - last : end - first] for first, last in pairwise(edges)]
+
+
+SHUFFLED_ONCE = Bound(
+    id="random-order/shuffled-once",
+    gives="the average over the example's place in a secret order, drawn once",
+    covers=rules(Drawn.ONCE, exact_size=True),
+    needs=(
+        conditions.SECRET_ORDER,
+        conditions.one_of(
+            GIVEN_THE_ORDER,
+            needs="a fixed-order bound that covers the run",
+            remedy="see what fixed-order/contractive and fixed-order/non-convex need",
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    source=MIXTURE,
+    evaluate=shuffled_once,
+    for_persons=persons_shuffled_once,
+    rests_on=GIVEN_THE_ORDER,
+    at_least=last_place_at_least,
+    charges="averages over the example's secret place in the order",
+    pen=Pen(GREEN),
+)
+
+SHUFFLED_EACH_EPOCH = Bound(
+    id="random-order/shuffled-each-epoch",
+    gives="the average over the example's place in the last of many secret orders",
+    covers=rules(Drawn.EACH_EPOCH, exact_size=True),
+    needs=(
+        conditions.SECRET_ORDER,
+        *conditions.CONTRACTING,
+    ),
+    certainty=Certainty.UPPER,
+    source=MIXTURE,
+    evaluate=shuffled_each_epoch,
+    for_persons=persons_shuffled_each_epoch,
+    rests_on=(CONTRACTIVE, BOUNDED_DOMAIN),
+    at_least=last_place_at_least,
+    charges="averages over the example's secret place in the last epoch",
+    pen=Pen(GREEN),
+)

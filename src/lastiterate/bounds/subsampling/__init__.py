@@ -1,0 +1,1 @@
+"""The last iterate of runs that draw every batch anew: without replacement, or Poisson."""

@@ -1,0 +1,330 @@
+"""The last iterate of runs whose batches are drawn anew every step."""
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+import scipy
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import (
+    THOUSANDS_OF_ROUNDINGS,
+    at_least,
+    at_most,
+    down,
+    ulps,
+    up,
+)
+from lastiterate.bounds import conditions, quantities
+from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
+from lastiterate.bounds.fixed_order.convex import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.line_style import VERMILLION, Pen
+from lastiterate.bounds.subsampling.participation_energy.energy_with_release import law_with_release
+from lastiterate.bounds.subsampling.participation_energy.exact_windows import (
+    LONGEST_WINDOW,
+    best_windows,
+    rate_per_unpaid,
+)
+from lastiterate.bounds.subsampling.participation_energy.residual_law import (
+    energy_of_payments,
+    unpaid_law,
+)
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.group import for_group
+from lastiterate.profile.mu_of_k_examples import several_draws
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.run.batch_rules.rules import (
+    BatchRule,
+    Drawn,
+    PoissonSampled,
+    SampledWithoutReplacement,
+    rules,
+)
+from lastiterate.run.domain import Ball
+from lastiterate.run.loss import Loss
+from lastiterate.run.training_run import TrainingRun
+
+_CELLS = 8192
+_SHORT = 500
+_QUICK = 2_000  # steps, where a bound that hides participations is there to be better
+_LEAST_GAP = 1e-15  # less contraction than this is not used
+_NEVER = 1e-9  # a probability that may be charged without anyone noticing
+_MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
+
+
+def sampled(run: TrainingRun) -> PrivacyProfile:
+    r"""A mixture over the participations of the differing example.
+
+    **Bound.** :math:`\delta(\varepsilon) = E_V\,\delta_{\mu(V)}(\varepsilon)`, V independent
+    Bernoulli(b/n), with :math:`\mu(V)^2 \le r^2 ((\sqrt{q_R} + \kappa Z)^2 + e)`: :math:`q_R` is
+    the energy of a plan for the participations of the last R steps without contraction and the
+    release, Z what the earlier ones left after payments of energy e (at most the diameter), and
+    :math:`\kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}` the rate of paying it over those
+    steps and the release, which counts as h steps.  (Plans for different arrivals are
+    superposed; those for different steps are orthogonal.)  r = L/(b sigma).
+
+    **Holds when.** every step draws its batch uniformly without replacement, independently and
+    in secret; losses are convex and smooth, no step exceeds 2/smoothness, gradients are not
+    changed by norm clipping; step size and noise are constant.
+
+    **Tight.** For c = 1 and R = T the exact mixture up to the grid; contraction inside the
+    window is not used.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3; the law of the faces of the convex
+    minorant of an exchangeable walk, Abramson and Pitman 2011.
+
+    **Computed as** the exact law by Fourier transforms, costs rounded up, what is cut charged
+    delta = 1; Z by a law that dominates it.  The better of two choices of R and payments.
+    """
+    hides = run.adjacency == "replace"
+    return mixture(run, longest=_QUICK if hides else LONGEST_WINDOW)
+
+
+def poisson(run: TrainingRun) -> PrivacyProfile:
+    r"""A mixture over the participations of the differing example, for batches of random size.
+
+    **Bound.** As for batches of a fixed size, with the contraction that holds for every batch
+    of at most K examples: :math:`1 - c = \min(\eta\lambda, 2 - \eta((M - \lambda) K/b +
+    \lambda))`, :math:`\lambda` the shared regulariser, which alone counts since a batch may
+    be empty.  K is the size to which batches are cut, or, if steps on batches of that size
+    contract less, one that hardly any exceeds and for which they are not too long; the
+    probability of larger ones in any step, at most :math:`T\,P(\mathrm{Bin}(n, p) > K)`, is
+    charged delta = 1.
+
+    **Holds when.** every step includes every example independently and in secret with
+    probability p (b/n unless the rule states another), sums are divided by b, and larger
+    batches are cut uniformly at random (an example then takes part less often, which never
+    costs more); losses are convex and
+    smooth, no step exceeds 2/smoothness, gradients are not changed by norm clipping; step
+    size and noise are constant.  An example is replaced by another, or left out, of a public
+    number of examples.
+
+    **Tight.** As for batches of a fixed size.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3, given the batches.
+
+    **Computed as** for batches of a fixed size.
+    """
+    hides = run.adjacency == "zero-out" or run.gradient_bound is not None
+    return _poisson_mixture(run, longest=_QUICK if hides else LONGEST_WINDOW)
+
+
+def persons_sampled(run: TrainingRun) -> PrivacyProfile:
+    """The average over the participations of all examples of a person, whose mus add up.
+
+    One after the other, each is in a batch with probability at most b/(n - k + 1), whichever of
+    the others are: as if each were drawn on its own, from so many.
+    """
+    alone, size = with_single_examples(run), run.examples_per_person
+    rule = run.batches
+    if not rule.exchangeable:
+        return for_group(sampled(alone), size)
+    fewer = type(rule).of_sizes(max(rule.examples - size + 1, rule.batch_size), rule.batch_size)
+    return _drawn_apart(mixture(alone.replace(batches=fewer), longest=_QUICK), size)
+
+
+def persons_in_poisson_batches(run: TrainingRun) -> PrivacyProfile:
+    """The same, where examples of a person are drawn independently of each other."""
+    apart = _poisson_mixture(with_single_examples(run), longest=_QUICK)
+    return _drawn_apart(apart, run.examples_per_person)
+
+
+def _poisson_mixture(run: TrainingRun, *, longest: int) -> PrivacyProfile:
+    """The steps of the majorant, with the run's own probability of taking part in one."""
+    majorant, rate = fixed_size_majorant(run), run.batches.share
+    return mixture(majorant.run, majorant.exceeded, longest=longest, probability=rate)
+
+
+def _drawn_apart(alone: PrivacyProfile, size: int) -> PrivacyProfile:
+    return BestProfile([several_draws(part, size) for part in parts_of(alone)])
+
+
+def parts_of(profile: PrivacyProfile) -> list[GaussianMixtureProfile]:
+    """Each bounds the law of what participations cost."""
+    every = profile.profiles if isinstance(profile, BestProfile) else (profile,)
+    return [part for part in every if isinstance(part, GaussianMixtureProfile)]
+
+
+@dataclass(frozen=True)
+class Majorant:
+    """A `run` that costs at least as much, except with probability `exceeded`."""
+
+    run: TrainingRun
+    exceeded: float
+
+
+def fixed_size_majorant(
+    run: TrainingRun,
+    counterpart: type[BatchRule] = SampledWithoutReplacement,
+    draws: int | None = None,
+    never: float = _NEVER,
+) -> Majorant:
+    """On batches of a fixed size, whose steps contract no more than those on random ones.
+
+    Those have a size of law Bin(n, p), p their share of the examples, are `draws` in number (one in
+    each step, by default), and see an example as those of the counterpart do.  The majorant is
+    exceeded where one has more examples than are counted on, which may have the probability
+    `never`.
+    """
+    batches, loss, draws = run.batches, run.loss, run.steps if draws is None else draws
+    if loss.smoothness is None:
+        raise ValueError("a run with a known smoothness is needed")
+    size, cut = batches.batch_size, batches.largest_size
+    own = Fraction(loss.smoothness) - Fraction(loss.regulariser)
+    largest = _largest_that_counts(run, own, draws, never)
+    smoothness = up(float(own * largest / size), ulps(4)) + loss.regulariser
+    fixed = run.replace(
+        clip_norm=None,  # it never acts
+        loss=Loss(
+            smoothness=up(smoothness, ulps(2)),
+            strong_convexity=loss.regulariser,
+            regulariser=loss.regulariser,
+        ),
+        batches=counterpart(batches.examples, size),
+    )
+    if not conditions.contracts_by_step_size(fixed):
+        # Only by rounding up: the largest batch that counts does not make a step expand.
+        longest = down(2.0 / quantities.unit(run), ulps(4))
+        fixed = fixed.replace(loss=Loss(smoothness=longest))
+    exceeded = 0.0
+    if largest < cut:
+        probability = float(scipy.stats.binom.sf(largest, batches.examples, batches.share))
+        exceeded = min(up(draws * probability, 1e-6), 1.0)
+    return Majorant(fixed, exceeded)
+
+
+def _largest_that_counts(run: TrainingRun, own: Fraction, draws: int, never: float) -> int:
+    """A size of batch that hardly any exceeds, if possible without loss of contraction."""
+    cut = run.batches.largest_size
+    eta, shared = Fraction(quantities.unit(run)), Fraction(run.loss.regulariser)
+    if own == 0 or own * cut * eta <= (2 - 2 * eta * shared) * run.batches.batch_size:
+        return cut
+
+    def largest(gap: Fraction) -> int:
+        return math.floor((2 - eta * shared - gap) * run.batches.batch_size / (eta * own))
+
+    hardly_any = run.batches.size_exceeded_with(never / draws)
+    return min(cut, largest(Fraction(0)), max(largest(eta * shared), hardly_any))
+
+
+def mixture(
+    run: TrainingRun,
+    lost: float = 0.0,
+    *,
+    longest: int = LONGEST_WINDOW,
+    probability: float | None = None,
+) -> PrivacyProfile:
+    """The average over participations, of which a probability `lost` gets no guarantee.
+
+    No more than the `longest` last steps are solved exactly.  An example takes part in a step with
+    this probability; None is the share of the examples that a batch has.
+    """
+    gap = float(quantities.gaps(run)[0])
+    gap = gap if gap > _LEAST_GAP else 0.0
+    probability = run.batches.share if probability is None else probability
+    arrival, noise = float(quantities.arrivals(run)[0]), float(quantities.noises(run)[0])
+    cap = up(quantities.diameter(run) / arrival, THOUSANDS_OF_ROUNDINGS)
+    relative = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
+    release_in_steps = at_most(relative**2, ulps=8)
+    ratio = at_least(arrival / noise, ulps=quantities.WIDENING)
+    profiles: list[PrivacyProfile] = []
+    for used in _release_used(release_in_steps, run.steps):
+        rough = float(f"{used:.1e}")  # so that noise levels near each other share a window
+        for length, payment in best_windows(gap, run.steps, probability, cap, rough, longest):
+            earlier = run.steps - length
+            law = law_with_release(length, probability, used)
+            left = unpaid_law(
+                gap=gap, steps=earlier, probability=probability, cap=cap, payment=payment
+            )
+            extra = rate_per_unpaid(gap, length, used) * left.levels
+            roots, masses = _added(np.sqrt(law.energies), law.masses, extra, left.masses)
+            paid = math.sqrt(energy_of_payments(gap, earlier, payment))
+            units = up(np.hypot(roots, paid), ulps(4))
+            all_lost = min(law.lost + left.lost + lost, 1.0)
+            profiles.append(GaussianMixtureProfile(masses, units * ratio, lost=all_lost))
+    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+
+
+def mixture_at_least(run: TrainingRun, epsilon: float) -> float:
+    """What taking part in the very last step costs, which has but one step's noise to hide in."""
+    if isinstance(run.domain, Ball):
+        return 0.0
+    noise = float(quantities.noises(run)[0])
+    moved = float(quantities.arrivals(run)[0]) / math.hypot(noise, quantities.release_noise(run))
+    known = run.batches.share * GaussianProfile(moved).delta(epsilon)
+    return float(down(known, THOUSANDS_OF_ROUNDINGS))
+
+
+def _release_used(whole: float, steps: int) -> tuple[float, ...]:
+    """How much of it to use: in short runs, whose laws are lumpy, less is sometimes better."""
+    return (whole, whole / 4.0, 0.0) if whole > 0.0 and steps <= _SHORT else (whole,)
+
+
+def _added(
+    one: Array, probability: Array, other: Array, probability_of_other: Array
+) -> tuple[Array, Array]:
+    """The law of the sum of two independent variables, rounded up to a grid."""
+    if other.size == 1 and other[0] == 0.0:
+        return one, probability
+    cell = (one.max() + other.max()) / (_CELLS - 1)
+    place = np.ceil((one + other[:, None]) / cell).astype(np.int64)
+    weights = probability * probability_of_other[:, None]
+    masses = np.zeros(int(place.max()) + 1)
+    np.add.at(masses, place.ravel(), weights.ravel())
+    sums = cell * np.arange(masses.size, dtype=np.float64)
+    return up(sums, THOUSANDS_OF_ROUNDINGS), masses
+
+
+AVERAGES = "averages over the steps in which the secretly drawn example takes part"
+_GIVEN_THE_BATCHES = (CONTRACTIVE, BOUNDED_DOMAIN)
+_NEEDS = (
+    conditions.SECRET_ORDER,
+    *conditions.CONTRACTING,
+    conditions.CONSTANT,
+    conditions.NOISY,
+)
+_SOURCE = Citation(
+    "Bok, Su and Altschuler",
+    2024,
+    "Shifted interpolation",
+    "Theorem C.3 given the batches, and joint convexity",
+    also=Citation(
+        "Abramson and Pitman",
+        2011,
+        "Concave majorants of random walks and related Poisson processes",
+        "the law of the faces",
+    ),
+)
+
+SAMPLED = Bound(
+    id="random-order/sampled",
+    gives="the average over the steps in which a secretly sampled example takes part",
+    covers=rules(Drawn.EACH_STEP, exact_size=True),
+    needs=_NEEDS,
+    certainty=Certainty.UPPER,
+    source=_SOURCE,
+    evaluate=sampled,
+    for_persons=persons_sampled,
+    rests_on=_GIVEN_THE_BATCHES,
+    charges=AVERAGES,
+    at_least=mixture_at_least,
+    pen=Pen(VERMILLION),
+)
+
+POISSON = Bound(
+    id="random-order/poisson",
+    gives="the same average for batches of random size",
+    covers=(PoissonSampled,),  # whose sizes have a law that is charged
+    needs=_NEEDS,
+    certainty=Certainty.UPPER,
+    source=_SOURCE,
+    evaluate=poisson,
+    for_persons=persons_in_poisson_batches,
+    rests_on=_GIVEN_THE_BATCHES,
+    charges=AVERAGES,
+    at_least=mixture_at_least,
+    pen=Pen(VERMILLION),
+)

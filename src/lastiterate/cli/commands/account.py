@@ -1,0 +1,153 @@
+"""account, calibrate, compare.
+
+What computes and draws is loaded when a command runs, so that --help is immediate.
+"""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+import lastiterate as li
+from lastiterate import _check
+from lastiterate._digits import up
+from lastiterate._progress import told
+from lastiterate.cli.columns import epsilon_table
+from lastiterate.cli.options.option_types import among
+from lastiterate.cli.options.run_options import Save, takes_run
+from lastiterate.cli.run_file import check_new
+from lastiterate.cli.startup import PlainCommand
+from lastiterate.cli.terminal import line_width
+from lastiterate.errors import InvalidParameter
+from lastiterate.run.adjacency import if_one_example_is
+from lastiterate.run.training_run import TrainingRun
+
+Delta = Annotated[float, typer.Option(help="of (epsilon, delta)-DP, in (0, 1)")]
+AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
+Including = Annotated[
+    str | None,
+    typer.Option(help="bounds to list besides: published", autocompletion=among(["published"])),
+]
+
+EXAMPLE = (
+    "--examples 60000 --batch-size 1500 --epochs 50 --step-size 0.05 --noise-std 0.01 "
+    "--sensitivity 10 --smoothness 32.502 --strong-convexity 0.002"
+)
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    for name, command, says, example in (
+        ("account", account_command, "How private is this run?", f"account {EXAMPLE}"),
+        (
+            "calibrate",
+            calibrate_command,
+            "The least noise, or the most steps, for a target.",
+            f"calibrate {EXAMPLE} --epsilon 1",
+        ),
+        ("compare", compare_command, "Every bound as training goes on.", f"compare {EXAMPLE}"),
+    ):
+        text = f"{says}\n\nExample: lastiterate {example}"
+        wrapped = takes_run(
+            command,
+            seeks_noise=command is calibrate_command,
+            saves=command is account_command,
+        )
+        app.command(name, cls=PlainCommand, help=text)(wrapped)
+
+
+def account_command(
+    run: TrainingRun,
+    delta: Delta = 1e-5,
+    epsilon: Annotated[
+        float | None, typer.Option(help="also say which delta this epsilon has")
+    ] = None,
+    including: Including = None,
+    as_json: AsJson = False,
+    html: Annotated[
+        Path | None, typer.Option(help="also write a page with pictures into this file")
+    ] = None,
+) -> None:
+    check_delta(delta)
+    if epsilon is not None:
+        _check.number("epsilon", epsilon, at_least=0.0)
+    report = li.account(run, including=including)
+    if html is not None:
+        report.to_html(html, delta=delta)
+    if as_json:
+        from lastiterate.report.summary import as_json as in_json
+
+        print(in_json(report, delta=delta, at_epsilon=epsilon))
+        return
+    from lastiterate.report.plain_text import WIDEST, as_text
+
+    print(as_text(report, delta=delta, at_epsilon=epsilon, width=line_width(WIDEST)))
+    if html is not None:
+        print(f"\nwritten: {html}")
+
+
+def calibrate_command(
+    run: TrainingRun,
+    epsilon: Annotated[float, typer.Option(help="the target")] = 1.0,
+    delta: Delta = 1e-5,
+    over: Annotated[
+        str,
+        typer.Option(
+            help="noise_std, release_noise_std, noise (both) or steps",
+            autocompletion=among(["noise_std", "release_noise_std", "noise", "steps"]),
+        ),
+    ] = "noise_std",
+    as_json: AsJson = False,
+    save: Save = None,
+) -> None:
+    check_delta(delta)
+    if save is not None:
+        check_new(save)
+    private = li.calibrate(run, epsilon=epsilon, delta=delta, over=over)
+    reached = li.account(private).epsilon(delta)
+    if save is not None:
+        save.write_text(private.to_toml(), encoding="utf-8")
+    if as_json:
+        record = {"run": json.loads(private.to_json()), "epsilon": reached, "delta": delta}
+        _print_json({**record, "adjacency": private.adjacency})
+        return
+    condition = if_one_example_is(private.adjacency, private.examples_per_person)
+    print(f"epsilon = {up(reached)} at delta = {delta:g} {condition}")
+    for name in ("noise_std", "release_noise_std", "steps"):
+        print(f"{name} = {getattr(private, name)!r}")
+    if private.clip_norm is not None:
+        print(f"noise_multiplier = {private.noise_multiplier!r}")
+
+
+def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = False) -> None:
+    check_delta(delta)
+    if not (run.is_constant and run.batches.any_length):
+        must_be = (
+            "one that can go on: a schedule, or an order told by its steps, ends with the run; "
+            "`lastiterate account` answers for it, and `plot epsilon-by-steps` up to its end"
+        )
+        raise InvalidParameter("run", must_be=must_be, found="such a run")
+    factors = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
+    lengths = sorted({max(1, round(run.steps * factor)) for factor in factors})
+    rows = {}
+    for steps in told("every length", lengths):
+        report = li.account(run.replace(steps=steps))
+        rows[steps] = {id_: profile.epsilon(delta) for id_, profile in report.all.items()}
+    if as_json:
+        _print_json({"delta": delta, "adjacency": run.adjacency, "epsilon": rows})
+        return
+    condition = if_one_example_is(run.adjacency, run.examples_per_person)
+    print(f"epsilon at delta = {delta:g} {condition}")
+    print(epsilon_table("steps", {f"{steps:,}": row for steps, row in rows.items()}))
+
+
+def check_delta(delta: float) -> None:
+    """At 0 no such training has a finite epsilon, and at 1 everything is private."""
+    _check.number("delta", delta, above=0.0, below=1.0)
+
+
+def _print_json(record: dict[str, Any]) -> None:
+    from lastiterate.report.summary import with_inf_as_text
+
+    print(json.dumps(with_inf_as_text(record), indent=2, allow_nan=False))

@@ -1,0 +1,143 @@
+"""plot: one command for each picture."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lastiterate.cli.commands.account import EXAMPLE, Delta, Including, check_delta
+from lastiterate.cli.commands.bounds import bound_ids
+from lastiterate.cli.options.option_types import whole_number
+from lastiterate.cli.options.run_options import takes_run
+from lastiterate.errors import InvalidParameter
+from lastiterate.run.training_run import TrainingRun
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Out = Annotated[
+    Path, typer.Option(help="a name, for SVG and PNG; or one that ends in .svg, .png or .pdf")
+]
+Bounds = Annotated[
+    list[str] | None,
+    typer.Option(help="an id or family; may be repeated (default: all)", autocompletion=bound_ids),
+]
+Lengths = Annotated[
+    list[int] | None,
+    typer.Option(
+        "--at",
+        parser=whole_number,
+        metavar="<int>",
+        help="a number of steps; may be repeated",
+    ),
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    plots = typer.Typer(
+        name="plot", help="Pictures, as SVG and PNG.", no_args_is_help=False, rich_markup_mode=None
+    )
+    for name, command, says in (
+        ("epsilon-by-steps", epsilon_by_steps, "Every bound's epsilon as training goes on."),
+        ("tradeoff", tradeoff, "What an attacker can do, beside Gaussian mechanisms."),
+        ("delta-by-epsilon", delta_by_epsilon, "The whole privacy profile."),
+        (
+            "epsilon-by-extra-steps",
+            epsilon_by_extra_steps,
+            "What extra steps promise those who are forgotten.",
+        ),
+        ("shift-schedule", shift_schedule, "How noise pays an example off: the engine's plan."),
+    ):
+        text = f"{says}\n\nExample: lastiterate plot {name} {EXAMPLE} --out figure"
+        plots.command(name, help=text)(takes_run(command))
+    plots.command("accuracy-by-epsilon")(accuracy_by_epsilon)
+    app.add_typer(plots)
+
+
+def epsilon_by_steps(
+    run: TrainingRun,
+    bounds: Bounds = None,
+    delta: Delta = 1e-5,
+    at: Lengths = None,
+    out: Out = Path("epsilon-by-steps"),
+) -> None:
+    from lastiterate import plot
+
+    check_delta(delta)
+    _save(lambda: plot.epsilon_by_steps(run, bounds=bounds or None, delta=delta, steps=at), out)
+
+
+def epsilon_by_extra_steps(
+    run: TrainingRun,
+    delta: Delta = 1e-5,
+    at: Lengths = None,
+    forget: Annotated[
+        list[int] | None,
+        typer.Option(
+            parser=whole_number,
+            metavar="<int>",
+            help="examples that go at once; may be repeated (default: 1, 10, 100)",
+        ),
+    ] = None,
+    out: Out = Path("epsilon-by-extra-steps"),
+) -> None:
+    from lastiterate.unlearn.steps_plot import epsilon_by_extra_steps as drawn
+
+    check_delta(delta)
+    _save(lambda: drawn(run, delta=delta, examples=forget or (1, 10, 100), steps=at), out)
+
+
+def tradeoff(run: TrainingRun, including: Including = None, out: Out = Path("tradeoff")) -> None:
+    from lastiterate import plot
+    from lastiterate.accounting import account
+
+    _save(lambda: plot.tradeoff(account(run, including=including)), out)
+
+
+def delta_by_epsilon(
+    run: TrainingRun,
+    including: Including = None,
+    delta: Delta = 1e-5,
+    out: Out = Path("delta-by-epsilon"),
+) -> None:
+    from lastiterate import plot
+    from lastiterate.accounting import account
+
+    check_delta(delta)
+    _save(lambda: plot.delta_by_epsilon(account(run, including=including), delta=delta), out)
+
+
+def shift_schedule(run: TrainingRun, out: Out = Path("shift-schedule")) -> None:
+    from lastiterate import plot
+
+    _save(lambda: plot.shift_schedule(run), out)
+
+
+def accuracy_by_epsilon(
+    results: Annotated[
+        Path, typer.Argument(help='JSON: {"method": {"epsilon": [accuracy of each seed]}}')
+    ],
+    measure: Annotated[str, typer.Option(help="what the numbers are")] = "accuracy",
+    out: Out = Path("accuracy-by-epsilon"),
+) -> None:
+    """What privacy costs.
+
+    Example: lastiterate plot accuracy-by-epsilon results.json --out figure
+    """
+    from lastiterate import plot
+
+    try:
+        table = json.loads(results.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidParameter("results", str(results), must_be=f"JSON ({error})") from None
+    _save(lambda: plot.accuracy_by_epsilon(table, measure=measure), out)
+
+
+def _save(draw: "Callable[[], Figure]", out: Path) -> None:
+    from lastiterate.plot.save import check, save
+
+    check(out)  # before the work, not after it
+    print("written:", ", ".join(str(path) for path in save(draw(), out)))

@@ -1,0 +1,68 @@
+"""schema: a description of a table's columns to fill in."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from lastiterate import _check
+from lastiterate.cli.atomic_write import refuse_overwriting
+from lastiterate.cli.options.table_options import (
+    CLASSIFICATION,
+    REGRESSION,
+    TASKS,
+    Data,
+    Delimiter,
+    Force,
+)
+from lastiterate.saved_model.written import write_text
+
+_NEXT = """\
+Fill in what is publicly known, not what you find in the data:
+  {"range": [0, 90]}           a number; beyond the ends it counts as they do
+  {"cuts": [30, 45, 60]}       a number by the interval it lies in: below 30, from 30 to 45, ..
+  {"range": [0, 90], "bins": 9}
+                               the same with 9 intervals of equal width
+  {"values": ["a", "b"]}       text; any other is all zeros
+  "drop"                       a column to leave out: names, numbers of rows
+  "as it is"                   a number of any size (train then needs --feature-bound)
+  {"range": [0, 90], "missing": 45, "indicator": true}
+                               an empty cell counts as 45, and a feature tells that it was empty
+  "*": ..                      all columns without an entry"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("schema")(schema)
+
+
+def schema(
+    data: Data,
+    target: Annotated[str | None, typer.Option(help="the column to predict")] = None,
+    task: Annotated[str, typer.Option(help="classification or regression")] = CLASSIFICATION,
+    delimiter: Delimiter = None,
+    out: Annotated[Path | None, typer.Option(help="a JSON file; else printed")] = None,
+    force: Force = False,
+) -> None:
+    """Begin a schema: the names of a table's columns, and whether they hold numbers or text.
+
+    No cell of the table is written or printed. The ranges and values are yours to fill in, as
+    they are publicly known; then it is the --schema of `lastiterate train`.
+
+    Example: lastiterate schema people.csv --target income
+    """
+    from lastiterate.tables.files import open_table
+    from lastiterate.tables.skeleton import skeleton
+
+    _check.choice("task", task, among=TASKS)
+    refuse_overwriting(out, force=force)
+    text = skeleton(
+        open_table(data, delimiter=delimiter), target=target, regression=task == REGRESSION
+    )
+    if out is None:
+        print(text, end="")
+    else:
+        write_text(out, text)
+        print(f"written: {out}")
+    print(_NEXT, file=sys.stderr)

@@ -1,0 +1,290 @@
+"""train: a private model of a table, and the certificate of exactly what ran."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import typer
+
+from lastiterate import _check
+from lastiterate.cli.atomic_write import refuse_overwriting
+from lastiterate.cli.options.table_options import (
+    CLASSIFICATION,
+    REGRESSION,
+    TASKS,
+    ClassPrior,
+    ClipNorm,
+    Data,
+    Delimiter,
+    Force,
+    declared_target,
+    read_schema,
+    shares_of,
+)
+from lastiterate.cli.terminal import line_width
+from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.saved_model.model_file import (
+    FORMAT,
+    MODELS,
+    SavedModel,
+)
+from lastiterate.saved_model.written import write_together
+from lastiterate.tables.encoded import Encoded, encoded
+from lastiterate.tables.encoder import REST, Encoder
+from lastiterate.tables.files import open_table
+from lastiterate.tables.target import Labels, Target
+
+if TYPE_CHECKING:
+    from lastiterate.cli.scoring import Asked
+
+_TASK_OF = dict(zip(MODELS, (CLASSIFICATION,) * 2 + (REGRESSION,) * 2, strict=True))
+_DEFAULT = {CLASSIFICATION: "logistic", REGRESSION: "huber"}
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("train")(train)
+
+
+def train(
+    data: Data,
+    target: Annotated[str, typer.Option(help="the column to predict")],
+    schema: Annotated[
+        Path | None, typer.Option(help="JSON: what is publicly known about each column")
+    ] = None,
+    epsilon: Annotated[float, typer.Option(help="the guarantee")] = 1.0,
+    delta: Annotated[float, typer.Option(help="well below 1 over the examples")] = 1e-5,
+    task: Annotated[str, typer.Option(help="classification or regression")] = CLASSIFICATION,
+    model: Annotated[
+        str | None, typer.Option(help="logistic or svc; for regression huber or ridge")
+    ] = None,
+    classes: Annotated[
+        str | None, typer.Option(help="the labels, as in yes,no, unless the schema has them")
+    ] = None,
+    target_range: Annotated[
+        tuple[float, float] | None,
+        typer.Option(help="the range of the target, unless the schema has it"),
+    ] = None,
+    feature_bound: Annotated[
+        float | None, typer.Option(help="public; longer rows are scaled down to it")
+    ] = None,
+    clip_norm: ClipNorm = None,
+    class_prior: ClassPrior = None,
+    adjacency: Annotated[str, typer.Option(help="replace or zero-out")] = "replace",
+    examples_per_person: Annotated[
+        int, typer.Option(help="the most rows of one person, who is protected as a whole")
+    ] = 1,
+    epochs: Annotated[int, typer.Option(help="passes over the data")] = 20,
+    l2: Annotated[float, typer.Option(help="L2 penalty (makes later unlearning cheaper)")] = 0.0,
+    test: Annotated[Path | None, typer.Option(help="a table to score the model on")] = None,
+    test_is_public: Annotated[
+        bool, typer.Option("--test-is-public", help="its rows need no protection")
+    ] = False,
+    test_epsilon: Annotated[
+        float | None, typer.Option(help="or the part of --epsilon that its score may cost")
+    ] = None,
+    delimiter: Delimiter = None,
+    mapped: Annotated[
+        Path | None, typer.Option(help="keep rows in this file meanwhile, if memory is too small")
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(help="a file with a secret of yours, without which no row can be unlearned"),
+    ] = None,
+    sign: Annotated[
+        Path | None, typer.Option(help="a private key (Ed25519) to sign the certificate with")
+    ] = None,
+    html: Annotated[Path | None, typer.Option(help="the report as a page with pictures")] = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(help="deduct this run from the budget; refuse to train if it does not fit"),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="where model.json and certificate.json go")] = Path(
+        "model"
+    ),
+    force: Force = False,
+    report: Annotated[bool, typer.Option("--report", help="print the whole report, too")] = False,
+) -> None:
+    """Train a private linear model on a table, and certify what ran.
+
+    Reads the table as its schema says, trains with as little noise as the guarantee allows, and
+    writes model.json, which is all that is released, and certificate.json, from which `lastiterate
+    verify` derives the guarantee again without the data. Nothing is tuned on the data.
+
+    --schema lists what is publicly known about each column: {"age": {"range": [18, 90]},
+    "job": {"values": ["a", "b"]}, "name": "drop", "income": {"values": ["low", "high"]}}.
+    `lastiterate schema` writes one to fill in. Numbers are mapped from their range to [-1, 1],
+    text is one-hot encoded; a column without an entry is refused. The names of the columns and the
+    number of rows are treated as public, and the labels are published. Rows with undeclared labels
+    are counted but ignored in training.
+
+    Example: lastiterate train people.csv --target income --epsilon 1 --schema people.json
+    """
+    kind = _kind(task, model)
+    _check_extra()
+    from lastiterate.certificate.issue import bound_to
+    from lastiterate.cli.fitting import fitted
+    from lastiterate.cli.scoring import Asked
+    from lastiterate.cli.trained import Trained
+    from lastiterate.report.plain_text import WIDEST
+
+    signer = None if sign is None else _signer(sign)
+    refuse_overwriting(out / "model.json", out / "certificate.json", html, mapped, force=force)
+    if html is not None:
+        _check_pictures()
+    book = None if ledger is None else _ledger(ledger)
+    asked = Asked.of(test, public=test_is_public, epsilon=test_epsilon, whole=epsilon)
+    table = open_table(data, delimiter=delimiter)
+    if target not in table.names:
+        # Without a header, the names are a row.
+        must_be = f"one of the {len(table.names)} names in the first line of the file, the header"
+        raise InvalidParameter("target", target, must_be=must_be)
+    described = read_schema(schema, data, target)
+    truth = declared_target(
+        target, task, described.pop(target, None), classes=classes, target_range=target_range
+    )
+    prior = None if class_prior is None else shares_of(class_prior, kind, truth)
+    encoder = Encoder.of(described, [name for name in table.names if name != target])
+    if feature_bound is None and encoder.unbounded:
+        must_be = f"given where columns are taken as they are: {', '.join(encoder.unbounded)}"
+        raise InvalidParameter("feature_bound", must_be=must_be, found="none")
+    besides = {target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))}
+    tested = None
+    if asked is not None:
+        other = open_table(asked.path, delimiter=delimiter)
+        tested = encoded(other, encoder, besides, dtype=np.float32)
+        if asked.epsilon is None:
+            _refuse_other_spellings(tested, encoder, truth, asked.path)
+    settings: dict[str, Any] = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "adjacency": adjacency,
+        "examples_per_person": examples_per_person,
+        "epochs": epochs,
+        "l2": l2,
+        "clip_norm": clip_norm,
+        **({} if prior is None else {"class_prior": dict(enumerate(prior))}),
+        "feature_bound": encoder.feature_bound if feature_bound is None else feature_bound,
+        "text_columns": encoder.text_columns,
+        "ledger": book,
+    }
+    with warnings.catch_warnings(record=True) as told, _removed_after(mapped):
+        warnings.simplefilter("always")
+        read = encoded(table, encoder, besides, dtype=np.float32, mapped=mapped)
+        made = fitted(kind, settings, truth, read, asked, tested, key)
+    saved = SavedModel(
+        {
+            "format": FORMAT,
+            "model": kind,
+            "target": target,
+            **_schema_of(encoder, described),
+            "feature_bound": settings["feature_bound"],
+            **_declared(truth),
+            "class_prior": prior,
+            "clip_norm": clip_norm,
+            **made.learnt(),
+        }
+    )
+    certificate = bound_to(made.certificate, saved.encoding)
+    if signer is not None:
+        certificate = signer.signed(certificate)
+    write_together(out, {"model.json": saved.text(), "certificate.json": certificate})
+    files = {
+        out / "model.json": "the model and its schema",
+        out / "certificate.json": "what ran, for `lastiterate verify`",
+    }
+    if html is not None:
+        made.report.to_html(html, delta=delta)
+        files[html] = "the whole report, with pictures"
+    done = Trained(made.report, delta, files, made.score, _public(asked), key)
+    width = line_width(WIDEST)
+    print(done.in_full(width) if report else done.in_short(width))
+    for one in told:
+        print(f"warning: {one.message}", file=sys.stderr)
+
+
+def _public(asked: "Asked | None") -> tuple[str, ...]:
+    """Names what the guarantee does not protect."""
+    rows = () if asked is None or asked.epsilon is not None else (f"the rows of {asked.path.name}",)
+    return ("the column names and the schema", "the number of rows", *rows)
+
+
+def _refuse_other_spellings(read: Encoded, encoder: Encoder, truth: Target, path: Path) -> None:
+    """Text of a public file of which no row has a declared value: the schema is about another.
+
+    Of a private one that would tell: of values that are rare, a single row decides.
+    """
+    unseen = encoder.unseen(read.rows)
+    if isinstance(truth, Labels) and not (read.besides[truth.name] >= 0).any():
+        unseen.append(truth.name)
+    if unseen:
+        must_be = "one of the values that the schema has for it, in some row at least"
+        found = "no such row (values may have endings or capitals of their own)"
+        raise InvalidParameter(f"column {unseen[0]!r} of {path.name}", must_be=must_be, found=found)
+
+
+def _schema_of(encoder: Encoder, described: dict[str, Any]) -> dict[str, Any]:
+    """The columns that are features, and what is public of them."""
+    columns = list(encoder.read)
+    return {
+        "columns": columns,
+        "schema": {name: described.get(name, described.get(REST)) for name in columns},
+    }
+
+
+def _declared(truth: Target) -> dict[str, Any]:
+    if isinstance(truth, Labels):
+        return {"classes": list(truth.classes), "target_range": None}
+    return {"classes": None, "target_range": list(truth.range)}
+
+
+@contextmanager
+def _removed_after(mapped: Path | None) -> Iterator[None]:
+    """The file of encoded rows, which are as private as the table."""
+    try:
+        yield
+    finally:
+        if mapped is not None:
+            mapped.unlink(missing_ok=True)
+
+
+def _kind(task: str, model: str | None) -> str:
+    """Which model; another task's is refused."""
+    _check.choice("task", task, among=TASKS)
+    if model is None:
+        return _DEFAULT[task]
+    among = tuple(kind for kind, of in _TASK_OF.items() if of == task)
+    if model in MODELS and model not in among:
+        must_be = f"one of {', '.join(among)} unless you add --task {_TASK_OF[model]}"
+        raise InvalidParameter("model", model, must_be=must_be)
+    return str(_check.choice("model", model, among=among))
+
+
+def _check_extra() -> None:
+    try:
+        import sklearn  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise MissingExtra("training", "scikit-learn", extra="sklearn") from None
+
+
+def _check_pictures() -> None:
+    try:
+        import matplotlib.figure  # noqa: F401 - only whether it is there
+    except ImportError:
+        raise MissingExtra("a page with pictures", "matplotlib", extra="plot") from None
+
+
+def _signer(key: Path) -> Any:
+    from lastiterate.certificate.signature import Signer
+
+    return Signer(key)
+
+
+def _ledger(file: Path) -> Any:
+    from lastiterate.cli.commands.ledger import opened
+
+    return opened(file)

@@ -1,0 +1,161 @@
+"""verify: a certificate's guarantee, derived again, and what was not checked."""
+
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from lastiterate._digits import up
+from lastiterate.cli.terminal import line_width
+from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.saved_model.model_file import AlteredModel, read_model
+from lastiterate.tables.json_file import read_object
+
+if TYPE_CHECKING:
+    from lastiterate.certificate.requests import Requests
+
+_HOLDS = {False: "holds", True: "holds for the training alone"}
+_SEEDED = "not private against someone who knows the seed: the training was reproducible"
+
+
+def register(app: typer.Typer) -> None:
+    """Add this command."""
+    app.command("verify")(verify)
+
+
+def verify(
+    certificate: Annotated[
+        Path, typer.Argument(help="certificate.json, or the folder of it and model.json")
+    ],
+    model: Annotated[
+        Path | None, typer.Option(help="also check that it belongs to this model.json")
+    ] = None,
+    signed_by: Annotated[
+        Path | None, typer.Option(help="a public key: also check that its owner signed it")
+    ] = None,
+    allow_seeded: Annotated[
+        bool, typer.Option("--allow-seeded", help="exit with 0 for a training with a seed, too")
+    ] = False,
+    report: Annotated[bool, typer.Option("--report", help="print the whole report, too")] = False,
+    allow_fitted: Annotated[
+        bool,
+        typer.Option(
+            "--allow-fitted", help="exit with 0 if preprocessing learnt from the examples, too"
+        ),
+    ] = False,
+) -> int:
+    """Derive a certificate's guarantee again.
+
+    With a model, also check that it is the one described, to the names of its columns and classes.
+    Exit code 0: it holds. 1: it does not, or the model was altered, or the training had a seed,
+    or preprocessing learnt from the same examples.
+
+    Example: lastiterate verify model
+    """
+    from lastiterate.certificate.fields import on_trust
+    from lastiterate.certificate.verify import verified
+    from lastiterate.report.run_text import without_steps
+
+    if certificate.is_dir():
+        beside = certificate / "model.json"
+        model = beside if model is None and beside.exists() else model
+        certificate = certificate / "certificate.json"
+    described = _certificate(certificate)
+    try:
+        released = None if model is None else read_model(model)
+        found = verified(
+            certificate,
+            parameters=None if released is None else released.parameters,
+            encoding=None if released is None else released.encoding,
+            signed_by=signed_by,
+        )
+        if released is not None and not released.predicts_as(described):
+            raise InvalidCertificate(["the model predicts by other numbers than it describes"])
+    except (InvalidCertificate, AlteredModel) as error:
+        print(error, file=sys.stderr)
+        return 1
+    if found.seeded:
+        print(_SEEDED)
+    if found.fitted:
+        print(without_steps(found.fitted))
+    stated = described["guarantee"]
+    run = found.report.run
+    whose = "one example"
+    if run.examples_per_person > 1:
+        whose = f"one person's examples, at most {run.examples_per_person:,},"
+    print(
+        f"{_HOLDS[bool(found.fitted)]}: epsilon = {up(stated['epsilon'])} "
+        f"at delta = {stated['delta']:g}, {whose} "
+        f"{'replaced' if run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
+    )
+    trust, *more = on_trust(described)
+    print(trust)
+    forgotten = _forgotten(described, found.requests)
+    for line in (*forgotten, *more, *_besides(described, model, signed_by)):
+        print(line)
+    if report:
+        from lastiterate.report.plain_text import WIDEST, as_text
+
+        print(f"\n{as_text(found.report, delta=stated['delta'], width=line_width(WIDEST))}")
+    failed = (found.seeded and not allow_seeded) or (found.fitted and not allow_fitted)
+    return 1 if failed else 0
+
+
+def _forgotten(described: Mapping[str, Any], requests: "Requests") -> Iterator[str]:
+    """Every request of a chain, and all of them together."""
+    if not requests.done:
+        return
+    yield "that is of those who stay, of all models of the chain together"
+    chain = [*described["earlier"], described]
+    for number, one in enumerate(chain[1:]):
+        promised = one["unlearning"]["guarantee"]
+        delta = promised["delta"]
+        many = promised["examples"]
+        yield (
+            f"request {number + 1}: {many:,} {'row' if many == 1 else 'rows'} forgotten in "
+            f"{requests.done[number].steps:,} steps, epsilon = {up(promised['epsilon'])} at delta "
+            f"= {delta:g}; by now {up(requests.by_now(number).epsilon(delta))}"
+        )
+    if len(requests.done) > 1:
+        whole = requests.all_forgotten.epsilon(delta)
+        yield f"all who went, together: epsilon = {up(whole)} at delta = {delta:g}"
+
+
+def _besides(
+    described: Mapping[str, Any], model: Path | None, signed_by: Path | None
+) -> Iterator[str]:
+    """What else was checked, and what was not."""
+    from lastiterate.certificate.fields import noisy_counts
+
+    if model is None:
+        yield "not checked: to which model it belongs (--model)"
+    else:
+        yield f"of the model in {model}"
+    if signed_by is not None:
+        yield f"signed by the owner of {signed_by}"
+    elif "signature" in described:
+        yield "not checked: who signed it (--signed-by)"
+    else:
+        yield "not signed: anyone can have written it"
+    if "selection" in described:
+        many = len(described["selection"]["candidates"])
+        yield f"the best of a secret number of tries, each of one of {many} settings"
+    if "preprocessing" in described:
+        public = described["preprocessing"]["declared public"]
+        if public:
+            yield f"on trust: that {', '.join(public)} learnt nothing from the same examples"
+    if "trusted" in described:
+        yield f"trusted: {described['trusted']}"
+    if described["labels"].startswith("inferred"):
+        yield f"labels {described['labels']}"
+    yield from noisy_counts(described)
+
+
+def _certificate(path: Path) -> dict[str, Any]:
+    must_be = "a certificate.json that `lastiterate train` wrote"
+    record = read_object(path, name="certificate", must_be=must_be)
+    if not {"run", "guarantee", "features"} <= set(record):
+        raise InvalidParameter("certificate", str(path), must_be=must_be)
+    return record

@@ -1,0 +1,1 @@
+"""Flags that several commands share, their types and defaults."""

@@ -1,0 +1,91 @@
+"""Defaults of flags that were left out, as a DP-SGD library has them, each stated to the user."""
+
+import dataclasses
+
+from lastiterate.cli.options.option_types import flag
+from lastiterate.errors import InvalidType
+from lastiterate.run.adjacency import usual_adjacency
+from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.description import Description
+
+_POISSON = (
+    "assumed: --batches poisson (each step draws every example with probability "
+    "batch-size/examples), as Opacus does by default. For a loader that "
+    "shuffles say --batches shuffled-each-epoch."
+)
+_SHUFFLED = "assumed: --batches shuffled-once (a secret order, kept in every epoch)."
+_ADJACENCY = {
+    "zero-out": "assumed: --adjacency zero-out (one example is left out), as DP-SGD accountants "
+    "do, whatever the batches. For one example replaced by another say --adjacency replace.",
+    "replace": "assumed: --adjacency replace (one example becomes another), as --sensitivity is "
+    "of two examples. For one that is left out say --adjacency zero-out, and its --sensitivity.",
+}
+_SHOWN = {  # as it is easiest to give
+    ("batch_size", "sample_rate"): "--batch-size",
+    ("epochs", "steps"): "--epochs (or --steps)",
+    ("noise_multiplier", "noise_std"): "--noise-multiplier (or --noise-std)",
+    ("clip_norm", "sensitivity", "lipschitz"): "--clip-norm (or --sensitivity)",
+}
+
+
+def filled_in(said: Description, *, seeks_noise: bool) -> Description:
+    """The description with its defaults; a command that seeks the noise needs none to begin with.
+
+    Whatever is missing besides is named at once.
+    """
+    filled = said
+    if seeks_noise and said.noise_multiplier is None and said.noise_std is None:
+        if said.in_units_of_a_clip and said.clip_norm is not None:
+            filled = dataclasses.replace(said, noise_multiplier=1.0)
+        else:
+            filled = dataclasses.replace(said, noise_std=1.0)
+    missing = [_SHOWN.get(words, flag(words[0])) for words in filled.missing()]
+    if missing:
+        must_be = f"described in full: add {_listed(missing)}, or name a run file"
+        raise InvalidType("run", must_be=must_be, found="less")
+    if said.batches is None:
+        filled = dataclasses.replace(filled, batches=filled.rule().name)
+    if said.adjacency is None:
+        adjacency = usual_adjacency(sensitivity_stated=not filled.in_units_of_a_clip)
+        filled = dataclasses.replace(filled, adjacency=adjacency)
+    return filled
+
+
+def assumptions(said: Description, filled: Description) -> list[str]:
+    """Which of the defaults a reader must know; of a run that could be described by them."""
+    stated = []
+    if said.batches is None:
+        stated += [_POISSON if filled.in_units_of_a_clip else _SHUFFLED]
+    if said.adjacency is None and filled.adjacency is not None:
+        stated += [_ADJACENCY[filled.adjacency]]
+    if said.releases is None and (filled.in_units_of_a_clip or said.step_size is None):
+        stated += _for_the_last_iterate(filled)
+    return stated
+
+
+def _for_the_last_iterate(said: Description) -> list[str]:
+    """Which flags a bound for the last iterate alone would need besides."""
+    rate = ["--step-size"] if said.step_size is None else []
+    clip, lipschitz = said.clip_norm, said.lipschitz
+    ways = {}
+    if said.convex:
+        missing = ways["convex losses"] = list(rate)
+        missing += ["--smoothness"] if said.smoothness is None else []
+        if clip is not None and not (lipschitz is not None and lipschitz <= clip):
+            missing.append("--lipschitz (a bound on gradient norms, at most --clip-norm)")
+    rule = said.rule()
+    if rule.drawn in (Drawn.NEVER, Drawn.ONCE) and rule.exact_size:
+        more = ["--diameter"] if said.diameter is None else []
+        ways["iterates projected onto a ball"] = rate + more
+    if not all(ways.values()):
+        return []
+    wanted = "; or ".join(f"{_listed(missing)} for {what}" for what, missing in ways.items())
+    return [
+        "charged: every iterate. The last iterate alone may cost less; a bound for it needs "
+        f"{wanted or 'convex losses, or --batches cyclic or shuffled-once'}. "
+        "It is of plain steps only: with momentum or Adam, charge every iterate."
+    ]
+
+
+def _listed(flags: list[str]) -> str:
+    return f"{', '.join(flags[:-1])} and {flags[-1]}" if len(flags) > 1 else "".join(flags)

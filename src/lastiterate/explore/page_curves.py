@@ -1,0 +1,165 @@
+"""What the pictures show: epsilon by epochs, noise and extra steps, and what an attacker can do."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from lastiterate._digits import down, short, up
+from lastiterate._progress import told
+from lastiterate.accounting import PrivacyReport, account
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
+from lastiterate.errors import InvalidParameter, NoBoundApplies
+from lastiterate.plot.growth import stopped
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.tradeoff import least_misses
+from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.unlearn.unlearning_plan import unlearning
+
+# What a draft is made of while other bounds are still computed: all of it is certified already.
+DRAFTED = [
+    "composition/fixed-order",
+    "fixed-order/contractive",
+    "random-order/shuffled-once",
+    "random-order/shuffled-each-epoch",
+    "random-order/hidden-place",
+    "random-order/balls-and-bins",
+    "random-order/balls-and-bins-hidden",
+]
+_DRAFTED_CURVES = DRAFTED[:2]  # since a curve takes many accounts
+FORGOTTEN = "those who go"
+_POINTS, _SECRET_POINTS, _COSTLY_POINTS = 11, 7, 5
+_LONGER, _COSTLY_LONGER = 10, 3
+_NOISIER = 4.0
+_RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.02, 16), np.linspace(0.03, 0.5, 48)])
+_SHARES = np.concatenate([[0.0], np.geomspace(0.03, 1.2, 12)])  # of the epsilon that is told
+_LARGEST = 40.0
+
+Curve = dict[str, Any]
+
+
+def by_epochs(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
+    """Every bound's epsilon, had the run been stopped earlier or gone on."""
+    if not (run.is_constant and run.batches.any_length):
+        raise InvalidParameter("run", must_be="one that can go on", found="one that ends")
+    longer = _COSTLY_LONGER if _is_costly(run) else _LONGER
+    epoch = run.batches.steps_per_pass
+    first, last = min(epoch, max(1, run.steps // longer)), min(run.steps * longer, 2**53)
+    grid = np.geomspace(first, last, _points(run))
+    lengths = sorted({_whole_epochs(x, epoch) for x in grid.tolist()} | {run.steps})
+    return {
+        "across": "epochs",
+        "x": [steps / epoch for steps in lengths],
+        "here": run.steps / epoch,
+        "curves": _by(lengths, lambda steps: stopped(run, steps), delta, draft=draft),
+    }
+
+
+def _whole_epochs(steps: float, epoch: int) -> int:
+    """Of runs that end within an epoch some are worse than both of their neighbours."""
+    return max(1, round(steps)) if steps < epoch else epoch * round(steps / epoch)
+
+
+def by_noise(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
+    """Every bound's epsilon with less and with more noise in each step."""
+    if not run.is_constant or run.noise_std == 0.0:
+        raise InvalidParameter("noise_std", must_be="one positive number", found="something else")
+    points = _points(run)
+    factors = np.geomspace(1.0 / _NOISIER, _NOISIER, points).tolist()
+    factors[points // 2] = 1.0
+    noise = float(run.noise_std)  # type: ignore[arg-type]  # constant
+    shown = run.noise_multiplier if run.noise_multiplier is not None else noise
+    return {
+        "across": "noise_std" if run.noise_multiplier is None else "noise_multiplier",
+        "x": [float(shown) * factor for factor in factors],  # type: ignore[arg-type]  # constant
+        "here": shown,
+        "curves": _by(
+            factors, lambda factor: run.replace(noise_std=noise * factor), delta, draft=draft
+        ),
+    }
+
+
+def by_extra_steps(run: TrainingRun, *, delta: float) -> Curve:
+    """What steps without an example promise those who go, from one to as many as the training."""
+    points = _POINTS if run.batches.drawn is Drawn.NEVER else _COSTLY_POINTS
+    grid = np.geomspace(1, run.steps, points)
+    lengths = sorted({round(x) for x in grid.tolist()})
+    epsilons = [
+        unlearning(run, extra_steps=steps).epsilon(delta) for steps in told("forgetting", lengths)
+    ]
+    return {"across": "extra_steps", "x": lengths, "here": None, "curves": {FORGOTTEN: epsilons}}
+
+
+def of_attackers(report: PrivacyReport, *, delta: float) -> Curve:
+    """The least misses of any attacker at each false-alarm rate, by the bound that answers.
+
+    Every epsilon gives a valid value, so a coarse grid errs on the safe side.
+    """
+    best = report.bound_at(delta)
+    curves = {best: _misses(report.all[best], report.epsilon(delta))}
+    charged = composition(report, delta)
+    if charged is not None and charged != best:
+        profile = report.all[charged]
+        curves[charged] = _misses(profile, profile.epsilon(delta))
+    return {
+        "across": "false-positive rate",
+        "x": _RATES.tolist(),
+        "curves": curves,
+        "best": best,
+        "told": {
+            "false_positives": [short(rate) for rate in _RATES.tolist()],
+            "false_negatives": [down(one) for one in curves[best]],
+        },
+        "advantage": up(report.all[best].advantage()),
+    }
+
+
+def composition(report: PrivacyReport, delta: float) -> str | None:
+    """The best bound that charges for every iterate, as standard accountants do."""
+    charging = [id_ for id_ in report.used if id_.startswith("composition/")]
+    return min(charging, key=lambda id_: report.used[id_].epsilon(delta), default=None)
+
+
+def _misses(profile: PrivacyProfile, epsilon: float) -> list[float]:
+    epsilons = _SHARES * min(epsilon, _LARGEST)
+    allowed = least_misses(_RATES[:, None], epsilons, profile.deltas(epsilons))
+    misses: list[float] = np.clip(allowed.max(axis=1), 0.0, 1.0).tolist()
+    return misses
+
+
+def _points(run: TrainingRun) -> int:
+    if _is_costly(run):
+        return _COSTLY_POINTS
+    return _POINTS if run.batches.drawn is Drawn.NEVER else _SECRET_POINTS
+
+
+def _is_costly(run: TrainingRun) -> bool:
+    return run.batches.drawn is Drawn.EACH_STEP or not NON_CONVEX.unmet(run)
+
+
+def _by(
+    where: list[Any], changed: Callable[[Any], TrainingRun], delta: float, *, draft: bool
+) -> dict[str, list[float | None]]:
+    """By bound; None where it does not apply."""
+    points: list[dict[str, float]] = []
+    for one in told("drawing", where):
+        try:
+            used = account(changed(one), bounds=_DRAFTED_CURVES if draft else None).used
+        except NoBoundApplies:
+            used = {}
+        points.append({id_: profile.epsilon(delta) for id_, profile in used.items()})
+    ids = sorted(dict.fromkeys(id_ for point in points for id_ in point), key=_rank)
+    return {id_: [_known(point.get(id_)) for point in points] for id_ in ids}
+
+
+def _known(epsilon: float | None) -> float | None:
+    return None if epsilon is None or math.isnan(epsilon) else epsilon
+
+
+def _rank(id_: str) -> int:
+    return list(CATALOGUE).index(id_)

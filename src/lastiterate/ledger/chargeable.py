@@ -1,0 +1,103 @@
+"""What may be added to a ledger, in the words of whoever has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lastiterate.accounting import PrivacyReport
+from lastiterate.certificate.chain import UNLEARNING
+from lastiterate.certificate.statements import training_digest
+from lastiterate.certificate.verify import read, verified
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.ledger import charges, events
+from lastiterate.ledger.charges import Charge
+from lastiterate.ledger.unit import PER_PERSON, covered_by
+from lastiterate.other_releases import Release, without_published
+from lastiterate.profile.selection import Tries
+
+_MUST_BE = (
+    "a certificate (text or file), a PrivacyReport, a PrivateScore or its release, a dp-accounting "
+    "event, or a pair (epsilon, delta)"
+)
+
+
+@dataclass(frozen=True)
+class Understood:
+    """The charge of a release, and its certificate if it has one."""
+
+    charge: Charge
+    certificate: Mapping[str, Any] | None = None
+    seeded: bool = False
+
+    @property
+    def digest(self) -> str | None:
+        """What tells this release from all others."""
+        return None if self.certificate is None else training_digest(self.certificate)
+
+
+def understood(
+    release: Any, *, adjacency: str, examples_per_person: int | None = None
+) -> Understood:
+    """A release as a charge; certificates are derived again.
+
+    `adjacency` and `examples_per_person` are what is said of a release that does not say them.
+    """
+    found = _understood(
+        release, adjacency, 1 if examples_per_person is None else examples_per_person
+    )
+    own = covered_by(found.charge)
+    if examples_per_person is not None and own != examples_per_person:
+        must_be = f"{own}, as the release has it, or left out"
+        raise InvalidParameter(PER_PERSON, examples_per_person, must_be=must_be)
+    return found
+
+
+def _understood(release: Any, adjacency: str, covered: int) -> Understood:
+    if isinstance(release, (str, Path)):
+        record = read(release)
+        if UNLEARNING in record:
+            must_be = (
+                "of a training: unlearn(.., ledger=..) charges the steps of a request before they "
+                "are taken; charged alone, this one would leave out the models that it follows"
+            )
+            raise InvalidParameter("release", must_be=must_be, found="a request to be forgotten")
+        found = verified(release)
+        return Understood(charge_of(record), record, found.seeded)
+    if isinstance(release, PrivacyReport):
+        if release.selected:
+            must_be = (
+                "its certificate: a report of the best of several tries does not hold the others"
+            )
+            raise InvalidParameter("release", must_be=must_be, found="such a report")
+        if release.followed is not None:
+            must_be = "of a training: unlearn(.., ledger=..) charges what follows it"
+            raise InvalidParameter("release", must_be=must_be, found="a report of several models")
+        return Understood(charges.training(release), seeded=release.seeded)
+    inner = getattr(release, "release", release)
+    if isinstance(inner, Release):
+        covered = getattr(release, PER_PERSON, covered)  # a score knows
+        charge = charges.statistic(inner, adjacency="replace", examples_per_person=covered)
+        return Understood(charge)
+    if isinstance(release, tuple) and len(release) == 2:
+        charge = charges.stated(*release, adjacency=adjacency, examples_per_person=covered)
+        return Understood(charge)
+    if type(release).__name__.endswith("DpEvent"):
+        return Understood(charges.event(events.as_record(release), examples_per_person=covered))
+    raise InvalidType("release", release, must_be=_MUST_BE)
+
+
+def certificate_record(certificate: str) -> Mapping[str, Any]:
+    """What a certificate says."""
+    return read(certificate)
+
+
+def charge_of(record: Mapping[str, Any]) -> Charge:
+    """The charge of what a certificate is about."""
+    if "selection" in record:
+        stated = record["selection"]
+        return charges.selection(Tries(stated["shape"], stated["stop"]), stated["candidates"])
+    besides = [without_published(one) for one in record["besides"]]
+    return {"kind": "training", "run": record["run"], "besides": besides}

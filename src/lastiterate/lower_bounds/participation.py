@@ -1,0 +1,225 @@
+"""When the example in question takes part: a chain of hidden states, the same in both worlds.
+
+In step k (from 0) a run in state i goes to state j and sees the example with probability `takes[i,
+j]`, and goes there without seeing it with probability `stays[i, j]`.  Every rule of
+`lastiterate.run.batch_rules.rules` is such a chain of few states, so that the law of the last
+iterate needs no enumeration of batches.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, cast
+
+import numpy as np
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
+from lastiterate.errors import InvalidType
+from lastiterate.lower_bounds.random_sums import smoothed_lower_profile
+from lastiterate.profile.lower import LowerProfile, MeansLowerProfile
+from lastiterate.run.batch_rules.resampled import SampledRule
+from lastiterate.run.batch_rules.rules import BatchRule, Drawn
+from lastiterate.run.training_run import TrainingRun
+
+
+class Participation(ABC):
+    """A rule of participation; `by_chance` says whether chance decides."""
+
+    by_chance: ClassVar[bool] = True
+
+    @property
+    @abstractmethod
+    def start(self) -> Array:
+        """The probability of each state before the first step."""
+
+    @abstractmethod
+    def step(self, k: int) -> tuple[Array, Array]:
+        """(stays, takes) of step k, counted from 0."""
+
+    @abstractmethod
+    def lower_profile(self, arrivals: Array) -> LowerProfile:
+        """N(0, 1) against N(S, 1), rounded down: S sums the arrivals of the steps taken part in.
+
+        Where chance decides, arrivals are at least 0.
+        """
+
+    def expected(self, steps: int) -> Array:
+        """The chance that each step sees the example."""
+        states, seen = self.start, np.empty(steps)
+        for k in range(steps):
+            stays, takes = self.step(k)
+            seen[k] = float((states @ takes).sum())
+            states = states @ (stays + takes)
+        return seen
+
+
+@dataclass(frozen=True)
+class Always(Participation):
+    """In every step."""
+
+    by_chance = False
+
+    @property
+    def start(self) -> Array:
+        return np.ones(1)
+
+    def step(self, k: int) -> tuple[Array, Array]:
+        return np.zeros((1, 1)), np.ones((1, 1))
+
+    def lower_profile(self, arrivals: Array) -> LowerProfile:
+        return MeansLowerProfile([1.0], [abs(float(arrivals @ np.ones(arrivals.size)))])
+
+
+@dataclass(frozen=True)
+class AtSteps(Participation):
+    """In these steps, counted from 1, and in no others."""
+
+    by_chance = False
+
+    positions: frozenset[int]
+
+    @property
+    def start(self) -> Array:
+        return np.ones(1)
+
+    def step(self, k: int) -> tuple[Array, Array]:
+        seen = float(k + 1 in self.positions)
+        return np.full((1, 1), 1.0 - seen), np.full((1, 1), seen)
+
+    def lower_profile(self, arrivals: Array) -> LowerProfile:
+        return MeansLowerProfile([1.0], [abs(float(arrivals @ self.expected(arrivals.size)))])
+
+
+@dataclass(frozen=True)
+class AtDrawnPlace(Participation):
+    """At a place drawn once, each as likely: `seen[place]` are its steps, counted from 1.
+
+    With probability `left_out` never.
+    """
+
+    seen: tuple[frozenset[int], ...]
+    left_out: float = 0.0
+
+    @property
+    def start(self) -> Array:
+        each = (1.0 - self.left_out) / len(self.seen)
+        return np.append(np.full(len(self.seen), each), self.left_out)
+
+    def step(self, k: int) -> tuple[Array, Array]:
+        takes = np.array([*(float(k + 1 in steps) for steps in self.seen), 0.0])
+        return np.diag(1.0 - takes), np.diag(takes)
+
+    def lower_profile(self, arrivals: Array) -> LowerProfile:
+        steps = [[k - 1 for k in sorted(seen) if k <= arrivals.size] for seen in self.seen]
+        sums = [float(arrivals[seen].sum()) for seen in steps]
+        return MeansLowerProfile(down(self.start, MILLIONS_OF_ROUNDINGS).tolist(), [*sums, 0.0])
+
+
+@dataclass(frozen=True)
+class OncePerEpoch(Participation):
+    """In one of `length` steps, anew in every epoch; in none with probability `left_out`.
+
+    The states are: not yet in this epoch, and already.
+    """
+
+    length: int
+    left_out: float = 0.0
+
+    @property
+    def start(self) -> Array:
+        return np.array([1.0, 0.0])
+
+    @property
+    def each(self) -> float:
+        """The probability of each step."""
+        return (1.0 - self.left_out) / self.length
+
+    def step(self, k: int) -> tuple[Array, Array]:
+        done = k % self.length
+        now = self.each / (1.0 - done * self.each)
+        stays, takes = np.array([[1.0 - now, 0.0], [0.0, 1.0]]), np.array([[0.0, now], [0.0, 0.0]])
+        if done == 0:  # everybody waits for the new epoch
+            stays, takes = np.repeat(stays[:1], 2, axis=0), np.repeat(takes[:1], 2, axis=0)
+        return stays, takes
+
+    def lower_profile(self, arrivals: Array) -> LowerProfile:
+        return smoothed_lower_profile(arrivals, self.each, one_of=self.length)
+
+
+@dataclass(frozen=True)
+class AnyStep(Participation):
+    """In each step with this probability, independently."""
+
+    probability: float
+
+    def __post_init__(self) -> None:
+        _check.number("probability", self.probability, at_least=0.0, at_most=1.0)
+
+    @property
+    def start(self) -> Array:
+        return np.ones(1)
+
+    def step(self, k: int) -> tuple[Array, Array]:
+        return np.full((1, 1), 1.0 - self.probability), np.full((1, 1), self.probability)
+
+    def lower_profile(self, arrivals: Array) -> LowerProfile:
+        return smoothed_lower_profile(arrivals, self.probability)
+
+
+def participation(run: TrainingRun, *, place: int | None = None) -> Participation:
+    """How the run's batches see one example.
+
+    In a fixed order `place` is the example's: by default the one that is seen last.  An order that
+    is released is forgotten, which tells less.
+    """
+    if run.batches.drawn in _BY_CHANCE:
+        return _BY_CHANCE[run.batches.drawn](run.batches, run.steps)
+    if run.batches.drawn is not Drawn.NEVER:
+        raise InvalidType("batches", run.batches, must_be="of a kind whose chances are known")
+    places = range(run.batches.places(run.steps))
+    if place is None:
+        place = max(places, key=lambda i: int(run.batches.seen(i, run.steps).max(initial=-1)))
+    _check.count("place", place, at_least=0, at_most=len(places) - 1)
+    return AtSteps(_steps_of(run.batches, place, run.steps))
+
+
+def _steps_of(rule: BatchRule, place: int, steps: int) -> frozenset[int]:
+    return frozenset((rule.seen(place, steps) + 1).tolist())
+
+
+def left_out(rule: BatchRule) -> float:
+    """The chance that an example fills no batch of an epoch."""
+    return max(1.0 - rule.batches_per_epoch * rule.batch_size / rule.examples, 0.0)
+
+
+def _at_drawn_place(rule: BatchRule, steps: int) -> Participation:
+    places = range(rule.batches_per_epoch)
+    return AtDrawnPlace(tuple(_steps_of(rule, i, steps) for i in places), left_out(rule))
+
+
+def _once_per_epoch(rule: BatchRule, steps: int) -> Participation:
+    del steps
+    return OncePerEpoch(rule.batches_per_epoch, left_out(rule))
+
+
+def _any_step(rule: BatchRule, steps: int) -> Participation:
+    del steps
+    return AnyStep(probability_of_a_step(rule))
+
+
+def probability_of_a_step(rule: BatchRule) -> float:
+    """That a step sees an example, of a rule that draws every batch anew."""
+    if rule.drawn is not Drawn.EACH_STEP:
+        raise InvalidType("batches", rule, must_be="drawn anew every step")
+    return cast(SampledRule, rule).probability
+
+
+_BY_CHANCE: dict[Drawn, Callable[[BatchRule, int], Participation]] = {
+    Drawn.ONCE: _at_drawn_place,
+    Drawn.EACH_EPOCH: _once_per_epoch,
+    Drawn.EACH_STEP: _any_step,
+}

@@ -1,0 +1,134 @@
+"""Why it converges: how the distance between two runs is paid off."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lastiterate._digits import up
+from lastiterate._numerics.arrays import Array
+from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule, worst_schedule
+from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies
+from lastiterate.plot.labels import End, finish
+from lastiterate.plot.scales import scale
+from lastiterate.plot.style import BLUE, FAINT, GREY, VERMILLION, Pen, figure, heading, style
+from lastiterate.run.training_run import TrainingRun
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLUMNS = 1_200  # more steps than this are drawn as bands
+_FAINTEST = 1e-6  # of an arrival; less is not shown
+_MOST_STEMS = 120
+_FEW = 60  # so few points are marked one by one
+
+
+def shift_schedule(run: TrainingRun) -> Figure:
+    r"""The distance z_k between two runs that differ in one example, and what is paid of it, a_k.
+
+    Every time the example is seen the distance grows by one arrival; steps shrink it, noise
+    hides what is paid of it, and mu^2 is the sum of the squares of what is paid over the
+    noise.  Composition pays each arrival at once.  Shown for the most exposed position in the
+    order, with every distance in arrivals.
+    """
+    if not isinstance(run, TrainingRun):
+        raise InvalidType("run", run, must_be="a TrainingRun")
+    schedule = drawable(run)
+    unit = float(schedule.arrivals.max())
+    paid, distance = schedule.shifts.a / unit, schedule.shifts.z / unit
+    if run.release_noise_std == 0.0:
+        paid, distance = paid[:-1], distance[:-1]
+    with style():
+        canvas = figure(7.2, 5.2)
+        upper, lower = canvas.subplots(2, 1, sharex=True)
+        upper_ends = _draw_distance(upper, distance, schedule.diameter / unit)
+        composed = bool(np.max(run.noise_std) > 0.0)
+        lower_ends = _draw_paid(lower, paid, schedule, composed=composed)
+        scale(lower, "x", [0.0, float(paid.size)], logs=False, whole=True)
+        lower.set_xlabel(
+            "step" if run.release_noise_std == 0.0 else "step, then release", loc="right"
+        )
+        upper.tick_params(labelbottom=False)
+        finish(canvas, [(upper, upper_ends), (lower, lower_ends)])
+    return canvas
+
+
+def drawable(run: TrainingRun) -> ShiftSchedule:
+    """The plan of the most exposed position; `InvalidParameter` where there is nothing to show."""
+    try:
+        schedule = worst_schedule(run)
+    except NoBoundApplies as error:
+        raise _nothing_to_draw(error) from None
+    if not schedule.seen.size or not math.isfinite(schedule.shifts.mu):
+        must_be = "one that sees the example, and whose noise can hide it"
+        raise InvalidParameter("run", run, must_be=must_be)
+    return schedule
+
+
+def _nothing_to_draw(error: NoBoundApplies) -> InvalidParameter:
+    """A run may well be certified, and not by paying off a distance as this picture shows."""
+    reasons = dict.fromkeys(str(reasons[0]) for reasons in error.unmet.values())
+    must_be = (
+        "one whose example is paid off by a single plan, which is what this picture shows (this "
+        "says nothing of its guarantee, which `account` tells)"
+    )
+    return InvalidParameter("run", must_be=must_be, found=f"one that {'; and '.join(reasons)}")
+
+
+def _draw_distance(axes: Axes, distance: Array, diameter: float) -> list[End]:
+    pen, cap = Pen(BLUE, "-"), Pen(GREY, (0, (3, 2)))
+    _draw(axes, np.arange(float(distance.size)), distance, pen)
+    scale(axes, "y", distance.tolist(), logs=False)
+    heading(axes, "distance between the two runs, in arrivals")
+    _grid(axes)
+    ends = [End(float(distance[-1]), "z: paid down to 0", pen)]
+    if diameter <= axes.get_ylim()[1]:
+        axes.axhline(diameter, color=cap.colour, linestyle=cap.dash, linewidth=0.9)
+        ends.append(End(diameter, "diameter", cap))
+    return ends
+
+
+def _draw_paid(axes: Axes, paid: Array, schedule: ShiftSchedule, *, composed: bool) -> list[End]:
+    pen, at_once = Pen(VERMILLION, "-"), Pen(GREY, "-")
+    steps = np.arange(1.0, paid.size + 1.0)
+    visible = np.where(paid > _FAINTEST, paid, math.nan)
+    scale(axes, "y", [*visible[np.isfinite(visible)].tolist(), 1.0, 0.2], logs=True)
+    bottom = axes.get_ylim()[0]
+    arrived = schedule.arrivals / schedule.arrivals.max()
+    if schedule.seen.size <= _MOST_STEMS:
+        axes.vlines(schedule.seen + 1, bottom, arrived, color=FAINT, linewidth=1.0)
+        axes.plot(schedule.seen + 1, arrived, "o", ms=2.5, color=GREY, clip_on=False)
+    else:
+        axes.plot(schedule.seen + 1, arrived, color=GREY, linewidth=1.0)
+    _draw(axes, steps, visible, pen)
+    heading(axes, "paid in each step, in arrivals")
+    _grid(axes)
+    # What was seen in the very last step is paid in it: a line up, named where it begins.
+    before = visible[np.isfinite(visible)][-2:][0]
+    count = f"{schedule.seen.size:,} " + ("arrival" if schedule.seen.size == 1 else "arrivals")
+    name = f"{count}: paid at\nonce by composition" if composed else count
+    return [
+        End(float(arrived[-1]), name, at_once),
+        End(float(before), f"a: the best plan,\nmu = {up(schedule.shifts.mu)}", pen),
+    ]
+
+
+def _draw(axes: Axes, x: Array, y: Array, pen: Pen) -> None:
+    """A line, or the band of what it covers where steps are finer than can be seen."""
+    shown = np.isfinite(y)
+    if np.count_nonzero(shown) <= _FEW:
+        axes.plot(x[shown], y[shown], "o", ms=3.0, color=pen.colour, clip_on=False)
+    if x.size <= _COLUMNS:
+        axes.plot(x, y, color=pen.colour, linestyle=pen.dash, linewidth=1.2)
+        return
+    starts = np.unique(np.linspace(0, x.size, _COLUMNS, endpoint=False).astype(int))
+    low, high = np.fmin.reduceat(y, starts), np.fmax.reduceat(y, starts)
+    axes.fill_between(x[starts], low, high, color=pen.colour, linewidth=1.0)
+
+
+def _grid(axes: Axes) -> None:
+    axes.grid(axis="y", color=FAINT, linewidth=0.5)
+    axes.set_axisbelow(True)

@@ -1,0 +1,189 @@
+"""Discretised privacy losses, on `dp_accounting`'s privacy loss distributions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import TINY, ulps, up
+from lastiterate._numerics.sums import roundings, suffix_sums
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.profile import dp_accounting
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+_TAIL = 1e-15
+_MOST_CELLS = 2_000_000
+_LEAST_CELLS = 16
+
+
+class LossDistributionProfile(PrivacyProfile):
+    """A pessimistic `dp_accounting` privacy loss distribution.
+
+    Distributions are composed by Fourier transforms, whose rounding is about log2(size) ulps
+    in root mean square over the `size` cells, hence at most sqrt(size) times that in any sum
+    of them; `slack`, by default four times this, is added to every delta.  Answers for a
+    delta below it are inf.  (For thousands of compositions see `self_composed`.)
+    """
+
+    def __init__(self, pld: PrivacyLossDistribution, *, slack: float | None = None) -> None:
+        if not dp_accounting.is_distribution(pld):
+            raise InvalidType("pld", pld, must_be="a dp_accounting PrivacyLossDistribution")
+        if not dp_accounting.is_pessimistic(pld):
+            must_be = "built with pessimistic_estimate=True: an optimistic one is no upper bound"
+            raise InvalidParameter("pld", pld, must_be=must_be)
+        size = dp_accounting.size_of(pld)
+        default = ulps(4) * math.log2(size + 1) * math.sqrt(size)
+        self._pld = pld
+        self._losses = [_Losses(losses) for losses in dp_accounting.losses_of(pld)]
+        self.slack = default if slack is None else _check.number("slack", slack, at_least=0.0)
+
+    def __repr__(self) -> str:
+        return f"LossDistributionProfile(cells of {self.discretization:g}, slack {self.slack:.1e})"
+
+    @property
+    def pld(self) -> PrivacyLossDistribution:
+        """The distribution itself."""
+        return self._pld
+
+    @property
+    def discretization(self) -> float:
+        """The size of its cells."""
+        return dp_accounting.cell_of(self._pld)
+
+    def deltas(self, epsilons: Array) -> Array:
+        largest = np.max([losses.deltas(epsilons) for losses in self._losses], axis=0)
+        return np.asarray(np.clip(largest + self.slack, TINY, 1.0))
+
+    def renyi(self, order: float) -> float:
+        """From the masses themselves; inf where some mass sits at infinite loss."""
+        alpha = check_order(order)
+        return max(losses.renyi(alpha) for losses in self._losses)
+
+    def gdp(self) -> float:
+        """inf: a discretised curve does not fall off as a Gaussian's does."""
+        return math.inf
+
+    def to_pld(self, *, discretization: float | None = None) -> Any:
+        """The distribution itself, if its cells are of the size asked for."""
+        own = self.discretization
+        if discretization is not None and discretization != own:
+            raise InvalidParameter("discretization", discretization, must_be=f"{own!r}, its own")
+        return self._pld
+
+
+class _Losses:
+    """The losses of one direction, largest epsilon answered as fast as the smallest."""
+
+    def __init__(self, losses: dp_accounting.Losses) -> None:
+        self._at = losses.cell * (losses.first + np.arange(losses.masses.size))
+        self._mass, self._infinite = losses.masses, losses.infinite
+        with np.errstate(under="ignore", over="ignore"):
+            other = self._mass * np.exp(-np.maximum(self._at, -700.0))
+        self._above = np.append(suffix_sums(self._mass), 0.0)
+        self._other_above = np.append(suffix_sums(other), 0.0)
+
+    def deltas(self, epsilons: Array) -> Array:
+        """P(loss > epsilon) - e^epsilon Q(loss > epsilon), rounded up."""
+        first = np.searchsorted(self._at, epsilons, side="right")
+        upper = self._above[first]
+        lower = np.exp(np.minimum(epsilons, 700.0)) * self._other_above[first]
+        rounding = ulps(2 * (roundings(self._mass.size) + 4))
+        difference = np.maximum(upper - lower, 0.0) + rounding * (upper + lower)
+        return np.asarray(difference + self._infinite)
+
+    def renyi(self, alpha: float) -> float:
+        if self._infinite > 0.0 or alpha == math.inf:
+            return math.inf
+        if alpha == 1.0:
+            off = ulps(4) * self._mass.size * float(self._mass @ np.abs(self._at))
+            return max(float(self._mass @ self._at), 0.0) + off
+        exponents = (alpha - 1.0) * self._at
+        top = float(exponents.max())
+        total = float(self._mass @ np.exp(exponents - top))
+        off = ulps(4) * (self._mass.size + abs(top)) / (alpha - 1.0)
+        return max((top + math.log(total)) / (alpha - 1.0), 0.0) + off
+
+
+def from_pld(pld: PrivacyLossDistribution) -> LossDistributionProfile:
+    """The profile of a `dp_accounting` privacy loss distribution.
+
+    Compose it only with guarantees for the same adjacency.  It answers for a delta above its
+    rounding (about 1e-11); Gaussian and Renyi guarantees do not follow from it where some
+    mass sits at infinite loss.
+
+    >>> from dp_accounting.pld import privacy_loss_distribution
+    >>> pld = privacy_loss_distribution.from_gaussian_mechanism(1.0)
+    >>> round(from_pld(pld).epsilon(1e-5), 3)
+    4.377
+    """
+    return LossDistributionProfile(pld)
+
+
+def self_composed(pld: PrivacyLossDistribution, times: int) -> LossDistributionProfile:
+    """The profile of `times` independent results, each with these losses.
+
+    Powers of a Fourier transform multiply its rounding, and any mass that one result's losses
+    lack, by the number of times: the latter is made up for first, the former is in the slack.
+    """
+    total = dp_accounting.made_whole(pld)
+    if times == 1:
+        return LossDistributionProfile(total)
+    composed = total.self_compose(times)
+    size = dp_accounting.size_of(composed)
+    slack = times * ulps(8 * math.log2(size + 1) + 64)
+    return LossDistributionProfile(composed, slack=LossDistributionProfile(composed).slack + slack)
+
+
+def to_pld(profile: PrivacyProfile, *, discretization: float = 1e-4) -> PrivacyLossDistribution:
+    """Connect the dots of the delta curve, pessimistically.
+
+    The curve bounds every adjacent pair in both directions, hence so does its lower convex
+    envelope in e^epsilon, which is what is discretised.
+    """
+    cell = _check.number("discretization", discretization, above=0.0)
+    least = least_discretization(profile)
+    if not cell >= least:
+        must_be = f"at least {least:.3g} for losses this large"
+        raise InvalidParameter("discretization", discretization, must_be=must_be)
+    cells = max(math.ceil(_reach(profile) / cell), _LEAST_CELLS)
+    epsilons = cell * np.arange(cells + 1, dtype=np.float64)
+    right = convex_envelope(epsilons, np.minimum.accumulate(profile.deltas(epsilons)))
+    # The dual direction of a symmetric curve: delta(-t) = 1 - e^-t (1 - delta(t)).
+    left = 1.0 - np.exp(-epsilons[:0:-1]) * (1.0 - right[:0:-1])
+    deltas = np.minimum.accumulate(np.clip(np.concatenate([left, right]), 0.0, 1.0))
+    return dp_accounting.connected_dots(cell, cells, deltas)
+
+
+def least_discretization(profile: PrivacyProfile) -> float:
+    """The smallest cells that cover the losses of `profile` in memory."""
+    return _reach(profile) / _MOST_CELLS
+
+
+def _reach(profile: PrivacyProfile) -> float:
+    """An epsilon beyond which next to nothing is left (what is left becomes infinite loss)."""
+    floor = float(profile.deltas(np.array([1e9]))[0])
+    return max(min(profile.epsilon(min(floor * 1.01 + _TAIL, 1.0)), 1e9), 1e-12)
+
+
+def convex_envelope(epsilons: Array, deltas: Array) -> Array:
+    """The lower convex envelope of the points (e^epsilon, delta), at the same epsilons."""
+    # Steps of e^epsilon, in units of its largest.
+    growth = np.exp(epsilons[:-1] - epsilons[-1]) * np.expm1(np.diff(epsilons))
+    if not growth.min() > TINY:
+        return deltas
+    slopes = np.diff(deltas) / growth
+    if np.all(np.diff(slopes) >= 0.0):
+        return deltas
+    smoothed = scipy.optimize.isotonic_regression(slopes, weights=growth).x
+    # Summed from the right the terms are of one sign, so that only the last digits are in doubt.
+    above = np.append(suffix_sums(-smoothed * growth), 0.0) + deltas[-1]
+    envelope = up(above, ulps(4 * roundings(deltas.size) + 64))
+    return np.asarray(np.clip(np.minimum(envelope, deltas), 0.0, 1.0))

@@ -1,0 +1,175 @@
+r"""Several independent results, each with losses in cells: their sum, by Fourier transforms.
+
+The masses p of a result are first tilted, :math:`p_x e^{\lambda x} / M(\lambda)`, then transformed,
+multiplied and tilted back.  So rounding, which is absolute in a transform, is multiplied by
+:math:`M(\lambda) e^{-\lambda\varepsilon}` in delta at epsilon, and does not hide small deltas.
+Sums beyond the end of the grid are bounded by Chernoff and counted as infinite; those below its
+beginning come out at its end, which is no less pessimistic.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, ulps, up
+from lastiterate._numerics.sums import length_of, roundings, suffix_sums
+from lastiterate.profile.gaussian_mixture_pld import LossCells
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+
+_CELLS = 1 << 15
+_NEVER = 38.0  # minus the logarithm of what is left beyond the grid
+_TILTS = 40
+_LEAST_SPREAD = 1e-30
+_MILD = 6.0  # the logarithm of what a tilt adds to the rounding at epsilon 0
+
+
+@dataclass(frozen=True, eq=False)
+class Repeated:
+    """Losses of so many independent results of one kind, by direction."""
+
+    directions: Sequence[LossCells]
+    times: int
+
+
+class SummedLossesProfile(PrivacyProfile):
+    """Independent results together.  A probability `lost` gets no guarantee.
+
+    >>> from lastiterate.profile.gaussian_mixture_pld import shift_losses
+    >>> always = shift_losses(np.array([0.5]), np.array([1.0]))
+    >>> round(SummedLossesProfile([Repeated(always, 4)]).epsilon(1e-5), 2)
+    4.38
+    """
+
+    def __init__(self, results: Sequence[Repeated], *, lost: float = 0.0) -> None:
+        count = max(len(result.directions) for result in results)
+        self._totals = [
+            _total([(one.directions[way], one.times) for one in results]) for way in range(count)
+        ]
+        self._lost = lost
+
+    def __repr__(self) -> str:
+        return f"SummedLossesProfile(lost={self._lost:.1e})"
+
+    def deltas(self, epsilons: Array) -> Array:
+        largest = np.max([total.deltas(epsilons) for total in self._totals], axis=0)
+        return np.asarray(np.clip(up(largest + self._lost, ulps(4)), TINY, 1.0))
+
+    def renyi(self, order: float) -> float:
+        """inf: some of the mass is never known not to be infinite."""
+        check_order(order)
+        return math.inf
+
+    def gdp(self) -> float:
+        """inf: discretised losses do not fall off as a Gaussian's do."""
+        return math.inf
+
+
+class _Total:
+    """Masses at the places of a grid, and what rounding may have hidden beyond each."""
+
+    def __init__(
+        self, at: Array, masses: Array, infinite: float, tilt: float, log_slack: float
+    ) -> None:
+        self._at, self._infinite, self._tilt, self._log_slack = at, infinite, tilt, log_slack
+        with np.errstate(over="ignore", under="ignore"):
+            other = masses * np.exp(-np.maximum(at, -700.0))
+        self._above = np.append(suffix_sums(masses), 0.0)
+        self._other_above = np.append(suffix_sums(other), 0.0)
+
+    def deltas(self, epsilons: Array) -> Array:
+        first = np.searchsorted(self._at, epsilons, side="right")
+        upper = self._above[first]
+        lower = np.exp(np.minimum(epsilons, 700.0)) * self._other_above[first]
+        rounding = ulps(2 * (roundings(self._at.size) + 4))
+        difference = np.maximum(upper - lower, 0.0) + rounding * (upper + lower)
+        exponents = np.minimum(self._log_slack - self._tilt * epsilons, 1.0)
+        return np.asarray(difference + np.exp(exponents) + self._infinite)
+
+
+def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
+    infinite = 0.0
+    reach = _reach(parts)
+    low, high, tilt = reach.low, reach.high, reach.mild
+    cell = max((high - low) / (_CELLS - 2), TINY)
+    start = math.floor(low / cell)
+    spectrum = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
+    log_total = rounding = beyond = 0.0
+    offset = 0
+    for cells, times in parts:
+        grid = cells.on_grid(cell, least=-high, most=2.0 * high)
+        first, masses = grid.first, grid.masses
+        infinite += times * grid.infinite
+        places = cell * np.arange(first, first + masses.size, dtype=np.float64)
+        log_sum, tilted = _tilted(places, masses, tilt)
+        beyond += times * _tilted(places, masses, reach.tilt)[0]
+        log_total += times * log_sum
+        folded = np.bincount(np.arange(masses.size) % _CELLS, tilted, minlength=_CELLS)
+        spectrum *= np.fft.rfft(folded) ** times
+        offset += times * first
+        rounding += times * length_of(folded)
+    summed = np.maximum(np.roll(np.fft.irfft(spectrum, _CELLS), (offset - start) % _CELLS), 0.0)
+    at = cell * np.arange(start, start + _CELLS, dtype=np.float64)
+    end = cell * (start + _CELLS)
+    with np.errstate(under="ignore", over="ignore"):
+        untilted = summed * np.exp(np.minimum(log_total - tilt * at, 700.0))
+    masses = np.minimum(up(untilted, MILLIONS_OF_ROUNDINGS), 1.0)
+    infinite += math.exp(min(beyond - reach.tilt * end + ulps(64) * abs(beyond), 0.0))
+    spread = min(math.sqrt(_CELLS), 1.0 / math.sqrt(max(-math.expm1(-2.0 * tilt * cell), TINY)))
+    steps = 16.0 * math.log2(_CELLS) + 64.0 + abs(log_total)
+    slack = ulps(steps) * rounding * spread
+    return _Total(at, masses, infinite, tilt, log_total + math.log(max(slack, TINY)))
+
+
+@dataclass(frozen=True)
+class _Reach:
+    """Next to all of a sum lies in [low, high], as `tilt` shows; a `mild` one is for transforms."""
+
+    low: float
+    high: float
+    tilt: float
+    mild: float
+
+
+def _reach(parts: Sequence[tuple[LossCells, int]]) -> _Reach:
+    """No loss is counted as less than minus the end."""
+    high, tilt, mild = _end([(cells.highs, cells.masses, times) for cells, times in parts])
+    lows = [(-np.maximum(cells.lows, -high), cells.masses, times) for cells, times in parts]
+    return _Reach(-_end(lows)[0], high, tilt, mild)
+
+
+def _end(parts: Sequence[tuple[Array, Array, int]]) -> tuple[float, float, float]:
+    """Beyond which next to nothing of the sum lies, the tilt that shows it, and a milder one."""
+    largest = math.fsum(times * float(losses.max()) for losses, _, times in parts)
+    square = math.fsum(times * float(masses @ losses**2) for losses, masses, times in parts)
+    spread = max(math.sqrt(square), _LEAST_SPREAD)
+    tilts = np.geomspace(0.1 * _NEVER / max(largest, spread), 100.0 / spread, _TILTS)
+    moments = np.zeros(_TILTS)
+    for losses, masses, times in parts:
+        moments += times * _log_moments(losses, masses, tilts)
+    ends = (moments + _NEVER) / tilts
+    best = int(np.argmin(ends))
+    # Half of it, or what is tilted to the end comes out at the beginning.
+    mild = tilts[(moments <= _MILD) & (tilts <= tilts[best] / 2)]
+    end = max(float(ends[best]), spread)  # also where all losses are below 0
+    return end, float(tilts[best]), float(mild.max(initial=0.0))
+
+
+def _log_moments(losses: Array, masses: Array, tilts: Array) -> Array:
+    exponents = tilts[:, None] * losses
+    top = exponents.max(axis=1)
+    return np.asarray(top + np.log(np.exp(exponents - top[:, None]) @ masses))
+
+
+def _tilted(places: Array, masses: Array, tilt: float) -> tuple[float, Array]:
+    """The logarithm of the sum of masses e^(tilt place), and these masses over it."""
+    exponents = tilt * places
+    top = float(exponents[masses > 0.0].max())
+    with np.errstate(under="ignore"):
+        weighted = masses * np.exp(np.minimum(exponents - top, 700.0))
+    total = float(weighted.sum())
+    return top + math.log(total), weighted / total

@@ -1,0 +1,112 @@
+"""Rules by which every example picks a batch of the epoch on its own."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate._numerics.arrays import IntArray
+from lastiterate.run.batch_rules.base import Chance, Drawn, Selection
+from lastiterate.run.batch_rules.positioned import InOrder
+
+
+def binomial_exceeded_with(probability: float, count: int, share: float) -> int:
+    """What a binomial number exceeds with at most this probability, which is 0 or above 1e-16."""
+    if not probability > 0.0:
+        return count
+    from scipy.stats import binom  # which takes long to load
+
+    return int(binom.isf(max(probability, 1e-16), count, share))
+
+
+class _Bins(InOrder, abstract=True):
+    """Places are picked independently, each with probability batch_size/examples.
+
+    So a batch has `batch_size` examples on average, and one may have them all.  Examples that
+    would not fill a last batch are, on average, as many as pick none.
+    """
+
+    exact_size = False
+
+    @property
+    def largest_size(self) -> int:
+        return self.examples
+
+    def size_exceeded_with(self, probability: float) -> int:
+        return binomial_exceeded_with(probability, self.examples, self.share)
+
+    def arrangement(self, chance: Chance) -> IntArray | None:
+        del chance
+        return None
+
+    def selections(self, chance: Chance) -> Iterator[Selection]:
+        bins: list[IntArray] = []
+        for epoch in self._epochs():
+            if not bins or self.drawn is Drawn.EACH_EPOCH:
+                bins = self._thrown(chance)
+            for place in epoch.tolist():
+                yield bins[place]
+
+    def _thrown(self, chance: Chance) -> list[IntArray]:
+        """The examples of each batch of an epoch."""
+        length = self.batches_per_epoch
+        places = chance.each_to_a_place(self.examples, length, self.batch_size, self.examples)
+        placed = np.flatnonzero(places >= 0)
+        by_place = placed[np.argsort(places[placed], kind="stable")]
+        ends = np.cumsum(np.bincount(places[placed], minlength=length))
+        return np.split(by_place, ends[:-1])
+
+    def stated(self, *, secret: bool) -> str:
+        size, examples = f"{self.batch_size:,}", f"{self.examples:,}"
+        divided = f"every step divides the sum of gradients by {size}"
+        if not secret:
+            return f"which examples a step sees does not depend on what they hold, and {divided}"
+        rest = self.examples % self.batch_size
+        none = f", or none with probability {rest:,}/{examples}" if rest else ""
+        return (
+            f"each of {examples} examples picks one of the {self.batches_per_epoch:,} batches of "
+            f"an epoch on its own, each with probability {size}/{examples}{none}, "
+            f"{self.in_secret}, and {divided}"
+        )
+
+
+@dataclass(frozen=True)
+class BallsAndBins(_Bins):
+    """Every example picks one of the batches of an epoch on its own, in secret, once.
+
+    As easily done as a shuffle, but where one example is tells nothing of where another is.  It
+    picks each of the `examples // batch_size` batches with probability batch_size/examples, and
+    none with what is left of 1.  Sums of gradients are divided by `batch_size`, whatever the size
+    of a batch, so that longer steps than the largest batch allows expand: bounds for the last
+    iterate charge the probability of batches that are too large for the step size.  They are
+    never cut: another example would have to leave, and both would be seen.
+
+    An example that is left out (adjacency="zero-out") has picked a batch to which it adds nothing;
+    one that is replaced leaves its batch to the other.
+
+    >>> rule = BallsAndBins(examples=60_000, batch_size=1_500)
+    >>> rule.batches_per_epoch, rule.largest_size
+    (40, 60000)
+    """
+
+    name = "balls-and-bins"
+    drawn = Drawn.ONCE
+    in_words = "on average, each example in one picked on its own, once"
+    in_secret = "once and in secret"
+
+
+@dataclass(frozen=True)
+class BallsAndBinsEachEpoch(_Bins):
+    """Every example picks one of the batches on its own, in secret, before every epoch anew.
+
+    All else is as for `BallsAndBins`.
+    """
+
+    name = "balls-and-bins-each-epoch"
+    drawn = Drawn.EACH_EPOCH
+    in_words = "on average, each example in one picked on its own every epoch"
+    in_secret = "anew every epoch and in secret"
+
+    @property
+    def period(self) -> int | None:
+        return None

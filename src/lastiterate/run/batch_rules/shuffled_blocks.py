@@ -1,0 +1,77 @@
+"""Rules whose batches are fixed blocks of consecutive examples."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Self
+
+from lastiterate._numerics.arrays import IntArray
+from lastiterate.errors import InvalidParameter
+from lastiterate.run.batch_rules.base import Chance, Drawn, Selection
+from lastiterate.run.batch_rules.positioned import InOrder
+
+
+class _Blocks(InOrder, abstract=True):
+    """The places are fixed blocks of consecutive examples; chance decides when each is visited.
+
+    Each single example's place is uniform, which is all that averages over places use, but which
+    examples share one is no secret: two examples cannot have changed places on their own.
+    Examples beyond the last full block would never be seen, so there must be none.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.examples % self.batch_size:
+            must_be = f"a multiple of batch_size={self.batch_size}: blocks are never cut"
+            raise InvalidParameter("examples", self.examples, must_be=must_be)
+
+    @classmethod
+    def of_sizes(cls, examples: int, batch_size: int | None) -> Self:
+        """The rule for the full blocks of so many examples."""
+        if batch_size is not None and 0 < batch_size <= examples:
+            examples -= examples % batch_size
+        return super().of_sizes(examples, batch_size)
+
+    def arrangement(self, chance: Chance) -> IntArray | None:
+        del chance
+        return None
+
+    def selections(self, chance: Chance) -> Iterator[Selection]:
+        length, size = self.batches_per_epoch, self.batch_size
+        block_at = chance.permutation(length)
+        for number, epoch in enumerate(self._epochs()):
+            if number and self.drawn is Drawn.EACH_EPOCH:
+                block_at = chance.permutation(length)
+            for block in block_at[epoch].tolist():
+                yield slice(block * size, (block + 1) * size)
+
+
+@dataclass(frozen=True)
+class ShuffledBlocksEachEpoch(_Blocks):
+    """Fixed blocks of consecutive examples, visited in an order shuffled before every epoch.
+
+    What can be done with a file that is too large to be shuffled itself.
+    """
+
+    name = "shuffled-blocks-each-epoch"
+    drawn = Drawn.EACH_EPOCH
+    in_words = "in fixed blocks, shuffled every epoch"
+    in_secret = "in fixed blocks, from a new uniform shuffle of these every epoch, drawn in secret"
+    in_blocks = name
+
+    @property
+    def period(self) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class ShuffledBlocksOnce(_Blocks):
+    """Fixed blocks of consecutive examples, visited in one order, shuffled in secret.
+
+    What can be done with a file that is too large to be shuffled itself.
+    """
+
+    name = "shuffled-blocks-once"
+    drawn = Drawn.ONCE
+    in_words = "in fixed blocks, shuffled once"
+    in_secret = "in fixed blocks, from one uniform shuffle of these, drawn in secret"
+    in_blocks = name

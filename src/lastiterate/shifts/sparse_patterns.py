@@ -1,0 +1,180 @@
+r"""The same optimum for many patterns at once, each of a few arrivals in steps that are all alike.
+
+In final units an arrival `tail` steps before the end has mass :math:`c^{tail}`, and the steps from
+it up to the next one the variance :math:`\sum c^{2\tau}` over their own tails: isotonic
+regression of a few blocks, written out as :math:`g_i = \max_{a \le i} \min_{b \ge i}` of the mass
+of the blocks a to b over their variance.  Arrivals at equal distances before all others share
+one block, since for :math:`c \le 1` their slopes fall with time.
+
+Of the noise of the last steps a share may be spent on something else; what is left is then the
+variance of these steps.  Where steps are not alike, the same holds of the masses and variances that
+they have.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache, reduce
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
+from lastiterate._numerics.sums import prefix_sums, suffix_sums
+from lastiterate.shifts.minorant import LEAST_MU
+
+
+@dataclass(frozen=True)
+class Arrivals:
+    """`times` an arrival, `tail` steps before the end; before it `more` others, `period` apart."""
+
+    tail: ArrayLike
+    times: ArrayLike = 1.0
+    more: ArrayLike = 0
+    period: int = 1
+
+
+@dataclass(frozen=True)
+class Spent:
+    """A share of the noise of the last `steps` that is not there to be used."""
+
+    steps: int
+    share: float
+
+
+NOTHING_SPENT = Spent(0, 0.0)
+
+
+def mus_of_few(
+    *,
+    gap: float,
+    arrivals: list[Arrivals],
+    release_in_steps: float = 0.0,
+    spent: Spent = NOTHING_SPENT,
+) -> Array:
+    """mu for arrivals and noise of 1, rounded up; tails must not rise along the list.
+
+    Only the first of `arrivals` may have others before it, and these must be older than what is
+    spent.  1 - `gap` is the contraction, at most 1; noise on release counts as so many steps.
+    """
+    written = tuple(
+        (_written(one.tail, np.int64), _written(one.times), _written(one.more), one.period)
+        for one in arrivals
+    )
+    return _mus(gap, written, release_in_steps, spent)
+
+
+def mus_of_places(masses: Array, variances: Array, period: int) -> Array:
+    """mu, not rounded up yet, of each place that is first seen in one of the first `period` steps.
+
+    After that it is seen every `period` steps.  Masses and variances are in final units, step by
+    step, all above 0; the last variance is that of the release, which brings nothing.  For few
+    passes: time and memory grow with their square.
+    """
+    steps = variances.size - 1
+    epochs = [variances[first : first + period] for first in range(0, steps, period)]
+    epochs[-1] = variances[(len(epochs) - 1) * period :]
+    cut = min(steps - (len(epochs) - 1) * period, period)
+    found = [_mus_of_some(masses, epochs, slice(0, cut), period)]
+    if cut < period and len(epochs) > 1:
+        epochs[-2:] = [np.concatenate(epochs[-2:])]
+        found.append(_mus_of_some(masses, epochs, slice(cut, period), period))
+    return np.concatenate(found)
+
+
+def _mus_of_some(masses: Array, epochs: list[Array], those: slice, period: int) -> Array:
+    """Of places that are seen in every epoch; all after the last full one is part of the last."""
+    arrivals = [masses[k * period : (k + 1) * period][those] for k in range(len(epochs))]
+    # What an epoch has left after a place, and the next one before it: nothing cancels.
+    left = [suffix_sums(epoch)[those] for epoch in epochs]
+    until = [np.append(0.0, prefix_sums(epoch))[those] for epoch in epochs[1:]]
+    owned = [a + b for a, b in zip(left, [*until, np.zeros(1)], strict=True)]
+    return np.maximum(np.sqrt(_energies(arrivals, owned)), LEAST_MU)
+
+
+_Written = tuple[bytes, tuple[int, ...]]
+
+
+def _written(values: ArrayLike, kind: type = np.float64) -> _Written:
+    """Numbers that can be looked up."""
+    array: NDArray[Any] = np.asarray(values, dtype=kind)
+    return array.tobytes(), array.shape
+
+
+def _read(written: _Written, kind: type = np.float64) -> Array:
+    data, shape = written
+    return np.asarray(np.frombuffer(data, dtype=kind).reshape(shape))
+
+
+@lru_cache(maxsize=1024)
+def _mus(
+    gap: float,
+    written: tuple[tuple[_Written, _Written, _Written, int], ...],
+    release_in_steps: float,
+    spent: Spent,
+) -> Array:
+    """The same: noise levels that differ by a factor ask for the same, many times each."""
+    log_c = log_of(gap)
+    arrivals = [
+        Arrivals(_read(tail, np.int64), _read(times), _read(more), period)
+        for tail, times, more, period in written
+    ]
+    tails = np.broadcast_arrays(*(np.asarray(one.tail) for one in arrivals))
+    masses = [
+        np.asarray(one.times) * _powers(log_c, tail)
+        for one, tail in zip(arrivals, tails, strict=True)
+    ]
+    ends = [*tails[1:], np.full_like(tails[0], -1)]
+    variances = [_left(log_c, tail, end, spent) for tail, end in zip(tails, ends, strict=True)]
+    variances[-1] = variances[-1] + release_in_steps
+    first = arrivals[0]
+    if np.any(first.more):
+        if np.any(tails[0] + 1 < spent.steps):
+            raise ValueError("noise is spent before the first of several arrivals")
+        masses.insert(0, np.asarray(first.times) * _sums(log_c, tails[0] + first.period, first))
+        span = np.asarray(first.more, dtype=np.float64) * first.period
+        variances.insert(0, _powers(2 * log_c, tails[0] + 1) * sums_of_powers(2 * log_c, span))
+    mus = np.maximum(np.sqrt(_energies(masses, variances)), LEAST_MU)  # squares underflow
+    mus = np.asarray(up(mus, MILLIONS_OF_ROUNDINGS))
+    mus.setflags(write=False)
+    return mus
+
+
+def _left(log_c: float, tail: Array, end: Array, spent: Spent) -> Array:
+    """The variance of the steps from `tail` to just before `end`, less what is spent."""
+    whole = np.maximum(end + 1, np.minimum(spent.steps, tail + 1))
+    older = _powers(2 * log_c, whole) * sums_of_powers(2 * log_c, tail + 1 - whole)
+    part = _powers(2 * log_c, end + 1) * sums_of_powers(2 * log_c, whole - end - 1)
+    return np.asarray(older + (1.0 - spent.share) * part)
+
+
+def _powers(log_c: float, exponents: Array) -> Array:
+    return np.exp(logs_of_powers(log_c, exponents))
+
+
+def _sums(log_c: float, nearest: Array, arrivals: Arrivals) -> Array:
+    """c^nearest + c^(nearest + period) + .., as many as there are more."""
+    epoch = arrivals.period * log_c
+    count = np.asarray(arrivals.more, dtype=np.float64)
+    return np.asarray(_powers(log_c, nearest) * sums_of_powers(epoch, count))
+
+
+def _energies(masses: list[Array], variances: list[Array]) -> Array:
+    count = len(masses)
+    slopes = [
+        [_slope(masses[a:b], variances[a:b]) for b in range(a + 1, count + 1)] for a in range(count)
+    ]
+    # From the block a on, the least slope of those that reach block i.
+    least = [list(accumulate(reversed(row), np.minimum))[::-1] for row in slopes]
+    rates = (reduce(np.maximum, (least[a][i - a] for a in range(i + 1))) for i in range(count))
+    terms = (variance * np.square(rate) for variance, rate in zip(variances, rates, strict=True))
+    return np.asarray(reduce(np.add, terms))
+
+
+def _slope(masses: list[Array], variances: list[Array]) -> Array:
+    """inf where arrivals have no noise of their own."""
+    mass, variance = reduce(np.add, masses), reduce(np.add, variances)
+    slope = np.full(np.broadcast_shapes(np.shape(mass), np.shape(variance)), np.inf)
+    return np.asarray(np.divide(mass, variance, out=slope, where=variance > 0.0))

@@ -1,0 +1,45 @@
+"""How many can go before training again is cheaper?"""
+
+from lastiterate import _check
+from lastiterate._numerics.search import last_count_true
+from lastiterate.errors import InvalidType
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.unlearn.unlearning_plan import unlearning
+
+
+def deletion_capacity(run: TrainingRun, *, epsilon: float, delta: float, share: float = 1.0) -> int:
+    """The most examples that can be forgotten at once in less than this share of the training.
+
+    0 where not even one can.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The training.
+    epsilon, delta : float
+        What those who go are promised.
+    share : float
+        Of the steps of the training, beyond which one would rather train again.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> from lastiterate.unlearn.capacity import deletion_capacity
+    >>> run = li.TrainingRun(
+    ...     loss=li.Loss(smoothness=0.26, regulariser=0.01), sensitivity=1.0,
+    ...     batches=li.Cyclic(examples=10_000, batch_size=500), steps=800,
+    ...     step_size=2.0, noise_std=0.01, adjacency="zero-out")
+    >>> deletion_capacity(run, epsilon=1.0, delta=1e-5, share=0.2)
+    56
+    """
+    if not isinstance(run, TrainingRun):
+        raise InvalidType("run", run, must_be="a TrainingRun")
+    target = _check.target_epsilon("epsilon", epsilon)
+    delta = _check.number("delta", delta, above=0.0, below=1.0)
+    part = _check.number("share", share, above=0.0, at_most=1.0)
+    most = max(int(part * run.steps) - (part == 1.0), 0)
+
+    def enough(examples: int) -> bool:
+        return unlearning(run, extra_steps=most, examples=examples).epsilon(delta) <= target
+
+    return last_count_true(enough, max(run.batches.examples - 1, 1))

@@ -1,0 +1,128 @@
+"""Training and the extra steps as those see them who are in both."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from lastiterate._numerics.rounding import at_most
+from lastiterate.run.batch_rules.base import BatchRule
+from lastiterate.run.batch_rules.rules import Drawn, FixedOrder
+from lastiterate.run.domain import Unbounded
+from lastiterate.run.schedule import Schedule
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.unlearn.extra_steps import last_of
+
+_MOST_LISTED = 10**6  # participations, or steps of a schedule
+
+
+def as_one_run(run: TrainingRun, extra: TrainingRun, *, order_kept: bool) -> list[TrainingRun]:
+    """Training and extra steps as those who stay see them; nothing where no run is like that."""
+    rule, then = run.batches, extra.batches
+    if not rule.exact_size or not then.exact_size:
+        return []
+    if (rule.examples, rule.batch_size) != (then.examples, then.batch_size):
+        return []
+    goes_on = rule == then and (
+        rule.drawn in (Drawn.NEVER, Drawn.EACH_STEP)
+        or (rule.drawn is Drawn.EACH_EPOCH and run.steps % rule.batches_per_epoch == 0)
+        or (rule.drawn is Drawn.ONCE and order_kept)
+    )
+    if goes_on and rule.any_length:
+        return [_longer(run, extra, rule)]
+    alike = run.is_constant and (run.step_size, run.noise_std) == (extra.step_size, extra.noise_std)
+    if not alike or (run.steps + extra.steps) // rule.batches_per_epoch > _MOST_LISTED:
+        return []
+    # A participation that comes later is never less exposed: the latest places of both orders.
+    latest = _latest(rule, run.steps)
+    latest += [run.steps + step for step in _latest(then, extra.steps)]
+    order = FixedOrder(rule.examples, rule.batch_size, positions=tuple(latest))
+    return [_longer(run, extra, order)]
+
+
+@dataclass(frozen=True)
+class Taken:
+    """So many extra steps, and the noise on the release that ended them."""
+
+    steps: int
+    release_noise_std: float
+
+
+def seen_in_all(run: TrainingRun, then: Sequence[Taken]) -> TrainingRun | None:
+    """Training and the steps of some requests, as one run of somebody who is in all.
+
+    Step size, noise and batches are those of the training, which are constant, and every order is
+    drawn anew.  None where no run is like that.
+    """
+    if not then:
+        return run
+    rule, lengths = run.batches, [run.steps, *(one.steps for one in then)]
+    total = sum(lengths)
+    if not (run.is_constant and rule.exact_size and rule.any_length):
+        return None
+    longer = run.replace(steps=total, release_noise_std=then[-1].release_noise_std)
+    whole_epochs = not any(steps % rule.batches_per_epoch for steps in lengths[:-1])
+    if rule.drawn is Drawn.EACH_STEP or (rule.drawn is Drawn.EACH_EPOCH and whole_epochs):
+        return longer
+    if total > _MOST_LISTED:
+        return None
+    if rule.drawn is Drawn.NEVER:
+        latest = list(range(total, 0, -rule.batches_per_epoch))[::-1]
+    else:
+        latest, begun = [], 0
+        for steps in lengths:
+            latest += [begun + step for step in _latest(rule, steps)]
+            begun += steps
+    order = FixedOrder(rule.examples, rule.batch_size, positions=tuple(latest))
+    return longer.replace(batches=order, noise_std=_with_releases(run, then))
+
+
+def _with_releases(run: TrainingRun, then: Sequence[Taken]) -> Schedule:
+    """What was published goes on, so that its noise is noise of the last step before it.
+
+    Not where it is projected in between.  The last release is not one of these.
+    """
+    released = [run.release_noise_std, *(one.release_noise_std for one in then[:-1])]
+    if not any(released) or not isinstance(run.domain, Unbounded):
+        return run.noise_std
+    own, step = last_of(run.noise_std), last_of(run.step_size)
+    noises: list[float] = []
+    for steps, release in zip([run.steps, *(one.steps for one in then)], released, strict=False):
+        both = at_most(math.hypot(own, release / step), ulps=4)
+        noises += [own] * (steps - 1) + [both]
+    return (*noises, *(own,) * then[-1].steps)
+
+
+def _latest(rule: BatchRule, steps: int) -> list[int]:
+    """The last step of each epoch, counted from 1; of the last epoch, as far as it goes."""
+    if not rule.any_length:
+        return [int(step) + 1 for step in rule.seen(0, steps)]
+    if rule.drawn is Drawn.EACH_STEP:
+        return list(range(1, steps + 1))
+    length = rule.batches_per_epoch
+    ends = list(range(length, steps + 1, length))
+    return ends if steps % length == 0 else [*ends, steps]
+
+
+def _longer(run: TrainingRun, extra: TrainingRun, rule: BatchRule) -> TrainingRun:
+    """The noise on the first release is not made use of."""
+    if (run.step_size, run.noise_std) == (extra.step_size, extra.noise_std):
+        schedules = {}
+    else:
+        schedules = {
+            name: (
+                *_every_step(getattr(run, name), run.steps),
+                *(getattr(extra, name),) * extra.steps,
+            )
+            for name in ("step_size", "noise_std")
+        }
+    return run.replace(
+        loss=extra.loss,
+        batches=rule,
+        steps=run.steps + extra.steps,
+        release_noise_std=extra.release_noise_std,
+        **schedules,
+    )
+
+
+def _every_step(schedule: Schedule, steps: int) -> tuple[float, ...]:
+    return schedule if isinstance(schedule, tuple) else (schedule,) * steps

@@ -1,0 +1,308 @@
+"""How many more steps make a published model forget some of its examples?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lastiterate import _check
+from lastiterate._digits import up
+from lastiterate._html import card
+from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
+from lastiterate.bounds.catalogue import QUICKLY_COMPOSED
+from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
+from lastiterate.other_releases import Release, joint_mu
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.compose_with_mixture import beside_mixture
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.run.batch_rules.rules import BatchRule, Drawn
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.unlearn.bounds_used import GIVEN_THE_ORDER, QUICK, QUICKLY_GROUPED
+from lastiterate.unlearn.extra_steps import MOST_STEPS, ExtraSteps, last_of
+from lastiterate.unlearn.least_steps import fewest
+from lastiterate.unlearn.retained_examples import as_one_run
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Unlearning(BestProfile):
+    """What is certified of a model that was made to forget, as a profile for those forgotten.
+
+    `extra` describes the extra steps, `forgotten` is the account that the guarantee is taken from,
+    bound by bound.
+    """
+
+    run: TrainingRun
+    extra: TrainingRun
+    extra_steps: int
+    examples: int
+    order_kept: bool
+    forgotten: PrivacyReport
+    besides: tuple[Release, ...] = ()
+
+    @property
+    def profiles(self) -> tuple[PrivacyProfile, ...]:
+        """Those of the account that the guarantee is taken from."""
+        return self.forgotten.profiles
+
+    def epsilon(self, delta: float) -> float:
+        """That of the account."""
+        return self.forgotten.epsilon(delta)
+
+    @property
+    def share_of_training(self) -> float:
+        """K/T: what forgetting costs against training again."""
+        return self.extra_steps / self.run.steps
+
+    @cached_property
+    def remaining(self) -> PrivacyProfile:
+        """Of the people who stay: of the last model alone, K more steps having seen them."""
+        if self.extra_steps == 0:
+            return self.before
+        known = [account(longer, besides=self.besides) for longer in self._as_one_run]
+        return BestProfile([self.both_published, *known])
+
+    @cached_property
+    def both_published(self) -> PrivacyProfile:
+        """Of the people who stay, against someone who holds both models.
+
+        Those who were forgotten have `account(run)` against such a person: what came later did
+        not see them.
+        """
+        if self.extra_steps == 0:
+            return self.before
+        first, then = self.before, self.extra
+        if self.order_kept and self.run.batches.drawn is Drawn.ONCE:
+            # One secret serves both, so that neither may be averaged over it alone.
+            first = account(_in_open_order(self.run), besides=self.besides)
+            then = _in_open_order(then)
+        return first.compose(account(then, bounds=QUICKLY_COMPOSED))
+
+    @cached_property
+    def before(self) -> PrivacyReport:
+        """Of everybody, of the model that was published before."""
+        return account(self.run, besides=self.besides)
+
+    def then(
+        self,
+        *,
+        extra_steps: int | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        examples: int = 1,
+    ) -> Unlearning:
+        """The next request: others must go, whom the extra steps have seen as well.
+
+        Those who went before are farther away with every step.
+        """
+        longer = self._as_one_run
+        if not longer:
+            must_be = "a batch rule under which extra steps go on as training did"
+            raise InvalidParameter("batches", self.run.batches.name, must_be=must_be)
+        return unlearning(
+            longer[0],
+            extra_steps=extra_steps,
+            epsilon=epsilon,
+            delta=delta,
+            examples=examples,
+            order_kept=self.order_kept,
+            batches=self.extra.batches,
+            besides=self.besides,
+        )
+
+    @property
+    def _as_one_run(self) -> list[TrainingRun]:
+        if self.extra_steps == 0:
+            return [self.run]
+        return as_one_run(self.run, self.extra, order_kept=self.order_kept)
+
+    def __repr__(self) -> str:
+        epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
+        return f"Unlearning(extra_steps={self.extra_steps}, {epsilon}, examples={self.examples})"
+
+    def _repr_html_(self) -> str:
+        return card(
+            repr(self),
+            [
+                ("extra steps", f"{self.extra_steps:,} after {self.run.steps:,}"),
+                ("forgotten at once", f"{self.examples:,}"),
+                ("bound", self.forgotten.bound),
+            ],
+        )
+
+    def __str__(self) -> str:
+        from lastiterate.unlearn.promise_text import as_text  # only when looked at
+
+        return as_text(self)
+
+
+def _in_open_order(run: TrainingRun) -> TrainingRun:
+    return run.replace(releases="last-iterate-and-order")
+
+
+def unlearning(
+    run: TrainingRun,
+    *,
+    extra_steps: int | None = None,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    examples: int = 1,
+    step_size: float | None = None,
+    noise_std: float | None = None,
+    release_noise_std: float | None = None,
+    order_kept: bool = False,
+    batches: BatchRule | None = None,
+    besides: Sequence[Release] = (),
+) -> Unlearning:
+    """What extra steps without some examples promise them, or the least steps for a target.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The training.  With adjacency "zero-out" the model is compared with one from which the
+        gradients of the examples had been left out; with "replace", with one that had seen others
+        in their place, which the extra steps then see.
+    extra_steps : int, optional
+        K.  Left out where a target is given: then the least that meets it.
+    epsilon, delta : float, optional
+        The target.
+    examples : int
+        How many must go at once.
+    step_size, noise_std, release_noise_std : float, optional
+        Of the extra steps, and on their release; as in the (last step of the) training if left out.
+    order_kept : bool
+        Whether the extra steps go on in the secret order of the training, for batches that are
+        shuffled once.  Otherwise they take a new order, and nothing secret need be kept.
+    batches : BatchRule, optional
+        Of the extra steps; as in the training if left out.
+    besides : sequence of Release, optional
+        Statistics of the same examples that stay published, which no step makes forgotten.
+
+    Returns
+    -------
+    Unlearning
+        A profile: `epsilon(delta)`, `delta(epsilon)`, `tradeoff`, .. of those who are forgotten.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.TrainingRun(
+    ...     loss=li.Loss(smoothness=0.26, regulariser=0.01), sensitivity=1.0,
+    ...     batches=li.ShuffledEachEpoch(examples=10_000, batch_size=500), steps=800,
+    ...     step_size=2.0, noise_std=0.01, adjacency="zero-out")
+    >>> found = li.unlearning(run, epsilon=0.1, delta=1e-5)
+    >>> found.extra_steps, found.epsilon(1e-5) <= 0.1
+    (62, True)
+    >>> li.unlearning(run, extra_steps=61).epsilon(1e-5) <= 0.1
+    False
+    """
+    if not isinstance(run, TrainingRun):
+        raise InvalidType("run", run, must_be="a TrainingRun")
+    if run.releases == "every-iterate":
+        must_be = "one that publishes its last iterate only (what is out cannot be forgotten)"
+        raise InvalidParameter("run", f"releases={run.releases!r}", must_be=must_be)
+    most = run.batches.examples - 1
+    many = _check.count("examples", examples, at_least=1, at_most=max(most, 1))
+    steps = ExtraSteps(
+        run,
+        step_size=last_of(run.step_size) if step_size is None else step_size,
+        noise_std=last_of(run.noise_std) if noise_std is None else noise_std,
+        release=run.release_noise_std if release_noise_std is None else release_noise_std,
+        rule=run.batches if batches is None else batches,
+    )
+    question = _Question(run, steps, many, order_kept, tuple(besides))
+    if extra_steps is not None:
+        if epsilon is not None or delta is not None:
+            must_be = "left out where a target (epsilon, delta) is given"
+            raise InvalidParameter("extra_steps", extra_steps, must_be=must_be)
+        return question.after(_check.count("extra_steps", extra_steps, at_least=0))
+    if epsilon is None or delta is None:
+        missing = "epsilon" if epsilon is None else "delta"
+        raise InvalidParameter(missing, None, must_be="given, unless extra_steps is")
+    return question.least(
+        _check.target_epsilon("epsilon", epsilon),
+        _check.number("delta", delta, above=0.0, below=1.0),
+    )
+
+
+@dataclass(frozen=True)
+class _Question:
+    run: TrainingRun
+    steps: ExtraSteps
+    examples: int
+    order_kept: bool
+    besides: tuple[Release, ...]
+
+    def after(self, many: int) -> Unlearning:
+        return self._found(many, self._report(many, self._bounds))
+
+    def least(self, epsilon: float, delta: float) -> Unlearning:
+        """By the quick bounds first: all of them together need fewer steps, if any."""
+        self._check_besides(epsilon, delta)
+        reports: dict[int, PrivacyReport] = {}
+
+        def told(many: int) -> float:
+            reports[many] = self._report(many, self._bounds)
+            return reports[many].epsilon(delta)
+
+        def told_quickly(many: int) -> float:
+            return self._report(many, QUICK).epsilon(delta)
+
+        about = fewest(self.steps, told_quickly, epsilon) if self._bounds is None else None
+        many = fewest(self.steps, told, epsilon, start=about or 1)
+        if many is not None:
+            return self._found(many, reports[many])
+        raise UnreachableTarget(
+            f"({epsilon:g}, {delta:g})",
+            f"{MOST_STEPS:,} extra steps are not enough",
+            possible_with="a penalty (strong convexity), more noise_std in the extra steps, or a "
+            "release_noise_std",
+        )
+
+    def _found(self, many: int, report: PrivacyReport) -> Unlearning:
+        extra = self.steps.described(max(many, 1))
+        return Unlearning(
+            self.run, extra, many, self.examples, self.order_kept, report, self.besides
+        )
+
+    def _report(self, many: int, bounds: list[str] | None) -> PrivacyReport:
+        report = account(self._with(self.steps.as_release_noise(many)), bounds=bounds)
+        if not self.besides:
+            return report
+        more = GaussianMixtureProfile([1.0], [self._told_besides])
+        every = {id_: beside_mixture(one, more) for id_, one in report.used.items()}
+        return replace(report, all=every, besides=self.besides)
+
+    @property
+    def _told_besides(self) -> float:
+        """The mu of what stays published, for all of the examples."""
+        return self.examples * joint_mu(self.besides)
+
+    def _check_besides(self, epsilon: float, delta: float) -> None:
+        """What stays published must leave something of the target."""
+        alone = GaussianProfile(self._told_besides).epsilon(delta) if self.besides else 0.0
+        if not alone < epsilon:
+            kinds = " and ".join(one.kind for one in self.besides)
+            raise UnreachableTarget(
+                f"({epsilon:g}, {delta:g})",
+                f"what was published beside the model ({kinds}) stays published, and has epsilon "
+                f"{up(alone)} alone for {self.examples:,} of the examples",
+                possible_with="a larger epsilon, fewer examples at once, or training again "
+                "(center=False and counting=0 publish nothing besides)",
+            )
+
+    def _with(self, release_noise: float) -> TrainingRun:
+        run = self.run.replace(release_noise_std=release_noise)
+        return run if self.examples == 1 else run.replace(examples_per_person=self.examples)
+
+    @property
+    def _bounds(self) -> list[str] | None:
+        drawn = self.run.batches.drawn
+        if self.order_kept and drawn is Drawn.ONCE:
+            return GIVEN_THE_ORDER
+        quickly = self.besides and self.run.batches.exact_size and drawn is not Drawn.EACH_STEP
+        if not quickly:
+            return None
+        return QUICKLY_COMPOSED if self.examples == 1 else QUICKLY_GROUPED

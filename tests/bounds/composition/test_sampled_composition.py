@@ -1,0 +1,169 @@
+"""All iterates of sampled batches: one step by hand, and what dp_accounting says."""
+
+import math
+
+import numpy as np
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+
+import lastiterate as li
+from lastiterate import GaussianProfile
+from lastiterate.profile.pld import to_pld
+from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
+from tests.readme_run import readme_run
+from tests.reference.gaussian import delta_of_gaussian
+from tests.reference.sampled_walk import sampled_pair
+
+
+class TestCompositionOfSampledSteps:
+    def test_one_step_is_the_subsampled_gaussian(self):
+        run = readme_run(li.SampledWithoutReplacement, 1).replace(steps=1)
+        report = li.account(run, bounds="composition/sampled")
+        p, r = 1 / 40, 10 / 15
+        for epsilon in (0.1, 0.5, 1.0):
+            exact = p * delta_of_gaussian(r, math.log1p(math.expm1(epsilon) / p))
+            assert exact <= report.delta(epsilon) <= exact * 1.01 + 1e-9
+
+    def test_always_taking_part_is_gaussian_composition(self):
+        run = readme_run(li.SampledWithoutReplacement, 1).replace(
+            batches=li.SampledWithoutReplacement(1_500, 1_500), steps=25
+        )
+        report = li.account(run, bounds="composition/sampled")
+        exact = GaussianProfile(5 * 10 / 15).epsilon(1e-5)
+        assert exact <= report.epsilon(1e-5) <= exact * 1.01
+
+    def test_poisson_is_what_dp_accounting_says(self):
+        run = li.TrainingRun.from_dp_sgd(
+            loss=li.Loss(convex=False),
+            batches=li.PoissonSampled(1000, 20),
+            clip_norm=1.0,
+            noise_multiplier=1.3,
+            steps=200,
+            step_size=0.1,
+            adjacency="zero-out",
+        )
+        pld = privacy_loss_distribution.from_gaussian_mechanism(1.3, sampling_prob=0.02)
+        expected = pld.self_compose(200).get_epsilon_for_delta(1e-5)
+        report = li.account(run)
+        assert report.bound == "composition/sampled"
+        assert report.epsilon(1e-5) == pytest.approx(expected, rel=1e-4)
+
+    @pytest.mark.parametrize(
+        "batches, adjacency",
+        [
+            (li.SampledWithoutReplacement(1000, 20), "zero-out"),
+            (li.PoissonSampled(1000, 20, 40), "zero-out"),
+            (li.PoissonSampled(1000, 20, 40), "replace"),
+        ],
+    )
+    def test_other_adjacencies_are_not_covered(self, batches, adjacency):
+        run = li.TrainingRun.from_dp_sgd(
+            loss=li.Loss(convex=False),
+            batches=batches,
+            clip_norm=1.0,
+            noise_multiplier=1.3,
+            steps=200,
+            step_size=0.1,
+            adjacency=adjacency,
+        )
+        assert "adjacency" in str(li.account(run).unmet["composition/sampled"][0])
+
+    def test_poisson_batches_of_gradients_of_any_size_are_not_covered(self):
+        run = readme_run(li.PoissonSampled, 5)
+        assert "any size" in str(li.account(run).unmet["composition/sampled"][0])
+
+    @pytest.mark.parametrize("seed", [0, 1, 9, 11])
+    def test_a_replaced_example_of_poisson_batches(self, seed):
+        """Linear losses on a grid, with gradients of any two sizes up to the clip."""
+        rng = np.random.default_rng(seed)
+        steps, q, clip, size = int(rng.integers(1, 8)), 0.2, 1.5, 4
+        run = li.TrainingRun(
+            loss=li.Loss(convex=False),
+            batches=li.PoissonSampled(20, size),
+            sensitivity=2 * clip,
+            clip_norm=clip,
+            steps=steps,
+            step_size=1.0,
+            noise_std=0.3,
+        )
+        report = li.account(run, bounds="composition/sampled")
+        near = 0.0
+        for shifts in ((-clip, clip), tuple(rng.uniform(-clip, clip, 2)), (0.0, clip)):
+            room = 3.0 * math.sqrt(steps) + steps * clip / size
+            p, other = sampled_pair(
+                steps=steps,
+                slope=1.0,
+                shifts=[shift / size for shift in shifts],
+                q=q,
+                noise=0.3,
+                low=-room,
+                high=room,
+                cells=700,
+                clip=False,
+            )
+            for epsilon in (0.1, 0.5, 1.0):
+                exact = np.maximum(p - math.exp(epsilon) * other, 0.0).sum()
+                assert exact <= report.delta(epsilon) * (1 + 1e-4) + 1e-7
+                near = max(near, exact / report.delta(epsilon))
+        if steps == 1:
+            assert near > 0.99
+
+    @pytest.mark.parametrize("p, r", [(0.01, 3.0), (0.01, 3.5355), (0.5, 3.0), (1e-3, 1e-9)])
+    def test_one_step_as_losses_is_the_curve_itself(self, p, r):
+        """Large losses must not cancel, small ones must not take much memory."""
+        one = SubsampledGaussian(p, r)
+        pld = to_pld(one, discretization=max(2e-4 * min(r, 1.0), 1e-13))
+        losses = li.from_pld(pld)
+        assert losses.pld._pmf_remove.size < 10**6
+        for epsilon in (0.0, 0.1 * r, r, 2 * r):
+            exact = one.delta(epsilon)
+            assert exact <= losses.delta(epsilon) <= exact * 1.001 + 1e-10
+
+    def test_a_million_steps_that_hide_nothing(self):
+        # The sum of linear losses tells the two worlds apart by 60 standard deviations.
+        run = li.TrainingRun(
+            loss=li.Loss(),
+            sensitivity=60_000.0,
+            steps=10**6,
+            step_size=1.0,
+            noise_std=1.0,
+            batches=li.SampledWithoutReplacement(10**6, 300_000),
+        )
+        assert li.account(run).advantage() == 1.0
+
+    @pytest.mark.parametrize("ratio", [1e-3, 0.5, 10.0, 20.0])
+    @pytest.mark.parametrize("probability", [1e-6, 1e-2, 1.0])
+    @pytest.mark.parametrize("steps", [1, 1000, 10**6])
+    def test_extremes_are_answered(self, ratio, probability, steps):
+        size = round(probability * 10**6)
+        run = li.TrainingRun(
+            loss=li.Loss(),
+            sensitivity=ratio * size,
+            steps=steps,
+            step_size=1.0,
+            noise_std=1.0,
+            batches=li.SampledWithoutReplacement(10**6, size),
+        )
+        report = li.account(run)
+        assert 0.0 <= report.epsilon(1e-5) <= report.all["composition/fixed-order"].epsilon(1e-5)
+        # Linear losses: Bin(T, p) r + N(0, T) against N(0, T); one participation at the least.
+        leaked = -math.expm1(steps * math.log1p(-probability)) if probability < 1 else 1.0
+        once = math.erf(ratio / math.sqrt(steps) / math.sqrt(8))
+        assert report.advantage() >= leaked * once * (1 - 1e-6) - 1e-9
+
+    def test_endless_runs_are_left_to_the_last_iterate(self):
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.0, strong_convexity=1e-2),
+            sensitivity=20.0,
+            steps=10**9,
+            step_size=1.0,
+            noise_std=1.0,
+            batches=li.SampledWithoutReplacement(1000, 20),
+        )
+        report = li.account(run)
+        assert report.bound == "random-order/sampled-hidden-end"
+        assert report.epsilon(1e-5) < report.all["composition/sampled"].epsilon(1e-5) < math.inf
+
+    def test_too_little_noise_is_left_to_plain_composition(self):
+        run = readme_run(li.SampledWithoutReplacement, 1).replace(noise_std=1e-5)
+        assert "composition/sampled" in li.account(run).unmet

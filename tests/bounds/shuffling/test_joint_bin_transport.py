@@ -1,0 +1,182 @@
+"""Picks hidden behind each other: below hiding them one by one, never below the truth."""
+
+import math
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+import lastiterate as li
+from lastiterate.bounds.shuffling.end_windows import EndWindows
+from lastiterate.bounds.shuffling.mixture_divergence import Against, Detail, PicksTogether
+from lastiterate.bounds.shuffling.position_transport import places_in_order
+from lastiterate.shifts.sparse_patterns import NOTHING_SPENT
+from tests.bounds.shuffling.test_balls_and_bins import SHUFFLED
+
+HIDDEN = "random-order/balls-and-bins-hidden"
+TOGETHER = "random-order/balls-and-bins-hidden-together"
+EPSILONS = (0.2, 0.6, 1.2, 2.0)
+ROUGH = Detail(cells=300, step=0.02, spacing=0.4)
+SHAPES = [(2, 2), (3, 3), (4, 4), (2, 4), (2, 5), (3, 6), (5, 5), (3, 4), (2, 9)]  # batches, steps
+
+
+def arranged(rule, shape, ratio, contraction):
+    """The shuffled run whose places cost what those of the picks do: no gradient above `ratio`."""
+    batches, steps = shape
+    return li.TrainingRun(
+        loss=li.Loss(smoothness=2.0 - (1.0 - contraction), strong_convexity=1.0 - contraction),
+        sensitivity=ratio,
+        batches=SHUFFLED[rule](batches, 1),
+        steps=steps,
+        step_size=1.0,
+        noise_std=1.0,
+    )
+
+
+def seen(rule, shape):
+    """Every pick that there is, all being as likely: the steps that see the example."""
+    batches, steps = shape
+    epochs = -(-steps // batches)
+    once = rule is li.BallsAndBins
+    for picks in product(range(batches), repeat=1 if once else epochs):
+        at = picks * epochs if once else picks
+        row = np.zeros(epochs * batches)
+        row[np.arange(epochs) * batches + np.array(at)] = 1.0
+        yield row[:steps]
+
+
+def last_iterates(rule, shape, factors, added):
+    """(means by pick, standard deviations): in each step two coordinates shrink by factors."""
+    rows = np.array(list(seen(rule, shape)))
+    means, variances = np.zeros((len(rows), 2)), np.zeros(2)
+    for step, factor in enumerate(factors):
+        means = factor * means + rows[:, step, None] * added[step]
+        variances = factor**2 * variances + 1.0
+    return means, np.sqrt(variances)
+
+
+def hockey_sticks(ours, theirs, stds, epsilons):
+    """sup P(A) - e^epsilon Q(A), A made of cells: from below, and close."""
+    both = np.concatenate([ours, theirs])
+    grids = [
+        np.linspace(low - 6.0 * std, high + 6.0 * std, 121)
+        for low, high, std in zip(both.min(axis=0), both.max(axis=0), stds, strict=True)
+    ]
+
+    def masses(means):
+        sides = [
+            np.diff(ndtr((grid[:, None] - means[:, k]) / stds[k]), axis=0)
+            for k, grid in enumerate(grids)
+        ]
+        return sides[0] @ sides[1].T / len(means)
+
+    one, other = masses(ours), masses(theirs)
+    return [float(np.maximum(one - math.exp(e) * other, 0.0).sum()) for e in epsilons]
+
+
+def worst_share(count, seed, changed=lambda picks: picks):
+    """The largest share of what is certified by random choices that leaks from random runs."""
+    rng = np.random.default_rng(seed)
+    worst = 0.0
+    for _ in range(count):
+        rule = [li.BallsAndBins, li.BallsAndBinsEachEpoch][rng.integers(2)]
+        shape = SHAPES[rng.integers(len(SHAPES))]
+        ratio, contraction = rng.choice([0.7, 1.5, 2.5]), float(rng.choice([1.0, 0.9, 0.6]))
+        places = places_in_order(arranged(rule, shape, ratio, contraction))
+        count_hidden = int(rng.integers(1, places.weights().size))
+        picks = changed(places.picked(count_hidden, float(rng.choice([0.4, 0.8, 0.95]))))
+        steps = shape[1]
+        factors = contraction * rng.choice([0.0, 1.0, 1.0, -1.0, rng.random()], (steps, 2))
+        angles = rng.choice([0.0, 0.5 * np.pi, np.pi, rng.uniform(0, 2 * np.pi)], steps)
+        if rng.random() < 0.5:  # always the same way, in steps that keep it
+            angles, factors = np.zeros(steps), np.abs(factors)
+        added = ratio * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+        ours, stds = last_iterates(rule, shape, factors, added)
+        left_out = rng.random() < 0.4
+        theirs = np.zeros((1, 2)) if left_out else -ours
+        pairs = [(ours, theirs, Against.STILL if left_out else Against.MIRRORED)]
+        if left_out:
+            pairs.append((theirs, ours, Against.MOVED))
+        for one, other, against in pairs:
+            found = hockey_sticks(one, other, stds, EPSILONS)
+            for epsilon, leaked in zip(EPSILONS, found, strict=True):
+                if leaked > 1e-7:
+                    certified = PicksTogether(picks, against, epsilon, ROUGH).delta(epsilon)
+                    worst = max(worst, leaked / certified)
+    return worst
+
+
+class TestSoundness:
+    def test_no_instance_leaks_more(self):
+        assert 0.8 < worst_share(60, seed=0) <= 1.0
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", range(1, 21))
+    def test_no_instance_leaks_more_in_a_long_search(self, seed):
+        assert worst_share(250, seed) <= 1.0
+
+    @pytest.mark.parametrize(
+        "cheaper",
+        [
+            pytest.param(lambda one: replace(one, sizes=0.8 * one.sizes), id="windows"),
+            pytest.param(lambda one: replace(one, mus=0.6 * one.mus), id="old places"),
+        ],
+    )
+    def test_the_search_notices_what_is_charged_too_little(self, cheaper):
+        assert worst_share(60, 0, cheaper) > 1.05
+
+    def test_the_search_notices_noise_that_is_spent_twice(self, monkeypatch):
+        monkeypatch.setattr(EndWindows, "spent", property(lambda windows: NOTHING_SPENT))
+        assert worst_share(60, seed=0) > 1.05
+
+    def test_what_came_before_the_last_arrival_is_paid(self):
+        """All steps keep what they got, for five epochs of two batches."""
+        shape, ratio = (2, 10), 1.0
+        picks = places_in_order(arranged(li.BallsAndBins, shape, ratio, 1.0)).picked(1, 0.9)
+        added = np.tile([ratio, 0.0], (10, 1))
+        ours, stds = last_iterates(li.BallsAndBins, shape, np.ones((10, 2)), added)
+        (leaked,) = hockey_sticks(ours, -ours, stds, [2.0])
+        forgotten = replace(picks, earlier=0.0)
+        found = [
+            PicksTogether(one, Against.MIRRORED, 2.0, ROUGH).delta(2.0)
+            for one in (picks, forgotten)
+        ]
+        assert found[1] < leaked <= found[0]
+
+
+@pytest.mark.parametrize("rule", SHUFFLED)
+@pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
+def test_is_below_hiding_one_by_one_and_near_the_truth(rule, adjacency):
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=1.0, regulariser=1e-4, lipschitz=50.0),
+        sensitivity=100.0 if adjacency == "replace" else 50.0,
+        batches=rule(60_000, 256),
+        steps=4_687,
+        step_size=1.0,
+        noise_std=1.0,
+        adjacency=adjacency,
+    )
+    report = li.account(run, bounds=[HIDDEN, TOGETHER])
+    assert report.all[TOGETHER].epsilon(1e-6) < 0.98 * report.all[HIDDEN].epsilon(1e-6)
+    assert 1.0 <= report.epsilon(1e-6) / report.lower.epsilon(1e-6) < 1.15
+
+
+def test_gradients_far_above_the_noise_overflow_in_silence():
+    """Warnings are errors here."""
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=1.0, lipschitz=300.0),
+        sensitivity=300.0,
+        batches=li.BallsAndBins(4_000, 100),
+        steps=40,
+        step_size=0.5,
+        noise_std=1.0,
+    )
+    assert li.account(run).epsilon(1e-5) > 1.0
+
+
+def test_far_from_what_it_was_made_for_nothing_is_promised():
+    picks = places_in_order(arranged(li.BallsAndBins, (4, 4), 1.0, 1.0)).picked(2, 0.5)
+    made = PicksTogether(picks, Against.MIRRORED, 1.0, ROUGH)
+    assert made.delta(0.7) == made.delta(1.3) == 1.0 > made.delta(1.0)

@@ -1,0 +1,232 @@
+"""Late places hidden together: below lending to each, never below the truth."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.bounds.shuffling.end_windows import end_windows
+from lastiterate.bounds.shuffling.joint_transport import Detail, Together
+from lastiterate.bounds.shuffling.position_transport import places_in_order
+from lastiterate.bounds.shuffling.positions import Once, factors
+from lastiterate.bounds.shuffling.positions_each_epoch import EachEpoch
+from lastiterate.shifts.optimal_shifts import optimal_shifts
+from tests.bounds.shuffling.test_position_transport import FOUND, described, exact, leaked
+from tests.reference.all_orders import epochs_seen, hockey_sticks, means
+
+EPSILONS = (0.0, 0.3, 0.8, 1.5, 2.5, 3.5)  # those of `exact`
+ROUGH = Detail(lenders=40, knots=2, cells=400, step=0.25)
+SHAPES = [  # examples, batch size, steps
+    (3, 1, 3), (4, 1, 4), (5, 1, 5), (5, 2, 2), (4, 2, 4), (3, 1, 6), (3, 1, 7), (3, 1, 4),
+    (4, 1, 6), (2, 1, 5), (2, 1, 6),
+]  # fmt: skip
+HIDDEN = "random-order/hidden-place-together"
+
+
+def plans(run, rng, count):
+    """Some choices of places, windows, shares and prices, for both orders of the data sets."""
+    places = places_in_order(run)
+    total = places.weights().size
+    for _ in range(count):
+        late = int(rng.integers(1, total))
+        hidden, noise = int(rng.integers(1, late + 1)), float(rng.choice([0.3, 0.7, 1.0]))
+        worlds = [places.together(late, hidden, noise, *one) for one in factors(run)]
+        price = float(rng.choice([1.0, 2.0, 4.0, 9.0]))
+        yield worlds, price
+
+
+def certified(worlds, price, epsilon):
+    return max(
+        Together(one, one.staying(epsilon, price), epsilon, ROUGH).delta(epsilon) for one in worlds
+    )
+
+
+def attack(count, seed):
+    rng = np.random.default_rng(seed)
+    worst, tried = 0.0, 0
+    for _ in range(count):
+        rule = [li.ShuffledOnce, li.ShuffledEachEpoch][rng.integers(2)]
+        shape = SHAPES[rng.integers(len(SHAPES))]
+        ratio, contraction = rng.choice([0.5, 1.0, 2.0]), rng.choice([1.0, 0.9, 0.6])
+        adjacency = str(rng.choice(["replace", "zero-out"]))
+        run = described(rule, shape, ratio, contraction, adjacency)
+        truth = exact(rng, rule, shape, ratio, contraction, adjacency)
+        for worlds, price in plans(run, rng, 2):
+            for epsilon, delta in list(zip(EPSILONS, truth, strict=True))[1:]:
+                if delta > 1e-9:
+                    found = certified(worlds, price, epsilon)
+                    worst, tried = max(worst, delta / found), tried + (found < 1.0)
+    return worst, tried
+
+
+class TestSoundness:
+    def test_no_instance_leaks_more(self):
+        worst, tried = attack(20, seed=0)
+        assert worst <= 1.0 + 1e-9
+        assert tried > 80
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("seed", range(1, 21))
+    def test_no_instance_leaks_more_in_a_long_search(self, seed):
+        assert attack(250, seed)[0] <= 1.0 + 1e-9
+
+    @pytest.mark.parametrize("name", FOUND)
+    def test_nothing_is_charged_too_little(self, name):
+        rule, shape, ratio, adjacency, epsilon, steps, added, other = FOUND[name]
+        run = described(rule, shape, ratio, 0.3, adjacency)
+        truth = leaked(rule, shape, steps, added, [other, *added[1:]], epsilon)
+        for worlds, price in plans(run, np.random.default_rng(0), 12):
+            assert truth <= certified(worlds, price, epsilon)
+
+
+class TestVisit:
+    """u's visit to the lender's place is paid beside the late place's last arrival."""
+
+    def exact(self, epsilon):
+        """Two batches of one; the other example marks the early place, the second step forgets."""
+        seen = epochs_seen(2, 1, 2, each=True)
+        added, other = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 1.0], [1.0, 0.0]])
+        steps = np.array([1.0, 0.283])
+        (ours, spread), (theirs, _) = means(seen, steps, added), means(seen, steps, other)
+        return hockey_sticks(ours, theirs, spread, [epsilon])[0]
+
+    def least(self, epsilon):
+        run = described(li.ShuffledEachEpoch, (2, 1, 2), 1.0, 0.283)
+        grid = product((0.7, 0.85, 0.9), (2.5, 3.5, 4.0))
+        return min(
+            certified([EachEpoch(run).together(1, 1, noise, 1.0, 1.0)], price, epsilon)
+            for noise, price in grid
+        )
+
+    def test_is_paid(self):
+        assert all(self.exact(epsilon) <= self.least(epsilon) for epsilon in (1.5, 2.3, 3.0))
+
+    def test_unpaid_the_claim_is_false(self, monkeypatch):
+        def unpaid(self, count, lent, spent, true=EachEpoch._lenders):
+            return true(self, count, 0.0, spent)
+
+        monkeypatch.setattr(EachEpoch, "_lenders", unpaid)
+        assert any(self.exact(epsilon) > self.least(epsilon) for epsilon in (1.5, 2.3, 3.0))
+
+
+def engine(arrivals, steps, contraction, spent):
+    """By steps written out, with the noise that is left."""
+    arriving, noise = np.zeros(steps), np.ones(steps)
+    for step, times in arrivals:
+        arriving[step] += times
+    noise[steps - spent.steps :] = math.sqrt(1.0 - spent.share)
+    return optimal_shifts(contraction=contraction, sensitivity=arriving, noise=noise).mu
+
+
+class TestCharged:
+    """What lenders are charged, against the engine on steps written out."""
+
+    STEPS, LENGTH = 10, 4
+
+    @pytest.mark.parametrize("lent, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
+    def test_if_drawn_once(self, lent, late):
+        run = described(li.ShuffledOnce, (4, 1, self.STEPS), 1.0, 0.9)
+        places = Once(run)
+        for count, hidden in ((1, 1), (2, 1), (2, 2), (3, 2)):
+            worlds = places.together(count, hidden, 0.6, lent, late)
+            spent = end_windows(np.arange(hidden), 0.6).spent
+            for number, tail in enumerate(range(count, 4)):
+                seen = range(self.STEPS - 1 - tail, -1, -self.LENGTH)
+                own = engine([(step, 1.0) for step in seen], self.STEPS, 0.9, spent)
+                assert own == pytest.approx(worlds.own[number], rel=1e-6)
+                for other in range(hidden):
+                    before = range(self.STEPS - 1 - other - self.LENGTH, -1, -self.LENGTH)
+                    both = [(step, lent) for step in seen] + [(step, late) for step in before]
+                    beside = engine(both, self.STEPS, 0.9, spent)
+                    assert beside <= worlds.beside[number] * (1 + 1e-9)
+
+    @pytest.mark.parametrize("lent, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
+    def test_where_the_last_epoch_is_cut(self, lent, late):
+        """Two steps of the third epoch; in the second, places are 4 to 7, in the first at 3."""
+        places = EachEpoch(described(li.ShuffledEachEpoch, (4, 1, self.STEPS), 1.0, 0.9))
+        for count, hidden in ((1, 1), (2, 2), (3, 1), (4, 3), (5, 2)):
+            worlds = places.together(count, hidden, 0.6, lent, late)
+            spent = end_windows(np.arange(hidden), 0.6).spent
+            before_the_cut = count > 2
+            for number, tail in enumerate(range(count, 6)):
+                step = self.STEPS - 1 - tail
+                shared = [(3, 1.0)] + ([(7, 1.0)] if step >= 8 else [])
+                own = engine([*shared, (step, 1.0)], self.STEPS, 0.9, spent)
+                assert own == pytest.approx(worlds.own[number], rel=1e-6)
+                visited = lent if step >= 8 or before_the_cut else 1.0
+                beside = engine([*shared, (step, visited)], self.STEPS, 0.9, spent)
+                assert beside == pytest.approx(worlds.beside[number], rel=1e-6)
+            total = worlds.lenders.sum() + worlds.others.sum() + worlds.hidden.sum()
+            assert total == pytest.approx(1.0)
+
+    def test_who_is_late_in_the_cut_epoch_may_be_late_before_it_too(self):
+        """With the lenders in the epoch before: its 2 latest places of 4 are none of theirs."""
+        places = EachEpoch(described(li.ShuffledEachEpoch, (4, 1, self.STEPS), 1.0, 0.9))
+        worlds = places.together(4, 1, 0.6, 1.0, 1.0)
+        both = worlds.others[-2:]
+        assert both == pytest.approx([1 / 4 * 2 / 4] * 2)
+        assert worlds.hidden == pytest.approx([1 / 4 * 2 / 4])
+
+
+def realistic(number, rule):
+    if number == 3:
+        return li.TrainingRun(
+            loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
+            sensitivity=10.0,
+            batches=rule(60_000, 1_500),
+            steps=2_000,
+            step_size=0.05,
+            noise_std=0.01,
+        ), 1e-5
+    examples, size, ratio, steps = {
+        1: (10**6, 1_000, 1.0, 10**5),
+        2: (60_000, 256, 0.390625, 4_687),
+        4: (10**6, 100, 1.0, 10**5),
+    }[number]
+    return li.TrainingRun(
+        loss=li.Loss(smoothness=1.0, strong_convexity=1e-4),
+        sensitivity=ratio * size,
+        batches=rule(examples, size),
+        steps=steps,
+        step_size=1.0,
+        noise_std=1.0,
+    ), 1e-6
+
+
+class TestTightness:
+    @pytest.mark.parametrize(
+        "number, once, each",
+        [(1, 0.64, 0.65), (2, 0.51, 0.515), (3, 3.41, 3.26), (4, 0.072, 0.082)],
+    )
+    def test_of_realistic_runs(self, number, once, each):
+        for rule, most in ((li.ShuffledOnce, once), (li.ShuffledEachEpoch, each)):
+            run, delta = realistic(number, rule)
+            report = li.account(run, bounds=["random-order/hidden-place", HIDDEN])
+            found = report.epsilon(delta)
+            assert found <= most
+            assert found < report.all["random-order/hidden-place"].epsilon(delta)
+
+    def test_delta_and_epsilon_agree_and_many_are_no_better_than_few(self):
+        run, _ = realistic(3, li.ShuffledEachEpoch)
+        profile = li.account(run, bounds=HIDDEN).all[HIDDEN]
+        epsilon = profile.epsilon(1e-5)
+        assert profile.delta(epsilon) == pytest.approx(1e-5, rel=1e-6)
+        many = epsilon * np.linspace(0.97, 1.03, 7)
+        few = [profile.delta(float(one)) for one in many]
+        assert np.all(np.diff(few) < 0.0)
+        assert np.all(profile.deltas(many) >= 0.9 * np.array(few))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("ratio", [1e-300, 1e-6, 1e-3, 5.0, 20.0, 1e160])
+@pytest.mark.parametrize("rule", [li.ShuffledOnce, li.ShuffledEachEpoch])
+def test_extremes_are_finite_or_promise_nothing(rule, ratio):
+    for contraction in (1.0, 0.9, 0.0):
+        run = described(rule, (50, 1, 120), ratio, contraction)
+        report = li.account(run, bounds=["random-order/hidden-place", HIDDEN])
+        alone, together = (
+            report.all[id_].epsilon(1e-6) for id_ in ("random-order/hidden-place", HIDDEN)
+        )
+        assert 0.0 <= together <= alone

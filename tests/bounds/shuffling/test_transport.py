@@ -1,0 +1,115 @@
+"""Lending between places: never below exact mixtures, and far below averages."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lastiterate import InvalidParameter
+from lastiterate.bounds.shuffling.transport import HiddenPlaceProfile, Loan
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from tests.reference.all_orders import hockey_sticks
+
+EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
+
+
+@st.composite
+def places(draw):
+    """(weights, means on one data set, means on the other), the late places first."""
+    count = draw(st.integers(2, 6))
+    late = draw(st.integers(1, count - 1))
+    shares = np.array(draw(st.lists(st.floats(0.01, 1.0), min_size=count, max_size=count)))
+    shares[:late] *= draw(st.sampled_from([1.0, 1e-2, 1e-4]))
+    scale = draw(st.sampled_from([0.1, 1.0, 3.0]))
+    ours, theirs = (
+        scale * np.array(draw(st.lists(st.floats(-1, 1), min_size=count, max_size=count)))
+        for _ in range(2)
+    )
+    return shares / shares.sum(), ours, theirs, late
+
+
+def hidden(weights, ours, theirs, late):
+    """The profile of N(ours_j, 1) against N(theirs_j, 1), either way round."""
+    directions = [
+        [Loan(np.abs(one[:k, None] - other[None, k:]).max(axis=1)) for k in {1, late}]
+        for one, other in ((ours, theirs), (theirs, ours))
+    ]
+    return HiddenPlaceProfile(weights, np.abs(ours - theirs), directions)
+
+
+class TestSoundness:
+    @settings(max_examples=150)
+    @given(places())
+    def test_no_mixture_leaks_more(self, drawn):
+        weights, ours, theirs, _ = drawn
+        profile = hidden(*drawn)
+        found = hockey_sticks(ours, theirs, 1.0, EPSILONS, weights)
+        for epsilon, exact in zip(EPSILONS, found, strict=True):
+            assert exact <= profile.delta(epsilon) * (1 + 1e-9) + 1e-12
+
+    @settings(max_examples=15)
+    @given(places())
+    def test_epsilon_and_many_deltas_agree_with_delta(self, drawn):
+        profile = hidden(*drawn)
+        for delta in (1e-2, 1e-5, 1e-290, 1e-305):
+            epsilon = profile.epsilon(delta)
+            assert profile.delta(epsilon) <= delta * (1 + 1e-12)
+        many = np.linspace(0.0, 5.0, 60)
+        chords = profile.deltas(many)
+        for k in (0, 7, 31, 59):
+            assert chords[k] >= profile.delta(float(many[k])) * (1 - 1e-9)
+
+    @pytest.mark.parametrize("scale", [1e-200, 1e-18, 1e-9])
+    def test_next_to_no_leak_is_not_rounded_to_less(self, scale):
+        mus = np.array([1.0, 0.5, 0.1]) * scale
+        profile = HiddenPlaceProfile([0.1, 0.2, 0.7], mus, [[Loan(1.1 * mus[:1])]])
+        many = np.linspace(0.0, 5.0 * scale, 30)
+        for epsilon, chord in zip(many.tolist(), profile.deltas(many), strict=True):
+            assert chord >= profile.delta(epsilon) * (1 - 1e-9)
+
+
+class TestTightness:
+    def test_of_one_step_it_is_amplification_by_sampling(self):
+        """Takes part with probability p or not at all: p delta(log(1 + (e^epsilon - 1)/p))."""
+        p, mu, epsilon = 0.01, 1.0, 0.2
+        profile = HiddenPlaceProfile([p, 1 - p], [mu, 0.0], [[Loan(np.array([mu]))]])
+        shifted = math.log1p(math.expm1(epsilon) / p)
+        exact = p * GaussianMixtureProfile([1.0], [mu]).delta(shifted)
+        assert profile.delta(epsilon) == pytest.approx(exact, rel=1e-3)
+
+    def test_is_never_above_the_average(self):
+        weights, mus = [0.001, 0.1, 0.899], [2.0, 0.5, 0.1]
+        profile = HiddenPlaceProfile(weights, mus, [[Loan(np.array([2.1]))]])
+        average = GaussianMixtureProfile(weights, mus)
+        for epsilon in EPSILONS:
+            assert profile.delta(epsilon) <= average.delta(epsilon)
+        assert profile.epsilon(1e-6) < 0.5 * average.epsilon(1e-6)
+        assert profile.gdp() == average.gdp()
+        assert profile.renyi(4.0) == average.renyi(4.0)
+
+
+class TestFeasibility:
+    def test_what_is_needed_to_the_last_digit_is_not_covered(self):
+        """One late place and one lender: at some price exactly all that is lent is needed."""
+        (lending,) = HiddenPlaceProfile(
+            [0.3, 0.7], [2.0, 0.1], [[Loan(np.array([2.0]))]]
+        )._directions[0]
+        low, high = 0.0, 60.0
+        for _ in range(200):
+            price = (low + high) / 2
+            kept, asked, stayed = lending._terms(1.0, price)
+            lent = 0.7 * -math.expm1(float(kept[0]) - 1.0)
+            needed = 0.3 * -math.expm1(float(stayed[0])) * math.exp(float(asked[0]) - 1.0)
+            low, high = (price, high) if needed < lent else (low, price)
+        around = np.nextafter(high, [-np.inf, np.inf])
+        assert not lending._covered(1.0, np.array([[around[0]], [high], [around[1]]])).any()
+        assert lending._covered(1.0, np.array([[high - 1e-6]])).all()
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("moved", [[], [1.0, 1.0], [math.nan], [math.inf]])
+    def test_loans_that_are_none(self, moved):
+        with pytest.raises(InvalidParameter, match="moved"):
+            HiddenPlaceProfile([0.5, 0.5], [1.0, 0.5], [[Loan(np.array(moved))]])

@@ -1,0 +1,89 @@
+"""The law of random participations with noise on release."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy.optimize import isotonic_regression
+
+from lastiterate.bounds.subsampling.participation_energy import energy_with_release
+from lastiterate.bounds.subsampling.participation_energy.energy_law import participation_law
+from lastiterate.bounds.subsampling.participation_energy.energy_with_release import law_with_release
+from tests.reference.enumeration import law_of_mu, participations
+
+
+def cost_of_plan(seen, slope, worth):
+    """Slopes of the minorant, cut at `slope`, with the excess left to the release."""
+    slopes = isotonic_regression(seen).x
+    steep = slopes > slope
+    excess = slopes[steep].sum() - slope * steep.sum()
+    flat = np.sum(slopes[~steep] ** 2)
+    return flat + min(slope**2 * steep.sum() + excess**2 / worth, slopes[steep].sum())
+
+
+@pytest.mark.parametrize("worth", [0.8, 3.0, 20.0, 1000.0])
+@pytest.mark.parametrize(
+    "steps, probability", [(1, 0.3), (2, 0.1), (9, 0.05), (13, 0.2), (12, 0.6)]
+)
+class TestEnumeration:
+    def test_never_below_the_least_energy(self, steps, probability, worth):
+        law = law_with_release(steps, probability, worth)
+        mus, chances = law_of_mu(steps=steps, probability=probability, worth=worth)
+        for level in np.linspace(0.0, 1.1 * np.max(mus) ** 2, 80):
+            above = law.masses[law.energies > level].sum() + law.lost
+            assert above >= chances[mus**2 > level + 1e-9].sum() - 1e-12
+
+    def test_is_the_law_of_the_plan(self, steps, probability, worth):
+        chosen = energy_with_release._slope(steps, probability, worth)
+        if chosen is None:
+            pytest.skip("too little noise on release to be of use: the law is that without it")
+        law = law_with_release(steps, probability, worth)
+        sets, chances = participations(steps, probability)
+        costs = np.array([cost_of_plan(seen, chosen.slope, worth) for seen in sets])
+        cell = law.energies[1] - law.energies[0]
+        mean = law.energies @ law.masses
+        assert costs @ chances - 1e-7 <= mean <= costs @ chances + (steps + 1) * cell
+        for level in np.linspace(0.0, costs.max(), 50):
+            above = law.masses[law.energies > level + (steps + 1) * cell].sum()
+            assert above <= chances[costs > level - 1e-9].sum() + 1e-8
+
+
+class TestReleased:
+    def test_chances_add_up(self):
+        law = law_with_release(400, 0.025, 40.0)
+        assert law.masses.min() >= 0.0
+        assert law.masses.sum() == pytest.approx(1.0, abs=1e-9)
+        assert 0.0 < law.lost < 1e-8
+
+    @pytest.mark.parametrize("worth", [0.0, 1e-9])
+    def test_nothing_to_hide_behind(self, worth):
+        assert law_with_release(50, 0.2, worth) is participation_law(50, 0.2)
+
+    def test_more_noise_never_costs_more(self):
+        costs = []
+        for worth in (0.0, 1.0, 4.0, 40.0, 75.0, 150.0, 400.0, 4000.0):
+            law = law_with_release(300, 0.05, worth)
+            costs.append(law.energies @ law.masses)
+        assert np.all(np.diff(costs) <= 0.02 * costs[0])
+        # Nearly all noise is on release: one chord, of 15 participations on average.
+        assert costs[-1] == pytest.approx((15**2 + 15) / 4300, rel=0.05)
+
+    def test_another_worth_uses_the_same_transforms(self, monkeypatch):
+        law_with_release(200, 0.05, 40.0)
+        monkeypatch.setattr(
+            "lastiterate.bounds.subsampling.participation_energy.minorant_faces.coefficients",
+            lambda *_: pytest.fail("computed again"),
+        )
+        assert law_with_release(200, 0.05, 40.1).lost < 1e-8
+
+    def test_near_the_exact_mixture(self):
+        rng = np.random.default_rng(0)
+        law = law_with_release(1000, 0.025, 40.0)
+        variances = np.append(np.ones(1000), 40.0)
+        energies = []
+        for _ in range(1500):
+            seen = np.append(rng.random(1000) < 0.025, 0.0)
+            slopes = isotonic_regression(seen / variances, weights=variances).x
+            energies.append(slopes**2 @ variances)
+        mean, error = np.mean(energies), np.std(energies) / math.sqrt(1500)
+        assert mean - 4 * error <= law.energies @ law.masses <= 1.06 * mean + 4 * error

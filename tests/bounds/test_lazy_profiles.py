@@ -1,0 +1,122 @@
+"""Bounds are evaluated when they are looked at, and only where they may be the least."""
+
+import math
+import pickle
+
+import pytest
+from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
+
+import lastiterate as li
+from lastiterate.bounds.bound import Bound
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.composition.delta_lower_bound import composed_at_least
+from lastiterate.bounds.lazy_profiles import Evaluated
+from tests.reference.gaussian import delta_of_gaussian
+
+RULES = [li.ShuffledOnce, li.ShuffledEachEpoch, li.SampledWithoutReplacement, li.PoissonSampled]
+DELTAS = (1e-3, 1e-5, 1e-7)
+
+
+def run_of(rule, noise_std=0.04, examples=2_000, **more):
+    described = {
+        "loss": li.Loss(smoothness=1.0, regulariser=0.01),
+        "sensitivity": 1.0,
+        "adjacency": "zero-out" if rule is li.PoissonSampled else "replace",
+        "batches": rule(examples, 100),
+        "steps": 400,
+        "step_size": 1.0,
+        "noise_std": noise_std,
+    }
+    return li.TrainingRun(**described | more)
+
+
+def eagerly(run):
+    """Every guarantee, whether it may be the least or not."""
+    return {id_: CATALOGUE[id_].guarantee(run) for id_ in li.account(run).all}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("noise_std", [0.01, 0.04])
+def test_what_is_known_beforehand_is_never_above_the_bound(rule, noise_std):
+    run = run_of(rule, noise_std)
+    told = {id_: one for id_, one in eagerly(run).items() if CATALOGUE[id_].told_beforehand}
+    assert told
+    for id_, profile in told.items():
+        for epsilon in (0.0, 0.1, 1.0, 3.0):
+            assert CATALOGUE[id_].at_least(run, epsilon) <= profile.delta(epsilon), (id_, epsilon)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_leaving_bounds_out_changes_no_answer(rule):
+    run = run_of(rule)
+    every, report = eagerly(run), li.account(run)
+    for delta in DELTAS:
+        epsilons = {id_: one.epsilon(delta) for id_, one in every.items()}
+        assert report.epsilon(delta) == min(epsilons.values())
+        assert epsilons[report.bound_at(delta)] == min(epsilons.values())
+
+
+def test_a_bound_that_cannot_win_is_not_evaluated(monkeypatch):
+    run = run_of(li.ShuffledOnce, examples=100_000, steps=3_000, noise_std=0.01)
+    evaluated = []
+    original = Bound.guarantee
+
+    def watched(bound, run):
+        evaluated.append(bound.id)
+        return original(bound, run)
+
+    monkeypatch.setattr(Bound, "guarantee", watched)
+    report = li.account(run)
+    assert evaluated == []
+    epsilon = report.epsilon(1e-6)
+    assert "random-order/shuffled-once" not in evaluated
+    assert report.all["random-order/shuffled-once"].epsilon(1e-6) > epsilon
+    assert report.all["random-order/shuffled-once"].epsilon(1e-6) > epsilon
+    assert evaluated.count("random-order/shuffled-once") == 1
+
+
+def test_guarantees_that_were_not_looked_at_can_be_saved():
+    report = li.account(run_of(li.ShuffledOnce))
+    again = pickle.loads(pickle.dumps(report))
+    assert again.epsilon(1e-5) == report.epsilon(1e-5)
+    assert list(again.all) == list(report.all)
+
+
+def test_only_those_listed_are_there():
+    listed = Evaluated(["one"], lambda id_: li.GaussianProfile(1.0))
+    assert list(listed) == ["one"]
+    assert len(listed) == 1
+    assert "two" not in listed
+    with pytest.raises(KeyError):
+        listed["two"]
+
+
+@pytest.mark.parametrize("mirrored", [False, True])
+@pytest.mark.parametrize("ratio", [0.3, 1.0, 2.5])
+def test_steps_that_always_see_the_example_are_a_gaussian(ratio, mirrored):
+    """There the statistic is the best one, but for its cells."""
+    mu = (2.0 if mirrored else 1.0) * ratio * math.sqrt(9)
+    for epsilon in (0.5, 2.0):
+        found = composed_at_least(1.0, ratio, 9, epsilon, mirrored=mirrored)
+        exact = float(delta_of_gaussian(mu, epsilon))
+        assert 0.8 * exact < found <= exact * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("probability, ratio, steps", [(0.01, 1.0, 1_000), (0.2, 0.3, 50)])
+def test_sampled_steps_tell_nearly_what_is_certified_of_them(probability, ratio, steps):
+    """By dp-accounting."""
+    one = from_gaussian_mechanism(
+        1.0 / ratio, sampling_prob=probability, value_discretization_interval=1e-4
+    )
+    certified = one.self_compose(steps)
+    for delta in (1e-3, 1e-5):
+        epsilon = certified.get_epsilon_for_delta(delta)
+        at = composed_at_least(probability, ratio, steps, epsilon, mirrored=False)
+        near = composed_at_least(probability, ratio, steps, 0.95 * epsilon, mirrored=False)
+        assert at <= delta * (1 + 1e-9) < near
+
+
+def test_where_nothing_is_known_nothing_is_said():
+    assert composed_at_least(0.1, 1.0, 10**9, 1.0, mirrored=False) == 0.0
+    assert composed_at_least(0.1, 1.0, 10, 800.0, mirrored=False) == 0.0
+    assert composed_at_least(0.1, math.nan, 10, 1.0, mirrored=False) == 0.0
