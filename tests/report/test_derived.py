@@ -173,7 +173,8 @@ def command(kind: Kind, capsys) -> Claimed:
         path = Path(folder) / "certificate.json"
         path.write_text(_certificate(kind))
         assert main(["verify", str(path), "--allow-seeded", "--allow-fitted"]) == 0
-    (holds,) = (one for one in capsys.readouterr().out.splitlines() if one.startswith("holds: "))
+    lines = capsys.readouterr().out.splitlines()
+    (holds,) = (one for one in lines if one.startswith("holds"))
     return of_text(holds)
 
 

@@ -40,7 +40,6 @@ step, reports epsilon = {composed} for these shuffled batches, and {sampled} if
 they were Poisson sampled: so short a training has little to gain."""
 _NEXT = """\
 Next, check the certificate, which needs no data:
-
 $ {me} verify {out}"""
 
 
