@@ -16,7 +16,7 @@ from rich.progress import track
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate.plot.style import PALETTE, Pen
+from lastiterate.plot.style import PALETTE, LineStyle
 from lastiterate.run.batch_rules.rules import Drawn
 
 DELTA = 1e-6
@@ -234,7 +234,7 @@ def _worst(row):
 
 def picture(rows, path):
     """Median and worst ratio of every rule, against the batches of an epoch."""
-    curves, pens = {}, {}
+    curves, line_styles = {}, {}
     for colour, (name, title) in zip(PALETTE, TITLES.items(), strict=False):
         for kind, dash, summary in (("", "-", statistics.median), (", worst", ":", max)):
             label = f"{title}{kind}"
@@ -250,8 +250,12 @@ def picture(rows, path):
                 else math.nan
                 for batches in BATCHES
             ]
-            pens[label] = Pen(colour, dash)
+            line_styles[label] = LineStyle(colour, dash)
     drawn = plot.lines(
-        BATCHES, curves, across="batches of an epoch", up="certified over witness", pens=pens
+        BATCHES,
+        curves,
+        across="batches of an epoch",
+        up="certified over witness",
+        line_styles=line_styles,
     )
     plot.save(drawn, path)

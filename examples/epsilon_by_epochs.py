@@ -9,7 +9,7 @@ import math
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate.plot.style import BLUE, GREY, SKY, Pen
+from lastiterate.plot.style import BLUE, GREY, SKY, LineStyle
 
 HEADINGS = (
     "training",
@@ -38,7 +38,7 @@ def accounts(*run):
     """Reports on every iterate (Poisson), the last one (Poisson), the last one (shuffled)."""
     poisson = logistic_regression(li.PoissonSampled, *run)
     shuffled = logistic_regression(li.ShuffledEachEpoch, *run)
-    hidden = ("random-order/poisson-hidden-participations", "composition/sampled")
+    hidden = ("random-order/poisson/hidden-participations", "composition/sampled")
     return (
         li.account(poisson, bounds="composition/sampled"),
         li.account(poisson, bounds=hidden),
@@ -74,9 +74,11 @@ def draw(path):
         name: [accounted[k].epsilon(1e-5) for accounted in found]
         for name, k in zip(names, (0, 2, 1), strict=True)
     }
-    pens = dict(zip(names, (Pen(GREY, "-"), Pen(SKY, "-"), Pen(BLUE, "-")), strict=True))
+    line_styles = dict(
+        zip(names, (LineStyle(GREY, "-"), LineStyle(SKY, "-"), LineStyle(BLUE, "-")), strict=True)
+    )
     up = "epsilon at delta = 1e-5"
-    plot.save(plot.lines(epochs, curves, across="epochs", up=up, pens=pens), path)
+    plot.save(plot.lines(epochs, curves, across="epochs", up=up, line_styles=line_styles), path)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from scipy.optimize import isotonic_regression
 import lastiterate as li
 from lastiterate import plot
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.plot.style import BLUE, GREEN, GREY, VERMILLION, Pen
+from lastiterate.plot.style import BLUE, GREEN, GREY, VERMILLION, LineStyle
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 
 DELTA = 1e-5
@@ -116,11 +116,11 @@ def curves(epochs, regulariser):
 
 
 NAMES = (
-    ("every iterate, sampled\n(composition)", Pen(GREY, "-")),
-    ("last iterate, fixed order", Pen(BLUE, "-")),
-    ("last iterate, sampled", Pen(VERMILLION, "-")),
-    ("last iterate, shuffled once", Pen(GREEN, "-")),
-    ("lower bound, fixed order\n(BSA C.17)", Pen(BLUE, ":")),
+    ("every iterate, sampled\n(composition)", LineStyle(GREY, "-")),
+    ("last iterate, fixed order", LineStyle(BLUE, "-")),
+    ("last iterate, sampled", LineStyle(VERMILLION, "-")),
+    ("last iterate, shuffled once", LineStyle(GREEN, "-")),
+    ("lower bound, fixed order\n(BSA C.17)", LineStyle(BLUE, ":")),
 )
 
 
@@ -128,7 +128,7 @@ def draw(path, regulariser=0.02):
     epochs = sorted({round(10 ** (k / 6)) for k in range(27)})
     values = dict(zip(dict(NAMES), curves(epochs, regulariser), strict=True))
     up = f"epsilon at delta = {DELTA:g}"
-    plot.save(plot.lines(epochs, values, across="epochs", up=up, pens=dict(NAMES)), path)
+    plot.save(plot.lines(epochs, values, across="epochs", up=up, line_styles=dict(NAMES)), path)
 
 
 if __name__ == "__main__":

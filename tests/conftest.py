@@ -50,3 +50,13 @@ def pytest_collection_modifyitems(config, items):
         stale = [line for line in left if line.partition("::")[0] in files]
         if stale:
             raise pytest.UsageError(f"longer_cases.txt: no test is called {stale[0]}")
+
+
+@pytest.fixture(scope="session")
+def fitted():
+    """Each estimator at its defaults, trained once on a common problem; not to be changed."""
+    from functools import cache
+
+    from tests.train.problems import ROWS, SIDES, made
+
+    return cache(lambda estimator: made(estimator).fit(ROWS, SIDES))

@@ -25,7 +25,7 @@ def run_example(monkeypatch, capsys):
 
 def test_the_main_example_prints_the_report(run_example):
     text = run_example("shuffled_logistic_regression.py")
-    assert "random-order/hidden-place-together <- used" in text
+    assert "random-order/shuffled <- used" in text
     assert "4.3392" in text
     assert "3.4073" in text
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,8 @@ from lastiterate import _check
 from lastiterate._digits import up
 from lastiterate._progress import told
 from lastiterate.bounds.bound import Bound, Certainty
-from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, select
+from lastiterate.bounds.catalogue import PUBLISHED, RECORDS, select
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
-from lastiterate.bounds.lazy_profiles import Evaluated, evaluated
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.other_releases import Release, joint_mu
@@ -23,6 +22,7 @@ from lastiterate.profile.best import BestProfile
 from lastiterate.profile.compose_with_gaussian import beside_gaussian
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.staged import LazyProfiles, StagedProfile, changed_profiles, cheap
 from lastiterate.run.adjacency import ADJACENCIES
 from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
@@ -63,8 +63,8 @@ class PrivacyReport(BestProfile):
     @cached_property
     def used(self) -> Mapping[str, PrivacyProfile]:
         """The bounds that answer: the proved ones, or all if none of these was asked for."""
-        proved = [id_ for id_ in self.all if CATALOGUE[id_].certainty is Certainty.UPPER]
-        return Evaluated(proved, self.all.__getitem__) if proved else self.all
+        proved = [id_ for id_ in self.all if RECORDS[id_].certainty is Certainty.UPPER]
+        return LazyProfiles(proved, self.all.__getitem__) if proved else self.all
 
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
@@ -74,7 +74,7 @@ class PrivacyReport(BestProfile):
     @property
     def certainty(self) -> Certainty:
         """`UPPER`, unless nothing but bounds that are only as published was asked for."""
-        return CATALOGUE[next(iter(self.used))].certainty
+        return RECORDS[next(iter(self.used))].certainty
 
     @cached_property
     def under_other_adjacency(self) -> PrivacyReport | None:
@@ -89,6 +89,21 @@ class PrivacyReport(BestProfile):
         if run is None or self.certainty is not Certainty.UPPER:
             return None
         return account(run, besides=[one.under(other) for one in self.besides])
+
+    def cheap(self) -> PrivacyReport:
+        """The report of the bounds whose whole curves take little time, by these curves."""
+        quick = [id_ for id_ in self.used if RECORDS[id_].is_quick(self.run)] or list(self.used)
+        used = LazyProfiles(quick, self.used.__getitem__)
+        return replace(self, all=changed_profiles(used, cheap))
+
+    def explain(self, delta: float = USUAL_DELTA) -> Mapping[str, float]:
+        """The epsilon of every bound and, below it, of every stage of its proof that applies."""
+        found: dict[str, float] = {}
+        for id_, profile in self.used.items():
+            found[id_] = profile.epsilon(delta)
+            if isinstance(profile, StagedProfile):
+                found |= {stage: one.epsilon(delta) for stage, one in profile.stages.items()}
+        return found
 
     @property
     def of_more_than_the_run(self) -> bool:
@@ -152,24 +167,24 @@ class PrivacyReport(BestProfile):
     @property
     def _most_promising_first(self) -> list[str]:
         """Those of which nothing is known beforehand come first: others may then be left out."""
-        return sorted(self.used, key=lambda id_: CATALOGUE[id_].told_beforehand)
+        return sorted(self.used, key=lambda id_: RECORDS[id_].has_delta_lower_bound)
 
     def _is_above(self, id_: str, epsilon: float, delta: float) -> bool:
         """Whether this bound is known to be worse without being evaluated."""
         if self.of_more_than_the_run or not epsilon < math.inf:
             return False
-        return CATALOGUE[id_].is_above(self.run, epsilon, delta)
+        return RECORDS[id_].is_above(self.run, epsilon, delta)
 
     def by_position(self) -> Sequence[PrivacyProfile]:
         """The guarantee of each position in the order of the batches, first to last.
 
         By the best bound that tells positions apart; composition has one guarantee for all.
         """
-        able = [id_ for id_ in self.used if CATALOGUE[id_].by_position is not None]
+        able = [id_ for id_ in self.used if RECORDS[id_].by_position is not None]
         if self.of_more_than_the_run or not able:
             return [self]
         best = min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
-        positions = CATALOGUE[best].positions(self.run)
+        positions = RECORDS[best].positions(self.run)
         assert positions is not None
         more = _mu_of(self.besides, self.run)
         return [beside_gaussian(profile, more) for profile in positions]
@@ -298,21 +313,27 @@ def account(
     ...     step_size=0.05, noise_std=0.01)
     >>> report = li.account(run)
     >>> round(report.epsilon(delta=1e-5), 4), report.bound
-    (4.3392, 'fixed-order/contractive')
+    (4.3392, 'fixed-order/convex')
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    chosen = select(bounds) if bounds is not None else _by_default(run)
+    chosen = select(bounds) if bounds is not None else _by_default()
     if including is not None:
         chosen += [bound for bound in select(including) if bound not in chosen]
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
     more = _mu_of(besides, run)
     applying = [bound for bound in chosen if not unmet[bound.id]]
     refused = {id_: reasons for id_, reasons in unmet.items() if reasons}
+    for bound in applying:
+        refused |= bound.unmet_stages(run)
     if not applying:
         raise NoBoundApplies(run, refused)
-    guarantees = evaluated(run, [bound.id for bound in applying], more)
+    guarantees = LazyProfiles([bound.id for bound in applying], partial(_beside, run, more))
     return PrivacyReport(run, guarantees, refused, tuple(besides))
+
+
+def _beside(run: TrainingRun, more: float, id_: str) -> PrivacyProfile:
+    return beside_gaussian(RECORDS[id_].guarantee(run), more)
 
 
 def _mu_of(besides: Sequence[Release], run: TrainingRun) -> float:
@@ -320,15 +341,13 @@ def _mu_of(besides: Sequence[Release], run: TrainingRun) -> float:
     return run.examples_per_person * joint_mu(besides)
 
 
-def _by_default(run: TrainingRun) -> list[Bound]:
-    """All proved bounds of the library, but those that are outdone.
+def _by_default() -> list[Bound]:
+    """All proved bounds of the library.
 
     Published bounds are never below the library's own, and some are not proved.
     """
-    own = [
+    return [
         bound
         for bound in select(None)
         if bound.certainty is Certainty.UPPER and not bound.id.startswith(f"{PUBLISHED}/")
     ]
-    outdone = {worse.id for bound in own if not bound.unmet(run) for worse in bound.outdoes(run)}
-    return [bound for bound in own if bound.id not in outdone]

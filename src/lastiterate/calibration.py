@@ -13,7 +13,6 @@ from lastiterate._numerics.search import least_met
 from lastiterate._progress import throughout
 from lastiterate.accounting import account
 from lastiterate.bounds import quantities
-from lastiterate.bounds.catalogue import QUICKLY_COMPOSED, select
 from lastiterate.errors import (
     InvalidParameter,
     InvalidType,
@@ -21,6 +20,7 @@ from lastiterate.errors import (
     UnreachableTarget,
 )
 from lastiterate.other_releases import Release
+from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
 
 _TOLERANCE = 5e-7
@@ -81,11 +81,23 @@ def calibrate(
     epsilon = _check.target_epsilon("epsilon", epsilon, or_zero=True)
     delta = _check.number("delta", delta, above=0.0, below=1.0)
     _check.choice("over", over, among=tuple(_SEARCHES))
+    return _calibrated(run, _Excess(epsilon, delta, bounds, tuple(besides), {}), over)
 
-    excess = _Excess(epsilon, delta, bounds, tuple(besides), {})
-    target = f"({epsilon:g}, {delta:g})-DP"
+
+def calibrate_quickly(
+    run: TrainingRun, *, epsilon: float, delta: float, over: str = "noise_std"
+) -> TrainingRun:
+    """The run changed so that it meets (epsilon, delta)-DP by quick bounds alone.
+
+    Those are the bounds that are used where something else is published beside a model.
+    """
+    excess = _Excess(epsilon, delta, None, (), {})
+    return _calibrated(run, excess.quickly(run) or excess, over)
+
+
+def _calibrated(run: TrainingRun, excess: _Excess, over: str) -> TrainingRun:
     with throughout("calibrating"):
-        return _SEARCHES[over](run, excess, target)
+        return _SEARCHES[over](run, excess, f"({excess.epsilon:g}, {excess.delta:g})-DP")
 
 
 @dataclass(frozen=True)
@@ -97,6 +109,7 @@ class _Excess:
     bounds: str | list[str] | tuple[str, ...] | None
     besides: tuple[Release, ...]
     known: dict[TrainingRun, float]
+    cheaply: bool = False
 
     def __call__(self, changed: TrainingRun) -> float:
         if changed not in self.known:
@@ -106,6 +119,7 @@ class _Excess:
     def _of(self, changed: TrainingRun) -> float:
         try:
             report = account(changed, bounds=self.bounds, besides=self.besides)
+            report = report.cheap() if self.cheaply else report
         except NoBoundApplies:
             if np.min(changed.noise_std) > 0.0:
                 raise  # no noise will help
@@ -115,11 +129,14 @@ class _Excess:
         return _log_ratio(report.epsilon(self.delta), self.epsilon)
 
     def quickly(self, run: TrainingRun) -> _Excess | None:
-        """The same by quick bounds alone, if there are some that are made for such batches."""
-        made_for = (one for one in select(QUICKLY_COMPOSED) if one.id.startswith("random-order/"))
-        if self.bounds is not None or all(bound.unmet(run) for bound in made_for):
+        """The excess by quick bounds alone, where there is something slow to be spared."""
+        if (
+            self.bounds is not None
+            or self.cheaply
+            or run.batches.drawn not in (Drawn.ONCE, Drawn.EACH_EPOCH)
+        ):
             return None
-        return replace(self, bounds=QUICKLY_COMPOSED, known={})
+        return replace(self, cheaply=True, known={})
 
 
 def _least_noise(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:

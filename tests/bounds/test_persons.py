@@ -199,7 +199,7 @@ class TestTheUnit:
     def test_counts_for_what_is_published_besides(self) -> None:
         release = Release.of_mu("accuracy", 0.1, adjacency="replace")
         run = _run(li.Cyclic, "replace", 3)
-        bound = "fixed-order/contractive"
+        bound = "fixed-order/convex"
         alone, beside = (
             li.account(run, bounds=bound, besides=also).gdp() for also in ((), (release,))
         )

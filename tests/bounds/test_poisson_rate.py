@@ -11,7 +11,7 @@ from scipy.stats import binom, norm
 import lastiterate as li
 
 DELTA = 1e-5
-LAST = ("random-order/poisson", "random-order/poisson-hidden-participations")
+LAST = ("random-order/poisson", "random-order/poisson/hidden-participations")
 EVERY = "composition/sampled"
 
 

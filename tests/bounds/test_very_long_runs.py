@@ -122,7 +122,7 @@ class TestWhatIsOldIsForgotten:
             batches=li.SampledWithoutReplacement(10_000, 100),
             noise_std=0.02,
         )
-        bound = li.CATALOGUE["random-order/sampled-hidden-end"]
+        bound = li.CATALOGUE["random-order/sampled/amplified-tail"]
         shorter = bound.profile(run.replace(steps=10**5)).epsilon(1e-6)
         assert bound.profile(run).epsilon(1e-6) <= 1.01 * shorter
 

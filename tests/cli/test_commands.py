@@ -38,7 +38,7 @@ class TestAccounting:
 
     def test_account_as_json(self, capsys):
         record = json.loads(said(capsys, "account", *RUN, "--json"))
-        assert record["bound"] == "random-order/hidden-place-together"
+        assert record["bound"] == "random-order/shuffled"
         assert record["epsilon"] == pytest.approx(3.4073, abs=2e-4)
         assert li.TrainingRun.from_json(json.dumps(record["run"])).steps == 2_000
 
@@ -87,8 +87,8 @@ class TestAccounting:
         assert said(capsys, "--version") == f"lastiterate {li.__version__}\n"
 
     def test_bounds(self, capsys):
-        assert "fixed-order/contractive" in said(capsys, "bounds")
-        text = said(capsys, "bounds", "--explain", "random-order/shuffled-once")
+        assert "fixed-order/convex" in said(capsys, "bounds")
+        text = said(capsys, "bounds", "--explain", "random-order/shuffled/average-once")
         assert "a batch order that stays secret" in text
         assert ":math:" not in text
 

@@ -106,7 +106,7 @@ def test_everything_is_written(shown):
         assert (folder / name).stat().st_size > 100
         assert name in text
     assert (folder / "epsilon.png").read_bytes().startswith(b"\x89PNG")
-    assert "random-order/hidden-place <- used" in (folder / "report.txt").read_text()
+    assert "random-order/shuffled <- used" in (folder / "report.txt").read_text()
 
 
 def test_what_is_shown_can_be_typed(shown, capsys, monkeypatch):

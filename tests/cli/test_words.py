@@ -76,7 +76,7 @@ class TestExplained:
 
     def test_the_last_part_of_an_id_is_enough(self, capsys):
         assert main(["bounds", "--explain", "shuffled-once"]) == 0
-        assert capsys.readouterr().out.startswith("random-order/shuffled-once\n")
+        assert capsys.readouterr().out.startswith("random-order/shuffled/average-once\n")
         assert main(["bounds", "--explain", "once"]) == 2
 
     def test_two_papers_are_two_citations(self, capsys):

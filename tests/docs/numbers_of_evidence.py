@@ -95,7 +95,7 @@ def epochs_of_theorem_4_6(least):
     bound = li.CATALOGUE["published/bok-su-altschuler/cyclic-bounded"]
     assert not bound.unmet(run)
     assert bound.unmet(run.replace(steps=run.steps - 10))
-    assert not li.CATALOGUE["fixed-order/bounded-domain"].unmet(run.replace(steps=10))
+    assert not li.CATALOGUE["fixed-order/convex"].unmet(run.replace(steps=10))
 
 
 @claim(

@@ -79,7 +79,7 @@ def test_equals_the_design_carried_through_every_step(pattern, step, strong):
     assert np.all(slopes[1:] >= least * (1 - 1e-12))
     found = DRIFTING.profile(run).means[0]
     assert found >= told_apart(slopes, shift, noise, seen) * (1 - 1e-7)
-    bound = "fixed-order/contractive" if strong >= 0.0 else "fixed-order/non-convex"
+    bound = "fixed-order/convex" if strong >= 0.0 else "fixed-order/non-convex"
     upper = li.account(run).all[bound].gdp()
     assert found <= upper
     if least == 0.0:

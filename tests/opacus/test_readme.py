@@ -51,4 +51,4 @@ def test_the_loop_has_the_epsilon_of_the_table_s_run():
     assert not accountant.reasons
     expected = li.account(run).epsilon(1e-5)
     assert made["engine"].get_epsilon(1e-5) == pytest.approx(expected, rel=1e-6)
-    assert accountant.report().bound_at(1e-5) == "random-order/poisson-hidden-participations"
+    assert accountant.report().bound_at(1e-5) == "random-order/poisson"

@@ -199,8 +199,8 @@ class TestWhy:
 
     def test_names_the_best_and_the_next(self):
         text = told_of("shuffled once").why
-        assert text.startswith("random-order/hidden-place-together is the least: it averages over")
-        assert "Next, random-order/hidden-place averages over" in text
+        assert text.startswith("random-order/shuffled is the least: it averages over")
+        assert "Next, fixed-order/convex charges the most exposed" in text
 
     def test_one_bound_alone(self):
         report = li.account(RUN, bounds="composition/fixed-order")
@@ -208,7 +208,7 @@ class TestWhy:
 
     def test_bounds_that_differ_by_rounding_alone_are_equal(self):
         profiles = {
-            "fixed-order/contractive": li.GaussianProfile(1.0),
+            "fixed-order/convex": li.GaussianProfile(1.0),
             "composition/fixed-order": li.GaussianProfile(1.0 + 1e-12),
         }
         told = summary(PrivacyReport(RUN, profiles, {}), 1e-5)
@@ -217,8 +217,8 @@ class TestWhy:
 
     def test_shrinking_is_claimed_only_where_losses_curve(self):
         flat = RUN.replace(loss=li.Loss(smoothness=1.0))
-        assert "shrinking" in charges(CATALOGUE["fixed-order/contractive"], RUN)
-        assert "shrinking" not in charges(CATALOGUE["fixed-order/contractive"], flat)
+        assert "shrinking" in charges(CATALOGUE["fixed-order/convex"], RUN)
+        assert "shrinking" not in charges(CATALOGUE["fixed-order/convex"], flat)
 
 
 class TestAssumptions:
@@ -258,7 +258,7 @@ class TestAssumptions:
 
     def test_noise_that_is_scheduled(self):
         run = RUN.replace(noise_std=[0.01 + k / 1000 for k in range(80)])
-        text = " ".join(assumptions(CATALOGUE["fixed-order/contractive"], run))
+        text = " ".join(assumptions(CATALOGUE["fixed-order/convex"], run))
         assert "between 0.01 and 0.089, as scheduled, per coordinate" in text
 
     def test_without_convexity(self):
@@ -271,7 +271,7 @@ class TestAssumptions:
     def test_a_penalty_stays_when_an_example_is_left_out(self):
         """Inside each example's loss, its share would go as well, which is not charged."""
         curved = RUN.replace(loss=li.Loss(smoothness=0.5, regulariser=0.01), adjacency="zero-out")
-        for bound in ("fixed-order/contractive", "composition/fixed-order"):
+        for bound in ("fixed-order/convex", "composition/fixed-order"):
             clause = "the penalty is shared: it stays"
             assert clause in " ".join(assumptions(CATALOGUE[bound], curved))
             replaced = curved.replace(adjacency="replace")
@@ -286,11 +286,11 @@ class TestAssumptions:
 
 class TestRelease:
     def test_follows_what_the_bound_refuses(self):
-        last = release_rule(CATALOGUE["random-order/shuffled-once"], RUN)
+        last = release_rule(CATALOGUE["random-order/shuffled"], RUN)
         assert last.allowed == "the parameters after step 80"
         assert any("order of the batches" in one for one in last.voided_by)
         assert any("checkpoint" in one for one in last.voided_by)
-        fixed = release_rule(CATALOGUE["fixed-order/contractive"], RUN)
+        fixed = release_rule(CATALOGUE["fixed-order/convex"], RUN)
         assert fixed.allowed == "the parameters after step 80, and the order of the batches"
         every = release_rule(CATALOGUE["composition/fixed-order"], RUN)
         assert every.allowed == "the parameters after every step, and the order of the batches"
@@ -390,7 +390,7 @@ class TestHtml:
         assert up(told.epsilon) in page
         for clause in (*told.assumptions, *told.release.voided_by):
             assert clause.replace("'", "&#x27;") in page
-        for id_ in (*report.all, "fixed-order/bounded-domain"):
+        for id_ in (*report.all, "fixed-order/convex"):
             assert id_ in page
 
     def test_pictures_follow_the_colours_of_the_page(self, page):

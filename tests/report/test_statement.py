@@ -85,7 +85,7 @@ class TestNotebooks:
         assert "any other iterate" in shown(report)
         assert "ShuffledOnce" not in shown(RUN)
         assert "Cyclic(examples=60000, batch_size=1500)" in shown(RUN)
-        assert "a convex loss for every example" in shown(li.CATALOGUE["fixed-order/contractive"])
+        assert "a convex loss for every example" in shown(li.CATALOGUE["fixed-order/convex"])
         forgetting = li.unlearning(RUN.replace(noise_std=0.05), extra_steps=10)
         assert "10 after 2,000" in shown(forgetting)
 

@@ -125,7 +125,7 @@ class TestCharge:
         assert 0.999 < report.epsilon(1e-5) <= 1.0
         alone = account(report.run)
         assert alone.epsilon(1e-5) < report.epsilon(1e-5)
-        fixed = "fixed-order/contractive"
+        fixed = "fixed-order/convex"
         assert report.all[fixed].gdp() == pytest.approx(
             np.hypot(alone.all[fixed].gdp(), release.mu), rel=1e-9
         )

@@ -186,9 +186,9 @@ class TestGuarantee:
         alone = account(model.privacy_.run)
         assert alone.epsilon(1e-5) < model.privacy_.epsilon(1e-5)
         # No less than what the best bound composes to.
-        at_least = alone.all["fixed-order/contractive"].compose(model.privacy_.all[
-            "fixed-order/contractive"])  # fmt: skip
-        assert at_least.gdp() > model.privacy_.all["fixed-order/contractive"].gdp() > release.mu
+        at_least = alone.all["fixed-order/convex"].compose(model.privacy_.all[
+            "fixed-order/convex"])  # fmt: skip
+        assert at_least.gdp() > model.privacy_.all["fixed-order/convex"].gdp() > release.mu
         assert model.privacy_.by_position()[-1].gdp() > alone.by_position()[-1].gdp()
 
     def test_costs_half_a_hundredth_of_noise(self):

@@ -9,7 +9,7 @@ from functools import wraps
 from typing import TypeVar
 
 from lastiterate._html import card
-from lastiterate.bounds.line_style import Pen
+from lastiterate.bounds.line_style import LineStyle
 from lastiterate.errors import NoBoundApplies, Unmet
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.estimate import Estimate
@@ -131,7 +131,7 @@ def _nothing(run: TrainingRun) -> tuple[Bound, ...]:
     return ()
 
 
-def _at_least_zero(run: TrainingRun, epsilon: float) -> float:
+def _zero(run: TrainingRun, epsilon: float) -> float:
     return 0.0
 
 
@@ -144,9 +144,11 @@ class Bound(Statement):
     `for_persons` says, if that is less.  `by_position` gives the guarantee of each position in an
     epoch, in order.  `rests_on` are the bounds that its proof applies, given what chance decides.
     `charges` says how it comes to its number, after "it ..": reports fill in `{counts}` and
-    `{fading}`.  `outdoes` are the bounds that it is there to be better than, for a run: these are
-    evaluated only when asked for.  `at_least` is a delta, quick to find, below which it is not at
-    an epsilon: a report need not evaluate it to know that another bound is better.
+    `{fading}`.  `supersedes` are bounds that need not be evaluated beside it, for a run.
+    `delta_lower_bound` is a delta, quick to find, below which it is not at an epsilon: another
+    bound may be known to be better without this one being evaluated.  `quick` says that its whole
+    curve takes little time, `given_order` that it holds for every order of the batches, and then
+    averages.
     """
 
     certainty: Certainty
@@ -155,9 +157,11 @@ class Bound(Statement):
     by_position: Callable[[TrainingRun], Sequence[PrivacyProfile]] | None = None
     rests_on: tuple[Bound, ...] = ()
     charges: str = ""
-    pen: Pen | None = None
-    outdoes: Callable[[TrainingRun], tuple[Bound, ...]] = _nothing
-    at_least: Callable[[TrainingRun, float], float] = _at_least_zero
+    line_style: LineStyle | None = None
+    supersedes: Callable[[TrainingRun], tuple[Bound, ...]] = _nothing
+    delta_lower_bound: Callable[[TrainingRun, float], float] = _zero
+    quick: bool = True
+    given_order: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "evaluate", _of_single_examples(self.evaluate))
@@ -172,6 +176,10 @@ class Bound(Statement):
         """Its hypotheses, then those of what it rests on for this run, each once."""
         deeper = (one for bound in self.basis(run) for one in bound.all_needs(run))
         return tuple(dict.fromkeys((*self.needs, *deeper)))
+
+    def unmet_stages(self, run: TrainingRun) -> dict[str, list[Unmet]]:
+        """What the stages of the proof lack that do not apply to this run, by their ids."""
+        return {}
 
     def profile(self, run: TrainingRun) -> PrivacyProfile:
         """The guarantee, or `NoBoundApplies` with the reasons."""
@@ -190,12 +198,17 @@ class Bound(Statement):
 
     def is_above(self, run: TrainingRun, epsilon: float, delta: float) -> bool:
         """Whether its epsilon at this delta is surely larger than this one, told quickly."""
-        return run.examples_per_person == 1 and self.at_least(run, epsilon) > delta
+        return run.examples_per_person == 1 and self.delta_lower_bound(run, epsilon) > delta
 
     @property
-    def told_beforehand(self) -> bool:
-        """Whether anything is known of it without evaluating it."""
-        return self.at_least is not _at_least_zero
+    def has_delta_lower_bound(self) -> bool:
+        """Whether a lower bound on its delta is known without evaluating it."""
+        return self.delta_lower_bound is not _zero
+
+    def is_quick(self, run: TrainingRun) -> bool:
+        """Whether its whole curve takes little time for this run."""
+        alone = run.examples_per_person == 1 or self.for_persons is not None
+        return self.quick and alone
 
     def positions(self, run: TrainingRun) -> Sequence[PrivacyProfile] | None:
         """The guarantee of each position, for a person all of whose examples are there."""

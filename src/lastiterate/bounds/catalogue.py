@@ -3,55 +3,38 @@
 from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition.fixed_order_composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITION
-from lastiterate.bounds.fixed_order.convex import BOUNDED_DOMAIN, CONTRACTIVE
+from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.published import PAPERS
-from lastiterate.bounds.shuffling.balls_and_bins import BALLS_AND_BINS
-from lastiterate.bounds.shuffling.bin_transport import HIDDEN_BINS
-from lastiterate.bounds.shuffling.joint_bin_transport import HIDDEN_BINS_TOGETHER
-from lastiterate.bounds.shuffling.joint_position_transport import HIDDEN_PLACE_TOGETHER
-from lastiterate.bounds.shuffling.position_average import SHUFFLED_EACH_EPOCH, SHUFFLED_ONCE
-from lastiterate.bounds.shuffling.position_transport import HIDDEN_PLACE
-from lastiterate.bounds.subsampling.amplified_tail import SAMPLED_AMPLIFIED_TAIL
-from lastiterate.bounds.subsampling.participation_mixture import POISSON, SAMPLED
-from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS
+from lastiterate.bounds.shuffling.shuffling_bounds import BALLS_AND_BINS, SHUFFLED
+from lastiterate.bounds.staged_bound import StagedBound
+from lastiterate.bounds.subsampling.subsampling_bounds import POISSON, SAMPLED
 from lastiterate.errors import InvalidParameter, InvalidType
 
 CATALOGUE: dict[str, Bound] = {
     bound.id: bound
     for bound in (
         FIXED_ORDER_COMPOSITION,
-        CONTRACTIVE,
-        BOUNDED_DOMAIN,
-        NON_CONVEX,
-        SHUFFLED_ONCE,
-        SHUFFLED_EACH_EPOCH,
-        HIDDEN_PLACE,
-        HIDDEN_PLACE_TOGETHER,
-        BALLS_AND_BINS,
-        HIDDEN_BINS,
-        HIDDEN_BINS_TOGETHER,
-        SAMPLED,
-        SAMPLED_AMPLIFIED_TAIL,
-        POISSON,
-        HIDDEN_PARTICIPATIONS,
         SAMPLED_COMPOSITION,
+        CONVEX_FIXED_ORDER,
+        NON_CONVEX,
+        SHUFFLED,
+        BALLS_AND_BINS,
+        SAMPLED,
+        POISSON,
         *(bound for paper in PAPERS for bound in paper.BOUNDS),
     )
+}
+# The bounds and, by ids of their own, the stages of those that have some.
+RECORDS: dict[str, Bound] = CATALOGUE | {
+    stage.id: stage
+    for bound in CATALOGUE.values()
+    if isinstance(bound, StagedBound)
+    for stage in bound.stages
 }
 APPROXIMATIONS: dict[str, Approximation] = {
     one.id: one for paper in PAPERS for one in getattr(paper, "APPROXIMATIONS", ())
 }
-# Whose whole curves take no time worth telling, so that they are used beside other releases.
-QUICKLY_COMPOSED = [
-    "composition",
-    "fixed-order",
-    "random-order/shuffled-once",
-    "random-order/shuffled-each-epoch",
-    "random-order/hidden-place",
-    "random-order/balls-and-bins",
-    "random-order/balls-and-bins-hidden",
-]
 PUBLISHED = "published"  # the family that `account` uses only when asked
 
 
@@ -60,6 +43,11 @@ _OWN = [id_ for id_ in CATALOGUE if not id_.startswith(PUBLISHED)]
 _KNOWN = (
     f"one of {', '.join(_OWN)}, of the families {', '.join(_FAMILIES)}, or an id in li.CATALOGUE"
 )
+
+
+def given_order() -> list[str]:
+    """The ids of the bounds and stages that hold for every order of the batches, then average."""
+    return [id_ for id_, bound in RECORDS.items() if bound.given_order]
 
 
 def select(bounds: str | list[str] | tuple[str, ...] | None) -> list[Bound]:
@@ -71,11 +59,10 @@ def select(bounds: str | list[str] | tuple[str, ...] | None) -> list[Bound]:
         raise InvalidType("bounds", bounds, must_be="an id or a list of ids")
     chosen: dict[str, Bound] = {}
     for id_ in wanted:
-        found = {
-            key: bound
-            for key, bound in CATALOGUE.items()
-            if key == id_ or key.startswith(f"{id_.rstrip('/')}/")
-        }
+        family = f"{id_.rstrip('/')}/"
+        found = {key: bound for key, bound in CATALOGUE.items() if key.startswith(family)}
+        if id_ in RECORDS:
+            found = {id_: RECORDS[id_]}
         if not found:
             raise InvalidParameter("bounds", id_, must_be=_KNOWN)
         chosen |= found

@@ -12,7 +12,7 @@ DASHES: tuple[Dash, ...] = ("-", (0, (5, 1.5)), (0, (1.2, 1.2)), (0, (6, 1.5, 1.
 
 
 @dataclass(frozen=True)
-class Pen:
+class LineStyle:
     """A colour and a dash."""
 
     colour: str

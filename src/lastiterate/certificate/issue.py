@@ -6,7 +6,7 @@ from typing import Any
 
 import lastiterate
 from lastiterate.accounting import PrivacyReport
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate import statements
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.objectives import Objective
@@ -78,8 +78,8 @@ def stated_guarantee(report: PrivacyReport, delta: float) -> dict[str, Any]:
         "delta": delta,
         "adjacency": report.run.adjacency,
         "bound": bound,
-        "certainty": CATALOGUE[bound].certainty.value,
-        "source": str(CATALOGUE[bound].source),
+        "certainty": RECORDS[bound].certainty.value,
+        "source": str(RECORDS[bound].source),
     }
 
 

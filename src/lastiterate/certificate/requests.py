@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import at_least
-from lastiterate.accounting import PrivacyReport, account
+from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import KINDS, Release
 from lastiterate.profile.best import BestProfile
@@ -24,7 +24,7 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rounding_sensitivity import charged_sensitivity
 from lastiterate.unlearn.retained_examples import Taken, seen_in_all
-from lastiterate.unlearn.sequential_releases import in_turn, quick_bounds
+from lastiterate.unlearn.sequential_releases import in_turn, quick_report
 from lastiterate.unlearn.unlearning_plan import Unlearning, unlearning
 
 _MOST_TIMES = 1e6
@@ -158,7 +158,7 @@ def _forgotten(requests: Requests) -> Unlearning:
 
 @lru_cache(maxsize=8)
 def _trained(run: TrainingRun, besides: tuple[Release, ...]) -> PrivacyReport:
-    return replace(account(run, bounds=quick_bounds(run), besides=besides), enforced=True)
+    return replace(quick_report(run, besides), enforced=True)
 
 
 @lru_cache(maxsize=8)
@@ -173,7 +173,7 @@ def _newest(requests: Requests) -> PrivacyProfile:
         return requests.staying
     taken = [one.taken for one in requests.done]
     run = requests._in_all(requests.run, taken, taken)
-    alone = account(run, bounds=quick_bounds(run), besides=requests.besides)
+    alone = quick_report(run, requests.besides)
     return BestProfile([requests.staying, alone])
 
 

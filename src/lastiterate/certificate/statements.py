@@ -9,7 +9,7 @@ import numpy as np
 
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Hypothesis
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.run.training_run import TrainingRun
 
 FORMAT = 5  # since then it says which numbers are noisy, and has no field that is not known
@@ -92,7 +92,7 @@ def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:
     """What the bound of this id needs of the run, and how training sees to it."""
     needed = [
         {"needs": each.needs, "enforced": _ENFORCED.get(each, "by the description of the run")}
-        for each in CATALOGUE[bound].all_needs(run)
+        for each in RECORDS[bound].all_needs(run)
     ]
     if run.examples_per_person > 1:
         most = f"no person with more than {run.examples_per_person} of the examples"

@@ -17,7 +17,7 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate import statements
 from lastiterate.certificate.chain import (
     EARLIER,
@@ -257,7 +257,7 @@ def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> lis
 def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
     """What is not as it must be, whatever the run."""
     guarantee, arithmetic = record["guarantee"], record["arithmetic"]
-    bound = CATALOGUE[guarantee["bound"]]
+    bound = RECORDS[guarantee["bound"]]
     hypotheses = statements.stated_hypotheses(guarantee["bound"], run)
     derived = {
         "format": (record["format"], statements.FORMAT),

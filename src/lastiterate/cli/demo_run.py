@@ -53,7 +53,7 @@ def epsilons() -> Table:
     from lastiterate.accounting import account
 
     table: Table = {EVERY: [], POISSON: [], SHUFFLED: []}
-    hidden = "random-order/poisson-hidden-participations"  # the least here, and at once
+    hidden = "random-order/poisson/hidden-participations"  # the least here, and at once
     for epochs in told("comparing", EPOCHS):
         poisson, shuffled = run_of(epochs, "poisson"), run_of(epochs, "shuffled-each-epoch")
         table[EVERY].append(of_every_iterate(poisson))

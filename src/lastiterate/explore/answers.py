@@ -10,7 +10,7 @@ from typing import Any
 from lastiterate import _check
 from lastiterate._digits import down, mu, short, times, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.explore import page_curves
@@ -40,7 +40,8 @@ def answered(question: str, record: Record) -> Answer:
 
 @functools.lru_cache(maxsize=_KEPT)
 def _report(run: TrainingRun, draft: bool) -> PrivacyReport:
-    return account(run, bounds=page_curves.DRAFTED if draft else None)
+    report = account(run)
+    return report.cheap() if draft else report
 
 
 def _asked(question: str, record: Record) -> tuple[TrainingRun, float]:
@@ -80,7 +81,7 @@ def _account(record: Record) -> Answer:
     rows = ranked(report, delta)
     best, *others = (row for row in rows if row.used)
     charged = page_curves.composition(report, delta)
-    second = CATALOGUE[others[0].id] if others else None
+    second = RECORDS[others[0].id] if others else None
     equal = bool(others) and others[0].ratio == 1.0
     by_id = {row.id: row for row in rows}
     return {
@@ -93,7 +94,7 @@ def _account(record: Record) -> Answer:
         "if": if_one_example_is(run.adjacency, run.examples_per_person),
         "bound": best.id,
         "kind": how_certain(report.certainty),
-        "why": why(run, CATALOGUE[best.id], second, equal=equal),
+        "why": why(run, RECORDS[best.id], second, equal=equal),
         "done": what_was_done(run),
         "composition": None
         if charged is None
@@ -111,7 +112,7 @@ def _account(record: Record) -> Answer:
                 "mu_text": mu(row.mu),
                 "times": times(row.ratio),
                 "used": row.used,
-                "source": str(CATALOGUE[row.id].source),
+                "source": str(RECORDS[row.id].source),
             }
             for row in rows
         ],

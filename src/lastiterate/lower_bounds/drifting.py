@@ -55,7 +55,7 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     **Holds when.** the order is fixed, nothing bounds single gradients, one example is replaced by
     another, and the domain is unbounded.
 
-    **Tight.** Equal to `fixed-order/contractive` and, for smooth losses, to
+    **Tight.** Equal to `fixed-order/convex` and, for smooth losses, to
     `fixed-order/non-convex` where :math:`\eta M \ge 1`: there these cannot be improved without
     knowing more of the losses.
 

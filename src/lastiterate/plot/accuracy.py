@@ -11,7 +11,7 @@ from lastiterate import _check
 from lastiterate.errors import InvalidType
 from lastiterate.plot.labels import End, finish
 from lastiterate.plot.scales import scale
-from lastiterate.plot.style import FAINT, figure, heading, plain_pens, style
+from lastiterate.plot.style import FAINT, figure, heading, plain_line_styles, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -37,7 +37,7 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
         ends = []
         lows, highs = [], []
         last = max(epsilon for rows in table.values() for epsilon in rows)
-        for name, pen in plain_pens(list(table)).items():
+        for name, line_style in plain_line_styles(list(table)).items():
             rows = table[name]
             epsilons = sorted(rows)
             means = np.array([np.mean(rows[epsilon]) for epsilon in epsilons])
@@ -46,18 +46,39 @@ def accuracy_by_epsilon(results: Results, *, measure: str = "accuracy") -> Figur
                  for e in epsilons]
             )  # fmt: skip
             axes.fill_between(
-                epsilons, means - errors, means + errors, color=pen.colour, alpha=0.18, linewidth=0
+                epsilons,
+                means - errors,
+                means + errors,
+                color=line_style.colour,
+                alpha=0.18,
+                linewidth=0,
             )
-            axes.plot(epsilons, means, color=pen.colour, linestyle=pen.dash, marker="o", ms=3.5)
+            axes.plot(
+                epsilons,
+                means,
+                color=line_style.colour,
+                linestyle=line_style.dash,
+                marker="o",
+                ms=3.5,
+            )
             seeds = [(e, x) for e in epsilons for x in rows[e]]
             axes.plot(
-                *zip(*seeds, strict=True), color=pen.colour, alpha=0.35, ls="", marker=".", ms=3
+                *zip(*seeds, strict=True),
+                color=line_style.colour,
+                alpha=0.35,
+                ls="",
+                marker=".",
+                ms=3,
             )
             if epsilons[-1] < last:
                 axes.plot(
-                    [epsilons[-1], last], [means[-1]] * 2, color=pen.colour, lw=0.6, alpha=0.6
+                    [epsilons[-1], last],
+                    [means[-1]] * 2,
+                    color=line_style.colour,
+                    lw=0.6,
+                    alpha=0.6,
                 )
-            ends.append(End(float(means[-1]), name, pen))
+            ends.append(End(float(means[-1]), name, line_style))
             lows += [x for _, x in seeds] + (means - errors).tolist()
             highs += [x for _, x in seeds] + (means + errors).tolist()
         room = 0.06 * (max(highs) - min(lows)) or 0.05

@@ -13,7 +13,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidType
 from lastiterate.plot.labels import End, finish
-from lastiterate.plot.style import FAINT, GREY, Pen, figure, heading, pens, style
+from lastiterate.plot.style import FAINT, GREY, LineStyle, figure, heading, line_styles, style
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.tradeoff import least_misses
@@ -52,21 +52,21 @@ def tradeoff(what: Drawable, *, references: tuple[float, ...] = (0.5, 1.0, 2.0))
         canvas = figure(7.2, 4.6)
         axes = canvas.add_subplot()
         axes.set(xlim=(0.0, 0.5), ylim=(0.0, 1.0))
-        faint = Pen(GREY, (0, (3, 2)))
+        faint = LineStyle(GREY, (0, (3, 2)))
         ends = []
         rates = np.concatenate([[0.0], _RATES])
         axes.plot(rates, 1.0 - rates, color=GREY, linewidth=0.9, linestyle=(0, (1, 1.5)))
-        ends.append(End(0.5, "nothing learnt", Pen(GREY, "-")))
+        ends.append(End(0.5, "nothing learnt", LineStyle(GREY, "-")))
         for mu in mus:
             values = [1.0, *map(GaussianProfile(mu).tradeoff, _RATES.tolist())]
             axes.plot(rates, values, color=faint.colour, linestyle=faint.dash, linewidth=0.9)
             ends.append(End(values[-1], f"Gaussian, mu = {mu:g}", faint))
-        drawn = pens(list(profiles))
+        drawn = line_styles(list(profiles))
         for name, profile in profiles.items():
-            pen = drawn[name]
+            line_style = drawn[name]
             values_of = tradeoff_curve(profile, rates)
-            axes.plot(rates, values_of, color=pen.colour, linestyle=pen.dash)
-            ends.append(End(float(values_of[-1]), name, pen))
+            axes.plot(rates, values_of, color=line_style.colour, linestyle=line_style.dash)
+            ends.append(End(float(values_of[-1]), name, line_style))
         axes.set_xlabel("false-positive rate", loc="right")
         heading(axes, "least false-negative rate of any attacker")
         axes.grid(color=FAINT, linewidth=0.5)

@@ -12,7 +12,7 @@ from lastiterate._digits import up
 from lastiterate.plot.attack import Drawable, named_profiles
 from lastiterate.plot.labels import End, finish, mark
 from lastiterate.plot.scales import scale
-from lastiterate.plot.style import FAINT, INK, figure, heading, pens, style
+from lastiterate.plot.style import FAINT, INK, figure, heading, line_styles, style
 from lastiterate.profile.privacy_profile import PrivacyProfile
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ def delta_by_epsilon(what: Drawable, *, delta: float = 1e-5) -> Figure:
         scale(axes, "x", epsilons.tolist(), logs=False)
         scale(axes, "y", [floor, 1.0], logs=True)
         ends = []
-        drawn = pens(list(profiles))
+        drawn = line_styles(list(profiles))
         for name, profile in profiles.items():
-            pen = drawn[name]
+            line_style = drawn[name]
             values = profile.deltas(epsilons)
             shown = np.where(values > 0.0, values, math.nan)
-            axes.plot(epsilons, shown, color=pen.colour, linestyle=pen.dash)
-            ends.append(End(float(values[-1]), name, pen))
+            axes.plot(epsilons, shown, color=line_style.colour, linestyle=line_style.dash)
+            ends.append(End(float(values[-1]), name, line_style))
         if best <= reach:
             axes.plot([0.0, best], [delta, delta], color=INK, linewidth=0.8, linestyle=(0, (1, 2)))
             axes.plot([best], [delta], "o", ms=5, color=INK, clip_on=False)

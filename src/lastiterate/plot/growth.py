@@ -14,7 +14,7 @@ from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.plot.named_lines import lines
-from lastiterate.plot.style import GREY, Pen, pens
+from lastiterate.plot.style import GREY, LineStyle, line_styles
 from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.schedule import Schedule
@@ -58,7 +58,9 @@ def epsilon_by_steps(
     _check.number("delta", delta, at_least=0.0, at_most=1.0)
     lengths = usual_steps(run) if steps is None else _given(steps)
     curves = _curves(run, lengths, bounds, delta)
-    drawn = pens([name for name in curves if name != _LOWER]) | {_LOWER: Pen(GREY, (0, (1, 1)))}
+    drawn = line_styles([name for name in curves if name != _LOWER]) | {
+        _LOWER: LineStyle(GREY, (0, (1, 1)))
+    }
     here = len(lengths) > 1 and run.steps in lengths
     counted = f"{run.steps:,} {'step' if run.steps == 1 else 'steps'}"
     condition = if_one_example_is(run.adjacency, run.examples_per_person)
@@ -67,7 +69,7 @@ def epsilon_by_steps(
         curves,
         across="steps",
         up=f"epsilon at delta = {delta:g} {condition}",
-        pens=drawn,
+        line_styles=drawn,
         mark=(float(run.steps), f"this run: {counted}") if here else None,
         undotted=(_LOWER,),
     )

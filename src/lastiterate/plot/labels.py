@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import isotonic_regression
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.plot.style import DPI, INK, Pen
+from lastiterate.plot.style import DPI, INK, LineStyle
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +30,7 @@ class End:
 
     y: float
     name: str
-    pen: Pen
+    line_style: LineStyle
 
 
 def spread(targets: Array, heights: Array, low: float, high: float) -> Array:
@@ -149,10 +149,12 @@ def _place(axes: Axes, ends: Sequence[End], column: Sequence[Text]) -> None:
     centres = spread(targets, heights, box.y0 - 10.0, box.y1 + 10.0)
     for end, text, target, centre in zip(ends, column, targets, centres, strict=True):
         text.set_position((1.0 + _STUB / box.width, (centre - box.y0) / box.height))
-        _connect(axes, (target - box.y0) / box.height, (centre - box.y0) / box.height, end.pen)
+        _connect(
+            axes, (target - box.y0) / box.height, (centre - box.y0) / box.height, end.line_style
+        )
 
 
-def _connect(axes: Axes, start: float, end: float, pen: Pen) -> None:
+def _connect(axes: Axes, start: float, end: float, line_style: LineStyle) -> None:
     from matplotlib.lines import Line2D
 
     unit = 1.0 / axes.bbox.width
@@ -162,7 +164,7 @@ def _connect(axes: Axes, start: float, end: float, pen: Pen) -> None:
             across,
             [start, start, end, end],
             transform=axes.transAxes,
-            color=pen.colour,
+            color=line_style.colour,
             linestyle="-",
             linewidth=1.0,
             clip_on=False,

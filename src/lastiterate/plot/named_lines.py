@@ -11,7 +11,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.plot.labels import End, finish
 from lastiterate.plot.labels import mark as named_mark
 from lastiterate.plot.scales import scale
-from lastiterate.plot.style import FAINT, Pen, figure, heading, plain_pens, style
+from lastiterate.plot.style import FAINT, LineStyle, figure, heading, plain_line_styles, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -25,7 +25,7 @@ def lines(
     *,
     across: str,
     up: str,
-    pens: Mapping[str, Pen] | None = None,
+    line_styles: Mapping[str, LineStyle] | None = None,
     mark: Mark | None = None,
     undotted: Collection[str] = (),
 ) -> Figure:
@@ -41,7 +41,7 @@ def lines(
         nan where there is none.
     across, up : str
         What the axes show.
-    pens : {name: Pen}, optional
+    line_styles : {name: LineStyle}, optional
         How each is drawn.
     mark : (float, str), optional
         A place on the axis and its name; curves have a dot there, but for the `undotted`.
@@ -55,17 +55,19 @@ def lines(
         scale(axes, "y", [value for curve in curves.values() for value in curve])
         axes.set_xlabel(across, loc="right")
         heading(axes, up, marks=mark is not None)
-        drawn = plain_pens(list(curves)) if pens is None else pens
+        drawn = plain_line_styles(list(curves)) if line_styles is None else line_styles
         ends = []
         for name, values in curves.items():
-            pen = drawn[name]
+            line_style = drawn[name]
             shown = [value if math.isfinite(value) else math.nan for value in values]
             alone = "o" if len(places) == 1 else ""
-            axes.plot(places, shown, color=pen.colour, linestyle=pen.dash, marker=alone)
-            ends += _end(name, places, values, pen)
+            axes.plot(
+                places, shown, color=line_style.colour, linestyle=line_style.dash, marker=alone
+            )
+            ends += _end(name, places, values, line_style)
             if mark is not None and mark[0] in places and name not in undotted:
                 here = shown[places.index(mark[0])]
-                axes.plot([mark[0]], [here], "o", ms=4.5, color=pen.colour, clip_on=False)
+                axes.plot([mark[0]], [here], "o", ms=4.5, color=line_style.colour, clip_on=False)
         if mark is not None:
             named_mark(axes, *mark)
         axes.grid(axis="y", color=FAINT, linewidth=0.5)
@@ -82,13 +84,17 @@ def _check_curves(curves: object, length: int) -> None:
             raise InvalidParameter(f"curves[{name!r}]", values, must_be=f"of length {length}")
 
 
-def _end(name: str, places: Sequence[float], values: Sequence[float], pen: Pen) -> list[End]:
+def _end(
+    name: str, places: Sequence[float], values: Sequence[float], line_style: LineStyle
+) -> list[End]:
     """The name of a curve at its last value; where that is before the others', with its place."""
     known = [k for k, value in enumerate(values) if not math.isnan(value)]
     if not known:
         return []
     last = values[known[-1]]
     if math.isinf(last):
-        return [End(last, f"{name}\n(not finite)", pen)]
+        return [End(last, f"{name}\n(not finite)", line_style)]
     ends_early = known[-1] < len(values) - 1
-    return [End(last, f"{name}\n(up to {places[known[-1]]:,g})" if ends_early else name, pen)]
+    return [
+        End(last, f"{name}\n(up to {places[known[-1]]:,g})" if ends_early else name, line_style)
+    ]

@@ -13,7 +13,7 @@ from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule, worst_s
 from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies
 from lastiterate.plot.labels import End, finish
 from lastiterate.plot.scales import scale
-from lastiterate.plot.style import BLUE, FAINT, GREY, VERMILLION, Pen, figure, heading, style
+from lastiterate.plot.style import BLUE, FAINT, GREY, VERMILLION, LineStyle, figure, heading, style
 from lastiterate.run.training_run import TrainingRun
 
 if TYPE_CHECKING:
@@ -79,12 +79,12 @@ def _nothing_to_draw(error: NoBoundApplies) -> InvalidParameter:
 
 
 def _draw_distance(axes: Axes, distance: Array, diameter: float) -> list[End]:
-    pen, cap = Pen(BLUE, "-"), Pen(GREY, (0, (3, 2)))
-    _draw(axes, np.arange(float(distance.size)), distance, pen)
+    line_style, cap = LineStyle(BLUE, "-"), LineStyle(GREY, (0, (3, 2)))
+    _draw(axes, np.arange(float(distance.size)), distance, line_style)
     scale(axes, "y", distance.tolist(), logs=False)
     heading(axes, "distance between the two runs, in arrivals")
     _grid(axes)
-    ends = [End(float(distance[-1]), "z: paid down to 0", pen)]
+    ends = [End(float(distance[-1]), "z: paid down to 0", line_style)]
     if diameter <= axes.get_ylim()[1]:
         axes.axhline(diameter, color=cap.colour, linestyle=cap.dash, linewidth=0.9)
         ends.append(End(diameter, "diameter", cap))
@@ -92,7 +92,7 @@ def _draw_distance(axes: Axes, distance: Array, diameter: float) -> list[End]:
 
 
 def _draw_paid(axes: Axes, paid: Array, schedule: ShiftSchedule, *, composed: bool) -> list[End]:
-    pen, at_once = Pen(VERMILLION, "-"), Pen(GREY, "-")
+    line_style, at_once = LineStyle(VERMILLION, "-"), LineStyle(GREY, "-")
     steps = np.arange(1.0, paid.size + 1.0)
     visible = np.where(paid > _FAINTEST, paid, math.nan)
     scale(axes, "y", [*visible[np.isfinite(visible)].tolist(), 1.0, 0.2], logs=True)
@@ -103,7 +103,7 @@ def _draw_paid(axes: Axes, paid: Array, schedule: ShiftSchedule, *, composed: bo
         axes.plot(schedule.seen + 1, arrived, "o", ms=2.5, color=GREY, clip_on=False)
     else:
         axes.plot(schedule.seen + 1, arrived, color=GREY, linewidth=1.0)
-    _draw(axes, steps, visible, pen)
+    _draw(axes, steps, visible, line_style)
     heading(axes, "paid in each step, in arrivals")
     _grid(axes)
     # What was seen in the very last step is paid in it: a line up, named where it begins.
@@ -112,21 +112,21 @@ def _draw_paid(axes: Axes, paid: Array, schedule: ShiftSchedule, *, composed: bo
     name = f"{count}: paid at\nonce by composition" if composed else count
     return [
         End(float(arrived[-1]), name, at_once),
-        End(float(before), f"a: the best plan,\nmu = {up(schedule.shifts.mu)}", pen),
+        End(float(before), f"a: the best plan,\nmu = {up(schedule.shifts.mu)}", line_style),
     ]
 
 
-def _draw(axes: Axes, x: Array, y: Array, pen: Pen) -> None:
+def _draw(axes: Axes, x: Array, y: Array, line_style: LineStyle) -> None:
     """A line, or the band of what it covers where steps are finer than can be seen."""
     shown = np.isfinite(y)
     if np.count_nonzero(shown) <= _FEW:
-        axes.plot(x[shown], y[shown], "o", ms=3.0, color=pen.colour, clip_on=False)
+        axes.plot(x[shown], y[shown], "o", ms=3.0, color=line_style.colour, clip_on=False)
     if x.size <= _COLUMNS:
-        axes.plot(x, y, color=pen.colour, linestyle=pen.dash, linewidth=1.2)
+        axes.plot(x, y, color=line_style.colour, linestyle=line_style.dash, linewidth=1.2)
         return
     starts = np.unique(np.linspace(0, x.size, _COLUMNS, endpoint=False).astype(int))
     low, high = np.fmin.reduceat(y, starts), np.fmax.reduceat(y, starts)
-    axes.fill_between(x[starts], low, high, color=pen.colour, linewidth=1.0)
+    axes.fill_between(x[starts], low, high, color=line_style.colour, linewidth=1.0)
 
 
 def _grid(axes: Axes) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.line_style import (
     BLUE,
     DASHES,
@@ -16,7 +16,7 @@ from lastiterate.bounds.line_style import (
     PURPLE,
     SKY,
     VERMILLION,
-    Pen,
+    LineStyle,
 )
 from lastiterate.errors import MissingExtra
 
@@ -36,11 +36,11 @@ __all__ = [
     "PURPLE",
     "SKY",
     "VERMILLION",
-    "Pen",
+    "LineStyle",
     "figure",
     "heading",
-    "pens",
-    "plain_pens",
+    "line_styles",
+    "plain_line_styles",
     "style",
 ]
 
@@ -97,21 +97,23 @@ def figure(width: float = 7.2, height: float = 3.9) -> Figure:
     return made
 
 
-def pens(names: list[str]) -> dict[str, Pen]:
+def line_styles(names: list[str]) -> dict[str, LineStyle]:
     """One for each: the library's bounds their own, others the next free one."""
-    own = {name: CATALOGUE[name].pen for name in names if name in CATALOGUE}
-    found = {name: pen for name, pen in own.items() if pen is not None}
+    own = {name: RECORDS[name].line_style for name in names if name in RECORDS}
+    found = {name: line_style for name, line_style in own.items() if line_style is not None}
     taken = set(found.values())
-    free = (Pen(c, d) for d in (*DASHES[1:], "-") for c in PALETTE if Pen(c, d) not in taken)
+    free = (
+        LineStyle(c, d) for d in (*DASHES[1:], "-") for c in PALETTE if LineStyle(c, d) not in taken
+    )
     for name in names:
         if name not in found:
-            found[name] = next(free, Pen(GREY, ":"))
+            found[name] = next(free, LineStyle(GREY, ":"))
     return found
 
 
-def plain_pens(names: list[str]) -> dict[str, Pen]:
+def plain_line_styles(names: list[str]) -> dict[str, LineStyle]:
     """One for each of any names, solid first."""
-    every = [Pen(colour, dash) for dash in DASHES for colour in PALETTE]
+    every = [LineStyle(colour, dash) for dash in DASHES for colour in PALETTE]
     return {name: every[i % len(every)] for i, name in enumerate(names)}
 
 

@@ -11,6 +11,7 @@ from lastiterate.profile.fallback import OtherwiseProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.renyi import RenyiProfile
+from lastiterate.profile.staged import StagedProfile
 from lastiterate.profile.zcdp import ZCDPProfile
 
 _LEAST_DELTA, _FARTHEST, _LOOKS = 1e-12, 1e9, 100
@@ -74,14 +75,19 @@ def _that_matter(best: BestProfile) -> PrivacyProfile:
 
     Leaving one out promises less, and a curve may take long to be written out.
     """
-    gaussians = [p for p in best.profiles if isinstance(p, GaussianProfile)]
-    others = [p for p in best.profiles if not isinstance(p, GaussianProfile)]
+    every = [p for one in best.profiles for p in _stages(one)]
+    gaussians = [p for p in every if isinstance(p, GaussianProfile)]
+    others = [p for p in every if not isinstance(p, GaussianProfile)]
     kept = others + ([min(gaussians, key=lambda p: p.mu)] if gaussians else [])
     if len(kept) > 1:
         far = min(best.epsilon(_LEAST_DELTA), _FARTHEST)
         looks = np.array([profile.deltas(far * np.linspace(0.0, 1.0, _LOOKS)) for profile in kept])
         kept = [kept[k] for k in np.unique(np.argmin(looks, axis=0))]
     return kept[0] if len(kept) == 1 else BestProfile(kept)
+
+
+def _stages(profile: PrivacyProfile) -> tuple[PrivacyProfile, ...]:
+    return profile.profiles if isinstance(profile, StagedProfile) else (profile,)
 
 
 def _add_divergences(profiles: list[PrivacyProfile]) -> PrivacyProfile:

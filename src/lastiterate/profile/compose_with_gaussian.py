@@ -12,6 +12,7 @@ convex, and on a cell of l it lies below its chord; chords are averaged exactly.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from scipy.special import ndtr
@@ -23,6 +24,7 @@ from lastiterate.profile.best import BestProfile
 from lastiterate.profile.chord_curve import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+from lastiterate.profile.staged import StagedProfile
 
 # Cells of l: as wide as this, or as this many standard deviations, whichever is less.
 _WIDTH = 0.05
@@ -39,6 +41,8 @@ def beside_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
     if _is_gaussian(profile) or math.isinf(mu):
         whole = math.hypot(profile.gdp(), mu)
         return GaussianProfile(at_least(whole, ulps=2.0))
+    if isinstance(profile, StagedProfile):
+        return profile.each(partial(beside_gaussian, mu=mu))
     return BesideGaussianProfile(profile.cheap(), mu)
 
 

@@ -7,6 +7,7 @@ With probability :math:`w_s`, which is independent of all else and may be known,
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
@@ -18,12 +19,15 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 from lastiterate.profile.renyi import averaged
+from lastiterate.profile.staged import StagedProfile
 
 
 def beside_mixture(profile: PrivacyProfile, more: GaussianMixtureProfile) -> PrivacyProfile:
     """What `profile` and Gaussian mechanisms with this law of mu promise together."""
     if isinstance(profile, BesideGaussianProfile):
         return beside_mixture(profile.profile, _joined(more, _always(profile.mu)))
+    if isinstance(profile, StagedProfile):
+        return profile.each(partial(beside_mixture, more=more))
     profile = profile.cheap()
     if isinstance(profile, GaussianProfile) or more.lost > 0.0 or math.isinf(more.gdp()):
         return _joined(more, _always(profile.gdp()))

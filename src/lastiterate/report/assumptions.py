@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from lastiterate._digits import short
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.conditions import CONVEX
-from lastiterate.bounds.fixed_order.convex import CONTRACTIVE
 from lastiterate.other_releases import KINDS, Release
 from lastiterate.report.run_text import needs_last_iterate_only, needs_secret_order, scheduled
 from lastiterate.run.domain import Ball
@@ -118,8 +117,8 @@ def _noise(run: TrainingRun, *, released: bool) -> Iterator[str]:
 def _domain(bound: Bound, run: TrainingRun) -> Iterator[str]:
     if not isinstance(run.domain, Ball):
         return
-    wide = f" of diameter {short(run.domain.diameter)}" if bound is not CONTRACTIVE else ""
     yield (
-        f"every iterate and the published model are projected onto one closed convex set{wide}, "
+        f"every iterate and the published model are projected onto one closed convex set of "
+        f"diameter {short(run.domain.diameter)}, "
         "chosen without regard to the examples"
     )

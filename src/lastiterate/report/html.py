@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from lastiterate._digits import mu, times, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import InvalidParameter
 from lastiterate.plot import delta_by_epsilon, epsilon_by_steps, shift_schedule, tradeoff
 from lastiterate.plot.save import as_svg
@@ -114,7 +114,7 @@ def _bounds(told: Summary) -> str:
     rows = []
     for row in told.near:
         name = escape(row.id) + ("" if row.used else " *")
-        works = CATALOGUE[row.id].source.parts
+        works = RECORDS[row.id].source.parts
         source = "".join(f'<div class="source">{escape(str(one))}</div>' for one in works)
         cells = [up(row.epsilon), mu(row.mu), up(row.advantage), times(row.ratio)]
         numbers = "".join(f'<td class="number">{escape(cell)}</td>' for cell in cells)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.conditions import CONVEX
 from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import Unmet
@@ -50,6 +50,6 @@ def refusals(report: PrivacyReport) -> list[Refusal]:
     """Each reason once, of the bounds that are about such batches at all."""
     concerned: dict[Unmet, list[str]] = {}
     for id_, reasons in report.unmet.items():
-        for reason in reasons if CATALOGUE[id_].is_about(report.run) else ():
+        for reason in reasons if RECORDS[id_].is_about(report.run) else ():
             concerned.setdefault(reason, []).append(id_)
     return [Refusal(tuple(ids), reason) for reason, ids in concerned.items()]

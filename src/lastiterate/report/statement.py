@@ -8,7 +8,7 @@ import lastiterate
 from lastiterate import _check
 from lastiterate._digits import up
 from lastiterate.accounting import PrivacyReport
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.profile.group import for_group
 from lastiterate.report.run_text import unit_of_privacy, what_was_done
 from lastiterate.report.summary import summary
@@ -39,7 +39,7 @@ def statement(
         sentences.append(_of_users(report, delta, max_examples_per_user))
     sentences.append(
         f"Accountant: lastiterate {lastiterate.__version__}, bound {told.bound} "
-        f"({CATALOGUE[told.bound].source})."
+        f"({RECORDS[told.bound].source})."
     )
     rests = [f"{one[0].upper()}{one[1:]}." for one in told.assumptions]
     voided = [f"{one[0].upper()}{one[1:]}." for one in told.release.voided_by]

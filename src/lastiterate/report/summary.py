@@ -16,7 +16,7 @@ from lastiterate._digits import is_one, up
 from lastiterate._progress import told
 from lastiterate.accounting import PrivacyReport, ratio_to_lower
 from lastiterate.bounds.bound import Bound, Certainty
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.report.assumptions import assumptions, noise_beside
 from lastiterate.report.qualified import TRIES_KNOWN, qualifications
 from lastiterate.report.reasons import Refusal, refusals, why
@@ -130,7 +130,7 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
     best = rows[0]
     lower = {id_: profile.epsilon(delta) for id_, profile in report.lower_bounds.items()}
     strongest = max(lower, key=lower.__getitem__, default=None)
-    bound = CATALOGUE[best.id]
+    bound = RECORDS[best.id]
     return Summary(
         delta=delta,
         epsilon=best.epsilon,
@@ -196,9 +196,9 @@ def _ratio(epsilon: float, least: float) -> float:
 
 def _why(report: PrivacyReport, rows: tuple[Row, ...]) -> str:
     best, *others = (row for row in rows if row.used)
-    second = CATALOGUE[others[0].id] if others else None
+    second = RECORDS[others[0].id] if others else None
     equal = bool(others) and is_one(others[0].ratio)
-    return why(report.run, CATALOGUE[best.id], second, equal=equal)
+    return why(report.run, RECORDS[best.id], second, equal=equal)
 
 
 def as_record(
@@ -261,7 +261,7 @@ def with_inf_as_text(value: Any) -> Any:
 
 
 def _plain(row: Row) -> dict[str, Any]:
-    bound = CATALOGUE[row.id]
+    bound = RECORDS[row.id]
     return {
         "id": row.id,
         "epsilon": row.epsilon,

@@ -46,8 +46,7 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import down, ulps
 from lastiterate._numerics.search import least_true
 from lastiterate.accounting import account
-from lastiterate.bounds.catalogue import QUICKLY_COMPOSED
-from lastiterate.calibration import calibrate
+from lastiterate.calibration import calibrate, calibrate_quickly
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED, Release, joint_mu
 from lastiterate.profile.gaussian import GaussianProfile
@@ -223,7 +222,7 @@ def _calibrated(
         return calibrate(run, epsilon=epsilon, delta=delta, over=over, besides=besides)
     # Of Gaussian guarantees the squares of mu add up, and all others are nearly so: the noise of
     # the training alone, and then a few trials.
-    alone = calibrate(run, epsilon=epsilon, delta=delta, over=over, bounds=_quick(run))
+    alone = calibrate_quickly(run, epsilon=epsilon, delta=delta, over=over)
     part = run.examples_per_person * joint_mu(besides) / gaussian_parameter(epsilon, delta)
     factor = 1.0 / math.sqrt(1.0 - min(part, 0.9) ** 2)
     for _ in range(_TRIALS):
@@ -236,11 +235,6 @@ def _calibrated(
             return louder
         factor *= found / epsilon + _NEAR
     return calibrate(run, epsilon=epsilon, delta=delta, over=over, besides=besides)
-
-
-def _quick(run: TrainingRun) -> list[str] | None:
-    """Where orders are shuffled, the bounds that are used beside other releases."""
-    return QUICKLY_COMPOSED if run.batches.drawn in (Drawn.ONCE, Drawn.EACH_EPOCH) else None
 
 
 def default_besides(

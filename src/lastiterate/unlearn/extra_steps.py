@@ -53,7 +53,7 @@ class ExtraSteps:
             noise_std=noise_std,
             release_noise_std=release,
         )
-        reasons = CATALOGUE["fixed-order/contractive"].unmet(self._step)
+        reasons = CATALOGUE["fixed-order/convex"].unmet(self._step)
         if reasons:
             raise NoBoundApplies(self._step, {"extra steps, each a contraction": reasons})
         self._log_c = log_of(quantities.constant_gap(self._step))

@@ -26,8 +26,8 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.bounds.bound import Bound
-from lastiterate.bounds.catalogue import CATALOGUE, QUICKLY_COMPOSED
-from lastiterate.other_releases import joint_mu
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.other_releases import Release, joint_mu
 from lastiterate.profile.chord_curve import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.pld import (
@@ -41,12 +41,13 @@ from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
 
 _CELL = 2e-3  # of losses: finer ones change the fifth digit
-_BY_PLACE = "fixed-order/contractive"
+_BY_POSITION = "fixed-order/convex"
 
 
-def quick_bounds(run: TrainingRun) -> list[str] | None:
-    """Bounds that are quick beside others; the rest is hardly better there."""
-    return QUICKLY_COMPOSED if run.batches.drawn in (Drawn.ONCE, Drawn.EACH_EPOCH) else None
+def quick_report(run: TrainingRun, other_releases: Sequence[Release] = ()) -> PrivacyReport:
+    """The account of a run by bounds that are quick beside others; the rest gains little there."""
+    report = account(run, besides=other_releases)
+    return report.cheap() if run.batches.drawn in (Drawn.ONCE, Drawn.EACH_EPOCH) else report
 
 
 def in_turn(first: PrivacyReport, then: Sequence[TrainingRun]) -> PrivacyReport:
@@ -59,8 +60,8 @@ def in_turn(first: PrivacyReport, then: Sequence[TrainingRun]) -> PrivacyReport:
         if isinstance(profile, GaussianProfile) or first.run.batches.drawn is Drawn.NEVER
     }
     if first.run.batches.drawn is Drawn.NEVER:
-        if _BY_PLACE in every and first.run.examples_per_person == 1:
-            every[_BY_PLACE] = _gaussian([float(_by_place(first, then).max())])
+        if _BY_POSITION in every and first.run.examples_per_person == 1:
+            every[_BY_POSITION] = _gaussian([float(_by_place(first, then).max())])
     elif others := [id_ for id_ in first.used if id_ not in every]:
         best = min(others, key=lambda id_: first.used[id_].epsilon(USUAL_DELTA))
         every[best] = _hidden(first.used[best], best, then)
@@ -94,7 +95,7 @@ def _losses(profile: PrivacyProfile) -> Any:
 
 @lru_cache(maxsize=64)  # many requests take as many steps
 def _short(extra: TrainingRun) -> PrivacyReport:
-    return account(extra, bounds=quick_bounds(extra))
+    return quick_report(extra)
 
 
 def _by_bound(extra: TrainingRun, bound: str) -> PrivacyProfile:
@@ -118,7 +119,7 @@ def _by_place(first: PrivacyReport, then: Sequence[TrainingRun]) -> Array:
 @lru_cache(maxsize=64)
 def _squares(run: TrainingRun) -> Array:
     """mu^2 of each place, beginning with that which the first step sees."""
-    bound: Bound = CATALOGUE[_BY_PLACE]
+    bound: Bound = CATALOGUE[_BY_POSITION]
     positions = bound.positions(run)
     assert positions is not None
     return np.array([one.gdp() for one in positions]) ** 2

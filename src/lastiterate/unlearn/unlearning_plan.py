@@ -10,7 +10,7 @@ from lastiterate import _check
 from lastiterate._digits import up
 from lastiterate._html import card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
-from lastiterate.bounds.catalogue import QUICKLY_COMPOSED
+from lastiterate.bounds.catalogue import given_order
 from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
 from lastiterate.other_releases import Release, joint_mu
 from lastiterate.profile.best import BestProfile
@@ -20,7 +20,6 @@ from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import BatchRule, Drawn
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.unlearn.bounds_used import GIVEN_THE_ORDER, QUICK, QUICKLY_GROUPED
 from lastiterate.unlearn.extra_steps import MOST_STEPS, ExtraSteps, last_of
 from lastiterate.unlearn.least_steps import fewest
 from lastiterate.unlearn.retained_examples import as_one_run
@@ -78,7 +77,7 @@ class Unlearning(BestProfile):
             # One secret serves both, so that neither may be averaged over it alone.
             first = account(_in_open_order(self.run), besides=self.besides)
             then = _in_open_order(then)
-        return first.compose(account(then, bounds=QUICKLY_COMPOSED))
+        return first.compose(account(then).cheap())
 
     @cached_property
     def before(self) -> PrivacyReport:
@@ -236,7 +235,7 @@ class _Question:
     besides: tuple[Release, ...]
 
     def after(self, many: int) -> Unlearning:
-        return self._found(many, self._report(many, self._bounds))
+        return self._found(many, self._report(many))
 
     def least(self, epsilon: float, delta: float) -> Unlearning:
         """By the quick bounds first: all of them together need fewer steps, if any."""
@@ -244,11 +243,11 @@ class _Question:
         reports: dict[int, PrivacyReport] = {}
 
         def told(many: int) -> float:
-            reports[many] = self._report(many, self._bounds)
+            reports[many] = self._report(many)
             return reports[many].epsilon(delta)
 
         def told_quickly(many: int) -> float:
-            return self._report(many, QUICK).epsilon(delta)
+            return self._report(many, cheaply=True).epsilon(delta)
 
         about = fewest(self.steps, told_quickly, epsilon) if self._bounds is None else None
         many = fewest(self.steps, told, epsilon, start=about or 1)
@@ -267,8 +266,9 @@ class _Question:
             self.run, extra, many, self.examples, self.order_kept, report, self.besides
         )
 
-    def _report(self, many: int, bounds: list[str] | None) -> PrivacyReport:
-        report = account(self._with(self.steps.as_release_noise(many)), bounds=bounds)
+    def _report(self, many: int, *, cheaply: bool = False) -> PrivacyReport:
+        report = account(self._with(self.steps.as_release_noise(many)), bounds=self._bounds)
+        report = report.cheap() if cheaply or self._is_slow_besides else report
         if not self.besides:
             return report
         more = GaussianMixtureProfile([1.0], [self._told_besides])
@@ -299,10 +299,13 @@ class _Question:
 
     @property
     def _bounds(self) -> list[str] | None:
+        # A bound that hides positions by exchanging examples would have to exchange them in the
+        # extra steps, too, where these go on in the order of the training.
+        kept = self.order_kept and self.run.batches.drawn is Drawn.ONCE
+        return given_order() if kept else None
+
+    @property
+    def _is_slow_besides(self) -> bool:
+        """Whether whole curves are needed, of bounds for which that takes long."""
         drawn = self.run.batches.drawn
-        if self.order_kept and drawn is Drawn.ONCE:
-            return GIVEN_THE_ORDER
-        quickly = self.besides and self.run.batches.exact_size and drawn is not Drawn.EACH_STEP
-        if not quickly:
-            return None
-        return QUICKLY_COMPOSED if self.examples == 1 else QUICKLY_GROUPED
+        return bool(self.besides and self.run.batches.exact_size and drawn is not Drawn.EACH_STEP)

@@ -161,7 +161,7 @@ class TestCompositionOfSampledSteps:
             batches=li.SampledWithoutReplacement(1000, 20),
         )
         report = li.account(run)
-        assert report.bound == "random-order/sampled-hidden-end"
+        assert report.bound == "random-order/sampled"
         assert report.epsilon(1e-5) < report.all["composition/sampled"].epsilon(1e-5) < math.inf
 
     def test_too_little_noise_is_left_to_plain_composition(self):

@@ -130,11 +130,11 @@ class TestTheEdgeOfContraction:
 
     def test_at_the_edge(self):
         run = RUN.replace(loss=li.Loss(smoothness=8.0), step_size=0.25)
-        assert "fixed-order/contractive" in li.account(run).all
+        assert "fixed-order/convex" in li.account(run).all
 
     def test_an_ulp_beyond(self):
         run = RUN.replace(loss=li.Loss(smoothness=8.0), step_size=math.nextafter(0.25, 1.0))
-        unmet = li.account(run).unmet["fixed-order/contractive"]
+        unmet = li.account(run).unmet["fixed-order/convex"]
         assert [reason.needs for reason in unmet] == ["step_size <= 2/smoothness in every step"]
         assert "fixed-order/non-convex" in li.account(run).all
 
@@ -146,7 +146,7 @@ class TestTheEdgeOfContraction:
         run = RUN.replace(loss=li.Loss(smoothness=smoothness), step_size=eta)
         with mp.workdps(60):
             short = mpf(eta) * mpf(smoothness) <= 2
-        assert ("fixed-order/contractive" in li.account(run).all) == short
+        assert ("fixed-order/convex" in li.account(run).all) == short
 
     @given(st.floats(1e-3, 1e3), st.integers(1, 2000))
     def test_where_a_step_barely_contracts(self, smoothness, steps):
@@ -158,7 +158,7 @@ class TestTheEdgeOfContraction:
             step_size=eta,
             steps=steps,
         )
-        if "fixed-order/contractive" not in li.account(run).all:
+        if "fixed-order/convex" not in li.account(run).all:
             return
         with mp.workdps(60):
             contraction = abs(1 - mpf(eta) * mpf(smoothness))

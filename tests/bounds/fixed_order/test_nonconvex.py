@@ -152,9 +152,9 @@ class TestTightness:
 
     def test_a_clip_that_is_never_active_keeps_the_contraction(self):
         run = RUN.replace(loss=li.Loss(smoothness=5.0, lipschitz=1.0))
-        assert "fixed-order/contractive" in li.account(run).all
+        assert "fixed-order/convex" in li.account(run).all
         active = RUN.replace(loss=li.Loss(smoothness=5.0, lipschitz=1.1))
-        unmet = li.account(active).unmet["fixed-order/contractive"]
+        unmet = li.account(active).unmet["fixed-order/convex"]
         assert "clip_norm=1.0 with loss.lipschitz=1.1" in unmet[0].found
 
     def test_only_a_gradient_bound_is_known(self):

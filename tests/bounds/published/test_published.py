@@ -348,7 +348,7 @@ class TestDominance:
         full = run.replace(batches=li.FullBatch(1), steps=min(run.steps, 300))
         full = full.replace(domain=li.Ball(10**diameter))
         report = li.account(full, including="published")
-        engine = report.all["fixed-order/bounded-domain"].gdp()
+        engine = report.all["fixed-order/convex"].gdp()
         for id_, profile in report.all.items():
             rate = profile.renyi(2.0)
             assert engine**2 <= rate * (1 + 1e-9), id_

@@ -68,8 +68,12 @@ class TestTightness:
             adjacency="zero-out",
         )
         report = li.account(run)
-        assert report.bound_at(1e-6) == "random-order/balls-and-bins-hidden-together"
-        revealed = report.all["random-order/balls-and-bins"].epsilon(1e-6)
+        assert report.bound_at(1e-6) == "random-order/balls-and-bins"
+        revealed = (
+            report.all["random-order/balls-and-bins"]
+            .stages["random-order/balls-and-bins/average"]
+            .epsilon(1e-6)
+        )
         assert report.epsilon(1e-6) < 0.25 * revealed
         assert 1.0 <= report.epsilon(1e-6) / report.lower.epsilon(1e-6) < 1.2
 

@@ -15,8 +15,8 @@ from lastiterate.bounds.shuffling.position_transport import places_in_order
 from lastiterate.shifts.sparse_patterns import NOTHING_SPENT
 from tests.bounds.shuffling.test_balls_and_bins import SHUFFLED
 
-HIDDEN = "random-order/balls-and-bins-hidden"
-TOGETHER = "random-order/balls-and-bins-hidden-together"
+HIDDEN = "random-order/balls-and-bins/transport"
+TOGETHER = "random-order/balls-and-bins/joint-transport"
 EPSILONS = (0.2, 0.6, 1.2, 2.0)
 ROUGH = Detail(cells=300, step=0.02, spacing=0.4)
 SHAPES = [(2, 2), (3, 3), (4, 4), (2, 4), (2, 5), (3, 6), (5, 5), (3, 4), (2, 9)]  # batches, steps

@@ -22,7 +22,7 @@ SHAPES = [  # examples, batch size, steps
     (3, 1, 3), (4, 1, 4), (5, 1, 5), (5, 2, 2), (4, 2, 4), (3, 1, 6), (3, 1, 7), (3, 1, 4),
     (4, 1, 6), (2, 1, 5), (2, 1, 6),
 ]  # fmt: skip
-HIDDEN = "random-order/hidden-place-together"
+HIDDEN = "random-order/shuffled/joint-transport"
 
 
 def plans(run, rng, count):
@@ -203,10 +203,10 @@ class TestTightness:
     def test_of_realistic_runs(self, number, once, each):
         for rule, most in ((li.ShuffledOnce, once), (li.ShuffledEachEpoch, each)):
             run, delta = realistic(number, rule)
-            report = li.account(run, bounds=["random-order/hidden-place", HIDDEN])
+            report = li.account(run, bounds=["random-order/shuffled/transport", HIDDEN])
             found = report.epsilon(delta)
             assert found <= most
-            assert found < report.all["random-order/hidden-place"].epsilon(delta)
+            assert found < report.all["random-order/shuffled/transport"].epsilon(delta)
 
     def test_delta_and_epsilon_agree_and_many_are_no_better_than_few(self):
         run, _ = realistic(3, li.ShuffledEachEpoch)
@@ -225,8 +225,8 @@ class TestTightness:
 def test_extremes_are_finite_or_promise_nothing(rule, ratio):
     for contraction in (1.0, 0.9, 0.0):
         run = described(rule, (50, 1, 120), ratio, contraction)
-        report = li.account(run, bounds=["random-order/hidden-place", HIDDEN])
+        report = li.account(run, bounds=["random-order/shuffled/transport", HIDDEN])
         alone, together = (
-            report.all[id_].epsilon(1e-6) for id_ in ("random-order/hidden-place", HIDDEN)
+            report.all[id_].epsilon(1e-6) for id_ in ("random-order/shuffled/transport", HIDDEN)
         )
         assert 0.0 <= together <= alone

@@ -67,9 +67,9 @@ def attack(count, seed):
         adjacency = rng.choice(["replace", "zero-out"])
         run = described(rule, shape, ratio, contraction, str(adjacency))
         revealed = {li.ShuffledOnce: "once", li.ShuffledEachEpoch: "each-epoch"}[rule]
-        ids = ["random-order/hidden-place", f"random-order/shuffled-{revealed}"]
+        ids = ["random-order/shuffled/transport", f"random-order/shuffled/average-{revealed}"]
         report = li.account(run, bounds=ids)
-        hidden = report.all["random-order/hidden-place"]
+        hidden = report.all["random-order/shuffled/transport"]
         truth = exact(rng, rule, shape, ratio, contraction, adjacency)
         for epsilon, delta in zip(EPSILONS, truth, strict=True):
             certified = hidden.delta(epsilon)
@@ -112,7 +112,7 @@ class TestVisit:
         return described(li.ShuffledEachEpoch, (2, 1, 2), 1.0, 0.283)
 
     def test_is_paid(self):
-        profile = li.account(self.run_(), bounds="random-order/hidden-place")
+        profile = li.account(self.run_(), bounds="random-order/shuffled/transport")
         for epsilon in (1.5, 2.3, 3.0):
             assert self.exact(epsilon) <= profile.delta(epsilon)
 
@@ -164,7 +164,7 @@ FOUND = {
 def test_nothing_is_charged_too_little(name):
     rule, shape, ratio, adjacency, epsilon, factors, added, other = FOUND[name]
     run = described(rule, shape, ratio, 0.3, adjacency)
-    certified = li.account(run, bounds="random-order/hidden-place").delta(epsilon)
+    certified = li.account(run, bounds="random-order/shuffled/transport").delta(epsilon)
     truth = leaked(rule, shape, factors, added, [other, *added[1:]], epsilon)
     assert 0.01 * certified < truth <= certified
 
@@ -174,7 +174,7 @@ def test_nothing_is_charged_too_little(name):
 @pytest.mark.parametrize("rule", [li.ShuffledOnce, li.ShuffledEachEpoch])
 def test_extremes_promise_little_or_nothing(rule, ratio):
     run = described(rule, (50, 1, 120), ratio, 0.9)
-    report = li.account(run, bounds="random-order/hidden-place")
+    report = li.account(run, bounds="random-order/shuffled/transport")
     assert 0.0 <= report.epsilon(1e-6) <= math.inf
     assert report.epsilon(1e-6) < 1e-3 or ratio > 1.0
 

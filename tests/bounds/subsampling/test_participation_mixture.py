@@ -13,6 +13,7 @@ import lastiterate as li
 from lastiterate.bounds import quantities
 from lastiterate.bounds.subsampling.participation_mixture import fixed_size_majorant
 from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS
+from lastiterate.bounds.subsampling.subsampling_bounds import POISSON
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from tests.bounds.subsampling.participation_energy.test_energy_law import simulated_energies
 from tests.readme_run import accounted, readme_run
@@ -26,8 +27,8 @@ class TestSampled:
     def test_reference_values(self, epochs, most, composition):
         run = readme_run(li.SampledWithoutReplacement, epochs)
         report = accounted(run)
-        assert report.bound == "random-order/sampled-hidden-end" or epochs > 50
-        mixture = li.account(run, bounds="random-order/sampled").epsilon(1e-5)
+        assert report.bound == "random-order/sampled/average" or epochs > 50
+        mixture = li.account(run, bounds="random-order/sampled/average").epsilon(1e-5)
         assert report.epsilon(1e-5) <= mixture <= most
         assert report.all["composition/sampled"].epsilon(1e-5) == pytest.approx(
             composition, abs=1e-3
@@ -52,7 +53,7 @@ class TestSampled:
 
     def test_converges_where_composition_does_not(self):
         runs = [readme_run(li.SampledWithoutReplacement, epochs, 0.2) for epochs in (200, 20_000)]
-        compared = ["random-order/sampled", "composition/sampled"]
+        compared = ["random-order/sampled/average", "composition/sampled"]
         reports = [li.account(run, bounds=compared) for run in runs]
         short, long = (report.epsilon(1e-5) for report in reports)
         assert long == pytest.approx(short, rel=0.01)
@@ -61,18 +62,18 @@ class TestSampled:
 
     def test_the_next_noise_level_uses_the_same_law(self, monkeypatch):
         run = readme_run(li.SampledWithoutReplacement, 5)
-        assert li.account(run, bounds="random-order/sampled").epsilon(1e-5) > 0
+        assert li.account(run, bounds="random-order/sampled/average").epsilon(1e-5) > 0
         monkeypatch.setattr(
             "lastiterate.bounds.subsampling.participation_energy.minorant_faces.coefficients",
             lambda *_: pytest.fail("computed again"),
         )
         quieter = run.replace(noise_std=0.02)
-        assert li.account(quieter, bounds="random-order/sampled").epsilon(1e-5) > 0
+        assert li.account(quieter, bounds="random-order/sampled/average").epsilon(1e-5) > 0
 
     def test_a_published_order_counts_as_always_taking_part(self):
         run = readme_run(li.SampledWithoutReplacement, 5, releases="last-iterate-and-order")
         report = li.account(run)
-        assert set(report.all) == {"composition/fixed-order", "fixed-order/contractive"}
+        assert set(report.all) == {"composition/fixed-order", "fixed-order/convex"}
 
     def test_every_iterate_keeps_amplification(self):
         report = li.account(readme_run(li.SampledWithoutReplacement, 5, releases="every-iterate"))
@@ -103,7 +104,7 @@ class TestSampled:
             worth=worth,
         )
         exact = GaussianMixtureProfile(chances, mus)
-        bound = li.account(run, bounds="random-order/sampled")
+        bound = li.account(run, bounds="random-order/sampled/average")
         for epsilon in (0.0, 0.5, 1.0, 3.0):
             assert bound.delta(epsilon) >= exact.delta(epsilon) * (1 - 1e-9)
         if contraction == 1.0 and math.isinf(diameter) and not worth:
@@ -112,7 +113,9 @@ class TestSampled:
     def test_more_steps_never_more_private_but_for_the_grid(self):
         run = readme_run(li.SampledWithoutReplacement, 1, 0.0)
         epsilons = [
-            li.account(run.replace(steps=steps), bounds="random-order/sampled").epsilon(1e-4)
+            li.account(run.replace(steps=steps), bounds="random-order/sampled/average").epsilon(
+                1e-4
+            )
             for steps in (20, 60, 120, 175, 185, 260)
         ]
         assert all(later >= 0.99 * earlier for earlier, later in pairwise(epsilons))
@@ -123,7 +126,7 @@ class TestSampled:
         energies = simulated_energies(rng, steps, 0.025, 1 - gap, 4000)
         exact = GaussianMixtureProfile(np.full(4000, 1 / 4000), 10 / 15 * np.sqrt(energies))
         run = readme_run(li.SampledWithoutReplacement, 10, 0.02)
-        ours = li.account(run, bounds="random-order/sampled")
+        ours = li.account(run, bounds="random-order/sampled/average")
         for epsilon in (0.5, 1.0, 2.0):
             delta = exact.delta(epsilon)
             assert 0.9 * delta <= ours.delta(epsilon) <= 1.35 * delta
@@ -189,7 +192,7 @@ class TestPoisson:
     def test_as_batches_of_a_fixed_size_where_large_ones_are_rare(self):
         # Steps contract on batches of up to 1,845 examples, nine standard deviations away.
         run = readme_run(li.SampledWithoutReplacement, 5)
-        fixed = li.account(run, bounds="random-order/sampled")
+        fixed = li.account(run, bounds="random-order/sampled/average")
         ours = li.account(self.run(), bounds="random-order")
         assert ours.epsilon(1e-5) == pytest.approx(fixed.epsilon(1e-5), rel=1e-3)
 
@@ -210,12 +213,12 @@ class TestPoisson:
     def test_report_offers_both(self):
         run = self.run(adjacency="zero-out", sensitivity=5.0)
         report = li.account(run)
-        assert {HIDDEN_PARTICIPATIONS.id, "composition/sampled"} <= set(report.all)
+        assert {"random-order/poisson/average", "composition/sampled"} <= set(report.all)
         # The law of what is revealed takes seconds: only where it may be the better one.
-        assert "random-order/poisson" not in report.all
-        revealed = li.account(run, bounds=["random-order/poisson"])
+        assert POISSON.applying(run) == [HIDDEN_PARTICIPATIONS]
+        revealed = li.account(run, bounds=["random-order/poisson/average"])
         assert all(revealed.delta(epsilon) >= report.delta(epsilon) for epsilon in (0.1, 1.0, 5.0))
-        assert "random-order/poisson" in li.account(run.replace(domain=li.Ball(1.0))).all
+        assert len(POISSON.applying(run.replace(domain=li.Ball(1.0)))) == 2
 
 
 class TestPublished:
@@ -292,7 +295,7 @@ def sampled_runs(lengths):
 
 def mixture(run):
     rule = "poisson" if isinstance(run.batches, li.PoissonSampled) else "sampled"
-    return li.account(run, bounds=f"random-order/{rule}").epsilon(1e-5)
+    return li.account(run, bounds=f"random-order/{rule}/average").epsilon(1e-5)
 
 
 class TestRegimes:

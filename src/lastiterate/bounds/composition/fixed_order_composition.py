@@ -9,7 +9,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import TINY, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.line_style import GREY, Pen
+from lastiterate.bounds.line_style import GREY, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batch_rules.rules import RULES, Drawn
 from lastiterate.run.training_run import TrainingRun
@@ -68,5 +68,6 @@ FIXED_ORDER_COMPOSITION = Bound(
     evaluate=worst_order_composition,
     for_persons=worst_order_composition,  # who loses most with all examples in one batch
     charges="charges every step that sees the example, as if all iterates were published",
-    pen=Pen(GREY),
+    line_style=LineStyle(GREY),
+    given_order=True,
 )

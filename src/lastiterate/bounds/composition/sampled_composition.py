@@ -12,7 +12,7 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_exa
 from lastiterate.bounds.composition.composed_moments import Compared, ComposedMomentsProfile
 from lastiterate.bounds.composition.delta_lower_bound import composed_at_least
 from lastiterate.bounds.composition.fixed_order_composition import worst_order_composition
-from lastiterate.bounds.line_style import ORANGE, Pen
+from lastiterate.bounds.line_style import ORANGE, LineStyle
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.fallback import OtherwiseProfile
 from lastiterate.profile.group import for_group
@@ -197,7 +197,8 @@ SAMPLED_COMPOSITION = Bound(
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),
     evaluate=sampled_composition,
     for_persons=persons_in_sampled_steps,
-    at_least=sampled_composition_at_least,
+    delta_lower_bound=sampled_composition_at_least,
+    given_order=True,
     charges="charges every iterate, less for the example's chance to be left out",
-    pen=Pen(ORANGE),
+    line_style=LineStyle(ORANGE),
 )

@@ -12,9 +12,10 @@ from lastiterate._numerics.rounding import at_least, down, ulps, up
 from lastiterate._numerics.sums import suffix_products
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
-from lastiterate.bounds.line_style import BLUE, DASHES, SKY, Pen
+from lastiterate.bounds.line_style import BLUE, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batch_rules.rules import Drawn, rules
+from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts, pattern_mus
 from lastiterate.shifts.periodic import PeriodicRun, periodic_mu
@@ -31,71 +32,67 @@ SHIFTED_INTERPOLATION = Citation(
 )
 
 
-def contractive(run: TrainingRun) -> GaussianProfile:
+def convex(run: TrainingRun) -> GaussianProfile:
     r"""mu-GDP of the last iterate, from the best shifts of contracting steps.
 
     **Bound.** The least :math:`\mu` of `optimal_shifts` for
     :math:`c_k = \max(|1 - \eta_k m|, |1 - \eta_k M|)`, :math:`s_k = \eta_k L/b` where the
     differing example takes part, noise :math:`\eta_k\sigma_k`, and one more step without
-    contraction for the noise on release.  Never above composition.
+    contraction for the noise on release.  On a bounded domain the distance is capped by its
+    diameter, and shifts begin where the cap last binds.  Never above composition.
 
     **Holds when.** every loss is convex and M-smooth, no step exceeds 2/M, gradients are not
     changed by norm clipping, batches have a fixed size, and only the last iterate (and the
-    order) is published.  Any domain.  The most exposed position of the most exposing order is
-    charged: batches drawn anew every step as if the example were always in.
+    order) is published.  On a bounded domain every iterate is projected onto a closed convex set of
+    the stated diameter.  The most exposed position of the most exposing order is charged: batches
+    drawn anew every step as if the example were always in.
 
     **Tight.** Equal to the exact privacy of a quadratic for full batches with
-    :math:`\eta \le 2/(M+m)`; equal to the source's Theorems 4.2 and 4.5.
+    :math:`\eta \le 2/(M+m)`; equal to the source's Theorems 4.2 and 4.5.  On a bounded domain
+    tight to a constant factor (Theorem C.16); it contains Theorems 4.3, 4.6 and C.7, without their
+    lower limits on the number of steps.
 
     **Persons.** Plans for several examples are superposed, so that mu is at most the sum of
     theirs: k examples cost most in one batch, k times one.
 
     **Source.** Bok, Su and Altschuler 2024, Theorem C.3.
 
-    **Computed as** a closed form for constant schedules, else isotonic regression; rounded up.
+    **Computed as** a closed form for constant schedules, else isotonic regression; on a bounded
+    domain the least over start times; rounded up.
     """
+    free = convex_without_domain(run)
+    if not isinstance(run.domain, Ball):
+        return free
+    return min(free, _worst(run, quantities.diameter(run)), key=lambda profile: profile.mu)
+
+
+def convex_without_domain(run: TrainingRun) -> GaussianProfile:
+    """mu-GDP of the last iterate, whatever its domain."""
     return _worst(run, np.inf)
 
 
-def bounded_domain(run: TrainingRun) -> GaussianProfile:
-    """The same with the distance capped by the diameter of the domain.
+def convex_for_persons(run: TrainingRun) -> GaussianProfile:
+    """mu-GDP for all examples of a person, as if all were in one batch.
 
-    **Bound.** As `contractive`, the shifts starting where the cap last binds.  Never above it.
-
-    **Holds when.** as `contractive`, and every iterate is projected onto a closed convex set of
-    the stated diameter.
-
-    **Tight** to a constant factor (source, Theorem C.16).  Contains the source's Theorems 4.3,
-    4.6 and C.7, without their lower limits on the number of steps.
-
-    **Source.** Bok, Su and Altschuler 2024, Theorem C.3.
-
-    **Computed as** the least over start times, each as for `contractive`; rounded up.
-    """
-    return _worst(run, quantities.diameter(run))
-
-
-def bounded_domain_for_persons(run: TrainingRun) -> GaussianProfile:
-    """As if all examples of a person were in one batch, where no other places are worse.
-
-    That is where one place has most of what arrives after any step, as seen from the end.
+    On a bounded domain that is the worst only where one position has most of what arrives after any
+    step, as seen from the end; elsewhere k examples cost k times one.
     """
     rule = run.batches
     one_place = rule.drawn in (Drawn.EACH_EPOCH, Drawn.EACH_STEP) or quantities.places(run) == 1
-    if one_place or (run.is_constant and rule.period is not None):
-        return bounded_domain(run)
-    alone = bounded_domain(with_single_examples(run))
+    regular = run.is_constant and rule.period is not None
+    if one_place or regular or not isinstance(run.domain, Ball):
+        return convex(run)
+    alone = convex(with_single_examples(run))
     return GaussianProfile(at_least(run.examples_per_person * alone.mu, ulps=2))
 
 
-def contractive_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
+def convex_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
     """The guarantee of each position in the order of the batches."""
-    return _by_position(run, np.inf)
-
-
-def bounded_domain_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
-    """The guarantee of each position in the order of the batches."""
-    return _by_position(run, quantities.diameter(run))
+    free = _by_position(run, np.inf)
+    if not isinstance(run.domain, Ball):
+        return free
+    held = _by_position(run, quantities.diameter(run))
+    return [min(pair, key=lambda profile: profile.mu) for pair in zip(free, held, strict=True)]
 
 
 def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
@@ -272,30 +269,18 @@ def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
 _OF_EXACT_SIZE = rules(*Drawn, exact_size=True)
 _CONTRACTING = (conditions.ONLY_LAST_ITERATE, *conditions.CONTRACTING)
 
-CONTRACTIVE = Bound(
-    id="fixed-order/contractive",
-    gives="a Gaussian guarantee for the last iterate that converges where losses curve",
+CONVEX_FIXED_ORDER = Bound(
+    id="fixed-order/convex",
+    gives="a Gaussian guarantee for the last iterate, which converges where losses curve or the "
+    "domain is bounded",
     covers=_OF_EXACT_SIZE,
     needs=_CONTRACTING,
     certainty=Certainty.UPPER,
     source=SHIFTED_INTERPOLATION,
-    evaluate=contractive,
-    for_persons=contractive,
-    by_position=contractive_by_position,
+    evaluate=convex,
+    for_persons=convex_for_persons,
+    by_position=convex_by_position,
     charges="{counts} {fading}",
-    pen=Pen(BLUE),
-)
-
-BOUNDED_DOMAIN = Bound(
-    id="fixed-order/bounded-domain",
-    gives="a Gaussian guarantee for the last iterate that converges where the domain is bounded",
-    covers=_OF_EXACT_SIZE,
-    needs=(*_CONTRACTING, conditions.BOUNDED),
-    certainty=Certainty.UPPER,
-    source=SHIFTED_INTERPOLATION,
-    evaluate=bounded_domain,
-    for_persons=bounded_domain_for_persons,
-    by_position=bounded_domain_by_position,
-    charges="{counts} {fading}, and on two runs never being further apart than the diameter",
-    pen=Pen(SKY, DASHES[1]),
+    line_style=LineStyle(BLUE),
+    given_order=True,
 )

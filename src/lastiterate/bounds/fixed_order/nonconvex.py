@@ -9,7 +9,7 @@ from lastiterate._numerics.products import distance_of_product_to_one
 from lastiterate._numerics.rounding import down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.line_style import PURPLE, Pen
+from lastiterate.bounds.line_style import PURPLE, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batch_rules.rules import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
@@ -275,7 +275,7 @@ NON_CONVEX = Bound(
         Hypothesis(
             "steps that may expand",
             _contracts,
-            "nothing to do: fixed-order/contractive covers this run, and is never worse",
+            "nothing to do: fixed-order/convex covers this run, and is never worse",
         ),
     ),
     certainty=Certainty.UPPER,
@@ -296,5 +296,6 @@ NON_CONVEX = Bound(
     charges=(
         "{counts} how little a step can drive two runs apart, and later noise hiding the rest"
     ),
-    pen=Pen(PURPLE),
+    line_style=LineStyle(PURPLE),
+    given_order=True,
 )

@@ -9,7 +9,7 @@ import numpy as np
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import with_single_examples
-from lastiterate.bounds.fixed_order.convex import CONTRACTIVE, epochs_of, written_out
+from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER, epochs_of, written_out
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX, moduli
 from lastiterate.errors import InvalidParameter, NoBoundApplies
 from lastiterate.run.batch_rules.rules import Drawn
@@ -45,16 +45,16 @@ def worst_schedule(run: TrainingRun) -> ShiftSchedule:
     """
     run = with_single_examples(run)
     diameter = quantities.diameter(run)
-    unmet = {bound.id: bound.unmet(run) for bound in (CONTRACTIVE, NON_CONVEX)}
-    covering = [bound for bound in (CONTRACTIVE, NON_CONVEX) if not unmet[bound.id]]
+    unmet = {bound.id: bound.unmet(run) for bound in (CONVEX_FIXED_ORDER, NON_CONVEX)}
+    covering = [bound for bound in (CONVEX_FIXED_ORDER, NON_CONVEX) if not unmet[bound.id]]
     if not covering:
         raise NoBoundApplies(run, unmet)
     bound = covering[0]
-    most = _MOST_STEPS if bound is CONTRACTIVE else _MOST_CONCAVE
+    most = _MOST_STEPS if bound is CONVEX_FIXED_ORDER else _MOST_CONCAVE
     if run.steps > most:
         raise InvalidParameter("steps", run.steps, must_be=f"at most {most} to be written out")
     seen = _most_exposed(run)
-    if bound is CONTRACTIVE:
+    if bound is CONVEX_FIXED_ORDER:
         contraction, arriving, noise = written_out(run)
         sensitivity = np.zeros(arriving.size)
         sensitivity[seen] = arriving[seen]
@@ -81,7 +81,7 @@ def _most_exposed(run: TrainingRun) -> IntArray:
     count = quantities.places(run)
     if count == 1 or (run.is_constant and rule.period is not None):
         return rule.seen((run.steps - 1) % count, run.steps)
-    by_position = (NON_CONVEX if CONTRACTIVE.unmet(run) else CONTRACTIVE).by_position
+    by_position = (NON_CONVEX if CONVEX_FIXED_ORDER.unmet(run) else CONVEX_FIXED_ORDER).by_position
     assert by_position is not None
     worst = int(np.argmax([profile.gdp() for profile in by_position(run)]))
     return list(quantities.patterns(run))[worst]

@@ -20,7 +20,7 @@ from lastiterate._numerics.rounding import (
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
 from lastiterate.bounds.conditions import SECRET_ORDER
-from lastiterate.bounds.fixed_order.convex import contractive
+from lastiterate.bounds.fixed_order.convex import convex_without_domain
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
 from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, diameter_in_arrivals
 from lastiterate.profile.lower import OneTestLowerProfile
@@ -69,7 +69,7 @@ def iteration(run: TrainingRun) -> ZCDPProfile:
     **Computed as** the shifts without contraction or diameter; rounded up.
     """
     flat = Loss(smoothness=run.loss.smoothness)
-    mu = contractive(run.replace(loss=flat, release_noise_std=0.0, clip_norm=None)).mu
+    mu = convex_without_domain(run.replace(loss=flat, release_noise_std=0.0, clip_norm=None)).mu
     return ZCDPProfile(up(mu * mu / 2.0, THOUSANDS_OF_ROUNDINGS))
 
 

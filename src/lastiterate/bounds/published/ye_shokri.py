@@ -111,7 +111,7 @@ def shuffled(run: TrainingRun) -> RenyiProfile:
     **Holds when.** as `fixed_order`, with the examples shuffled once and in secret.
     (By joint convexity, from `fixed_order`.)
 
-    **Tight.** Above random-order/shuffled-once, which averages the curves themselves.
+    **Tight.** Above random-order/shuffled/average-once, which averages the curves themselves.
 
     **Source.** Theorem 4.2.  (The form of their footnote 4 lacks its factor 1/(alpha - 1).)
 

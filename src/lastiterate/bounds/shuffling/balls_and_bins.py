@@ -18,8 +18,7 @@ of one epoch, if they are drawn once.
 
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, with_single_examples
-from lastiterate.bounds.fixed_order.convex import BOUNDED_DOMAIN, CONTRACTIVE
-from lastiterate.bounds.line_style import GREEN, Pen
+from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.shuffling.position_average import (
     MIXTURE,
     shuffled_each_epoch,
@@ -96,7 +95,7 @@ def sizes_that_count(run: TrainingRun) -> list[Majorant]:
 
 
 BALLS_AND_BINS = Bound(
-    id="random-order/balls-and-bins",
+    id="random-order/balls-and-bins/average",
     gives="the average over the secret place that an example has picked on its own",
     covers=(BallsAndBins, BallsAndBinsEachEpoch),  # whose sizes have a law that is charged
     needs=(conditions.SECRET_ORDER, *conditions.CONTRACTING),
@@ -104,7 +103,7 @@ BALLS_AND_BINS = Bound(
     source=MIXTURE,
     evaluate=balls_and_bins,
     for_persons=persons_in_bins,
-    rests_on=(CONTRACTIVE, BOUNDED_DOMAIN),
+    rests_on=(CONVEX_FIXED_ORDER,),
     charges="averages over the secret place that the example has picked",
-    pen=Pen(GREEN),
+    given_order=True,
 )

@@ -17,8 +17,7 @@ paid for.  Of steps only those of the run without the example must contract.
 
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
-from lastiterate.bounds.fixed_order.convex import BOUNDED_DOMAIN, CONTRACTIVE
-from lastiterate.bounds.line_style import DASHES, GREEN, Pen
+from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.shuffling.balls_and_bins import places_given_the_sizes
 from lastiterate.bounds.subsampling.poisson import BOUNDED_GRADIENTS
 from lastiterate.profile.best import BestProfile
@@ -77,7 +76,7 @@ def with_one_in_one_world(run: TrainingRun) -> TrainingRun:
 
 
 HIDDEN_BINS = Bound(
-    id="random-order/balls-and-bins-hidden",
+    id="random-order/balls-and-bins/transport",
     gives="the secret place that an example has picked on its own, which stays hidden",
     covers=(BallsAndBins, BallsAndBinsEachEpoch),
     needs=(conditions.SECRET_ORDER, *conditions.CONTRACTING, BOUNDED_GRADIENTS),
@@ -90,7 +89,6 @@ HIDDEN_BINS = Bound(
     ),
     evaluate=hidden_bins,
     for_persons=persons_hidden_in_bins,
-    rests_on=(CONTRACTIVE, BOUNDED_DOMAIN),
+    rests_on=(CONVEX_FIXED_ORDER,),
     charges="keeps the secret place hidden that the example has picked",
-    pen=Pen(GREEN, DASHES[1]),
 )

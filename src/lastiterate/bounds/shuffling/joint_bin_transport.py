@@ -25,8 +25,7 @@ import numpy as np
 
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.fixed_order.convex import CONTRACTIVE
-from lastiterate.bounds.line_style import DASHES, GREEN, Pen
+from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.shuffling.balls_and_bins import sizes_that_count
 from lastiterate.bounds.shuffling.bin_transport import (
     HIDDEN_BINS,
@@ -47,7 +46,7 @@ from lastiterate.run.training_run import TrainingRun
 def hidden_bins_together(run: TrainingRun) -> PrivacyProfile:
     r"""A hidden pick among places, the latest of which are paid in windows of their own.
 
-    **Bound.** At every epsilon the least of `random-order/balls-and-bins-hidden` and of
+    **Bound.** At every epsilon the least of `random-order/balls-and-bins/transport` and of
     :math:`E_j N(a_j, I)` against :math:`E_j N(-a_j, I)`, or against N(0, I) in both directions if
     the example is left out: :math:`a_j` has the length :math:`m_j` along one direction, and for
     late places :math:`\rho_w` along that of a window w of the last steps.
@@ -92,8 +91,13 @@ class _Drafts:
         return None if picks.too_dear else picks
 
 
+def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
+    """For single examples it is the least of that bound and of its own."""
+    return (HIDDEN_BINS,) if run.examples_per_person == 1 else ()
+
+
 HIDDEN_BINS_TOGETHER = Bound(
-    id="random-order/balls-and-bins-hidden-together",
+    id="random-order/balls-and-bins/joint-transport",
     gives="the same, late places being hidden behind each other, too",
     covers=HIDDEN_BINS.covers,
     needs=(*HIDDEN_BINS.needs, conditions.CONSTANT, conditions.NOISY, REGULAR),
@@ -105,7 +109,7 @@ HIDDEN_BINS_TOGETHER = Bound(
         "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
     ),
     evaluate=hidden_bins_together,
-    rests_on=(CONTRACTIVE,),
+    rests_on=(CONVEX_FIXED_ORDER,),
     charges="keeps the place that the example has picked hidden, late ones behind each other",
-    pen=Pen(GREEN, DASHES[2]),
+    supersedes=_superseded,
 )

@@ -46,8 +46,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.fixed_order.convex import CONTRACTIVE
-from lastiterate.bounds.line_style import DASHES, GREEN, Pen
+from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.shuffling.joint_transport import Worlds
 from lastiterate.bounds.shuffling.position_transport import (
     HIDDEN_PLACE,
@@ -68,12 +67,12 @@ _FEWEST = 10  # places; fewer have too little to hide behind
 def hidden_place_together(run: TrainingRun) -> PrivacyProfile:
     r"""A mixture over places in the last epoch, or in all, the latest being hidden together.
 
-    **Bound.** At every epsilon the least of `random-order/hidden-place` and of :math:`\sum_e p_e
-    B_e(\alpha_e)`, with :math:`B_e(a) = E(e^{m_e G - m_e^2/2} + e^{n_e G - n_e^2/2} X - a)_+` and
-    :math:`X = \sum_j F_j e^{\rho_j z_j - \rho_j^2/2}` over windows of the last steps, and of what
-    places cost that stay or are moved one by one.
+    **Bound.** At every epsilon the least of `random-order/shuffled/transport` and of :math:`\sum_e
+    p_e B_e(\alpha_e)`, with :math:`B_e(a) = E(e^{m_e G - m_e^2/2} + e^{n_e G - n_e^2/2} X - a)_+`
+    and :math:`X = \sum_j F_j e^{\rho_j z_j - \rho_j^2/2}` over windows of the last steps, and of
+    what places cost that stay or are moved one by one.
 
-    **Holds when.** `random-order/hidden-place` does.
+    **Holds when.** `random-order/shuffled/transport` does.
 
     **Tight.** A few per cent nearer to an exactly solved instance than that bound, where a
     participation is about as large as the noise.
@@ -110,8 +109,13 @@ class _Drafts:
         return self.places.together(count, together, apart, self.lent, self.late)
 
 
+def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
+    """For single examples it is the least of that bound and of its own."""
+    return (HIDDEN_PLACE,) if run.examples_per_person == 1 else ()
+
+
 HIDDEN_PLACE_TOGETHER = Bound(
-    id="random-order/hidden-place-together",
+    id="random-order/shuffled/joint-transport",
     gives="the same, late places being hidden behind each other, too",
     covers=HIDDEN_PLACE.covers,
     needs=HIDDEN_PLACE.needs,
@@ -123,7 +127,7 @@ HIDDEN_PLACE_TOGETHER = Bound(
         "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
     ),
     evaluate=hidden_place_together,
-    rests_on=(CONTRACTIVE,),
+    rests_on=(CONVEX_FIXED_ORDER,),
     charges="averages over the example's secret place, and keeps late places hidden together",
-    pen=Pen(GREEN, DASHES[2]),
+    supersedes=_superseded,
 )

@@ -13,26 +13,22 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.fixed_order.convex import (
-    BOUNDED_DOMAIN,
-    CONTRACTIVE,
-    bounded_domain,
-    contractive,
+    CONVEX_FIXED_ORDER,
+    convex,
     epochs_of,
     group_edges,
     grouped_places,
     latest_order_mu,
 )
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
-from lastiterate.bounds.line_style import GREEN, Pen
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.mu_of_k_examples import several_draws
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import Drawn, rules
-from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
-GIVEN_THE_ORDER = (CONTRACTIVE, BOUNDED_DOMAIN, NON_CONVEX)
+GIVEN_THE_ORDER = (CONVEX_FIXED_ORDER, NON_CONVEX)
 MIXTURE = Citation(
     "Bok, Su and Altschuler",
     2024,
@@ -64,7 +60,7 @@ def shuffled_once(run: TrainingRun) -> GaussianMixtureProfile:
     **Computed as** an average of Gaussian curves, each rounded up.
     """
     share, period = run.batches.share, run.batches.period
-    if run.is_constant and period is not None and not CONTRACTIVE.unmet(run):
+    if run.is_constant and period is not None and not CONVEX_FIXED_ORDER.unmet(run):
         mus, sizes = grouped_places(run, quantities.diameter(run), period)
     else:
         tables = [bound.by_position for bound in GIVEN_THE_ORDER if not bound.unmet(run)]
@@ -112,13 +108,12 @@ def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
     return GaussianMixtureProfile(weights, [quantities.widened(mu) for mu in mus])
 
 
-def last_place_at_least(run: TrainingRun, epsilon: float) -> float:
+def last_position_at_least(run: TrainingRun, epsilon: float) -> float:
     """What the example costs in the very last batch, which is one of its places."""
     regular = run.batches.period is not None or run.batches.drawn is Drawn.EACH_EPOCH
-    if not (regular and run.is_constant) or CONTRACTIVE.unmet(run):
+    if not (regular and run.is_constant) or CONVEX_FIXED_ORDER.unmet(run):
         return 0.0
-    worst = bounded_domain(run) if isinstance(run.domain, Ball) else contractive(run)
-    return float(down(run.batches.share * worst.delta(epsilon), MILLIONS_OF_ROUNDINGS))
+    return float(down(run.batches.share * convex(run).delta(epsilon), MILLIONS_OF_ROUNDINGS))
 
 
 def persons_shuffled_once(run: TrainingRun) -> PrivacyProfile:
@@ -162,7 +157,7 @@ def _groups(run: TrainingRun, epoch: range) -> list[range]:
 
 
 SHUFFLED_ONCE = Bound(
-    id="random-order/shuffled-once",
+    id="random-order/shuffled/average-once",
     gives="the average over the example's place in a secret order, drawn once",
     covers=rules(Drawn.ONCE, exact_size=True),
     needs=(
@@ -170,7 +165,7 @@ SHUFFLED_ONCE = Bound(
         conditions.one_of(
             GIVEN_THE_ORDER,
             needs="a fixed-order bound that covers the run",
-            remedy="see what fixed-order/contractive and fixed-order/non-convex need",
+            remedy="see what fixed-order/convex and fixed-order/non-convex need",
         ),
     ),
     certainty=Certainty.UPPER,
@@ -178,13 +173,13 @@ SHUFFLED_ONCE = Bound(
     evaluate=shuffled_once,
     for_persons=persons_shuffled_once,
     rests_on=GIVEN_THE_ORDER,
-    at_least=last_place_at_least,
+    delta_lower_bound=last_position_at_least,
     charges="averages over the example's secret place in the order",
-    pen=Pen(GREEN),
+    given_order=True,
 )
 
 SHUFFLED_EACH_EPOCH = Bound(
-    id="random-order/shuffled-each-epoch",
+    id="random-order/shuffled/average-each-epoch",
     gives="the average over the example's place in the last of many secret orders",
     covers=rules(Drawn.EACH_EPOCH, exact_size=True),
     needs=(
@@ -195,8 +190,7 @@ SHUFFLED_EACH_EPOCH = Bound(
     source=MIXTURE,
     evaluate=shuffled_each_epoch,
     for_persons=persons_shuffled_each_epoch,
-    rests_on=(CONTRACTIVE, BOUNDED_DOMAIN),
-    at_least=last_place_at_least,
+    rests_on=(CONVEX_FIXED_ORDER,),
+    delta_lower_bound=last_position_at_least,
     charges="averages over the example's secret place in the last epoch",
-    pen=Pen(GREEN),
 )

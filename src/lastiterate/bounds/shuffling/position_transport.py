@@ -33,8 +33,7 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.fixed_order.convex import CONTRACTIVE
-from lastiterate.bounds.line_style import DASHES, GREEN, Pen
+from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.shuffling.positions import Once, Places, factors
 from lastiterate.bounds.shuffling.positions_each_epoch import EachEpoch
 from lastiterate.bounds.shuffling.transport import HiddenPlaceProfile, Loan
@@ -103,7 +102,7 @@ REGULAR = Hypothesis(
 )
 
 HIDDEN_PLACE = Bound(
-    id="random-order/hidden-place",
+    id="random-order/shuffled/transport",
     gives="the average over the example's place in a secret order, which stays hidden",
     covers=tuple(rule for rule in rules(Drawn.ONCE, Drawn.EACH_EPOCH) if rule.exchangeable),
     needs=(
@@ -121,7 +120,6 @@ HIDDEN_PLACE = Bound(
         "docs, tightness; after Bok, Su and Altschuler 2024, Theorem C.3",
     ),
     evaluate=hidden_place,
-    rests_on=(CONTRACTIVE,),
+    rests_on=(CONVEX_FIXED_ORDER,),
     charges="averages over the example's secret place, and keeps that place hidden",
-    pen=Pen(GREEN, DASHES[1]),
 )

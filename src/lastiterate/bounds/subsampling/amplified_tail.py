@@ -49,7 +49,6 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITION, near_rounding
-from lastiterate.bounds.line_style import DASHES, VERMILLION, Pen
 from lastiterate.bounds.subsampling.mixture_transport import HiddenMixtureProfile
 from lastiterate.bounds.subsampling.moment_transport import HiddenMomentsProfile
 from lastiterate.bounds.subsampling.participation_energy.energy_moments import energy_moments
@@ -211,7 +210,7 @@ def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
     return run.replace(steps=run.steps - split.steps, release_noise_std=released)
 
 
-def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
+def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
     """Where moments are used, and for the same sensitivity."""
     alike = run.adjacency == "replace" and run.examples_per_person == 1
     many = run.steps > _SHORT and _remembered(run) >= _FEW
@@ -226,7 +225,7 @@ _SOURCE = Citation(
 )
 
 SAMPLED_AMPLIFIED_TAIL = Bound(
-    id="random-order/sampled-hidden-end",
+    id="random-order/sampled/amplified-tail",
     gives="that law, kept hidden, and the last steps with amplification by sampling",
     covers=(SampledWithoutReplacement,),
     needs=tuple(
@@ -239,6 +238,6 @@ SAMPLED_AMPLIFIED_TAIL = Bound(
     evaluate=sampled_amplified_tail,
     rests_on=(SAMPLED,),
     charges="keeps hidden in which steps the secretly drawn example takes part",
-    pen=Pen(VERMILLION, DASHES[1]),
-    outdoes=_outdone,
+    quick=False,
+    supersedes=_superseded,
 )

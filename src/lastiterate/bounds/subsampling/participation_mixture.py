@@ -18,8 +18,7 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
-from lastiterate.bounds.fixed_order.convex import BOUNDED_DOMAIN, CONTRACTIVE
-from lastiterate.bounds.line_style import VERMILLION, Pen
+from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.subsampling.participation_energy.energy_with_release import law_with_release
 from lastiterate.bounds.subsampling.participation_energy.exact_windows import (
     LONGEST_WINDOW,
@@ -279,7 +278,7 @@ def _added(
 
 
 AVERAGES = "averages over the steps in which the secretly drawn example takes part"
-_GIVEN_THE_BATCHES = (CONTRACTIVE, BOUNDED_DOMAIN)
+_GIVEN_THE_BATCHES = (CONVEX_FIXED_ORDER,)
 _NEEDS = (
     conditions.SECRET_ORDER,
     *conditions.CONTRACTING,
@@ -300,7 +299,7 @@ _SOURCE = Citation(
 )
 
 SAMPLED = Bound(
-    id="random-order/sampled",
+    id="random-order/sampled/average",
     gives="the average over the steps in which a secretly sampled example takes part",
     covers=rules(Drawn.EACH_STEP, exact_size=True),
     needs=_NEEDS,
@@ -310,12 +309,12 @@ SAMPLED = Bound(
     for_persons=persons_sampled,
     rests_on=_GIVEN_THE_BATCHES,
     charges=AVERAGES,
-    at_least=mixture_at_least,
-    pen=Pen(VERMILLION),
+    delta_lower_bound=mixture_at_least,
+    quick=False,
 )
 
 POISSON = Bound(
-    id="random-order/poisson",
+    id="random-order/poisson/average",
     gives="the same average for batches of random size",
     covers=(PoissonSampled,),  # whose sizes have a law that is charged
     needs=_NEEDS,
@@ -325,6 +324,6 @@ POISSON = Bound(
     for_persons=persons_in_poisson_batches,
     rests_on=_GIVEN_THE_BATCHES,
     charges=AVERAGES,
-    at_least=mixture_at_least,
-    pen=Pen(VERMILLION),
+    delta_lower_bound=mixture_at_least,
+    quick=False,
 )

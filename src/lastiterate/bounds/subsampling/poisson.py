@@ -47,8 +47,7 @@ import numpy as np
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, at_least, at_most, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
-from lastiterate.bounds.fixed_order.convex import CONTRACTIVE
-from lastiterate.bounds.line_style import DASHES, VERMILLION, Pen
+from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.subsampling.discounted_bernoulli_sum import arrived
 from lastiterate.bounds.subsampling.participation_mixture import POISSON
 from lastiterate.bounds.subsampling.shift_windows import best_shape, plan_of_shape
@@ -234,7 +233,7 @@ BOUNDED_GRADIENTS = Hypothesis(
 )
 
 
-def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
+def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
     """Where participations that matter are few, none decides, nor does a domain or a cut."""
     share, gap = run.batches.share, float(quantities.gaps(run)[0])
     remembered = share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
@@ -246,7 +245,7 @@ def _outdone(run: TrainingRun) -> tuple[Bound, ...]:
 
 
 HIDDEN_PARTICIPATIONS = Bound(
-    id="random-order/poisson-hidden-participations",
+    id="random-order/poisson/hidden-participations",
     gives="hidden participations in batches of random size: a composition of few random sums",
     covers=(PoissonSampled,),
     needs=(
@@ -265,8 +264,8 @@ HIDDEN_PARTICIPATIONS = Bound(
     ),
     evaluate=hidden_participations,
     for_persons=hidden_participations,
-    rests_on=(CONTRACTIVE,),
+    rests_on=(CONVEX_FIXED_ORDER,),
     charges="never reveals in which steps the secretly drawn example takes part",
-    pen=Pen(VERMILLION, DASHES[2]),
-    outdoes=_outdone,
+    quick=False,
+    supersedes=_superseded,
 )

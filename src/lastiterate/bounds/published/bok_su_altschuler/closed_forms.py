@@ -180,7 +180,7 @@ def _too_early(run: TrainingRun) -> str | None:
 LONG_ENOUGH = Hypothesis(
     "at least diameter batch_size/(step_size sensitivity) epochs (full batch: steps)",
     _too_early,
-    "see fixed-order/bounded-domain, which has no such limit",
+    "see fixed-order/convex, which has no such limit",
 )
 _FULL, _ORDERED = (FullBatch,), (Cyclic, ShuffledOnce)
 _EVERY_ITERATE = (conditions.CONSTANT, conditions.NOISY)

@@ -7,10 +7,10 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 import lastiterate as li
-from lastiterate.bounds.bound import Bound
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.bound import Bound, Certainty
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.composition.delta_lower_bound import composed_at_least
-from lastiterate.bounds.lazy_profiles import Evaluated
+from lastiterate.profile.staged import LazyProfiles
 from tests.reference.gaussian import delta_of_gaussian
 
 RULES = [li.ShuffledOnce, li.ShuffledEachEpoch, li.SampledWithoutReplacement, li.PoissonSampled]
@@ -31,19 +31,27 @@ def run_of(rule, noise_std=0.04, examples=2_000, **more):
 
 
 def eagerly(run):
-    """Every guarantee, whether it may be the least or not."""
-    return {id_: CATALOGUE[id_].guarantee(run) for id_ in li.account(run).all}
+    """Every guarantee and stage, whether it may be the least or not."""
+    applying = [
+        id_
+        for id_, bound in RECORDS.items()
+        if not bound.unmet(run) and bound.certainty is Certainty.UPPER
+    ]
+    return {id_: RECORDS[id_].guarantee(run) for id_ in applying if "published" not in id_}
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("noise_std", [0.01, 0.04])
 def test_what_is_known_beforehand_is_never_above_the_bound(rule, noise_std):
     run = run_of(rule, noise_std)
-    told = {id_: one for id_, one in eagerly(run).items() if CATALOGUE[id_].told_beforehand}
+    told = {id_: one for id_, one in eagerly(run).items() if RECORDS[id_].has_delta_lower_bound}
     assert told
     for id_, profile in told.items():
         for epsilon in (0.0, 0.1, 1.0, 3.0):
-            assert CATALOGUE[id_].at_least(run, epsilon) <= profile.delta(epsilon), (id_, epsilon)
+            assert RECORDS[id_].delta_lower_bound(run, epsilon) <= profile.delta(epsilon), (
+                id_,
+                epsilon,
+            )
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -69,10 +77,11 @@ def test_a_bound_that_cannot_win_is_not_evaluated(monkeypatch):
     report = li.account(run)
     assert evaluated == []
     epsilon = report.epsilon(1e-6)
-    assert "random-order/shuffled-once" not in evaluated
-    assert report.all["random-order/shuffled-once"].epsilon(1e-6) > epsilon
-    assert report.all["random-order/shuffled-once"].epsilon(1e-6) > epsilon
-    assert evaluated.count("random-order/shuffled-once") == 1
+    assert "random-order/shuffled/average-once" not in evaluated
+    stages = report.all["random-order/shuffled"].stages
+    assert stages["random-order/shuffled/average-once"].epsilon(1e-6) > epsilon
+    assert stages["random-order/shuffled/average-once"].epsilon(1e-6) > epsilon
+    assert evaluated.count("random-order/shuffled/average-once") == 1
 
 
 def test_guarantees_that_were_not_looked_at_can_be_saved():
@@ -83,7 +92,7 @@ def test_guarantees_that_were_not_looked_at_can_be_saved():
 
 
 def test_only_those_listed_are_there():
-    listed = Evaluated(["one"], lambda id_: li.GaussianProfile(1.0))
+    listed = LazyProfiles(["one"], lambda id_: li.GaussianProfile(1.0))
     assert list(listed) == ["one"]
     assert len(listed) == 1
     assert "two" not in listed
