@@ -20,7 +20,7 @@ from sklearn.model_selection import ParameterGrid
 import lastiterate as li
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore, PrivateSelection
 from lastiterate.run.serialise import from_dict
-from lastiterate.train.defaults import gaussian_parameter
+from lastiterate.train.default_releases import gaussian_parameter
 
 # Settings that the library chooses well by itself; and one that it cannot know, the size of rows.
 GRIDS = {

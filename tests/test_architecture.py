@@ -25,6 +25,7 @@ LAYERS = [
     {"profile"},
     {"bounds"},
     {"lower_bounds", "other_releases"},
+    {"report_forms"},
     {"accounting"},
     {"plot"},
     {"calibration", "dp_accounting", "report"},
@@ -89,8 +90,8 @@ def test_every_module_has_a_layer():
 
 
 def test_no_import_points_upwards():
-    # A report is asked to print itself, so accounting loads that module when it is.
-    allowed = {("accounting", "dp_accounting"), ("accounting", "report")}
+    # A report is asked to print itself, so the module is loaded when it is.
+    allowed = {("report_forms", "dp_accounting"), ("report_forms", "report")}
     wrong = {
         (entry, other, file)
         for entry, other, file in imports()
@@ -167,8 +168,9 @@ def test_nobody_asks_what_kind_a_batch_rule_or_an_objective_is():
 
 
 def test_no_file_is_too_long():
-    lengths = {file.name: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
-    assert max(lengths.values()) <= 300, lengths
+    lengths = {file: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
+    too_long = {str(file.relative_to(PACKAGE)): n for file, n in lengths.items() if n > 300}
+    assert not too_long
 
 
 def test_kinds_of_objectives_are_asked_and_not_told_apart():

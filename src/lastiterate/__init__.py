@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from lastiterate.saved_model.load import load as load
     from lastiterate.saved_model.save import save as save
     from lastiterate.shifts.optimal_shifts import optimal_shifts as optimal_shifts
-    from lastiterate.unlearn.unlearning_plan import Unlearning as Unlearning
     from lastiterate.unlearn.unlearning_plan import unlearning as unlearning
+    from lastiterate.unlearn.unlearning_result import Unlearning as Unlearning
 
 __version__ = "0.2.0.dev0"
 
@@ -88,7 +88,8 @@ _HOME = {
     "saved_model.load": ("load",),
     "saved_model.save": ("save",),
     "langevin_sampling": ("langevin",),
-    "unlearn.unlearning_plan": ("Unlearning", "unlearning"),
+    "unlearn.unlearning_plan": ("unlearning",),
+    "unlearn.unlearning_result": ("Unlearning",),
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

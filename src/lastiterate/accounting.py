@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from pathlib import Path
-from typing import Any
 
 from lastiterate import _check
 from lastiterate._digits import up
@@ -23,16 +21,17 @@ from lastiterate.profile.compose_with_gaussian import beside_gaussian
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.staged import LazyProfiles, StagedProfile, changed_profiles, cheap
+from lastiterate.report_forms import USUAL_DELTA as USUAL_DELTA
+from lastiterate.report_forms import ReportForms
 from lastiterate.run.adjacency import ADJACENCIES
 from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
 
-USUAL_DELTA = 1e-5
 _COMPOSITION = "composition/"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PrivacyReport(BestProfile):
+class PrivacyReport(ReportForms, BestProfile):
     """What is certified of one run: at every point the best of the bounds that apply.
 
     A report is a `PrivacyProfile` and answers, and composes, as one.  `all` has the guarantee of
@@ -210,71 +209,6 @@ class PrivacyReport(BestProfile):
         ]
         apart = [f"not including={list(self.preprocessing)}"] if self.preprocessing else []
         return f"PrivacyReport({', '.join([epsilon, of, *more, *apart])})"
-
-    def __str__(self) -> str:
-        from lastiterate.report.plain_text import as_text  # tables are made only when looked at
-
-        return as_text(self)
-
-    def _repr_html_(self) -> str:
-        from lastiterate.report.notebook import as_card
-
-        return as_card(self)
-
-    def to_html(
-        self,
-        path: str | Path | None = None,
-        *,
-        delta: float = USUAL_DELTA,
-        title: str = "Privacy report",
-    ) -> str | None:
-        """All that `print` tells, and pictures, as one page that needs nothing else.
-
-        Its text where no path is given.  Needs the extra `plot`.
-        """
-        from lastiterate.report.html import as_html, write_html
-
-        if path is None:
-            return as_html(self, delta=delta, title=title)
-        write_html(self, path, delta=delta, title=title)
-        return None
-
-    def to_dp_event(self) -> Any:
-        """As an event of `dp_accounting`, to be composed with others.
-
-        For adjacency "zero-out" a GaussianDpEvent of 1/mu, for accountants of REPLACE_SPECIAL
-        (with Poisson batches ADD_OR_REMOVE_ONE); without a mu, and for "replace", an event that
-        `lastiterate.dp_accounting.LastIterateAccountant` knows.  `to_pld` loses less.  A report
-        of more than a run (other releases, private selection, unlearning) has no event for
-        "replace" and is refused there.  For persons with several examples the event is of whole
-        persons, and all others composed with it must be, too.
-        """
-        from lastiterate.dp_accounting import event_of
-
-        return event_of(self)
-
-    def statement(
-        self,
-        *,
-        delta: float = USUAL_DELTA,
-        max_examples_per_user: int | None = None,
-        format: str = "text",
-    ) -> str:
-        """The paragraph for a paper or a model card: "text", "markdown" or "model-card".
-
-        With `max_examples_per_user`, also what group privacy gives a user with so many examples.
-        """
-        from lastiterate.report.statement import statement
-
-        return statement(
-            self, delta=delta, max_examples_per_user=max_examples_per_user, format=format
-        )
-
-    def to_json(self, *, delta: float = USUAL_DELTA) -> str:
-        """All that `print` tells, as JSON with stable keys."""
-        from lastiterate.report.summary import as_json
-
-        return as_json(self, delta=delta)
 
 
 def ratio_to_lower(certified: float, lower: float) -> float:

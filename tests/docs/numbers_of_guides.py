@@ -14,7 +14,8 @@ from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.reproduce import unlearning_figures
 from lastiterate.reproduce.registry import ITEMS
-from lastiterate.train.defaults import default_run, gaussian_parameter
+from lastiterate.train.default_releases import gaussian_parameter
+from lastiterate.train.defaults import default_run
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 from lastiterate.train.settings import RunSettings
 from tests.readme_run import accounted, readme_run

@@ -23,7 +23,7 @@ from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.data_digest import is_digest
-from lastiterate.unlearn.unlearning_plan import Unlearning
+from lastiterate.unlearn.unlearning_result import Unlearning
 
 UNLEARNING, EARLIER = "unlearning", "earlier"
 PROMISED = (

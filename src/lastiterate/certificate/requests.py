@@ -25,7 +25,8 @@ from lastiterate.train.objectives import Objective
 from lastiterate.train.rounding_sensitivity import charged_sensitivity
 from lastiterate.unlearn.retained_examples import Taken, seen_in_all
 from lastiterate.unlearn.sequential_releases import in_turn, quick_report
-from lastiterate.unlearn.unlearning_plan import Unlearning, unlearning
+from lastiterate.unlearn.unlearning_plan import unlearning
+from lastiterate.unlearn.unlearning_result import Unlearning
 
 _MOST_TIMES = 1e6
 

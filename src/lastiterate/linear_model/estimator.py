@@ -33,7 +33,8 @@ from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED, Release
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.data_digest import data_digest, secret_key
-from lastiterate.train.defaults import default_besides, default_run
+from lastiterate.train.default_releases import default_besides
+from lastiterate.train.defaults import default_run
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Objective
@@ -80,9 +81,8 @@ class Prepared:
             features=features,
             even=self.to_forget,
         )
-        besides = (*default_besides(self.settings, run, features), *more)
         return replace(
-            account(run, besides=besides),
+            account(run, besides=(*default_besides(self.settings, run, features), *more)),
             enforced=True,
             seeded=self.settings.random_state is not None,
             caveats=caveats(self.task.labels, self.trusted),

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from lastiterate._warning import warn
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.train.defaults import gaussian_parameter
+from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.settings import RunSettings
 
 # Ten digits are told apart in 19 % of cases at 2.8, 29 % at 5.7, 51 % at 11; twenty blobs in 17 %

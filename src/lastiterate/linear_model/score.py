@@ -28,7 +28,7 @@ from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.train.defaults import gaussian_parameter
+from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.noise import randomness
 from lastiterate.train.release_noise import on_grid
 from lastiterate.train.traceback_scrubbing import forget_locals

@@ -25,7 +25,7 @@ from lastiterate.train.data_digest import data_digest, same, secret_key
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import Published, noisy_descent
 from lastiterate.train.traceback_scrubbing import forget_locals
-from lastiterate.unlearn.unlearning_plan import Unlearning
+from lastiterate.unlearn.unlearning_result import Unlearning
 
 
 class Unlearns:

@@ -9,7 +9,7 @@ from lastiterate.accounting import USUAL_DELTA
 from lastiterate.run.adjacency import if_one_example_is
 
 if TYPE_CHECKING:
-    from lastiterate.unlearn.unlearning_plan import Unlearning
+    from lastiterate.unlearn.unlearning_result import Unlearning
 
 _TOO_MUCH = ": train again instead. A penalty (l2 = 0.01) at training makes unlearning cheaper."
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate.bounds import quantities
-from lastiterate.bounds.subsampling.participation_mixture import fixed_size_majorant
+from lastiterate.bounds.subsampling.fixed_size_majorant import fixed_size_majorant
 from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS
 from lastiterate.bounds.subsampling.subsampling_bounds import POISSON
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile

@@ -19,8 +19,7 @@ from lastiterate.shifts.periodic import PeriodicRun, periodic_mu
 from lastiterate.shifts.tangents import concave_shifts
 
 _MOST_STEPS = 200_000  # written out one by one
-_FIRST_WINDOW = 2_048
-_MOST_WORK = 500_000  # positions times steps solved with all moduli
+_FIRST_WINDOW, _MOST_WORK = 2_048, 500_000  # positions times steps solved with all moduli
 _ROUNDINGS = ulps(32)
 _GAIN = 1e-9  # for which a longer window is not worth its time
 

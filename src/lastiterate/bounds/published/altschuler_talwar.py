@@ -1,8 +1,7 @@
 r"""Altschuler and Talwar 2022: Renyi divergences by amplification through iteration.
 
-Their noise is this library's sigma; their L is a Lipschitz constant, so that two gradients
-differ by up to 2 L_AT: L = 2 L_AT.  Below s = eta L/b, and R the number of steps that are
-unrolled.  z, 2 C are those of `sampled_gaussian`.
+Their noise is this library's sigma, and their L a Lipschitz constant, so that L = 2 L_AT.  Below
+s = eta L/b, R is the number of unrolled steps, and z and 2 C are those of `sampled_gaussian`.
 """
 
 import math
@@ -19,10 +18,8 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
-from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.fixed_order.convex import convex_without_domain
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
-from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, diameter_in_arrivals
 from lastiterate.profile.lower import OneTestLowerProfile
 from lastiterate.profile.renyi import RenyiProfile
 from lastiterate.profile.zcdp import ZCDPProfile
@@ -46,12 +43,10 @@ _SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
 
 
 def cite(where: str) -> Citation:
-    return Citation(
-        "Altschuler and Talwar",
-        2022,
-        "Privacy of noisy stochastic gradient descent: more iterations without more privacy loss",
-        where,
+    title = (
+        "Privacy of noisy stochastic gradient descent: more iterations without more privacy loss"
     )
+    return Citation("Altschuler and Talwar", 2022, title, where)
 
 
 def iteration(run: TrainingRun) -> ZCDPProfile:
@@ -114,12 +109,12 @@ def bounded_strongly_convex(run: TrainingRun) -> ZCDPProfile:
 
     **Computed as** the least over R, which all are valid; rounded up.
     """
-    gap, k = constant_gap(run), diameter_in_arrivals(run)
+    gap, k = quantities.constant_gap(run), quantities.diameter_in_arrivals(run)
     R = _unrolled(run.steps).astype(float)
     log_c = log_of(gap)
     mass = k * np.exp(R * log_c) + sums_of_powers(log_c, R, gap=gap)
     spread = sums_of_powers(2.0 * log_c, R, gap=gap * (2.0 - gap))
-    rate = arrival_over_noise(run) ** 2 * float(np.min(mass * mass / spread)) / 2.0
+    rate = quantities.arrival_over_noise(run) ** 2 * float(np.min(mass * mass / spread)) / 2.0
     return ZCDPProfile(up(rate, TENS_OF_THOUSANDS_OF_ROUNDINGS))
 
 
@@ -166,13 +161,13 @@ def sampled_strongly_convex(run: TrainingRun) -> RenyiProfile:
 
     **Computed as** the least over R, and over a grid of splits.
     """
-    return RenyiProfile(partial(_sampled, run, constant_gap(run)), at_once=True)
+    return RenyiProfile(partial(_sampled, run, quantities.constant_gap(run)), at_once=True)
 
 
 def _sampled(run: TrainingRun, gap: float, orders: Array) -> Array:
     q = run.batches.batch_size / run.batches.examples
     z = float(np.max(run.noise_std)) * run.batches.batch_size / doubled_radius(run)
-    far = diameter_in_arrivals(run) * arrival_over_noise(run)  # D/(eta sigma)
+    far = quantities.diameter_in_arrivals(run) * quantities.arrival_over_noise(run)  # D/(eta sigma)
     best = np.full(orders.size, np.inf)
     for split in _SPLITS:
         one = sampled_gaussian(q, z * math.sqrt(split), orders)
@@ -233,7 +228,7 @@ def _outside_theorem_4_1(run: TrainingRun) -> str | None:
 
 
 _ORDERED = (FullBatch, Cyclic, ShuffledOnce)
-_SAMPLED = (SECRET_ORDER, *conditions.GRADIENT_STEPS, conditions.BOUNDED)
+_SAMPLED = (conditions.SECRET_ORDER, *conditions.GRADIENT_STEPS, conditions.BOUNDED)
 
 BOUNDS = (
     Bound(

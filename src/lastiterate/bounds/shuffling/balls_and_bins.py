@@ -24,7 +24,7 @@ from lastiterate.bounds.shuffling.position_average import (
     shuffled_each_epoch,
     shuffled_once,
 )
-from lastiterate.bounds.subsampling.participation_mixture import Majorant, fixed_size_majorant
+from lastiterate.bounds.subsampling.fixed_size_majorant import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.mu_of_k_examples import several_draws

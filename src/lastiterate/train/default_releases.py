@@ -1,0 +1,48 @@
+"""The statistics that are published beside a model by default, from public quantities only."""
+
+import math
+
+from lastiterate._numerics.search import least_true
+from lastiterate.accounting import account
+from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED, Release
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.settings import RunSettings
+
+_CENTRING = 0.15  # of mu
+_MOST_NOISE = 0.25  # of the mean's, in units of the bound on features
+
+
+def default_besides(
+    settings: RunSettings, run: TrainingRun, features: int = 0
+) -> tuple[Release, ...]:
+    """What is published beside the last iterate of the run: a mean of rows, and counts.
+
+    The mean only where its noise is expected to be much shorter than the longest row.
+    """
+    centring = settings.center and features > 0
+    if not centring and settings.counting == 0.0:
+        return ()
+    epsilon = settings.epsilon
+    if epsilon is None:
+        epsilon = account(run).epsilon(settings.delta)
+    mu = gaussian_parameter(epsilon, settings.delta) / settings.examples_per_person
+    found = []
+    if centring:
+        mean = Release.of_mu(MEAN, _CENTRING * mu, adjacency=settings.adjacency)
+        if mean.noise_std * math.sqrt(features) <= _MOST_NOISE * run.batches.examples:
+            found.append(mean)
+    if settings.counting > 0.0:
+        kinds = (OUTLIERS, UNDECLARED) if settings.text_columns else (OUTLIERS,)
+        each = settings.counting * mu / math.sqrt(len(kinds))
+        found += [Release.of_mu(kind, each, adjacency=settings.adjacency) for kind in kinds]
+    return tuple(found)
+
+
+def gaussian_parameter(epsilon: float, delta: float) -> float:
+    """The largest mu that is (epsilon, delta)-DP, to within a part in a million or so."""
+
+    def too_large(log_mu: float) -> bool:
+        return GaussianProfile(math.exp(log_mu)).delta(epsilon) > delta
+
+    return math.exp(least_true(too_large, math.log(1e-9), math.log(1e6)))

@@ -1,0 +1,135 @@
+"""The guarantee of a model after unlearning, for those removed and for those who stay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+from lastiterate._digits import up
+from lastiterate._html import card
+from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
+from lastiterate.errors import InvalidParameter
+from lastiterate.other_releases import Release
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.unlearn.retained_examples import as_one_run
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Unlearning(BestProfile):
+    """What is certified of a model that was made to forget, as a profile for those forgotten.
+
+    `extra` describes the extra steps, `forgotten` is the account that the guarantee is taken from,
+    bound by bound.
+    """
+
+    run: TrainingRun
+    extra: TrainingRun
+    extra_steps: int
+    examples: int
+    order_kept: bool
+    forgotten: PrivacyReport
+    besides: tuple[Release, ...] = ()
+
+    @property
+    def profiles(self) -> tuple[PrivacyProfile, ...]:
+        """Those of the account that the guarantee is taken from."""
+        return self.forgotten.profiles
+
+    def epsilon(self, delta: float) -> float:
+        """That of the account."""
+        return self.forgotten.epsilon(delta)
+
+    @property
+    def share_of_training(self) -> float:
+        """K/T: what forgetting costs against training again."""
+        return self.extra_steps / self.run.steps
+
+    @cached_property
+    def remaining(self) -> PrivacyProfile:
+        """Of the people who stay: of the last model alone, K more steps having seen them."""
+        if self.extra_steps == 0:
+            return self.before
+        known = [account(longer, besides=self.besides) for longer in self._as_one_run]
+        return BestProfile([self.both_published, *known])
+
+    @cached_property
+    def both_published(self) -> PrivacyProfile:
+        """Of the people who stay, against someone who holds both models.
+
+        Those who were forgotten have `account(run)` against such a person: what came later did
+        not see them.
+        """
+        if self.extra_steps == 0:
+            return self.before
+        first, then = self.before, self.extra
+        if self.order_kept and self.run.batches.drawn is Drawn.ONCE:
+            # One secret serves both, so that neither may be averaged over it alone.
+            first = account(_in_open_order(self.run), besides=self.besides)
+            then = _in_open_order(then)
+        return first.compose(account(then).cheap())
+
+    @cached_property
+    def before(self) -> PrivacyReport:
+        """Of everybody, of the model that was published before."""
+        return account(self.run, besides=self.besides)
+
+    def then(
+        self,
+        *,
+        extra_steps: int | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        examples: int = 1,
+    ) -> Unlearning:
+        """The next request: others must go, whom the extra steps have seen as well.
+
+        Those who went before are farther away with every step.
+        """
+        longer = self._as_one_run
+        if not longer:
+            must_be = "a batch rule under which extra steps go on as training did"
+            raise InvalidParameter("batches", self.run.batches.name, must_be=must_be)
+        from lastiterate.unlearn.unlearning_plan import unlearning  # which makes these results
+
+        return unlearning(
+            longer[0],
+            extra_steps=extra_steps,
+            epsilon=epsilon,
+            delta=delta,
+            examples=examples,
+            order_kept=self.order_kept,
+            batches=self.extra.batches,
+            besides=self.besides,
+        )
+
+    @property
+    def _as_one_run(self) -> list[TrainingRun]:
+        if self.extra_steps == 0:
+            return [self.run]
+        return as_one_run(self.run, self.extra, order_kept=self.order_kept)
+
+    def __repr__(self) -> str:
+        epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
+        return f"Unlearning(extra_steps={self.extra_steps}, {epsilon}, examples={self.examples})"
+
+    def _repr_html_(self) -> str:
+        return card(
+            repr(self),
+            [
+                ("extra steps", f"{self.extra_steps:,} after {self.run.steps:,}"),
+                ("forgotten at once", f"{self.examples:,}"),
+                ("bound", self.forgotten.bound),
+            ],
+        )
+
+    def __str__(self) -> str:
+        from lastiterate.unlearn.promise_text import as_text  # only when looked at
+
+        return as_text(self)
+
+
+def _in_open_order(run: TrainingRun) -> TrainingRun:
+    return run.replace(releases="last-iterate-and-order")
