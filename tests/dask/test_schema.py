@@ -75,7 +75,7 @@ class TestFeatures:
         assert np.array_equal(lazy.compute(scheduler="synchronous"), expected)
 
     def test_need_the_columns(self, frame):
-        with pytest.raises(InvalidParameter, match="no age"):
+        with pytest.raises(InvalidParameter, match="no column 'age'"):
             schema().fit(frame).transform(frame[["job", "paid"]])
 
     def test_of_columns_that_would_be_gathered_are_refused(self):
