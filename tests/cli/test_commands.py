@@ -34,7 +34,7 @@ def said(capsys, *arguments, code=0):
 
 class TestAccounting:
     def test_account(self, capsys):
-        assert "3.4826" in said(capsys, "account", *RUN)
+        assert "3.4073" in said(capsys, "account", *RUN)
 
     def test_account_as_json(self, capsys):
         record = json.loads(said(capsys, "account", *RUN, "--json"))

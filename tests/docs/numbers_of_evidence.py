@@ -11,7 +11,7 @@ import lastiterate as li
 from lastiterate.audit import empirical
 from lastiterate.lower_bounds import participation
 from lastiterate.reproduce import false_as_printed
-from tests.bounds import test_published_oracle as oracle
+from tests.bounds.published import test_published_oracle as oracle
 
 from .claims import RUN, WORDS, claim, settings_in_code, text_of, value
 

@@ -151,7 +151,7 @@ class TestDrafts:
         assert draft["epsilon"] >= whole["epsilon"]
         by_id = {row["id"]: row["epsilon"] for row in whole["bounds"]}
         for row in draft["bounds"]:
-            assert by_id[row["id"]] == row["epsilon"]
+            assert by_id[row["id"]] <= row["epsilon"]
 
     def test_curves_have_the_values_of_whole_ones(self):
         words = CYCLIC | {"epochs": 2}

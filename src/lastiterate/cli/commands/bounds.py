@@ -22,10 +22,10 @@ def register(app: typer.Typer) -> None:
 
 
 def bound_ids(typed: str) -> list[str]:
-    """What goes on as was typed, or ends in it."""
-    from lastiterate.bounds.catalogue import CATALOGUE
+    """The ids that begin, or whose last part is, as was typed."""
+    from lastiterate.bounds.catalogue import RECORDS
 
-    return [id_ for id_ in CATALOGUE if id_.startswith(typed) or id_.split("/")[-1] == typed]
+    return [id_ for id_ in RECORDS if id_.startswith(typed) or id_.split("/")[-1] == typed]
 
 
 def bounds(
@@ -36,7 +36,7 @@ def bounds(
 ) -> None:
     """The catalogue of bounds.
 
-    Example: lastiterate bounds --explain shuffled-once
+    Example: lastiterate bounds --explain random-order/shuffled
     """
     from lastiterate.bounds.catalogue import CATALOGUE
 
@@ -52,12 +52,12 @@ def bounds(
 
 def _found(asked: str) -> "list[Bound]":
     """By the whole id or the family, or else by the last part of an id."""
-    from lastiterate.bounds.catalogue import CATALOGUE, select
+    from lastiterate.bounds.catalogue import RECORDS, select
 
     try:
         return select(asked)
     except InvalidParameter as error:
-        named = [bound for id_, bound in CATALOGUE.items() if id_.split("/")[-1] == asked]
+        named = [bound for id_, bound in RECORDS.items() if id_.split("/")[-1] == asked]
         if not named:
             raise InvalidParameter("explain", asked, must_be=error.must_be) from None
         return named
@@ -69,6 +69,10 @@ def _explained(bound: "Bound") -> str:
     lines += [line for one in bound.source.parts for line in _wrapped(str(one), "")]
     for paragraph in inspect.cleandoc(bound.evaluate.__doc__ or "").split("\n\n"):
         lines += ["", *_wrapped(plain(paragraph), "")]
+    stages = [id_ for id_ in bound_ids(f"{bound.id}/") if not bound.id.startswith("published")]
+    if stages:
+        lines += ["", "Stages, each of which can be explained by its id:"]
+        lines += [f"  - {id_}" for id_ in stages]
     lines += ["", "Needs:"]
     for one in bound.needs:
         lines += _wrapped(one.needs, "  - ") + _wrapped(f"otherwise: {one.remedy}", "    ")
