@@ -1,1 +1,1 @@
-"""What was promised of a training: a statement that anyone can derive again."""
+"""Certificates of trainings: statements of guarantees that anyone can derive again."""

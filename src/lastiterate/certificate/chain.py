@@ -106,7 +106,7 @@ def broken_links(chain: Sequence[Link]) -> list[str]:
 
 
 def kept(besides: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """What is published again with a model that was made to forget."""
+    """Records of the other releases that are published again with a model after unlearning."""
     return [dict(one) for one in besides if one["kind"] in (MEAN, OUTLIERS, UNDECLARED)]
 
 
@@ -178,7 +178,7 @@ def _promise(found: Unlearning, delta: float) -> dict[str, Any]:
 
 
 def wrong_promise(link: Link, found: Unlearning) -> list[str]:
-    """What of a request does not follow from what it says."""
+    """Reasons why the stated promise of an unlearning request does not follow from its steps."""
     stated = link.record[UNLEARNING]
     guarantee = stated["guarantee"]
     where = f"request {stated['request']}"

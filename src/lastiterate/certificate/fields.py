@@ -91,7 +91,7 @@ def wrong_fields(record: Mapping[str, Any]) -> list[str]:
 
 
 def on_trust(record: Mapping[str, Any]) -> list[str]:
-    """What a certificate that holds leaves to trust, a line each."""
+    """Lines that name what a certificate that holds leaves to trust."""
     named = [words for name, words in _STATED.items() if name in record]
     named += [f"the noisy {one['kind']}" for one in record["besides"]]
     if "selection" in record:

@@ -71,7 +71,7 @@ def issue(
 
 
 def stated_guarantee(report: PrivacyReport, delta: float) -> dict[str, Any]:
-    """What is promised, and by which bound."""
+    """The certificate's record of the guarantee at `delta`, and of the bound that gives it."""
     bound = report.bound_at(delta)
     return {
         "epsilon": report.epsilon(delta),
@@ -114,7 +114,7 @@ def with_digest(record: Mapping[str, Any]) -> str:
 
 
 def features_record(examples: AnyExamples) -> dict[str, Any]:
-    """What is public of the rows."""
+    """The certificate's record of the public properties of the rows."""
     return {
         "width": examples.features,
         "bound": examples.feature_bound,

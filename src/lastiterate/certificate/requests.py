@@ -1,4 +1,4 @@
-"""What a training and the requests that followed it promise: to those who went, and who stay.
+"""Guarantees of a training and later unlearning requests, for removed and remaining examples.
 
 Every request removes some examples and takes extra steps from what was published last, with the
 step size, the noise and the batches of the training, in a new order, and noise on release that may
@@ -77,18 +77,18 @@ class Requests:
                 return self.followed_by(examples, steps, noise).forgotten(len(self.done))
 
     def forgotten(self, number: int) -> Unlearning:
-        """What the request of this number, counted from 0, promised when its model was new."""
+        """Guarantee of request `number`, counted from 0, for the model that it published."""
         return _forgotten(replace(self, done=self.done[: number + 1]))
 
     def by_now(self, number: int) -> Unlearning:
-        """What it promises of the last model, all later steps having followed."""
+        """Guarantee of request `number` for the last model, after all later steps."""
         later = self.done[number:]
         taken = Taken(sum(one.steps for one in later), later[-1].taken.release_noise_std)
         return self._unlearning(number, taken, later[0].examples, extra_steps=taken.steps)
 
     @cached_property
     def all_forgotten(self) -> PrivacyProfile:
-        """Of the last model, for all who went, together: from one world to the next, mu adds up."""
+        """Joint guarantee of the last model for all removed examples: the sum of mu, rounded up."""
         mus = [self.by_now(number).gdp() for number in range(len(self.done))]
         return GaussianProfile(at_least(sum(mus), ulps=2.0 * len(mus)))
 
@@ -101,12 +101,12 @@ class Requests:
 
     @property
     def staying(self) -> PrivacyReport:
-        """Of those who stay: of all models that were published, together."""
+        """Guarantee of all published models together, for the remaining examples."""
         return _staying(self)
 
     @property
     def newest(self) -> PrivacyProfile:
-        """Of those who stay, against someone who holds the last model alone."""
+        """Guarantee for the remaining examples against someone who holds the last model alone."""
         return _newest(self)
 
     def _unlearning(
@@ -179,12 +179,12 @@ def _newest(requests: Requests) -> PrivacyProfile:
 
 
 def not_offered(run: TrainingRun) -> InvalidParameter:
-    """Where those who stay would have no guarantee of the last model alone."""
+    """The error for batch rules without a last-model guarantee for the remaining examples."""
     must_be = "a rule with batches of one size, to unlearn; otherwise train again"
     return InvalidParameter("batches", run.batches.name, must_be=must_be)
 
 
 def _left_out(release: Release) -> Release:
-    """The same noise, for an example that is left out."""
+    """A release with the same noise and the sensitivity to leaving one example out, rounded up."""
     least = at_least(KINDS[release.kind].sensitivity("zero-out"), ulps=1.0)
     return Release(release.kind, least, release.noise_std)

@@ -1,4 +1,4 @@
-"""What a certificate says of a model that is the best of several tries, and what follows."""
+"""Certificate records of a model that is the best of several tries, and what they imply."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCORES = (PUBLIC_SCORE, PRIVATE_SCORE)
 def candidate_record(
     report: PrivacyReport, objective: Objective, features: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What a certificate states of one setting that might have been tried."""
+    """The certificate's record of one setting that might have been tried."""
     return {
         "run": to_dict(report.run),
         "besides": [release.as_record() for release in report.besides],
@@ -40,7 +40,7 @@ def candidate_record(
 def selection_record(
     tries: Tries, candidates: Sequence[Mapping[str, Any]], *, score: float, scored: str
 ) -> dict[str, Any]:
-    """What a certificate states of the choice."""
+    """The certificate's record of the choice among the tries."""
     return {
         "law": LAW,
         "shape": tries.shape,
@@ -63,7 +63,7 @@ def as_selected(chosen: PrivacyReport, profile: SelectedProfile, *, bound: str) 
 def selected_report(
     record: Mapping[str, Any], chosen: PrivacyReport, *, slack: float
 ) -> tuple[PrivacyReport, list[str]]:
-    """What follows from a certificate of a choice, and what in it does not hold."""
+    """The report that a certificate of a choice implies, and the reasons why it does not hold."""
     stated, bound = record["selection"], record["guarantee"]["bound"]
     reasons = [] if bound in chosen.all else [f"its bound {bound!r} does not cover the run"]
     if stated["law"] != LAW or stated["score"]["scored"] not in SCORES:
@@ -93,7 +93,7 @@ def _broken(one: Mapping[str, Any], *, slack: float) -> Iterator[str]:
 
 
 def _as_candidate(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What a certificate, or one of its candidates, says of one setting."""
+    """The record of one setting in a certificate or a candidate, without published values."""
     besides = [without_published(one) for one in record["besides"]]
     same = {name: record[name] for name in ("run", "objective", "features")}
     return same | {"besides": besides}

@@ -1,4 +1,4 @@
-"""Who issued a certificate: an Ed25519 signature over its text.
+"""Ed25519 signatures over the text of certificates, which show who issued them.
 
 A digest tells a damaged certificate from a whole one; whoever forges one can compute it again.
 Keys are files as `openssl genpkey -algorithm ed25519` or `ssh-keygen -t ed25519` write them.

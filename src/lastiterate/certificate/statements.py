@@ -1,4 +1,4 @@
-"""What a certificate says whatever the run: how hypotheses are enforced, what is not charged."""
+"""Statements common to all certificates: how hypotheses are enforced, and what is not charged."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ _NOT_INCLUDED = (
 
 
 def caveats(labels: str, trusted: str | None) -> tuple[str, ...]:
-    """What the guarantee leaves out, as sentences: labels that occur, and who saw the rows."""
+    """Sentences on what the guarantee leaves out: labels that occur, and who saw the rows."""
     left_out = [f"Labels {LABELS_INFERRED}."] if labels == LABELS_INFERRED else []
     return (*left_out, *([] if trusted is None else [f"Trusted {trusted}."]))
 
@@ -58,7 +58,7 @@ _ENFORCED: dict[Hypothesis, str] = {
 
 
 def preprocessing(fitted: Sequence[str], declared_public: Sequence[str]) -> dict[str, Any]:
-    """What is said of steps before the training."""
+    """The certificate's record of preprocessing: fitted steps, and steps declared public."""
     return {
         _FITTED: list(fitted),
         _DECLARED_PUBLIC: list(declared_public),
@@ -89,7 +89,7 @@ def is_preprocessing(stated: Any) -> bool:
 
 
 def stated_hypotheses(bound: str, run: TrainingRun) -> list[dict[str, str]]:
-    """What the bound of this id needs of the run, and how training sees to it."""
+    """Hypotheses of the bound with this id on the run, each with how it is enforced, if it is."""
     needed = [
         {"needs": each.needs, "enforced": _ENFORCED.get(each, "by the description of the run")}
         for each in RECORDS[bound].all_needs(run)
@@ -105,27 +105,27 @@ UNSIGNED_PARTS = ("digest", "signature", "earlier")  # about all others; and tho
 
 
 def plain_text(record: Mapping[str, Any]) -> str:
-    """The same for the same content."""
+    """Canonical JSON text of a record: equal content gives equal text."""
     return json.dumps(record, sort_keys=True, separators=(",", ":"))
 
 
 def digest(record: Mapping[str, Any]) -> str:
-    """Of all but itself and a signature; whoever forges a certificate can forge it."""
+    """SHA-256 of a record without `UNSIGNED_PARTS`; whoever forges a certificate can forge it."""
     stated = {name: value for name, value in record.items() if name not in UNSIGNED_PARTS}
     return hashlib.sha256(plain_text(stated).encode()).hexdigest()
 
 
 def training_digest(record: Mapping[str, Any]) -> str:
-    """Of the same training, whatever says how its model is to be used."""
+    """SHA-256 of a training's record, independent of how its model is to be used."""
     return digest({**record, "encoding": NO_ENCODING})
 
 
 def model_digest(parameters: Any) -> str:
-    """What ties a certificate to the parameters that were published."""
+    """SHA-256 that ties a certificate to the published parameters."""
     array = np.ascontiguousarray(parameters, dtype="<f8")
     return hashlib.sha256(repr(array.shape).encode() + array.tobytes()).hexdigest()
 
 
 def encoding_digest(encoding: Mapping[str, Any]) -> str:
-    """What ties a certificate to the names, ranges and values by which a model is to be used."""
+    """SHA-256 that ties a certificate to the names, ranges and values by which a model is used."""
     return hashlib.sha256(plain_text(encoding).encode()).hexdigest()

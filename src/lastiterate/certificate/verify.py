@@ -62,7 +62,7 @@ _ROUNDING = 1e-12  # relative; other machines may round the same constants other
 
 @dataclass(frozen=True)
 class Verified:
-    """What a certificate states, derived again; the radius is a bound on rows, intercept's too."""
+    """Derived content of a certificate; `radius` bounds rows, the intercept's constant included."""
 
     report: PrivacyReport
     objective: Objective
@@ -112,7 +112,7 @@ def verified(
     signed_by: str | Path | None = None,
     encoding: Mapping[str, Any] | None = None,
 ) -> Verified:
-    """The same without a warning, with the objective; `encoding` is how a model is to be used."""
+    """Derived content of a certificate that holds and matches `encoding`, if given; never warns."""
     record = read(certificate)
     if UNLEARNING in record or EARLIER in record:
         found, reasons = _whole_chain(record, signed_by)
@@ -131,7 +131,7 @@ def verified(
 
 
 def _alone(record: Mapping[str, Any], signed_by: str | Path | None) -> tuple[Verified, list[str]]:
-    """What the certificate of a training states, and why it does not hold."""
+    """Derived content of a training's certificate, and the reasons why it does not hold."""
     reasons = _wrong_seals(record, signed_by)
     try:
         run, objective = from_dict(record["run"]), from_record(record["objective"])
@@ -212,7 +212,7 @@ def _wrong_seals(record: Mapping[str, Any], signed_by: str | Path | None) -> lis
 
 
 def read(certificate: str | Path) -> Mapping[str, Any]:
-    """What a certificate says, nothing of it checked."""
+    """The record of a certificate, with none of its content checked."""
     text = _text(certificate)
     try:
         record = unambiguous_json(text)
@@ -255,7 +255,7 @@ def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> lis
 
 
 def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
-    """What is not as it must be, whatever the run."""
+    """Reasons why statements and fields other than epsilon are not as they must be."""
     guarantee, arithmetic = record["guarantee"], record["arithmetic"]
     bound = RECORDS[guarantee["bound"]]
     hypotheses = statements.stated_hypotheses(guarantee["bound"], run)
@@ -292,7 +292,7 @@ def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
 
 
 def _shape(objective: Objective, features: Mapping[str, Any]) -> tuple[int, int]:
-    """Of the parameters."""
+    """Shape of the parameters."""
     width = _check.count("features.width", features["width"], at_least=1)
     names = ("features.bound", "features.intercept")
     _, intercept = checked_bounds(features["bound"], features["intercept"], names=names)

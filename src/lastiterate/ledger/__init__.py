@@ -1,1 +1,1 @@
-"""What was spent on one data set: every release, their composition, and what is left."""
+"""Ledgers of one data set's privacy budget: every release, their composition, and what is left."""

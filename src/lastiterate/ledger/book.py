@@ -1,4 +1,4 @@
-"""What the entries of a ledger amount to."""
+"""The charges that the entries of a ledger amount to, with their states and costs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Book:
                 self._digests[training_digest(certificate)] = entry["n"]
 
     def costs(self) -> list[Cost]:
-        """Of all charges that were not withdrawn, settled or not."""
+        """Costs of all charges that were not withdrawn, settled or not."""
         return [
             cost
             for id_, entry in self.charges.items()
@@ -75,7 +75,7 @@ class Book:
         return self._digests.get(digest)
 
     def open_charge(self, id_: str) -> Charge:
-        """What was reserved under this id, and is neither settled nor withdrawn."""
+        """The charge that is reserved under this id, and is neither settled nor withdrawn."""
         reserved = id_ in self.charges and self.state(id_) == RESERVED
         if not reserved:
             must_be = "of a reservation that is neither settled nor withdrawn"

@@ -1,4 +1,4 @@
-"""What may be spent, what is, and what would still fit."""
+"""The budget of a ledger, the guarantee of what is spent, and what would still fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lastiterate.profile.privacy_profile import PrivacyProfile
 
 @dataclass(frozen=True)
 class Budget:
-    """Of the ledger at this place."""
+    """The budget of the ledger at `where`."""
 
     where: str
     epsilon: float
@@ -33,7 +33,7 @@ class Budget:
         return composed(costs, adaptive=self.adaptive) if costs else GaussianProfile(0.0)
 
     def guarantee(self, book: Book) -> PrivacyProfile:
-        """What is proved of all charges together.
+        """The proved guarantee of all charges together.
 
         Where costs depend on results, what is spent is itself a result.  What holds is the most
         that could have been spent, whatever the results: the budget, besides what was added
@@ -52,7 +52,7 @@ class Budget:
         return GaussianProfile(more(together, FEW_ROUNDINGS) if late else first)
 
     def guaranteed_epsilon(self, book: Book) -> float:
-        """Of the guarantee, at the budget's delta."""
+        """Epsilon of the guarantee at the budget's delta."""
         epsilon = self.guarantee(book).epsilon(self.delta)
         before, late, _ = book.by_time()
         if not self.adaptive or late or self.spent(before).epsilon(self.delta) > self.epsilon:
@@ -92,7 +92,7 @@ class Budget:
         )
 
     def largest_epsilon(self, costs: Sequence[Cost]) -> float:
-        """Of the most costly Gaussian release that fits beside these."""
+        """Epsilon of the most costly Gaussian release that fits beside these; 0 if none does."""
         spent = self.spent(costs)
 
         def too_much(mu: float) -> bool:

@@ -48,7 +48,7 @@ def reserved_selection(
 
 
 class Reservation:
-    """What was charged and is to be settled."""
+    """A charge in a ledger that is still to be settled."""
 
     def __init__(self, ledger: Ledger, id_: str) -> None:
         self.ledger, self.id = ledger, id_

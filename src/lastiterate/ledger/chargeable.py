@@ -1,4 +1,4 @@
-"""What may be added to a ledger, in the words of whoever has it."""
+"""Conversion of releases, in the forms that users have them in, to charges of a ledger."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Understood:
 
     @property
     def digest(self) -> str | None:
-        """What tells this release from all others."""
+        """Digest that tells this release from all others; None without a certificate."""
         return None if self.certificate is None else training_digest(self.certificate)
 
 
@@ -90,7 +90,7 @@ def _understood(release: Any, adjacency: str, covered: int) -> Understood:
 
 
 def certificate_record(certificate: str) -> Mapping[str, Any]:
-    """What a certificate says."""
+    """The record of a certificate, with none of its content checked."""
     return read(certificate)
 
 

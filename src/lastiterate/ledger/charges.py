@@ -1,4 +1,4 @@
-"""What can be charged: each kind of release as plain numbers, and the costs that follow from it.
+"""Charges: each kind of release as plain numbers, and the costs that follow from it.
 
 A ledger has one unit of privacy (`ledger.unit`): a kind of change, of so many examples.  What was
 promised of another kind, or of fewer examples, is converted where that is known to be safe, and
@@ -102,7 +102,7 @@ def _for(examples_per_person: int) -> dict[str, int]:
 
 
 def costs_of(charge: Charge, unit: Unit) -> list[Cost]:
-    """What a charge costs in a ledger of this unit; `InvalidParameter` if that is not known."""
+    """Costs of a charge in a ledger of this unit; `InvalidParameter` if they are not known."""
     if charge.get("kind") not in KINDS:
         raise InvalidParameter("charge", charge.get("kind"), must_be=f"one of {', '.join(KINDS)}")
     unit.check(covered_by(charge))

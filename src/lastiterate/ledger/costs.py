@@ -1,4 +1,4 @@
-"""What a charge costs, as the ledger keeps it, and what all of them cost together.
+"""Costs of charges, as the ledger keeps them, and the composition of all of them.
 
 A cost is a table: how many `times`, and one way or more to say how much.  `mu` is of a Gaussian
 guarantee, `curve` a table of deltas, `epsilon` and `delta` a promise of these alone, `event` one of
@@ -34,7 +34,7 @@ _DELTAS = (1e-3, 1e-6, 1e-9)
 
 
 def cost_of(profile: PrivacyProfile, *, times: int = 1) -> dict[str, Any]:
-    """Of a guarantee; a Gaussian one needs no curve."""
+    """The cost of a guarantee; a Gaussian one needs no curve."""
     mu = profile.gdp()
     cost: dict[str, Any] = {"times": times, "mu": mu if math.isfinite(mu) else None}
     gaussian = GaussianProfile(mu)
@@ -108,7 +108,7 @@ def _losses(key: str) -> tuple[LossCells, ...]:
 
 
 def _two_losses(epsilon: float, delta: float) -> LossCells:
-    """Of a promise of (epsilon, delta) alone: randomised response, or all is known."""
+    """Losses of an (epsilon, delta) promise alone: randomised response, or all is known."""
     places = np.array([-epsilon, epsilon])
     masses = (1.0 - delta) / (1.0 + np.exp(-places))
     others = masses * np.exp(-places)

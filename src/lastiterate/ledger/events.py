@@ -98,7 +98,7 @@ def is_known(record: Mapping[str, Any], relation: str) -> bool:
 
 @lru_cache(maxsize=1024)
 def losses_of(text: str, relation: str) -> tuple[LossCells, ...]:
-    """Of an event, given as JSON, in both directions or, where they are the same, in one."""
+    """Privacy losses of an event in JSON, in both directions or, where they are equal, in one."""
     event = from_record(unambiguous_json(text))
     distribution = dp_accounting.event_distribution(event, relation)
     return tuple(map(atoms, dp_accounting.losses_of(distribution)))

@@ -149,7 +149,7 @@ def _write(descriptor: int, data: bytes, *, at: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """So that the file's name is on the disk, too."""
+    """Flush the folder, so that the file's name is on the disk, too; only on POSIX systems."""
     if os.name != "posix":
         return
     descriptor = os.open(folder, os.O_RDONLY)

@@ -19,7 +19,7 @@ from lastiterate.profile.privacy_profile import PrivacyProfile
 
 
 class Ledger:
-    """What may be spent on a data set, and what was.
+    """The privacy budget of a data set, and every release that was charged to it.
 
     A release is charged before it is made: what does not fit into the budget is refused, and a
     training that dies half-way stays charged.  The file is only ever appended to, each line with
@@ -100,12 +100,12 @@ class Ledger:
 
     @property
     def epsilon(self) -> float:
-        """Of the budget."""
+        """Epsilon of the budget."""
         return self.budget.epsilon
 
     @property
     def delta(self) -> float:
-        """Of the budget."""
+        """Delta of the budget."""
         return self.budget.delta
 
     @property
@@ -141,10 +141,10 @@ class Ledger:
         return self.budget.spent(Book(self.entries()).costs())
 
     def guarantee(self) -> PrivacyProfile:
-        """What is proved of all that was charged.
+        """The proved guarantee of all that was charged.
 
-        What is spent, if costs were fixed beforehand.  In an adaptive ledger the budget, however
-        little of it is spent, and whatever was published already on top of it.
+        It is what is spent, if costs were fixed beforehand.  In an adaptive ledger it is the
+        budget, however little of it is spent, and whatever was published already on top of it.
         """
         return self.budget.guarantee(Book(self.entries()))
 

@@ -22,7 +22,7 @@ _MOST = "the most that could have been spent: what is spent depends on results, 
 
 
 def as_text(ledger: Ledger) -> str:
-    """What was charged, what it comes to, and what is left."""
+    """Text that lists all charges, their composition, and what is left."""
     return "\n".join(_lines(ledger))
 
 
@@ -58,7 +58,7 @@ def _lines(ledger: Ledger) -> Iterator[str]:
 
 
 def _counted_for(covered: int, unit: Unit) -> str:
-    """What was made of a charge for fewer examples than the ledger counts; empty for others."""
+    """Note on the conversion of a charge for fewer examples than the ledger counts, else empty."""
     if covered == unit.examples_per_person:
         return ""
     few = "one example" if covered == 1 else f"{covered:,} examples of a person"

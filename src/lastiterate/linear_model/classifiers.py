@@ -69,7 +69,7 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         )
 
     def _offset(self, classes: NDArray[Any]) -> Array | None:
-        """Of the outputs, from what is publicly known."""
+        """Offset of the outputs from what is publicly known; None if there is none."""
         del classes
         return None
 

@@ -1,4 +1,4 @@
-"""What the private linear models share: parameters, checks, and one way to fit."""
+"""The base of the private linear models: parameters, checks, and one way to fit."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Prepared:
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
 
     def report(self, *more: Release) -> PrivacyReport:
-        """What will be certified, before anything is trained; of `more` releases, too."""
+        """The report to be certified, derived before training, with `more` releases included."""
         features = self.examples.features if self.settings.fit_intercept else 0  # else not centred
         run = default_run(
             self.task.objective,
@@ -90,7 +90,7 @@ class Prepared:
         )
 
     def digest(self, key: bytes) -> str:
-        """Of rows and targets, which must be here."""
+        """Keyed digest of rows and targets, which must be in this process."""
         assert isinstance(self.examples, Examples)
         return data_digest(self.examples, key)
 

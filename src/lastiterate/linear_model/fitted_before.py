@@ -42,7 +42,7 @@ class Preprocessing:
 
 
 def preprocessing_of(declared: Mapping[str, str]) -> Preprocessing:
-    """What the pipelines on the stack have fitted, together with what is declared of steps."""
+    """Steps that pipelines on the stack have fitted, combined with what is declared of steps."""
     fitted: list[str] = []
     public: list[str] = []
     seen = dict(_on_the_stack())
@@ -79,7 +79,7 @@ def _on_the_stack() -> Iterator[tuple[str, str]]:
 
 
 def _learning(steps: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Those of the steps that learn more of the examples than their number and width."""
+    """Names and types of steps that learn more of the examples than their number and width."""
     for name, step, *_ in steps:
         inner = _parts(step)
         if inner is not None:

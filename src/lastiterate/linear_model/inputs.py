@@ -1,4 +1,4 @@
-"""What is taken as rows and targets, and errors that do not quote them.
+"""Validation of rows and targets, with errors that do not quote them.
 
 Others' messages name values: what could not be converted, what is complex, whole arrays.  Of those
 only sentences that are known to have none are passed on.
@@ -56,12 +56,12 @@ _REMEDIES = {
 def rows_and_targets(
     estimator: Any, X: Any, y: Any, *, numeric: bool, any_target: bool
 ) -> tuple[Any, NDArray[Any]]:
-    """What a model is fitted on; with `any_target`, none is a reason to refuse all."""
+    """Rows and targets for a fit; with `any_target`, no target is a reason to refuse all."""
     return _discreetly(lambda: _for_fit(estimator, X, y, numeric=numeric, any_target=any_target))
 
 
 def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
-    """What a fitted model is applied to, or a scaler, which with `reset` learns their width."""
+    """Rows for a fitted model or for a scaler, which learns their width with `reset`."""
     _refuse_dask("X", X)
     return _discreetly(
         lambda: validate_data(
@@ -102,7 +102,7 @@ def _by_rows(X: Any) -> Any:
 
 
 def _discreetly(action: Callable[[], _Result]) -> _Result:
-    """What the action gives, or an error without a value of the data, or a trace of one."""
+    """The result of the action, or an error without any value of the data or trace of one."""
     try:
         return action()
     except LastIterateError:

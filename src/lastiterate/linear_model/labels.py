@@ -40,7 +40,7 @@ def as_column(y: Any) -> NDArray[Any]:
 
 
 def labels_of(targets: NDArray[Any], declared: Any) -> Labels:
-    """By the declared label set; without one, by the labels that occur."""
+    """Targets coded by the declared labels; if None, by both booleans or the labels that occur."""
     if declared is None and targets.dtype.kind == "b":
         declared = [False, True]  # all there are
     if declared is None:

@@ -1,4 +1,4 @@
-"""What a model publishes beside its parameters: statistics with noise, each charged for."""
+"""Other releases beside a model's parameters: statistics with noise, each charged for."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class Besides:
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """What a certificate states."""
+        """The certificate's records of the other releases, with what was published."""
         return [published_record(one, self._published[one.kind]) for one in self.releases]
 
     def _of(self, kind: str) -> Release | None:

@@ -82,7 +82,7 @@ def surely_more(count: int, share: float, sure: float, noise_std: float, example
 
 
 def about(count: int, noise_std: float, examples: int) -> str:
-    """Of a noisy count, as a share."""
+    """Text that states a noisy count and its noise as shares of the examples."""
     share, spread = (_percent(part / examples) for part in (count, noise_std))
     return f"about {share} (a noisy count, give or take {spread})"
 

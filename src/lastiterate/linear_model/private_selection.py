@@ -254,27 +254,27 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         )
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """By the model that was chosen."""
+        """Predictions of the model that was chosen."""
         check_is_fitted(self, "best_estimator_")
         predicted: NDArray[Any] = self.best_estimator_.predict(X)
         return predicted
 
     @_has("predict_proba")  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> NDArray[Any]:
-        """By the model that was chosen."""
+        """Class probabilities of the model that was chosen."""
         check_is_fitted(self, "best_estimator_")
         predicted: NDArray[Any] = self.best_estimator_.predict_proba(X)
         return predicted
 
     @_has("decision_function")  # type: ignore[untyped-decorator]
     def decision_function(self, X: Any) -> NDArray[Any]:
-        """By the model that was chosen."""
+        """Decision scores of the model that was chosen."""
         check_is_fitted(self, "best_estimator_")
         scores: NDArray[Any] = self.best_estimator_.decision_function(X)
         return scores
 
     def score(self, X: Any, y: Any) -> float:
-        """Of the model that was chosen; on private data that is one more release."""
+        """Score of the model that was chosen; on private data that is one more release."""
         check_is_fitted(self, "best_estimator_")
         return float(self.best_estimator_.score(X, y))
 

@@ -18,7 +18,7 @@ from lastiterate.train.noise import REPRODUCIBLE
 
 @dataclass(frozen=True)
 class Past:
-    """What the certificate of a model says of how it came about."""
+    """The history of a model, as its certificate states it."""
 
     chain: list[Link]
     requests: Requests

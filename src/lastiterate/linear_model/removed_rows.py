@@ -16,7 +16,7 @@ from lastiterate.train.data_digest import row_digests
 
 
 def listed(rows: Any) -> list[Any]:
-    """What was given, if it is a sequence."""
+    """The given rows as a list; raises `InvalidType` if they are not a sequence."""
     must_be = "a sequence of row numbers, counted from 0"
     if isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
         raise InvalidType("rows", rows, must_be=must_be)

@@ -142,7 +142,7 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         return rows if factor == 1.0 else np.multiply(rows, factor, out=rows)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Of the features, by column and value."""
+        """Names of the features, by column and value."""
         del input_features
         check_is_fitted(self, "encoder_")
         return np.array(self.encoder_.names, dtype=object)

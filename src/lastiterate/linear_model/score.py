@@ -83,7 +83,7 @@ class PrivateScore:
         random_state: Any = None,
         ledger: Any = None,
     ) -> PrivateScore:
-        """Of the examples that the model was fitted on, or of others.
+        """The noisy score of a model on the examples that it was fitted on, or on others.
 
         Parameters
         ----------
@@ -130,11 +130,11 @@ class PrivateScore:
 
     @property
     def privacy(self) -> PrivacyProfile:
-        """Of the score alone: all there is for examples that the model was not fitted on."""
+        """Guarantee of the score alone, complete for examples that the model was not fitted on."""
         return for_group(GaussianProfile(self.release.mu), self.examples_per_person)
 
     def beside(self, report: PrivacyReport) -> PrivacyReport:
-        """Of the model and the score together, for examples that it was fitted on."""
+        """Report on the model and the score together, for examples that the model was fitted on."""
         return report.beside(self.release)
 
 

@@ -1,4 +1,4 @@
-"""What has to be declared, since looking it up would tell of the data: refused where it is missing.
+"""Refusal of fits without what must be declared, since looking it up would tell of the data.
 
 A data frame is a table whose columns have units, and ranges that differ: scaled down to a common
 length, the largest column is all that is left of a row.

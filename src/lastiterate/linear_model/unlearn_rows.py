@@ -29,7 +29,7 @@ from lastiterate.unlearn.unlearning_result import Unlearning
 
 
 class Unlearns:
-    """What fitted models have for those who ask to be forgotten."""
+    """Methods of fitted models that plan and carry out the unlearning of rows."""
 
     def plan_unlearning(
         self,
@@ -40,7 +40,7 @@ class Unlearns:
         extra_steps: int | None = None,
         noisier: float = 1.0,
     ) -> Unlearning:
-        """What it would take, or promise, to forget some rows; nothing is done or spent.
+        """The steps and the guarantee of unlearning some rows; nothing is done or spent.
 
         Parameters
         ----------

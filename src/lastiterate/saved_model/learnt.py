@@ -1,4 +1,4 @@
-"""What a fitted model has learnt, as a model file has it."""
+"""The learnt part of a fitted model, as a model file stores it."""
 
 from __future__ import annotations
 

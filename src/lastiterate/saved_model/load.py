@@ -102,7 +102,7 @@ def _estimator(
 
 
 def _settings(saved: SavedModel) -> dict[str, Any]:
-    """What was set of the model, or follows from what `lastiterate train` wrote."""
+    """Settings of the saved model, or those that follow from what `lastiterate train` wrote."""
     if not saved.is_of_python:
         if saved.classes is not None:
             return {"feature_bound": saved.record["feature_bound"], "classes": list(saved.classes)}

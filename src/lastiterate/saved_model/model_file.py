@@ -61,12 +61,12 @@ class SavedModel:
 
     @cached_property
     def steps(self) -> tuple[Step, ...]:
-        """What is done to the encoded rows before the model sees them."""
+        """Steps that are applied to the encoded rows before the model sees them."""
         return steps_of(self.record)
 
     @property
     def parameters(self) -> Array:
-        """What was released."""
+        """The released parameters."""
         return np.array(self.record["parameters"], dtype=np.float64)
 
     @cached_property
@@ -142,13 +142,13 @@ def _centre(record: Mapping[str, Any]) -> Centre | None:
 
 
 def _offset(record: Mapping[str, Any]) -> Array | None:
-    """What the publicly known shares of the classes add to the outputs."""
+    """Offset of the outputs from the public shares of the classes; None without shares."""
     shares = record.get("class_prior")
     return None if shares is None else log_odds(dict(enumerate(shares)), np.arange(len(shares)))
 
 
 def read_model(path: Path) -> SavedModel:
-    """What `train` wrote, unless it was altered since."""
+    """The model that `train` or `save` wrote to a file; raises if it was altered since."""
     record = read_object(path, name="model", must_be=WRITTEN)
     stated = record.pop("digest", None)
     if record.get("format") not in (FORMAT, PYTHON_FORMAT):

@@ -180,7 +180,7 @@ def _labels(classes: Any) -> dict[str, Any]:
 
 
 def _settings(estimator: Any, kind: Any) -> dict[str, Any]:
-    """What users set of it, where that is not the default."""
+    """Settings of the estimator that are written to the file: those that are not the default."""
     found = {}
     for each in fields(kind):
         value = getattr(estimator, each.name)
@@ -195,7 +195,7 @@ def _settings(estimator: Any, kind: Any) -> dict[str, Any]:
 
 
 def _plain(name: str, value: Any) -> Any:
-    """The same as JSON has it."""
+    """The value as JSON has it; raises `InvalidType` if JSON has no form for it."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -1,4 +1,4 @@
-"""What a saved pipeline does to rows before its model sees them, as data."""
+"""Steps, as data, that a saved pipeline applies to rows before its model sees them."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class Centre:
     bound: float
 
     def outputs(self, coef: Array) -> Array:
-        """Of a model at the mean; rounded alike everywhere."""
+        """Outputs at the mean of a model with these coefficients; rounded alike everywhere."""
         return np.array([math.fsum(row * self.mean) for row in coef])
 
     def factors_and_reaches(self, rows: Rows, *, bound: float) -> tuple[Array, Array]:
@@ -134,7 +134,7 @@ def sum_in_units(
 def centre_of_sum(
     total: NDArray[np.int64], release: Release, source: Randomness, *, examples: int, bound: float
 ) -> Centre:
-    """What is published of the exact sum, with the noise of the release."""
+    """The centre published from the exact sum, after the noise of the release is added."""
     if not examples <= _MOST_ROWS:
         raise InvalidParameter("X", must_be=f"of at most {_MOST_ROWS} rows", found=f"{examples}")
     drawn = np.rint(release.noise_std / _UNIT * source.release_normal((total.size,)))
@@ -162,7 +162,7 @@ def _in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:
 
 
 def centre_of(published: Array, release: Release, *, examples: int, bound: float) -> Centre:
-    """What follows from the sum that was published, and from public quantities."""
+    """The centre computed from the published sum and from public quantities."""
     mean, noise = published[:-1] / examples, release.noise_std / examples
     length = float(mean @ mean)
     # Noise makes the mean longer by that much, on average.
@@ -197,7 +197,7 @@ def _unseen_spread(noise: float, mean: Array) -> float:
 
 
 def as_published(centre: Centre) -> dict[str, Any]:
-    """What a certificate states of it: which it is, and the bound."""
+    """The certificate's record of a centre: the digest of its mean, and its bound."""
     mean = np.ascontiguousarray(centre.mean, dtype="<f8")
     return {MEAN_DIGEST: sha256(mean.tobytes()).hexdigest(), MEAN_BOUND: centre.bound}
 

@@ -84,15 +84,15 @@ class Examples:
 
     @property
     def precision(self) -> str:
-        """Of the rows, and so of products with them."""
+        """Floating-point type of the rows, and so of products with them."""
         return str(self.rows.dtype)
 
     def around(self, centre: Centre) -> Examples:
-        """The same examples around a centre."""
+        """The examples, with rows counted around this centre."""
         return replace(self, centre=centre)
 
     def in_units(self) -> NDArray[np.int64]:
-        """What their centre is published from."""
+        """The exact sum, in integer units and before noise, from which the centre is published."""
         return sum_in_units(self.rows, bound=self.feature_bound, silent=self.silent)
 
     def far_rows(self) -> tuple[int, int]:
@@ -122,7 +122,7 @@ class Examples:
         offset: Array | None = None,
         centre: Centre | None = None,
     ) -> Examples:
-        """The same rows with these; what is known of their lengths is not computed again."""
+        """A copy with these three fields replaced; the factors of rows are not computed again."""
         changed = replace(self, silent=silent, offset=offset, centre=centre)
         changed.__dict__["factors"] = self.factors
         return changed
@@ -166,7 +166,7 @@ class Examples:
         return self.factors * self._shifts
 
     def _read(self, chosen: Selection) -> Examples:
-        """Those of a file, as they are now."""
+        """The chosen examples, with rows read from the file as they are now."""
         silent = None if self.silent is None else self.silent[chosen]
         rows = read(self.rows, chosen)
         return replace(self, rows=rows, targets=self.targets[chosen], silent=silent)

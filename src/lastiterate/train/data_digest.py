@@ -45,7 +45,7 @@ def secret_key(key: Any) -> bytes:
 
 
 def data_digest(examples: Examples, key: bytes) -> str:
-    """Of rows and targets, their types and their order."""
+    """Keyed digest of rows, targets and silent examples, with their types and their order."""
     total = hashlib.blake2b(key=key, digest_size=_SIZE, person=b"lastiterate data")
     rows = examples.rows
     total.update(repr((rows.shape, str(rows.dtype), isinstance(rows, np.ndarray))).encode())
@@ -60,7 +60,7 @@ def data_digest(examples: Examples, key: bytes) -> str:
 
 
 def row_digests(data: str, rows: Iterable[int], key: bytes) -> list[str]:
-    """Of some rows of the data with this digest, by their number; what they hold is not used."""
+    """Keyed digests of rows, from the data's digest and row numbers; row contents are not used."""
     begun = hashlib.blake2b(data.encode(), key=key, digest_size=_SIZE, person=b"lastiterate row")
     found = []
     for row in rows:

@@ -16,9 +16,9 @@ _MOST_NOISE = 0.25  # of the mean's, in units of the bound on features
 def default_besides(
     settings: RunSettings, run: TrainingRun, features: int = 0
 ) -> tuple[Release, ...]:
-    """What is published beside the last iterate of the run: a mean of rows, and counts.
+    """The default other releases beside the last iterate of the run: a mean of rows, and counts.
 
-    The mean only where its noise is expected to be much shorter than the longest row.
+    The mean is published only where its noise is expected to be much shorter than the longest row.
     """
     centring = settings.center and features > 0
     if not centring and settings.counting == 0.0:

@@ -85,7 +85,7 @@ class _Shape:
         return tuple((step * sizes).tolist()), tuple((noise / np.sqrt(sizes)).tolist())
 
     def release_noise(self, step_noise: float, epoch: int) -> float:
-        """As if in so many steps more, each with the mean of their variances."""
+        """Release noise equal to that of `release_worth` more epochs of steps of mean variance."""
         return step_noise * math.sqrt(self.release_worth * epoch * (1.0 + self.last) / 2.0)
 
 
@@ -214,7 +214,7 @@ def _run_of(
 def _calibrated(
     run: TrainingRun, epsilon: float, delta: float, over: str, besides: tuple[Release, ...]
 ) -> TrainingRun:
-    """With the least noise or, where more is published besides, hardly more than that."""
+    """The run with the least noise for the target, or hardly more if there are other releases."""
     if not besides or over != "noise":
         return calibrate(run, epsilon=epsilon, delta=delta, over=over, besides=besides)
     # Of Gaussian guarantees the squares of mu add up, and all others are nearly so: the noise of
@@ -247,7 +247,7 @@ def _steps(settings: RunSettings, examples: int, reach: float, sensitivity: floa
 
 
 def _shape(settings: RunSettings, examples: int, steps: int, *, mapped: bool) -> _Shape:
-    """Of so many steps, were they all as long as can be."""
+    """The shape for a run that would take `steps` steps if each had the largest step size."""
     kind = RULES[settings.batches]
     few = examples * settings.epochs < _FEW * steps
     # Other bounds than those of an order that is drawn once hold for even steps only.

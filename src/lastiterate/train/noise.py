@@ -1,9 +1,9 @@
-r"""Where the noise and the secret order come from.
+r"""The source of the noise and of the secret order of examples.
 
-By default from the keystream of AES-256 in counter mode, keyed by the operating system for every
-training anew: whoever sees the model cannot predict it.  A generator refuses to be copied or
-pickled, or used after a fork, so that the same noise is never used twice.  (A snapshot of a whole
-virtual machine that is resumed twice during one training cannot be noticed.)
+By default both come from the keystream of AES-256 in counter mode, keyed by the operating system
+for every training anew: whoever sees the model cannot predict it.  A generator refuses to be copied
+or pickled, or used after a fork, so that the same noise is never used twice.  (A snapshot of a
+whole virtual machine that is resumed twice during one training cannot be noticed.)
 
 **Floating point.**  Noise is drawn in float64 by Box and Muller's method from 64-bit uniforms, cut
 off only beyond 9 standard deviations, where less than 2^-63 of the mass lies.  Its values are not
@@ -78,7 +78,7 @@ class SecureBits:
 
 
 class SeededBits:
-    """The same words every time, for tests."""
+    """Reproducible 64-bit words from a seed, for tests."""
 
     provenance = REPRODUCIBLE
 
@@ -105,7 +105,7 @@ class Randomness:
         return np.asarray(self.normals(shape, 1)[0])
 
     def normals(self, shape: tuple[int, ...], count: int) -> Array:
-        """What so many calls of `normal` would give one after the other."""
+        """The stacked results of `count` successive calls of `normal`."""
         size = math.prod(shape)
         half = (size + 1) // 2
         words = self._bits.words(count * 2 * half).view(np.int64).reshape(count, 2 * half)

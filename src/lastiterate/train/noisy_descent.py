@@ -168,7 +168,7 @@ def gradient_sum(
 
 
 def _outputs(weights: Array, batch: Batch, constants: Array) -> Array:
-    """Of the rows as they count, in float64, after products in the precision of the rows."""
+    """Outputs of the scaled, centred rows in float64, after products in the rows' precision."""
     # Long and thin is what BLAS does faster than short and wide.
     products = batch.rows @ weights.T.astype(batch.rows.dtype)
     at_centre = None if batch.mean is None else weights @ batch.mean
@@ -227,7 +227,7 @@ def _keep_freed_memory() -> None:
 
 
 def _published(run: TrainingRun, parameters: Array, randomness: Randomness) -> Array:
-    """With the noise on release, and rounded to a grid far below the noise."""
+    """Parameters with release noise, projected, and rounded to a grid far below the noise."""
     if run.release_noise_std > 0.0:
         parameters += run.release_noise_std * randomness.release_normal(parameters.shape)
         project(parameters, run.domain)

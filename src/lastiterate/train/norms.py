@@ -55,7 +55,7 @@ def chunks(rows: Rows) -> Iterator[tuple[slice, Rows]]:
 
 
 def with_huge_rows_scaled(rows: Rows, factors: Array, *, bound: float) -> tuple[Rows, Array]:
-    """The same, rows beyond what products can hold being scaled down themselves."""
+    """Rows and factors, after rows too long for products are scaled down themselves."""
     huge = np.flatnonzero(factors < SHORTEST)
     if not huge.size:
         return rows, factors

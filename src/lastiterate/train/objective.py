@@ -1,4 +1,4 @@
-"""What an objective has to say of itself; runs, trainers, audits and certificates ask no more."""
+"""The interface of objectives: all that runs, trainers, audits and certificates ask of one."""
 
 from __future__ import annotations
 
@@ -87,11 +87,11 @@ class Objective(ABC):
         """Two targets whose residuals are as far apart as the clip allows, near the start."""
 
     def as_record(self) -> dict[str, Any]:
-        """What a certificate states of it."""
+        """The certificate's record of the objective: its loss and parameters."""
         return {"loss": type(self).__name__} | asdict(self)
 
     def loss(self, *, radius: float, l2: float) -> Loss:
-        """What bounds need to know, for rows (the intercept's constant included) of this norm."""
+        """Loss constants for bounds, for rows (intercept's constant included) within `radius`."""
         smoothness = at_least(self.curvature * radius * radius + l2, ulps=ULPS)
         return Loss(smoothness=smoothness, strong_convexity=l2, regulariser=l2)
 

@@ -1,4 +1,4 @@
-r"""What is minimised: linear models whose clipped losses stay convex.
+r"""Objectives of linear models whose clipped losses stay convex.
 
 The loss of an example with features x and target y is :math:`\ell_y(Wx)`, where x ends in a
 constant if an intercept is fitted, plus a penalty :math:`\lambda|W|^2/2` on all of W, the

@@ -1,4 +1,4 @@
-"""What a published linear model says of rows, brought within its bounds as in training."""
+"""Outputs of a published linear model on rows that are brought within its bounds as in training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes of points that noise was added to, whether they are models or draws."""
+"""Projection and rounding of points that noise was added to, whether they are models or draws."""
 
 import math
 

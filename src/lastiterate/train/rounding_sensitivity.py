@@ -1,4 +1,4 @@
-r"""What a run must state as its sensitivity, once errors of the computed residuals are charged.
+r"""The sensitivity that a run must state once errors of the computed residuals are charged.
 
 **Bound.** If every computed residual is within e of the exact one, two runs on the same batch may
 be driven apart by up to :math:`q = 2\eta e R` in *every* step, not only in those in which the

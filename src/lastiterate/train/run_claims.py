@@ -1,4 +1,4 @@
-"""What a run may promise of the losses that are trained: the only list, for trainers and verifiers.
+"""Checks of a run's claims about its losses: the only list, for trainers and verifiers.
 
 A Lipschitz constant needs no entry: no run may state one below what its sensitivity implies.
 """

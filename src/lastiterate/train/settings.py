@@ -1,4 +1,4 @@
-"""What users set of a private model: each setting declared once, with its check and its words.
+"""Settings of a private model: each is declared once, with its check and its documentation.
 
 Estimators *are* settings: keyword dataclasses whose `__init__` stores what it is given, as
 scikit-learn wants it.  What was given is checked when a model is fitted.
@@ -31,7 +31,7 @@ _Class = TypeVar("_Class", bound=type)
 
 @dataclass(frozen=True)
 class Kind:
-    """What values of a setting are called, and the check they must pass."""
+    """A kind of setting: the name of its values, and the check they must pass."""
 
     name: str
     check: Callable[[str, Any], Any] = lambda _, value: value
@@ -50,7 +50,7 @@ def one_of(words: tuple[str, ...], *, default: str) -> Kind:
 
 
 def or_none(kind: Kind) -> Kind:
-    """The same, or None."""
+    """A kind that allows the same values and None."""
     return replace(kind, may_be_none=True)
 
 
@@ -93,7 +93,7 @@ PRIVATE, PUBLIC = "private", "public"  # whose rows a step of preprocessing was 
 
 
 def _preprocessing(name: str, value: Any) -> dict[str, str]:
-    """Whose rows each step was fitted on."""
+    """Names of steps, each with "private" or "public" for the rows it was fitted on, checked."""
     must_be = 'a mapping of names of steps to "private" or "public"'
     if value is None:
         return {}
@@ -117,7 +117,7 @@ def setting(default: Any, kind: Kind, words: str) -> Any:
 
 @dataclass(eq=False, repr=False)
 class RunSettings:
-    """What decides which run is made; None leaves a choice to the rule of `defaults`."""
+    """Settings that determine the run; None leaves a choice to the rule of `defaults`."""
 
     epsilon: float | None = setting(
         1.0,
@@ -214,7 +214,7 @@ class RunSettings:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Settings(RunSettings):
-    """What all private linear models have."""
+    """Settings that all private linear models share."""
 
     feature_bound: float | None = setting(
         None,
@@ -261,7 +261,7 @@ class Settings(RunSettings):
 
 
 def documented(cls: _Class) -> _Class:
-    """With the words of its settings in place of `{parameters}` in its docstring."""
+    """The class, with its settings' documentation in place of `{parameters}` in its docstring."""
     if cls.__doc__ is not None:
         entries = "\n".join(_entry(each) for each in fields(cls))
         section = indent(f"Parameters\n----------\n{entries}", "    ")

@@ -56,15 +56,15 @@ class Shards(Protocol):
     def precision(self) -> str: ...
 
     def around(self, centre: Centre) -> Shards:
-        """The same examples around a centre."""
+        """The examples, with rows counted around this centre."""
         ...
 
     def in_units(self) -> NDArray[np.int64]:
-        """What `centring.sum_in_units` says of the rows."""
+        """The result of `centring.sum_in_units` for the rows."""
         ...
 
     def far_rows(self) -> tuple[int, int]:
-        """What `norms.far_rows` says of the rows."""
+        """The result of `norms.far_rows` for the rows."""
         ...
 
     def batches(

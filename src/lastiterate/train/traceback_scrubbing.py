@@ -1,4 +1,4 @@
-"""What an error may carry along: no row, no iterate, no state of the noise.
+"""Removal of rows, iterates and the state of the noise from the tracebacks of errors.
 
 A traceback keeps the variables of every function that it passed, and tools that report errors
 send them on.
