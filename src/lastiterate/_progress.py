@@ -79,7 +79,7 @@ def told(what: str, items: Collection[_Item]) -> Iterator[_Item]:
 
 
 def told_of(what: str, items: Iterable[_Item], count: int) -> Iterator[_Item]:
-    """The same of `count` items that are made one by one."""
+    """The `count` items, made one by one; the listener, if any, hears how many are done."""
     heard = _heard.get()
     if heard is None:
         yield from items

@@ -32,7 +32,7 @@ _COMPOSITION = "composition/"
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PrivacyReport(ReportForms, BestProfile):
-    """What is certified of one run: at every point the best of the bounds that apply.
+    """The certified guarantee of one run: at every point the best of the bounds that apply.
 
     A report is a `PrivacyProfile` and answers, and composes, as one.  `all` has the guarantee of
     each bound that applies, `unmet` the reasons of each that does not.  Bounds that are only as
@@ -67,7 +67,7 @@ class PrivacyReport(ReportForms, BestProfile):
 
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
-        """Those of the bounds that answer."""
+        """The profiles of the bounds that answer."""
         return tuple(self.used[id_] for id_ in told("accounting", list(self.used)))
 
     @property
@@ -77,9 +77,10 @@ class PrivacyReport(ReportForms, BestProfile):
 
     @cached_property
     def under_other_adjacency(self) -> PrivacyReport | None:
-        """Of the same training under the other adjacency, where that takes no time worth telling.
+        """The report on this training under the other adjacency, where that takes little time.
 
-        None also where the run does not say what one example alone can add, as `TrainingRun.under`.
+        None where it takes longer, where this report is of more than the run or not certified, and
+        where the run does not say what one example alone can add, as `TrainingRun.under`.
         """
         if self.of_more_than_the_run:
             return None
@@ -165,7 +166,7 @@ class PrivacyReport(ReportForms, BestProfile):
 
     @property
     def _most_promising_first(self) -> list[str]:
-        """Those of which nothing is known beforehand come first: others may then be left out."""
+        """Ids of the bounds that answer; those with a quick lower bound on delta come last."""
         return sorted(self.used, key=lambda id_: RECORDS[id_].has_delta_lower_bound)
 
     def _is_above(self, id_: str, epsilon: float, delta: float) -> bool:
@@ -189,7 +190,7 @@ class PrivacyReport(ReportForms, BestProfile):
         return [beside_gaussian(profile, more) for profile in positions]
 
     def beside(self, release: Release) -> PrivacyReport:
-        """What is certified if this statistic of the same examples is published, too."""
+        """The report if this statistic of the same examples is published, too."""
         besides = (*self.besides, release)
         if not self.of_more_than_the_run:
             names = ("enforced", "seeded", "caveats", "preprocessing")
@@ -271,7 +272,7 @@ def _beside(run: TrainingRun, more: float, id_: str) -> PrivacyProfile:
 
 
 def _mu_of(besides: Sequence[Release], run: TrainingRun) -> float:
-    """What statistics tell of one person: each of the examples moves them."""
+    """The GDP mu of other releases for one person, each of whose examples changes them."""
     return run.examples_per_person * joint_mu(besides)
 
 

@@ -38,7 +38,7 @@ class LastIterateDpEvent(DpEvent):
 
     @classmethod
     def of(cls, run: TrainingRun) -> LastIterateDpEvent:
-        """Of this run."""
+        """The event of this run."""
         return cls(run.to_json())
 
     def relations(self) -> set[str]:

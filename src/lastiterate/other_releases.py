@@ -1,4 +1,4 @@
-"""What else was published of the same data beside a model: statistics with Gaussian noise.
+"""Other releases of the same data beside a model: statistics with Gaussian noise.
 
 Each is a vector to whose coordinates independent noise was added.  It is worth a mu, the most that
 one example can move the vector over the noise, and composes with the training.  A kind says how
@@ -108,16 +108,16 @@ class Release:
 
     @property
     def mu(self) -> float:
-        """Of Gaussian differential privacy."""
+        """The mu of Gaussian differential privacy, sensitivity over noise, rounded up."""
         return at_least(self.sensitivity / self.noise_std, ulps=1.0)
 
     def under(self, adjacency: str) -> Release:
-        """The same noise, with the sensitivity that this adjacency has at least."""
+        """This release with its sensitivity raised to at least that of the adjacency."""
         least = at_least(KINDS[self.kind].sensitivity(adjacency), ulps=1.0)
         return Release(self.kind, max(self.sensitivity, least), self.noise_std)
 
     def as_record(self) -> dict[str, Any]:
-        """What a certificate states of it."""
+        """The record of this release in a certificate."""
         return {
             "kind": self.kind,
             "what": KINDS[self.kind].words,
@@ -139,7 +139,7 @@ def from_record(record: Mapping[str, Any], *, adjacency: str) -> Release:
 
 
 def published_record(release: Release, published: Any) -> dict[str, Any]:
-    """What a certificate states of a release, and of what was published by it, noise included."""
+    """A certificate's record of a release and of its published values, noise included."""
     record = release.as_record() | {PUBLISHED: published}
     if release.kind in (OUTLIERS, UNDECLARED):
         record[NOISE_OF_COUNTS] = noise_of_counts(release.kind, release.noise_std, len(published))
@@ -157,6 +157,6 @@ def noise_of_counts(kind: str, noise_std: float, counts: int) -> float:
 
 
 def joint_mu(releases: Iterable[Release]) -> float:
-    """Of all of them together, rounded up; 0 for none."""
+    """The GDP mu of all these releases together, rounded up; 0 for none."""
     mus = [release.mu for release in releases]
     return at_least(math.hypot(*mus), ulps=len(mus) + 1.0) if mus else 0.0

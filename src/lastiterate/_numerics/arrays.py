@@ -1,4 +1,4 @@
-"""What arrays hold."""
+"""Array types: arrays of floats and arrays of indices."""
 
 import numpy as np
 from numpy.typing import NDArray

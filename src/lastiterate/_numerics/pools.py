@@ -38,7 +38,7 @@ def pooled(blocks: Iterable[tuple[float, float]]) -> list[Pool]:
 
 
 def pooled_logs(blocks: Iterable[tuple[float, float]]) -> list[Pool]:
-    """The same for masses and widths that are given, and returned, as logarithms."""
+    """Pools, in order, of blocks whose masses and widths are logarithms, as the pools' then are."""
     return _pooled(
         blocks,
         falls=lambda one, other: one.mass - one.width >= other.mass - other.width,
@@ -55,7 +55,7 @@ def isotonic(values: Array, weights: Array) -> Array:
 
 
 def first_of_pools(masses: Array, widths: Array) -> NDArray[np.intp]:
-    """Where the pools of these blocks begin."""
+    """The index of the first block of each pool."""
     if masses.size > _FEW_EACH_TIME:
         found = scipy.optimize.isotonic_regression(masses / widths, weights=widths)
         return np.asarray(found.blocks[:-1], dtype=np.intp)

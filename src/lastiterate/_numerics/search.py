@@ -111,10 +111,12 @@ def close_in(
     tolerance: float,
     relative: float = 0.0,
 ) -> float:
-    """Where the line through the last two points says, or through the ends, or halfway.
+    """A point where `excess` was seen at most 0, within the tolerance of one where it is above 0.
 
-    A little to the safe side of that, and then, from there, to the other one: two points around a
-    root that is well known are the last ones.
+    `excess` must be above 0 at `low` and at most 0 at `high`.  The next point is the zero of the
+    line through the last two points, or of the line through the ends, or halfway.  It is moved a
+    little to the safe side, and the one after it to the other: two points around a root that is
+    well known are the last ones.
     """
     before, last = (low, low_value), (high, high_value)
     slow, width = 0, high - low
@@ -147,6 +149,6 @@ def close_in(
 
 
 def _zero(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """Of the line through two points; nan where it has none."""
+    """The zero of the line through two points; nan where it has none."""
     fall = one[1] - other[1]
     return one[0] + (other[0] - one[0]) * one[1] / fall if fall != 0.0 else math.nan

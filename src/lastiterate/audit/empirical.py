@@ -42,9 +42,9 @@ _THRESHOLDS = 400
 
 @dataclass(frozen=True)
 class Verdict:
-    """What an audit found.
+    """The result of an audit: whether it refutes the certificate, and the evidence.
 
-    `epsilon(delta)` and `gdp()` are what the runs deny, with the confidence.
+    `epsilon(delta)` and `gdp()` are lower bounds that the runs prove, with the confidence.
     """
 
     refuted: bool
@@ -54,7 +54,7 @@ class Verdict:
 
     @property
     def lower(self) -> OneTestLowerProfile:
-        """What no guarantee can deny, with the confidence."""
+        """The lower bound on every true guarantee that the runs prove, with the confidence."""
         return self.evidence.lower
 
     def epsilon(self, delta: float) -> float:
@@ -210,7 +210,7 @@ def _discriminant(first: Array, second: Array) -> Array:
 def _best_threshold(
     first: Array, second: Array, certificate: Certificate, judged: int, confidence: float
 ) -> float:
-    """Where the chosen half, were it the judged one, would contradict the certificate most."""
+    """The threshold at which these runs, scaled to `judged`, contradict the certificate most."""
     values = np.unique(np.concatenate([first, second]))
     if values.size == 1:
         return float(values[0])

@@ -1,4 +1,4 @@
-r"""What counts prove: limits of error rates, and whether a certificate can be true.
+r"""Limits of error rates from counts of test outcomes, and whether a certificate can be true.
 
 A test rejects in h of n runs in the first world and fails to in m of n in the second.  By Clopper
 and Pearson each rate is below its limit except with probability (1 - confidence)/2, so both are
@@ -69,7 +69,7 @@ class Evidence:
 
     @property
     def lower(self) -> OneTestLowerProfile:
-        """What these counts deny, with the confidence."""
+        """The lower bound on every true guarantee that these counts prove, with the confidence."""
         false, missed = self.limits
         return OneTestLowerProfile(false, 1.0 - missed)
 

@@ -71,9 +71,9 @@ class OwnUnlearner:
 def described_by(
     certificate: str | Path, *, parameters: Any = None
 ) -> tuple[OwnTrainer | OwnUnlearner, PrivacyReport | Unlearning]:
-    """What a certificate describes, and what it promises, derived again.
+    """The trainer or unlearner that a certificate describes, and its guarantee, derived again.
 
-    Of a model that was made to forget, the last request; else the training.
+    After unlearning requests it is the last request's unlearner, otherwise the trainer.
     """
     found = verified(certificate, parameters=parameters)
     done = found.requests.done

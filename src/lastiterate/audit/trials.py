@@ -39,7 +39,7 @@ def outputs(
     file: Path | None = None,
     name: str = "",
 ) -> tuple[Array, Array]:
-    """What `trainer(world, seeds)` releases in each world: a row for each of `runs` runs."""
+    """Outputs of `trainer(world, seeds)` in each of two worlds: a row for each of `runs` runs."""
     size = _check.count("block", block, at_least=1)
     count = _check.count("runs", runs, at_least=2)
     start = _check.count("seed", seed, at_least=0)

@@ -106,7 +106,7 @@ def worst(
 def _worst_of(
     run: TrainingRun, family: Family, delta: float, tries: int
 ) -> tuple[float, Family, Parameters, LowerProfile]:
-    """By the best of a scattered start, then the simplex method."""
+    """The member of a family with the largest epsilon, by scattered starts, then Nelder-Mead."""
     spans = family.spans(run)
     lows, highs = (np.array([span[end] for span in spans.values()]) for end in (0, 1))
     best: list[tuple[float, Family, Parameters, LowerProfile]] = []

@@ -31,7 +31,7 @@ class Choice:
         threshold: float | None,
         positive: str | None,
     ) -> Choice:
-        """What was asked for, if the model can answer it."""
+        """The choice that these flags describe; an error if the model cannot answer it."""
         if top is not None:
             _check.count("top", top, at_least=1)
         if threshold is not None:

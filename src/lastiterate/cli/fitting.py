@@ -27,7 +27,7 @@ class Made:
     score: str | None = None
 
     def learnt(self) -> dict[str, Any]:
-        """What a model.json has of it."""
+        """The fitted parameters and other learnt values, as a model.json holds them."""
         return learnt_by(self.model)
 
 

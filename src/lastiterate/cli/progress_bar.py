@@ -31,7 +31,7 @@ def progress_bar() -> Iterator[None]:
 
 
 class _Lines:
-    """What is being done, after a few seconds and then ever more rarely."""
+    """Progress lines on stderr: the first after a few seconds, later ones ever more rarely."""
 
     def __init__(self) -> None:
         self._begun, self._next = monotonic(), BEFORE_A_LINE

@@ -15,7 +15,7 @@ _ANSWERS = {"delta", "epsilon", "run"}  # what `account --json` and `calibrate -
 
 
 def read_run(path: Path, changes: Mapping[str, Any]) -> Description | TrainingRun:
-    """What the file says, with these words in place of its own; a run that nothing changes."""
+    """The run in a file, with `changes`; a `TrainingRun` if it is written out and unchanged."""
     if path.suffix not in _KINDS:
         raise InvalidParameter("run", str(path), must_be="a file that ends in .toml or .json")
     said = parsed(_KINDS[path.suffix], path.read_text(encoding="utf-8"))

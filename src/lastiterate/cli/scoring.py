@@ -54,7 +54,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Budget:
-    """What training and score may cost together."""
+    """The privacy budget of training and score together, and the release of the score."""
 
     epsilon: float
     delta: float
@@ -86,7 +86,7 @@ class Budget:
         )
 
     def together(self, report: PrivacyReport) -> PrivacyReport:
-        """Of the model and its score."""
+        """The privacy report of the model and its score together."""
         return report.beside(self.score)
 
 

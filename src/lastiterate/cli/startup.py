@@ -33,7 +33,7 @@ class PlainCommand(_ReadsPlainValues, TyperCommand):
 
 
 class PlainGroup(_ReadsPlainValues, TyperGroup):
-    """The same of what comes before any command."""
+    """A group of commands that reads the plain values of its own flags itself."""
 
 
 def _unless_plain(flag: Any, otherwise: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""What is taken as data: row blocks that somewhere else will compute, and what is known of them."""
+"""Data as blocks of rows that a cluster will compute, and what is known of them beforehand."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Blocks:
 
     @property
     def bytes(self) -> int:
-        """Of all rows, if they are dense."""
+        """The size in bytes of all rows, if they are dense."""
         return self.examples * self.features * self.dtype.itemsize
 
     def pairs(self, chunks: Iterable[int]) -> list[tuple[Delayed, Delayed]]:
@@ -52,7 +52,7 @@ class Blocks:
         return [(self.rows[k], self.targets[k]) for k in chunks]
 
     def sources(self, chunks: Iterable[int]) -> list[tuple[Delayed, Delayed]]:
-        """The same, each with that part of the graph alone which it needs."""
+        """Rows and targets of some of the blocks, each with the part of the graph that it needs."""
         graphs = dict(self.rows[0].dask), dict(self.targets[0].dask)
         return [
             (_culled(rows, graphs[0]), _culled(targets, graphs[1]))
@@ -185,7 +185,7 @@ def _of_delayed(X: Sequence[Delayed], y: Any, client: Client) -> Blocks:
 
 
 def _outline(x: Any, y: Any) -> tuple[int, int, str, str, bool] | None:
-    """What is public of a block; None if it is not rows and targets."""
+    """Shape, dtypes and density of a block; None if it is not rows and targets."""
     shape: tuple[int, ...] = getattr(x, "shape", ())
     if len(shape) != 2 or getattr(y, "shape", ()) != shape[:1]:
         return None

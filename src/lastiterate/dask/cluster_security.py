@@ -64,7 +64,7 @@ def is_here(address: str) -> bool:
 
 
 def workers_of(client: Client) -> dict[str, dict[str, Any]]:
-    """What the scheduler says of each worker that it has now, by address; or an OSError."""
+    """The scheduler's record of each worker it has now, by address; an OSError if it has gone."""
     try:
         return dict(client.scheduler_info(n_workers=-1)["workers"])
     except (AttributeError, KeyError):  # of a client that has lost its scheduler

@@ -1,4 +1,4 @@
-r"""What a step costs on a cluster, and the batches that are worth it.
+r"""Time and traffic of a step on a cluster, and the batch sizes that are worth them.
 
 A step sends the parameters to W workers and a gradient back from each, 8 dK bytes either way for d
 parameters of K outputs, and takes

@@ -38,7 +38,7 @@ _NOT_SENT = ("client", "ledger", "random_state", "privacy_", "certificate_")
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class OnDask(PrivateLinearModel):
-    """What models have that are fitted on a cluster."""
+    """Base class of linear models that are fitted on a cluster."""
 
     _here = False
 

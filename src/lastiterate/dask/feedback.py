@@ -33,7 +33,7 @@ def progress_lines(*, verbose: bool) -> Iterator[None]:
 
 
 class _Lines:
-    """What is being done, how much of it is, and how long the rest may take."""
+    """Progress lines: the task, the share of it that is done, and an estimate of the time left."""
 
     def __init__(self) -> None:
         self._what: str | None = None

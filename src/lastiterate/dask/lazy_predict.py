@@ -1,4 +1,4 @@
-"""What a fitted model says of dask collections, as collections that are computed when asked for."""
+"""Predictions of a fitted model on dask collections, as collections that are computed lazily."""
 
 from __future__ import annotations
 

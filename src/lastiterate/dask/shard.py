@@ -1,4 +1,4 @@
-"""What a worker does: sums over its rows, and nothing that depends on chance.
+"""Work of one worker: sums over its rows, and nothing that depends on chance.
 
 The same question has the same answer, so that tasks that are run twice, stolen or repeated after a
 failure do no harm.  Nothing is raised, since workers log the arguments of what raises: what goes
@@ -32,7 +32,7 @@ _Answer = TypeVar("_Answer")
 
 @dataclass(frozen=True)
 class Failure:
-    """What is wrong with a chunk."""
+    """A reason why a chunk cannot be used."""
 
     chunk: int
     name: str
@@ -46,7 +46,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is published with noise: how many rows and targets are far off, and the sum of rows."""
+    """Statistics to publish with noise: counts of far-off rows and targets, and the sum of rows."""
 
     long: int
     short: int
@@ -108,7 +108,7 @@ class Shard:
         self._reader = ThreadPoolExecutor(1)
 
     def survey(self) -> Survey | Failure:
-        """What is published beside the model, and whether all chunks are as they must be."""
+        """Exact statistics that are published with noise; a `Failure` if a chunk is unusable."""
         return self._discreetly(self._surveyed)
 
     def arrange(

@@ -227,7 +227,7 @@ class Crew:
             actor._client = _Direct(self._client)
 
     def _place(self, shard: int) -> str:
-        """Where shards are fewest."""
+        """The address of the worker with the fewest other shards, which is given this shard."""
         workers = sorted(workers_of(self._client))
         if not self._allow_insecure:
             workers = [one for one in workers if is_secure(one)]
@@ -244,7 +244,7 @@ async def _all(calls: Sequence[Any]) -> list[Any]:
 
 
 def _said(error: Exception) -> str:
-    """What may be repeated of an error: this package's hold no cell of the data."""
+    """The text of this package's errors, which hold no data; of any other error, its type alone."""
     return str(error) if isinstance(error, LastIterateError) else f"a {type(error).__name__}"
 
 

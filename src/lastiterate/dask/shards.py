@@ -72,7 +72,7 @@ class Layout:
         return np.repeat(self.owners.astype(np.uint16), self.lengths)
 
     def of_shard(self, shard: int, of_rows: NDArray[Any]) -> NDArray[Any]:
-        """What belongs to the rows of a shard, as it has them."""
+        """The entries of `of_rows` for the rows of a shard, in the order of the shard."""
         ends = self.starts + self.lengths
         return np.concatenate([of_rows[self.starts[c] : ends[c]] for c in self.chunks(shard)])
 
@@ -122,7 +122,7 @@ class ClusterShards:
         return self.streamed or len(self) > MOST_ORDERED
 
     def around(self, centre: Centre) -> ClusterShards:
-        """The same examples around a centre."""
+        """A copy of these shards with the examples centred."""
         return replace(self, centre=centre)
 
     def in_units(self) -> NDArray[np.int64]:
@@ -183,7 +183,7 @@ class ClusterShards:
     def _asked(
         self, chosen: Selection, *, owners: NDArray[np.uint16] | None
     ) -> tuple[list[Chosen], NDArray[np.intp]]:
-        """What each shard is asked for, and how many examples that is."""
+        """The selection to send to each shard, and its number of examples."""
         shards = self.layout.shards
         if not isinstance(chosen, slice):
             owner, local = self.layout.located(chosen)

@@ -1,4 +1,4 @@
-"""What the page asks, answered: one function for each question, from a record to a record."""
+"""Answers to the page's questions: one function for each, from a record to a record."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DRAWN_OVER = ("epochs", "noise", "extra_steps")
 
 
 def answered(question: str, record: Record) -> Answer:
-    """What a question of `QUESTIONS` is answered; a `LastIterateError` if it cannot be."""
+    """The answer to a question of `QUESTIONS`; a `LastIterateError` if there is none."""
     answer: Answer = with_inf_as_text(QUESTIONS[question](record))
     return answer
 
@@ -165,7 +165,7 @@ def _plan(record: Record) -> Answer:
 
 
 def _unlearning(record: Record) -> Answer:
-    """What so many extra steps promise, or the fewest for an epsilon."""
+    """The epsilon of unlearning by so many extra steps, or the fewest steps for an epsilon."""
     run, delta = _asked("unlearning", record)
     examples = record.get("examples", 1)
     if ("epsilon" in record) == ("extra_steps" in record):

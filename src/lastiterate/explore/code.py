@@ -24,7 +24,7 @@ def as_code(said: Description, *, delta: float) -> dict[str, str]:
 
 
 def _words(said: Description) -> dict[str, Any]:
-    """What differs from saying nothing, with defaults that depend on other words said too."""
+    """Arguments that differ from their defaults, and always the batches and the adjacency."""
     usual, run = Description(), said.run()
     words = {
         entry.name: getattr(said, entry.name)

@@ -1,4 +1,4 @@
-"""Who may ask: this computer, from this page, with the token; and never more than a little.
+"""Access control: requests must come from this computer and page, hold the token and be small.
 
 A page of another site that is open in the same browser can send requests to this computer.  It
 cannot send them with this Host (DNS rebinding changes that), this Origin or the token.

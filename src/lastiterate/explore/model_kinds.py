@@ -1,4 +1,4 @@
-"""What kind of model is trained, and what that says of its loss."""
+"""Kinds of models, and the constants of the loss that follow from each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the page offers, said by the library, so that it need not be said twice."""
+"""Choices that the page offers, taken from the library so that they need not be written twice."""
 
 from __future__ import annotations
 

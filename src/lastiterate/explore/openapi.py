@@ -1,4 +1,4 @@
-"""What may be asked and what is answered, as an OpenAPI document."""
+"""An OpenAPI document of the questions and their answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pictures show: epsilon by epochs, noise and extra steps, and what an attacker can do."""
+"""Curves for the page: epsilon by epochs, noise and extra steps, and the trade-off of attackers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def by_epochs(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
 
 
 def _whole_epochs(steps: float, epoch: int) -> int:
-    """Of runs that end within an epoch some are worse than both of their neighbours."""
+    """The nearest whole number of epochs, in steps; below one epoch, the nearest number of steps.
+
+    Some runs that end within an epoch are worse than both of their neighbours.
+    """
     return max(1, round(steps)) if steps < epoch else epoch * round(steps / epoch)
 
 
@@ -76,7 +79,7 @@ def by_noise(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
 
 
 def by_extra_steps(run: TrainingRun, *, delta: float) -> Curve:
-    """What steps without an example promise those who go, from one to as many as the training."""
+    """Epsilon of unlearning by numbers of extra steps, from one to the number of training steps."""
     points = _POINTS if run.batches.drawn is Drawn.NEVER else _COSTLY_POINTS
     grid = np.geomspace(1, run.steps, points)
     lengths = sorted({round(x) for x in grid.tolist()})

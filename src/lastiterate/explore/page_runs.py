@@ -17,7 +17,7 @@ _NOT_ON_THE_PAGE = ("holder", "sample_rate", "domain")
 
 
 def description(words: object) -> Description:
-    """What the page says."""
+    """The description of a run that the page's entries give."""
     if not isinstance(words, Mapping):
         raise InvalidType("run", words, must_be="a table of names and values")
     return Description.from_words(model_kinds.constants(words))

@@ -1,4 +1,4 @@
-"""What would lower epsilon: the run with one thing changed, accounted again."""
+"""Changes that would lower epsilon: the run with one thing changed, accounted again."""
 
 from __future__ import annotations
 

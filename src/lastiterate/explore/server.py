@@ -115,7 +115,7 @@ def application(
 
 
 async def _record(request: Request) -> dict[str, Any] | Response:
-    """What the body says; a response where it says too much, or nothing."""
+    """The JSON object in the body; a refusal where the body is too large or holds none."""
     body = bytearray()
     async for part in request.stream():
         body += part

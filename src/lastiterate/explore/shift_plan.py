@@ -43,7 +43,7 @@ def plan(run: TrainingRun) -> dict[str, Any]:
 
 
 def _who(run: TrainingRun, schedule: ShiftSchedule) -> list[dict[str, Any]]:
-    """Whose noise hides which share of mu^2, the last first."""
+    """The share of mu^2 that falls on the noise of each part of the run, the last part first."""
     noise = np.where(schedule.noise > 0.0, schedule.noise, math.inf)  # where nothing is paid
     squares = (schedule.shifts.a / noise) ** 2
     total = float(squares.sum())

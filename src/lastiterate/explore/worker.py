@@ -33,7 +33,7 @@ class _Stopped(BaseException):
 
 @dataclass
 class _Post:
-    """What has come in: questions to be answered, and the number of one that need not be."""
+    """Messages received: questions to answer, and the number of one that is no longer wanted."""
 
     questions: SimpleQueue[tuple[int, str, Any] | None] = field(default_factory=SimpleQueue)
     unwanted: int = -1
@@ -95,7 +95,10 @@ def _used() -> int:
 def _telling(
     say: Callable[..., None], post: _Post, number: int
 ) -> Callable[[str, float | None], None]:
-    """Where a loop tells how far it is, it can also be left: nothing is half done there."""
+    """A listener that reports progress, and stops the computation if it is no longer wanted.
+
+    A loop that reports its progress has nothing half done there, so it can be left.
+    """
     last = -1.0
 
     def tell(what: str, share: float | None) -> None:

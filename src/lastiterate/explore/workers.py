@@ -31,7 +31,7 @@ class NotComputed(Exception):
 
 
 class Superseded(NotComputed):
-    """The same client has asked something else of the same kind since."""
+    """An error for a question that a later one of the same kind from the same client replaced."""
 
     def __init__(self) -> None:
         super().__init__(409, "superseded by a later question")
@@ -85,7 +85,7 @@ class Workers:
         return [process.pid for process in self._idle]
 
     def progress(self, lane: str) -> tuple[str, float | None] | None:
-        """What is being done for a lane, and which share of it is; None where nothing is."""
+        """The task under way for a lane, and the share that is done; None where there is none."""
         job = self._lanes.get(lane)
         return None if job is None else job.told
 
@@ -165,7 +165,7 @@ class Workers:
         self._hand_out()
 
     async def _outcome(self, job: _Job, process: Process) -> tuple[int, Any] | NotComputed:
-        """What the process says; after anything but an answer it is of no more use."""
+        """Status and answer of the process; `NotComputed` if it must not be used again."""
         try:
             async with asyncio.timeout(self.limit):
                 status, answer = await _asked(process, job)

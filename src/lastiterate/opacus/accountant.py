@@ -54,7 +54,7 @@ class LastIterateAccountant(IAccountant):
         self._warned: tuple[str, ...] = ()
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
-        """What Opacus calls in every step; loader and optimizer are watched from here on."""
+        """The hook that Opacus calls in every step; watches loader and optimizer from here on."""
         frame = sys._getframe(1)
         self.watch(made_by_caller(frame, "data_loader"))
         optimizer = made_by_caller(frame, "optimizer")
@@ -104,7 +104,7 @@ class LastIterateAccountant(IAccountant):
         return run_of(*self._described())
 
     def report(self) -> PrivacyReport:
-        """What is certified of it; warns, with the reasons, where that is not the best bound."""
+        """The report on the training; warns, with reasons, where the best bounds do not apply."""
         seen, stated = self._described()
         reasons = self._reasons(seen, stated)
         if reasons and reasons != self._warned:
@@ -114,7 +114,7 @@ class LastIterateAccountant(IAccountant):
         return account(run_of(seen, stated))
 
     def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:
-        """Of the training so far, or of the plan that Opacus asks about."""
+        """Epsilon of the training so far or, before any step, of the plan Opacus asks about."""
         if not self.history:
             return 0.0
         return self.report().epsilon(delta)
@@ -168,7 +168,7 @@ class LastIterateAccountant(IAccountant):
         self._resumed = bool(self._seen.steps)
 
     def _described(self) -> tuple[Watched, Stated]:
-        """What was watched or, before any step, what Opacus asks about."""
+        """The training as watched or, before any step, as planned; and what the user states."""
         if self._seen.steps:
             return self._seen, self.stated
         if not self.history:

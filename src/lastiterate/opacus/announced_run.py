@@ -1,4 +1,4 @@
-"""What `make_private_with_epsilon` cannot tell its accountant, which it asks about noise first."""
+"""The planned run, which `make_private_with_epsilon` does not tell its accountant beforehand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Plan:
     poisson_sampling: bool = True
 
     def watched(self, history: list[tuple[float, float, int]]) -> Watched:
-        """As if these steps had been made; composition where the plan does not say enough."""
+        """The run of these steps by the plan; composition where the plan does not say enough."""
         reasons = []
         decay = size = 0.0
         if self.optimizer is None or self.max_grad_norm is None or self.data_loader is None:

@@ -54,7 +54,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Stated:
-    """What the user says of the training, and Opacus does not know."""
+    """Facts on the training that the user states, since Opacus does not know them."""
 
     loss: Loss | LinearLoss | None
     adjacency: str
@@ -146,7 +146,7 @@ def why_composition(seen: Watched, stated: Stated) -> tuple[str, ...]:
 def _loss(
     steps: Sequence[Step], stated: Loss | LinearLoss, rule: BatchRule
 ) -> tuple[Loss, float | None]:
-    """What is descended, the penalty included, and the clip, unless that is part of it."""
+    """The loss that is descended, penalty included, and the clip; None if the loss includes it."""
     decay, divisor = steps[0].weight_decay, steps[0].divisor
     penalty = _scaled(decay, divisor, rule.batch_size)
     exact = divisor == rule.batch_size
@@ -195,7 +195,7 @@ def _with_penalty(loss: Loss, least: float, most: float) -> Loss:
 
 
 def _scaled(value: float, times: float, over: float) -> float:
-    """The same number where nothing is to be scaled."""
+    """The value times `times` over `over`; exactly the value where these two are equal."""
     return value if times == over else value * times / over
 
 

@@ -1,4 +1,4 @@
-r"""What is known of the loss of a single linear layer on rows of bounded norm.
+r"""Constants of the loss of a single linear layer on rows of bounded norm.
 
 The loss of a row x (with a 1 at its end where there is a bias) is :math:`\ell_y(Wx)`.  Its gradient
 is the residual times x, its Hessian that of :math:`\ell_y` times :math:`xx^T`.  Cross-entropy has
@@ -81,7 +81,7 @@ class LinearLoss:
         return up(4.0 * beyond * self.lipschitz, FEW_ROUNDINGS) if beyond > 0.0 else 0.0
 
     def unlike(self, shapes: list[tuple[int, ...]]) -> str | None:
-        """What is trained instead of such a layer, None if it is one."""
+        """A description of the trained tensors if they are not one such layer, otherwise None."""
         weights = [shape for shape in shapes if len(shape) == 2 and shape[0] == self.outputs]
         biases = [shape for shape in shapes if shape == (self.outputs,)]
         if len(weights) == 1 and len(biases) == self.bias and len(shapes) == 1 + self.bias:
@@ -132,7 +132,7 @@ def logistic(*, feature_bound: float, bias: bool = True) -> LinearLoss:
 
 
 def _square(feature_bound: float, bias: bool) -> Fraction:
-    """Of the longest row, the 1 of a bias included."""
+    """The squared norm of the longest row, the 1 of a bias included."""
     bound = _check.number("feature_bound", feature_bound, at_least=1.0 / _LARGEST, at_most=_LARGEST)
     return Fraction(bound) ** 2 + bias
 

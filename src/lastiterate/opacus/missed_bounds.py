@@ -17,9 +17,9 @@ _SHORT = 1e-3  # a step size that is short enough for a smoothness of about 1
 
 
 def missed_bounds(run: TrainingRun, loss: Loss | LinearLoss | None) -> tuple[str, ...]:
-    """What keeps the best bounds for these batches from applying, and what would change that.
+    """Reasons why the best bounds for these batches do not apply, and what would change that.
 
-    These are the bounds that apply to the same run with short and constant steps on a convex,
+    The best bounds are those that apply to the same run with short and constant steps on a convex,
     smooth loss that no clip changes.
     """
     unmet = account(run).unmet

@@ -1,4 +1,4 @@
-"""What one step of an Opacus optimizer does, read from it just before it is done."""
+"""The numbers of one step of an Opacus optimizer, read from it just before the step."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _OTHER_CLASSES = {
 
 @dataclass(frozen=True)
 class Step:
-    """Of plain noisy gradient descent; sums of gradients and noise are divided by `divisor`."""
+    """A step of noisy gradient descent; the sum of gradients and noise is divided by `divisor`."""
 
     step_size: float
     weight_decay: float
@@ -105,7 +105,7 @@ def not_plain_settings(original: Any) -> Iterator[str]:
 
 
 class Parameters:
-    """What parameters must be when the next step begins, if nothing else changes them."""
+    """Values that the parameters have when the next step begins, if nothing else changes them."""
 
     def __init__(self, expected: list[torch.Tensor] | None = None) -> None:
         self.expected = expected
@@ -120,7 +120,7 @@ class Parameters:
         return not all(map(_is_close, found, self.expected))
 
     def after(self, optimizer: Any, step: Step) -> None:
-        """Of the step that is about to be done."""
+        """Set the expected values to those after the step that is about to be done."""
         self.expected = [
             one.detach() - step.step_size * (one.grad + step.weight_decay * one.detach())
             for one in optimizer.params

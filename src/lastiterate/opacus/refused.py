@@ -1,4 +1,4 @@
-"""What can neither be certified nor be charged for by composition."""
+"""The error for training that can neither be certified nor be charged for by composition."""
 
 from lastiterate.errors import LastIterateError
 

@@ -87,7 +87,7 @@ class Batches:
 
 @dataclass(frozen=True)
 class WatchedLoader:
-    """What is read from a loader, and what is counted."""
+    """The batches of a loader, as read from it, and counts of what it draws."""
 
     batches: Batches
     draws: Draws

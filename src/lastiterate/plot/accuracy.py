@@ -1,4 +1,4 @@
-"""What privacy costs: accuracy against epsilon."""
+"""A plot of accuracy against epsilon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attacker can do: false alarms against misses."""
+"""A plot of the least miss rate of any attacker against the false-alarm rate."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def tradeoff_curve(profile: PrivacyProfile, rates: Array) -> Array:
 
 
 def named_profiles(what: Drawable) -> dict[str, PrivacyProfile]:
-    """What to draw, by name."""
+    """The profiles to draw, by name."""
     if isinstance(what, PrivacyReport):
         return dict(what.all)
     if isinstance(what, PrivacyProfile):

@@ -26,7 +26,7 @@ _LONG = 30  # characters
 
 @dataclass(frozen=True)
 class End:
-    """Where a line leaves the frame, and what it is called; `inf` is above all."""
+    """The height at which a line leaves the frame, its name and its style; `inf` is above all."""
 
     y: float
     name: str

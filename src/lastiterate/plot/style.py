@@ -118,5 +118,5 @@ def plain_line_styles(names: list[str]) -> dict[str, LineStyle]:
 
 
 def heading(axes: Axes, text: str, *, marks: bool = False) -> None:
-    """What the vertical axis shows, read without turning the head; above the marks if any."""
+    """Write what the vertical axis shows above the axes, horizontally; above the marks if any."""
     axes.set_title(text, loc="left", pad=21.0 if marks else 9.0, fontweight="bold")

@@ -1,4 +1,4 @@
-"""What is certified of a run, for people to read and for programs to keep."""
+"""Reports of what is certified of a run, for people to read and for programs to keep."""
 
 from lastiterate.report.plain_text import as_text
 

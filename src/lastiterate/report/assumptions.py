@@ -1,7 +1,7 @@
-"""What the person who describes a run vouches for, in words with the run's numbers.
+"""Assumptions that whoever describes a run vouches for, in words with the run's numbers.
 
-Only what the bound in question rests on.  What can be read off the numbers, such as step sizes
-of at most 2/smoothness, was checked and is not repeated here.
+They are only those that the bound in question rests on.  What can be read off the numbers, such
+as step sizes of at most 2/smoothness, was checked and is not repeated here.
 """
 
 from __future__ import annotations

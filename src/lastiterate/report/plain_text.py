@@ -26,7 +26,7 @@ def as_text(
     at_epsilon: float | None = None,
     width: int = WIDEST,
 ) -> str:
-    """What is certified, by which bound and why, what it rests on, what the others would need."""
+    """The report as text: the guarantee, its bound, assumptions, and other bounds' conditions."""
     told = summary(report, delta, at_epsilon=at_epsilon)
     run = report.run
     lines = [

@@ -13,7 +13,7 @@ TRIES_KNOWN = "how many tries there were, how long they took, or another of the 
 
 
 def qualifications(report: PrivacyReport) -> tuple[str, ...]:
-    """What a reader of the number must know of it beside the run, a sentence each."""
+    """Sentences that qualify the number by facts that the run does not hold."""
     said = [SELECTED] if report.selected else []
     if report.followed is not None:
         said.append(_followed(*report.followed))
@@ -23,7 +23,7 @@ def qualifications(report: PrivacyReport) -> tuple[str, ...]:
 
 
 def of_the_run_alone(report: PrivacyReport) -> str:
-    """What a number that is derived from the run alone leaves out; empty if that is nothing."""
+    """A sentence on what a number derived from the run alone leaves out; empty if nothing."""
     left_out = []
     if report.besides:
         left_out.append("what is published beside the model")

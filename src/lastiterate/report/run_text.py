@@ -34,7 +34,7 @@ LISTED_ONLY = "* as published: the proof has a gap, so it is listed and not used
 
 @dataclass(frozen=True)
 class Release:
-    """What the guarantee lets be published, and what would void it."""
+    """The outputs that the guarantee allows to be published, and what would void it."""
 
     allowed: str
     voided_by: tuple[str, ...]
@@ -50,13 +50,13 @@ def what_was_done(run: TrainingRun) -> str:
 
 
 def what_is_protected(run: TrainingRun) -> str:
-    """What is released, and the change that it hides."""
+    """A text on what is released, and on the change to the data that is protected."""
     noise = " with noise added" if run.release_noise_std > 0.0 else ""
     return f"Released: {_RELEASED[run.releases]}{noise}. Protected: {unit_of_privacy(run)}."
 
 
 def unit_of_privacy(run: TrainingRun) -> str:
-    """What may change without anyone being able to tell."""
+    """The protected change: who, and how their examples differ between neighbouring data sets."""
     who, changed = _changed(run)
     return f"{who} being {changed}"
 
@@ -75,7 +75,7 @@ def _changed(run: TrainingRun) -> tuple[str, str]:
 
 
 def instead(adjacency: str, epsilon: float, per_person: int = 1) -> str:
-    """The same training under the other adjacency, in a sentence."""
+    """A sentence with the epsilon of the same training under this other adjacency."""
     condition = if_one_example_is(adjacency, per_person)
     return f"{condition.capitalize()} instead: epsilon = {up(epsilon)}."
 
@@ -87,12 +87,12 @@ def listed_apart(rows: Iterable[tuple[str, float]]) -> str:
 
 
 def how_certain(certainty: Certainty) -> str:
-    """What kind of number an epsilon is."""
+    """The words for the certainty of an epsilon: certified, or only as published."""
     return "certified" if certainty is Certainty.UPPER else "as published, not certified"
 
 
 def without_steps(steps: Sequence[str]) -> str:
-    """What a guarantee leaves out where these steps learnt from the same examples."""
+    """A clause on preprocessing steps that learnt from the same examples and are not included."""
     many = len(steps) > 1
     return (
         f"not included: the preprocessing {'steps' if many else 'step'} {', '.join(steps)} "

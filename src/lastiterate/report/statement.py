@@ -19,7 +19,7 @@ FORMATS = ("text", "markdown", "model-card")
 def statement(
     report: PrivacyReport, *, delta: float, max_examples_per_user: int | None, format: str
 ) -> str:
-    """What was released, what is protected, by how much, and what that rests on."""
+    """A privacy statement: the release, the protected unit, the guarantee and its assumptions."""
     _check.choice("format", format, among=FORMATS)
     told = summary(report, delta)
     vouched = (

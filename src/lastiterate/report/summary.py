@@ -48,7 +48,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a report tells at one delta."""
+    """The contents of a report at one delta."""
 
     delta: float
     epsilon: float
@@ -77,7 +77,7 @@ class Summary:
 
     @property
     def not_included(self) -> str:
-        """What the number leaves out, in a sentence; empty where it leaves out nothing."""
+        """A sentence on preprocessing that the number leaves out; empty where there is none."""
         if not self.preprocessing:
             return ""
         said = without_steps(self.preprocessing)
@@ -101,7 +101,7 @@ class Summary:
 
     @property
     def beside_the_other_adjacency(self) -> str:
-        """What the other adjacency would cost, in a sentence; empty where that is not known."""
+        """A sentence with epsilon under the other adjacency; empty where that is not known."""
         if self.other_adjacency is None:
             return ""
         return instead(*self.other_adjacency, self.per_person)
@@ -124,7 +124,7 @@ class Summary:
 
 
 def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = None) -> Summary:
-    """What there is to tell at this delta, and which delta this epsilon has."""
+    """The summary of a report at this delta, with the delta of `at_epsilon` if that is given."""
     rows = ranked(report, delta)
     other = report.under_other_adjacency
     best = rows[0]

@@ -34,7 +34,7 @@ def ruled(head: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> lis
 
 
 def _widths(rows: Sequence[Sequence[str]], width: int, apart: int) -> list[int]:
-    """What the longest lines need; where that is too much, the widest columns give way."""
+    """The width of each column: its longest line, the widest made narrower if there is no room."""
     widths = [
         max(len(line) for cell in column for line in cell.split("\n"))
         for column in zip(*rows, strict=True)

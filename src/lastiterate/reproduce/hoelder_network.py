@@ -32,7 +32,7 @@ def _iris() -> tuple[Floats, NDArray[np.int64]]:
 
 
 def gradient(weights: Floats, x: Floats, y: NDArray[np.int64]) -> Floats:
-    """Of .1 times the mean cross-entropy of a network with one hidden layer of ReLUs."""
+    """The gradient of .1 times the mean cross-entropy of a network with one hidden ReLU layer."""
     inputs, classes = x.shape[1], 3
     cut = (inputs + 1) * _HIDDEN
     first = weights[:cut].reshape(inputs + 1, _HIDDEN)

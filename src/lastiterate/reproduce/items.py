@@ -1,4 +1,4 @@
-"""What can be reproduced: tables beside the printed values, and figures."""
+"""Items that can be reproduced: tables beside the printed values, and figures."""
 
 from __future__ import annotations
 

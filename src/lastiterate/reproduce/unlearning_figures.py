@@ -38,7 +38,7 @@ def _constants(examples: int) -> tuple[float, float]:
 
 
 def langevin_epsilon(noise: float, *, examples: int = FULL, extra_steps: int = 1) -> float:
-    """By the formula of arXiv 2401.10371, for full batches and training without end."""
+    """Epsilon by the formula of arXiv 2401.10371, for full batches and training without end."""
     penalty, step = _constants(examples)
     start = 4.0 / (penalty * noise**2 * examples**2)
     return _converted(
@@ -59,7 +59,7 @@ def sgd_epsilon(noise: float, *, examples: int = PARTS, size: int = SIZE, epochs
 
 
 def _converted(renyi: Callable[[Array], Array], delta: float) -> float:
-    """Of all orders the best, by their conversion."""
+    """The least epsilon over a grid of Renyi orders, by the conversion of the two papers."""
     orders = 1.0 + np.geomspace(1e-3, 1e5, 100_001)
     return float(np.min(renyi(orders) + math.log(1.0 / delta) / (orders - 1.0)))
 

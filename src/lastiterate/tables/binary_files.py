@@ -28,7 +28,7 @@ class ParquetFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns."""
+        """The names of the columns."""
         return different(self.path, self._file.schema_arrow.names)
 
     @property
@@ -56,7 +56,7 @@ class NpzFile:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns."""
+        """The names of the columns."""
         return different(self.path, list(self._columns))
 
     @property

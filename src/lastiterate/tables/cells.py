@@ -73,7 +73,7 @@ def places_of(column: Any, values: tuple[str, ...]) -> NDArray[np.intp]:
 
 
 def missing_in(column: Any, rows: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Those of these rows in which the cell is missing."""
+    """The rows, among those given, in which the cell is missing."""
     if rows.size == 0:
         return rows
     cells = _as_array(column)[rows].tolist()
@@ -149,7 +149,10 @@ def _is_arrow(column: Any) -> bool:
 
 
 def _arrow_places(column: Any, values: tuple[str, ...]) -> NDArray[np.intp] | None:
-    """The same without a Python object for each cell; None if it does not hold text."""
+    """Each cell's position among the values, -1 for none; None if the column does not hold text.
+
+    It makes no Python object for each cell.
+    """
     import pyarrow as pa
     from pyarrow import compute
 

@@ -47,7 +47,7 @@ class CsvFile:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Of the columns."""
+        """The names of the columns."""
         return self._header[0]
 
     def sample(self, count: int) -> Mapping[str, list[str]]:

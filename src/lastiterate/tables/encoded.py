@@ -22,7 +22,7 @@ Besides = Callable[[Any, int], Any]  # of a column, and how many rows came befor
 
 
 class Sink(Protocol):
-    """Where rows go."""
+    """A store that encoded rows are written to."""
 
     def more(self, count: int) -> NDArray[Any]: ...
     def keep(self) -> None: ...
@@ -54,7 +54,7 @@ class InMemory:
         return self._rows[before:]
 
     def keep(self) -> None:
-        """What was filled."""
+        """Do nothing: rows are filled in place."""
 
     def all(self) -> NDArray[Any]:
         return self._rows
@@ -75,7 +75,7 @@ class InFile:
         return self._block
 
     def keep(self) -> None:
-        """What was filled."""
+        """Append the rows that were filled to the file."""
         with self._path.open("ab") as file:
             self._block.tofile(file)
         self._count += len(self._block)

@@ -53,7 +53,7 @@ class Encoder:
 
     @cached_property
     def names(self) -> list[str]:
-        """Of the features."""
+        """The names of the features."""
         return [name for column, rule in self.rules.items() for name in rule.names(column)]
 
     @property
@@ -124,7 +124,7 @@ def no_such_columns(absent: Sequence[str], there: Sequence[str]) -> str:
 
 
 def refused(name: str, kind: str, found: str) -> InvalidParameter:
-    """What is said of cells that cannot be used."""
+    """The error for a column with cells that cannot be used."""
     filled = '0, perhaps with "indicator": true' if kind == "number" else "[one of the values]"
     what = "a finite number" if kind == "number" else "text"
     must_be = f'{what} in every row, unless the schema says "missing": {filled}, or "drop"'

@@ -1,4 +1,4 @@
-"""What is publicly known of a column, and the features that it becomes.
+"""Public facts about a column, and the features that it becomes.
 
 In JSON: {"range": [low, high]}, {"cuts": [..]}, {"values": [..]}, "as it is" and "drop".  Cells
 that are missing are refused unless "missing" says what to take instead.
@@ -30,14 +30,14 @@ class Rule(Protocol):
 
     @property
     def kind(self) -> str | None:
-        """What its cells are read as, "number" or "text"; None if they are not read."""
+        """The kind that its cells are read as, "number" or "text"; None if they are not read."""
 
     @property
     def reach(self) -> float:
         """The square of the largest norm that its features can have; inf if none is known."""
 
     def names(self, column: str) -> list[str]:
-        """Of the features."""
+        """The names of the features that a column of this name becomes."""
 
     def encode(self, column: Any, out: Array) -> None:
         """Fill a row of `out`, which is zero, for each cell; `BadCells` for those that cannot."""
@@ -150,7 +150,7 @@ class Listed:
         out[known, places[known]] = 1.0
 
     def places(self, column: Any) -> Any:
-        """Of the cells among the values, -1 for none, with what is missing filled in."""
+        """Each cell's position among the values, -1 for none, with missing cells filled in."""
         places = places_of(column, self.values)
         if self.missing is not None:
             unknown = np.flatnonzero(places < 0)

@@ -57,7 +57,7 @@ class BoundedLinear(nn.Linear):
         return functional.linear(within, self.weight.to(kind), bias).to(self.weight.dtype)
 
     def extra_repr(self) -> str:
-        """With the bound."""
+        """The usual text, with the bound added."""
         more = ", normalise=True" if self.normalise else ""
         return f"{super().extra_repr()}, bound={self.bound:g}{more}"
 
@@ -72,7 +72,7 @@ def bounded(rows: torch.Tensor, bound: float, *, normalise: bool) -> torch.Tenso
 
 
 def head_digest(layer: nn.Linear) -> str:
-    """Of the float32 weights: what ties a certificate to a layer."""
+    """The SHA-256 digest of the float32 weights, which ties a certificate to a layer."""
     text = sha256()
     for one in (layer.weight, layer.bias):
         if one is not None:
@@ -92,6 +92,6 @@ def linear_named(model: nn.Module, name: str) -> nn.Linear:
 
 
 def put_in_place(model: nn.Module, name: str, layer: nn.Module) -> None:
-    """Of the layer of this name."""
+    """Replace the layer of this name by `layer`."""
     parent, _, own = name.rpartition(".")
     setattr(model.get_submodule(parent), own, layer)

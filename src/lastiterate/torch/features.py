@@ -1,4 +1,4 @@
-"""What reaches a layer of a frozen model, one row for each example."""
+"""Inputs of a layer of a frozen model, one row for each example."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def taken(
     progress: bool,
     fed_by: FedBy | None,
 ) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    """The same; with `fed_by`, only if every row is what such a layer gave."""
+    """Rows and labels as in `features`; refuses rows that are not outputs of a `fed_by` layer."""
     head = linear_named(model, name)
     count = _examples(loader)
     limit = _check.count("memory", memory, at_least=0)

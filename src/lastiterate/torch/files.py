@@ -69,7 +69,7 @@ def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> Pr
 
 
 def verify(model: nn.Module, name: str, certificate: str | Path) -> PrivacyReport:
-    """What the certificate promises of the layer `name`, or `InvalidCertificate`.
+    """The report that the certificate proves for the layer `name`, or `InvalidCertificate`.
 
     Everything in the certificate is derived again, and the layer's weights, as float32, must be
     those that it was issued for.

@@ -34,7 +34,7 @@ _NOT_TAKEN = {
 
 @dataclass(frozen=True, eq=False)
 class FittedHead:
-    """What `fit_head` trained: the layer, now in the model, and what is certified of it."""
+    """The result of `fit_head`: the trained layer, now in the model, and its certificate."""
 
     name: str
     head: BoundedLinear
@@ -43,7 +43,7 @@ class FittedHead:
 
     @property
     def privacy_(self) -> PrivacyReport:
-        """What is certified of exactly what ran."""
+        """The privacy report on exactly the training that ran."""
         report: PrivacyReport = self.estimator.privacy_
         return report
 

@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 
 def bound_ids(typed: str) -> list[str]:
-    """The ids that begin, or whose last part is, as was typed."""
+    """Ids of bounds that begin with the typed text, or whose last part is the typed text."""
     from lastiterate.bounds.catalogue import RECORDS
 
     return [id_ for id_ in RECORDS if id_.startswith(typed) or id_.split("/")[-1] == typed]
@@ -51,7 +51,7 @@ def bounds(
 
 
 def _found(asked: str) -> "list[Bound]":
-    """By the whole id or the family, or else by the last part of an id."""
+    """Bounds with this whole id or in this family, or else those whose id has this last part."""
     from lastiterate.bounds.catalogue import RECORDS, select
 
     try:

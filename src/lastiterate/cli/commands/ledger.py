@@ -71,7 +71,7 @@ def open_(
 
 
 def show(file: File) -> None:
-    """What was charged, what it comes to, and what is left.
+    """Show the charges, their total, and the budget that is left.
 
     Example: lastiterate ledger show people.ledger
     """

@@ -123,7 +123,7 @@ def accuracy_by_epsilon(
     measure: Annotated[str, typer.Option(help="what the numbers are")] = "accuracy",
     out: Out = Path("accuracy-by-epsilon"),
 ) -> None:
-    """What privacy costs.
+    """Plot accuracy against epsilon.
 
     Example: lastiterate plot accuracy-by-epsilon results.json --out figure
     """

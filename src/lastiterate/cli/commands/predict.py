@@ -99,7 +99,7 @@ def predicted(saved: SavedModel, outputs: Array) -> list[str]:
 
 
 def probabilities(outputs: Array) -> Array:
-    """Of each class."""
+    """The probability of each class, a row for each row of outputs."""
     from scipy.special import expit, softmax
 
     if outputs.shape[1] == 1:

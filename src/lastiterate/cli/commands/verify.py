@@ -126,7 +126,7 @@ def _forgotten(described: Mapping[str, Any], requests: "Requests") -> Iterator[s
 def _besides(
     described: Mapping[str, Any], model: Path | None, signed_by: Path | None
 ) -> Iterator[str]:
-    """What else was checked, and what was not."""
+    """Lines on other checks: the model, the signature, the preprocessing and the labels."""
     from lastiterate.certificate.fields import noisy_counts
 
     if model is None:

@@ -1,4 +1,4 @@
-"""What can be typed for a flag: whole numbers as people write them, and words that shells offer."""
+"""Types of flag values: whole numbers as people write them, and words that shells complete."""
 
 import re
 from collections.abc import Callable, Iterable
@@ -10,7 +10,7 @@ _FINITE = re.compile(r"[+]?[\d_]*\.?[\d_]*(?:[eE][+]?\d{1,3})?")
 
 
 def whole_number(text: str) -> int:
-    """Of 50000, 50_000, 50,000 or 5e4.
+    """The whole number that a text such as 50000, 50_000, 50,000 or 5e4 stands for.
 
     >>> [whole_number(text) for text in ("50000", "50_000", "50,000", "5e4")]
     [50000, 50000, 50000, 50000]

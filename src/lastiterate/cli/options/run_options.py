@@ -133,7 +133,7 @@ def described_by_flags(
     examples_per_person: ExamplesPerPerson = 1,
     releases: Releases = None,
 ) -> Description | TrainingRun:
-    """What the file and the flags say, the flags having the last word."""
+    """The run that the file and the flags describe; flags take precedence over the file."""
     words = {name: value for name, value in locals().items() if value != _USUAL[name]}
     _refuse_contradictions(words)
     file = words.pop("run", None)

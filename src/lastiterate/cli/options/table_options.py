@@ -1,4 +1,4 @@
-"""What commands about tables are told: the file, its schema, where results go."""
+"""Options of commands about tables: the file, its schema, where results go."""
 
 import json
 import math
@@ -30,7 +30,7 @@ TASKS = (CLASSIFICATION, REGRESSION)
 
 
 def read_schema(path: Path | None, data: Path, target: str) -> dict[str, Any]:
-    """What is public of the columns; each entry is checked where it is used."""
+    """The schema of public facts about the columns; each entry is checked where it is used."""
     if path is None:
         must_be = (
             "given, a JSON file about every column; to begin one, "
