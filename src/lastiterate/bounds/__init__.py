@@ -1,1 +1,1 @@
-"""What is proved: one record per bound, one file per family."""
+"""Bounds on privacy loss: one record per bound, one file per family."""

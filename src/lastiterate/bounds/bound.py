@@ -30,7 +30,7 @@ class Certainty(Enum):
 
 @dataclass(frozen=True)
 class Citation:
-    """Where a statement is proved."""
+    """A reference to the work in which a statement is proved."""
 
     authors: str
     year: int
@@ -79,7 +79,7 @@ _Told = TypeVar("_Told")
 
 
 def _of_single_examples(told: Callable[[TrainingRun], _Told]) -> Callable[[TrainingRun], _Told]:
-    """The same function, safe from runs that it says nothing of."""
+    """`told`, wrapped to raise ValueError where a person may have several examples."""
 
     @wraps(told)
     def guarded(run: TrainingRun) -> _Told:
@@ -92,7 +92,7 @@ def _of_single_examples(told: Callable[[TrainingRun], _Told]) -> Callable[[Train
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """What is proved, of which runs.  `covers` are the batch rules it is about."""
+    """A theorem about runs; `covers` are the batch rules that it applies to."""
 
     id: str
     gives: str
@@ -178,7 +178,7 @@ class Bound(Statement):
         return tuple(dict.fromkeys((*self.needs, *deeper)))
 
     def unmet_stages(self, run: TrainingRun) -> dict[str, list[Unmet]]:
-        """What the stages of the proof lack that do not apply to this run, by their ids."""
+        """The unmet hypotheses of each stage of the proof that does not apply, by stage id."""
         return {}
 
     def profile(self, run: TrainingRun) -> PrivacyProfile:
@@ -187,7 +187,7 @@ class Bound(Statement):
         return self.guarantee(run)
 
     def guarantee(self, run: TrainingRun) -> PrivacyProfile:
-        """The same of a run that satisfies all hypotheses, however many examples a person has."""
+        """The guarantee for a run that meets all hypotheses, however many examples a person has."""
         size = run.examples_per_person
         if size == 1:
             return self.evaluate(run)
@@ -239,7 +239,7 @@ class LowerBound(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class Approximation(Statement):
-    """What a limit theorem suggests: no bound, and its `Estimate` has no epsilon."""
+    """A limit theorem that gives an estimate, not a bound: its `Estimate` has no epsilon."""
 
     evaluate: Callable[[TrainingRun], Estimate]
 

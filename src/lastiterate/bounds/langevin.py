@@ -1,4 +1,4 @@
-r"""What Langevin chains tend to, and the exponential mechanism.
+r"""Bounds for the limits of Langevin chains and for the exponential mechanism.
 
 A chain x' = x - eta grad F(x) + N(0, 2 eta) is full-batch descent on one loss with noise
 sigma = sqrt(2/eta).  F and F', of adjacent data sets, are convex and smooth, and F - F' is

@@ -74,7 +74,7 @@ def relative_step_sizes(run: TrainingRun) -> Array:
 
 
 def arrivals(run: TrainingRun) -> Array:
-    """What a participation adds to the distance."""
+    """The per-step sensitivity: the distance that a participation adds at each step."""
     return np.asarray(np.maximum(relative_step_sizes(run) * max(gradient_change(run), TINY), TINY))
 
 

@@ -31,14 +31,14 @@ class StagedBound(Bound):
         return [stage for stage in found if stage.id not in superseded]
 
     def unmet(self, run: TrainingRun) -> list[Unmet]:
-        """What the stage that is nearest to holding lacks; nothing where one holds."""
+        """The unmet hypotheses of the stage that has the fewest; none where a stage applies."""
         concerned = [stage for stage in self.stages if stage.is_about(run)]
         if not concerned:
             return super().unmet(run)
         return min((stage.unmet(run) for stage in concerned), key=len)
 
     def unmet_stages(self, run: TrainingRun) -> dict[str, list[Unmet]]:
-        """What the stages for such batches lack that do not apply to this run, by their ids."""
+        """The unmet hypotheses of each stage for such batches that does not apply, by its id."""
         concerned = {stage.id: stage.unmet(run) for stage in self.stages if stage.is_about(run)}
         return {id_: reasons for id_, reasons in concerned.items() if reasons}
 

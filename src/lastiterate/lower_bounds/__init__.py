@@ -1,1 +1,1 @@
-"""What is true: runs that can be solved exactly, for lower bounds and exact audits alike."""
+"""Runs that can be solved exactly, for lower bounds and for exact audits."""

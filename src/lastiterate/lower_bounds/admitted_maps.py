@@ -22,7 +22,7 @@ from lastiterate.run.training_run import TrainingRun
 
 @dataclass(frozen=True)
 class Admitted:
-    """What maps and shifts may be used; arrays have an entry for each step.
+    """The maps and shifts that a run's description admits; arrays have an entry for each step.
 
     `gentlest` and `steepest` are the least and largest slope of a step without the example,
     `plain` is the regulariser's alone.  `share` is the part of a batch that keeps its curvature

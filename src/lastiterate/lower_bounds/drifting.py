@@ -114,7 +114,7 @@ def _square_of_pools(masses: Array, noise: Array, seen: IntArray) -> float:
 
 
 def _mu(seen: IntArray, masses: Array, noise: Array, release: float, kept: Array) -> float:
-    """Of what arrives in the steps seen, in units of the end.
+    """mu of the best instance found, for masses in final units at the steps seen; rounded down.
 
     A step keeps at least `kept` of what was before.
     """

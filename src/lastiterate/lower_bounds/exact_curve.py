@@ -73,7 +73,7 @@ class ExactCurve:
         return Bracket(below, kept[1])
 
     def _epsilon_from_below(self, target: float) -> float:
-        """Where delta was seen to be above the target, or 0."""
+        """An epsilon at which delta was seen to be above the target, or 0."""
         if self.delta(0.0).lower <= target:
             return 0.0
         beyond = math.nextafter(target, math.inf)
@@ -118,7 +118,7 @@ class ExactCurve:
 
     @cached_property
     def lower(self) -> LowerProfile:
-        """What no guarantee that covers this pair can deny."""
+        """The lower bounds that hold for every guarantee that covers this pair."""
         return ExactLowerProfile(self)
 
     @cached_property

@@ -46,11 +46,11 @@ class Family(ABC):
 
     @abstractmethod
     def lower(self, run: TrainingRun, parameters: Parameters) -> LowerProfile:
-        """What it tells."""
+        """The lower bounds from the member with these parameters."""
 
 
 class Quadratics(Family):
-    """The same curvature everywhere: Gaussian autoregressions, of any length.
+    """Losses of the same curvature everywhere: Gaussian autoregressions, of any length.
 
     Seen from the iterate that has no noise in the first world, where all are alike.
     """

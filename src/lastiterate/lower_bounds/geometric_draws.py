@@ -1,4 +1,4 @@
-r"""What a drawn example leaves behind where every step keeps a fixed share c of the past.
+r"""The sum left by a drawn example where every step keeps a fixed share c of the past.
 
 A participation `age` steps before the end counts :math:`c^{age}`.  The steps of a run, however
 many, are few groups of nearly equal weight: `low` and `high` are the least and the largest weight
@@ -62,7 +62,7 @@ class Draws:
         return np.asarray(np.exp(sizes) * np.exp(1j * angles), dtype=np.complex128)
 
     def most(self, lost: float) -> float:
-        """What the sum exceeds with no more than this probability (Chernoff)."""
+        """A value that the sum exceeds with at most this probability (Chernoff), rounded up."""
         if not self.high.size:
             return 0.0
         largest = float(self.times @ np.maximum.reduceat(self.high, self.first))
@@ -144,7 +144,7 @@ def drawn_once(gap: float, steps: int, length: int, chance: float) -> HiddenStep
 
 
 def _whole_epochs(gap: float, start: int, steps: int, length: int, chance: float) -> Draws:
-    """Of all epochs but the last, which is from age 0 up to `start`."""
+    """The draws of all epochs but the last, which is from age 0 up to `start`."""
     count = (steps - start) // length
     if not count:
         return _joined([])

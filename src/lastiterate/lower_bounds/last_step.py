@@ -50,7 +50,7 @@ _SHARES = (0.0, 0.4)  # of the slope, along the direction that remembers
 
 
 def last_step_lower_bound(run: TrainingRun) -> BestLowerProfile:
-    r"""What all steps have left behind and the last step's own move, told together.
+    r"""A lower bound from two statistics: the sum over all steps and the last step's own move.
 
     **Bound.** The exact curve of :math:`(gS + N(0, 1), g r V_T + N(0, 1))` against the same with
     another g: S sums what is left of all participations, V_T is 1 if the last step saw the

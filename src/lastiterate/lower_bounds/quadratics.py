@@ -41,7 +41,7 @@ _MOST_STEPS = 200_000
 def autoregression_lower_profile(
     slopes: Array, shifts: Array, noise_stds: Array, release_noise_std: float, rule: Participation
 ) -> LowerProfile:
-    """What an instance with these slopes tells, rounded down."""
+    """The lower bounds from an instance with these slopes, rounded down."""
     weights = np.append(np.cumprod(slopes[:0:-1])[::-1], 1.0)
     variance = float(((weights * noise_stds) ** 2).sum()) + release_noise_std**2
     arrivals = down(weights * shifts / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
@@ -155,7 +155,7 @@ def _means_of_places(run: TrainingRun, shifts: Array, first: int) -> list[float]
 
 
 def _curvatures(run: TrainingRun) -> tuple[float, float] | None:
-    """Of quadratics that obey the description; a batch of unknown size is curved as the penalty."""
+    """The admitted curvatures, or None; for batches of unknown size the penalty's alone."""
     span, penalty = quadratic_curvatures(run), run.loss.regulariser
     if span is None or run.batches.exact_size:
         return span
@@ -167,7 +167,7 @@ def _no_quadratic(run: TrainingRun) -> str | None:
 
 
 def _no_law(run: TrainingRun) -> str | None:
-    """Of schedules and expanding steps, only the steps that few draws decide are known."""
+    """The reason why schedules or expanding steps leave the law of positions unknown, or None."""
     reason = unsteady(run)
     if reason is None or run.batches.drawn is Drawn.NEVER:
         return None

@@ -37,7 +37,7 @@ _QUIET_STEPS = 3
 
 @dataclass(frozen=True)
 class Stretch:
-    """What the last step does there; distances in units of its noise.
+    """The effect of the last step on a curved stretch; distances in units of its noise.
 
     In units of the sensitivity the example has the gradient `bound` in our world and 1 less in
     theirs, and the others pull against it with `pull`.  Before the last step the iterate is
@@ -53,7 +53,7 @@ class Stretch:
     lost: float
 
     def tails(self, ours: float, theirs: float, spread: float) -> Tails:
-        """Of the place after a last step that the example moves by `ours` or by `theirs`.
+        """Tails of the iterate after a last step that the example moves by `ours` or by `theirs`.
 
         `spread` is the noise of the step and of the release together.
         """
@@ -114,7 +114,7 @@ class VaryingStretch:
 def stretches(
     run: TrainingRun, arrival: float, most_seen: float
 ) -> Iterator[Stretch | VaryingStretch]:
-    """Those that the run admits, if none is too short for the noise.
+    """The stretches that the run admits and that are long enough for the noise.
 
     The example moves a step by `arrival`, and is seen by no more than `most_seen` steps, but for
     a chance of 1e-15.

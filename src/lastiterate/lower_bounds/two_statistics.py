@@ -89,7 +89,7 @@ def two_statistics_profile(
 
 
 def _normal_cells(places: Array) -> Array:
-    """Of N(0, 1) between these places, to all digits: a false-positive rate must not vanish."""
+    """N(0, 1) probabilities between `places`, to all digits: small ones must not become 0."""
     ends = np.concatenate([[-np.inf], places, [np.inf]])
     lows, highs = ends[:-1], ends[1:]
     return np.asarray(np.where(lows > 0.0, ndtr(-lows) - ndtr(-highs), ndtr(highs) - ndtr(lows)))

@@ -71,7 +71,7 @@ def _compose_best(profiles: list[PrivacyProfile]) -> PrivacyProfile:
 
 
 def _that_matter(best: BestProfile) -> PrivacyProfile:
-    """The same without what is nowhere the best of them, as far as a look at some points tells.
+    """`best` without the profiles that are the least at none of the epsilons looked at.
 
     Leaving one out promises less, and a curve may take long to be written out.
     """

@@ -34,7 +34,7 @@ _LEAST = 1e-290  # e^-l below this loses digits, or is 0
 
 
 def beside_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
-    """What `profile` and a Gaussian mechanism promise together."""
+    """The composition of `profile` with a Gaussian mechanism of this mu."""
     mu = _check.number("mu", mu, at_least=0.0, infinite=True)
     if mu == 0.0:
         return profile
@@ -125,7 +125,7 @@ def _chords(edges: Array, mu: float) -> tuple[Array, Array]:
 
 
 def _masses(edges: Array) -> Array:
-    """Of the cells under a standard Gaussian, from the tail that is the shorter."""
+    """Standard normal probabilities of the cells, each from the shorter tail."""
     below, above = np.diff(ndtr(edges)), -np.diff(ndtr(-edges))
     return np.asarray(np.where(edges[1:] <= 0.0, below, above))
 

@@ -23,7 +23,7 @@ from lastiterate.profile.staged import StagedProfile
 
 
 def beside_mixture(profile: PrivacyProfile, more: GaussianMixtureProfile) -> PrivacyProfile:
-    """What `profile` and Gaussian mechanisms with this law of mu promise together."""
+    """The composition of `profile` with Gaussian mechanisms that have this law of mu."""
     if isinstance(profile, BesideGaussianProfile):
         return beside_mixture(profile.profile, _joined(more, _always(profile.mu)))
     if isinstance(profile, StagedProfile):
@@ -55,7 +55,7 @@ class BesideMixtureProfile(PrivacyProfile):
         return np.minimum(up(whole, MILLIONS_OF_ROUNDINGS), 1.0)
 
     def renyi(self, order: float) -> float:
-        """Of the two, one after the other, chance being known."""
+        """The Renyi divergence of the composition, with mu known to the attacker; rounded up."""
         alpha = check_order(order)
         own = self.profile.renyi(alpha)
         if not math.isfinite(own) or math.isinf(alpha):

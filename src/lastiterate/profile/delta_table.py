@@ -42,7 +42,7 @@ class Curve:
         object.__setattr__(self, "deltas", deltas)
 
     def losses(self) -> LossCells:
-        """What the curve allows, by its points; either direction is like the other."""
+        """The privacy losses that the points of the curve allow; both directions are alike."""
         at = self.cell * np.arange(self.deltas.size)
         shrunk, less = float(np.exp(-self.cell)), float(-np.expm1(-self.cell))
         falls = np.append(self.deltas[:-1] - self.deltas[1:], 0.0)

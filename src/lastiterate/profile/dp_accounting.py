@@ -1,4 +1,4 @@
-"""What the package uses of `dp_accounting` that is not public there: nowhere else.
+"""Access to the parts of `dp_accounting` that are not public; no other module uses them.
 
 `dp_accounting` takes longer to load than most runs to account for, so it is loaded where used.
 """
@@ -51,7 +51,7 @@ def size_of(pld: PrivacyLossDistribution) -> int:
 
 
 def losses_of(pld: PrivacyLossDistribution) -> list[Losses]:
-    """Of both directions, or of one if they are the same."""
+    """The losses in both directions, or in one if they are the same."""
     dense = [pmf.to_dense_pmf() for pmf in dict.fromkeys(_directions(pld))]
     return [
         Losses(
@@ -65,7 +65,7 @@ def losses_of(pld: PrivacyLossDistribution) -> list[Losses]:
 
 
 def made_whole(pld: PrivacyLossDistribution) -> PrivacyLossDistribution:
-    """The same with whatever mass is missing at infinite loss."""
+    """`pld` with all missing probability mass at infinite loss."""
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
     remove, add = _directions(pld)
@@ -98,7 +98,7 @@ def is_supported(event: DpEvent, relation: str) -> bool:
 
 
 def event_distribution(event: DpEvent, relation: str) -> PrivacyLossDistribution:
-    """Of one event, for a neighbouring relation by its name there; all mass accounted for."""
+    """The loss distribution of an event under a `dp_accounting` relation; no mass is missing."""
     from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
     from dp_accounting.privacy_accountant import NeighboringRelation, UnsupportedEventError
 

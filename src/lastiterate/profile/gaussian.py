@@ -81,14 +81,14 @@ def gaussian_deltas(mus: Array, epsilons: Array) -> Array:
 
 
 def deltas_on_both_sides(mus: Array, epsilons: Array) -> Array:
-    """The same, also where epsilon < 0."""
+    """delta of each mu at each epsilon, which may be negative; rounded up."""
     away = np.abs(epsilons)
     curve = gaussian_deltas(mus, away)
     return np.where(epsilons < 0.0, _mirrored(curve, away), curve)
 
 
 def deltas_on_grid(mus: Array, cell: float, first: int, last: int) -> Array:
-    """The same of every mu, at the multiples of a cell from first <= 0 to last >= 0."""
+    """delta of every mu at the multiples of a cell from first <= 0 to last >= 0; rounded up."""
     away = cell * np.arange(max(-first, last) + 1, dtype=np.float64)
     shape = (mus.size, away.size)
     curve = gaussian_deltas(np.broadcast_to(mus[:, None], shape), np.broadcast_to(away, shape))

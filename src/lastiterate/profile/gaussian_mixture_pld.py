@@ -128,7 +128,7 @@ class _Tails:
     error: Array
 
     def between(self) -> tuple[Array, Array]:
-        """Of the cells, by the smaller of both tails, and how far that may be off."""
+        """The probabilities of the cells, by the smaller tail, and bounds on their errors."""
         falling = self.above[:-1] < self.below[1:]
         cells = np.where(falling, -np.diff(self.above), np.diff(self.below))
         larger = np.where(falling, self.above[:-1], self.below[1:])
@@ -179,7 +179,7 @@ def _log_ratios(levels: Array, masses: Array, lost: float, at: Array) -> tuple[A
 def _cells(
     lows: Array, highs: Array, ours: _Tails, theirs: _Tails, *, below: int, infinite: float
 ) -> LossCells:
-    """What lies beyond the edges is infinite at one end, and at the other has the loss there."""
+    """Loss cells: beyond one end the loss is infinite, beyond the other it is that at the edge."""
     masses, off = ours.between()
     others, other_off = theirs.between()
     ends = (highs[0], ours.below[0]) if below == 0 else (highs[-1], ours.above[-1])

@@ -38,7 +38,7 @@ _SCALE_DELTA = 0.01  # at which epsilon tells the scale of losses
 
 
 def for_group(profile: PrivacyProfile, size: int) -> PrivacyProfile:
-    """What a guarantee for one example promises a group of so many.
+    """The guarantee for a group of `size` examples that follows from one for a single example.
 
     >>> round(for_group(GaussianProfile(0.5), 3).gdp(), 6)
     1.5
@@ -72,7 +72,7 @@ class GroupProfile(PrivacyProfile):
         return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
 
     def renyi(self, order: float) -> float:
-        """Of the Gaussian guarantee, if there is one: divergences obey no triangle inequality."""
+        """The Renyi divergence of its Gaussian guarantee, if any: no triangle inequality holds."""
         alpha, mu = check_order(order), self.gdp()
         return GaussianProfile(mu).renyi(alpha) if mu < math.inf else math.inf
 

@@ -1,4 +1,4 @@
-r"""What no guarantee can deny: lower bounds on the privacy loss of a published result.
+r"""Lower bounds on the privacy loss of a published result, which hold for every guarantee.
 
 A lower profile comes from an exhibited pair of adjacent data sets and a family of tests that
 tells their results apart.  It is not a `PrivacyProfile`: its numbers are rounded *down*, and
@@ -25,7 +25,7 @@ _SLACK = ulps(256)
 
 
 class LowerProfile(ABC):
-    """Of every true guarantee: delta(epsilon) is at least this."""
+    """A lower bound on delta(epsilon) of every true guarantee."""
 
     @abstractmethod
     def tests(self) -> tuple[Array, Array]:

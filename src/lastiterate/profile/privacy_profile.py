@@ -1,4 +1,4 @@
-r"""What every privacy guarantee can be asked.
+r"""The interface that every privacy guarantee has.
 
 A profile bounds, for every pair of adjacent data sets and in both directions, the
 hockey-stick divergence :math:`\delta(\varepsilon) = \sup_S P(S) - e^\varepsilon Q(S)` of what

@@ -83,7 +83,7 @@ def averaged(weights: Array, divergences: Array, order: float) -> float:
 
 
 def averaged_at_orders(weights: Array, rates: Array, orders: Array) -> Array:
-    """The same for divergences rate * order, at many orders at once; rounded up."""
+    """The result of `averaged` for divergences rate * order, at many orders at once; rounded up."""
     top, less = float(rates.max()), orders - 1.0
     result = np.empty(orders.size)
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -37,7 +37,7 @@ class TwiceProfile(PrivacyProfile):
         self.profile = profile
 
     def deltas(self, epsilons: Array) -> Array:
-        """By the best of some splits, rounded up."""
+        """delta at each epsilon by the best of some splits, rounded up."""
         whole = epsilons[:, np.newaxis]
         first = np.hstack([whole * _SHARES, np.minimum(_SIZES, whole)])
         second = whole - first

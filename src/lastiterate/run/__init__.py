@@ -1,1 +1,1 @@
-"""What was trained: frozen data, no mathematics."""
+"""Descriptions of training runs: frozen data, no mathematics."""

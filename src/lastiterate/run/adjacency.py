@@ -1,4 +1,4 @@
-"""What one example may become, and what other accountants call it."""
+"""The adjacency relations, and the names that other accountants have for them."""
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter
@@ -23,7 +23,7 @@ def factor(adjacency: str) -> float:
 
 
 def usual_adjacency(*, sensitivity_stated: bool) -> str:
-    """Of a description that names none: the one that its numbers are meant for.
+    """The adjacency of a description that names none: the one that its numbers are meant for.
 
     A sensitivity is the difference of two examples' gradients.  Noise that is stated in units of a
     clip is, as DP-SGD libraries have it, compared with what one example adds.

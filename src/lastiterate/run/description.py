@@ -31,7 +31,7 @@ _CONTRADICTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """What is said of a run; None is what is not.
+    """A run as a user states it; None stands for what is not stated.
 
     A run is described either by `sensitivity` and `noise_std`, or as DP-SGD libraries have it, by
     `clip_norm` and `noise_multiplier`.
@@ -94,7 +94,7 @@ class Description:
 
     @classmethod
     def from_words(cls, words: Mapping[str, Any]) -> Description:
-        """What a file says; a key that is none of these is refused."""
+        """The description that a file gives; unknown keys are refused."""
         known = [f.name for f in dataclasses.fields(cls) if f.name != "domain"]
         unknown = [key for key in words if key not in known]
         if unknown:
@@ -120,7 +120,7 @@ class Description:
         return dataclasses.replace(self, **dropped | dict(words))
 
     def _sensitivity_under(self, adjacency: str) -> float | None:
-        """What is stated for one adjacency, as far as it tells of another."""
+        """The stated sensitivity under another adjacency; an error where it does not follow."""
         stated = self.sensitivity
         if stated is None or adjacency in (self.adjacency or "replace", None):
             return stated
@@ -135,7 +135,7 @@ class Description:
         return self.sensitivity is None
 
     def missing(self) -> list[tuple[str, ...]]:
-        """What is not said although it must be, each by all the words that would say it."""
+        """The values that must be stated and are not, each as all the words that would state it."""
         wanted: list[tuple[str, ...]] = []
         if self.batches is None or isinstance(self.batches, str):
             rule = None if self.batches is None else RULES.get(self.batches)
@@ -208,7 +208,7 @@ class Description:
         return size
 
     def _resized(self, rule: BatchRule) -> BatchRule:
-        """The same rule for other sizes."""
+        """`rule` with the sizes that this description states."""
         if self.examples is None and self.batch_size is None and self.sample_rate is None:
             return rule
         examples = rule.examples if self.examples is None else self.examples

@@ -66,7 +66,7 @@ def run_of(
 
 
 def _size(probability: float, examples: int) -> int:
-    """Of a batch on average, which must be whole."""
+    """The average size of a batch, which must be a whole number."""
     size = round(probability * examples)
     if size < 1 or size / examples != probability:
         must_be = f"a whole number of examples over {examples:,}"

@@ -1,4 +1,4 @@
-"""What is known of the loss of every single example."""
+"""The known properties of the loss of every single example."""
 
 from dataclasses import dataclass
 

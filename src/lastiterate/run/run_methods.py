@@ -1,4 +1,4 @@
-"""What a run can be made of, and looked at as, beside its own words."""
+"""Methods of `TrainingRun` that make a run from other formats, or display it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class RunSurface:
-    """Of `TrainingRun`."""
+    """The methods of `TrainingRun` that make a run from other formats, or display it."""
 
     @staticmethod
     def from_dp_event(

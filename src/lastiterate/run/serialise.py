@@ -64,7 +64,7 @@ def from_json(text: str) -> TrainingRun:
 
 
 def unambiguous_json(text: str) -> Any:
-    """What JSON text says; ValueError where a name occurs twice or a constant is no number."""
+    """The value of JSON text; ValueError where a name occurs twice or a constant is no number."""
     return json.loads(text, object_pairs_hook=_without_repetition, parse_constant=_refused)
 
 
@@ -84,7 +84,7 @@ def from_toml(text: str) -> TrainingRun:
 
 
 def parsed(language: str, text: str) -> Any:
-    """What a text in "JSON" or "TOML" says, of whatever form."""
+    """The value of a text in "JSON" or "TOML", of any structure."""
     return _parse(language, unambiguous_json if language == "JSON" else tomllib.loads, text)
 
 

@@ -24,7 +24,7 @@ RELEASES = ("last-iterate", "last-iterate-and-order", "every-iterate")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingRun(RunSurface):
-    r"""What was done to the data, and what of it is published.
+    r"""A run of noisy gradient descent on private data, and what of it is published.
 
     .. math:: x_k = \Pi_K\Big(x_{k-1} - \eta_k\big(\tfrac1b \sum_{i \in B_k}
               \nabla f_i(x_{k-1}) + N(0, \sigma_k^2 I)\big)\Big), \qquad k = 1, \dots, T.
@@ -193,7 +193,7 @@ class TrainingRun(RunSurface):
         return described.run()
 
     def under(self, adjacency: str) -> TrainingRun | None:
-        """The same training, had one example another fate; None where its effect is not known.
+        """This run under another adjacency; None where the effect of an example is not known.
 
         Two gradients differ by at most twice the largest; what one adds is known by a clip or by
         `loss.lipschitz`.
@@ -213,7 +213,7 @@ class TrainingRun(RunSurface):
         return self.replace(adjacency=asked, sensitivity=bound)
 
     def replace(self, **changes: Any) -> TrainingRun:
-        """The same run with some of it changed, and everything else, noise included, as it was."""
+        """This run with some fields changed; all others, noise included, stay as they are."""
         unknown = changes.keys() - {f.name for f in dataclasses.fields(self)}
         if unknown:
             names = ", ".join(f.name for f in dataclasses.fields(self))

@@ -1,1 +1,1 @@
-"""What it costs to hide one example: arrays in, Gaussian parameters out."""
+"""The least cost of hiding one example by shifts: arrays in, Gaussian parameters out."""

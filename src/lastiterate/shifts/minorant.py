@@ -72,7 +72,7 @@ def convex_minorant(masses: Array, variances: Array) -> Minorant:
 def minorant_of_arrivals(
     arrivals: NDArray[np.intp] | None, mass: Array, variances: Array
 ) -> Minorant:
-    """The same, given only the arrivals (None: every step), in order, and their masses > 0."""
+    """The least energy, given only the steps (None: all) with masses > 0, in order, and these."""
     variance = variances if arrivals is None else np.add.reduceat(variances, arrivals)
     postponed = False
     if not variance.min() > _LEAST_VARIANCE:

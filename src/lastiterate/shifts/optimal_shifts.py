@@ -189,7 +189,7 @@ def _slack(steps: int) -> int:
 
 
 def _unit(largest: float) -> float:
-    """What to measure in, so that squares neither over- nor underflow."""
+    """A unit of length in which squares neither overflow nor underflow."""
     return 1.0 if 1e-9 < largest < 1e9 else largest
 
 

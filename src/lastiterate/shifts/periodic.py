@@ -1,4 +1,4 @@
-r"""The same optimum in closed form, where every step is alike: a trillion steps cost nothing.
+r"""The optimal shifts in closed form where all steps are alike: fast even for a trillion steps.
 
 The differing example takes part N times, every `period` steps; `tail` steps follow its last
 participation, then perhaps noise on release.  In final units participation i, counted back
@@ -44,7 +44,7 @@ class PeriodicRun:
 
 @dataclass(frozen=True)
 class _Scaled:
-    """The same with arrivals of 1, and with noise 1 (or 0, then release noise 1)."""
+    """A `PeriodicRun` with sensitivity 1 and with noise 1 (or 0, then release noise 1)."""
 
     log_c: float
     noise: float
@@ -180,7 +180,7 @@ def _expanding(run: _Scaled) -> float:
 
 
 def _variance(run: _Scaled, ahead: int, steps: int) -> float:
-    """Of `steps` steps that are followed by `ahead` more."""
+    """The variance, in final units, of `steps` steps that are followed by `ahead` more."""
     if steps == 0:
         return 0.0
     return run.noise * power(run.log_c, 2 * ahead) * sum_of_powers(2 * run.log_c, steps)

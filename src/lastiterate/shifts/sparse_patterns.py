@@ -1,4 +1,4 @@
-r"""The same optimum for many patterns at once, each of a few arrivals in steps that are all alike.
+r"""The optimal shifts for many patterns at once, each of few participations in equal steps.
 
 In final units an arrival `tail` steps before the end has mass :math:`c^{tail}`, and the steps from
 it up to the next one the variance :math:`\sum c^{2\tau}` over their own tails: isotonic
@@ -85,7 +85,7 @@ def mus_of_places(masses: Array, variances: Array, period: int) -> Array:
 
 
 def _mus_of_some(masses: Array, epochs: list[Array], those: slice, period: int) -> Array:
-    """Of places that are seen in every epoch; all after the last full one is part of the last."""
+    """mu of positions seen in every epoch; steps after the last full epoch are part of the last."""
     arrivals = [masses[k * period : (k + 1) * period][those] for k in range(len(epochs))]
     # What an epoch has left after a place, and the next one before it: nothing cancels.
     left = [suffix_sums(epoch)[those] for epoch in epochs]
@@ -115,7 +115,7 @@ def _mus(
     release_in_steps: float,
     spent: Spent,
 ) -> Array:
-    """The same: noise levels that differ by a factor ask for the same, many times each."""
+    """The cached result of `mus_of_few`: noise levels that differ by a factor share it."""
     log_c = log_of(gap)
     arrivals = [
         Arrivals(_read(tail, np.int64), _read(times), _read(more), period)

@@ -55,7 +55,7 @@ def piece_from(
 
 
 def _plan_in_pieces(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
-    """The same where the units span too many decades for one piece, from the end backwards.
+    """Plans in pieces, found from the end, where the units span too many decades for one piece.
 
     Where the run contracts, what is left of the distance at the beginning of a piece is
     its start, and nothing earlier is paid.  Where it expands, all is paid off

@@ -87,12 +87,12 @@ class ExtraSteps:
 
 
 def last_of(schedule: Schedule) -> float:
-    """What a schedule ends with."""
+    """The last value of a schedule."""
     return schedule[-1] if isinstance(schedule, tuple) else schedule
 
 
 def _loss_without_the_removed(run: TrainingRun) -> Loss:
-    """Where gradients are 0 from then on, only the penalty curves for certain."""
+    """The loss in the extra steps: where gradients are set to 0, only the penalty surely curves."""
     if run.adjacency == "replace":
         return run.loss
     return replace(run.loss, strong_convexity=run.loss.regulariser)

@@ -36,13 +36,13 @@ def fewest(
 
 
 def _noise(steps: ExtraSteps, many: int, more: float) -> float:
-    """What so many are worth, and more, in logarithms."""
+    """The release noise that `many` steps are worth, times e^`more`."""
     factor = math.exp(min(max(more, -_FARTHEST), _FARTHEST))
     return min(steps.as_release_noise(max(many, 1)) * factor, _MOST_NOISE)
 
 
 def _between(steps: ExtraSteps, low: int, high: int, values: dict[int, float]) -> int:
-    """Where a line through what is known, in logarithms of noise and epsilon, meets the target."""
+    """The steps at which a line through known log epsilons, by log noise, meets the target."""
     slope = 1.0
     first, last = (steps.as_release_noise(many) for many in (max(low, 0), high))
     if low >= 0 and 0.0 < first < last and values[low] < _FARTHEST and values[high] > -_FARTHEST:

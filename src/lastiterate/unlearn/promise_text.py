@@ -1,4 +1,4 @@
-"""What extra steps promise those who are forgotten, in words."""
+"""The guarantee of extra steps for the examples to unlearn, in words."""
 
 from __future__ import annotations
 

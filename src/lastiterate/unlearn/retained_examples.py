@@ -77,9 +77,10 @@ def seen_in_all(run: TrainingRun, then: Sequence[Taken]) -> TrainingRun | None:
 
 
 def _with_releases(run: TrainingRun, then: Sequence[Taken]) -> Schedule:
-    """What was published goes on, so that its noise is noise of the last step before it.
+    """The noise schedule in which each release's noise is noise of the last step before it.
 
-    Not where it is projected in between.  The last release is not one of these.
+    It is unchanged on a bounded domain, where what was published is projected before it goes on.
+    The last release is not one of these.
     """
     released = [run.release_noise_std, *(one.release_noise_std for one in then[:-1])]
     if not any(released) or not isinstance(run.domain, Unbounded):

@@ -51,7 +51,7 @@ def quick_report(run: TrainingRun, other_releases: Sequence[Release] = ()) -> Pr
 
 
 def in_turn(first: PrivacyReport, then: Sequence[TrainingRun]) -> PrivacyReport:
-    """Of everybody who is part of all: of the first model and of those that followed, together."""
+    """The report on the first model and its successors together, for people who are in all."""
     if not then:
         return first
     every: dict[str, PrivacyProfile] = {
@@ -99,7 +99,7 @@ def _short(extra: TrainingRun) -> PrivacyReport:
 
 
 def _by_bound(extra: TrainingRun, bound: str) -> PrivacyProfile:
-    """The same bound if it covers these steps, too, else the best that does."""
+    """The profile by this bound if it covers these steps, too, else by the best that does."""
     known = _short(extra).used
     return known[bound] if bound in known else known[_short(extra).bound_at(USUAL_DELTA)]
 
@@ -130,7 +130,7 @@ def _gaussian(mus: Sequence[float]) -> GaussianProfile:
 
 
 class _ByChords(PrivacyProfile):
-    """The same curve by chords, for one whose many points take long."""
+    """A profile by chords of its curve, for one whose many points take long."""
 
     def __init__(self, profile: PrivacyProfile) -> None:
         self._profile = profile

@@ -25,7 +25,7 @@ def epsilon_by_extra_steps(
     examples: Sequence[int] = (1, 10, 100),
     steps: Sequence[int] | None = None,
 ) -> Figure:
-    """What each number of extra steps promises, for several numbers of examples at once.
+    """A plot of epsilon after unlearning against extra steps, for several numbers of examples.
 
     Parameters
     ----------

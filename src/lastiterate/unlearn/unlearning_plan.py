@@ -35,7 +35,7 @@ def unlearning(
     batches: BatchRule | None = None,
     besides: Sequence[Release] = (),
 ) -> Unlearning:
-    """What extra steps without some examples promise them, or the least steps for a target.
+    """The guarantee for unlearned examples after extra steps, or the least steps for a target.
 
     Parameters
     ----------
@@ -118,7 +118,10 @@ class _Question:
         return self._found(many, self._report(many))
 
     def least(self, epsilon: float, delta: float) -> Unlearning:
-        """By the quick bounds first: all of them together need fewer steps, if any."""
+        """The result with the fewest extra steps that meet the target, by quick bounds first.
+
+        All bounds together never need more steps than the quick ones alone.
+        """
         self._check_besides(epsilon, delta)
         reports: dict[int, PrivacyReport] = {}
 
@@ -161,7 +164,7 @@ class _Question:
         return self.examples * joint_mu(self.besides)
 
     def _check_besides(self, epsilon: float, delta: float) -> None:
-        """What stays published must leave something of the target."""
+        """Raise `UnreachableTarget` where the other releases alone use up the target."""
         alone = GaussianProfile(self._told_besides).epsilon(delta) if self.besides else 0.0
         if not alone < epsilon:
             kinds = " and ".join(one.kind for one in self.besides)

@@ -19,7 +19,7 @@ from lastiterate.unlearn.retained_examples import as_one_run
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Unlearning(BestProfile):
-    """What is certified of a model that was made to forget, as a profile for those forgotten.
+    """The certified guarantee of a model after unlearning, as a profile for those unlearned.
 
     `extra` describes the extra steps, `forgotten` is the account that the guarantee is taken from,
     bound by bound.
@@ -35,11 +35,11 @@ class Unlearning(BestProfile):
 
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
-        """Those of the account that the guarantee is taken from."""
+        """The profiles of the account that the guarantee is taken from."""
         return self.forgotten.profiles
 
     def epsilon(self, delta: float) -> float:
-        """That of the account."""
+        """The epsilon of that account at this delta."""
         return self.forgotten.epsilon(delta)
 
     @property
@@ -49,7 +49,7 @@ class Unlearning(BestProfile):
 
     @cached_property
     def remaining(self) -> PrivacyProfile:
-        """Of the people who stay: of the last model alone, K more steps having seen them."""
+        """The guarantee of the last model alone for those who stay, whom K more steps saw."""
         if self.extra_steps == 0:
             return self.before
         known = [account(longer, besides=self.besides) for longer in self._as_one_run]
@@ -57,7 +57,7 @@ class Unlearning(BestProfile):
 
     @cached_property
     def both_published(self) -> PrivacyProfile:
-        """Of the people who stay, against someone who holds both models.
+        """The guarantee for people who stay, against someone who holds both models.
 
         Those who were forgotten have `account(run)` against such a person: what came later did
         not see them.
@@ -73,7 +73,7 @@ class Unlearning(BestProfile):
 
     @cached_property
     def before(self) -> PrivacyReport:
-        """Of everybody, of the model that was published before."""
+        """The guarantee for everybody of the model that was published before the extra steps."""
         return account(self.run, besides=self.besides)
 
     def then(

@@ -44,7 +44,7 @@ _LARGEST_LOG = 600.0
 
 
 class Compared(Enum):
-    """What a moved result is told apart from."""
+    """The result that a moved result is compared with."""
 
     WITH_STILL = "the result that is not moved"
     WITH_MIRRORED = "the result that is moved the other way"
@@ -105,7 +105,7 @@ class _Part:
 
 
 def _end(levels: Array, masses: Array, chance: float) -> float:
-    """Where results begin that together have about this chance."""
+    """The threshold that a result exceeds with a probability of about `chance`."""
     top = float(levels.max()) + _FARTHEST
     edges = np.linspace(0.0, top, 4000)
     beyond = ndtr(levels - edges[:, None]) @ masses
@@ -165,7 +165,7 @@ def _log_excess(ratios: _Ratios, order: float, compared: Compared) -> float:
 
 
 def _log_outside(ratios: _Ratios, order: float) -> float:
-    r"""What is not in cells, and not left out.
+    r"""log of a bound on the part of the moment outside the cells that is not left out.
 
     Below them psi is at most the larger of twice the order and its value at the least ratio; if
     the mirrored ratio m is in it, that times the order, and one.  Above them

@@ -1,4 +1,4 @@
-"""What sampled steps, composed, tell at the least: quick to find, to see who need not be asked.
+"""A quick lower bound on delta of composed sampled steps, which tells what bounds to skip.
 
 No statistic of all results tells two data sets apart better than the results do.  This one is the
 sum over the steps of rough logarithms of likelihood ratios, in whole cells and modulo their
@@ -67,14 +67,14 @@ def _tails(probability: float, ratio: float, steps: int, mirrored: bool) -> tupl
 
 
 def _masses(ends: Array) -> Array:
-    """Of a standard normal between these ends, and beyond them."""
+    """Standard normal probabilities between these ends; the outer two include the tails."""
     below = ndtr(ends)
     below[0], below[-1] = 0.0, 1.0
     return np.diff(below)
 
 
 def _log_ratio(results: Array, probability: float, ratio: float) -> Array:
-    """Of a step that sees the example, perhaps, against one that does not."""
+    """The log-likelihood ratio of a step that may see the example to one that does not."""
     seen = ratio * results - ratio * ratio / 2.0 + math.log(probability)
     unseen = math.log1p(-probability) if probability < 1.0 else -math.inf
     return np.asarray(np.logaddexp(seen, unseen))

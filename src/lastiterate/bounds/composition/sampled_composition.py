@@ -84,7 +84,7 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
 
 
 def sampled_composition_at_least(run: TrainingRun, epsilon: float) -> float:
-    """What the steps tell by a rough statistic."""
+    """A lower bound on the delta of `sampled_composition` at `epsilon`, by a rough statistic."""
     return composed_at_least(
         run.batches.share,
         _ratio(run, float(np.min(run.noise_std))),
@@ -126,7 +126,7 @@ def _moments(run: TrainingRun) -> PrivacyProfile:
 
 
 def _ratio(run: TrainingRun, noise: float) -> float:
-    """What a participation moves a step by, in units of this noise, rounded up."""
+    """The distance that a participation moves a step by, in units of this noise, rounded up."""
     moved = quantities.gradient_change(run)
     if not run.batches.exact_size and run.adjacency == "replace":
         assert run.gradient_bound is not None

@@ -120,7 +120,7 @@ def grouped_places(run: TrainingRun, diameter: float, period: int) -> tuple[list
 
 
 def group_edges(count: int) -> list[int]:
-    """Where groups of `count` places begin, the most exposed first and one by one."""
+    """The edges of groups of `count` positions: the most exposed come first, one by one."""
     alone = min(count, _MOST_ALONE)
     ratio = count / max(alone, 1)
     rest = alone * ratio ** np.linspace(0.0, 1.0, _MOST_ALONE) if ratio > 1.0 else np.empty(0)

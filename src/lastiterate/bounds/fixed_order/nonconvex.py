@@ -210,7 +210,7 @@ def _linear_rise(run: TrainingRun) -> Array | None:
 
 
 def _linear_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
-    """By the linear modulus alone, all positions of a schedule at once."""
+    """mu of all chosen positions of a schedule, by the linear modulus alone; inf without one."""
     rise = _linear_rise(run)
     if rise is None:
         return [np.inf] * len(chosen)

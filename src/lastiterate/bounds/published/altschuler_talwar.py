@@ -69,7 +69,7 @@ def iteration(run: TrainingRun) -> ZCDPProfile:
 
 
 def bounded_iteration(run: TrainingRun) -> ZCDPProfile:
-    r"""The same on a bounded domain, unrolled as far as is best.
+    r"""Amplification by iteration on a bounded domain, with the best number of unrolled steps.
 
     **Bound.** :math:`R_\alpha \le \frac\alpha2\sum_{k>\tau} (a_k/\eta\sigma)^2`, the least over
     the start :math:`\tau`, where the distance is D, and payments after it.

@@ -49,7 +49,7 @@ def hidden_bins(run: TrainingRun) -> PrivacyProfile:
 
 
 def persons_hidden_in_bins(run: TrainingRun) -> PrivacyProfile:
-    """Whose picks are independent: their plans are superposed, and stay hidden together."""
+    """The guarantee for a person whose examples pick batches independently, all picks hidden."""
     profiles = hidden_given_the_sizes(run)
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
 

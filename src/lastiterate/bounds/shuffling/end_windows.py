@@ -47,7 +47,7 @@ class EndWindows:
 
     @property
     def spent(self) -> Spent:
-        """What is left to nothing else."""
+        """The share of the last steps' noise that is set apart for the windows alone."""
         return Spent(int(self.edges[-1]), self.share)
 
     def sizes(self, gap: float) -> Array:

@@ -77,7 +77,7 @@ def hidden_bins_together(run: TrainingRun) -> PrivacyProfile:
 
 @dataclass(frozen=True)
 class _Drafts:
-    """Who is hidden by how much noise; None where that is nobody, or costs too much."""
+    """The `Picks` for shares of positions and noise; None if all are hidden or mu is too large."""
 
     places: Places
 

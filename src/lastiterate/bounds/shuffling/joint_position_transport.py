@@ -92,7 +92,7 @@ def hidden_place_together(run: TrainingRun) -> PrivacyProfile:
 
 @dataclass(frozen=True)
 class _Drafts:
-    """Who is hidden by how much noise, and what follows; None where nobody is left to lend."""
+    """The `Worlds` for shares of positions and of noise; None where none is left to receive."""
 
     places: Places
     lent: float

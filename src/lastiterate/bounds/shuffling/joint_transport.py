@@ -49,7 +49,7 @@ _WIDEST = 0.5  # logarithm, from the middle knot to the last, and at most epsilo
 
 @dataclass(frozen=True, eq=False)
 class Worlds:
-    """Where the example may be, in probabilities, and what the engine charges for it.
+    """The probabilities of the example's possible positions, and the engine's mu for each.
 
     Lenders have mu `own`, and `beside` for a late place that is hidden, without its last arrival.
     Places of the others that are moved one by one have mu `home`, and `moved` against any lender;
@@ -136,7 +136,7 @@ class Together:
         return self._at_price(epsilon, low)
 
     def _kept(self, epsilon: float, prices: Array) -> Array:
-        """What each lender keeps for itself at each price: a knot, or all."""
+        """The argument a of each receiving position's B_e, a knot or e^epsilon, by multiplier."""
         tail = ndtr(-prices)
         steeper = (self._slopes[:, :, None] > tail).sum(axis=1)
         return np.asarray(np.minimum(self._knots[steeper], down(math.exp(epsilon), ulps(8.0))))

@@ -108,7 +108,7 @@ class DifferenceCalls:
 
 
 def _differences(weights: Array, spreads: Array, z: float, kappas: Array, positive: bool) -> Array:
-    """Of each term, at one z; it increases in z."""
+    """The value of each term of X - kappa Y at one z; it increases in z."""
     ours = np.exp(spreads * z - spreads**2 / 2) if positive else 0.0
     return np.asarray(weights * (ours - kappas * np.exp(-spreads * z - spreads**2 / 2)))
 

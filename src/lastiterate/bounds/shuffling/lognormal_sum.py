@@ -30,7 +30,7 @@ class CallFunction:
     grids: tuple[tuple[float, Array], ...]
 
     def __call__(self, thresholds: Array) -> Array:
-        """By the best grid, rounded up: chords between its places, beyond its end as there."""
+        """The least chord of all grids, rounded up; beyond its end a grid has its last value."""
         return np.asarray(np.min([_chords(thresholds, *grid) for grid in self.grids], axis=0))
 
 
@@ -47,7 +47,7 @@ def _chords(thresholds: Array, cell: float, values: Array) -> Array:
 
 
 def call_function(weights: Array, spreads: Array, *, end: float, cells: int) -> CallFunction:
-    """Of the sum of terms with these means and standard deviations of the logarithm."""
+    """Bounds on E (X - K)_+ for terms with these means and standard deviations of the logarithm."""
     present = weights > 0.0
     weights, spreads = weights[present], np.maximum(spreads[present], _LEAST_SPREAD)
     if not weights.size:

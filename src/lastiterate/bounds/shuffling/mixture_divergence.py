@@ -34,7 +34,7 @@ _LARGEST = 30.0  # standard deviations
 
 
 class Against(Enum):
-    """What the two laws are: of an example that is replaced, or that is in one world only."""
+    """The two laws compared: for an example that is replaced, or that is in one data set only."""
 
     MIRRORED = "both moved, in opposite ways"
     STILL = "the first moved, the second not"
@@ -43,7 +43,7 @@ class Against(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Picks:
-    """Where the example may be, in probabilities, and what is paid for it.
+    """The probabilities of the example's possible positions, and the mu of each.
 
     Old places have `mus`.  Late ones are paid in windows, of `sizes`, and before their last arrival
     have the mu `earlier`.
@@ -150,7 +150,7 @@ class PicksTogether:
 
 
 def _edges(step: float) -> Array:
-    """Of cells of G: wide where nothing counts."""
+    """The edges of cells of G, which are wide where they hardly matter."""
     return np.concatenate(
         [
             np.linspace(-_FARTHEST, -2.0, 29)[:-1],
@@ -161,7 +161,7 @@ def _edges(step: float) -> Array:
 
 
 def _masses_up_to(at: Array) -> Array:
-    """Of the cells that end at these places, the first being all below it; rounded up."""
+    """Normal probabilities of the cells that end at `at`, the first without a start; rounded up."""
     below, above = ndtr(at), ndtr(-at)
     # By the tail that is smaller.
     cells = np.where(at[1:] > 0.0, above[:-1] - above[1:], below[1:] - below[:-1])

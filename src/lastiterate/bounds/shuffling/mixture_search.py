@@ -20,7 +20,7 @@ _HOPELESS = 2.0  # times what is known, at the coarse look
 
 @dataclass(frozen=True)
 class Choice:
-    """Of all places a share is hidden, in windows with a share of noise."""
+    """The share of positions that are hidden, and the share of noise in their windows."""
 
     hidden: float = 0.25
     noise: float = 0.6

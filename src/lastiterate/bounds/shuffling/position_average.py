@@ -109,7 +109,7 @@ def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
 
 
 def last_position_at_least(run: TrainingRun, epsilon: float) -> float:
-    """What the example costs in the very last batch, which is one of its places."""
+    """A lower bound on this bound's delta, from the very last batch alone; 0 if none is known."""
     regular = run.batches.period is not None or run.batches.drawn is Drawn.EACH_EPOCH
     if not (regular and run.is_constant) or CONVEX_FIXED_ORDER.unmet(run):
         return 0.0

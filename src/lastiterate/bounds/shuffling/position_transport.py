@@ -77,7 +77,7 @@ def hidden_place(run: TrainingRun) -> HiddenPlaceProfile:
 
 
 def places_in_order(run: TrainingRun) -> Places:
-    """Those of this run."""
+    """The positions that an example may have in this run's secret order."""
     return Once(run) if run.batches.drawn is Drawn.ONCE else EachEpoch(run)
 
 

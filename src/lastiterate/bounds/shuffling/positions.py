@@ -28,7 +28,7 @@ _MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
 
 
 def factors(run: TrainingRun) -> list[tuple[float, float]]:
-    """What a lender's steps bring, and a late place's, for one order of the data sets or for both.
+    """Sensitivity factors of a receiving and a late position, for one order of data sets or both.
 
     u against i' or against nothing, then i or nothing against u, in arrivals.
     """
@@ -61,13 +61,13 @@ class Places(ABC):
 
     @abstractmethod
     def mus(self) -> Array:
-        """With the example at each of them."""
+        """mu with the example at each group of positions."""
 
     @abstractmethod
     def together(self, count: int, hidden: int, share: float, lent: float, late: float) -> Worlds:
-        """The same, the first `hidden` of them being paid in windows at the end of the run.
+        """The `Worlds` in which windows at the end of the run hide the first `hidden` groups.
 
-        These have this share of the last steps' noise.
+        The windows have `share` of the last steps' noise.
         """
 
     @abstractmethod
@@ -76,14 +76,13 @@ class Places(ABC):
 
     @abstractmethod
     def moved(self, count: int, lent: float, late: float) -> Array:
-        """With the example at each of the first places, against it at the next one.
+        """mu of the example at each of the first `count` groups against it at the next group.
 
-        The steps of that one bring so many times a participation's arrival, as do those of the
-        first.
+        `lent` multiplies the per-step sensitivity at the next group, `late` that at the first ones.
         """
 
     def picks_of(self, windows: EndWindows, own: Array, earlier: list[Arrivals]) -> Picks:
-        """Of others with these mus, and with these arrivals before those that windows pay."""
+        """The `Picks` with mu `own` where not hidden, and `earlier` participations where hidden."""
         weights, hidden = self.weights(), windows.tails.size
         chances = np.bincount(windows.chosen, weights[:hidden], windows.edges.size - 1)
         return Picks(
@@ -112,7 +111,7 @@ class Places(ABC):
 
 
 class Once(Places):
-    """The same place in every epoch."""
+    """Positions of an example that has the same one in every epoch."""
 
     def __init__(self, run: TrainingRun) -> None:
         super().__init__(run)

@@ -118,7 +118,7 @@ class EachEpoch(Places):
         )
 
     def picked(self, hidden: int, share: float) -> Picks:
-        """Those of a cut epoch are charged its predecessor, too; so are all, if they are hidden."""
+        """The `Picks`; a cut epoch's and hidden positions are charged the epoch before, too."""
         tails = np.concatenate([part.tails for part in self._parts])
         windows = end_windows(tails[:hidden], share)
         (own, none), _ = self._lenders(hidden, 1.0, windows.spent)
@@ -130,7 +130,7 @@ class EachEpoch(Places):
         return len(self._parts) > 1 and count > self._parts[0].tails.size
 
     def _lenders(self, count: int, lent: float, spent: Spent) -> tuple[tuple[Array, float], Array]:
-        """What lenders are charged, those without a place last, and what beside late places.
+        """mu of receiving positions, of no position, and of receiving ones beside late ones.
 
         u visits a lender in the epoch in which i is late; a lender in the epoch before is where i
         was all the same.
@@ -152,7 +152,7 @@ class EachEpoch(Places):
     def _known_before(
         self, places: _Late, hidden: int, lenders: Array, late: float
     ) -> tuple[_Late, _Late]:
-        """Who is late in the cut epoch, and at a lender's place in the one before, stays there."""
+        """Late positions and those not hidden, split by the position before the cut epoch."""
         cut, before = self._parts
         size = cut.tails.size
         absent = self.without(int(cut.sizes.sum()))

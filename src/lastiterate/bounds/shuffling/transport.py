@@ -95,7 +95,7 @@ class _Lending:
         return np.concatenate([self._deltas(block) for block in blocks])
 
     def _deltas(self, epsilons: Array) -> Array:
-        """By the dearest price at which enough is lent."""
+        """delta at each epsilon, by the largest multiplier with enough transport; 1 without."""
         few = epsilons.size <= _FEW
         grid, rounds = (_PRICES, 4) if few else (_FEWER_PRICES, 10)
         at = np.minimum(epsilons, _LARGEST_EPSILON)[:, None, None]
@@ -185,11 +185,11 @@ class HiddenPlaceProfile(PrivacyProfile):
         return max(_least(lendings, delta, revealed) for lendings in self._directions)
 
     def renyi(self, order: float) -> float:
-        """As if the place were revealed."""
+        """The Renyi divergence as if the position were revealed."""
         return self._revealed.renyi(order)
 
     def gdp(self) -> float:
-        """As if the place were revealed: as epsilon grows the most exposed place alone counts."""
+        """mu as if the position were revealed: at large epsilon the most exposed one counts."""
         return self._revealed.gdp()
 
     def _few(self, epsilons: Array) -> Array:

@@ -18,7 +18,7 @@ _MOST_REMEMBERED = 64
 
 @dataclass(frozen=True)
 class Choice:
-    """Of all places a share is late, of these a share hidden, in windows with a share of noise.
+    """The shares of positions that are late, of these that are hidden, and of the windows' noise.
 
     What stays at home is as if loans were `dearer`.
     """

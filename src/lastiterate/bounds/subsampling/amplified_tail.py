@@ -211,7 +211,7 @@ def _before_the_tail(run: TrainingRun, split: Split) -> TrainingRun:
 
 
 def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
-    """Where moments are used, and for the same sensitivity."""
+    """The superseded bounds: `SAMPLED` where moments are used, and for the same sensitivity."""
     alike = run.adjacency == "replace" and run.examples_per_person == 1
     many = run.steps > _SHORT and _remembered(run) >= _FEW
     return (SAMPLED,) if alike and many and quantities.ratio(run) <= _DECIDING else ()

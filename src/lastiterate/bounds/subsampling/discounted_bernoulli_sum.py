@@ -1,4 +1,4 @@
-r"""What has arrived: the law of :math:`\sum_i V_i c^i`, rounded up.
+r"""The law of the discounted sum of participations :math:`\sum_i V_i c^i`, rounded up.
 
 Each of `count` steps brings, with probability p and independently, an arrival that has since shrunk
 by a factor c a step.  Over so few steps that next to nothing shrinks, the sum is at most the number

@@ -1,4 +1,4 @@
-r"""What is left of Gaussian guarantees, and of what follows, for every price of borrowing.
+r"""The costs of Gaussian guarantees composed with other releases, for every multiplier.
 
 A guarantee mu that asks for g times the other distribution costs :math:`\delta_{(\mu)}(\log g)`,
 the curve of a Gaussian mechanism composed with whatever is published besides.  At the price
@@ -55,7 +55,7 @@ class _Atoms(NamedTuple):
         return math.sqrt(max(float(self.masses @ np.square(at - mean)), 0.0))
 
     def quantile(self, chance: float) -> float:
-        """What is exceeded with at most this probability."""
+        """A value that is exceeded with at most this probability, apart from what is `lost`."""
         beyond = np.count_nonzero(suffix_sums(self.masses) > chance)
         return self.cell * (self.first + beyond)
 
@@ -161,7 +161,7 @@ class Borrowed:
         return np.maximum.accumulate(self._logs[1] * steps)
 
     def _at_price_far(self, price: float, mus: Array, least: float) -> tuple[Array, Array]:
-        """The same for larger mus, as if all that follows were normal, too; exact if none does."""
+        """log g and cost of larger mus, g as if other releases were Gaussian; exact without."""
         limit = -float(ndtri(price)) if price > 0.0 else math.inf
         capped = np.minimum(np.hypot(mus, self._spread), max(limit, 0.0))
         logs = np.maximum(capped * (limit - capped / 2), least)

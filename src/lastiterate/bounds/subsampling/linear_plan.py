@@ -62,7 +62,7 @@ class Plan:
         self._check_arrivals()
 
     def variance(self, group: Group) -> float:
-        """What the group has to pay with, rounded down."""
+        """The variance of the noise that the group uses, rounded down."""
         total = math.fsum(
             share * self._variance(self.stretches[number], group.times)
             for number, share in group.shares

@@ -68,11 +68,11 @@ class HiddenMixtureProfile(PricedProfile):
         return f"HiddenMixtureProfile({self._revealed!r})"
 
     def renyi(self, order: float) -> float:
-        """As if the choice were revealed."""
+        """The Renyi divergence as if the choice were revealed."""
         return self._revealed.renyi(order)
 
     def gdp(self) -> float:
-        """As if the choice were revealed."""
+        """mu as if the choice were revealed."""
         return self._revealed.gdp()
 
     def _at(self, price: float) -> tuple[float, float]:

@@ -121,7 +121,7 @@ def persons_sampled(run: TrainingRun) -> PrivacyProfile:
 
 
 def persons_in_poisson_batches(run: TrainingRun) -> PrivacyProfile:
-    """The same, where examples of a person are drawn independently of each other."""
+    """The average over a person's participations, for examples drawn independently; mus add up."""
     apart = _poisson_mixture(with_single_examples(run), longest=_QUICK)
     return _drawn_apart(apart, run.examples_per_person)
 
@@ -181,7 +181,7 @@ def mixture(
 
 
 def mixture_at_least(run: TrainingRun, epsilon: float) -> float:
-    """What taking part in the very last step costs, which has but one step's noise to hide in."""
+    """A lower bound on this bound's delta, from the very last step; 0 on a bounded domain."""
     if isinstance(run.domain, Ball):
         return 0.0
     noise = float(quantities.noises(run)[0])

@@ -154,7 +154,7 @@ def _ratio(run: TrainingRun, noise: float) -> float:
 
 
 def _roughly(ratio: float) -> float:
-    """So that noise levels near each other share windows, and the laws of what arrives in them."""
+    """The ratio rounded to a coarse grid, so that nearby noise levels share windows and laws."""
     return math.exp(round(math.log(min(max(ratio, 1e-3), 1e3)) / 0.3) * 0.3)
 
 
@@ -234,7 +234,10 @@ BOUNDED_GRADIENTS = Hypothesis(
 
 
 def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
-    """Where participations that matter are few, none decides, nor does a domain or a cut."""
+    """The superseded bounds: `POISSON` where the participations that matter are few.
+
+    It is not superseded where a single participation, a domain or a cut of batches decides.
+    """
     share, gap = run.batches.share, float(quantities.gaps(run)[0])
     remembered = share * min(float(run.steps), 1.0 / max(gap, _LEAST_GAP))
     most = _FEW_THAT_LAST if run.steps * gap <= 1.0 else _FEW

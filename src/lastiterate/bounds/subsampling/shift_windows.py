@@ -165,7 +165,7 @@ def _in_proportion(
     times: int = 1,
     most: float = math.inf,
 ) -> _Claim:
-    """What is paid on average, with all noise in proportion to its variance."""
+    """A claim for the average shift, to all usable noise in proportion to its variance."""
     mass = power(log_c, first) * min(sum_of_powers(log_c, count * times), most)
     whole = math.fsum(usable.values())
     weights = {n: mass * (one / whole) for n, one in usable.items() if one > 0.0}

@@ -52,11 +52,11 @@ class Split:
     share: float
 
     def release_in_steps(self, gap: float) -> float:
-        """What the rest of their noise pays, as noise on release is counted: in steps' noise."""
+        """The rest of the last steps' noise as release noise, in units of a step's noise."""
         return (1.0 - self.share) * sum_of_inverse_powers(2.0 * log_cut(gap), self.steps)
 
     def tail(self, run: TrainingRun) -> LossDistributionProfile | None:
-        """Those steps composed, in cells of about half of what they are composed in later.
+        """The composition of the last steps, in cells of about half of the later size.
 
         None where their losses are too large for that.
         """

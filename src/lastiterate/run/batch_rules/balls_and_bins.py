@@ -11,7 +11,7 @@ from lastiterate.run.batch_rules.positioned import InOrder
 
 
 def binomial_exceeded_with(probability: float, count: int, share: float) -> int:
-    """What a binomial number exceeds with at most this probability, which is 0 or above 1e-16."""
+    """A count that a binomial exceeds with at most `probability`, which is 0 or above 1e-16."""
     if not probability > 0.0:
         return count
     from scipy.stats import binom  # which takes long to load

@@ -1,4 +1,4 @@
-"""What a batch rule has to say of itself; accounting, training and audits ask nothing else."""
+"""The interface of batch rules, which is all that accounting, training and audits use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Drawn(Enum):
 
 
 class Chance(Protocol):
-    """What drawing batches takes: uniform and independent of the data, and in secret."""
+    """The random draws that batches need: uniform, independent of the data, and secret."""
 
     def permutation(self, count: int, /) -> IntArray: ...
 
@@ -128,7 +128,7 @@ class BatchRule(ABC):
 
     @property
     def share(self) -> float:
-        """Of the examples, that a batch has."""
+        """The share of the examples that a batch has, batch_size / examples."""
         return self.batch_size / self.examples
 
     @property
@@ -191,11 +191,11 @@ class BatchRule(ABC):
         return self
 
     def described(self) -> str:
-        """What each step sees, after "100 steps of noisy gradient descent, ..."."""
+        """The batches of each step in words, after "100 steps of noisy gradient descent, ..."."""
         return f"batches of {self.batch_size:,} of {self.examples:,} examples {self.in_words}"
 
     def stated(self, *, secret: bool) -> str:
-        """What the person who describes a run vouches for, after "you state that"."""
+        """The claims that the person who describes a run vouches for, after "you state that"."""
         how = self.in_secret if secret else self.openly
         return (
             f"every batch has exactly {self.batch_size:,} of {self.examples:,} examples, "

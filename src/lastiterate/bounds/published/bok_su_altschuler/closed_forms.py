@@ -93,7 +93,7 @@ def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
 
 
 def full_batch_bounded_from(run: TrainingRun) -> GaussianProfile:
-    r"""The same, with the best number of steps to unroll.
+    r"""The last iterate of full-batch descent on a bounded domain, with the best unrolling.
 
     **Bound.** :math:`\mu = r\min_{1\le R\le T}(\sqrt R + k/\sqrt R)`.
 

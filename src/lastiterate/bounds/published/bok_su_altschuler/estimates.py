@@ -1,4 +1,4 @@
-r"""What central limit theorems suggest for sampled batches: estimates, never bounds.
+r"""Estimates, never bounds, for sampled batches from central limit theorems.
 
 Bok, Su and Altschuler 2024.  r = L/(b sigma), p = b/n; G(mu, p)^T of a step with ratio mu tends to
 a Gaussian of :math:`\sqrt2\,p\sqrt{T\,v(\mu)}`, :math:`v(\mu) = e^{\mu^2}\Phi(3\mu/2) +

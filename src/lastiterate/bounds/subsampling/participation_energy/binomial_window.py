@@ -23,9 +23,9 @@ class Counts(NamedTuple):
 
 
 def counts(steps: int, probability: float) -> Counts:
-    """Those that are not next to impossible.
+    """The numbers of participations that are not next to impossible, with log probabilities.
 
-    Each is the one before times a ratio, so that large factorials do not cost digits.
+    Each probability is the one before times a ratio, so that large factorials do not cost digits.
     """
     mean = steps * probability
     spread = math.sqrt(2.0 * _FOLDS * mean) + _FOLDS

@@ -85,7 +85,7 @@ def went_back(
 
 
 def _on_grid(block: Block, probability: float, cell: float) -> tuple[IntArray, Array, float]:
-    """What arrives in whole cells, the logarithms of the probabilities, and what is missed."""
+    """A block's participations in whole cells, their log probabilities, and what is missed."""
     arriving = counts(block.steps, min(probability * block.kept, 1.0))
     if cell <= 1.0:
         return np.rint(arriving.values / cell).astype(np.int64), arriving.logs, arriving.lost

@@ -111,7 +111,7 @@ def _most(last: int, probability: float) -> int:
 
 
 class _End(NamedTuple):
-    """What an arrival may be taken for, in cells, and how likely."""
+    """A number of cells that a participation may be rounded to, and its probability."""
 
     cells: int
     chance: float
@@ -160,7 +160,7 @@ def _arrived(reached: Array, log_chances: Array, ends: tuple[_End, _End], size: 
 
 
 def _arrived_far_apart(reached: Array, ways: Iterator[_Come], size: int) -> Array:
-    """The same where exponentials would underflow."""
+    """The result of `_arrived`, computed where exponentials would underflow."""
     total = np.full((*reached.shape[:2], size), -np.inf)
     for n, cells, logs in ways:
         there = reached[:, : reached.shape[1] - n, n * cells : n * cells + size]

@@ -1,4 +1,4 @@
-r"""What random participations cost: the law of the convex minorant's energy.
+r"""The law of the least energy of random participations, that of the convex minorant.
 
 In each of R steps the example takes part with probability p, independently.  With no
 contraction, arrivals 1 and noise 1, the least energy is that of the convex minorant of a walk with

@@ -1,4 +1,4 @@
-r"""What random participations cost when noise is added on release.
+r"""Bounds on the energy of random participations when noise is added on release.
 
 The release is worth h steps of noise in which nothing arrives.  For any slope g a plan pays for
 the faces of the convex minorant at most g a step and leaves the excess x to the release, so that

@@ -34,7 +34,7 @@ _LARGEST_EXPONENT = 600.0
 
 
 def face_moments(steps: int, probability: float, release: float, rates: Array) -> Moments:
-    """Of the least energy over `steps` steps and a release worth so many more; inf if huge."""
+    """Moments of the least energy over `steps` steps and a release worth `release`; inf if huge."""
     length = max(math.ceil(steps / _MOST_LONG_STEPS), math.floor(release / _PARTS), 1)
     if length > 1 and not length < release:
         return Moments(np.full(rates.size, np.inf), 0.0)

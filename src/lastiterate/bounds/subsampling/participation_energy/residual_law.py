@@ -1,4 +1,4 @@
-r"""What earlier random participations leave behind: a law that dominates the true one.
+r"""A law that dominates the distance left behind by earlier random participations.
 
 Steps are counted backwards, j = 0 the latest; V_j are independent and 1 with probability p.  A
 plan that pays :math:`g c^{2j}` (in units of the end) whenever that much is there, at a cost
@@ -80,7 +80,7 @@ def unpaid_law(
 
 
 def terms(gap: float, steps: int, most: int = _TERMS) -> Terms:
-    """What there is to pay and, for each unit of g, what is paid."""
+    """The weights of participations by age, and the shifts for each unit of g."""
     if gap >= 1.0 or gap == 0.0:
         count = float(steps if gap == 0.0 else min(steps, 1))
         return Terms(np.ones(1), np.ones(1), np.array([count]), 0.0)
@@ -105,7 +105,7 @@ def peaks(listed: Terms, probability: float, payment: float, rates: Array) -> Ar
 
 
 def energy_of_payments(gap: float, steps: int, payment: float) -> float:
-    """What the payments cost, rounded up."""
+    """The energy of the shifts, rounded up."""
     if not payment:
         return 0.0
     return up(payment**2 * sum_of_powers(2 * log_of(gap), steps), MILLIONS_OF_ROUNDINGS)
@@ -158,7 +158,7 @@ def _ends(law: Array) -> NDArray[np.int64]:
 
 
 def _end(gap: float, steps: int, probability: float, top: float) -> float:
-    """What is left unpaid exceeds this with negligible probability, payments or not."""
+    """A distance that what remains exceeds with negligible probability, with or without shifts."""
     listed = terms(gap, steps, most=512)
     levels = (peaks(listed, probability, 0.0, RATES) + _FOLDS) / RATES
     return min(float(levels.min()) * 1.01, top)
