@@ -43,6 +43,13 @@ class TestFit:
         assert ledger.spent().epsilon(1e-5) == pytest.approx(1.0, rel=1e-3)
         assert ledger.verify().epsilon(1e-5) >= model.privacy_.epsilon(1e-5)
 
+    def test_of_the_budgets_epsilon_fits_into_it(self, tmp_path):
+        ledger = li.Ledger(tmp_path / "one.ledger", epsilon=1.0, delta=1e-5)
+        PrivateLogisticRegression(epsilon=1.0, batches="shuffled-once", epochs=3).fit(
+            X, Y, ledger=ledger
+        )
+        assert 0.99 < ledger.spent().epsilon(1e-5) <= 1.0
+
     def test_what_is_published_besides_is_charged(self, ledger):
         settings = QUICK | {"counting": 0.3}
         model = PrivateLogisticRegression(epsilon=1.0, **settings).fit(X, Y, ledger=ledger.path)

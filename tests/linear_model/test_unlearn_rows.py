@@ -223,7 +223,7 @@ class TestRefusals:
         self.refused(model, "sequence", rows="17")
         self.refused(model, "whole number", rows=[1.5])
         self.refused(model, "all that were left", rows=range(600))
-        self.refused(forgotten, "row 203, removed before", rows=[1, 203])
+        self.refused(forgotten, "row 203 .counted from 0., removed before", rows=[1, 203])
 
     def test_other_data(self, model):
         moved = X.copy()

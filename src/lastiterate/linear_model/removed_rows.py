@@ -46,7 +46,9 @@ def silenced(
     if gone[asked].any():
         again = int(asked[gone[asked]][0])
         must_be = "rows that are still part of the model"
-        raise InvalidParameter("rows", must_be=must_be, found=f"row {again}, removed before")
+        raise InvalidParameter(
+            "rows", must_be=must_be, found=f"row {again} (counted from 0), removed before"
+        )
     gone[asked] = True
     if gone.all():
         must_be = "some of the rows: of a model of nothing, nothing is left to publish"

@@ -10,13 +10,14 @@ A guarantee is of both directions, so that the mass at :math:`-\varepsilon_j` is
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import ulps
+from lastiterate._numerics.rounding import at_least, ulps
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile import dp_accounting
 from lastiterate.profile.gaussian_mixture_pld import LossCells
@@ -24,6 +25,7 @@ from lastiterate.profile.privacy_profile import PrivacyProfile
 
 _POINTS = 200
 _TAIL = 1e-14
+_USUAL_DELTA = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,8 +69,16 @@ def tabulated(profile: PrivacyProfile) -> Curve:
     left = float(profile.deltas(np.array([1e9]))[0])
     reach = profile.epsilon(min(1.01 * left + _TAIL, 1.0))
     cell = min(max(reach, ulps(1)), 1e9) / _POINTS
+    usual = profile.epsilon(_USUAL_DELTA)
+    if cell < usual < reach:
+        # One point is where most ask, so that a budget of that epsilon holds this guarantee.
+        cell = at_least(usual / math.floor(usual / cell), ulps=2)
     epsilons = cell * np.arange(_POINTS + 1, dtype=np.float64)
-    falling = np.minimum.accumulate(np.minimum(profile.deltas(epsilons), 1.0))
+    deltas = np.minimum(profile.deltas(epsilons), 1.0)
+    if cell < usual < reach:  # asked alone it is answered more exactly than among many
+        step = round(usual / cell)
+        deltas[step] = min(deltas[step], profile.delta(float(epsilons[step])))
+    falling = np.minimum.accumulate(deltas)
     return Curve(cell, convex_envelope(epsilons, falling))
 
 

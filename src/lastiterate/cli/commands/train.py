@@ -137,6 +137,9 @@ def train(
     if html is not None:
         _check_pictures()
     book = None if ledger is None else _ledger(ledger)
+    if test is not None and test_is_public and test.resolve() == data.resolve():
+        must_be = "left out where --test is the file to train on, whose rows are private"
+        raise InvalidParameter("--test-is-public", must_be=must_be, found="the same file")
     asked = Asked.of(test, public=test_is_public, epsilon=test_epsilon, whole=epsilon)
     table = open_table(data, delimiter=delimiter)
     if target not in table.names:

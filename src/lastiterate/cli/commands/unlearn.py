@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import warnings
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ import numpy as np
 import typer
 
 from lastiterate import _check
+from lastiterate._digits import up
 from lastiterate.cli.atomic_write import refuse_overwriting
 from lastiterate.cli.options.table_options import (
     CLASSIFICATION,
@@ -20,6 +22,7 @@ from lastiterate.cli.options.table_options import (
     declared_target,
 )
 from lastiterate.errors import InvalidParameter, PrivacyWarning
+from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.saved_model.model_file import SavedModel, read_model
 from lastiterate.saved_model.written import write_together
 from lastiterate.tables.encoded import encoded
@@ -92,7 +95,10 @@ def unlearn(
         print(known.plan_unlearning(numbers, epsilon=epsilon, delta=delta, noisier=noisier))
         return
     if key is None:
-        must_be = "given: the file with the secret that the model was trained with"
+        must_be = (
+            "the file that `train --key` was given; a model trained without one cannot unlearn: "
+            "train again with --key"
+        )
         raise InvalidParameter("key", must_be=must_be, found="none")
     refuse_overwriting(out / "model.json", out / "certificate.json", force=force)
     signer = None
@@ -129,6 +135,12 @@ def unlearn(
     text = SavedModel(saved.record | learnt).text()
     write_together(out, {"model.json": text, "certificate.json": certificate})
     print(new.unlearning_)
+    stated = json.loads(certificate)["guarantee"]
+    print(
+        f"The certificate promises those who stay epsilon = {up(stated['epsilon'])} at delta = "
+        f"{stated['delta']:g} {if_one_example_is(stated['adjacency'])}, of all models that were "
+        "published, together."
+    )
     print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
 
 
@@ -137,7 +149,10 @@ def _numbers(rows: str) -> list[int]:
     if not all(part.isascii() and part.isdigit() for part in parts):
         must_be = "row numbers with commas between them, as in 17,203"
         raise InvalidParameter("rows", rows, must_be=must_be)
-    return [int(part) for part in parts]
+    numbers = [int(part) for part in parts]
+    if len(set(numbers)) < len(numbers):
+        raise InvalidParameter("rows", rows, must_be="row numbers, each of them once")
+    return numbers
 
 
 def _truth(saved: SavedModel) -> Any:

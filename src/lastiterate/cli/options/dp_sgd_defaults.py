@@ -63,6 +63,12 @@ def assumptions(said: Description, filled: Description) -> list[str]:
     return stated
 
 
+_SMOOTHNESS = (
+    "--smoothness (logistic regression on rows of norm at most R: R^2/4 plus the penalty, softmax: "
+    "R^2/2 plus it; state weight decay as --regulariser)"
+)
+
+
 def _for_the_last_iterate(said: Description) -> list[str]:
     """Which flags a bound for the last iterate alone would need besides."""
     rate = ["--step-size"] if said.step_size is None else []
@@ -70,7 +76,7 @@ def _for_the_last_iterate(said: Description) -> list[str]:
     ways = {}
     if said.convex:
         missing = ways["convex losses"] = list(rate)
-        missing += ["--smoothness"] if said.smoothness is None else []
+        missing += [_SMOOTHNESS] if said.smoothness is None else []
         if clip is not None and not (lipschitz is not None and lipschitz <= clip):
             missing.append("--lipschitz (a bound on gradient norms, at most --clip-norm)")
     rule = said.rule()
