@@ -6,8 +6,9 @@
 An event holds its run, with the adjacency that its guarantee is for: "zero-out" is
 REPLACE_SPECIAL, "replace" is REPLACE_ONE, and an accountant of another relation refuses it.  Where
 examples take part independently of each other, "zero-out" is ADD_OR_REMOVE_ONE as well.  Other
-accountants do not know the event, so that dp-accounting's for Renyi divergences, which does not
-double sensitivities under REPLACE_ONE (google/differential-privacy#378), never sees it.
+accountants do not know this event.  A report of "zero-out" with a finite mu becomes a plain
+GaussianDpEvent instead, which is for REPLACE_SPECIAL alone: dp-accounting's accountant for Renyi
+divergences does not double it under REPLACE_ONE (google/differential-privacy#378).
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ import pytest
 from lastiterate import verify
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivacyWarning, PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.labels import places_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))
@@ -114,3 +115,25 @@ class TestDeclared:
     def test_too_few_targets(self):
         with pytest.raises(InvalidParameter, match="y must be as long as X, 400; found 399"):
             PrivateLogisticRegression(classes=["yes", "no"]).fit(X, SIDES[1:])
+
+
+@pytest.mark.parametrize("classes", [["0", "1"], [0, 1], [0.0, 1.0], [False, True]])
+def test_how_labels_are_stored_decides_nothing(classes):
+    """One label that is no number, or none at all, changes how a reader stores all others."""
+    labels = [0, 1, 1, 0]
+    ways = [
+        np.array(labels),
+        np.array([*labels, 2.5])[:4],
+        np.array([*labels, np.nan])[:4],
+        np.array([*labels, None], dtype=object)[:4],
+        np.array([*map(str, labels), "x"])[:4],
+        np.array([*map(str, map(float, labels)), "x"])[:4],
+        np.array([*map(bool, labels), "x"], dtype=object)[:4],
+    ]
+    known = np.unique(np.array(classes))
+    assert [places_of(way, known).tolist() for way in ways] == [labels] * len(ways)
+
+
+def test_classes_that_are_one_number_are_refused():
+    with pytest.raises(InvalidParameter, match="different as numbers too"):
+        PrivateLogisticRegression(classes=["1", "1.0"]).fit(np.ones((9, 1)), ["1"] * 9)

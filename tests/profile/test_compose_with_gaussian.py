@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -62,6 +63,28 @@ def test_very_many_standard_deviations_beside_it(mu):
         assert exact.epsilon(delta) <= both.epsilon(delta) <= exact.epsilon(delta) * 1.01
     for epsilon in (0.0, mu * mu / 2, mu * mu / 2 + 4 * mu):
         assert exact.delta(epsilon) * (1 - 1e-9) <= both.delta(epsilon) <= 1.0
+
+
+@pytest.mark.parametrize("mu", [1e-3, 1e-5, 1e-8, 1e-11, 1e-13, 1e-15, 1e-17])
+def test_next_to_nothing_beside_it(mu):
+    """Just above the limit, delta is that of the Gaussian alone, times the larger chance."""
+    for units in (0.5, 1.0, 3.0):
+        epsilon = 1.0 + units * mu
+        with mpmath.workdps(60):
+            exact = exact_response_and_gaussian(1.0, mu, epsilon)
+        found = beside_gaussian(PureProfile(1.0), mu).delta(epsilon)
+        assert float(exact) * (1 - 1e-9) <= found <= 1.0
+
+
+def exact_response_and_gaussian(limit, mu, epsilon):
+    limit, mu, gamma = mpmath.mpf(limit), mpmath.mpf(mu), mpmath.exp(mpmath.mpf(epsilon))
+    p = mpmath.exp(limit) / (1 + mpmath.exp(limit))
+
+    def curve(gamma):
+        log = mpmath.log(gamma)
+        return mpmath.ncdf(mu / 2 - log / mu) - gamma * mpmath.ncdf(-log / mu - mu / 2)
+
+    return p * curve(gamma * (1 - p) / p) + (1 - p) * curve(gamma * p / (1 - p))
 
 
 def test_nothing_besides_is_the_same_and_all_is_nothing():

@@ -40,8 +40,10 @@ class TestFeatures:
         assert found.any(axis=1).tolist() == [True] * 5 + [False, True]
 
     def test_values_that_are_numbers(self):
-        schema = {"a": {"values": ["0", "1", "true"]}}
-        assert rows(schema, a=np.array([1, 0, 7])).argmax(axis=1).tolist() == [2, 0, 0]
+        with pytest.raises(InvalidParameter, match="all different, as numbers too"):
+            rule_of("a", {"values": ["0", "1", "true"]})
+        schema = {"a": {"values": ["5", "0", "true"]}}
+        assert rows(schema, a=np.array([1, 0, 7])).argmax(axis=1).tolist() == [2, 1, 0]
 
     @pytest.mark.parametrize("cell", ["x", None, math.nan, 7, 2.0])
     def test_no_cell_decides_what_others_are(self, cell):
@@ -53,6 +55,29 @@ class TestFeatures:
             assert rule.places(np.array(numbers)).tolist() == [0, 1, 0]
         known = rule_of("c", {"values": ["true", "false"]})
         assert known.places([True, False, cell])[:2].tolist() == [0, 1]
+
+    @pytest.mark.parametrize(
+        "values, cells",
+        [
+            (["1", "2"], [1, 2, 1]),
+            (["1.0", "2.0"], [1, 2, 1]),
+            (["true", "false"], [True, False, True]),
+            (["0.1", "0.2"], [0.1, 0.2, 0.1]),
+        ],
+    )
+    def test_how_a_column_is_stored_decides_nothing(self, values, cells):
+        """A reader that meets one cell of text stores all others of its column as text, too."""
+        rule = rule_of("c", {"values": values})
+        ways = [
+            np.array(cells),
+            np.array(cells, dtype=np.float64),
+            np.array(cells, dtype=object),
+            np.array([*cells, None], dtype=object)[:3],
+            [str(cell) for cell in cells],
+            [str(float(cell)) for cell in cells],
+            np.array([*map(str, cells), "unknown"])[:3],
+        ]
+        assert [rule.places(column).tolist() for column in ways] == [[0, 1, 0]] * len(ways)
 
     def test_cut_points(self):
         """An interval has its lower end; numbers beyond all cuts are in the outer ones."""

@@ -21,6 +21,7 @@ from sklearn.preprocessing import (
     SplineTransformer,
     StandardScaler,
     TargetEncoder,
+    scale,
 )
 from sklearn.random_projection import GaussianRandomProjection
 
@@ -82,6 +83,7 @@ LEARNING = {
     "in a union": FeatureUnion([("a", Normalizer()), ("b", MinMaxScaler())]),
     "the other columns": ColumnTransformer([("a", "passthrough", [0])], remainder=StandardScaler()),
     "unknown": Doubled(),
+    "a function of all rows": FunctionTransformer(scale),
 }
 FIXED = {
     "normaliser": Normalizer(),

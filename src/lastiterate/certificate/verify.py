@@ -244,6 +244,7 @@ def _text(certificate: str | Path) -> str:
 def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> list[str]:
     epsilon = report.epsilon(guarantee["delta"])
     reasons = []
+    _check.number("guarantee.delta", guarantee["delta"], at_least=0.0, below=1.0)
     stated = _check.number("guarantee.epsilon", guarantee["epsilon"], at_least=0.0)
     if not stated >= down(epsilon, MILLIONS_OF_ROUNDINGS):
         reasons.append(f"it states epsilon {guarantee['epsilon']!r}, but the run has {epsilon!r}")

@@ -188,10 +188,10 @@ def _event_cost(one: Mapping[str, Any], times: int, groups: int, adjacency: str)
         relation = events.REPLACED
     elif replaced:
         alone = from_pld(event_distribution(events.from_record(one), relation))
-        return cost_of(for_group(twice(alone), groups), times=times)
+        return _cost("event", for_group(twice(alone), groups)) | {"times": times}
     if groups > 1:
         alone = from_pld(event_distribution(events.from_record(one), relation))
-        return cost_of(for_group(alone, groups), times=times)
+        return _cost("event", for_group(alone, groups)) | {"times": times}
     events.losses_of(json.dumps(one, sort_keys=True), relation)  # or it is refused
     return {"times": times, "mu": None, "event": dict(one), "relation": relation}
 

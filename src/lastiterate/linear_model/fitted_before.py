@@ -104,8 +104,8 @@ def _learns(step: Any) -> bool:
         fixed = _FIXED.get(type(step).__name__)
         if fixed is not None:
             return not fixed(step)
-    tags = getattr(step, "__sklearn_tags__", None)
-    return tags is None or bool(tags().requires_fit)
+    # That a step needs no fitting does not say that it takes rows one by one.
+    return True
 
 
 def _has_declared_categories(step: Any) -> bool:
@@ -123,11 +123,17 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
-# Transformers of scikit-learn whose `fit` learns nothing of the examples but their number and
-# width, on a condition.  Those that need no fitting at all say so by a tag.
+# Transformers of scikit-learn that learn nothing of the examples but their number and width, and
+# change every row by itself, each on a condition.
 _FIXED: dict[str, Callable[[Any], bool]] = {
+    "AdditiveChi2Sampler": lambda _: True,
+    "Binarizer": lambda _: True,
+    "FeatureHasher": lambda _: True,
     "FrozenEstimator": lambda _: True,  # `fit` does nothing
+    "FunctionTransformer": lambda step: step.func is None or isinstance(step.func, np.ufunc),
     "GaussianRandomProjection": lambda _: True,
+    "HashingVectorizer": lambda _: True,
+    "Normalizer": lambda _: True,
     "OneHotEncoder": _has_declared_categories,
     "OrdinalEncoder": _has_declared_categories,
     "PolynomialCountSketch": lambda _: True,

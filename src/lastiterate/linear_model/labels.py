@@ -18,6 +18,7 @@ from sklearn.utils.validation import column_or_1d
 from lastiterate._warning import warn
 from lastiterate.certificate.statements import LABELS_DECLARED, LABELS_INFERRED
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
+from lastiterate.tables.cells import places_by_key, value_key
 
 _WIDEST = "a sequence of at least two labels"
 
@@ -80,26 +81,26 @@ def _checked(declared: Any) -> NDArray[Any]:
         raise InvalidParameter("classes", declared, must_be=f"{_WIDEST}, finite if numbers")
     if classes.dtype.kind == "U" and not all(isinstance(one, str) for one in given):
         raise InvalidType("classes", declared, must_be=f"{_WIDEST} of one kind")
+    if len(places_by_key(classes.tolist())) < classes.size:
+        must_be = f"{_WIDEST}, different as numbers too: 1, 1.0 and true are the same"
+        raise InvalidParameter("classes", declared, must_be=must_be)
     return classes
 
 
 def places_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
-    """The place of each label, -1 for none; every label is looked up alone.
+    """The position of each label among the classes, -1 for none; every label is looked up alone.
 
-    One label of another kind may turn a whole column into text, so numbers are also known by how
-    they are written.
+    One label of another kind may turn a whole column into text or floats, so labels are known by
+    the number that they are or spell, else by their text.
     """
-    by_value = {one: k for k, one in enumerate(classes.tolist())}
-    written = {str(one): k for one, k in by_value.items()}
+    known = places_by_key(classes.tolist())
 
     def place(label: Any) -> int:
         try:
-            found = by_value.get(label, written.get(str(label), -1))
-            if found < 0 and isinstance(label, str):
-                found = by_value.get(float(label), -1)
-        except Exception:  # whatever it is that cannot be compared, it is none of them
+            key = value_key(label)
+        except Exception:  # whatever it is that cannot be read, it is none of them
             return -1
-        return found
+        return -1 if key is None else known.get(key, -1)
 
     if targets.dtype.kind in "OV":
         return np.array([place(label) for label in targets.tolist()], dtype=np.intp)

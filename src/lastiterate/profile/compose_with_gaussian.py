@@ -19,7 +19,7 @@ from scipy.special import ndtr
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, ulps, up
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.chord_curve import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile
@@ -30,6 +30,7 @@ from lastiterate.profile.staged import StagedProfile
 _WIDTH = 0.05
 _WIDEST = 0.25
 _MANY = 4  # questions at once, which a table answers
+_LEAST_FALL = 1e-5  # of e^-l over a cell, relative
 _LEAST = 1e-290  # e^-l below this loses digits, or is 0
 
 
@@ -80,7 +81,8 @@ class BesideGaussianProfile(PrivacyProfile):
         return self._averaged(self._table.on_both_sides(self._asked(epsilons)))
 
     def _asked(self, epsilons: Array) -> Array:
-        return epsilons[:, np.newaxis] - self._losses
+        sizes = epsilons[:, np.newaxis] + np.abs(self._losses)
+        return np.asarray(epsilons[:, np.newaxis] - self._losses - ulps(2) * sizes)
 
     def _averaged(self, at: Array) -> Array:
         inside = at[:, :-1] @ self._left + at[:, 1:] @ self._right
@@ -117,7 +119,8 @@ def _chords(edges: Array, mu: float) -> tuple[Array, Array]:
     """
     masses, shifted = _masses(edges), _masses(edges + mu)
     t = np.exp(-np.minimum(mu * mu / 2.0 + mu * edges, -math.log(_LEAST) + 1.0))
-    known = t[1:] > _LEAST
+    # Where t hardly falls over a cell, the differences below are nothing but rounding.
+    known = (t[1:] > _LEAST) & (t[:-1] - t[1:] > _LEAST_FALL * t[:-1])
     left = np.zeros_like(masses)
     np.divide(shifted - t[1:] * masses, t[:-1] - t[1:], out=left, where=known)
     left = np.clip(left, 0.0, masses)

@@ -77,7 +77,8 @@ def tabulated(profile: PrivacyProfile) -> Curve:
     deltas = np.minimum(profile.deltas(epsilons), 1.0)
     if cell < usual < reach:  # asked alone it is answered more exactly than among many
         step = round(usual / cell)
-        deltas[step] = min(deltas[step], profile.delta(float(epsilons[step])))
+        exactly = max(profile.delta(float(epsilons[step])), _USUAL_DELTA)
+        deltas[step] = min(deltas[step], exactly)
     falling = np.minimum.accumulate(deltas)
     return Curve(cell, convex_envelope(epsilons, falling))
 

@@ -6,7 +6,7 @@ Columns may be arrays, lists, or columns of pandas, polars or pyarrow.  No messa
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from lastiterate._numerics.arrays import Array
 MISSING = frozenset(
     {"", "?", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "<NA>"}
 )
+_TRUTH = {"true": 1.0, "false": 0.0}
 _SHOWN = 5
 
 
@@ -56,20 +57,39 @@ def places_of(column: Any, values: tuple[str, ...]) -> NDArray[np.intp]:
         if found is not None:
             return found
     cells = _as_array(column)
+    known = places_by_key(values)
     if cells.dtype.kind in "fiub":
-        return _places_of_numbers(cells, values)
-    known = {value: k for k, value in enumerate(values)}
-    by_number = _numbered(values)
+        return _places_of_numbers(cells, known)
+    return np.array([_place(cell, known) for cell in cells.tolist()], dtype=np.intp)
 
-    def place(cell: Any) -> int:
-        if _is_nothing(cell):
-            return -1
-        # Numbers as in a column of numbers alone, which one cell of text makes a column of objects.
-        if isinstance(cell, bool | int | float | np.number | np.bool_):
-            return by_number.get(_number(cell), -1)
-        return known.get(_text(cell), -1)
 
-    return np.array([place(cell) for cell in cells.tolist()], dtype=np.intp)
+def value_key(cell: Any) -> float | str | None:
+    """The number that a cell is or spells, else its text; None for a missing one.
+
+    A single cell of another kind may turn a whole column into text, objects or floats, so what a
+    cell counts as must not depend on how its column is stored: 1, 1.0, "1", "1.0" and true are the
+    same.
+    """
+    if _is_nothing(cell):
+        return None
+    text = cell.strip() if isinstance(cell, str) else cell
+    if isinstance(text, str) and text.lower() in _TRUTH:
+        return _TRUTH[text.lower()]
+    number = _number(text)
+    if math.isfinite(number):
+        return number
+    return str(text)
+
+
+def places_by_key(values: Iterable[Any]) -> dict[float | str, int]:
+    """The position of each value by its `value_key`."""
+    keys = [value_key(value) for value in values]
+    return {key: k for k, key in enumerate(keys) if key is not None}
+
+
+def _place(cell: Any, known: Mapping[float | str, int]) -> int:
+    key = value_key(cell)
+    return -1 if key is None else known.get(key, -1)
 
 
 def missing_in(column: Any, rows: NDArray[np.intp]) -> NDArray[np.intp]:
@@ -122,17 +142,13 @@ def _text(cell: Any) -> str:
     return cell.strip() if isinstance(cell, str) else str(cell)
 
 
-def _places_of_numbers(cells: NDArray[Any], values: tuple[str, ...]) -> NDArray[np.intp]:
+def _places_of_numbers(cells: NDArray[Any], known: Mapping[float | str, int]) -> NDArray[np.intp]:
+    numbers = cells.astype(np.float64)
     found = np.full(cells.size, -1, dtype=np.intp)
-    for number, k in _numbered(values).items():
-        found[cells == number] = k
+    for key, k in known.items():
+        if not isinstance(key, str):
+            found[numbers == key] = k
     return found
-
-
-def _numbered(values: tuple[str, ...]) -> dict[float, int]:
-    """The place of each value that is a number: 1, 1.0 and true are the same."""
-    numbers = [{"true": 1.0, "false": 0.0}.get(value.lower(), _number(value)) for value in values]
-    return {number: k for k, number in enumerate(numbers) if math.isfinite(number)}
 
 
 def _as_array(column: Any) -> NDArray[Any]:
@@ -151,7 +167,7 @@ def _is_arrow(column: Any) -> bool:
 def _arrow_places(column: Any, values: tuple[str, ...]) -> NDArray[np.intp] | None:
     """Each cell's position among the values, -1 for none; None if the column does not hold text.
 
-    It makes no Python object for each cell.
+    It makes one Python object for each text that occurs.
     """
     import pyarrow as pa
     from pyarrow import compute
@@ -160,7 +176,12 @@ def _arrow_places(column: Any, values: tuple[str, ...]) -> NDArray[np.intp] | No
         column = column.cast(column.type.value_type)
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return None
-    trimmed = compute.utf8_trim_whitespace(column)
-    known = pa.array(values, type=column.type)
-    places = compute.fill_null(compute.index_in(trimmed, value_set=known), -1)
-    return np.array(places, dtype=np.intp)
+    encoded = compute.dictionary_encode(column)
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.unify_dictionaries().combine_chunks()
+    if isinstance(encoded, pa.ChunkedArray):  # an empty column has no chunks to combine
+        return np.zeros(0, dtype=np.intp)
+    known = places_by_key(values)
+    each = np.array([_place(text, known) for text in encoded.dictionary.to_pylist()] + [-1])
+    which = compute.fill_null(encoded.indices, len(each) - 1)
+    return np.asarray(each[np.array(which, dtype=np.intp)], dtype=np.intp)

@@ -15,7 +15,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.tables.cells import BadCells, missing_in, numbers_of, places_of
+from lastiterate.tables.cells import BadCells, missing_in, numbers_of, places_by_key, places_of
 from lastiterate.tables.cuts import BINS, CUTS, cut_points, interval_names
 
 AS_IT_IS, DROP = "as it is", "drop"
@@ -216,8 +216,9 @@ def _listed(name: str, given: dict[str, Any]) -> Listed:
         must_be = "a list of at least one text or number"
         raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
     values = tuple(str(one).strip() for one in listed)
-    if len(set(values)) < len(values):
-        raise InvalidParameter(f'{name}["values"]', listed, must_be="all different")
+    if len(places_by_key(values)) < len(values):
+        must_be = "all different, as numbers too: 1, 1.0 and true are the same"
+        raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
     if "missing" not in given:
         return Listed(values)
     missing = str(given["missing"]).strip()
