@@ -177,6 +177,10 @@ class Bound(Statement):
         deeper = (one for bound in self.basis(run) for one in bound.all_needs(run))
         return tuple(dict.fromkeys((*self.needs, *deeper)))
 
+    def applying(self, run: TrainingRun) -> list[Bound]:
+        """The stages of its proof that hold for this run; itself where there are none."""
+        return [self]
+
     def unmet_stages(self, run: TrainingRun) -> dict[str, list[Unmet]]:
         """The unmet hypotheses of each stage of the proof that does not apply, by stage id."""
         return {}

@@ -6,6 +6,7 @@ import numpy as np
 
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
 from lastiterate.accounting import account
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.conditions import NO_ACTIVE_CLIP
 from lastiterate.errors import Unmet
 from lastiterate.opacus.linear_loss import BESIDE_THE_NORM, LinearLoss
@@ -22,8 +23,10 @@ def missed_bounds(run: TrainingRun, loss: Loss | LinearLoss | None) -> tuple[str
     The best bounds are those that apply to the same run with short and constant steps on a convex,
     smooth loss that no clip changes.
     """
-    unmet = account(run).unmet
-    missed = [one for id_ in account(_at_best(run)).all for one in unmet.get(id_, ())]
+    unmet, best = account(run).unmet, _at_best(run)
+    ids = [*account(best).all]
+    ids += [stage.id for id_ in ids for stage in RECORDS[id_].applying(best)]
+    missed = [one for id_ in ids for one in unmet.get(id_, ())]
     return tuple(f"a better bound {_in_words(one, loss)}" for one in dict.fromkeys(missed))
 
 
