@@ -113,6 +113,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (NoBoundApplies, UnreachableTarget, BudgetExceeded) as error:
         print(error, file=sys.stderr)
         return 1
+    except (FileNotFoundError, PermissionError) as error:
+        if error.filename is None:
+            return _say(str(error), 2)
+        return _say(f"{error.filename}: {error.strerror}; check the path and its permissions", 2)
     except (LastIterateError, OSError, ValueError) as error:
         return _say(str(error), 2)
     if code == _INTERRUPTED:

@@ -1,5 +1,6 @@
 """A JSON file, or one line that says why it is none."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,9 @@ def read_object(path: Path, *, name: str, must_be: str) -> dict[str, Any]:
     """The object in a file that the argument `name` gave."""
     try:
         record = unambiguous_json(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        found = f"{path}, whose line {error.lineno}, column {error.colno} is no JSON: {error.msg}"
+        raise InvalidParameter(name, must_be=must_be, found=found) from None
     except (ValueError, RecursionError):
         raise InvalidParameter(name, str(path), must_be=must_be) from None
     if not isinstance(record, dict):

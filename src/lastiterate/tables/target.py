@@ -25,7 +25,10 @@ class Labels:
 
     def __post_init__(self) -> None:
         if len(self.rule.values) < 2 or "" in self.rule.values:
-            must_be = "at least two labels, none of them empty"
+            must_be = (
+                "at least two labels, none of them empty; to tell one value from all others, add a "
+                "column of yes and no to the table"
+            )
             raise InvalidParameter("classes", list(self.rule.values), must_be=must_be)
 
     @property
