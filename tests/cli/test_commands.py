@@ -168,10 +168,17 @@ class TestTraining:
 
     def test_public_rows_and_secrets_are_named(self, capsys, people, tmp_path):
         (tmp_path / "key").write_bytes(bytes(range(32)))
-        more = ["--test", str(people[0]), "--test-is-public", "--key", str(tmp_path / "key")]
+        other = tmp_path / "other.csv"
+        other.write_bytes(people[0].read_bytes())
+        more = ["--test", str(other), "--test-is-public", "--key", str(tmp_path / "key")]
         text = " ".join(self.train(capsys, people, tmp_path, *more).split())
-        assert "the number of rows, the rows of people.csv." in text
+        assert "the number of rows, the rows of other.csv." in text
         assert f"Keep secret: {tmp_path / 'key'}." in text
+
+    def test_private_rows_are_not_public_rows(self, capsys, people, tmp_path):
+        words = ["train", str(people[0]), "--target", "income", "--schema", str(people[1])]
+        words += ["--test", str(people[0]), "--test-is-public", "--out", str(tmp_path / "no")]
+        assert "whose rows are private" in said(capsys, *words, code=2)
 
     def test_verify_prints_no_less_than_is_certified(self, capsys, people, tmp_path):
         self.train(capsys, people, tmp_path, "--epsilon", "1.2345612")
