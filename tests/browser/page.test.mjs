@@ -158,7 +158,7 @@ test("an attacker's point moves by mouse and by keyboard", async () => {
 
 test("the inverse question and its use, a remedy, pins and unlearning", async () => {
   await page.click("#pin");
-  for (const [over, unit, aim] of [["steps", "epochs", "1"], ["release_noise_std", "published model", "0.5"], ["noise_std", "noise multiplier", "0.5"]]) {
+  for (const [over, unit, aim] of [["steps", "epochs", "1.3"], ["release_noise_std", "published model", "0.5"], ["noise_std", "noise multiplier", "0.5"]]) {
     await page.fill("#target-epsilon", aim);
     await page.selectOption("#target-over", over);
     await page.click("#target button");
