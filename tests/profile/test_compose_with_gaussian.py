@@ -98,3 +98,9 @@ def test_less_with_more():
     epsilons = [beside_gaussian(profile, mu).epsilon(1e-5) for mu in np.geomspace(1e-3, 3, 12)]
     assert epsilons == sorted(epsilons)
     assert epsilons[0] >= profile.epsilon(1e-5)
+
+
+@pytest.mark.parametrize("lost", [0.0, 0.1])
+def test_an_infinite_epsilon_leaves_what_is_lost(lost):
+    found = beside_gaussian(GaussianMixtureProfile([1.0 - lost], [1.0], lost=lost), 0.5)
+    assert lost <= found.delta(math.inf) <= lost + 1e-6

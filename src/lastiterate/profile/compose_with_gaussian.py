@@ -81,8 +81,9 @@ class BesideGaussianProfile(PrivacyProfile):
         return self._averaged(self._table.on_both_sides(self._asked(epsilons)))
 
     def _asked(self, epsilons: Array) -> Array:
-        sizes = epsilons[:, np.newaxis] + np.abs(self._losses)
-        return np.asarray(epsilons[:, np.newaxis] - self._losses - ulps(2) * sizes)
+        asked = epsilons[:, np.newaxis]
+        finite = np.where(np.isfinite(asked), asked, 0.0)  # what is infinite has no rounding
+        return np.asarray(asked - self._losses - ulps(2) * (finite + np.abs(self._losses)))
 
     def _averaged(self, at: Array) -> Array:
         inside = at[:, :-1] @ self._left + at[:, 1:] @ self._right
