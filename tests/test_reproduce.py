@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 import lastiterate as li
-from lastiterate._progress import heard_by
+from lastiterate._progress import listen
 from lastiterate.errors import MissingExtra
 from lastiterate.reproduce import accuracy, false_as_printed, hoelder_network
 from lastiterate.reproduce.__main__ import main
@@ -114,7 +114,7 @@ class TestCommand:
     def test_a_page(self, tmp_path):
         heard = []
         items = [ITEMS["bsa-table-7"], ITEMS["bsa-figure-2"], ITEMS["bsa-table-5"]]
-        with heard_by(lambda what, share: heard.append((what, share))):
+        with listen(lambda what, share: heard.append((what, share))):
             page = write_page(items, tmp_path)
         text = page.read_text()
         shares = [share for what, share in heard if what == "reproducing"]

@@ -1,17 +1,17 @@
-"""How far a long loop is, told to whoever waits for it, whoever that is.
+"""The progress of long loops, reported to a listener if there is one.
 
-Loops inside loops are one: what is heard is how much of the outermost is done, which never shrinks,
-though an inner loop may be followed by another.
+Nested loops are one: the listener learns how much of the outermost loop is done.  That share never
+shrinks, though an inner loop may be followed by another.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-# What is being done, and which share of it is, None where nobody knows; 1 when it is over, even
-# if by an error.
+# Called with what is being done and the share that is done: None where that is unknown, 1 when it
+# is over, even by an error.
 Listener = Callable[[str, float | None], None]
 _Item = TypeVar("_Item")
 
@@ -24,12 +24,12 @@ class _Loop:
 
 
 @dataclass
-class _Heard:
+class _Progress:
     listener: Listener
     loops: list[_Loop] = field(default_factory=list)  # under way, the outermost first
     furthest: float = 0.0
 
-    def tell(self) -> None:
+    def report(self) -> None:
         if not self.loops:
             return
         share = self._share()
@@ -60,47 +60,52 @@ class _Heard:
                 self.listener(loop.what, 1.0)
 
 
-_heard: ContextVar[_Heard | None] = ContextVar("heard", default=None)
+_current: ContextVar[_Progress | None] = ContextVar("progress", default=None)
 
 
 @contextmanager
-def heard_by(listener: Listener) -> Iterator[None]:
-    """Whatever is `told` inside, in this context, is told to `listener`."""
-    token = _heard.set(_Heard(listener))
+def listen(listener: Listener) -> Iterator[None]:
+    """A context in which `listener` is called as tracked loops advance."""
+    token = _current.set(_Progress(listener))
     try:
         yield
     finally:
-        _heard.reset(token)
+        _current.reset(token)
 
 
-def told(what: str, items: Collection[_Item]) -> Iterator[_Item]:
-    """The items, one after the other; the listener, if any, hears how many are done."""
-    return told_of(what, items, len(items))
+def track(what: str, items: Iterable[_Item], count: int | None = None) -> Iterator[_Item]:
+    """The items in order; the listener, if any, learns how many of `count` are done.
+
+    `count` is the number of items, if they have no length of their own.
+    """
+    if count is None:
+        assert isinstance(items, Sized)
+        count = len(items)
+    return _tracked(what, items, count)
 
 
-def told_of(what: str, items: Iterable[_Item], count: int) -> Iterator[_Item]:
-    """The `count` items, made one by one; the listener, if any, hears how many are done."""
-    heard = _heard.get()
-    if heard is None:
+def _tracked(what: str, items: Iterable[_Item], count: int) -> Iterator[_Item]:
+    progress = _current.get()
+    if progress is None:
         yield from items
         return
     remaining = iter(items)
     loop = _Loop(what, count)
-    with heard.during(loop):
+    with progress.during(loop):
         for done in range(count):
             loop.done = done
-            heard.tell()
+            progress.report()
             yield next(remaining)
         yield from remaining
 
 
 @contextmanager
 def throughout(what: str) -> Iterator[None]:
-    """Something that takes nobody knows how many rounds, each perhaps told of inside."""
-    heard = _heard.get()
-    if heard is None:
+    """A context for work of an unknown number of rounds, each of which may be tracked inside."""
+    progress = _current.get()
+    if progress is None:
         yield
         return
-    with heard.during(_Loop(what, None)):
-        heard.tell()
+    with progress.during(_Loop(what, None)):
+        progress.report()
         yield

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 from lastiterate import _check
 from lastiterate._digits import up
-from lastiterate._progress import told
+from lastiterate._progress import track
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import PUBLISHED, RECORDS, select
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
@@ -68,7 +68,7 @@ class PrivacyReport(ReportForms, BestProfile):
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
         """The profiles of the bounds that answer."""
-        return tuple(self.used[id_] for id_ in told("accounting", list(self.used)))
+        return tuple(self.used[id_] for id_ in track("accounting", list(self.used)))
 
     @property
     def certainty(self) -> Certainty:
@@ -153,7 +153,7 @@ class PrivacyReport(ReportForms, BestProfile):
         delta = _check.number("delta", delta, at_least=0.0, at_most=1.0)
         if delta not in self._answered:
             found: dict[str, float] = {}
-            for id_ in told("accounting", self._most_promising_first):
+            for id_ in track("accounting", self._most_promising_first):
                 least = min(found.values(), default=math.inf)
                 if not self._is_above(id_, least, delta):
                     found[id_] = self.used[id_].epsilon(delta)

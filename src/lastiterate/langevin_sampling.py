@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._progress import told
+from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds import langevin as bounds
 from lastiterate.errors import InvalidParameter, InvalidType
@@ -84,7 +84,7 @@ class LangevinChain:
         eta = float(np.max(self.run.step_size))
         noise = math.sqrt(2.0 * eta)
         away = np.zeros_like(centre)
-        for step in told("sampling", range(self.run.steps)):
+        for step in track("sampling", range(self.run.steps)):
             slope = _checked(gradient(centre + away), centre.shape)
             last = step == self.run.steps - 1
             normal = source.release_normal if last else source.normal

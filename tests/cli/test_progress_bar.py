@@ -11,7 +11,7 @@ from importlib import import_module
 import pytest
 
 import lastiterate as li
-from lastiterate._progress import told
+from lastiterate._progress import track
 from lastiterate.cli import main
 
 SAMPLED = [
@@ -63,7 +63,7 @@ def test_an_interrupt_leaves_in_one_line(monkeypatch, capsys):
 @pytest.mark.parametrize("terminal", [True, False])
 def test_an_interrupt_takes_the_bar_away(monkeypatch, capsys, terminal):
     def interrupt(*_, **__):
-        for _ in told("waiting", range(10)):
+        for _ in track("waiting", range(10)):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(li, "account", interrupt)
@@ -90,7 +90,7 @@ class TestLines:
         from lastiterate.cli.progress_bar import progress_bar
 
         with progress_bar():
-            for _ in told("waiting", range(100)):
+            for _ in track("waiting", range(100)):
                 clock[0] += 1.0
         lines = capsys.readouterr().err.splitlines()
         assert lines == [
@@ -103,5 +103,5 @@ class TestLines:
         from lastiterate.cli.progress_bar import progress_bar
 
         with progress_bar():
-            list(told("waiting", range(100)))
+            list(track("waiting", range(100)))
         assert capsys.readouterr().err == ""

@@ -6,7 +6,7 @@ import dask.array as da
 import numpy as np
 import pytest
 
-from lastiterate._progress import throughout, told
+from lastiterate._progress import throughout, track
 from lastiterate.dask import PrivateLogisticRegression, feedback
 from lastiterate.dask.blocks import blocks_of
 
@@ -24,7 +24,7 @@ class TestLines:
 
     def test_tell_how_much_is_done_and_left(self, clock, capsys):
         with feedback.progress_lines(verbose=True):
-            for _ in told("waiting", range(100)):
+            for _ in track("waiting", range(100)):
                 clock[0] += 1.0
         assert capsys.readouterr().err.splitlines() == [
             "lastiterate: waiting",
@@ -37,7 +37,7 @@ class TestLines:
 
     def test_are_one_for_what_is_quick_or_cannot_be_counted(self, clock, capsys):
         with feedback.progress_lines(verbose=True):
-            list(told("counting", range(100)))
+            list(track("counting", range(100)))
             with throughout("reading"):
                 clock[0] += 3.0
         assert capsys.readouterr().err.splitlines() == [
@@ -48,7 +48,7 @@ class TestLines:
 
     def test_are_not_written_unasked(self, clock, capsys):
         with feedback.progress_lines(verbose=False):
-            for _ in told("waiting", range(100)):
+            for _ in track("waiting", range(100)):
                 clock[0] += 1.0
         assert capsys.readouterr().err == ""
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import lastiterate as li
 from lastiterate import plot
-from lastiterate._progress import heard_by
+from lastiterate._progress import listen
 from lastiterate.bounds.fixed_order.convex import written_out
 from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
 from lastiterate.bounds.shuffling.shuffled_profile import HiddenTogetherProfile
@@ -144,7 +144,7 @@ class TestShowWhatWasComputed:
 
     def test_whoever_waits_for_them_hears_how_far_it_is(self):
         heard = []
-        with heard_by(lambda what, share: heard.append((what, share))):
+        with listen(lambda what, share: heard.append((what, share))):
             plot.epsilon_by_steps(RUN, bounds="fixed-order", steps=[40, 400])
         assert sorted(set(heard)) == [("every length", share) for share in (0.0, 0.5, 1.0)]
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import sparse, stats
 
 import lastiterate as li
-from lastiterate._progress import heard_by
+from lastiterate._progress import listen
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
@@ -264,7 +264,7 @@ class TestRelease:
 
     def test_progress_tells_steps_only(self):
         data, heard = examples(), []
-        with heard_by(lambda *said: heard.append(said)):
+        with listen(lambda *said: heard.append(said)):
             noisy_descent(run_of(data, li.FullBatch(103)), Logistic(), data)
         assert [name for name, _ in heard] == ["training"] * 18
         np.testing.assert_allclose([share for _, share in heard], np.arange(18) / 17)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._progress import told_of
+from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, MissingExtra, NumericalFailure
 
 Seeds = NDArray[np.uint64]
@@ -58,7 +58,7 @@ def outputs(
         return one, _checked(trainer(world, seeds), lengths[number])
 
     made = _made(make, todo, _check.count("jobs", jobs, at_least=1))
-    for one, rows in told_of("runs of the trainer", made, len(todo)):
+    for one, rows in track("runs of the trainer", made, len(todo)):
         done[one] = rows
         if file is not None:
             record = {"world": one[0], "number": one[1], "outputs": rows.tolist()}

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastiterate._digits import up
-from lastiterate._progress import told
+from lastiterate._progress import track
 
 if TYPE_CHECKING:
     from lastiterate.run.training_run import TrainingRun
@@ -54,7 +54,7 @@ def epsilons() -> Table:
 
     table: Table = {EVERY: [], POISSON: [], SHUFFLED: []}
     hidden = "random-order/poisson/hidden-participations"  # the least here, and at once
-    for epochs in told("comparing", EPOCHS):
+    for epochs in track("comparing", EPOCHS):
         poisson, shuffled = run_of(epochs, "poisson"), run_of(epochs, "shuffled-each-epoch")
         table[EVERY].append(of_every_iterate(poisson))
         table[POISSON].append(account(poisson, bounds=hidden).epsilon(DELTA))

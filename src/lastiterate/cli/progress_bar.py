@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from lastiterate._progress import heard_by
+from lastiterate._progress import listen
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -24,7 +24,7 @@ def progress_bar() -> Iterator[None]:
     """
     shown = _Bar() if sys.stderr.isatty() else _Lines()
     try:
-        with heard_by(shown.show):
+        with listen(shown.show):
             yield
     finally:
         shown.clear()

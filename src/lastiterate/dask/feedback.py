@@ -10,7 +10,7 @@ from time import monotonic
 
 from distributed.system import MEMORY_LIMIT
 
-from lastiterate._progress import heard_by
+from lastiterate._progress import listen
 from lastiterate.dask.blocks import Blocks
 from lastiterate.dask.cluster_security import is_here
 from lastiterate.run.training_run import TrainingRun
@@ -28,7 +28,7 @@ def progress_lines(*, verbose: bool) -> Iterator[None]:
     if not verbose:
         yield
         return
-    with heard_by(_Lines().show):
+    with listen(_Lines().show):
         yield
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate._digits import down, short, up
-from lastiterate._progress import told
+from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
@@ -84,7 +84,7 @@ def by_extra_steps(run: TrainingRun, *, delta: float) -> Curve:
     grid = np.geomspace(1, run.steps, points)
     lengths = sorted({round(x) for x in grid.tolist()})
     epsilons = [
-        unlearning(run, extra_steps=steps).epsilon(delta) for steps in told("forgetting", lengths)
+        unlearning(run, extra_steps=steps).epsilon(delta) for steps in track("forgetting", lengths)
     ]
     return {"across": "extra_steps", "x": lengths, "here": None, "curves": {FORGOTTEN: epsilons}}
 
@@ -141,7 +141,7 @@ def _by(
 ) -> dict[str, list[float | None]]:
     """By bound; None where it does not apply."""
     points: list[dict[str, float]] = []
-    for one in told("drawing", where):
+    for one in track("drawing", where):
         try:
             used = account(changed(one), bounds=_DRAFTED_CURVES if draft else None).used
         except NoBoundApplies:

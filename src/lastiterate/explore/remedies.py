@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lastiterate._digits import short, up
-from lastiterate._progress import told
+from lastiterate._progress import track
 from lastiterate.accounting import account
 from lastiterate.errors import LastIterateError
 from lastiterate.explore.model_kinds import MODELS, STATED
@@ -25,7 +25,7 @@ def remedies(words: Mapping[str, Any], *, delta: float) -> list[dict[str, Any]]:
     run = run_of(words)
     present = account(run).epsilon(delta)
     helping = []
-    for says, changed in told("what would lower it", list(_changes(words, run))):
+    for says, changed in track("what would lower it", list(_changes(words, run))):
         try:
             epsilon = account(run_of({**words, **changed})).epsilon(delta)
         except LastIterateError:

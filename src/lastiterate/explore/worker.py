@@ -18,7 +18,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from lastiterate._progress import heard_by
+from lastiterate._progress import listen
 from lastiterate.errors import BudgetExceeded, LastIterateError, NoBoundApplies, UnreachableTarget
 from lastiterate.explore.answers import answered
 from lastiterate.explore.workers import OUT_OF_MEMORY
@@ -63,7 +63,7 @@ def main(memory: int | None = None) -> None:
 
     while (asked := post.questions.get()) is not None:
         number, question, record = asked
-        with heard_by(_telling(say, post, number)):
+        with listen(_telling(say, post, number)):
             status, answer = _status_and_answer(question, record)
         say("answer", status, answer)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._progress import told
+from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies
@@ -119,7 +119,7 @@ def _curves(
 ) -> dict[str, list[float]]:
     reports: list[PrivacyReport | None] = []
     refused: NoBoundApplies | None = None
-    for steps in told("every length", lengths):
+    for steps in track("every length", lengths):
         try:
             reports.append(account(stopped(run, steps), bounds=bounds))
         except NoBoundApplies as error:

@@ -13,7 +13,7 @@ from typing import Any
 
 from lastiterate import _check
 from lastiterate._digits import is_one, up
-from lastiterate._progress import told
+from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, ratio_to_lower
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS
@@ -171,7 +171,7 @@ def _release(report: PrivacyReport, bound: Bound) -> Release:
 def ranked(report: PrivacyReport, delta: float) -> tuple[Row, ...]:
     """The bound that answers, as `report.bound_at` chooses it, then the others by epsilon."""
     _check.number("delta", delta, at_least=0.0, at_most=1.0)
-    evaluated = told("accounting", list(report.all))
+    evaluated = track("accounting", list(report.all))
     epsilons = {id_: report.all[id_].epsilon(delta) for id_ in evaluated}
     best = min(report.used, key=lambda id_: (epsilons[id_], report.used[id_].gdp()))
     order = sorted(report.all, key=lambda id_: (id_ != best, epsilons[id_]))

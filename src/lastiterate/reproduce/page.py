@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as TextTable
 
-from lastiterate._progress import told
+from lastiterate._progress import track
 from lastiterate.reproduce.items import FigureItem, Table, TableItem
 
 _HEAD = """<!doctype html><html lang="en"><meta charset="utf-8">
@@ -77,7 +77,7 @@ def write_page(
     """One page with all of `items`; what needs data or an extra that is missing says so."""
     folder.mkdir(parents=True, exist_ok=True)
     parts = [_HEAD]
-    for item in told("reproducing", items):
+    for item in track("reproducing", items):
         try:
             if isinstance(item, FigureItem):
                 parts.append(_figure_html(item, folder))

@@ -16,7 +16,7 @@ from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 from lastiterate import _check
-from lastiterate._progress import told_of
+from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.torch.bounded_linear import bounded, linear_named
 from lastiterate.torch.public_bound import FedBy
@@ -128,12 +128,12 @@ def _new_file(path: str | Path | None) -> Path:
 
 
 def _shown(loader: DataLoader[Any], progress: bool) -> Iterable[Any]:
-    told = told_of("features", loader, len(loader))
+    batches = track("features", loader, len(loader))
     if not progress:
-        return told
-    from rich.progress import track
+        return batches
+    from rich import progress as bars
 
-    return track(told, description="features", total=len(loader))
+    return bars.track(batches, description="features", total=len(loader))
 
 
 def _examples(loader: Any) -> int:

@@ -27,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._progress import told
+from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
@@ -107,7 +107,7 @@ def _descended(
     size, regulariser = run.batches.batch_size, run.loss.regulariser
     fast = compiled("step", size * objective.outputs)
     _keep_freed_memory()
-    for done, gradient in zip(told("training", range(run.steps)), batches, strict=False):
+    for done, gradient in zip(track("training", range(run.steps)), batches, strict=False):
         noise = noises(done)
         direction = gradient(parameters)
         if fast is not None and noise > 0.0:

@@ -12,7 +12,7 @@ import typer
 import lastiterate as li
 from lastiterate import _check
 from lastiterate._digits import up
-from lastiterate._progress import told
+from lastiterate._progress import track
 from lastiterate.cli.columns import epsilon_table
 from lastiterate.cli.options.option_types import among
 from lastiterate.cli.options.run_options import Save, takes_run
@@ -131,7 +131,7 @@ def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = Fal
     factors = (0.1, 0.2, 0.5, 1, 2, 5, 10, 100)
     lengths = sorted({max(1, round(run.steps * factor)) for factor in factors})
     rows = {}
-    for steps in told("every length", lengths):
+    for steps in track("every length", lengths):
         report = li.account(run.replace(steps=steps))
         rows[steps] = {id_: profile.epsilon(delta) for id_, profile in report.all.items()}
     if as_json:

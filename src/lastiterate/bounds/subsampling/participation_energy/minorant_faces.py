@@ -16,7 +16,7 @@ from scipy.special import gammaln, xlog1py, xlogy
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
-from lastiterate._progress import told
+from lastiterate._progress import track
 
 CELLS = 4096
 ROUNDING = CELLS * 1e-12  # of all cells together, by the integral in `coefficients`
@@ -68,7 +68,7 @@ def transforms(cells: NDArray[np.int64], masses: Array) -> NDArray[np.complex128
     steps = masses.shape[0]
     result = np.empty((steps, CELLS // 2 + 1), dtype=np.complex128)
     rows = 512
-    for first in told("costs of the faces", range(0, steps, rows)):
+    for first in track("costs of the faces", range(0, steps, rows)):
         block = slice(first, min(first + rows, steps))
         size = block.stop - first
         place = cells[block] % CELLS + CELLS * np.arange(size)[:, None]
@@ -92,7 +92,7 @@ def coefficients(faces: NDArray[np.complex128], shortest: int) -> NDArray[np.com
     turn = np.exp(-2j * np.pi * (np.arange(points) * steps % points) / points)
     result = np.empty((powers.size, frequencies), dtype=np.complex128)
     rows = max(1, (1 << 22) // points)
-    for first in told("law of the energy", range(0, frequencies, rows)):
+    for first in track("law of the energy", range(0, frequencies, rows)):
         block = slice(first, first + rows)
         padded = np.zeros((faces[:, block].shape[1], points), dtype=np.complex128)
         padded[:, 1 : steps + 1] = (faces[:, block] * weights[:, None]).T

@@ -28,7 +28,7 @@ from lastiterate._numerics.rounding import (
     down,
     up,
 )
-from lastiterate._progress import told
+from lastiterate._progress import track
 
 RATES = np.geomspace(1e-3, 300.0, 160)  # the largest weight is 1
 _TERMS = 4096
@@ -133,7 +133,7 @@ def _by_recursion(
     law = np.zeros(length)
     law[0] = 1.0
     most = min(math.ceil(min(cap * cells, length)), length - 1)
-    for block in told("what earlier steps leave", range(kept - 1, -1, -1)):
+    for block in track("what earlier steps leave", range(kept - 1, -1, -1)):
         less = np.maximum(decay * level - paid * power(log_c, block * size), 0.0)
         place = np.ceil(down(less * cells, FEW_ROUNDINGS)).astype(np.int64)
         moved = np.bincount(place, weights=law, minlength=length)
