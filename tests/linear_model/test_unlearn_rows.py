@@ -9,7 +9,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.certificate.issue import with_digest
-from lastiterate.certificate.verify import verified
+from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import BudgetExceeded, InvalidCertificate, PrivacyWarning
 from lastiterate.linear_model import (
     PrivateHuberRegressor,
@@ -97,7 +97,7 @@ class TestAModelThatForgot:
         requests = past_of(model).requests
         seed = np.random.SeedSequence([1]).spawn(1)[-1].generate_state(1)[0]
         again = noisy_descent(
-            past_of(forgotten).requests.extra(past_of(forgotten).requests.done[-1].taken),
+            past_of(forgotten).requests.extra_run(past_of(forgotten).requests.done[-1].taken),
             requests.objective,
             replace(examples, silent=silent),
             randomness(int(seed)),
@@ -125,10 +125,10 @@ class TestAModelThatForgot:
         assert noisier.extra_steps < plain.extra_steps
         assert noisier.epsilon(1e-5) <= 0.1
         new = model.unlearn(X, Y, rows=[17, 203], epsilon=0.1, noisier=4.0, key=KEY)
-        found = verified(new.certificate_, parameters=new.parameters_).requests
+        found = verified_certificate(new.certificate_, parameters=new.parameters_).requests
         released = model.privacy_.run.release_noise_std
         assert found.done[-1].taken.release_noise_std == 4.0 * released > 0.0
-        assert found.forgotten(0).epsilon(1e-5) == noisier.epsilon(1e-5)
+        assert found.request_guarantee(0).epsilon(1e-5) == noisier.epsilon(1e-5)
 
     def test_of_every_kind(self):
         for kind, targets, more in (
@@ -159,11 +159,14 @@ class TestAModelThatForgot:
 
 class TestChains:
     def test_are_checked_from_the_first_to_the_last(self, twice):
-        found = verified(twice.certificate_, parameters=twice.parameters_)
+        found = verified_certificate(twice.certificate_, parameters=twice.parameters_)
         assert [one.examples for one in found.requests.done] == [2, 1]
-        assert found.requests.by_now(0).gdp() < found.requests.forgotten(0).gdp()
-        each = [found.requests.by_now(k).gdp() for k in (0, 1)]
-        assert found.requests.all_forgotten.gdp() == pytest.approx(sum(each))
+        assert (
+            found.requests.current_request_guarantee(0).gdp()
+            < found.requests.request_guarantee(0).gdp()
+        )
+        each = [found.requests.current_request_guarantee(k).gdp() for k in (0, 1)]
+        assert found.requests.joint_request_guarantee.gdp() == pytest.approx(sum(each))
 
     def test_never_hold_the_key_or_a_row_number(self, twice):
         record = json.loads(twice.certificate_)

@@ -15,7 +15,7 @@ import lastiterate as li
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import CLUSTER
-from lastiterate.certificate.verify import verified
+from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore, PrivateSelection
 from lastiterate.train.data import bounded
@@ -136,7 +136,7 @@ def on_cluster():
         provenance=SECURE,
         trusted=CLUSTER,
     )
-    return verified(text).report, text
+    return verified_certificate(text).report, text
 
 
 def derived_again(made):
@@ -144,7 +144,7 @@ def derived_again(made):
 
     def again():
         report, certificate = made()
-        found = verified(certificate).report
+        found = verified_certificate(certificate).report
         assert found.epsilon(1e-5) >= report.epsilon(1e-5) * (1.0 - 1e-9)
         return found, certificate
 

@@ -7,7 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from lastiterate.certificate.verify import verified
+from lastiterate.certificate.verify import verified_certificate
 from lastiterate.linear_model import PrivateLogisticRegression
 
 KEY = bytes(32)
@@ -39,11 +39,11 @@ def test_verify_are_reported_and_leave_nothing_but_certificates(many):
     assert growth[1:].max() <= 1.05 * growth[1:].min()  # each adds as much as any other
     # By then the caches, of the last few, are full.
     assert not held or held[-1] - held[-5] <= 4 * (sizes[-1] - sizes[-5]) + 100_000
-    found = verified(model.certificate_, parameters=model.parameters_)
+    found = verified_certificate(model.certificate_, parameters=model.parameters_)
     assert len(found.requests.done) == many
-    each = [found.requests.by_now(k).gdp() for k in (0, many // 2, many - 1)]
+    each = [found.requests.current_request_guarantee(k).gdp() for k in (0, many // 2, many - 1)]
     assert each == sorted(each)  # those who went first are farthest away
-    assert each[-1] <= found.requests.all_forgotten.gdp() < many * each[-1]
+    assert each[-1] <= found.requests.joint_request_guarantee.gdp() < many * each[-1]
     record = json.loads(model.certificate_)
     told = [one["unlearning"]["guarantee"]["epsilon"] for one in (*record["earlier"][1:], record)]
     assert len(told) == many

@@ -18,7 +18,7 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.trials import Seeds
-from lastiterate.certificate.verify import verified
+from lastiterate.certificate.verify import verified_certificate
 from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import Examples, bounded
@@ -70,5 +70,5 @@ def certified_trainer(
     certificate: str | Path, *, parameters: Any = None
 ) -> tuple[OwnTrainer, PrivacyReport]:
     """The trainer that a certificate describes, and what it certifies, derived again."""
-    found = verified(certificate, parameters=parameters)
+    found = verified_certificate(certificate, parameters=parameters)
     return OwnTrainer(found.report.run, found.objective, found.radius), found.report

@@ -17,7 +17,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.own_trainer import OwnTrainer
 from lastiterate.audit.trials import Seeds
-from lastiterate.certificate.verify import verified
+from lastiterate.certificate.verify import verified_certificate
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness, SeededBits
@@ -75,10 +75,10 @@ def described_by(
 
     After unlearning requests it is the last request's unlearner, otherwise the trainer.
     """
-    found = verified(certificate, parameters=parameters)
+    found = verified_certificate(certificate, parameters=parameters)
     done = found.requests.done
     if not done:
         return OwnTrainer(found.report.run, found.objective, found.radius), found.report
-    stages = (found.requests.run, *(found.requests.extra(one.taken) for one in done))
+    stages = (found.requests.run, *(found.requests.extra_run(one.taken) for one in done))
     unlearner = OwnUnlearner(stages, found.objective, found.radius, done[-1].examples)
-    return unlearner, found.requests.forgotten(len(done) - 1)
+    return unlearner, found.requests.request_guarantee(len(done) - 1)

@@ -1,8 +1,8 @@
-"""Certificates of models that were made to forget: each names the one that it follows.
+"""Certificates of unlearning requests: each names the certificate that it follows.
 
-A certificate comes with all that it follows, the training's first.  What is derived again: every
-training and request, the promise to those who went, and that to those who stay.  Whose rows went
-is stated by digests under a key that only the owner of the data has.
+A certificate contains all that it follows, the training's first.  Verification derives every
+training and request again, and the guarantees for removed and for remaining examples.  Removed
+rows are named by digests under a key that only the owner of the data has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.certificate import statements
 from lastiterate.certificate.issue import stated_guarantee, with_digest
-from lastiterate.certificate.requests import Requests
+from lastiterate.certificate.unlearning_history import UnlearningHistory
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED
 from lastiterate.run.serialise import to_dict
@@ -34,7 +34,7 @@ NOT_PROMISED = (
     "anything against someone who holds an earlier model too, or where the request depends on a "
     "published model; certificates name earlier models by digest, and the removed under a key"
 )
-# What a request leaves as it was.
+# Fields that a request does not change.
 _SAME = (
     "objective",
     "features",
@@ -50,23 +50,23 @@ _SAME = (
 
 @dataclass(frozen=True)
 class Link:
-    """One certificate of a chain: what it states, without those that it follows."""
+    """One certificate of a chain, without those that it follows."""
 
     record: Mapping[str, Any]
 
     @property
     def removed(self) -> list[str]:
-        """Digests of the rows that went."""
+        """Keyed digests of the removed rows."""
         return list(self.record[UNLEARNING]["removed"]) if self.follows else []
 
     @property
     def follows(self) -> bool:
-        """Whether it is of a request, not of a training."""
+        """Whether this is the certificate of a request, not of a training."""
         return UNLEARNING in self.record
 
 
 def chain_of(record: Mapping[str, Any]) -> list[Link]:
-    """All certificates, first to last, of a certificate and those that come with it."""
+    """The certificates of a chain, first to last."""
     earlier = record.get(EARLIER, [])
     if not isinstance(earlier, list) or not all(isinstance(one, dict) for one in earlier):
         raise InvalidCertificate(["what it follows cannot be read"])
@@ -75,7 +75,7 @@ def chain_of(record: Mapping[str, Any]) -> list[Link]:
 
 
 def broken_links(chain: Sequence[Link]) -> list[str]:
-    """Why these are not one chain, whatever each of them says; nothing if they are."""
+    """Reasons why these certificates are not one chain; empty if they are."""
     reasons = []
     if chain[0].follows:
         return ["it follows another certificate, which does not come with it"]
@@ -94,7 +94,7 @@ def broken_links(chain: Sequence[Link]) -> list[str]:
         if stated["request"] != number:
             reasons.append(f"{where} has another number")
         other = [name for name in _SAME if link.record.get(name) != before.record.get(name)]
-        if kept(before.record["besides"]) != link.record["besides"]:
+        if kept_releases(before.record["besides"]) != link.record["besides"]:
             other.append("besides")
         if other:
             reasons.append(f"{where} is of another training ({', '.join(other)})")
@@ -105,15 +105,15 @@ def broken_links(chain: Sequence[Link]) -> list[str]:
     return reasons
 
 
-def kept(besides: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def kept_releases(besides: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Records of the other releases that are published again with a model after unlearning."""
     return [dict(one) for one in besides if one["kind"] in (MEAN, OUTLIERS, UNDECLARED)]
 
 
-def chain_bound_to(certificate: str, encoding: Mapping[str, Any]) -> str:
-    """The certificates of the same training and requests, tied to how the model is to be used.
+def chain_tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str:
+    """The chain with a digest of the model's columns and classes in every certificate.
 
-    One that says so already stays as it is.  Another one must not be signed.
+    A chain that has it already is returned unchanged.  Any other must not be signed.
     """
     record = json.loads(certificate)
     digest = statements.encoding_digest(encoding)
@@ -134,25 +134,27 @@ def chain_bound_to(certificate: str, encoding: Mapping[str, Any]) -> str:
 
 def issue_request(
     certificate: str,
-    requests: Requests,
+    requests: UnlearningHistory,
     *,
     removed: Sequence[str],
     parameters: Any,
     delta: float,
     provenance: str,
 ) -> str:
-    """The certificate of the last of these requests, which follows the one given."""
+    """The certificate of the last of these requests, which follows `certificate`."""
     record = json.loads(certificate)
     chain = chain_of(record)
-    found = requests.forgotten(len(requests.done) - 1)
-    guarantee = stated_guarantee(requests.staying, record["guarantee"]["delta"])
+    found = requests.request_guarantee(len(requests.done) - 1)
+    guarantee = stated_guarantee(requests.retained_report, record["guarantee"]["delta"])
     own = {
         **{name: record[name] for name in _SAME if name in record},
         "software": f"lastiterate {lastiterate.__version__}",
         "guarantee": guarantee,
-        "run": to_dict(requests.extra(requests.done[-1].taken)),
-        "besides": kept(record["besides"]),
-        "hypotheses": statements.stated_hypotheses(guarantee["bound"], requests.staying.run),
+        "run": to_dict(requests.extra_run(requests.done[-1].taken)),
+        "besides": kept_releases(record["besides"]),
+        "hypotheses": statements.stated_hypotheses(
+            guarantee["bound"], requests.retained_report.run
+        ),
         "randomness": provenance,
         "model": statements.model_digest(parameters),
         UNLEARNING: {
@@ -168,7 +170,7 @@ def issue_request(
 
 
 def _promise(found: Unlearning, delta: float) -> dict[str, Any]:
-    """To those who went."""
+    """The record of the guarantee for the removed examples."""
     return {
         "epsilon": found.epsilon(delta),
         "delta": delta,

@@ -1,6 +1,6 @@
-"""Every field that a certificate may have, and those that nothing else in it implies.
+"""The fields that a certificate may have, and those that verification takes on trust.
 
-A field that is not known is refused: a reader would take it for part of what was derived.
+An unknown field is refused: a reader would take it for verified.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.certificate import statements
 from lastiterate.other_releases import (
     MEAN,
     NOISE_OF_COUNTS,
@@ -19,7 +21,10 @@ from lastiterate.other_releases import (
     UNDECLARED,
     noise_of_counts,
 )
+from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.centring import MEAN_BOUND, MEAN_DIGEST
+from lastiterate.train.data_digest import is_digest
+from lastiterate.train.noise import REPRODUCIBLE, SECURE
 
 Names = Mapping[str, Any]  # a field by its name, to the names inside it; None where it is a value
 
@@ -52,7 +57,7 @@ _REQUEST: Names = {
 }
 _ALL: Names = {**_TRAINING, "unlearning": _REQUEST, "earlier": None}  # whose own are looked at
 _SOFTWARE = r"lastiterate [0-9A-Za-z.+!_-]+"
-# What no other field implies, in words.
+# Fields that no other field implies.
 _STATED = {
     "software": "software",
     "randomness": "randomness",
@@ -73,8 +78,45 @@ _ON_TRUST_OF_CHAINS = (
 )
 
 
-def wrong_fields(record: Mapping[str, Any]) -> list[str]:
-    """Why the fields of one certificate are not what they must be, whatever the run."""
+def wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
+    """Reasons why statements and fields other than epsilon do not follow from the run."""
+    guarantee, arithmetic = record["guarantee"], record["arithmetic"]
+    bound = RECORDS[guarantee["bound"]]
+    hypotheses = statements.stated_hypotheses(guarantee["bound"], run)
+    derived = {
+        "format": (record["format"], statements.FORMAT),
+        "certainty": (guarantee["certainty"], bound.certainty.value),
+        "source": (guarantee["source"], str(bound.source)),
+        "hypotheses": (record["hypotheses"], hypotheses),
+        "treatment of longer rows": (record["features"]["longer rows"], statements.LONGER_ROWS),
+        "precision of parameters and noise": (arithmetic["parameters and noise"], "float64"),
+        "account of rounding": (arithmetic["not charged"], statements.NOT_CHARGED),
+        "list of what is public": (record["public"], statements.PUBLIC),
+    }
+    reasons = [
+        f"its {what} is not {must!r}" for what, (is_, must) in derived.items() if is_ != must
+    ]
+    reasons += _wrong_fields(record)
+    if record["randomness"] not in (SECURE, REPRODUCIBLE):
+        reasons.append("its source of randomness is unknown")
+    if record["encoding"] != statements.NO_ENCODING and not is_sha256(record["encoding"]):
+        reasons.append("what its model's numbers stand for is unknown")
+    if record["labels"] not in statements.LABELS:
+        reasons.append("where its label set is from is unknown")
+    if arithmetic["products"] not in ("float32", "float64"):
+        reasons.append("its arithmetic precision is unsupported")
+    if record.get("trusted", statements.CLUSTER) != statements.CLUSTER:
+        reasons.append("whom its training trusted is unknown")
+    stated = record.get(statements.PREPROCESSING)
+    if stated is not None and not statements.is_preprocessing(stated):
+        reasons.append("which of its steps were fitted on the same examples is unknown")
+    if "data" in record and not is_digest(record["data"]):
+        reasons.append("which data it is of is unknown")
+    return reasons
+
+
+def _wrong_fields(record: Mapping[str, Any]) -> list[str]:
+    """Reasons why the fields of one certificate are invalid, whatever the run."""
     reasons = []
     if unknown := list(_unknown(record, _ALL, "")):
         reasons.append(f"it has fields that are not known: {', '.join(unknown)}")
@@ -91,7 +133,7 @@ def wrong_fields(record: Mapping[str, Any]) -> list[str]:
 
 
 def on_trust(record: Mapping[str, Any]) -> list[str]:
-    """Lines that name what a certificate that holds leaves to trust."""
+    """Lines that name what verification takes on trust."""
     named = [words for name, words in _STATED.items() if name in record]
     named += [f"the noisy {one['kind']}" for one in record["besides"]]
     if "selection" in record:
@@ -103,7 +145,7 @@ def on_trust(record: Mapping[str, Any]) -> list[str]:
 
 
 def noisy_counts(record: Mapping[str, Any]) -> Iterator[str]:
-    """Counts that were published with noise, each of which may well be negative, a line each."""
+    """A line for each release of noisy counts, which may be negative."""
     for one in record["besides"]:
         if one["kind"] in (OUTLIERS, UNDECLARED):
             counts = ", ".join(f"{name} {count:,}" for name, count in one[PUBLISHED].items())

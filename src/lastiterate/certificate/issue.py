@@ -1,4 +1,4 @@
-"""The statement of what was trained, how its hypotheses were enforced, and what is guaranteed."""
+"""Certificates of finished trainings: the run, how its hypotheses are enforced, the guarantee."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -31,11 +31,11 @@ def issue(
 ) -> str:
     """The certificate of a finished training, as JSON.
 
-    `besides` are records of the report's, each with what was published.  With a `selection` the
-    report is of the best of several tries.  `data` is a digest of rows and targets under a key.
-    `trusted` is who saw rows and iterates, if that was not the training alone.  `fitted` names
-    preprocessing that learnt from the same examples, which the guarantee does not include;
-    `declared_public` preprocessing of which it is only stated that it did not.
+    `besides` are records of the report's other releases, each with its published values.  With a
+    `selection` the report is of the best of several tries.  `data` is a keyed digest of rows and
+    targets.  `trusted` names others who saw rows and iterates.  `fitted` names preprocessing that
+    learnt from the same examples, which the guarantee does not include; `declared_public` names
+    preprocessing that is stated, and not checked, to have learnt nothing from them.
     """
     assert len(besides) == len(report.besides)
     guarantee = stated_guarantee(report, delta)
@@ -83,19 +83,21 @@ def stated_guarantee(report: PrivacyReport, delta: float) -> dict[str, Any]:
     }
 
 
-def bound_to(certificate: str, encoding: Mapping[str, Any]) -> str:
-    """The certificate of the same training, tied to what says how its model is to be used."""
+def tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str:
+    """The certificate of the same training with a digest of the model's columns and classes."""
     record = json.loads(certificate)
     return with_digest(record | {"encoding": statements.encoding_digest(encoding)})
 
 
 def tied_to_head(certificate: str, digest: str) -> str:
-    """The certificate of the same training, tied to the weights of a layer made from its model."""
+    """The certificate of the same training with a digest of the layer made from its model."""
     return with_digest(json.loads(certificate) | {"head": digest})
 
 
-def beside(certificate: str, report: PrivacyReport, published: Mapping[str, Any]) -> str:
-    """The certificate of the same training when this record of a release was published, too.
+def with_other_release(
+    certificate: str, report: PrivacyReport, published: Mapping[str, Any]
+) -> str:
+    """The certificate of the same training and one more release, with its published values.
 
     The report is of both together.
     """

@@ -1,4 +1,4 @@
-"""Derives a certificate again: what its objective implies for the run, and the run for privacy.
+"""Verification: everything that a certificate implies is derived again from its run and objective.
 
 A digest over the whole text catches changes of what cannot be derived (versions, where the
 randomness came from, which model it belongs to), unless the digest is forged too: against that
@@ -17,20 +17,19 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate import statements
 from lastiterate.certificate.chain import (
     EARLIER,
     UNLEARNING,
     broken_links,
     chain_of,
-    kept,
+    kept_releases,
     wrong_promise,
 )
-from lastiterate.certificate.fields import is_sha256, wrong_fields
-from lastiterate.certificate.requests import Requests
+from lastiterate.certificate.fields import wrong_statements
 from lastiterate.certificate.selection import selected_report
 from lastiterate.certificate.signature import wrong_signature
+from lastiterate.certificate.unlearning_history import UnlearningHistory
 from lastiterate.errors import (
     InvalidCertificate,
     InvalidParameter,
@@ -41,15 +40,13 @@ from lastiterate.errors import (
 from lastiterate.other_releases import from_record as from_release
 from lastiterate.report.run_text import without_steps
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
-from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import checked_bounds
-from lastiterate.train.data_digest import is_digest
-from lastiterate.train.noise import REPRODUCIBLE, SECURE
+from lastiterate.train.noise import REPRODUCIBLE
 from lastiterate.train.objectives import Objective, from_record
 from lastiterate.train.run_claims import broken_promises
 
-# What reading a value of another kind than expected may raise.
-UNREADABLE = (
+# Errors that a value of an unexpected type may raise.
+READ_ERRORS = (
     LookupError,
     TypeError,
     ValueError,
@@ -61,23 +58,23 @@ _ROUNDING = 1e-12  # relative; other machines may round the same constants other
 
 
 @dataclass(frozen=True)
-class Verified:
-    """Derived content of a certificate; `radius` bounds rows, the intercept's constant included."""
+class VerifiedCertificate:
+    """What a valid certificate implies; `radius` bounds the norm of a row with its intercept."""
 
     report: PrivacyReport
     objective: Objective
     radius: float
     seeded: bool
-    requests: Requests
-    trained: PrivacyReport  # of the first model, if others followed
-    fitted: tuple[str, ...] = ()  # preprocessing that learnt from the same examples
+    requests: UnlearningHistory
+    training_report: PrivacyReport  # of the first model, if unlearning requests followed
+    fitted_steps: tuple[str, ...] = ()  # preprocessing that learnt from the same examples
 
     def warn(self) -> None:
         """Warn of what voids the guarantee, or is outside of it."""
         if self.seeded:
             warn(f"the training was {REPRODUCIBLE}", PrivacyWarning)
-        if self.fitted:
-            warn(without_steps(self.fitted), PrivacyWarning)
+        if self.fitted_steps:
+            warn(without_steps(self.fitted_steps), PrivacyWarning)
 
 
 def verify(
@@ -85,40 +82,39 @@ def verify(
 ) -> PrivacyReport:
     """The report that the certificate's run implies, or `InvalidCertificate` with every reason.
 
-    Warns if the training had a seed: then it is private only against those who do not know it.
-    What is left to trust is that the run took place as described, and that nothing else was
-    published of it.  Fields that are not known are refused, since nothing is derived of them.
-    Warns, too, if steps before the training learnt from the same examples: what they learnt is
-    published with the model, and no number here includes it.
+    It warns if the training had a seed, since the guarantee then fails against anyone who knows
+    the seed, and if preprocessing learnt from the same examples, which no number here includes.
+    It cannot check that the run took place as described and that nothing else was published.
+    A certificate with unknown fields is refused.
 
     Parameters
     ----------
     certificate : str or Path
         The JSON text, or the file that holds it.
     parameters : array, optional
-        What a model published (`model.parameters_`), to check that it is the one described.
+        The published parameters (`model.parameters_`), to check that they are the certified ones.
     signed_by : str or Path, optional
         A file with a public key (Ed25519), to check that its owner signed the certificate.
     """
-    found = verified(certificate, parameters=parameters, signed_by=signed_by)
-    found.warn()
-    return found.report
+    content = verified_certificate(certificate, parameters=parameters, signed_by=signed_by)
+    content.warn()
+    return content.report
 
 
-def verified(
+def verified_certificate(
     certificate: str | Path,
     *,
     parameters: Any = None,
     signed_by: str | Path | None = None,
     encoding: Mapping[str, Any] | None = None,
-) -> Verified:
-    """Derived content of a certificate that holds and matches `encoding`, if given; never warns."""
+) -> VerifiedCertificate:
+    """What a valid certificate implies, or `InvalidCertificate` with every reason; never warns."""
     record = read(certificate)
     if UNLEARNING in record or EARLIER in record:
-        found, reasons = _whole_chain(record, signed_by)
+        content, reasons = _derived_chain(record, signed_by)
     else:
-        found, reasons = _alone(record, signed_by)
-    shape = _shape(found.objective, record["features"])
+        content, reasons = _derived_training(record, signed_by)
+    shape = _shape(content.objective, record["features"])
     if parameters is not None and (
         record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
     ):
@@ -127,10 +123,12 @@ def verified(
         reasons.append("it belongs to a model of other columns, ranges, values or classes")
     if reasons:
         raise InvalidCertificate(reasons)
-    return found
+    return content
 
 
-def _alone(record: Mapping[str, Any], signed_by: str | Path | None) -> tuple[Verified, list[str]]:
+def _derived_training(
+    record: Mapping[str, Any], signed_by: str | Path | None
+) -> tuple[VerifiedCertificate, list[str]]:
     """Derived content of a training's certificate, and the reasons why it does not hold."""
     reasons = _wrong_seals(record, signed_by)
     try:
@@ -145,28 +143,28 @@ def _alone(record: Mapping[str, Any], signed_by: str | Path | None) -> tuple[Ver
             report, unfounded = selected_report(record, report, slack=_ROUNDING)
             reasons += unfounded
         reasons += _wrong_guarantee(report, record["guarantee"])
-        reasons += _wrong_statements(record, run)
+        reasons += wrong_statements(record, run)
         _shape(objective, features)
-        requests = requests_of(record)
+        requests = history_before_requests(record)
         seeded = record["randomness"] == REPRODUCIBLE
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
     caveats = statements.caveats(record["labels"], record.get("trusted"))
     fitted = statements.fitted_steps(record)
     report = replace(report, enforced=True, seeded=seeded, caveats=caveats, preprocessing=fitted)
-    return Verified(report, objective, radius, seeded, requests, report, fitted), reasons
+    return VerifiedCertificate(report, objective, radius, seeded, requests, report, fitted), reasons
 
 
-def _whole_chain(
+def _derived_chain(
     record: Mapping[str, Any], signed_by: str | Path | None
-) -> tuple[Verified, list[str]]:
-    """From the training to the last request, and why it does not hold."""
+) -> tuple[VerifiedCertificate, list[str]]:
+    """Derived content of a training and its requests, and the reasons why it does not hold."""
     try:
         chain = chain_of(record)
         reasons = broken_links(chain)
         if reasons:
             raise InvalidCertificate(reasons)
-        first, reasons = _alone(chain[0].record, signed_by)
+        first, reasons = _derived_training(chain[0].record, signed_by)
         requests, seeded = first.requests, first.seeded
         if chain[0].record.get("selection") is not None:
             reasons.append("it follows a choice among several tries")
@@ -174,32 +172,34 @@ def _whole_chain(
             own = link.record
             reasons += _wrong_seals(own, signed_by)
             run = from_dict(own["run"])
-            requests = requests.followed_by(len(link.removed), run.steps, run.release_noise_std)
-            if own["run"] != to_dict(requests.extra(requests.done[-1].taken)):
+            requests = requests.with_request(len(link.removed), run.steps, run.release_noise_std)
+            if own["run"] != to_dict(requests.extra_run(requests.done[-1].taken)):
                 reasons.append(f"request {len(requests.done)} has steps unlike the training's")
-            reasons += wrong_promise(link, requests.forgotten(len(requests.done) - 1))
-            reasons += _wrong_guarantee(requests.staying, own["guarantee"])
-            reasons += _wrong_statements(own, requests.staying.run)
+            reasons += wrong_promise(link, requests.request_guarantee(len(requests.done) - 1))
+            reasons += _wrong_guarantee(requests.retained_report, own["guarantee"])
+            reasons += wrong_statements(own, requests.retained_report.run)
             seeded = seeded or own["randomness"] == REPRODUCIBLE
     except InvalidCertificate:
         raise
-    except UNREADABLE as error:
+    except READ_ERRORS as error:
         raise InvalidCertificate([f"it cannot be read ({error!r})"]) from error
     report = replace(
-        requests.staying,
+        requests.retained_report,
         seeded=seeded,
         caveats=first.report.caveats,
-        preprocessing=first.fitted,
+        preprocessing=first.fitted_steps,
     )
     return replace(first, report=report, seeded=seeded, requests=requests), reasons
 
 
-def requests_of(record: Mapping[str, Any]) -> Requests:
+def history_before_requests(record: Mapping[str, Any]) -> UnlearningHistory:
     """The training that a certificate describes, before any request; nothing is checked."""
     run, features = from_dict(record["run"]), record["features"]
-    besides = [from_release(one, adjacency=run.adjacency) for one in kept(record["besides"])]
+    besides = [
+        from_release(one, adjacency=run.adjacency) for one in kept_releases(record["besides"])
+    ]
     radius = math.hypot(features["bound"], features["intercept"])
-    return Requests(run, tuple(besides), from_record(record["objective"]), radius)
+    return UnlearningHistory(run, tuple(besides), from_record(record["objective"]), radius)
 
 
 def _wrong_seals(record: Mapping[str, Any], signed_by: str | Path | None) -> list[str]:
@@ -252,43 +252,6 @@ def _wrong_guarantee(report: PrivacyReport, guarantee: Mapping[str, Any]) -> lis
         reasons.append("its adjacency is not the run's")
     if guarantee["bound"] not in report.all:
         reasons.append(f"its bound {guarantee['bound']!r} does not cover the run")
-    return reasons
-
-
-def _wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
-    """Reasons why statements and fields other than epsilon are not as they must be."""
-    guarantee, arithmetic = record["guarantee"], record["arithmetic"]
-    bound = RECORDS[guarantee["bound"]]
-    hypotheses = statements.stated_hypotheses(guarantee["bound"], run)
-    derived = {
-        "format": (record["format"], statements.FORMAT),
-        "certainty": (guarantee["certainty"], bound.certainty.value),
-        "source": (guarantee["source"], str(bound.source)),
-        "hypotheses": (record["hypotheses"], hypotheses),
-        "treatment of longer rows": (record["features"]["longer rows"], statements.LONGER_ROWS),
-        "precision of parameters and noise": (arithmetic["parameters and noise"], "float64"),
-        "account of rounding": (arithmetic["not charged"], statements.NOT_CHARGED),
-        "list of what is public": (record["public"], statements.PUBLIC),
-    }
-    reasons = [
-        f"its {what} is not {must!r}" for what, (is_, must) in derived.items() if is_ != must
-    ]
-    reasons += wrong_fields(record)
-    if record["randomness"] not in (SECURE, REPRODUCIBLE):
-        reasons.append("its source of randomness is unknown")
-    if record["encoding"] != statements.NO_ENCODING and not is_sha256(record["encoding"]):
-        reasons.append("what its model's numbers stand for is unknown")
-    if record["labels"] not in statements.LABELS:
-        reasons.append("where its label set is from is unknown")
-    if arithmetic["products"] not in ("float32", "float64"):
-        reasons.append("its arithmetic precision is unsupported")
-    if record.get("trusted", statements.CLUSTER) != statements.CLUSTER:
-        reasons.append("whom its training trusted is unknown")
-    stated = record.get(statements.PREPROCESSING)
-    if stated is not None and not statements.is_preprocessing(stated):
-        reasons.append("which of its steps were fitted on the same examples is unknown")
-    if "data" in record and not is_digest(record["data"]):
-        reasons.append("which data it is of is unknown")
     return reasons
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.accounting import PrivacyReport
-from lastiterate.certificate.issue import beside
+from lastiterate.certificate.issue import with_other_release
 from lastiterate.cli.scoring import Asked, Budget, private_score, public_score
 from lastiterate.linear_model import PrivateScore
 from lastiterate.other_releases import published_record
@@ -73,6 +73,6 @@ def fitted(
     )
     report = found.beside(model.privacy_)
     published = published_record(found.release, found.value)
-    certificate = beside(model.certificate_, report, published)
+    certificate = with_other_release(model.certificate_, report, published)
     words = private_score(found.value, found.std, other.size, asked.path.name, unit=unit)
     return Made(model, report, certificate, words)

@@ -7,7 +7,7 @@ from typing import Any
 
 from lastiterate._digits import up
 from lastiterate.certificate.fields import on_trust
-from lastiterate.certificate.verify import verified
+from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.explore.page_runs import words_of
 from lastiterate.report.qualified import of_the_run_alone
@@ -27,7 +27,7 @@ def review(record: Mapping[str, Any]) -> dict[str, Any]:
     if not text.lstrip().startswith("{"):  # anything else would be taken for the name of a file
         return _refuted(["it is not a JSON object"])
     try:
-        found = verified(text)
+        found = verified_certificate(text)
     except InvalidCertificate as error:
         return _refuted(error.reasons)
     stated = unambiguous_json(text)
@@ -39,10 +39,10 @@ def review(record: Mapping[str, Any]) -> dict[str, Any]:
         words = None
     told_of_it = " ".join([told.answer, *told.qualifications])
     return {
-        "holds": not (found.seeded or found.fitted),
+        "holds": not (found.seeded or found.fitted_steps),
         "reasons": [
             *([f"the training was {REPRODUCIBLE}"] if found.seeded else []),
-            *([without_steps(found.fitted)] if found.fitted else []),
+            *([without_steps(found.fitted_steps)] if found.fitted_steps else []),
         ],
         "statement": told_of_it,
         "epsilon_text": up(guarantee["epsilon"]),

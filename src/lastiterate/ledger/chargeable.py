@@ -10,7 +10,7 @@ from typing import Any
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.chain import UNLEARNING
 from lastiterate.certificate.statements import training_digest
-from lastiterate.certificate.verify import read, verified
+from lastiterate.certificate.verify import read, verified_certificate
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.ledger import charges, events
 from lastiterate.ledger.charges import Charge
@@ -64,7 +64,7 @@ def _understood(release: Any, adjacency: str, covered: int) -> Understood:
                 "are taken; charged alone, this one would leave out the models that it follows"
             )
             raise InvalidParameter("release", must_be=must_be, found="a request to be forgotten")
-        found = verified(release)
+        found = verified_certificate(release)
         return Understood(charge_of(record), record, found.seeded)
     if isinstance(release, PrivacyReport):
         if release.selected:

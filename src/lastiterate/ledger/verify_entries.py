@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from lastiterate.certificate.statements import training_digest
-from lastiterate.certificate.verify import UNREADABLE, verified
+from lastiterate.certificate.verify import READ_ERRORS, verified_certificate
 from lastiterate.ledger.book import ADDED, CHARGING, OPENED, RESERVED, SETTLED, WITHDRAWN
 from lastiterate.ledger.chargeable import charge_of
 from lastiterate.ledger.charges import costs_of
@@ -26,7 +26,7 @@ def wrong_entries(entries: Sequence[Entry], unit: Unit) -> list[str]:
             reasons += [
                 f"entry {entry['n']} {why}" for why in _wrong(entry, known, open_, digests, unit)
             ]
-        except UNREADABLE as error:
+        except READ_ERRORS as error:
             reasons.append(f"entry {entry.get('n')} cannot be read ({error!r})")
     return reasons
 
@@ -55,7 +55,7 @@ def _wrong(
         open_.discard(id_)
     if "certificate" in entry:
         record = entry["certificate"]
-        verified(json.dumps(record))
+        verified_certificate(json.dumps(record))
         if charge_of(record) != known[id_]["charge"]:
             reasons.append("has a certificate of something else than it charges")
         digest = training_digest(record)

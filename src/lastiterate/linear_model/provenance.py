@@ -9,8 +9,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate.certificate import statements
 from lastiterate.certificate.chain import Link, broken_links, chain_of
-from lastiterate.certificate.requests import Requests
-from lastiterate.certificate.verify import read, requests_of
+from lastiterate.certificate.unlearning_history import UnlearningHistory
+from lastiterate.certificate.verify import history_before_requests, read
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.run.serialise import from_dict
 from lastiterate.train.noise import REPRODUCIBLE
@@ -21,7 +21,7 @@ class Past:
     """The history of a model, as its certificate states it."""
 
     chain: list[Link]
-    requests: Requests
+    requests: UnlearningHistory
 
     @property
     def training(self) -> Any:
@@ -58,8 +58,8 @@ def past_of(model: Any) -> Past:
             "the rows, too, and no step makes that forgotten; choose and train again"
         )
         raise InvalidParameter("model", must_be=must_be, found="the best of several tries")
-    requests = requests_of(training)
+    requests = history_before_requests(training)
     for link in chain[1:]:
         extra = from_dict(link.record["run"])
-        requests = requests.followed_by(len(link.removed), extra.steps, extra.release_noise_std)
+        requests = requests.with_request(len(link.removed), extra.steps, extra.release_noise_std)
     return Past(chain, requests)

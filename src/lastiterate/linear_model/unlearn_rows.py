@@ -139,8 +139,8 @@ def _unlearn(
         if extra_steps is None and not at_any_cost:
             _refuse_cost(found)
         _warn_of_cost(found)
-    requests = past.requests.followed_by(asked.size, found.extra_steps, noise)
-    extra = requests.extra(requests.done[-1].taken)
+    requests = past.requests.with_request(asked.size, found.extra_steps, noise)
+    extra = requests.extra_run(requests.done[-1].taken)
     seed = model.random_state
     about = f"{type(model).__name__}, request {len(requests.done)} to be forgotten"
     charged = None
@@ -170,7 +170,7 @@ def _unlearn(
     if charged is not None:
         charged.settle()
     staying = replace(
-        requests.staying,
+        requests.retained_report,
         seeded=past.seeded or seed is not None,
         caveats=statements.caveats(past.training["labels"], past.training.get("trusted")),
         preprocessing=statements.fitted_steps(past.training),
@@ -181,7 +181,7 @@ def _unlearn(
         "certificate_": certificate,
         "n_iter_": begun + found.extra_steps,
         "unlearning_": found,
-        "privacy_of_newest_": requests.newest,
+        "privacy_of_newest_": requests.retained_against_last_model,
         **model._coefficients(parameters, examples),
     }
     model.__dict__.update(fitted)
@@ -223,10 +223,12 @@ def _planned(
         )
     if extra_steps is not None:
         steps = _check.count("extra_steps", extra_steps, at_least=1)
-        return past.requests.followed_by(many, steps, noise).forgotten(len(past.requests.done))
+        return past.requests.with_request(many, steps, noise).request_guarantee(
+            len(past.requests.done)
+        )
     assert epsilon is not None
     epsilon = _check.target_epsilon("epsilon", epsilon)
-    return past.requests.planned(many, epsilon=epsilon, delta=delta, noise=noise)
+    return past.requests.plan_request(many, epsilon=epsilon, delta=delta, noise=noise)
 
 
 def _delta(past: Past, delta: float | None) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from lastiterate.certificate.verify import Verified, read, verified
+from lastiterate.certificate.verify import VerifiedCertificate, read, verified_certificate
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model.scaler import PrivateScaler
 from lastiterate.linear_model.schema import PrivateSchema
@@ -44,7 +44,7 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
         )
     saved = read_model(where / MODEL)
     text = (where / CERTIFICATE).read_text(encoding="utf-8")
-    found = verified(
+    found = verified_certificate(
         text, parameters=saved.parameters, encoding=saved.encoding, signed_by=signed_by
     )
     described = read(text)
@@ -61,7 +61,7 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
 
 
 def _estimator(
-    saved: SavedModel, found: Verified, described: Mapping[str, Any], certificate: str
+    saved: SavedModel, found: VerifiedCertificate, described: Mapping[str, Any], certificate: str
 ) -> Any:
     model = ESTIMATORS[saved.record["model"]](**_settings(saved))
     model.checked()
@@ -83,8 +83,8 @@ def _estimator(
         "intercept_": intercept,
     }
     if requests.done:
-        fitted["unlearning_"] = requests.forgotten(len(requests.done) - 1)
-        fitted["privacy_of_newest_"] = requests.newest
+        fitted["unlearning_"] = requests.request_guarantee(len(requests.done) - 1)
+        fitted["privacy_of_newest_"] = requests.retained_against_last_model
     if saved.classes is None:
         low, high = saved.record["target_range"]
         fitted |= {

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from lastiterate.certificate.chain import chain_bound_to
+from lastiterate.certificate.chain import chain_tied_to_encoding
 from lastiterate.certificate.statements import model_digest
 from lastiterate.certificate.verify import read
 from lastiterate.errors import InvalidParameter, InvalidType
@@ -74,7 +74,7 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     if not (is_whole(saved.record) and same and saved.predicts_as(described)):
         must_be = "as it was fitted: fit it again, or set back what was changed since"
         raise InvalidParameter("model", must_be=must_be, found="other numbers than certified")
-    certificate = chain_bound_to(estimator.certificate_, saved.encoding)
+    certificate = chain_tied_to_encoding(estimator.certificate_, saved.encoding)
     where = Path(folder)
     if where.exists() and not where.is_dir():
         raise InvalidParameter("folder", str(folder), must_be="a folder, or a place for one")

@@ -126,7 +126,7 @@ def train(
     """
     kind = _kind(task, model)
     _check_extra()
-    from lastiterate.certificate.issue import bound_to
+    from lastiterate.certificate.issue import tied_to_encoding
     from lastiterate.cli.fitting import fitted
     from lastiterate.cli.scoring import Asked
     from lastiterate.cli.trained import Trained
@@ -192,7 +192,7 @@ def train(
             **made.learnt(),
         }
     )
-    certificate = bound_to(made.certificate, saved.encoding)
+    certificate = tied_to_encoding(made.certificate, saved.encoding)
     if signer is not None:
         certificate = signer.signed(certificate)
     write_together(out, {"model.json": saved.text(), "certificate.json": certificate})

@@ -166,11 +166,11 @@ def _truth(saved: SavedModel) -> Any:
 
 def _known(saved: SavedModel, certificate: Path) -> Any:
     """The fitted model that the files hold, all of its certificates derived again."""
-    from lastiterate.certificate.verify import verified
+    from lastiterate.certificate.verify import verified_certificate
     from lastiterate.saved_model.kinds import ESTIMATORS
 
     text = certificate.read_text(encoding="utf-8")
-    verified(text, parameters=saved.parameters, encoding=saved.encoding)
+    verified_certificate(text, parameters=saved.parameters, encoding=saved.encoding)
     settings: dict[str, Any] = {
         "feature_bound": saved.record["feature_bound"],
         "clip_norm": saved.record.get("clip_norm"),

@@ -14,7 +14,7 @@ from lastiterate.saved_model.model_file import AlteredModel, read_model
 from lastiterate.tables.json_file import read_object
 
 if TYPE_CHECKING:
-    from lastiterate.certificate.requests import Requests
+    from lastiterate.certificate.unlearning_history import UnlearningHistory
 
 _HOLDS = {False: "holds", True: "holds for the training alone"}
 _SEEDED = "not private against someone who knows the seed: the training was reproducible"
@@ -55,7 +55,7 @@ def verify(
     Example: lastiterate verify model
     """
     from lastiterate.certificate.fields import on_trust
-    from lastiterate.certificate.verify import verified
+    from lastiterate.certificate.verify import verified_certificate
     from lastiterate.report.run_text import without_steps
 
     if certificate.is_dir():
@@ -65,7 +65,7 @@ def verify(
     described = _certificate(certificate)
     try:
         released = None if model is None else read_model(model)
-        found = verified(
+        found = verified_certificate(
             certificate,
             parameters=None if released is None else released.parameters,
             encoding=None if released is None else released.encoding,
@@ -78,15 +78,15 @@ def verify(
         return 1
     if found.seeded:
         print(_SEEDED)
-    if found.fitted:
-        print(without_steps(found.fitted))
+    if found.fitted_steps:
+        print(without_steps(found.fitted_steps))
     stated = described["guarantee"]
     run = found.report.run
     whose = "one example"
     if run.examples_per_person > 1:
         whose = f"one person's examples, at most {run.examples_per_person:,},"
     print(
-        f"{_HOLDS[bool(found.fitted)]}: epsilon = {up(stated['epsilon'])} "
+        f"{_HOLDS[bool(found.fitted_steps)]}: epsilon = {up(stated['epsilon'])} "
         f"at delta = {stated['delta']:g}, {whose} "
         f"{'replaced' if run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
     )
@@ -99,11 +99,11 @@ def verify(
         from lastiterate.report.plain_text import WIDEST, as_text
 
         print(f"\n{as_text(found.report, delta=stated['delta'], width=line_width(WIDEST))}")
-    failed = (found.seeded and not allow_seeded) or (found.fitted and not allow_fitted)
+    failed = (found.seeded and not allow_seeded) or (found.fitted_steps and not allow_fitted)
     return 1 if failed else 0
 
 
-def _forgotten(described: Mapping[str, Any], requests: "Requests") -> Iterator[str]:
+def _forgotten(described: Mapping[str, Any], requests: "UnlearningHistory") -> Iterator[str]:
     """Every request of a chain, and all of them together."""
     if not requests.done:
         return
@@ -116,10 +116,10 @@ def _forgotten(described: Mapping[str, Any], requests: "Requests") -> Iterator[s
         yield (
             f"request {number + 1}: {many:,} {'row' if many == 1 else 'rows'} forgotten in "
             f"{requests.done[number].steps:,} steps, epsilon = {up(promised['epsilon'])} at delta "
-            f"= {delta:g}; by now {up(requests.by_now(number).epsilon(delta))}"
+            f"= {delta:g}; by now {up(requests.current_request_guarantee(number).epsilon(delta))}"
         )
     if len(requests.done) > 1:
-        whole = requests.all_forgotten.epsilon(delta)
+        whole = requests.joint_request_guarantee.epsilon(delta)
         yield f"all who went, together: epsilon = {up(whole)} at delta = {delta:g}"
 
 

@@ -32,8 +32,8 @@ _MOST_TIMES = 1e6
 
 
 @dataclass(frozen=True)
-class Request:
-    """How many examples went, and the steps that followed."""
+class UnlearningRequest:
+    """The number of removed examples, and the extra steps."""
 
     examples: int
     taken: Taken
@@ -44,27 +44,31 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Requests:
-    """A training, what was published besides, and the requests, first to last."""
+class UnlearningHistory:
+    """A training, the other releases from its data, and its unlearning requests in order."""
 
     run: TrainingRun
     besides: tuple[Release, ...]
     objective: Objective
     radius: float
-    done: tuple[Request, ...] = ()
+    done: tuple[UnlearningRequest, ...] = ()
 
-    def followed_by(self, examples: int, steps: int, release_noise_std: float) -> Requests:
-        """One more request."""
+    def with_request(
+        self, examples: int, steps: int, release_noise_std: float
+    ) -> UnlearningHistory:
+        """The history with one more request."""
         taken = Taken(steps, release_noise_std)
-        return replace(self, done=(*self.done, Request(examples, taken)))
+        return replace(self, done=(*self.done, UnlearningRequest(examples, taken)))
 
     def noise(self, noisier: float) -> float:
-        """On release, in multiples of the training's."""
+        """Noise on release that is `noisier` times the training's."""
         times = _check.number("noisier", noisier, at_least=1.0, at_most=_MOST_TIMES)
         return times * self.run.release_noise_std
 
-    def planned(self, examples: int, *, epsilon: float, delta: float, noise: float) -> Unlearning:
-        """The next request, with the least steps for a target, but at least one."""
+    def plan_request(
+        self, examples: int, *, epsilon: float, delta: float, noise: float
+    ) -> Unlearning:
+        """The next request with the fewest steps that reach the target, at least one."""
         steps = 0
         while True:
             # Errors of residuals are charged by the number of steps, which they hardly raise.
@@ -74,40 +78,40 @@ class Requests:
             enough = found.extra_steps <= steps or self.objective.residual_error == 0.0
             steps = max(found.extra_steps, steps, 1)
             if enough:
-                return self.followed_by(examples, steps, noise).forgotten(len(self.done))
+                return self.with_request(examples, steps, noise).request_guarantee(len(self.done))
 
-    def forgotten(self, number: int) -> Unlearning:
+    def request_guarantee(self, number: int) -> Unlearning:
         """Guarantee of request `number`, counted from 0, for the model that it published."""
-        return _forgotten(replace(self, done=self.done[: number + 1]))
+        return _request_guarantee(replace(self, done=self.done[: number + 1]))
 
-    def by_now(self, number: int) -> Unlearning:
+    def current_request_guarantee(self, number: int) -> Unlearning:
         """Guarantee of request `number` for the last model, after all later steps."""
         later = self.done[number:]
         taken = Taken(sum(one.steps for one in later), later[-1].taken.release_noise_std)
         return self._unlearning(number, taken, later[0].examples, extra_steps=taken.steps)
 
     @cached_property
-    def all_forgotten(self) -> PrivacyProfile:
+    def joint_request_guarantee(self) -> PrivacyProfile:
         """Joint guarantee of the last model for all removed examples: the sum of mu, rounded up."""
-        mus = [self.by_now(number).gdp() for number in range(len(self.done))]
+        mus = [self.current_request_guarantee(number).gdp() for number in range(len(self.done))]
         return GaussianProfile(at_least(sum(mus), ulps=2.0 * len(mus)))
 
-    def extra(self, taken: Taken) -> TrainingRun:
-        """Extra steps, as a run that begins with what was published."""
+    def extra_run(self, taken: Taken) -> TrainingRun:
+        """The extra steps as a run that starts at the published parameters."""
         steps = _check.count("extra_steps", taken.steps, at_least=1)
         run = self.run.replace(steps=steps, release_noise_std=taken.release_noise_std)
         charged = charged_sensitivity(run, self.objective, radius=self.radius)
         return run.replace(sensitivity=max(run.sensitivity, charged))
 
     @property
-    def staying(self) -> PrivacyReport:
+    def retained_report(self) -> PrivacyReport:
         """Guarantee of all published models together, for the remaining examples."""
-        return _staying(self)
+        return _retained_report(self)
 
     @property
-    def newest(self) -> PrivacyProfile:
+    def retained_against_last_model(self) -> PrivacyProfile:
         """Guarantee for the remaining examples against someone who holds the last model alone."""
-        return _newest(self)
+        return _retained_against_last_model(self)
 
     def _unlearning(
         self,
@@ -136,7 +140,7 @@ class Requests:
     def _in_all(
         self, run: TrainingRun, before: Sequence[Taken], until: Sequence[Taken]
     ) -> TrainingRun:
-        """Training and these steps as one run of somebody who is in all, charged until the end."""
+        """Training and extra steps as one run for an example that takes part in all of them."""
         charged = charged_sensitivity(
             run,
             self.objective,
@@ -152,9 +156,9 @@ class Requests:
 
 
 @lru_cache(maxsize=8)
-def _forgotten(requests: Requests) -> Unlearning:
-    asked, last = requests.done[-1], len(requests.done) - 1
-    return requests._unlearning(last, asked.taken, asked.examples, extra_steps=asked.steps)
+def _request_guarantee(requests: UnlearningHistory) -> Unlearning:
+    request, number = requests.done[-1], len(requests.done) - 1
+    return requests._unlearning(number, request.taken, request.examples, extra_steps=request.steps)
 
 
 @lru_cache(maxsize=8)
@@ -163,19 +167,19 @@ def _trained(run: TrainingRun, besides: tuple[Release, ...]) -> PrivacyReport:
 
 
 @lru_cache(maxsize=8)
-def _staying(requests: Requests) -> PrivacyReport:
+def _retained_report(requests: UnlearningHistory) -> PrivacyReport:
     first = _trained(requests.run, requests.besides)
-    return in_turn(first, [requests.extra(one.taken) for one in requests.done])
+    return in_turn(first, [requests.extra_run(one.taken) for one in requests.done])
 
 
 @lru_cache(maxsize=8)
-def _newest(requests: Requests) -> PrivacyProfile:
+def _retained_against_last_model(requests: UnlearningHistory) -> PrivacyProfile:
     if not requests.done:
-        return requests.staying
+        return requests.retained_report
     taken = [one.taken for one in requests.done]
     run = requests._in_all(requests.run, taken, taken)
     alone = quick_report(run, requests.besides)
-    return BestProfile([requests.staying, alone])
+    return BestProfile([requests.retained_report, alone])
 
 
 def not_offered(run: TrainingRun) -> InvalidParameter:
