@@ -21,13 +21,15 @@ test: lint $(EXTRAS)/.ready  ## everything but the tests marked slow
 	@echo "== pytest: unit, property, doctest, layer and API tests (slow ones: make test-all)"
 	@$(BIN)/python -m pytest -q -m "not slow"
 	@echo "== pytest: Dask, torch, Opacus, Numba and the notebooks, in an environment that has them"
-	@$(EXTRAS)/bin/python -m pytest -q -m "not slow" $(WITH_EXTRAS)
+	@$(EXTRAS)/bin/python -m pytest -q -m "not slow" --extras
 	@$(MAKE) --no-print-directory test-browser-if-possible
 
-test-all: lint $(EXTRAS)/.ready
+test-all: lint $(EXTRAS)/.ready  ## every test, and the branches that they cover
 	@echo "== pytest: all tests"
-	@$(BIN)/python -m pytest -q
-	@$(EXTRAS)/bin/python -m pytest -q $(WITH_EXTRAS)
+	@$(BIN)/python -m pytest -q --cov --cov-report=
+	@$(EXTRAS)/bin/python -m pytest -q --extras --cov --cov-append --cov-report=
+	@echo "== coverage of lines and branches, and the files least covered (all of them: $(BIN)/coverage report)"
+	@$(BIN)/coverage report --sort=cover | sed -n '1,12p;$$p'
 	@$(MAKE) --no-print-directory test-browser
 
 # The suite with the newest, and the oldest, versions that are promised to work.
@@ -83,9 +85,8 @@ bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products
 	@OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
 	@$(BENCH)/bin/python benchmarks/memory.py
 
-# Apart from .venv, which must do without torch; this version has a build for processors alone.
-WITH_EXTRAS := $(wildcard tests/dask tests/opacus tests/torch tests/notebooks tests/train/compiled tests/train/test_envelope.py \
-  src/lastiterate/dask src/lastiterate/opacus src/lastiterate/torch src/lastiterate/train/compiled docs/dask.md)
+# Apart from .venv, which must do without torch; what is tested with them, conftest.py says.
+# This version of torch has a build for processors alone.
 $(EXTRAS)/.ready: pyproject.toml
 	@echo "== setting up $(EXTRAS): Dask, torch and Opacus; some minutes, once"
 	@test -x $(EXTRAS)/bin/python || $(PYTHON) -m venv $(EXTRAS)
@@ -116,4 +117,4 @@ $(TOOLS): pyproject.toml | $(READY)
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(BENCH) $(EXTRAS) .venv-newest .venv-oldest node_modules lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(BENCH) $(EXTRAS) .venv-newest .venv-oldest node_modules lastiterate-demo site .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage

@@ -1,10 +1,13 @@
-"""Which examples can be run is a matter of what is installed; tests have a list of their own."""
+"""What is collected: tests of extras where these are installed, and pages with their marks."""
 
 import os
+import re
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+ROOT = Path(__file__).parent
 
 # As many processes as processors run tests, so that more threads would only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -15,22 +18,47 @@ if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
     compiled = Path(__file__).with_name(".pytest_cache") / "compiled"
     os.environ.setdefault("PYTHONPYCACHEPREFIX", str(compiled))
 
-# Those of the extras have an environment of their own: see the Makefile.
-_NEEDS = {
-    "distributed": "src/lastiterate/dask",
-    "torch": "src/lastiterate/torch",
-    "opacus": "src/lastiterate/opacus",
-    "numba": "src/lastiterate/train/compiled",
+# Every package of an extra, and what cannot be tested without it. `pytest --extras` tests these
+# alone: they have an environment of their own, see the Makefile.
+EXTRAS = {
+    "distributed": ["src/lastiterate/dask", "tests/dask", "docs/dask.md"],
+    "torch": ["src/lastiterate/torch", "tests/torch"],
+    "opacus": ["src/lastiterate/opacus", "tests/opacus"],
+    "nbclient": ["tests/notebooks"],
+    "numba": ["src/lastiterate/train/compiled", "tests/train/compiled"],
 }
-_PAGES = {"distributed": "docs/dask.md"}
-collect_ignore = [path for package, path in _NEEDS.items() if find_spec(package) is None]
+# These are tested with every extra and without.
+EITHER_WAY = ["tests/train/test_envelope.py"]
+
+
+def pytest_addoption(parser):
+    parser.addoption("--extras", action="store_true", help="test what needs an extra, alone")
+
+
+def pytest_configure(config):
+    if config.option.extras:
+        paths = [path for some in EXTRAS.values() for path in some] + EITHER_WAY
+        config.args[:] = [str(ROOT / path) for path in paths]
+
+
+def needed_by(path):
+    """The packages that are not installed and without which `path` cannot be tested."""
+    return [
+        package
+        for package, paths in EXTRAS.items()
+        if any(path.is_relative_to(ROOT / one) for one in paths) and find_spec(package) is None
+    ]
+
+
+def pytest_ignore_collect(collection_path):
+    return True if needed_by(collection_path) else None
 
 
 def pytest_collection_modifyitems(items):
-    """Pages are named one by one, so that they cannot be ignored."""
-    for package, page in _PAGES.items():
-        for item in items:
-            if item.path == Path(__file__).with_name("docs") / Path(page).name and (
-                find_spec(package) is None
-            ):
+    """Mark a page slow if it says so; skip a page of an extra, as pages are never ignored."""
+    for item in items:
+        if item.path.suffix == ".md":
+            if re.search("^<!-- pytest: slow -->$", item.path.read_text(), re.MULTILINE):
+                item.add_marker(pytest.mark.slow)
+            for package in needed_by(item.path):
                 item.add_marker(pytest.mark.skip(f"needs {package}"))

@@ -85,6 +85,7 @@ def test_every_block_is_followed_or_run():
     assert len(headings) == sum(block.language == "pycon" for block in found) == 4
 
 
+@pytest.mark.slow
 def test_what_is_said_to_follow_does(followed):
     ran(followed, "doctest", "-o", "ELLIPSIS", str(PAGE))
 

@@ -45,6 +45,7 @@ def test_the_table_of_the_readme_is_what_its_example_prints(run_example):
     assert printed in (ROOT / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_the_tables_of_sampled_batches(monkeypatch):
     monkeypatch.syspath_prepend(ROOT / "examples")
     import sampled_batches

@@ -28,6 +28,7 @@ from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from tests.reference.draws import outcomes
+from tests.slow import slow_if
 
 NOT_FROM_SIZES = {"fixed-order": lambda examples, size: [li.FixedOrder(examples, size, (2, 3, 6))]}
 MORE_OF = {"poisson": lambda examples, size: [li.PoissonSampled(examples, size, size + 1)]}
@@ -60,7 +61,17 @@ RULES_TO_TRY = [rule for kind in RULES.values() for size in SIZES for rule in in
 
 
 def each_rule(kept=lambda rule: True):
-    return pytest.mark.parametrize("rule", list(filter(kept, RULES_TO_TRY)), ids=shown)
+    cases = slow_if(has_many_draws, filter(kept, RULES_TO_TRY))
+    return pytest.mark.parametrize("rule", cases, ids=shown)
+
+
+def has_many_draws(rule):
+    """Whether each of several examples may be in any batch, anew in each epoch."""
+    return rule.drawn is Drawn.EACH_EPOCH and rule.largest_size == rule.examples > min(SIZES)[0]
+
+
+def accounted_quickly(rule):
+    return not (rule.drawn is Drawn.EACH_STEP and rule.exact_size)
 
 
 def is_drawn(rule):
@@ -142,10 +153,20 @@ class TestAccounted:
         charged = li.account(run).all["composition/fixed-order"].gdp()
         assert worst <= charged <= worst * (1 + 1e-9)
 
-    @each_rule()
+    @each_rule(accounted_quickly)
     @pytest.mark.parametrize("released", ["last-iterate", "last-iterate-and-order"])
     @pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "schedule"])
     def test_no_less_than_what_linear_losses_tell(self, rule, released, scheduled):
+        self.no_less_than_what_linear_losses_tell(rule, released, scheduled)
+
+    @pytest.mark.slow
+    @each_rule(lambda rule: not accounted_quickly(rule))
+    @pytest.mark.parametrize("released", ["last-iterate", "last-iterate-and-order"])
+    @pytest.mark.parametrize("scheduled", [False, True], ids=["constant", "schedule"])
+    def test_nor_where_batches_are_sampled(self, rule, released, scheduled):
+        self.no_less_than_what_linear_losses_tell(rule, released, scheduled)
+
+    def no_less_than_what_linear_losses_tell(self, rule, released, scheduled):
         noise = schedule(rule) if scheduled else 1.0
         report = li.account(run_of(rule, noise_std=noise, releases=released))
         std = 0.5 * np.linalg.norm(np.broadcast_to(noise, steps_of(rule)))

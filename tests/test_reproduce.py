@@ -18,9 +18,11 @@ from lastiterate.reproduce.items import Cell, FigureItem, Table, TableItem, find
 from lastiterate.reproduce.page import write_page
 from lastiterate.reproduce.registry import ITEMS
 from tests.reference import papers
+from tests.slow import slow_if
 
 COMPUTED = [x for x in ITEMS.values() if isinstance(x, TableItem) and not x.needs_data]
 DRAWN = [x for x in ITEMS.values() if isinstance(x, FigureItem)]
+OTHERS = [x for x in DRAWN if x.id != "cl-figure-2"]
 with_matplotlib = pytest.mark.skipif(
     importlib.util.find_spec("matplotlib") is None, reason="drawing needs the extra [plot]"
 )
@@ -58,7 +60,7 @@ class TestTables:
 
 @with_matplotlib
 class TestFigures:
-    @pytest.mark.parametrize("item", [x for x in DRAWN if x.id != "cl-figure-2"], ids=by_id)
+    @pytest.mark.parametrize("item", slow_if(lambda x: x.id == "cl-figure-1", OTHERS), ids=by_id)
     def test_are_drawn(self, item):
         canvas = item.canvas()
         lines = [line for axes in canvas.axes for line in axes.lines]

@@ -17,6 +17,7 @@ from lastiterate.audit import empirical
 from lastiterate.audit.evidence import Claim, Evidence, power, upper_limits
 from lastiterate.cli import main
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
+from tests.slow import slow
 
 EPOCHS, LENGTH, RUNS = 10, 3, 20_000
 RUN = li.TrainingRun(
@@ -299,7 +300,7 @@ class TestCommand:
         assert main(["audit", "--certificate", str(certificate), "--runs", "2"]) == 2
         assert "runs must be" in capsys.readouterr().err
 
-    @pytest.mark.parametrize("batches", ["balls-and-bins", "balls-and-bins-each-epoch"])
+    @pytest.mark.parametrize("batches", [slow("balls-and-bins"), "balls-and-bins-each-epoch"])
     def test_examples_that_pick_their_batch(self, batches):
         """Not refuted as it is certified; with a tenth of the noise in truth, refuted."""
         from lastiterate.audit.own_trainer import certified_trainer

@@ -19,6 +19,7 @@ from lastiterate.bounds.staged_bound import StagedBound
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import RULES, Drawn
+from tests.slow import slow_if
 
 BOUNDS = list(RECORDS.values())
 ROUNDING = 1e-3  # of epsilon where it comes from a grid
@@ -280,7 +281,7 @@ class TestMonotonicity:
     def test_of_many_runs(self, bound):
         check_any_run(bound, 20)
 
-    @pytest.mark.parametrize("which", range(4))
+    @pytest.mark.parametrize("which", slow_if(lambda which: which > 1, range(4)))
     @pytest.mark.parametrize("bound", COSTLY, ids=lambda bound: bound.id)
     def test_of_chosen_runs_with_batches_drawn_anew(self, bound, which):
         run = list(chosen_runs(bound))[which]

@@ -9,6 +9,7 @@ import lastiterate as li
 from lastiterate import GaussianProfile
 from tests.reference.grid import exact_pair
 from tests.reference.instances import random_instance
+from tests.slow import slow_if
 
 EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 RESOLUTION = 1e-9  # of the oracle's delta
@@ -66,9 +67,7 @@ def worst_ratio(pair, mu):
     return max(ratios)
 
 
-@pytest.mark.parametrize(
-    "seed", [*range(2), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 8))]
-)
+@pytest.mark.parametrize("seed", slow_if(bool, range(8)))
 def test_contracting_runs(seed, record_property):
     """40 instances a seed: half of them projected, half with noise on release."""
     rng = np.random.default_rng(seed)
@@ -83,7 +82,7 @@ def test_contracting_runs(seed, record_property):
     assert max(ratios) > 0.95  # the oracle does reach the bound
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", slow_if(bool, range(2)))
 def test_expanding_runs(seed):
     rng = np.random.default_rng(100 + seed)
     ratios = []

@@ -14,6 +14,7 @@ from lastiterate.bounds.subsampling.participation_energy.residual_law import unp
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.run.batch_rules.rules import BatchRule
 from lastiterate.shifts.optimal_shifts import optimal_shifts
+from tests.slow import slow, slow_if
 
 LENGTHS = (10**5, 9 * 10**6, 11 * 10**6, 10**9, 10**12)
 SAMPLED = (li.SampledWithoutReplacement, li.PoissonSampled)
@@ -32,7 +33,7 @@ def _run(rule: type[BatchRule], steps: int, **changes: object) -> li.TrainingRun
 
 
 class TestCompositionOfSampledSteps:
-    @pytest.mark.parametrize("rule", SAMPLED)
+    @pytest.mark.parametrize("rule", slow_if(lambda rule: rule is li.PoissonSampled, SAMPLED))
     def test_there_is_no_cliff(self, rule: type[BatchRule]) -> None:
         found = [
             li.account(_run(rule, steps), bounds="composition/sampled").epsilon(1e-6)
@@ -56,7 +57,7 @@ class TestCompositionOfSampledSteps:
             ("REPLACE_ONE", Compared.WITH_MIRRORED),
         ],
     )
-    @pytest.mark.parametrize("chance, ratio", [(0.01, 1.0), (0.1, 0.5), (0.001, 2.0)])
+    @pytest.mark.parametrize("chance, ratio", [(0.01, 1.0), (0.1, 0.5), slow(0.001, 2.0)])
     def test_moments_are_above_an_optimistic_account(
         self, relation: str, compared: Compared, chance: float, ratio: float
     ) -> None:
@@ -114,6 +115,7 @@ class TestWhatIsOldIsForgotten:
         means = [float(law.levels @ law.masses) for law in past]
         assert means[0] <= means[1] <= means[2] <= means[0] + 1e-2
 
+    @pytest.mark.slow
     def test_hidden_ends_have_no_longest_run(self) -> None:
         run = _run(
             li.SampledWithoutReplacement,

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from lastiterate.cli import app, main
+from tests.slow import slow_if
 
 COMMANDS = [command.name for command in app.registered_commands]
+SLOW = {"audit", "calibrate", "compare"}
 LONG = {"demo", "explore"}  # which have test files of their own
 TRAIN = "train people.csv --target income --epsilon 1 --schema people.json"
 
@@ -47,7 +49,9 @@ def test_no_command_is_missing():
     assert {"reproduce", "demo"} < {*COMMANDS}
 
 
-@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in LONG])
+@pytest.mark.parametrize(
+    "name", slow_if(SLOW.__contains__, [name for name in COMMANDS if name not in LONG])
+)
 def test_the_example_works(capsys, monkeypatch, trained, name):
     monkeypatch.chdir(trained)
     words = example(capsys, name)

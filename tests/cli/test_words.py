@@ -11,6 +11,7 @@ from lastiterate.cli import main
 from lastiterate.cli.commands.bounds import _explained
 from lastiterate.cli.plain_text_math import formula
 from lastiterate.run.batch_rules.rules import RULES
+from tests.slow import slow
 
 
 def offered(*words):
@@ -33,8 +34,8 @@ def offered(*words):
     [
         (["account", "--batches", "shuffled"], {"shuffled-once", "shuffled-each-epoch"}),
         (["account", "--adjacency", ""], {"replace", "zero-out", "add-remove"}),
-        (["compare", "--releases", "last"], {"last-iterate", "last-iterate-and-order"}),
-        (["calibrate", "--over", "noise"], {"noise", "noise_std"}),
+        slow(["compare", "--releases", "last"], {"last-iterate", "last-iterate-and-order"}),
+        slow(["calibrate", "--over", "noise"], {"noise", "noise_std"}),
         (["bounds", "--explain", "composition"], {"composition/fixed-order"}),
         (["reproduce", "bsa-table-1"], {"bsa-table-1", "bsa-table-10"}),
     ],

@@ -16,6 +16,7 @@ from lastiterate import linear_model
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.cli import main
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from tests.slow import slow_if
 from tests.train.test_signature import write_pair
 
 from .pages import PAGES, ROOT, blocks, commands, name
@@ -48,11 +49,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+SLOW = {"docs/dp-sgd.md", "docs/research.md", "docs/review.md"}
 with_commands = [page for page in PAGES if commands(page)]
 accounted = set()  # which leaves nothing that other commands need: once is enough
 
 
-@pytest.mark.parametrize("page", with_commands, ids=name)
+@pytest.mark.parametrize("page", slow_if(lambda page: name(page) in SLOW, with_commands), ids=name)
 def test_every_command_runs(page, folder, capsys):
     for line in commands(page):
         if line in NOT_RUN:

@@ -32,13 +32,18 @@ from lastiterate.linear_model import (
     estimator,
 )
 from lastiterate.train.settings import TRAINED, Kind
+from tests.slow import slow_if
 from tests.train.problems import ESTIMATORS, MODELS, REGRESSORS, ROWS, SIDES, made
 
 X, Y = ROWS, SIDES
 
 
+def is_checked_for_longer(model):
+    return model.__name__ in ("PrivateHuberRegressor", "PrivateLinearSVC")
+
+
 class TestContract:
-    @pytest.mark.parametrize("model", ESTIMATORS)
+    @pytest.mark.parametrize("model", slow_if(is_checked_for_longer, ESTIMATORS))
     def test_common_checks(self, model):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -120,7 +125,7 @@ class TestPrivacy:
         expected = factor * clip * radius
         np.testing.assert_allclose(run.sensitivity, expected, rtol=1e-12)
 
-    @pytest.mark.parametrize("batches", TRAINED)
+    @pytest.mark.parametrize("batches", slow_if("sampled".__eq__, TRAINED))
     def test_every_rule_meets_the_target(self, batches):
         size = None if batches == "full" else 200
         model = PrivateLogisticRegression(

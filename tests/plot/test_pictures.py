@@ -19,6 +19,7 @@ from lastiterate.bounds.shuffling.shuffled_profile import HiddenTogetherProfile
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
 from lastiterate.plot.attack import tradeoff_curve
 from lastiterate.plot.named_lines import lines
+from tests.slow import slow_if
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
@@ -85,7 +86,7 @@ def assert_readable(figure):
 
 
 class TestReadable:
-    @pytest.mark.parametrize("name", RUNS)
+    @pytest.mark.parametrize("name", slow_if({"full", "release"}.__contains__, RUNS))
     def test_every_picture_of_every_kind_of_run(self, name):
         run = RUNS[name]
         report = li.account(run)

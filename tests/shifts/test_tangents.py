@@ -10,6 +10,7 @@ from lastiterate.shifts.optimal_shifts import optimal_shifts
 from lastiterate.shifts.tangents import concave_shifts
 from tests.reference.chien_li import gdp_hoelder, gdp_smooth
 from tests.reference.shifts import gdp_of_concave_shifts_bracket
+from tests.slow import slow
 
 
 def chien_li_moduli(T, eta, K, n, L, order=1.0):
@@ -59,7 +60,7 @@ class TestAgainstChienLi:
         ours = optimal_shifts(contraction=0.9, sensitivity=arriving, noise=1.0, diameter=1.0).mu
         assert (round(ours, 4), round(theirs, 4)) == (0.3481, 0.3645)
 
-    @pytest.mark.parametrize("order", [0.3, 0.5, 0.8])
+    @pytest.mark.parametrize("order", [slow(0.3), 0.5, slow(0.8)])
     def test_hoelder_is_never_above(self, order):
         for setting in settings(6, seed=2):
             setting["T"] = min(setting["T"], 15)

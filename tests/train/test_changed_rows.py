@@ -12,6 +12,7 @@ from lastiterate.train.centring import published_centre
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.norms import norm_factors
 from lastiterate.train.settings import TRAINED
+from tests.slow import slow_if
 
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(400, 3))
@@ -44,7 +45,7 @@ def during(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", [np.array, sparse.csr_matrix, sparse.csr_array])
-@pytest.mark.parametrize("batches", TRAINED)
+@pytest.mark.parametrize("batches", slow_if("sampled".__eq__, TRAINED))
 def test_what_is_written_after_training_began_is_not_used(during, batches, kind):
     settings = {"batches": batches} | ({} if batches == "full" else {"batch_size": 100})
     expected = model(**settings).fit(kind(ROWS), SIDES).parameters_

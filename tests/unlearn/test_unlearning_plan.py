@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import lastiterate as li
 from lastiterate.audit import exact
 from tests.reference.all_orders import epochs_seen, hockey_sticks, means
+from tests.slow import slow_if
 
 EPSILONS = (0.0, 0.3, 0.8, 1.5, 2.5)
 
@@ -223,9 +224,7 @@ def gently_penalised(rule):
 
 class TestEveryRule:
     @pytest.mark.parametrize(
-        "rule",
-        [*RULES[:-1], pytest.param(RULES[-1], marks=pytest.mark.slow)],
-        ids=lambda rule: rule.name,
+        "rule", slow_if(lambda rule: rule in RULES[-2:], RULES), ids=lambda rule: rule.name
     )
     def test_more_steps_forget_more_and_the_least_number_is_found(self, rule):
         run = gently_penalised(rule)
@@ -237,7 +236,9 @@ class TestEveryRule:
         assert fewer.epsilon(1e-5) > start / 2 * (1 - 2e-2)  # steps count whole, laws have grids
         assert start == li.account(run).epsilon(1e-5)
 
-    @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.name)
+    @pytest.mark.parametrize(
+        "rule", slow_if(lambda rule: rule in RULES[-2:], RULES), ids=lambda rule: rule.name
+    )
     def test_those_who_stay_pay_for_the_extra_steps(self, rule):
         run = gently_penalised(rule)
         found = li.unlearning(run, extra_steps=7)

@@ -333,6 +333,7 @@ class TestDominance:
         assert bok.mu**2 / 2 <= naive.rho * (1 + 1e-9)
         assert bok.epsilon(1e-5) <= ye.epsilon(1e-5)
 
+    @pytest.mark.slow
     @given(run=cyclic())
     @settings(max_examples=25)
     def test_shuffled_once_below_ye(self, run):

@@ -13,6 +13,7 @@ from tests.bounds.test_grid_oracle import EPSILONS, RESOLUTION, contracting_run,
 from tests.reference.grid import exact_pair
 from tests.reference.instances import Instance, Step, linear_map
 from tests.reference.sampled_walk import renyi, sampled_pair
+from tests.slow import slow, slow_if
 
 UPPER = {
     id_: bound
@@ -36,7 +37,7 @@ def held(run, pair):
 
 
 class TestGridOracle:
-    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("seed", slow_if(bool, range(3)))
     def test_fixed_orders(self, seed):
         rng, found = np.random.default_rng(1000 + seed), set()
         for _ in range(25):
@@ -70,7 +71,7 @@ class TestGridOracle:
             found |= held(run, exact_pair(instance_of(run, rng, slopes, kind="linear")))
         assert found >= {"published/chien-li/smooth", "published/chien-li/cyclic"}
 
-    @pytest.mark.parametrize("slope", [1.0, 0.8])
+    @pytest.mark.parametrize("slope", [1.0, slow(0.8)])
     def test_random_orders(self, slope):
         length, steps, noise, arrival = 3, 6, 1.0, 1.3
         run = li.TrainingRun(

@@ -9,6 +9,7 @@ import lastiterate as li
 from lastiterate.bounds.shuffling.bin_transport import HIDDEN_BINS
 from tests.bounds.shuffling.test_balls_and_bins import EPSILONS, RULES, SHAPES, described, leaked
 from tests.readme_run import readme_run
+from tests.slow import slow
 
 
 def largest_share(count, seed, understated=1.0):
@@ -56,7 +57,7 @@ class TestSoundness:
 
 
 class TestTightness:
-    @pytest.mark.parametrize("rule", RULES)
+    @pytest.mark.parametrize("rule", [li.BallsAndBins, slow(li.BallsAndBinsEachEpoch)])
     def test_far_below_the_average_with_many_batches(self, rule):
         run = li.TrainingRun(
             loss=li.Loss(smoothness=1.0, regulariser=1e-4),
@@ -77,7 +78,7 @@ class TestTightness:
         assert report.epsilon(1e-6) < 0.25 * revealed
         assert 1.0 <= report.epsilon(1e-6) / report.lower.epsilon(1e-6) < 1.2
 
-    @pytest.mark.parametrize("rule", RULES)
+    @pytest.mark.parametrize("rule", [li.BallsAndBins, slow(li.BallsAndBinsEachEpoch)])
     def test_a_clip_that_never_acts_changes_nothing(self, rule):
         loss = li.Loss(smoothness=32.502, regulariser=0.002, lipschitz=5.0)
         run = readme_run(rule).replace(loss=loss)

@@ -12,18 +12,15 @@ from lastiterate.bounds.subsampling.participation_mixture import SAMPLED
 from lastiterate.bounds.subsampling.tail_split import Split
 from tests.readme_run import accounted, readme_run
 from tests.reference.sampled_walk import sampled_pair
+from tests.slow import slow_if
 
 
 class TestOracle:
     """Every split is a theorem: the exact law of one-dimensional runs is never above it."""
 
     # c < 1 and c = 1, with and without a projection; then any.
-    CHOSEN = (20, 23)
-    OTHERS = (*range(20), 21, 22)
 
-    @pytest.mark.parametrize(
-        "seed", [*CHOSEN, *(pytest.param(seed, marks=pytest.mark.slow) for seed in OTHERS)]
-    )
+    @pytest.mark.parametrize("seed", slow_if(lambda seed: seed != 23, range(24)))
     def test_random_splits(self, seed, monkeypatch):
         rng = np.random.default_rng(seed)
         steps, size, examples = int(rng.integers(4, 60)), 2, int(rng.integers(4, 30))
@@ -112,6 +109,7 @@ class TestImprovement:
         assert report.epsilon(1e-5) < 0.96 * SAMPLED.profile(run).epsilon(1e-5)
         assert 3.1 < report.lower.epsilon(1e-5) < report.epsilon(1e-5) < 3.9
 
+    @pytest.mark.slow
     def test_most_where_losses_curve(self):
         run = readme_run(li.SampledWithoutReplacement, 50, 2.0)
         assert li.account(run).epsilon(1e-5) < 0.3 * SAMPLED.profile(run).epsilon(1e-5)

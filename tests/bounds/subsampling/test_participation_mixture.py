@@ -20,9 +20,11 @@ from tests.readme_run import accounted, readme_run
 from tests.reference.enumeration import law_of_mu
 from tests.reference.grid import exact_pair
 from tests.reference.instances import random_instance
+from tests.slow import slow, slow_if
 
 
 class TestSampled:
+    @pytest.mark.slow
     @pytest.mark.parametrize("epochs, most, composition", [(50, 4.10, 4.4381)])
     def test_reference_values(self, epochs, most, composition):
         run = readme_run(li.SampledWithoutReplacement, epochs)
@@ -51,6 +53,7 @@ class TestSampled:
     def test_more_reference_values(self, epochs, most, composition):
         self.test_reference_values(epochs, most, composition)
 
+    @pytest.mark.slow
     def test_converges_where_composition_does_not(self):
         runs = [readme_run(li.SampledWithoutReplacement, epochs, 0.2) for epochs in (200, 20_000)]
         compared = ["random-order/sampled/average", "composition/sampled"]
@@ -81,7 +84,14 @@ class TestSampled:
 
     @pytest.mark.parametrize(
         "contraction, diameter",
-        [(1.0, math.inf), (0.9, math.inf), (0.5, math.inf), (0.97, 1.5), (0.9, 1.5), (0.5, 1.5)],
+        [
+            (1.0, math.inf),
+            slow(0.9, math.inf),
+            slow(0.5, math.inf),
+            slow(0.97, 1.5),
+            slow(0.9, 1.5),
+            (0.5, 1.5),
+        ],
     )
     @pytest.mark.parametrize("worth", [0.0, 5.0])
     def test_not_below_enumeration(self, contraction, diameter, worth):
@@ -135,9 +145,7 @@ class TestSampled:
 class TestOracle:
     """The exact law of a one-dimensional run with random batches."""
 
-    @pytest.mark.parametrize(
-        "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 34))]
-    )
+    @pytest.mark.parametrize("seed", slow_if(bool, range(34)))
     def test_sampled(self, seed):
         rng = np.random.default_rng(seed)
         for _ in range(6):
@@ -226,6 +234,7 @@ class TestPublished:
 
     PAPER = "published/bok-su-altschuler"
 
+    @pytest.mark.slow
     def test_strongly_convex(self):
         run = readme_run(li.SampledWithoutReplacement, 2000, 0.2)
         theirs = li.account(run, bounds=f"{self.PAPER}/sampled-strongly-convex").epsilon(1e-5)
@@ -314,7 +323,7 @@ class TestRegimes:
         # Another length may be given another window.
         assert mixture(run.replace(steps=max(1, run.steps // 2))) <= 1.1 * epsilon + 1e-3
 
-    @pytest.mark.parametrize("regime", REGIMES, ids=str)
+    @pytest.mark.parametrize("regime", slow_if(lambda regime: regime[0] > 2, REGIMES), ids=str)
     def test_each_setting(self, regime):
         self.check(sampled_run(*regime), 2.0, 10.0)
 

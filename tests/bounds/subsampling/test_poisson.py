@@ -219,10 +219,12 @@ class TestMonotonicity:
             for penalty in (0.0, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
         )
 
+    @pytest.mark.slow
     def test_noise(self):
         noises = self.RUN.noise_std * np.geomspace(0.2, 5.0, 9)
         self.decrease(self.RUN.replace(noise_std=float(noise)) for noise in noises)
 
+    @pytest.mark.slow
     def test_release_noise(self):
         released = 4.0 * self.RUN.noise_std * np.array([0.0, 0.3, 1.0, 2.0, 3.0, 10.0, 30.0, 100.0])
         self.decrease(self.RUN.replace(release_noise_std=float(rho)) for rho in released)

@@ -13,13 +13,14 @@ from lastiterate.bounds.subsampling.participation_energy.residual_law import (
     energy_of_payments,
     unpaid_law,
 )
+from tests.slow import slow
 
 SETTINGS = [
     (0.1, 30, 0.2),
     (0.001, 3000, 0.02),
     (0.0, 40, 0.1),
     (0.5, 6, 0.9),
-    (1e-3, 20_000, 0.05),
+    slow(1e-3, 20_000, 0.05),
     (0.02, 300, 0.3),
 ]
 
