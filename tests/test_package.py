@@ -4,6 +4,8 @@ import re
 import tomllib
 from pathlib import Path
 
+import pytest
+
 import lastiterate as li
 
 ROOT = Path(__file__).parent.parent
@@ -62,3 +64,32 @@ def test_every_target_that_a_workflow_calls_exists():
     phony = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split()
     assert called <= set(phony)
     assert not folder.exists() or called >= {"test", "run", "docs"}
+
+
+def jobs():
+    """Every job of every workflow, by file and name."""
+    yaml = pytest.importorskip("yaml")
+    for file in sorted((ROOT / ".github" / "workflows").glob("*.yml")):
+        for name, job in yaml.safe_load(file.read_text())["jobs"].items():
+            yield (file.stem, name), job
+
+
+def test_every_job_ends_and_nothing_is_published_untested():
+    found = dict(jobs())
+    if not found:
+        pytest.skip("a source distribution has no workflows")
+    assert all("timeout-minutes" in job for job in found.values() if "steps" in job)
+    assert found["publish", "test"] == {"uses": "./.github/workflows/test.yml"}
+    assert found["publish", "publish"]["needs"] == "test"
+
+
+def test_every_python_that_is_promised_is_tested():
+    promised = [
+        each.rpartition(" ")[2]
+        for each in PROJECT["project"]["classifiers"]
+        if "Python :: 3." in each
+    ]
+    found = dict(jobs())
+    if not found:
+        pytest.skip("a source distribution has no workflows")
+    assert found["test", "versions"]["strategy"]["matrix"]["python"] == promised
