@@ -105,8 +105,10 @@ def other_run(*, count=1.0, last=1.0, longer=1.0):
             step_size=float(sizes[0]) if last == 1.0 else tuple(sizes.tolist()),
             sensitivity=run.sensitivity * (1 + 1e-3),  # room for the charge of another schedule
         )
-        besides = defaults.default_besides(settings, run, features)
-        return defaults._calibrated(changed, settings.epsilon, settings.delta, "noise", besides)
+        other_releases = defaults.default_releases(settings, run, features)
+        return defaults._calibrated(
+            changed, settings.epsilon, settings.delta, "noise", other_releases
+        )
 
     return made
 

@@ -37,10 +37,11 @@ class PrivacyReport(ReportForms, BestProfile):
     A report is a `PrivacyProfile` and answers, and composes, as one.  `all` has the guarantee of
     each bound that applies, `unmet` the reasons of each that does not.  Bounds that are only as
     published are listed for comparison, and answer only where nothing else was asked for:
-    `certainty` says so.  `besides` is what else was published of the same examples, which every
-    guarantee includes; `enforced` says that one of the library's trainers carried the run out, so
-    that nobody has to vouch for its description.  `selected` says that what was published is the
-    best of several tries, of which `run` is one: nothing about that follows from the run alone.
+    `certainty` says so.  `other_releases` are statistics of the same examples that were published,
+    too; every guarantee includes them.  `enforced` says that one of the library's trainers
+    carried the run out, so that nobody has to vouch for its description.  `selected` says that
+    what was published is the best of several tries, of which `run` is one: nothing about that
+    follows from the run alone.
     `followed` is how many extra steps were taken after the run to make the model forget, in how
     many requests: the guarantee is then of all models that were published on the way.
     `seeded` says that the noise came from a seed, and `caveats` whom else the guarantee leaves out.
@@ -51,7 +52,7 @@ class PrivacyReport(ReportForms, BestProfile):
     run: TrainingRun
     all: Mapping[str, PrivacyProfile]
     unmet: Mapping[str, Sequence[Unmet]]
-    besides: tuple[Release, ...] = ()
+    other_releases: tuple[Release, ...] = ()
     enforced: bool = False
     selected: bool = False
     followed: tuple[int, int] | None = None
@@ -88,7 +89,7 @@ class PrivacyReport(ReportForms, BestProfile):
         run = self.run.under(other) if self._is_quick() else None
         if run is None or self.certainty is not Certainty.UPPER:
             return None
-        return account(run, besides=[one.under(other) for one in self.besides])
+        return account(run, other_releases=[one.under(other) for one in self.other_releases])
 
     def cheap(self) -> PrivacyReport:
         """The report of the bounds whose whole curves take little time, by these curves."""
@@ -186,19 +187,19 @@ class PrivacyReport(ReportForms, BestProfile):
         best = min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
         positions = RECORDS[best].positions(self.run)
         assert positions is not None
-        more = _mu_of(self.besides, self.run)
+        more = _mu_of(self.other_releases, self.run)
         return [beside_gaussian(profile, more) for profile in positions]
 
-    def beside(self, release: Release) -> PrivacyReport:
+    def with_release(self, release: Release) -> PrivacyReport:
         """The report if this statistic of the same examples is published, too."""
-        besides = (*self.besides, release)
+        other_releases = (*self.other_releases, release)
         if not self.of_more_than_the_run:
             names = ("enforced", "seeded", "caveats", "preprocessing")
             kept = {name: getattr(self, name) for name in names}
-            return replace(account(self.run, besides=besides), **kept)
+            return replace(account(self.run, other_releases=other_releases), **kept)
         more = _mu_of([release], self.run)
         every = {id_: beside_gaussian(profile, more) for id_, profile in self.all.items()}
-        return replace(self, all=every, besides=besides)
+        return replace(self, all=every, other_releases=other_releases)
 
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
@@ -206,7 +207,9 @@ class PrivacyReport(ReportForms, BestProfile):
         if self.run.examples_per_person > 1:
             of += f", examples_per_person={self.run.examples_per_person}"
         more = [
-            name for name in ("besides", "selected", "followed", "seeded") if getattr(self, name)
+            name
+            for name in ("other_releases", "selected", "followed", "seeded")
+            if getattr(self, name)
         ]
         apart = [f"not including={list(self.preprocessing)}"] if self.preprocessing else []
         return f"PrivacyReport({', '.join([epsilon, of, *more, *apart])})"
@@ -224,7 +227,7 @@ def account(
     *,
     bounds: str | list[str] | tuple[str, ...] | None = None,
     including: str | list[str] | tuple[str, ...] | None = None,
-    besides: Sequence[Release] = (),
+    other_releases: Sequence[Release] = (),
 ) -> PrivacyReport:
     """The tightest certified privacy of what `run` releases.
 
@@ -235,8 +238,8 @@ def account(
     bounds : str or list of str, optional
         Ids, or families such as "fixed-order", to use instead of all certified bounds.
     including : str or list of str, optional
-        Ids or families to list besides, such as "published"; None is nothing more.
-    besides : sequence of Release, optional
+        Ids or families to list as well, such as "published"; None is nothing more.
+    other_releases : sequence of Release, optional
         Statistics of the same examples that are published, too, with Gaussian noise.
 
     Examples
@@ -256,7 +259,7 @@ def account(
     if including is not None:
         chosen += [bound for bound in select(including) if bound not in chosen]
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
-    more = _mu_of(besides, run)
+    more = _mu_of(other_releases, run)
     applying = [bound for bound in chosen if not unmet[bound.id]]
     refused = {id_: reasons for id_, reasons in unmet.items() if reasons}
     for bound in applying:
@@ -264,16 +267,16 @@ def account(
     if not applying:
         raise NoBoundApplies(run, refused)
     guarantees = LazyProfiles([bound.id for bound in applying], partial(_beside, run, more))
-    return PrivacyReport(run, guarantees, refused, tuple(besides))
+    return PrivacyReport(run, guarantees, refused, tuple(other_releases))
 
 
 def _beside(run: TrainingRun, more: float, id_: str) -> PrivacyProfile:
     return beside_gaussian(RECORDS[id_].guarantee(run), more)
 
 
-def _mu_of(besides: Sequence[Release], run: TrainingRun) -> float:
+def _mu_of(other_releases: Sequence[Release], run: TrainingRun) -> float:
     """The GDP mu of other releases for one person, each of whose examples changes them."""
-    return run.examples_per_person * joint_mu(besides)
+    return run.examples_per_person * joint_mu(other_releases)
 
 
 def _by_default() -> list[Bound]:

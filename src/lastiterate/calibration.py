@@ -38,7 +38,7 @@ def calibrate(
     delta: float,
     over: str = "noise_std",
     bounds: str | list[str] | tuple[str, ...] | None = None,
-    besides: Sequence[Release] = (),
+    other_releases: Sequence[Release] = (),
 ) -> TrainingRun:
     """The run changed so that it just meets (epsilon, delta)-DP.
 
@@ -56,7 +56,7 @@ def calibrate(
         any number meets the target).
     bounds : optional
         As for `account`.
-    besides : optional
+    other_releases : optional
         As for `account`; the target is of all together.
 
     Returns
@@ -81,7 +81,7 @@ def calibrate(
     epsilon = _check.target_epsilon("epsilon", epsilon, or_zero=True)
     delta = _check.number("delta", delta, above=0.0, below=1.0)
     _check.choice("over", over, among=tuple(_SEARCHES))
-    return _calibrated(run, _Excess(epsilon, delta, bounds, tuple(besides), {}), over)
+    return _calibrated(run, _Excess(epsilon, delta, bounds, tuple(other_releases), {}), over)
 
 
 def calibrate_quickly(
@@ -107,7 +107,7 @@ class _Excess:
     epsilon: float
     delta: float
     bounds: str | list[str] | tuple[str, ...] | None
-    besides: tuple[Release, ...]
+    other_releases: tuple[Release, ...]
     known: dict[TrainingRun, float]
     cheaply: bool = False
 
@@ -118,7 +118,7 @@ class _Excess:
 
     def _of(self, changed: TrainingRun) -> float:
         try:
-            report = account(changed, bounds=self.bounds, besides=self.besides)
+            report = account(changed, bounds=self.bounds, other_releases=self.other_releases)
             report = report.cheap() if self.cheaply else report
         except NoBoundApplies:
             if np.min(changed.noise_std) > 0.0:

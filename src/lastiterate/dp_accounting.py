@@ -106,7 +106,7 @@ def event_of(report: PrivacyReport) -> Any:
     mu = report.gdp()
     if report.run.adjacency == "zero-out" and 0.0 < mu < math.inf:
         return GaussianDpEvent(math.nextafter(1.0 / mu, 0.0))
-    if report.besides or report.of_more_than_the_run:
+    if report.other_releases or report.of_more_than_the_run:
         must_be = (
             "of a run alone: an event holds one run, and not other releases, a selection or the "
             "steps of unlearning requests; use report.to_pld(), which includes them"

@@ -221,7 +221,7 @@ class TestTheUnit:
         run = _run(li.Cyclic, "replace", 3)
         bound = "fixed-order/convex"
         alone, beside = (
-            li.account(run, bounds=bound, besides=also).gdp() for also in ((), (release,))
+            li.account(run, bounds=bound, other_releases=also).gdp() for also in ((), (release,))
         )
         assert beside == pytest.approx(math.hypot(alone, 0.3))
 

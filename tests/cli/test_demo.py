@@ -84,7 +84,7 @@ def test_every_step_would_have_been_charged_more(shown):
     )
     report = li.verify(shown[0] / "lastiterate-demo" / "certificate.json")
     every = li.account(
-        report.run, bounds="composition/fixed-order", besides=report.besides
+        report.run, bounds="composition/fixed-order", other_releases=report.other_releases
     ).epsilon(1e-5)
     assert composed == pytest.approx(every, abs=1.1e-4)
     assert composed > 4 * 4.0

@@ -75,8 +75,10 @@ class TestColumnsOfATestFile:
             in said
         )
         assert "for the column 'side'" in said
-        besides = json.loads((tmp_path / "m" / "certificate.json").read_text())["besides"]
-        assert "undeclared" in [one["kind"] for one in besides]
+        other_releases = json.loads((tmp_path / "m" / "certificate.json").read_text())[
+            "other_releases"
+        ]
+        assert "undeclared" in [one["kind"] for one in other_releases]
 
 
 @pytest.mark.parametrize("words", [["--momentum", "0.9"], ["--optimizer=adam"]])

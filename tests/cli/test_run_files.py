@@ -94,7 +94,7 @@ def test_a_certificate_is_no_run(capsys, tmp_path):
 
 
 def test_what_was_published_beside_a_training_is_not_forgotten(capsys, tmp_path):
-    record = answer(capsys, *CYCLIC) | {"besides": [{"kind": "outliers"}]}
+    record = answer(capsys, *CYCLIC) | {"other_releases": [{"kind": "outliers"}]}
     file = tmp_path / "answer.json"
     file.write_text(json.dumps(record))
     assert "statistics published beside it" in refusal(capsys, "account", str(file))

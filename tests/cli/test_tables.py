@@ -245,7 +245,11 @@ class TestScores:
         frequent = max(np.mean(truth == "no"), np.mean(truth == "yes"))
         assert f"alone: {frequent:.1%})" in line
         certificate = json.loads((folder / "model" / "certificate.json").read_text())
-        assert [one["kind"] for one in certificate["besides"]] == ["mean", "outliers", "undeclared"]
+        assert [one["kind"] for one in certificate["other_releases"]] == [
+            "mean",
+            "outliers",
+            "undeclared",
+        ]
 
     @pytest.mark.parametrize("words", [TRAIN, [*PAY, "--epsilon", "2"]])
     def test_on_private_rows_the_certificate_includes_them(self, capsys, folder, words):
@@ -255,7 +259,7 @@ class TestScores:
         file = folder / "model" / "certificate.json"
         assert 1.98 < verify(file).epsilon(1e-5) <= 2.0
         record = json.loads(file.read_text())
-        release = record["besides"][-1]
+        release = record["other_releases"][-1]
         assert release["kind"] == ("accuracy" if words is TRAIN else "errors")
         assert 0.0 <= release["published (noisy)"] <= 1.0
         assert "holds: epsilon = " in answer(capsys, "verify", "model")

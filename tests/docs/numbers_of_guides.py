@@ -281,7 +281,7 @@ def feature_bound(default):
 def centring_share(share):
     rows = np.random.default_rng(0).normal(size=(2_000, 3))
     model = PrivateLogisticRegression(epsilon=1.0).fit(rows, rows[:, 0] > 0)
-    assert model.privacy_.besides[0].mu == pytest.approx(
+    assert model.privacy_.other_releases[0].mu == pytest.approx(
         float(share) * gaussian_parameter(1.0, 1e-5), rel=1e-6
     )
 

@@ -53,7 +53,7 @@ class TestFit:
     def test_what_is_published_besides_is_charged(self, ledger):
         settings = QUICK | {"counting": 0.3}
         model = PrivateLogisticRegression(epsilon=1.0, **settings).fit(X, Y, ledger=ledger.path)
-        assert len(model.privacy_.besides) == 1
+        assert len(model.privacy_.other_releases) == 1
         assert ledger.verify().epsilon(1e-5) == pytest.approx(1.0, rel=2e-3)
 
     def test_is_refused_before_it_begins(self, ledger, monkeypatch):

@@ -59,7 +59,7 @@ class TestModel:
     def test_on_public_data(self):
         chosen = selection(tries=20.0).fit(X, Y, public=(X, Y))
         assert chosen.best_score_ == chosen.score(X, Y)
-        assert [one.kind for one in chosen.privacy_.besides] == ["mean", "outliers"]
+        assert [one.kind for one in chosen.privacy_.other_releases] == ["mean", "outliers"]
         li.verify(chosen.certificate_, parameters=chosen.best_estimator_.parameters_)
 
     def test_regression(self):
@@ -119,7 +119,9 @@ class TestGuarantee:
         reports = [
             li.account(
                 from_dict(one["run"]),
-                besides=[from_release(each, adjacency="replace") for each in one["besides"]],
+                other_releases=[
+                    from_release(each, adjacency="replace") for each in one["other_releases"]
+                ],
             )
             for one in stated["candidates"]
         ]
@@ -162,7 +164,7 @@ class TestCertificate:
                 lambda r: r["selection"]["candidates"][0]["features"].update(bound=1e6),
                 "a candidate's",
             ),
-            (lambda r: r["besides"].pop(), "not one of its candidates"),
+            (lambda r: r["other_releases"].pop(), "not one of its candidates"),
         ],
     )
     def test_of_something_else_is_refused(self, chosen, change, reason):
@@ -217,7 +219,7 @@ class TestReport:
 
     def test_a_score_beside_it_costs_more(self, chosen):
         score = PrivateScore.of(chosen.best_estimator_, X, Y, epsilon=0.01)
-        assert score.beside(chosen.privacy_).epsilon(1e-5) >= chosen.privacy_.epsilon(1e-5)
+        assert score.joint_report(chosen.privacy_).epsilon(1e-5) >= chosen.privacy_.epsilon(1e-5)
 
     def test_is_charged_by_its_certificate_alone(self, chosen, tmp_path):
         ledger = li.Ledger(tmp_path / "ledger", epsilon=3.0, delta=1e-5)

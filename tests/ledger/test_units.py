@@ -162,7 +162,7 @@ class TestConversions:
             ledger(1).add((300.0, 0.0), adjacency="zero-out")
 
     def test_a_choice_is_accounted_anew(self):
-        listed = [{"run": to_dict(run(noise_std=n)), "besides": []} for n in (1, 2)]
+        listed = [{"run": to_dict(run(noise_std=n)), "other_releases": []} for n in (1, 2)]
         charge = charges.selection(Tries(1.0, 0.5), listed)
 
         def epsilon(unit):
@@ -235,5 +235,5 @@ class TestFiles:
     def test_an_older_file_is_refused(self, ledger):
         book = ledger(1)
         forged(book.path, lambda entries: entries[0].update(format="lastiterate ledger 1"))
-        with pytest.raises(InvalidLedger, match="must be of 'lastiterate ledger 2'"):
+        with pytest.raises(InvalidLedger, match="must be of 'lastiterate ledger 3'"):
             li.Ledger(book.path)

@@ -143,18 +143,18 @@ class TestAModelThatForgot:
             assert new.predict(X).shape == (600,)
 
     def test_what_stays_published_is_charged(self):
-        besides = PrivateLogisticRegression(**QUICK).fit(X, Y, key=KEY)
-        assert [one.kind for one in besides.privacy_.besides] == ["mean", "outliers"]
+        model = PrivateLogisticRegression(**QUICK).fit(X, Y, key=KEY)
+        assert [one.kind for one in model.privacy_.other_releases] == ["mean", "outliers"]
         floor = math.hypot(
             *(
                 k / one.noise_std
-                for k, one in zip((1.25**0.5, 2**0.5), besides.privacy_.besides, strict=True)
+                for k, one in zip((1.25**0.5, 2**0.5), model.privacy_.other_releases, strict=True)
             )
         )
-        most = besides.plan_unlearning(1, extra_steps=10**6)
+        most = model.plan_unlearning(1, extra_steps=10**6)
         assert most.gdp() == pytest.approx(floor, rel=1e-6)
         with pytest.raises(li.UnreachableTarget, match=r"mean and outliers.*center=False"):
-            besides.plan_unlearning(20, epsilon=0.5)
+            model.plan_unlearning(20, epsilon=0.5)
 
 
 class TestChains:

@@ -117,7 +117,7 @@ def scored(made):
     def more():
         model = fitted(**ALONE, examples_per_person=3).fit(X, Y)
         score = PrivateScore.of(model, X, Y, epsilon=0.5)
-        return score.beside(made()[0]), None
+        return score.joint_report(made()[0]), None
 
     return functools.cache(more)
 
@@ -177,11 +177,13 @@ KINDS: dict[str, Kind] = {
     ),
     "trained": Kind(_ALONE),
     "trained, left out": Kind(of_model(**ALONE, adjacency="zero-out")),
-    "other releases": Kind(_BESIDE, (COUNTS,), ("besides",)),
-    "other releases, left out": Kind(of_model(adjacency="zero-out"), (COUNTS,), ("besides",)),
-    "other releases, verified": Kind(derived_again(_BESIDE), (COUNTS,), ("besides",)),
+    "other releases": Kind(_BESIDE, (COUNTS,), ("other_releases",)),
+    "other releases, left out": Kind(
+        of_model(adjacency="zero-out"), (COUNTS,), ("other_releases",)
+    ),
+    "other releases, verified": Kind(derived_again(_BESIDE), (COUNTS,), ("other_releases",)),
     "scored persons": Kind(
-        scored(of_model(**ALONE, examples_per_person=3)), (SCORE, PERSONS), ("besides",)
+        scored(of_model(**ALONE, examples_per_person=3)), (SCORE, PERSONS), ("other_releases",)
     ),
     "seeded": Kind(_SEEDED, (SEED, COUNTS), ("seeded",)),
     "seeded, verified": Kind(derived_again(_SEEDED), (SEED, COUNTS), ("seeded",)),
@@ -190,8 +192,8 @@ KINDS: dict[str, Kind] = {
     "unlearned, left out": Kind(_GONE_TOO, (REQUESTS,), ("followed",)),
     "unlearned, verified": Kind(derived_again(_GONE), (REQUESTS,), ("followed",)),
     "unlearned, left out, verified": Kind(derived_again(_GONE_TOO), (REQUESTS,), ("followed",)),
-    "unlearned, shuffled": Kind(_GONE_SHUFFLED, (REQUESTS, COUNTS), ("followed", "besides")),
-    "unlearned, scored": Kind(scored(_GONE), (REQUESTS, SCORE), ("followed", "besides")),
+    "unlearned, shuffled": Kind(_GONE_SHUFFLED, (REQUESTS, COUNTS), ("followed", "other_releases")),
+    "unlearned, scored": Kind(scored(_GONE), (REQUESTS, SCORE), ("followed", "other_releases")),
     "unlearned persons, seeded": Kind(
         _GONE_PERSONS, (REQUESTS, PERSONS, SEED), ("followed", "seeded", "examples_per_person=3")
     ),

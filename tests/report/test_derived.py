@@ -163,7 +163,7 @@ def explored(kind: Kind) -> Claimed:
     said = " ".join([told["statement"], *told["assumptions"], told["release"], *told["reasons"]])
     claimed = of_text(said)
     claimed.pairs.append((told["delta"], float(told["epsilon_text"])))
-    if kind.report.besides or kind.report.of_more_than_the_run:
+    if kind.report.other_releases or kind.report.of_more_than_the_run:
         assert told["words"] is None or "alone" in told["words_leave_out"]
     return claimed
 
@@ -202,7 +202,7 @@ DERIVATIONS: dict[str, Callable[[Kind], Claimed]] = {
 REFUSED: dict[str, Callable[[Kind], bool]] = {
     "event": lambda kind: (
         (kind.report.run.adjacency == "replace" or not kind.report.gdp() < np.inf)
-        and bool(kind.report.besides or kind.report.of_more_than_the_run)
+        and bool(kind.report.other_releases or kind.report.of_more_than_the_run)
     ),
     "ledger": lambda kind: kind.report.of_more_than_the_run or kind.report.seeded,
     "ledger of single examples": lambda kind: (

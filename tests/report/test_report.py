@@ -150,10 +150,10 @@ class TestAdjacency:
 
     def test_statistics_published_beside_are_charged_anew(self):
         beside = Release.of_mu("outliers", 0.5, adjacency="zero-out")
-        report = li.account(self.DP_SGD, besides=[beside])
+        report = li.account(self.DP_SGD, other_releases=[beside])
         other = report.under_other_adjacency
-        assert other.besides[0].sensitivity >= math.sqrt(3.0) > beside.sensitivity
-        assert other.besides[0].noise_std == beside.noise_std
+        assert other.other_releases[0].sensitivity >= math.sqrt(3.0) > beside.sensitivity
+        assert other.other_releases[0].noise_std == beside.noise_std
 
 
 class TestTable:
@@ -310,7 +310,7 @@ class TestJson:
             "delta", "epsilon", "adjacency", "other_adjacency", "asked", "bound", "certainty",
             "all", "bounds", "lower", "why", "examples_per_person", "protected", "qualifications",
             "selected", "followed", "seeded", "assumptions", "enforced", "preprocessing", "release",
-            "besides", "unmet", "run",
+            "other_releases", "unmet", "run",
         ]  # fmt: skip
         assert list(record["bounds"][0]) == [
             "id", "epsilon", "mu", "advantage", "ratio", "used", "certainty", "gives", "source",

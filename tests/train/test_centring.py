@@ -120,7 +120,7 @@ class TestCharge:
     def test_one_report_of_both(self, adjacency):
         fitted = PrivateLogisticRegression(feature_bound=BOUND, adjacency=adjacency, counting=0)
         report = fitted.fit(ROWS, SIDES).privacy_
-        (release,) = report.besides
+        (release,) = report.other_releases
         assert release.kind == MEAN
         assert 0.999 < report.epsilon(1e-5) <= 1.0
         alone = account(report.run)
@@ -133,15 +133,15 @@ class TestCharge:
     def test_is_derived_again_and_cannot_be_forged(self):
         model = PrivateLogisticRegression(feature_bound=BOUND).fit(ROWS, SIDES)
         report = verify(model.certificate_, parameters=model.parameters_)
-        assert report.besides == model.privacy_.besides
+        assert report.other_releases == model.privacy_.other_releases
         assert report.epsilon(1e-5) == model.privacy_.epsilon(1e-5)
         record = json.loads(model.certificate_)
-        record["besides"] = [one for one in record["besides"] if one["kind"] != MEAN]
+        record["other_releases"] = [one for one in record["other_releases"] if one["kind"] != MEAN]
         record["guarantee"]["epsilon"] *= 0.99
         with pytest.raises(InvalidCertificate, match="digest"):
             verify(json.dumps(record))
         record = json.loads(model.certificate_)
-        record["besides"][0]["noise_std"] /= 2
+        record["other_releases"][0]["noise_std"] /= 2
         record["digest"] = digest(record)
         with pytest.raises(InvalidCertificate, match="states epsilon"):
             verify(json.dumps(record))
@@ -198,7 +198,7 @@ class TestModel:
             rows = np.resize(ROWS, (examples, width))
             sides = np.arange(examples) % 2 == 0
             fitted = PrivateLogisticRegression(feature_bound=3.0, **settings).fit(rows, sides)
-            kinds = [one.kind for one in fitted.privacy_.besides]
+            kinds = [one.kind for one in fitted.privacy_.other_releases]
             assert (fitted.center_ is not None) == (MEAN in kinds)
             return fitted.center_ is not None
 

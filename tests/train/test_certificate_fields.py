@@ -93,10 +93,10 @@ class TestFieldsThatMustBeThere:
             (("features",), "bound", 1e-13, "features.bound must be"),
             ((), "software", "lastiterate 0.1.0, approved by the FDA", "what software issued it"),
             ((), "head", "mine", "to which layer it belongs is unknown"),
-            (("besides", 0), "noise_std of each count", 3.0, "no number with stated noise"),
-            (("besides", 1), "noise_std of each count", 3.0, "no number with stated noise"),
-            (("besides", 2), "noise_std of each count", 3.0, "no number with stated noise"),
-            (("besides", 1), "published (noisy)", None, "cannot be read"),
+            (("other_releases", 0), "noise_std of each count", 3.0, "no number with stated noise"),
+            (("other_releases", 1), "noise_std of each count", 3.0, "no number with stated noise"),
+            (("other_releases", 2), "noise_std of each count", 3.0, "no number with stated noise"),
+            (("other_releases", 1), "published (noisy)", None, "cannot be read"),
         ],
     )
     def test_are_checked(self, certificates, path, name, value, reason):
@@ -154,7 +154,7 @@ class TestTheCommand:
 
     def test_says_that_counts_are_noisy(self, certificates, tmp_path, capsys):
         record = certificates["trained"]
-        (undeclared,) = (one for one in record["besides"] if one["kind"] == "undeclared")
+        (undeclared,) = (one for one in record["other_releases"] if one["kind"] == "undeclared")
         undeclared["published (noisy)"]["education"] = -132
         path = tmp_path / "certificate.json"
         path.write_text(sealed(record))

@@ -229,7 +229,7 @@ class TestEverywhere:
 
     def test_a_score_beside_it(self, one):
         score = PrivateScore.of(one, StandardScaler().fit_transform(X), Y, epsilon=0.5)
-        assert score.beside(one.privacy_).preprocessing == (self.NAME,)
+        assert score.joint_report(one.privacy_).preprocessing == (self.NAME,)
 
     def test_selections(self):
         grid = {"feature_bound": [1.0, 2.0]}

@@ -71,8 +71,8 @@ class TestWarnings:
             PrivateLogisticRegression().fit(PEOPLE[:100], RICH[:100])
             model = PrivateLogisticRegression(counting=0, center=False).fit(PEOPLE, RICH)
         assert model.outliers_ == {}
-        assert model.privacy_.besides == ()
-        assert json.loads(model.certificate_)["besides"] == []
+        assert model.privacy_.other_releases == ()
+        assert json.loads(model.certificate_)["other_releases"] == []
 
     def test_noise_alone_sets_none_off(self):
         release = Release.of_mu(OUTLIERS, 0.027, adjacency="replace")
@@ -181,7 +181,7 @@ def model():
 
 class TestGuarantee:
     def test_is_of_the_model_and_the_counts(self, model):
-        (release,) = [one for one in model.privacy_.besides if one.kind == OUTLIERS]
+        (release,) = [one for one in model.privacy_.other_releases if one.kind == OUTLIERS]
         assert 0.999 < model.privacy_.epsilon(1e-5) <= 1.0
         alone = account(model.privacy_.run)
         assert alone.epsilon(1e-5) < model.privacy_.epsilon(1e-5)
@@ -207,8 +207,11 @@ class TestGuarantee:
     def test_is_derived_again(self, model):
         report = verify(model.certificate_, parameters=model.parameters_)
         assert report.epsilon(1e-5) == model.privacy_.epsilon(1e-5)
-        assert report.besides == model.privacy_.besides
-        assert json.loads(model.certificate_)["besides"][0]["published (noisy)"] == model.outliers_
+        assert report.other_releases == model.privacy_.other_releases
+        assert (
+            json.loads(model.certificate_)["other_releases"][0]["published (noisy)"]
+            == model.outliers_
+        )
 
     @pytest.mark.parametrize(
         "changes, reason",
@@ -222,7 +225,7 @@ class TestGuarantee:
     )
     def test_cannot_be_forged(self, model, changes, reason):
         record = json.loads(model.certificate_)
-        record["besides"][0] |= changes
+        record["other_releases"][0] |= changes
         record["digest"] = digest(record)
         with pytest.raises(InvalidCertificate, match=reason):
             verify(json.dumps(record))
@@ -230,7 +233,7 @@ class TestGuarantee:
     def test_what_was_published_cannot_be_kept_quiet_about(self, model):
         """The counts gone, the same epsilon still holds: less was claimed to be published."""
         record = json.loads(model.certificate_)
-        del record["besides"]
+        del record["other_releases"]
         record["digest"] = digest(record)
         with pytest.raises(InvalidCertificate, match="cannot be read"):
             verify(json.dumps(record))
@@ -238,7 +241,7 @@ class TestGuarantee:
     def test_the_report_tells_of_them(self, model):
         text = " ".join(str(model.privacy_).split())
         assert "noisy counts of very long rows" in text
-        assert json.loads(model.privacy_.to_json())["besides"][0]["kind"] == OUTLIERS
+        assert json.loads(model.privacy_.to_json())["other_releases"][0]["kind"] == OUTLIERS
 
     @pytest.mark.parametrize("share", [-0.1, 0.91, np.nan, "much"])
     def test_parts_that_are_none(self, share):

@@ -48,4 +48,4 @@ class TestPersons:
     def test_a_score_costs_persons_what_was_asked_for(self, models: dict) -> None:
         score = PrivateScore.of(models[3], X, Y, epsilon=0.1, random_state=1)
         assert 0.099 < score.privacy.epsilon(1e-5) <= 0.1000001
-        assert 1.0 < score.beside(models[3].privacy_).epsilon(1e-5) < 1.05
+        assert 1.0 < score.joint_report(models[3].privacy_).epsilon(1e-5) < 1.05

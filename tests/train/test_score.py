@@ -87,8 +87,8 @@ class TestNoise:
 
     def test_model_and_score_compose(self, classifier):
         score = PrivateScore.of(classifier, X, SIDES, epsilon=0.5)
-        both = score.beside(classifier.privacy_)
-        assert both.besides == (score.release,)
+        both = score.joint_report(classifier.privacy_)
+        assert both.other_releases == (score.release,)
         assert classifier.privacy_.epsilon(1e-5) < both.epsilon(1e-5) < 1.5
         assert both.gdp() == pytest.approx(
             np.hypot(classifier.privacy_.gdp(), score.release.mu), rel=1e-9

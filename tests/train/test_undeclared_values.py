@@ -62,32 +62,32 @@ def test_it_is_charged_within_the_target_and_certified():
     with pytest.warns(OutlierWarning):
         model = fitted(["clerk", "Nurse", "cook"], random_state=None)
     assert model.privacy_.epsilon(1e-5) <= 2.0
-    release = next(one for one in model.privacy_.besides if one.kind == UNDECLARED)
-    outliers = next(one for one in model.privacy_.besides if one.kind == OUTLIERS)
+    release = next(one for one in model.privacy_.other_releases if one.kind == UNDECLARED)
+    outliers = next(one for one in model.privacy_.other_releases if one.kind == OUTLIERS)
     assert release.mu == pytest.approx(outliers.mu, rel=1e-9)
-    without = [one for one in model.privacy_.besides if one.kind != UNDECLARED]
-    less = account(model.privacy_.run, besides=without)
+    without = [one for one in model.privacy_.other_releases if one.kind != UNDECLARED]
+    less = account(model.privacy_.run, other_releases=without)
     assert model.privacy_.epsilon(1e-5) > less.epsilon(1e-5)
     record = next(
-        one for one in json.loads(model.certificate_)["besides"] if one["kind"] == UNDECLARED
+        one for one in json.loads(model.certificate_)["other_releases"] if one["kind"] == UNDECLARED
     )
     assert record["published (noisy)"] == model.undeclared_
-    assert verify(model.certificate_).besides == model.privacy_.besides
+    assert verify(model.certificate_).other_releases == model.privacy_.other_releases
 
 
 def test_both_counts_cost_what_one_did():
     plain = fitted(["clerk", "nurse", "cook"], text_columns=None, center=False).privacy_
     both = fitted(["clerk", "nurse", "cook"], center=False).privacy_
-    assert [one.kind for one in plain.besides] == [OUTLIERS]
-    together = math.hypot(*(one.mu for one in both.besides))
-    assert together == pytest.approx(plain.besides[0].mu, rel=1e-9)
+    assert [one.kind for one in plain.other_releases] == [OUTLIERS]
+    together = math.hypot(*(one.mu for one in both.other_releases))
+    assert together == pytest.approx(plain.other_releases[0].mu, rel=1e-9)
     assert both.run.noise_std == pytest.approx(plain.run.noise_std, rel=1e-6)
 
 
 def test_counting_nothing_counts_nothing():
     model = fitted(["clerk", "Nurse", "cook"], counting=0, center=False)
     assert model.undeclared_ == {}
-    assert model.privacy_.besides == ()
+    assert model.privacy_.other_releases == ()
 
 
 COLUMNS = (("a", 0, 2), ("b", 2, 5), ("c", 5, 6))

@@ -38,17 +38,17 @@ def accounts(monkeypatch):
     return made
 
 
-@pytest.mark.parametrize("besides", [(), (MEAN_OF_ROWS,)], ids=["alone", "besides"])
+@pytest.mark.parametrize("other_releases", [(), (MEAN_OF_ROWS,)], ids=["alone", "other_releases"])
 @pytest.mark.parametrize("release", [0.0, 0.02])
 @pytest.mark.parametrize("penalty", [0.01, 0.0])
 @pytest.mark.parametrize("epsilon", [30.0, 2.9, 1.5, 0.6])
-def test_one_step_less_is_not_enough(epsilon, penalty, release, besides, accounts):
+def test_one_step_less_is_not_enough(epsilon, penalty, release, other_releases, accounts):
     run = described(li.Cyclic(1_000, 10), penalty=penalty, release_noise_std=release)
-    found = li.unlearning(run, epsilon=epsilon, delta=1e-5, besides=besides)
+    found = li.unlearning(run, epsilon=epsilon, delta=1e-5, other_releases=other_releases)
     assert found.epsilon(1e-5) <= epsilon
     assert len(accounts) <= 30
     if found.extra_steps:
-        fewer = li.unlearning(run, extra_steps=found.extra_steps - 1, besides=besides)
+        fewer = li.unlearning(run, extra_steps=found.extra_steps - 1, other_releases=other_releases)
         assert fewer.epsilon(1e-5) > epsilon
 
 

@@ -94,8 +94,8 @@ def broken_links(chain: Sequence[Link]) -> list[str]:
         if stated["request"] != number:
             reasons.append(f"{where} has another number")
         other = [name for name in _SAME if link.record.get(name) != before.record.get(name)]
-        if kept_releases(before.record["besides"]) != link.record["besides"]:
-            other.append("besides")
+        if kept_releases(before.record["other_releases"]) != link.record["other_releases"]:
+            other.append("other_releases")
         if other:
             reasons.append(f"{where} is of another training ({', '.join(other)})")
         own = stated["removed"]
@@ -105,9 +105,9 @@ def broken_links(chain: Sequence[Link]) -> list[str]:
     return reasons
 
 
-def kept_releases(besides: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def kept_releases(other_releases: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Records of the other releases that are published again with a model after unlearning."""
-    return [dict(one) for one in besides if one["kind"] in (MEAN, OUTLIERS, UNDECLARED)]
+    return [dict(one) for one in other_releases if one["kind"] in (MEAN, OUTLIERS, UNDECLARED)]
 
 
 def chain_tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str:
@@ -151,7 +151,7 @@ def issue_request(
         "software": f"lastiterate {lastiterate.__version__}",
         "guarantee": guarantee,
         "run": to_dict(requests.extra_run(requests.done[-1].taken)),
-        "besides": kept_releases(record["besides"]),
+        "other_releases": kept_releases(record["other_releases"]),
         "hypotheses": statements.stated_hypotheses(
             guarantee["bound"], requests.retained_report.run
         ),

@@ -32,7 +32,7 @@ _RELEASE: Names = dict.fromkeys(("kind", "what", "sensitivity", "noise_std"))
 _FEATURES: Names = dict.fromkeys(("width", "bound", "intercept", "longer rows"))
 _CANDIDATE: Names = {
     "run": None,  # refuses unknown names itself, as does the objective
-    "besides": [_RELEASE],
+    "other_releases": [_RELEASE],
     "objective": None,
     "features": _FEATURES,
 }
@@ -40,7 +40,7 @@ _TRAINING: Names = {
     **dict.fromkeys(("format", "software", "run", "objective", "labels", "encoding", "hypotheses")),
     **dict.fromkeys(("randomness", "public", "model", "digest", "data", "trusted", "head")),
     "guarantee": dict.fromkeys(("epsilon", "delta", "adjacency", "bound", "certainty", "source")),
-    "besides": [{**_RELEASE, PUBLISHED: None, NOISE_OF_COUNTS: None}],
+    "other_releases": [{**_RELEASE, PUBLISHED: None, NOISE_OF_COUNTS: None}],
     "features": _FEATURES,
     "arithmetic": dict.fromkeys(("products", "parameters and noise", "not charged")),
     "selection": {
@@ -126,7 +126,7 @@ def _wrong_fields(record: Mapping[str, Any]) -> list[str]:
         reasons.append("to which layer it belongs is unknown")
     if not re.fullmatch(_SOFTWARE, str(record.get("software"))):
         reasons.append("what software issued it is unknown")
-    for one in record["besides"]:
+    for one in record["other_releases"]:
         if not _is_noisy(one):
             reasons.append(f"what was published as {one['kind']} is no number with stated noise")
     return reasons
@@ -135,7 +135,7 @@ def _wrong_fields(record: Mapping[str, Any]) -> list[str]:
 def on_trust(record: Mapping[str, Any]) -> list[str]:
     """Lines that name what verification takes on trust."""
     named = [words for name, words in _STATED.items() if name in record]
-    named += [f"the noisy {one['kind']}" for one in record["besides"]]
+    named += [f"the noisy {one['kind']}" for one in record["other_releases"]]
     if "selection" in record:
         named.append("the score")
     if "unlearning" in record:
@@ -146,7 +146,7 @@ def on_trust(record: Mapping[str, Any]) -> list[str]:
 
 def noisy_counts(record: Mapping[str, Any]) -> Iterator[str]:
     """A line for each release of noisy counts, which may be negative."""
-    for one in record["besides"]:
+    for one in record["other_releases"]:
         if one["kind"] in (OUTLIERS, UNDECLARED):
             counts = ", ".join(f"{name} {count:,}" for name, count in one[PUBLISHED].items())
             about = one[NOISE_OF_COUNTS]

@@ -22,7 +22,7 @@ def issue(
     delta: float,
     provenance: str,
     labels: str = statements.NO_LABELS,
-    besides: Sequence[Mapping[str, Any]] = (),
+    other_releases: Sequence[Mapping[str, Any]] = (),
     selection: Mapping[str, Any] | None = None,
     data: str | None = None,
     trusted: str | None = None,
@@ -31,20 +31,20 @@ def issue(
 ) -> str:
     """The certificate of a finished training, as JSON.
 
-    `besides` are records of the report's other releases, each with its published values.  With a
+    `other_releases` are records of the other releases, each with its published values.  With a
     `selection` the report is of the best of several tries.  `data` is a keyed digest of rows and
     targets.  `trusted` names others who saw rows and iterates.  `fitted` names preprocessing that
     learnt from the same examples, which the guarantee does not include; `declared_public` names
     preprocessing that is stated, and not checked, to have learnt nothing from them.
     """
-    assert len(besides) == len(report.besides)
+    assert len(other_releases) == len(report.other_releases)
     guarantee = stated_guarantee(report, delta)
     record: dict[str, Any] = {
         "format": statements.FORMAT,
         "software": f"lastiterate {lastiterate.__version__}",
         "guarantee": guarantee,
         "run": to_dict(report.run),
-        "besides": [dict(one) for one in besides],
+        "other_releases": [dict(one) for one in other_releases],
         "objective": objective.as_record(),
         "features": features_record(examples),
         "labels": labels,
@@ -102,8 +102,8 @@ def with_other_release(
     The report is of both together.
     """
     record = json.loads(certificate)
-    record["besides"] = [*record["besides"], dict(published)]
-    assert len(record["besides"]) == len(report.besides)
+    record["other_releases"] = [*record["other_releases"], dict(published)]
+    assert len(record["other_releases"]) == len(report.other_releases)
     guarantee = stated_guarantee(report, record["guarantee"]["delta"])
     hypotheses = statements.stated_hypotheses(guarantee["bound"], report.run)
     return with_digest(record | {"guarantee": guarantee, "hypotheses": hypotheses})

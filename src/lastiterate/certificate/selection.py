@@ -21,7 +21,7 @@ LAW = (
     "setting, evenly; their number and all tries but the best are discarded"
 )
 PUBLIC_SCORE = "on public data"
-PRIVATE_SCORE = "on the training data, with noise, as listed under besides"
+PRIVATE_SCORE = "on the training data, with noise, as listed under other_releases"
 SCORES = (PUBLIC_SCORE, PRIVATE_SCORE)
 
 
@@ -31,7 +31,7 @@ def candidate_record(
     """The certificate's record of one setting that might have been tried."""
     return {
         "run": to_dict(report.run),
-        "besides": [release.as_record() for release in report.besides],
+        "other_releases": [release.as_record() for release in report.other_releases],
         "objective": objective.as_record(),
         "features": dict(features),
     }
@@ -76,9 +76,15 @@ def selected_report(
         if run.adjacency != chosen.run.adjacency:
             reasons.append("its candidates have different adjacencies")
         reasons += _broken(one, slack=slack)
-        besides = [from_release(each, adjacency=run.adjacency) for each in one["besides"]]
-        known = [each for each in reports if each.run == run and list(each.besides) == besides]
-        reports.append(known[0] if known else account(run, besides=besides))
+        other_releases = [
+            from_release(each, adjacency=run.adjacency) for each in one["other_releases"]
+        ]
+        known = [
+            each
+            for each in reports
+            if each.run == run and list(each.other_releases) == other_releases
+        ]
+        reports.append(known[0] if known else account(run, other_releases=other_releases))
     tries = Tries(stated["shape"], stated["stop"])
     return as_selected(chosen, selected(reports, tries), bound=bound), reasons
 
@@ -94,6 +100,6 @@ def _broken(one: Mapping[str, Any], *, slack: float) -> Iterator[str]:
 
 def _as_candidate(record: Mapping[str, Any]) -> dict[str, Any]:
     """The record of one setting in a certificate or a candidate, without published values."""
-    besides = [without_published(one) for one in record["besides"]]
+    other_releases = [without_published(one) for one in record["other_releases"]]
     same = {name: record[name] for name in ("run", "objective", "features")}
-    return same | {"besides": besides}
+    return same | {"other_releases": other_releases}

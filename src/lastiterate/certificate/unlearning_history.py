@@ -48,7 +48,7 @@ class UnlearningHistory:
     """A training, the other releases from its data, and its unlearning requests in order."""
 
     run: TrainingRun
-    besides: tuple[Release, ...]
+    other_releases: tuple[Release, ...]
     objective: Objective
     radius: float
     done: tuple[UnlearningRequest, ...] = ()
@@ -134,7 +134,7 @@ class UnlearningHistory:
             delta=delta,
             release_noise_std=taken.release_noise_std,
             batches=self.run.batches,
-            besides=[_left_out(one) for one in self.besides],
+            other_releases=[_left_out(one) for one in self.other_releases],
         )
 
     def _in_all(
@@ -162,13 +162,13 @@ def _request_guarantee(requests: UnlearningHistory) -> Unlearning:
 
 
 @lru_cache(maxsize=8)
-def _trained(run: TrainingRun, besides: tuple[Release, ...]) -> PrivacyReport:
-    return replace(quick_report(run, besides), enforced=True)
+def _trained(run: TrainingRun, other_releases: tuple[Release, ...]) -> PrivacyReport:
+    return replace(quick_report(run, other_releases), enforced=True)
 
 
 @lru_cache(maxsize=8)
 def _retained_report(requests: UnlearningHistory) -> PrivacyReport:
-    first = _trained(requests.run, requests.besides)
+    first = _trained(requests.run, requests.other_releases)
     return in_turn(first, [requests.extra_run(one.taken) for one in requests.done])
 
 
@@ -178,7 +178,7 @@ def _retained_against_last_model(requests: UnlearningHistory) -> PrivacyProfile:
         return requests.retained_report
     taken = [one.taken for one in requests.done]
     run = requests._in_all(requests.run, taken, taken)
-    alone = quick_report(run, requests.besides)
+    alone = quick_report(run, requests.other_releases)
     return BestProfile([requests.retained_report, alone])
 
 

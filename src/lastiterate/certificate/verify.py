@@ -137,8 +137,10 @@ def _derived_training(
         radius = math.hypot(features["bound"], features["intercept"])
         for broken in broken_promises(run, objective, radius, slack=_ROUNDING):
             reasons.append(f"its {broken}".removesuffix("."))
-        besides = [from_release(one, adjacency=run.adjacency) for one in record["besides"]]
-        report = account(run, besides=besides)
+        other_releases = [
+            from_release(one, adjacency=run.adjacency) for one in record["other_releases"]
+        ]
+        report = account(run, other_releases=other_releases)
         if "selection" in record:
             report, unfounded = selected_report(record, report, slack=_ROUNDING)
             reasons += unfounded
@@ -195,11 +197,12 @@ def _derived_chain(
 def history_before_requests(record: Mapping[str, Any]) -> UnlearningHistory:
     """The training that a certificate describes, before any request; nothing is checked."""
     run, features = from_dict(record["run"]), record["features"]
-    besides = [
-        from_release(one, adjacency=run.adjacency) for one in kept_releases(record["besides"])
+    other_releases = [
+        from_release(one, adjacency=run.adjacency)
+        for one in kept_releases(record["other_releases"])
     ]
     radius = math.hypot(features["bound"], features["intercept"])
-    return UnlearningHistory(run, tuple(besides), from_record(record["objective"]), radius)
+    return UnlearningHistory(run, tuple(other_releases), from_record(record["objective"]), radius)
 
 
 def _wrong_seals(record: Mapping[str, Any], signed_by: str | Path | None) -> list[str]:

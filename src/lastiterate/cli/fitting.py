@@ -53,7 +53,7 @@ def fitted(
     def make(epsilon: float) -> Any:
         return ESTIMATORS[kind](**settings | {"epsilon": epsilon})
 
-    targets = read.besides[truth.name]
+    targets = read.other_columns[truth.name]
     if asked is None or tested is None or asked.epsilon is None:
         model = make(settings["epsilon"]).fit(read.rows, targets, key=key)
         score = None
@@ -61,17 +61,17 @@ def fitted(
             outputs = model._outputs(tested.rows)
             classes = truth.classes if isinstance(truth, Labels) else None
             score = public_score(
-                outputs, tested.besides[truth.name], asked.path.name, classes=classes
+                outputs, tested.other_columns[truth.name], asked.path.name, classes=classes
             )
         return Made(model, model.privacy_, model.certificate_, score)
     epsilon, delta = settings["epsilon"], settings["delta"]
     budget = Budget.of(epsilon, delta, asked.epsilon, labels=unit is None)
     model = budget.fitted(make, read.rows, targets, key)
-    other = tested.besides[truth.name]
+    other = tested.other_columns[truth.name]
     found = PrivateScore.of(
         model, tested.rows, other, epsilon=asked.epsilon, delta=delta, ledger=settings["ledger"]
     )
-    report = found.beside(model.privacy_)
+    report = found.joint_report(model.privacy_)
     published = published_record(found.release, found.value)
     certificate = with_other_release(model.certificate_, report, published)
     words = private_score(found.value, found.std, other.size, asked.path.name, unit=unit)

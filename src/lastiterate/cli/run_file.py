@@ -59,7 +59,7 @@ def _run_in(record: Any, path: Path) -> Any:
     if "guarantee" in record:
         must_be = "a run; a certificate is for `lastiterate verify`"
         raise InvalidParameter("run", str(path), must_be=must_be)
-    if record.get("besides"):
+    if record.get("other_releases"):
         must_be = "of a training alone; this answer includes statistics published beside it"
         raise InvalidParameter("run", str(path), must_be=must_be)
     return record["run"] if set(record) >= _ANSWERS else record

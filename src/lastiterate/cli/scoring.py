@@ -87,7 +87,7 @@ class Budget:
 
     def together(self, report: PrivacyReport) -> PrivacyReport:
         """The privacy report of the model and its score together."""
-        return report.beside(self.score)
+        return report.with_release(self.score)
 
 
 def public_score(

@@ -52,8 +52,8 @@ class Trained:
         longest = max(len(str(path)) for path in self.files)
         # Never wrapped: a path that is broken cannot be copied.
         yield [f"{_INSIDE}{path!s:<{longest}}   {what}" for path, what in self.files.items()]
-        if report.besides:
-            noisy = "; ".join(KINDS[one.kind].published for one in report.besides)
+        if report.other_releases:
+            noisy = "; ".join(KINDS[one.kind].published for one in report.other_releases)
             yield wrapped(f"They also contain {noisy}.", width)
         yield wrapped(_NOTHING_ELSE, width)
         yield wrapped(f"Treated as public: {', '.join(self.public)}.", width)

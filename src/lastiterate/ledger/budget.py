@@ -36,7 +36,7 @@ class Budget:
         """The proved guarantee of all charges together.
 
         Where costs depend on results, what is spent is itself a result.  What holds is the most
-        that could have been spent, whatever the results: the budget, besides what was added
+        that could have been spent, whatever the results: the budget, and with it all that was added
         without asking it when others had been charged (docs/ledger.md).
         """
         if not self.adaptive:

@@ -99,5 +99,5 @@ def charge_of(record: Mapping[str, Any]) -> Charge:
     if "selection" in record:
         stated = record["selection"]
         return charges.selection(Tries(stated["shape"], stated["stop"]), stated["candidates"])
-    besides = [without_published(one) for one in record["besides"]]
-    return {"kind": "training", "run": record["run"], "besides": besides}
+    other_releases = [without_published(one) for one in record["other_releases"]]
+    return {"kind": "training", "run": record["run"], "other_releases": other_releases}

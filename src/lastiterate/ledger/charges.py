@@ -53,9 +53,9 @@ _LARGEST = 500.0  # an epsilon, stated or by the group property
 
 
 def training(report: PrivacyReport) -> dict[str, Any]:
-    """The charge of a run, and of what is published besides."""
-    besides = [release.as_record() for release in report.besides]
-    return {"kind": "training", "run": to_dict(report.run), "besides": besides}
+    """The charge of a run and of its other releases."""
+    other_releases = [release.as_record() for release in report.other_releases]
+    return {"kind": "training", "run": to_dict(report.run), "other_releases": other_releases}
 
 
 def selection(tries: Tries, candidates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -64,7 +64,9 @@ def selection(tries: Tries, candidates: Sequence[Mapping[str, Any]]) -> dict[str
         "kind": "selection",
         "shape": tries.shape,
         "stop": tries.stop,
-        "candidates": [{"run": one["run"], "besides": one["besides"]} for one in candidates],
+        "candidates": [
+            {"run": one["run"], "other_releases": one["other_releases"]} for one in candidates
+        ],
     }
 
 
@@ -116,17 +118,17 @@ def _costs(text: str, unit: Unit) -> tuple[Cost, ...]:
 
 
 def of_training(
-    run: TrainingRun, besides: Sequence[Mapping[str, Any]], unit: Unit
+    run: TrainingRun, other_releases: Sequence[Mapping[str, Any]], unit: Unit
 ) -> PrivacyReport:
     """The report of a run in the unit of a ledger."""
     adjacency = unit.adjacency
-    releases = [from_release(one, adjacency=run.adjacency) for one in besides]
+    releases = [from_release(one, adjacency=run.adjacency) for one in other_releases]
     run = run.replace(examples_per_person=unit.examples_per_person)
     if run.adjacency == adjacency:
-        return account(run, besides=releases)
+        return account(run, other_releases=releases)
     if adjacency == "replace":
         doubled = run.replace(adjacency="replace", sensitivity=2.0 * run.sensitivity)
-        return account(doubled, besides=[_replaced(release) for release in releases])
+        return account(doubled, other_releases=[_replaced(release) for release in releases])
     if run.gradient_bound is None:
         raise _other_adjacency(
             run.adjacency,
@@ -135,7 +137,7 @@ def of_training(
             "loss.lipschitz",
         )
     left_out = run.replace(adjacency="zero-out", sensitivity=run.gradient_bound)
-    return account(left_out, besides=releases)
+    return account(left_out, other_releases=releases)
 
 
 def _replaced(release: Release) -> Release:
@@ -144,7 +146,7 @@ def _replaced(release: Release) -> Release:
 
 
 def _training_costs(charge: Charge, unit: Unit) -> list[Cost]:
-    report = of_training(from_dict(charge["run"]), charge["besides"], unit)
+    report = of_training(from_dict(charge["run"]), charge["other_releases"], unit)
     return [_cost("run", report)]
 
 
@@ -153,7 +155,7 @@ def _selection_costs(charge: Charge, unit: Unit) -> list[Cost]:
     for one in charge["candidates"]:
         text = json.dumps(one, sort_keys=True)
         if text not in known:
-            known[text] = of_training(from_dict(one["run"]), one["besides"], unit)
+            known[text] = of_training(from_dict(one["run"]), one["other_releases"], unit)
     reports = [known[json.dumps(one, sort_keys=True)] for one in charge["candidates"]]
     return [_cost("run", selected(reports, Tries(charge["shape"], charge["stop"])))]
 

@@ -13,7 +13,7 @@ from lastiterate.ledger.book import OPENED
 from lastiterate.ledger.journal import Entry, Journal
 from lastiterate.ledger.unit import ADJACENCIES, PER_PERSON
 
-FORMAT = "lastiterate ledger 2"  # since then it says how many examples of a person it counts
+FORMAT = "lastiterate ledger 3"  # since then charges list "other_releases"
 _USUAL = {"adjacency": "replace", PER_PERSON: 1, "adaptive": False, "seeded": False}
 _CHECKS: dict[str, Any] = {
     "epsilon": lambda value: _check.number("epsilon", value, above=0.0),

@@ -88,7 +88,7 @@ def _tried(
     if public is not None:
         score = float(model.score(*public))
         return Try(candidate, model, prepared, trained, score, score)
-    release = candidate.report.besides[-1]
+    release = candidate.report.other_releases[-1]
     total, count = total_of(model, X, y)
     noisy = np.array([total]) + release.noise_std * source.release_normal((1,))
     published = float(on_grid(noisy, noise=release.noise_std)[0])

@@ -20,7 +20,7 @@ from lastiterate.ledger.charge_on_fit import reserved, the_ledger
 from lastiterate.linear_model.feasibility import warn_of_hopeless_task, warn_of_lost_centre
 from lastiterate.linear_model.fitted_before import Preprocessing, preprocessing_of
 from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
-from lastiterate.linear_model.other_releases import Besides
+from lastiterate.linear_model.other_releases import OtherReleases
 from lastiterate.linear_model.refit_warnings import warn_of_delta, warn_of_several_fits
 from lastiterate.linear_model.undeclared_labels_and_bounds import (
     OfScikitLearn,
@@ -33,7 +33,7 @@ from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED, Release
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.data_digest import data_digest, secret_key
-from lastiterate.train.default_releases import default_besides
+from lastiterate.train.default_releases import default_releases
 from lastiterate.train.defaults import default_run
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
@@ -82,7 +82,7 @@ class Prepared:
             even=self.to_forget,
         )
         return replace(
-            account(run, besides=(*default_besides(self.settings, run, features), *more)),
+            account(run, other_releases=(*default_releases(self.settings, run, features), *more)),
             enforced=True,
             seeded=self.settings.random_state is not None,
             caveats=caveats(self.task.labels, self.trusted),
@@ -101,7 +101,7 @@ class Trained:
 
     parameters: Array
     examples: AnyExamples  # around their centre
-    besides: Besides
+    other_releases: OtherReleases
 
 
 def certified(
@@ -114,16 +114,16 @@ def certified(
     selection: Mapping[str, Any] | None = None,
     key: bytes | None = None,
 ) -> str:
-    """The certificate of what was trained, and of `more` records of what is published besides."""
+    """The certificate of a training and of its other releases, with `more` records of these."""
     return issue(
         report,
         prepared.task.objective,
         trained.examples,
         trained.parameters,
         delta=prepared.settings.delta if delta is None else delta,
-        provenance=trained.besides.source.provenance,
+        provenance=trained.other_releases.source.provenance,
         labels=prepared.task.labels,
-        besides=[*trained.besides.records, *more],
+        other_releases=[*trained.other_releases.records, *more],
         selection=selection,
         data=None if key is None else prepared.digest(key),
         trusted=prepared.trusted,
@@ -169,9 +169,9 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
         if charged is not None:
             charged.settle(certificate)
         self._become(prepared, report, trained, certificate)
-        trained.besides.warn(len(prepared.examples))
+        trained.other_releases.warn(len(prepared.examples))
         if "classes_" in prepared.task.remember and prepared.task.offset is None:
-            warn_of_lost_centre(trained.besides.lost, self._constant)
+            warn_of_lost_centre(trained.other_releases.lost, self._constant)
 
     def _prepared(self, X: Any, y: Any, *, ledger: Any = None) -> Prepared:
         settings = self.checked()
@@ -204,13 +204,13 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
 
     def _train(self, prepared: Prepared, report: PrivacyReport, *, refuse: bool) -> Trained:
         task, examples = prepared.task, prepared.examples
-        own = tuple(one for one in report.besides if one.kind in (MEAN, OUTLIERS, UNDECLARED))
-        besides = Besides(own, randomness(self.random_state))
-        besides.count(examples, task.outside, refuse=refuse)
-        besides.count_undeclared(examples, prepared.settings.text_columns)
-        examples = besides.centred(examples)
-        parameters = noisy_descent(report.run, task.objective, examples, besides.source)
-        return Trained(parameters, examples, besides)
+        own = tuple(r for r in report.other_releases if r.kind in (MEAN, OUTLIERS, UNDECLARED))
+        other_releases = OtherReleases(own, randomness(self.random_state))
+        other_releases.count(examples, task.outside, refuse=refuse)
+        other_releases.count_undeclared(examples, prepared.settings.text_columns)
+        examples = other_releases.centred(examples)
+        parameters = noisy_descent(report.run, task.objective, examples, other_releases.source)
+        return Trained(parameters, examples, other_releases)
 
     def _become(
         self, prepared: Prepared, report: PrivacyReport, trained: Trained, certificate: str
@@ -224,8 +224,8 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
             "privacy_": report,
             "certificate_": certificate,
             "n_iter_": report.run.steps,
-            "outliers_": trained.besides.counts,
-            "undeclared_": trained.besides.undeclared,
+            "outliers_": trained.other_releases.counts,
+            "undeclared_": trained.other_releases.undeclared,
             "center_": None if centre is None else centre.mean,
             "center_bound_": None if centre is None else centre.bound,
             **prepared.task.remember,

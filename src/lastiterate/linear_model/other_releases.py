@@ -22,7 +22,7 @@ from lastiterate.train.shards import AnyExamples
 
 
 @dataclass
-class Besides:
+class OtherReleases:
     """Releases that were charged for, and what was published by them so far."""
 
     releases: tuple[Release, ...]

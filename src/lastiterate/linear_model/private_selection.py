@@ -172,7 +172,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         self.n_features_in_ = model.n_features_in_
         if is_classifier(model):
             self.classes_ = model.classes_
-        best.trained.besides.warn(len(best.prepared.examples))
+        best.trained.other_releases.warn(len(best.prepared.examples))
 
     def _settings(self, *, scored: bool) -> list[dict[str, Any]]:
         _check.target_epsilon("epsilon", self.epsilon)
@@ -243,7 +243,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         scored: bool,
     ) -> str:
         words = PRIVATE_SCORE if scored else PUBLIC_SCORE
-        noisy = published_record(report.besides[-1], best.published) if scored else None
+        noisy = published_record(report.other_releases[-1], best.published) if scored else None
         return certified(
             best.prepared,
             report,

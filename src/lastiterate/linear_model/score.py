@@ -50,7 +50,7 @@ class PrivateScore:
     std : float
         The standard deviation of that noise.
     release : Release
-        What was published, for `account(run, besides=[..])`.
+        What was published, for `account(run, other_releases=[..])`.
     examples_per_person : int
         How many of the examples may belong to one person, as the model was told.
 
@@ -62,7 +62,7 @@ class PrivateScore:
     >>> y = X[:, 0] > 0.0
     >>> model = PrivateLogisticRegression(epsilon=0.9).fit(X, y)
     >>> score = PrivateScore.of(model, X, y, epsilon=0.1)
-    >>> score.value > 0.7, score.beside(model.privacy_).epsilon(1e-5) < 1.0
+    >>> score.value > 0.7, score.joint_report(model.privacy_).epsilon(1e-5) < 1.0
     (True, True)
     """
 
@@ -133,9 +133,9 @@ class PrivateScore:
         """Guarantee of the score alone, complete for examples that the model was not fitted on."""
         return for_group(GaussianProfile(self.release.mu), self.examples_per_person)
 
-    def beside(self, report: PrivacyReport) -> PrivacyReport:
+    def joint_report(self, report: PrivacyReport) -> PrivacyReport:
         """Report on the model and the score together, for examples that the model was fitted on."""
-        return report.beside(self.release)
+        return report.with_release(self.release)
 
 
 def total_of(model: Any, X: Any, y: Any) -> tuple[float, int]:

@@ -41,7 +41,7 @@ def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
     return stated
 
 
-def noise_beside(release: Release) -> str:
+def noise_of_release(release: Release) -> str:
     """The noise on a statistic that is published beside the model, as a clause."""
     return (
         f"independent Gaussian noise of standard deviation {short(release.noise_std)} is added to "

@@ -25,7 +25,7 @@ def qualifications(report: PrivacyReport) -> tuple[str, ...]:
 def of_the_run_alone(report: PrivacyReport) -> str:
     """A sentence on what a number derived from the run alone leaves out; empty if nothing."""
     left_out = []
-    if report.besides:
+    if report.other_releases:
         left_out.append("what is published beside the model")
     if report.selected:
         left_out.append("the choice among several tries")

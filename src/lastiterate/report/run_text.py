@@ -111,7 +111,9 @@ def beside_the_lower_bound(bound: str | None, epsilon: float, ratio: float) -> s
     )
 
 
-def release_rule(bound: Bound, run: TrainingRun, besides: Sequence[Statistic] = ()) -> Release:
+def release_rule(
+    bound: Bound, run: TrainingRun, other_releases: Sequence[Statistic] = ()
+) -> Release:
     """Derived from what the bound refuses: its hypotheses decide, not the run's own plan."""
     secret, only_last = needs_secret_order(bound, run), needs_last_iterate_only(bound, run)
     if only_last:
@@ -121,7 +123,7 @@ def release_rule(bound: Bound, run: TrainingRun, besides: Sequence[Statistic] = 
         allowed = "the parameters after every step"
     if not secret and run.batches.ordered:
         allowed += ", and the order of the batches"
-    for one in besides:
+    for one in other_releases:
         allowed += f", and {KINDS[one.kind].published}"
     voided = []
     if only_last:

@@ -17,7 +17,7 @@ from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, ratio_to_lower
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.report.assumptions import assumptions, noise_beside
+from lastiterate.report.assumptions import assumptions, noise_of_release
 from lastiterate.report.qualified import TRIES_KNOWN, qualifications
 from lastiterate.report.reasons import Refusal, refusals, why
 from lastiterate.report.run_text import (
@@ -148,7 +148,7 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
         qualifications=qualifications(report),
         assumptions=(
             *assumptions(bound, report.run),
-            *(noise_beside(one) for one in report.besides),
+            *(noise_of_release(one) for one in report.other_releases),
         ),
         release=_release(report, bound),
         refusals=tuple(refusals(report)),
@@ -157,7 +157,7 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
 
 
 def _release(report: PrivacyReport, bound: Bound) -> Release:
-    rule = release_rule(bound, report.run, report.besides)
+    rule = release_rule(bound, report.run, report.other_releases)
     if report.followed is not None:
         requests = report.followed[1]
         those = "its request" if requests == 1 else f"each of its {requests:,} requests"
@@ -235,7 +235,7 @@ def as_record(
             "allowed": told.release.allowed,
             "voided_by": list(told.release.voided_by),
         },
-        "besides": [one.as_record() | {"mu": one.mu} for one in report.besides],
+        "other_releases": [one.as_record() | {"mu": one.mu} for one in report.other_releases],
         "unmet": {id_: [str(one) for one in reasons] for id_, reasons in report.unmet.items()},
     }
     return {**with_inf_as_text(record), "run": json.loads(report.run.to_json())}

@@ -66,7 +66,7 @@ def _estimator(
     model = ESTIMATORS[saved.record["model"]](**_settings(saved))
     model.checked()
     coef, intercept = (np.array(saved.record[name]) for name in ("coef", "intercept"))
-    published = {one["kind"]: one[PUBLISHED] for one in described["besides"]}
+    published = {one["kind"]: one[PUBLISHED] for one in described["other_releases"]}
     centre, requests = saved.centre, found.requests
     fitted: dict[str, Any] = {
         "n_features_in_": coef.shape[1],

@@ -106,7 +106,7 @@ class SavedModel:
 
     def _is_centred_as(self, described: Mapping[str, Any]) -> bool:
         """Whether the centre is the one that was charged for."""
-        stated = [one for one in described["besides"] if one["kind"] == MEAN]
+        stated = [one for one in described["other_releases"] if one["kind"] == MEAN]
         if self.centre is None or not stated:
             return self.centre is None and not stated
         return bool(stated[0][PUBLISHED] == as_published(self.centre))

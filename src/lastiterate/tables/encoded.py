@@ -18,7 +18,7 @@ from lastiterate.tables.files import TableFile, readable
 
 # Training has a copy of its own, in the order of its batches.
 _COPIES = 2
-Besides = Callable[[Any, int], Any]  # of a column, and how many rows came before
+ColumnReader = Callable[[Any, int], Any]  # of a column, and how many rows came before
 
 
 class Sink(Protocol):
@@ -90,31 +90,31 @@ class Encoded:
     """The rows, and what was made of other columns."""
 
     rows: NDArray[Any]
-    besides: dict[str, Any]
+    other_columns: dict[str, Any]
 
 
 def encoded(
     file: TableFile,
     encoder: Encoder,
-    besides: Mapping[str, tuple[str, Besides]],
+    other_columns: Mapping[str, tuple[str, ColumnReader]],
     *,
     dtype: Any = np.float64,
     mapped: Path | None = None,
 ) -> Encoded:
     """The features of a file, and for each other column its kind and what becomes of its blocks."""
-    kinds = encoder.read | {name: kind for name, (kind, _) in besides.items()}
+    kinds = encoder.read | {name: kind for name, (kind, _) in other_columns.items()}
     sink: Sink
     if mapped is None:
         sink = memory = InMemory(encoder.width, dtype)
         memory.check(file.rows or 0)
     else:
         sink = InFile(mapped, encoder.width, dtype)
-    parts: dict[str, list[Any]] = {name: [] for name in besides}
+    parts: dict[str, list[Any]] = {name: [] for name in other_columns}
     try:
         for before, count, block in numbered_blocks(file, kinds):
             encoder.encode(block, sink.more(count), before=before)
             sink.keep()
-            for name, (_, make) in besides.items():
+            for name, (_, make) in other_columns.items():
                 parts[name].append(make(block[name], before))
     except BaseException:
         if mapped is not None:

@@ -13,7 +13,7 @@ _CENTRING = 0.15  # of mu
 _MOST_NOISE = 0.25  # of the mean's, in units of the bound on features
 
 
-def default_besides(
+def default_releases(
     settings: RunSettings, run: TrainingRun, features: int = 0
 ) -> tuple[Release, ...]:
     """The default other releases beside the last iterate of the run: a mean of rows, and counts.

@@ -52,7 +52,7 @@ from lastiterate.run.batch_rules.rules import RULES, BatchRule, Drawn
 from lastiterate.run.loss import Loss
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.default_releases import default_besides, gaussian_parameter
+from lastiterate.train.default_releases import default_releases, gaussian_parameter
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rounding_sensitivity import charged_sensitivity
 from lastiterate.train.settings import RunSettings
@@ -199,39 +199,41 @@ def _run_of(
         examples_per_person=settings.examples_per_person,
     )
     over = "noise" if settings.release_noise_std is None else "noise_std"
-    besides = () if settings.epsilon is None else default_besides(settings, run, features)
+    other_releases = () if settings.epsilon is None else default_releases(settings, run, features)
     for slack in count(1.0, 1e-9):
         # The charge depends on the noise, though hardly, and the noise on the charge.
         charged = charged_sensitivity(run, objective, radius=radius)
         run = run.replace(sensitivity=charged * slack)
         if settings.epsilon is not None:
-            run = _calibrated(run, settings.epsilon, settings.delta, over, besides)
+            run = _calibrated(run, settings.epsilon, settings.delta, over, other_releases)
         if run.sensitivity >= charged_sensitivity(run, objective, radius=radius):
             break
     return run
 
 
 def _calibrated(
-    run: TrainingRun, epsilon: float, delta: float, over: str, besides: tuple[Release, ...]
+    run: TrainingRun, epsilon: float, delta: float, over: str, other_releases: tuple[Release, ...]
 ) -> TrainingRun:
     """The run with the least noise for the target, or hardly more if there are other releases."""
-    if not besides or over != "noise":
-        return calibrate(run, epsilon=epsilon, delta=delta, over=over, besides=besides)
+    if not other_releases or over != "noise":
+        return calibrate(
+            run, epsilon=epsilon, delta=delta, over=over, other_releases=other_releases
+        )
     # Of Gaussian guarantees the squares of mu add up, and all others are nearly so: the noise of
     # the training alone, and then a few trials.
     alone = calibrate_quickly(run, epsilon=epsilon, delta=delta, over=over)
-    part = run.examples_per_person * joint_mu(besides) / gaussian_parameter(epsilon, delta)
+    part = run.examples_per_person * joint_mu(other_releases) / gaussian_parameter(epsilon, delta)
     factor = 1.0 / math.sqrt(1.0 - min(part, 0.9) ** 2)
     for _ in range(_TRIALS):
         louder = alone.replace(
             noise_std=np.array(alone.noise_std) * factor,
             release_noise_std=alone.release_noise_std * factor,
         )
-        found = account(louder, besides=besides).epsilon(delta)
+        found = account(louder, other_releases=other_releases).epsilon(delta)
         if found <= epsilon:
             return louder
         factor *= found / epsilon + _NEAR
-    return calibrate(run, epsilon=epsilon, delta=delta, over=over, besides=besides)
+    return calibrate(run, epsilon=epsilon, delta=delta, over=over, other_releases=other_releases)
 
 
 def _steps(settings: RunSettings, examples: int, reach: float, sensitivity: float) -> int:

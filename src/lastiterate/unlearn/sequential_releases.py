@@ -46,7 +46,7 @@ _BY_POSITION = "fixed-order/convex"
 
 def quick_report(run: TrainingRun, other_releases: Sequence[Release] = ()) -> PrivacyReport:
     """The account of a run by bounds that are quick beside others; the rest gains little there."""
-    report = account(run, besides=other_releases)
+    report = account(run, other_releases=other_releases)
     return report.cheap() if run.batches.drawn in (Drawn.ONCE, Drawn.EACH_EPOCH) else report
 
 
@@ -107,7 +107,7 @@ def _by_bound(extra: TrainingRun, bound: str) -> PrivacyProfile:
 def _by_place(first: PrivacyReport, then: Sequence[TrainingRun]) -> Array:
     """mu of all models together for each place of a public order."""
     length = first.run.batches.batches_per_epoch
-    squares = np.full(length, joint_mu(first.besides) ** 2)
+    squares = np.full(length, joint_mu(first.other_releases) ** 2)
     begun = 0
     for run in (first.run, *then):
         own = _squares(run)

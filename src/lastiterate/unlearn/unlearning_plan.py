@@ -33,7 +33,7 @@ def unlearning(
     release_noise_std: float | None = None,
     order_kept: bool = False,
     batches: BatchRule | None = None,
-    besides: Sequence[Release] = (),
+    other_releases: Sequence[Release] = (),
 ) -> Unlearning:
     """The guarantee for unlearned examples after extra steps, or the least steps for a target.
 
@@ -56,7 +56,7 @@ def unlearning(
         shuffled once.  Otherwise they take a new order, and nothing secret need be kept.
     batches : BatchRule, optional
         Of the extra steps; as in the training if left out.
-    besides : sequence of Release, optional
+    other_releases : sequence of Release, optional
         Statistics of the same examples that stay published, which no step makes forgotten.
 
     Returns
@@ -91,7 +91,7 @@ def unlearning(
         release=run.release_noise_std if release_noise_std is None else release_noise_std,
         rule=run.batches if batches is None else batches,
     )
-    question = _Question(run, steps, many, order_kept, tuple(besides))
+    question = _Question(run, steps, many, order_kept, tuple(other_releases))
     if extra_steps is not None:
         if epsilon is not None or delta is not None:
             must_be = "left out where a target (epsilon, delta) is given"
@@ -112,7 +112,7 @@ class _Question:
     steps: ExtraSteps
     examples: int
     order_kept: bool
-    besides: tuple[Release, ...]
+    other_releases: tuple[Release, ...]
 
     def after(self, many: int) -> Unlearning:
         return self._found(many, self._report(many))
@@ -146,34 +146,34 @@ class _Question:
     def _found(self, many: int, report: PrivacyReport) -> Unlearning:
         extra = self.steps.described(max(many, 1))
         return Unlearning(
-            self.run, extra, many, self.examples, self.order_kept, report, self.besides
+            self.run, extra, many, self.examples, self.order_kept, report, self.other_releases
         )
 
     def _report(self, many: int, *, cheaply: bool = False) -> PrivacyReport:
         report = account(self._with(self.steps.as_release_noise(many)), bounds=self._bounds)
         report = report.cheap() if cheaply or self._is_slow_besides else report
-        if not self.besides:
+        if not self.other_releases:
             return report
-        more = GaussianMixtureProfile([1.0], [self._told_besides])
+        more = GaussianMixtureProfile([1.0], [self._other_mu])
         every = {id_: beside_mixture(one, more) for id_, one in report.used.items()}
-        return replace(report, all=every, besides=self.besides)
+        return replace(report, all=every, other_releases=self.other_releases)
 
     @property
-    def _told_besides(self) -> float:
+    def _other_mu(self) -> float:
         """The mu of what stays published, for all of the examples."""
-        return self.examples * joint_mu(self.besides)
+        return self.examples * joint_mu(self.other_releases)
 
     def _check_besides(self, epsilon: float, delta: float) -> None:
         """Raise `UnreachableTarget` where the other releases alone use up the target."""
-        alone = GaussianProfile(self._told_besides).epsilon(delta) if self.besides else 0.0
+        alone = GaussianProfile(self._other_mu).epsilon(delta) if self.other_releases else 0.0
         if not alone < epsilon:
-            kinds = " and ".join(one.kind for one in self.besides)
+            kinds = " and ".join(one.kind for one in self.other_releases)
             raise UnreachableTarget(
                 f"({epsilon:g}, {delta:g})",
                 f"what was published beside the model ({kinds}) stays published, and has epsilon "
                 f"{up(alone)} alone for {self.examples:,} of the examples",
                 possible_with="a larger epsilon, fewer examples at once, or training again "
-                "(center=False and counting=0 publish nothing besides)",
+                "(center=False and counting=0 publish nothing else)",
             )
 
     def _with(self, release_noise: float) -> TrainingRun:
@@ -191,4 +191,6 @@ class _Question:
     def _is_slow_besides(self) -> bool:
         """Whether whole curves are needed, of bounds for which that takes long."""
         drawn = self.run.batches.drawn
-        return bool(self.besides and self.run.batches.exact_size and drawn is not Drawn.EACH_STEP)
+        return bool(
+            self.other_releases and self.run.batches.exact_size and drawn is not Drawn.EACH_STEP
+        )

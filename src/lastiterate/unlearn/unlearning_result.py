@@ -31,7 +31,7 @@ class Unlearning(BestProfile):
     examples: int
     order_kept: bool
     forgotten: PrivacyReport
-    besides: tuple[Release, ...] = ()
+    other_releases: tuple[Release, ...] = ()
 
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
@@ -52,7 +52,7 @@ class Unlearning(BestProfile):
         """The guarantee of the last model alone for those who stay, whom K more steps saw."""
         if self.extra_steps == 0:
             return self.before
-        known = [account(longer, besides=self.besides) for longer in self._as_one_run]
+        known = [account(longer, other_releases=self.other_releases) for longer in self._as_one_run]
         return BestProfile([self.both_published, *known])
 
     @cached_property
@@ -67,14 +67,14 @@ class Unlearning(BestProfile):
         first, then = self.before, self.extra
         if self.order_kept and self.run.batches.drawn is Drawn.ONCE:
             # One secret serves both, so that neither may be averaged over it alone.
-            first = account(_in_open_order(self.run), besides=self.besides)
+            first = account(_in_open_order(self.run), other_releases=self.other_releases)
             then = _in_open_order(then)
         return first.compose(account(then).cheap())
 
     @cached_property
     def before(self) -> PrivacyReport:
         """The guarantee for everybody of the model that was published before the extra steps."""
-        return account(self.run, besides=self.besides)
+        return account(self.run, other_releases=self.other_releases)
 
     def then(
         self,
@@ -102,7 +102,7 @@ class Unlearning(BestProfile):
             examples=examples,
             order_kept=self.order_kept,
             batches=self.extra.batches,
-            besides=self.besides,
+            other_releases=self.other_releases,
         )
 
     @property

@@ -1,7 +1,7 @@
 r"""The costs of Gaussian guarantees composed with other releases, for every multiplier.
 
 A guarantee mu that asks for g times the other distribution costs :math:`\delta_{(\mu)}(\log g)`,
-the curve of a Gaussian mechanism composed with whatever is published besides.  At the price
+the curve of a Gaussian mechanism composed with all other releases.  At the price
 :math:`\lambda` the best g is where cost and :math:`\lambda g` together are least.  Any g is valid,
 so it is looked for on a grid.
 

@@ -63,7 +63,7 @@ def _points(typical: float) -> Array:
 class HiddenMomentsProfile(PricedProfile):
     """mu-GDP for a hidden mu, with log E e^(rates mu^2) at most `logs`.
 
-    This holds but with probability `lost`.  `followed_by` is published besides, whatever mu is.
+    This holds but with probability `lost`.  `followed_by` is published as well, whatever mu is.
 
     Examples
     --------

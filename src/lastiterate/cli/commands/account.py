@@ -27,7 +27,7 @@ Delta = Annotated[float, typer.Option(help="of (epsilon, delta)-DP, in (0, 1)")]
 AsJson = Annotated[bool, typer.Option("--json", help="print JSON")]
 Including = Annotated[
     str | None,
-    typer.Option(help="bounds to list besides: published", autocompletion=among(["published"])),
+    typer.Option(help="further bounds to list: published", autocompletion=among(["published"])),
 ]
 
 EXAMPLE = (

@@ -128,15 +128,15 @@ def _charges(report: "PrivacyReport") -> dict[str, str]:
     from lastiterate.accounting import account
     from lastiterate.run.batch_rules.rules import PoissonSampled
 
-    run, besides = report.run, report.besides
+    run, other_releases = report.run, report.other_releases
     clip = rounded_up(run.sensitivity / 2, 1e-6)
     poisson = run.replace(
         batches=PoissonSampled(run.batches.examples, run.batches.batch_size),
         loss=replace(run.loss, lipschitz=clip),
         sensitivity=2 * clip,
     )
-    composed = account(run, bounds="composition/fixed-order", besides=besides)
-    sampled = account(poisson, bounds="composition/sampled", besides=besides)
+    composed = account(run, bounds="composition/fixed-order", other_releases=other_releases)
+    sampled = account(poisson, bounds="composition/sampled", other_releases=other_releases)
     return {"composed": up(composed.epsilon(_DELTA)), "sampled": up(sampled.epsilon(_DELTA))}
 
 

@@ -155,11 +155,11 @@ def train(
     if feature_bound is None and encoder.unbounded:
         must_be = f"given where columns are taken as they are: {', '.join(encoder.unbounded)}"
         raise InvalidParameter("feature_bound", must_be=must_be, found="none")
-    besides = {target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))}
+    other_columns = {target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))}
     tested = None
     if asked is not None:
         other = open_table(asked.path, delimiter=delimiter)
-        tested = encoded(other, encoder, besides, dtype=np.float32)
+        tested = encoded(other, encoder, other_columns, dtype=np.float32)
         if asked.epsilon is None:
             _refuse_other_spellings(tested, encoder, truth, asked.path)
     settings: dict[str, Any] = {
@@ -177,7 +177,7 @@ def train(
     }
     with warnings.catch_warnings(record=True) as told, _removed_after(mapped):
         warnings.simplefilter("always")
-        read = encoded(table, encoder, besides, dtype=np.float32, mapped=mapped)
+        read = encoded(table, encoder, other_columns, dtype=np.float32, mapped=mapped)
         made = fitted(kind, settings, truth, read, asked, tested, key)
     saved = SavedModel(
         {
@@ -222,7 +222,7 @@ def _refuse_other_spellings(read: Encoded, encoder: Encoder, truth: Target, path
     Of a private one that would tell: of values that are rare, a single row decides.
     """
     unseen = encoder.unseen(read.rows)
-    if isinstance(truth, Labels) and not (read.besides[truth.name] >= 0).any():
+    if isinstance(truth, Labels) and not (read.other_columns[truth.name] >= 0).any():
         unseen.append(truth.name)
     if unseen:
         must_be = "one of the values that the schema has for it, in some row at least"

@@ -108,9 +108,11 @@ def unlearn(
         signer = Signer(sign)
     table = open_table(data, delimiter=delimiter)
     truth = _truth(saved)
-    besides = {saved.target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))}
-    read = encoded(table, saved.encoder, besides, dtype=np.float32)
-    targets = read.besides[saved.target]
+    other_columns = {
+        saved.target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))
+    }
+    read = encoded(table, saved.encoder, other_columns, dtype=np.float32)
+    targets = read.other_columns[saved.target]
     most = len(targets)
     places = [_check.count("rows", one, at_least=1, at_most=most) - 1 for one in numbers]
     with warnings.catch_warnings():

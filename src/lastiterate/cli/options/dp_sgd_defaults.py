@@ -31,7 +31,7 @@ _SHOWN = {  # as it is easiest to give
 def filled_in(said: Description, *, seeks_noise: bool) -> Description:
     """The description with its defaults; a command that seeks the noise needs none to begin with.
 
-    Whatever is missing besides is named at once.
+    All that is missing is named at once.
     """
     filled = said
     if seeks_noise and said.noise_multiplier is None and said.noise_std is None:
@@ -70,7 +70,7 @@ _SMOOTHNESS = (
 
 
 def _for_the_last_iterate(said: Description) -> list[str]:
-    """Which flags a bound for the last iterate alone would need besides."""
+    """The further flags that a bound for the last iterate alone would need."""
     rate = ["--step-size"] if said.step_size is None else []
     clip, lipschitz = said.clip_norm, said.lipschitz
     ways = {}
