@@ -4,23 +4,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.products import distance_of_product_to_one
+from lastiterate._numerics.arrays import IntArray
 from lastiterate._numerics.rounding import down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.fixed_order.step_moduli import ROUNDINGS, kept, late, linear_rise, moduli
 from lastiterate.bounds.line_style import PURPLE, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batch_rules.rules import Drawn, rules
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.shifts.moduli import Branch, Moduli
 from lastiterate.shifts.optimal_shifts import pattern_mus
 from lastiterate.shifts.periodic import PeriodicRun, periodic_mu
 from lastiterate.shifts.tangents import concave_shifts
 
 _MOST_STEPS = 200_000  # written out one by one
 _FIRST_WINDOW, _MOST_WORK = 2_048, 500_000  # positions times steps solved with all moduli
-_ROUNDINGS = ulps(32)
 _GAIN = 1e-9  # for which a longer window is not worth its time
 
 
@@ -118,17 +116,12 @@ def _window_mus(run: TrainingRun, chosen: Sequence[int], window: int) -> list[fl
     cap = quantities.diameter(run)
     wanted = set(chosen)
     seen = [pattern for i, pattern in enumerate(_late_patterns(run, window)) if i in wanted]
-    noise = np.append(_late(quantities.noises(run), window), quantities.release_noise(run))
+    noise = np.append(late(quantities.noises(run), window), quantities.release_noise(run))
     start = cap if window < run.steps else 0.0
     return [
         concave_shifts(moduli(run, pattern, window), noise, start=start, diameter=cap).mu
         for pattern in seen
     ]
-
-
-def _late(values: Array, window: int) -> Array:
-    """The last `window` of values that are constant or written out."""
-    return quantities.every_step(values if values.size == 1 else values[-window:], window)
 
 
 def _late_patterns(run: TrainingRun, window: int) -> list[IntArray]:
@@ -139,84 +132,14 @@ def _late_patterns(run: TrainingRun, window: int) -> list[IntArray]:
     return [np.arange((i - first) % period, window, period) for i in range(quantities.places(run))]
 
 
-def moduli(run: TrainingRun, pattern: IntArray, window: int) -> Moduli:
-    """The last `window` steps, then the release, which keeps distances."""
-    relative = _late(quantities.relative_step_sizes(run), window)
-    taking_part = np.zeros(window, dtype=bool)
-    taking_part[pattern] = True
-    arrival = np.where(taking_part, _late(quantities.arrivals(run), window), 0.0)
-    keep = _late(_kept(run), window)
-    known = [(_late(rise, window), order) for rise, order in _known(run)]
-    branches = [(keep, rise, arrival, order) for rise, order in known]
-    bound = run.gradient_bound
-    if bound is not None:
-        size = run.batches.batch_size
-        own = relative * bound * (2.0 if run.adjacency == "replace" else 1.0) / size
-        others = np.where(taking_part, (size - 1) / size, 1.0)
-        branches += [
-            (keep, rise * others, np.where(taking_part, own, 0.0), order) for rise, order in known
-        ]
-        branches.append((keep, np.zeros(window), 2.0 * relative * bound, 1.0))
-    return Moduli(tuple(_branch(*branch) for branch in branches))
-
-
-def _branch(keep: Array, rise: Array, offset: Array, order: float) -> Branch:
-    return Branch(
-        slope=np.append(keep, 1.0),
-        rise=np.append(up(rise, _ROUNDINGS), 0.0),
-        offset=np.append(up(offset, _ROUNDINGS), 0.0),
-        order=order,
-    )
-
-
-def _kept(run: TrainingRun) -> Array:
-    """|1 - eta lambda| for each step size."""
-    eta = quantities.step_sizes(run)
-    return distance_of_product_to_one(eta, np.full(eta.size, run.loss.regulariser))
-
-
-def _known(run: TrainingRun) -> list[tuple[Array, float]]:
-    """(rise, order): what a step adds to |1 - eta lambda| z is at most rise z^order."""
-    known = []
-    linear = _linear_rise(run)
-    if linear is not None:
-        known.append((linear, 1.0))
-    if run.loss.holder is not None:
-        constant, order = run.loss.holder
-        known.append(
-            (quantities.relative_step_sizes(run) * constant * quantities.unit(run) ** order, order)
-        )
-    return known
-
-
-def _linear_rise(run: TrainingRun) -> Array | None:
-    """The least known Lipschitz constant of a step, less |1 - eta lambda|; None if unknown."""
-    if run.loss.smoothness is None:
-        return None
-    eta, keep = quantities.step_sizes(run), _kept(run)
-    rise = eta * up(run.loss.smoothness - run.loss.regulariser, _ROUNDINGS)
-    if not run.loss.convex:
-        return np.asarray(rise)
-    if not run.clip_may_be_active:
-        contraction = quantities.contractions(quantities.gaps(run))
-        return np.asarray(np.minimum(rise, up(np.maximum(contraction - keep, 0.0), _ROUNDINGS)))
-    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        reduced = rise / keep
-        bent = 1.0 / np.sqrt(1.0 - np.minimum(reduced, 3.0) / 4.0)
-        clipped = keep * (np.where(reduced <= 3.0, bent, reduced - 1.0) - 1.0)
-    # 1/sqrt(1 - x) - 1 cancels for small x: widened absolutely.
-    shrinks = (keep > 0.0) & (eta * run.loss.regulariser < 1.0)
-    return np.where(shrinks, np.minimum(rise, up(clipped, _ROUNDINGS) + ulps(8)), rise)
-
-
 def _linear_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
     """mu of all chosen positions of a schedule, by the linear modulus alone; inf without one."""
-    rise = _linear_rise(run)
+    rise = linear_rise(run)
     if rise is None:
         return [np.inf] * len(chosen)
     patterns = list(quantities.patterns(run))
     noise = quantities.every_step(quantities.noises(run), run.steps)
-    contraction = up(_kept(run) + rise, _ROUNDINGS)
+    contraction = up(kept(run) + rise, ROUNDINGS)
     return pattern_mus(
         contraction=np.append(quantities.every_step(contraction, run.steps), 1.0),
         sensitivity=np.append(quantities.every_step(quantities.arrivals(run), run.steps), 0.0),
@@ -228,15 +151,15 @@ def _linear_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
 
 def _closed_form_mu(run: TrainingRun, position: int) -> float:
     """For constant schedules and a known Lipschitz constant; no cap."""
-    rise = _linear_rise(run)
+    rise = linear_rise(run)
     period = run.batches.period
     if rise is None or period is None:
         return np.inf
     tail = (run.steps - 1 - position) % period
     # 1 - |1 - eta lambda|, without cancelling where eta lambda is small.
     pull = float(quantities.step_sizes(run)[0]) * run.loss.regulariser
-    shrinkage = down(pull, ulps(4)) if pull <= 0.5 else 1.0 - float(_kept(run)[0])
-    gap = shrinkage - up(float(rise[0]), _ROUNDINGS) - (ulps(1) if pull > 0.5 else 0.0)
+    shrinkage = down(pull, ulps(4)) if pull <= 0.5 else 1.0 - float(kept(run)[0])
+    gap = shrinkage - up(float(rise[0]), ROUNDINGS) - (ulps(1) if pull > 0.5 else 0.0)
     periodic = PeriodicRun(
         gap=min(gap, 1.0),
         sensitivity=float(quantities.arrivals(run)[0]),

@@ -10,7 +10,8 @@ from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import with_single_examples
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER, epochs_of, written_out
-from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX, moduli
+from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
+from lastiterate.bounds.fixed_order.step_moduli import moduli
 from lastiterate.errors import InvalidParameter, NoBoundApplies
 from lastiterate.run.batch_rules.rules import Drawn
 from lastiterate.run.training_run import TrainingRun
