@@ -26,9 +26,9 @@ from distributed import Client, LocalCluster
 
 import lastiterate as li
 from lastiterate.dask.blocks import blocks_of
+from lastiterate.dask.cluster_shards import sharded
 from lastiterate.dask.cost import StepCost
 from lastiterate.dask.shard import Encoded, Shard
-from lastiterate.dask.shards import sharded
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.objectives import Logistic

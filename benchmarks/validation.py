@@ -231,7 +231,7 @@ def regressions(folder):
 
 
 def prospects(folder, options):
-    """Accuracy where there are few examples for the noise; see linear_model/feasibility.py."""
+    """Accuracy where there are few examples for the noise; see linear_model/fit_warnings.py."""
     rows, labels = datasets.load("mnist", folder)[:2]
     mu = defaults.gaussian_parameter(0.5, 1e-5)
     for classes, examples in itertools.product((2, 10), (50, 100, 200, 400, 800, 1_600)):

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from lastiterate.run.domain import Unbounded as Unbounded
     from lastiterate.run.loss import Loss as Loss
     from lastiterate.run.training_run import TrainingRun as TrainingRun
-    from lastiterate.saved_model.load import load as load
-    from lastiterate.saved_model.save import save as save
+    from lastiterate.saved_model.load_model import load as load
+    from lastiterate.saved_model.save_model import save as save
     from lastiterate.shifts.optimal_shifts import optimal_shifts as optimal_shifts
     from lastiterate.unlearn.unlearning_plan import unlearning as unlearning
     from lastiterate.unlearn.unlearning_result import Unlearning as Unlearning
@@ -85,8 +85,8 @@ _HOME = {
     "run.domain": ("Ball", "Unbounded"),
     "run.loss": ("Loss",),
     "run.training_run": ("TrainingRun",),
-    "saved_model.load": ("load",),
-    "saved_model.save": ("save",),
+    "saved_model.load_model": ("load",),
+    "saved_model.save_model": ("save",),
     "langevin_sampling": ("langevin",),
     "unlearn.unlearning_plan": ("unlearning",),
     "unlearn.unlearning_result": ("Unlearning",),

@@ -132,6 +132,14 @@ class UnreachableTarget(LastIterateError, ValueError):
         super().__init__(f"{target} cannot be reached: {why}. Possible with {possible_with}.")
 
 
+class RefusedTraining(LastIterateError, ValueError):
+    """One example may count for more than the accountant knows, so that no number is true."""
+
+    def __init__(self, why: str, *, instead: str) -> None:
+        self.why, self.instead = why, instead
+        super().__init__(f"this training cannot be accounted for: {why}. Instead, {instead}.")
+
+
 def _raised_again(kind: type[InvalidParameter], *said: Any) -> InvalidParameter:
     name, value, must_be, found = said
     return kind(name, value, must_be=must_be, found=found)

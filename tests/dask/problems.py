@@ -4,8 +4,8 @@ import dask.array as da
 import numpy as np
 
 from lastiterate.dask.blocks import blocks_of
+from lastiterate.dask.cluster_shards import sharded
 from lastiterate.dask.shard import Encoded
-from lastiterate.dask.shards import sharded
 
 from ..train.problems import examples
 

@@ -135,7 +135,7 @@ class TestWithoutProcesses:
         import dask.array as da
 
         from lastiterate.dask.blocks import blocks_of
-        from lastiterate.dask.shards import sharded
+        from lastiterate.dask.cluster_shards import sharded
 
         from .problems import as_they_are
 

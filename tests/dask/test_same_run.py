@@ -151,7 +151,7 @@ class TestModels:
     @pytest.mark.parametrize("held", [True, False])
     def test_of_sparse_chunks(self, client, held):
         from lastiterate.dask.blocks import blocks_of
-        from lastiterate.dask.shards import sharded
+        from lastiterate.dask.cluster_shards import sharded
 
         from .problems import CHUNKS, as_they_are
 

@@ -8,7 +8,7 @@ import pytest
 from lastiterate import verify
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivacyWarning, PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.labels import places_of
+from lastiterate.linear_model.class_labels import places_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))

@@ -86,7 +86,7 @@ class TestAModelThatForgot:
         """
         from dataclasses import replace
 
-        from lastiterate.linear_model.provenance import past_of
+        from lastiterate.linear_model.removal_request import past_of
         from lastiterate.train.noise import randomness
         from lastiterate.train.noisy_descent import Published, noisy_descent
 

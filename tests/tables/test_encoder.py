@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastiterate.errors import InvalidParameter
+from lastiterate.tables.column_rules import rule_of
 from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.rules import rule_of
 from lastiterate.tables.target import Amounts, Labels
 
 

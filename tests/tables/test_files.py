@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.tables import encoded as encoding
-from lastiterate.tables.encoded import encoded
+from lastiterate.tables import file_encoding as encoding
 from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.files import open_table
+from lastiterate.tables.file_encoding import encoded
+from lastiterate.tables.table_files import open_table
 
 SCHEMA = {"age": {"range": [0, 100], "missing": 50}, "job": {"values": ["clerk", "a, b", "x\ny"]}}
 TOKEN = "Tr0ub4dor"

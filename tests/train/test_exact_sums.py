@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from lastiterate.linear_model import PrivateRidge
-from lastiterate.linear_model.score import total_of
+from lastiterate.linear_model.private_score import total_of
 from lastiterate.other_releases import KINDS, MEAN, Release
 from lastiterate.train import centring
 from lastiterate.train.centring import published_centre

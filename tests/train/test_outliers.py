@@ -26,7 +26,7 @@ from lastiterate.linear_model import (
     PrivateRidge,
     PrivateScaler,
 )
-from lastiterate.linear_model.outliers import counted, warn_of_outliers
+from lastiterate.linear_model.published_statistics import counted, warn_of_outliers
 from lastiterate.other_releases import KINDS, OUTLIERS, Release
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateScaler
-from lastiterate.linear_model.score import total_of
+from lastiterate.linear_model.private_score import total_of
 from lastiterate.train import norms, row_sums
 from lastiterate.train.centring import Centre, sum_in_units
 from lastiterate.train.data import bounded

@@ -12,7 +12,7 @@ from lastiterate.linear_model import (
     PrivateScaler,
     PrivateScore,
 )
-from lastiterate.linear_model.score import total_of
+from lastiterate.linear_model.private_score import total_of
 from lastiterate.other_releases import ACCURACY, ERRORS, KINDS
 
 RNG = np.random.default_rng(0)

@@ -11,7 +11,7 @@ from scipy import sparse
 from lastiterate import account, verify
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model import OutlierWarning, PrivateLogisticRegression, PrivateSchema
-from lastiterate.linear_model.undeclared_values import counted_undeclared, warn_of_undeclared
+from lastiterate.linear_model.published_statistics import counted_undeclared, warn_of_undeclared
 from lastiterate.other_releases import KINDS, OUTLIERS, UNDECLARED, Release
 from lastiterate.train.noise import Randomness, SeededBits
 

@@ -11,9 +11,9 @@ from lastiterate.certificate.issue import with_other_release
 from lastiterate.cli.scoring import Asked, Budget, private_score, public_score
 from lastiterate.linear_model import PrivateScore
 from lastiterate.other_releases import published_record
-from lastiterate.saved_model.kinds import ESTIMATORS
-from lastiterate.saved_model.learnt import learnt_by
-from lastiterate.tables.encoded import Encoded
+from lastiterate.saved_model.model_file import learnt_by
+from lastiterate.saved_model.save_model import ESTIMATORS
+from lastiterate.tables.file_encoding import Encoded
 from lastiterate.tables.target import Labels, Target
 
 

@@ -16,18 +16,17 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._progress import throughout
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.statements import CLUSTER
-from lastiterate.dask.blocks import Blocks, blocks_of
+from lastiterate.dask.blocks import Blocks, applied, blocks_of, column_of, is_lazy
 from lastiterate.dask.cluster_security import the_client, workers_of
+from lastiterate.dask.cluster_shards import ClusterShards, sharded
 from lastiterate.dask.cost import STEP_SECONDS, StepCost, affordable
 from lastiterate.dask.feedback import progress_lines, tell_of_length, tell_of_one_machine
-from lastiterate.dask.lazy_predict import applied, column_of, is_lazy
 from lastiterate.dask.shard import Encoded
 from lastiterate.dask.shard_actors import ClusterFailure
-from lastiterate.dask.shards import ClusterShards, sharded
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import classifiers, regressors
 from lastiterate.linear_model.estimator import Prepared, PrivateLinearModel, Trained
-from lastiterate.linear_model.undeclared_labels_and_bounds import refuse_raw_frame
+from lastiterate.linear_model.inputs import refuse_raw_frame
 from lastiterate.train.settings import POSITIVE, Kind, documented, or_none, setting
 from lastiterate.train.traceback_scrubbing import discreet
 

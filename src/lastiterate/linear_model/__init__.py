@@ -9,13 +9,13 @@ except ImportError as error:
 
 from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.feasibility import TooFewExamplesWarning
-from lastiterate.linear_model.outliers import OutlierWarning
+from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning
+from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.private_schema import PrivateSchema
+from lastiterate.linear_model.private_score import PrivateScore
 from lastiterate.linear_model.private_selection import PrivateSelection
+from lastiterate.linear_model.published_statistics import OutlierWarning
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
-from lastiterate.linear_model.scaler import PrivateScaler
-from lastiterate.linear_model.schema import PrivateSchema
-from lastiterate.linear_model.score import PrivateScore
 
 __all__ = [
     "OutlierWarning",

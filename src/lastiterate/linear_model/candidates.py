@@ -14,7 +14,7 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import features_record
 from lastiterate.certificate.selection import candidate_record
 from lastiterate.linear_model.estimator import Prepared, PrivateLinearModel, Trained
-from lastiterate.linear_model.score import total_of
+from lastiterate.linear_model.private_score import total_of
 from lastiterate.other_releases import ACCURACY, Release
 from lastiterate.train.noise import SECURE, Randomness
 from lastiterate.train.release_noise import on_grid

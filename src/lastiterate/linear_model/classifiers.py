@@ -12,8 +12,8 @@ from sklearn.base import ClassifierMixin
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model.class_labels import labels_of
 from lastiterate.linear_model.estimator import PrivateLinearModel, Task
-from lastiterate.linear_model.labels import labels_of
 from lastiterate.train.class_prior import log_odds
 from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
 from lastiterate.train.settings import POSITIVE, Kind, documented, one_of, or_none, setting

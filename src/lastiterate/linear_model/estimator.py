@@ -17,17 +17,16 @@ from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS, caveats
 from lastiterate.ledger.charge_on_fit import reserved, the_ledger
-from lastiterate.linear_model.feasibility import warn_of_hopeless_task, warn_of_lost_centre
-from lastiterate.linear_model.fitted_before import Preprocessing, preprocessing_of
-from lastiterate.linear_model.inputs import rows_alone, rows_and_targets
-from lastiterate.linear_model.other_releases import OtherReleases
-from lastiterate.linear_model.refit_warnings import warn_of_delta, warn_of_several_fits
-from lastiterate.linear_model.undeclared_labels_and_bounds import (
-    OfScikitLearn,
-    refuse_other_words,
-    refuse_raw_frame,
+from lastiterate.linear_model.fit_warnings import (
+    warn_of_delta,
+    warn_of_hopeless_task,
+    warn_of_lost_centre,
+    warn_of_several_fits,
 )
-from lastiterate.linear_model.undeclared_values import check_text_columns
+from lastiterate.linear_model.inputs import refuse_raw_frame, rows_alone, rows_and_targets
+from lastiterate.linear_model.preprocessing import Preprocessing, preprocessing_of
+from lastiterate.linear_model.published_statistics import PublishedStatistics, check_text_columns
+from lastiterate.linear_model.sklearn_parameters import OfScikitLearn, refuse_other_words
 from lastiterate.linear_model.unlearn_rows import Unlearns
 from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED, Release
 from lastiterate.train.centring import Centre
@@ -101,7 +100,7 @@ class Trained:
 
     parameters: Array
     examples: AnyExamples  # around their centre
-    other_releases: OtherReleases
+    other_releases: PublishedStatistics
 
 
 def certified(
@@ -205,7 +204,7 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
     def _train(self, prepared: Prepared, report: PrivacyReport, *, refuse: bool) -> Trained:
         task, examples = prepared.task, prepared.examples
         own = tuple(r for r in report.other_releases if r.kind in (MEAN, OUTLIERS, UNDECLARED))
-        other_releases = OtherReleases(own, randomness(self.random_state))
+        other_releases = PublishedStatistics(own, randomness(self.random_state))
         other_releases.count(examples, task.outside, refuse=refuse)
         other_releases.count_undeclared(examples, prepared.settings.text_columns)
         examples = other_releases.centred(examples)

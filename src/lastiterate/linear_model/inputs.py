@@ -6,6 +6,7 @@ only sentences that are known to have none are passed on.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -15,8 +16,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.utils.validation import validate_data
 
+from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter, InvalidType, LastIterateError
-from lastiterate.linear_model.labels import as_column
+from lastiterate.linear_model.class_labels import as_column
 from lastiterate.train.rows import compressed, is_mapped
 from lastiterate.train.traceback_scrubbing import forget_locals
 
@@ -51,6 +53,18 @@ _REMEDIES = {
     "or PrivateSchema",
     "not a number": "PrivateSchema makes features of text by the values that are publicly known",
 }
+
+SCALED = (
+    "map columns to [-1, 1] by publicly known ranges, PrivateScaler(low=.., high=..), and set "
+    "feature_bound to the longest row that can be, the square root of the number of columns; or, "
+    "if only the direction of rows matters, as of embeddings, set feature_bound=1"
+)
+_ENCODED = (
+    "a PrivateSchema as the first step of a pipeline makes features of text and numbers by what is "
+    'publicly known of each column, as in PrivateSchema({"age": {"range": [18, 90]}, "job": '
+    '{"values": ["clerk", "nurse"]}, "id": "drop"}), and its rows have feature_bound 1'
+)
+_TEXT = ("object", "str", "categor", "enum", "utf8", "large_str")  # types of pandas and polars
 
 
 def rows_and_targets(
@@ -138,6 +152,35 @@ def _refuse_dask(name: str, given: Any) -> None:
             "it fits into memory"
         )
         raise InvalidType(name, must_be=must_be, found=f"a dask {type(given).__name__}")
+
+
+def refuse_raw_frame(X: Any, feature_bound: float | None) -> None:
+    """If it is visible from outside that nobody has said how long rows may be."""
+    if not (hasattr(X, "columns") and hasattr(X, "shape")):
+        return
+    text = _text_columns(X)
+    if feature_bound is None and text:
+        found = f"text in the columns {', '.join(text)}"
+        raise InvalidParameter("X", must_be=f"numbers: {_ENCODED}", found=found)
+    if feature_bound is None:
+        must_be = f"set for a data frame: {SCALED}"
+        raise InvalidParameter("feature_bound", must_be=must_be, found="a data frame, and none set")
+    if feature_bound > math.sqrt(X.shape[1]):
+        warn(
+            f"feature_bound = {feature_bound:g} lets columns of this data frame go beyond "
+            f"[-1, 1], and the longest column drowns all others: {SCALED}",
+            UserWarning,
+        )
+
+
+def _text_columns(frame: Any) -> list[str]:
+    """The columns that hold text, or anything else that is no number, by their types alone."""
+    types = getattr(frame, "dtypes", ())
+    return [
+        str(name)
+        for name, kind in zip(frame.columns, types, strict=False)
+        if str(kind).lower().startswith(_TEXT)
+    ]
 
 
 def _check_file(rows: np.memmap[Any, Any]) -> None:

@@ -35,7 +35,7 @@ from lastiterate.errors import InvalidParameter, InvalidType, NumericalFailure
 from lastiterate.ledger.charge_on_fit import reserved_selection, the_ledger
 from lastiterate.linear_model.candidates import Candidate, Try, best_of, planned
 from lastiterate.linear_model.estimator import PrivateLinearModel, certified
-from lastiterate.linear_model.undeclared_labels_and_bounds import refuse_other_words
+from lastiterate.linear_model.sklearn_parameters import refuse_other_words
 from lastiterate.other_releases import ACCURACY, ERRORS, Release, published_record
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.selection import SelectedProfile, Tries

@@ -17,8 +17,14 @@ from lastiterate.certificate.chain import issue_request
 from lastiterate.certificate.issue import features_record
 from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.ledger.charge_on_fit import reserved, the_ledger
-from lastiterate.linear_model.provenance import Past, past_of
-from lastiterate.linear_model.removed_rows import check_labels, checked_rows, listed, silenced
+from lastiterate.linear_model.removal_request import (
+    Past,
+    check_labels,
+    checked_rows,
+    listed,
+    past_of,
+    silenced,
+)
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples
 from lastiterate.train.data_digest import data_digest, same, secret_key

@@ -21,10 +21,10 @@ try:
 except ImportError:
     raise MissingExtra("lastiterate.opacus", "opacus", extra="opacus") from None
 
+from lastiterate.errors import RefusedTraining
 from lastiterate.opacus.accountant import LastIterateAccountant, register
-from lastiterate.opacus.announced_run import Plan
 from lastiterate.opacus.linear_loss import LinearLoss, logistic, softmax
-from lastiterate.opacus.refused import RefusedTraining
+from lastiterate.opacus.training_record import Plan
 from lastiterate.torch.bounded_linear import BoundedLinear
 
 __all__ = [

@@ -13,15 +13,13 @@ from opacus.accountants.accountant import IAccountant
 from lastiterate import _check
 from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining
 from lastiterate.opacus import optimizer_step
-from lastiterate.opacus.announced_run import Plan
-from lastiterate.opacus.described_run import Stated, Watched, run_of, why_composition
 from lastiterate.opacus.epoch_counter import Turns
 from lastiterate.opacus.linear_loss import LinearLoss
 from lastiterate.opacus.missed_bounds import missed_bounds
 from lastiterate.opacus.optimizer_step import Parameters, Step
-from lastiterate.opacus.refused import RefusedTraining
+from lastiterate.opacus.training_record import Plan, Stated, Watched, run_of, why_composition
 from lastiterate.opacus.watched_gradients import WatchedGradients
 from lastiterate.opacus.watched_loader import Batches, WatchedLoader, made_by_caller
 from lastiterate.run.loss import Loss

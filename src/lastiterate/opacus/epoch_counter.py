@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lastiterate.errors import RefusedTraining
 from lastiterate.opacus import optimizer_step
-from lastiterate.opacus.described_run import Watched
-from lastiterate.opacus.refused import RefusedTraining
+from lastiterate.opacus.training_record import Watched
 from lastiterate.opacus.watched_loader import POISSON, WatchedLoader
 
 

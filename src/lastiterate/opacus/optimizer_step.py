@@ -11,7 +11,7 @@ from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import ulps_of
-from lastiterate.opacus.refused import RefusedTraining
+from lastiterate.errors import RefusedTraining
 
 _GHOST = DPOptimizerFastGradientClipping
 _PRECISE = (torch.float32, torch.float64)

@@ -15,9 +15,9 @@ from typing import Any
 
 import torch
 
+from lastiterate.errors import RefusedTraining
 from lastiterate.opacus.linear_loss import LinearLoss
 from lastiterate.opacus.optimizer_step import is_ghost
-from lastiterate.opacus.refused import RefusedTraining
 from lastiterate.run.loss import Loss
 
 _TOLERANCE = 1e-3  # relative to what is stated; single precision needs a hundredth of that

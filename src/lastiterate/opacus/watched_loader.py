@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 from lastiterate import _check
-from lastiterate.opacus.refused import RefusedTraining
+from lastiterate.errors import RefusedTraining
 
 POISSON, SHUFFLED, SEQUENTIAL = "poisson", "shuffled", "sequential"
 

@@ -4,6 +4,8 @@ Those that Python saves say more: the steps before the model, the kind of the la
 of the estimator, and an offset of its outputs.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 from collections.abc import Mapping
@@ -19,10 +21,10 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, LastIterateError
 from lastiterate.other_releases import MEAN, PUBLISHED
-from lastiterate.saved_model.steps import Step, steps_of
+from lastiterate.saved_model.pipeline_steps import Step, steps_of
+from lastiterate.tables.column_rules import range_of
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.json_file import read_object
-from lastiterate.tables.rules import range_of
 from lastiterate.train.centring import Centre, as_published
 from lastiterate.train.class_prior import log_odds
 from lastiterate.train.predictions import linear_outputs
@@ -218,3 +220,15 @@ def labels_in(record: Mapping[str, Any]) -> NDArray[Any] | None:
 def digest(record: dict[str, Any]) -> str:
     """Tells a damaged model from a whole one; no proof of where it came from."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+
+
+def learnt_by(model: Any) -> dict[str, Any]:
+    """Its parameters, all that was released, and what predictions are computed from."""
+    centre = model.center_
+    return {
+        "parameters": model.parameters_.tolist(),
+        "coef": np.atleast_2d(model.coef_).tolist(),
+        "intercept": np.atleast_1d(model.intercept_).tolist(),
+        "center": None if centre is None else centre.tolist(),
+        "center_bound": model.center_bound_,
+    }

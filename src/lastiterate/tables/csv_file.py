@@ -1,6 +1,7 @@
-"""CSV files, compressed or not, block by block: by pyarrow, or slowly by Python's own reader.
+"""CSV files, compressed or not, block by block: by pyarrow, or by Python's own, slower reader.
 
-The slow way is also how an error is explained: pyarrow's messages quote cells.
+The slower reader also explains errors, since pyarrow's messages quote cells.  The first line has
+the names of the columns.  Names are published, so a row that stands there is refused.
 """
 
 from __future__ import annotations
@@ -8,21 +9,15 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
+from io import TextIOBase
 from itertools import islice
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.tables.cells import MISSING
-from lastiterate.tables.header import (
-    check_bytes,
-    check_is_no_row,
-    checked_names,
-    refuse_encoding,
-    rows_of,
-)
 
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _BLOCK = 1 << 22  # bytes
@@ -191,3 +186,75 @@ def _quoted_after_blank(column: Any) -> bool:
         return False
     quoted = compute.starts_with(compute.utf8_ltrim_whitespace(column), '"')
     return bool(compute.any(quoted).as_py())
+
+
+_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
+_BEGINNINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"PK": "a spreadsheet or an archive"}
+_SAMPLE = 1_000  # rows in which a name is looked for
+
+
+def check_bytes(path: str, first: bytes) -> None:
+    """That a file is text in UTF-8, by its first bytes."""
+    found = next((what for mark, what in _BEGINNINGS.items() if first.startswith(mark)), None)
+    if found is None and b"\x00" in first:
+        found = "bytes of value 0, as in UTF-16"
+    if found is not None:
+        refuse_encoding(path, found)
+
+
+def refuse_encoding(path: str, found: str) -> NoReturn:
+    """Text that is not UTF-8."""
+    must_be = "a CSV file in UTF-8: save it so, or convert it (iconv -f UTF-16 -t UTF-8)"
+    raise InvalidParameter("data", must_be=must_be, found=f"{found} in {path}")
+
+
+def rows_of(text: TextIOBase, delimiter: str) -> Any:
+    """The rows, cells without the blanks after a delimiter."""
+    return csv.reader(text, delimiter=delimiter, skipinitialspace=True)
+
+
+def checked_names(path: str, line: Sequence[str], delimiter: str) -> tuple[str, ...]:
+    """The names in a first line, unless it reads like something else."""
+    names = tuple(name.strip() for name in line)
+    if not any(names):
+        raise InvalidParameter("data", path, must_be="a file with columns and rows")
+    other = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
+    if other is not None:
+        must_be = f"separated by commas, unless --delimiter says otherwise (here: {other!r})"
+        raise InvalidParameter("data", must_be=must_be, found=_DELIMITERS[other])
+    if "" in names or (not _is_numbered(names) and any(map(_is_number, names))):
+        _refuse_header(path, "a number or nothing in its place")
+    if len(set(names)) != len(names):
+        must_be = "a file whose first line has different names for all columns"
+        raise InvalidParameter("data", path, must_be=must_be)
+    return names
+
+
+def check_is_no_row(path: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """That no name occurs again below itself, among others, as a value does.
+
+    Where nothing else occurs, it is the name of an answer that some gave.
+    """
+    if _is_numbered(names):
+        return
+    for k, name in enumerate(names):
+        below = {row[k].strip() for row in rows[:_SAMPLE] if k < len(row)} - MISSING
+        if name in below and len(below) > 1:
+            _refuse_header(path, "a first line with a value that occurs below")
+
+
+def _refuse_header(path: str, found: str) -> NoReturn:
+    must_be = f"the names of the columns, none of them a number: add such a line to {path}"
+    raise InvalidParameter("the first line", must_be=must_be, found=found)
+
+
+def _is_numbered(names: Sequence[str]) -> bool:
+    return list(names) == [str(k) for k in range(len(names))]
+
+
+def _is_number(name: str) -> bool:
+    try:
+        float(name)
+    except ValueError:
+        return False
+    return True

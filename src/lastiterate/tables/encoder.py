@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import BadCells, length_of
-from lastiterate.tables.rules import WAYS, Rule, rule_of
+from lastiterate.tables.column_rules import WAYS, Rule, rule_of
 
 REST = "*"  # stands for every column that has no entry of its own
 

@@ -1,14 +1,19 @@
-"""A schema as it is given: a mapping, or the JSON file that `lastiterate schema` began."""
+"""Schemas in JSON files: reading one, and a skeleton to fill in, which holds no cell."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.tables.cells import BadCells, numbers_of
+from lastiterate.tables.column_rules import is_unfilled
 from lastiterate.tables.json_file import read_object
-from lastiterate.tables.rules import is_unfilled
+from lastiterate.tables.table_files import TableFile, readable
 
 _SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
 
@@ -38,3 +43,28 @@ def _filled(schema: dict[str, Any]) -> dict[str, Any]:
         found = f"empty ranges or values of {', '.join(empty)}"
         raise InvalidParameter("schema", must_be=must_be, found=found)
     return schema
+
+
+_ROWS = 1_000
+
+
+def skeleton(file: TableFile, *, target: str | None = None, regression: bool = False) -> str:
+    """JSON with an entry for every column, as the first rows tell numbers from text."""
+    if target is not None and target not in file.names:
+        must_be = f"one of the {len(file.names)} names in the first line of the file"
+        raise InvalidParameter("target", target, must_be=must_be)
+    with readable(file.path):
+        cells = file.sample(_ROWS)
+        entries: dict[str, Any] = {name: _entry(cells[name]) for name in file.names}
+    if target is not None:
+        entries[target] = {"range": [None, None]} if regression else {"values": []}
+    lines = [f"  {json.dumps(name)}: {json.dumps(rule)}" for name, rule in entries.items()]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _entry(cells: Any) -> dict[str, Any]:
+    try:
+        numbers = numbers_of(cells)
+    except BadCells:
+        return {"values": []}
+    return {"values": []} if np.isnan(numbers).all() else {"range": [None, None]}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import BadCells, missing_in
-from lastiterate.tables.rules import Listed, Numeric
+from lastiterate.tables.column_rules import Listed, Numeric
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ except ImportError as error:
 
 from lastiterate.torch.bounded_linear import BoundedLinear
 from lastiterate.torch.features import features
-from lastiterate.torch.files import load, save, verify
-from lastiterate.torch.fitted_head import FittedHead, fit_head
+from lastiterate.torch.head_files import load, save, verify
+from lastiterate.torch.linear_head import FittedHead, fit_head
 from lastiterate.torch.secure_noise import secure_normal
 
 __all__ = [

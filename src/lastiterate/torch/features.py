@@ -18,8 +18,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from lastiterate import _check
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.torch.bounded_linear import bounded, linear_named
-from lastiterate.torch.public_bound import FedBy
+from lastiterate.torch.bounded_linear import FedBy, bounded, linear_named
 
 IN_MEMORY = 2**28  # bytes
 _SAME = 1e-3  # of the scale: how far the same row may be off in another batch

@@ -16,8 +16,7 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.run.batch_rules.rules import BatchRule, Drawn
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.unlearn.extra_steps import MOST_STEPS, ExtraSteps, last_of
-from lastiterate.unlearn.least_steps import fewest
+from lastiterate.unlearn.extra_steps import MOST_STEPS, ExtraSteps, fewest, last_of
 from lastiterate.unlearn.unlearning_result import Unlearning
 
 

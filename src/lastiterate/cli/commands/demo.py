@@ -20,8 +20,8 @@ from lastiterate.cli.demo_run import as_text as as_text_of_known
 from lastiterate.cli.demo_run import epsilons, save_picture
 from lastiterate.errors import MissingExtra
 from lastiterate.saved_model.model_file import read_model
-from lastiterate.tables.encoded import encoded
-from lastiterate.tables.files import open_table
+from lastiterate.tables.file_encoding import encoded
+from lastiterate.tables.table_files import open_table
 
 if TYPE_CHECKING:
     from lastiterate.accounting import PrivacyReport

@@ -84,7 +84,7 @@ def epsilon_by_extra_steps(
     ] = None,
     out: Out = Path("epsilon-by-extra-steps"),
 ) -> None:
-    from lastiterate.unlearn.steps_plot import epsilon_by_extra_steps as drawn
+    from lastiterate.unlearn.unlearning_cost import epsilon_by_extra_steps as drawn
 
     check_delta(delta)
     _save(lambda: drawn(run, delta=delta, examples=forget or (1, 10, 100), steps=at), out)

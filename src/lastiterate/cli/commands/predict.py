@@ -14,11 +14,11 @@ from lastiterate.cli.atomic_write import refuse_overwriting
 from lastiterate.cli.choosing import Choice
 from lastiterate.cli.options.table_options import Data, Delimiter, Force
 from lastiterate.errors import InvalidParameter
+from lastiterate.saved_model.atomic_write import write_text
 from lastiterate.saved_model.model_file import SavedModel, read_model
-from lastiterate.saved_model.written import write_text
 from lastiterate.tables.cells import texts_of
-from lastiterate.tables.encoded import numbered_blocks
-from lastiterate.tables.files import TableFile, open_table
+from lastiterate.tables.file_encoding import numbered_blocks
+from lastiterate.tables.table_files import TableFile, open_table
 
 _ROW = "row"
 

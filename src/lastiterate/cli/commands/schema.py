@@ -16,7 +16,7 @@ from lastiterate.cli.options.table_options import (
     Delimiter,
     Force,
 )
-from lastiterate.saved_model.written import write_text
+from lastiterate.saved_model.atomic_write import write_text
 
 _NEXT = """\
 Fill in what is publicly known, not what you find in the data:
@@ -52,8 +52,8 @@ def schema(
 
     Example: lastiterate schema people.csv --target income
     """
-    from lastiterate.tables.files import open_table
-    from lastiterate.tables.skeleton import skeleton
+    from lastiterate.tables.schema_file import skeleton
+    from lastiterate.tables.table_files import open_table
 
     _check.choice("task", task, among=TASKS)
     refuse_overwriting(out, force=force)

@@ -27,15 +27,15 @@ from lastiterate.cli.options.table_options import (
 )
 from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.saved_model.atomic_write import write_together
 from lastiterate.saved_model.model_file import (
     FORMAT,
     MODELS,
     SavedModel,
 )
-from lastiterate.saved_model.written import write_together
-from lastiterate.tables.encoded import Encoded, encoded
 from lastiterate.tables.encoder import REST, Encoder
-from lastiterate.tables.files import open_table
+from lastiterate.tables.file_encoding import Encoded, encoded
+from lastiterate.tables.table_files import open_table
 from lastiterate.tables.target import Labels, Target
 
 if TYPE_CHECKING:

@@ -23,10 +23,10 @@ from lastiterate.cli.options.table_options import (
 )
 from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.run.adjacency import if_one_example_is
+from lastiterate.saved_model.atomic_write import write_together
 from lastiterate.saved_model.model_file import SavedModel, read_model
-from lastiterate.saved_model.written import write_together
-from lastiterate.tables.encoded import encoded
-from lastiterate.tables.files import open_table
+from lastiterate.tables.file_encoding import encoded
+from lastiterate.tables.table_files import open_table
 
 
 def register(app: typer.Typer) -> None:
@@ -169,7 +169,7 @@ def _truth(saved: SavedModel) -> Any:
 def _known(saved: SavedModel, certificate: Path) -> Any:
     """The fitted model that the files hold, all of its certificates derived again."""
     from lastiterate.certificate.verify import verified_certificate
-    from lastiterate.saved_model.kinds import ESTIMATORS
+    from lastiterate.saved_model.save_model import ESTIMATORS
 
     text = certificate.read_text(encoding="utf-8")
     verified_certificate(text, parameters=saved.parameters, encoding=saved.encoding)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.tables.rules import Listed, Numeric, range_of, rule_of
+from lastiterate.tables.column_rules import Listed, Numeric, range_of, rule_of
 from lastiterate.tables.schema_file import schema_in
 from lastiterate.tables.target import Amounts, Labels, Target
 

@@ -13,18 +13,30 @@ from lastiterate.certificate.chain import chain_tied_to_encoding
 from lastiterate.certificate.statements import model_digest
 from lastiterate.certificate.verify import read
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.linear_model import (
+    PrivateHuberRegressor,
+    PrivateLinearSVC,
+    PrivateLogisticRegression,
+    PrivateRidge,
+)
 from lastiterate.linear_model.estimator import PrivateLinearModel
+from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_selection import PrivateSelection
-from lastiterate.linear_model.scaler import PrivateScaler
-from lastiterate.linear_model.schema import PrivateSchema
-from lastiterate.saved_model.kinds import ESTIMATORS
-from lastiterate.saved_model.learnt import learnt_by
-from lastiterate.saved_model.model_file import PYTHON_FORMAT, SavedModel, is_whole
-from lastiterate.saved_model.steps import ScalerStep, SchemaStep, Step, as_record
-from lastiterate.saved_model.written import CERTIFICATE, MODEL, write_together
+from lastiterate.saved_model.atomic_write import CERTIFICATE, MODEL, write_together
+from lastiterate.saved_model.model_file import PYTHON_FORMAT, SavedModel, is_whole, learnt_by
+from lastiterate.saved_model.pipeline_steps import ScalerStep, SchemaStep, Step, as_record
+from lastiterate.tables.column_rules import AS_IT_IS
 from lastiterate.tables.encoder import REST, Encoder
-from lastiterate.tables.rules import AS_IT_IS
 from lastiterate.tables.schema_file import schema_of
+
+ESTIMATORS: dict[str, Any] = {
+    "logistic": PrivateLogisticRegression,
+    "svc": PrivateLinearSVC,
+    "ridge": PrivateRidge,
+    "huber": PrivateHuberRegressor,
+}
+
 
 # Secrets, what belongs to this machine, and what can only be False.
 NOT_WRITTEN = ("random_state", "ledger", "warm_start")

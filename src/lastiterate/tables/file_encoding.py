@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import length_of
 from lastiterate.tables.encoder import Encoder, no_such_columns
-from lastiterate.tables.files import TableFile, readable
+from lastiterate.tables.table_files import TableFile, readable
 
 # Training has a copy of its own, in the order of its batches.
 _COPIES = 2

@@ -12,14 +12,13 @@ from sklearn.pipeline import Pipeline
 
 from lastiterate.certificate.verify import VerifiedCertificate, read, verified_certificate
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.linear_model.scaler import PrivateScaler
-from lastiterate.linear_model.schema import PrivateSchema
+from lastiterate.linear_model.private_scaler import PrivateScaler
+from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.other_releases import OUTLIERS, PUBLISHED, UNDECLARED
-from lastiterate.saved_model.kinds import ESTIMATORS
+from lastiterate.saved_model.atomic_write import CERTIFICATE, MODEL
 from lastiterate.saved_model.model_file import WRITTEN, SavedModel, labels_in, read_model
-from lastiterate.saved_model.save import NOT_WRITTEN, PRIOR
-from lastiterate.saved_model.steps import SchemaStep, Step
-from lastiterate.saved_model.written import CERTIFICATE, MODEL
+from lastiterate.saved_model.pipeline_steps import SchemaStep, Step
+from lastiterate.saved_model.save_model import ESTIMATORS, NOT_WRITTEN, PRIOR
 
 
 def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:

@@ -22,8 +22,8 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.charge_on_fit import charge_statistic, the_ledger
+from lastiterate.linear_model.class_labels import as_column, places_of
 from lastiterate.linear_model.inputs import rows_alone
-from lastiterate.linear_model.labels import as_column, places_of
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group

@@ -17,13 +17,14 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.torch.bounded_linear import (
+    WORDS,
     BoundedLinear,
+    FedBy,
     head_digest,
     linear_named,
     put_in_place,
 )
 from lastiterate.torch.features import IN_MEMORY, taken
-from lastiterate.torch.public_bound import WORDS, FedBy
 
 _NOT_TAKEN = {
     "label_smoothing": "the trainer's loss is of the labels as they are",

@@ -22,7 +22,7 @@ from lastiterate.torch.bounded_linear import (
 )
 
 if TYPE_CHECKING:
-    from lastiterate.torch.fitted_head import FittedHead
+    from lastiterate.torch.linear_head import FittedHead
 
 WEIGHTS, CERTIFICATE = "head.safetensors", "certificate.json"
 
