@@ -110,3 +110,8 @@ def test_every_public_name_is_in_the_reference():
     pages = "\n".join(page.read_text() for page in (ROOT / "docs" / "api").glob("*.md"))
     listed = set(re.findall(r"^::: lastiterate\.(\w+)$", pages, re.MULTILINE))
     assert listed >= set(li.__all__) - {"__version__"}
+
+
+@pytest.mark.parametrize("page, most", [("README.md", 900), ("CHANGELOG.md", 800)])
+def test_is_short(page, most):
+    assert len((ROOT / page).read_text().split()) <= most
