@@ -17,7 +17,7 @@ from rich.progress import track
 import lastiterate as li
 from lastiterate import plot
 from lastiterate.plot.style import PALETTE, LineStyle
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 
 DELTA = 1e-6
 SIZE = 10_000
@@ -82,7 +82,7 @@ The largest ratios of each:
 def cells(whole):
     """Every key, few of them where batches are drawn anew."""
     for rule, adjacency in itertools.product(RULES, ADJACENCIES):
-        costly = RULES[rule].drawn is Drawn.EACH_STEP
+        costly = RULES[rule].resampling is Resampling.EACH_STEP
         epochs = DRAWN_ANEW_EPOCHS if costly and not whole else EPOCHS
         yield from itertools.product((rule,), (adjacency,), BATCHES, epochs, ARRIVALS, CURVATURES)
 
@@ -173,7 +173,9 @@ def page(rows):
         if (float(row["r"]), row["epochs"], float(row["curvature"])) == (1.0, "100", 1e-4)
     ]
     anew = sum(
-        len(found) for (rule, _), found in by_pair.items() if RULES[rule].drawn is Drawn.EACH_STEP
+        len(found)
+        for (rule, _), found in by_pair.items()
+        if RULES[rule].resampling is Resampling.EACH_STEP
     )
     everything = len(list(cells(whole=True)))
     drawn_anew = (

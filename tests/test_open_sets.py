@@ -21,9 +21,9 @@ from lastiterate.cli import main
 from lastiterate.errors import InvalidParameter
 from lastiterate.lower_bounds.participation import participation as chain
 from lastiterate.run.batch_rules.base import BatchRule
-from lastiterate.run.batch_rules.positioned import PlacedRule
+from lastiterate.run.batch_rules.positioned import PositionedRule
 from lastiterate.run.batch_rules.resampled import SampledRule
-from lastiterate.run.batch_rules.rules import RULES, Drawn
+from lastiterate.run.batch_rules.rules import RULES, Resampling
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
@@ -34,7 +34,7 @@ NOT_FROM_SIZES = {"fixed-order": lambda examples, size: [li.FixedOrder(examples,
 MORE_OF = {"poisson": lambda examples, size: [li.PoissonSampled(examples, size, size + 1)]}
 RATIO = 0.5  # of what a participation moves, and the noise of a step
 SIZES = [(3, 1), (5, 2)]  # a whole number of batches, and one example left over
-STEPS = {Drawn.NEVER: 8, Drawn.ONCE: 8, Drawn.EACH_EPOCH: 4, Drawn.EACH_STEP: 2}
+STEPS = {Resampling.NEVER: 8, Resampling.ONCE: 8, Resampling.EACH_EPOCH: 4, Resampling.EACH_STEP: 2}
 
 
 def instances(kind, sizes):
@@ -50,7 +50,7 @@ def _of_sizes(kind, examples, size):
 
 
 def steps_of(rule):
-    return STEPS[rule.drawn]
+    return STEPS[rule.resampling]
 
 
 def shown(rule):
@@ -67,11 +67,14 @@ def each_rule(kept=lambda rule: True):
 
 def has_many_draws(rule):
     """Whether each of several examples may be in any batch, anew in each epoch."""
-    return rule.drawn is Drawn.EACH_EPOCH and rule.largest_size == rule.examples > min(SIZES)[0]
+    return (
+        rule.resampling is Resampling.EACH_EPOCH
+        and rule.largest_size == rule.examples > min(SIZES)[0]
+    )
 
 
 def accounted_quickly(rule):
-    return not (rule.drawn is Drawn.EACH_STEP and rule.exact_size)
+    return not (rule.resampling is Resampling.EACH_STEP and rule.exact_size)
 
 
 def is_drawn(rule):
@@ -100,7 +103,7 @@ def laws(rule, steps=None):
 def _laws_of(rule, steps):
     if not is_drawn(rule):
         among = np.arange(steps)
-        seen = tuple(np.flatnonzero(rule.visited(among) == 0).tolist())
+        seen = tuple(np.flatnonzero(rule.position_at(among) == 0).tolist())
         return [{seen: Fraction(1)}]
     return _laws(rule.examples, outcomes(lambda chance: drawn(rule, chance, steps)))
 
@@ -182,12 +185,12 @@ class TestAccounted:
         steps = 1 if short else steps_of(rule)
         what_it_says_is_as_drawn(rule.stopped(steps), steps)
 
-    @each_rule(lambda rule: isinstance(rule, PlacedRule) and is_drawn(rule))
+    @each_rule(lambda rule: isinstance(rule, PositionedRule) and is_drawn(rule))
     def test_steps_that_visit_one_place_see_one_batch(self, rule):
-        visited = rule.visited(np.arange(steps_of(rule)))
+        visited = rule.position_at(np.arange(steps_of(rule)))
         batches = [set(batch.tolist()) for batch in drawn(rule, Randomness(SeededBits(0)))]
         for (place, batch), (other, again) in product(zip(visited, batches, strict=True), repeat=2):
-            if rule.drawn is not Drawn.EACH_EPOCH and (batch or again):
+            if rule.resampling is not Resampling.EACH_EPOCH and (batch or again):
                 assert (batch == again) == (place == other)
         length = rule.batches_per_epoch
         for epoch in (visited[:length], visited[length : 2 * length]):
@@ -195,15 +198,17 @@ class TestAccounted:
 
 
 def what_it_says_is_as_drawn(rule, steps):
-    sets, places = possible(rule, steps), range(rule.places(steps))
-    if rule.drawn in (Drawn.NEVER, Drawn.ONCE):
-        said = [tuple(rule.seen(place, steps).tolist()) for place in places]
+    sets, places = possible(rule, steps), range(rule.position_count(steps))
+    if rule.resampling in (Resampling.NEVER, Resampling.ONCE):
+        said = [tuple(rule.participations(place, steps).tolist()) for place in places]
         assert set(said) | {()} == sets | {()}
     else:
-        epochs = rule.drawn is Drawn.EACH_EPOCH
-        may_see = [range(steps) if epochs else rule.seen(place, steps) for place in places]
+        epochs = rule.resampling is Resampling.EACH_EPOCH
+        may_see = [
+            range(steps) if epochs else rule.participations(place, steps) for place in places
+        ]
         assert {k for seen in may_see for k in seen} == {k for seen in sets for k in seen}
-    assert rule.most_seen(steps) == max(map(len, sets))
+    assert rule.most_participations(steps) == max(map(len, sets))
     longest = max(max(np.diff(seen, append=steps), default=1) for seen in sets)
     assert longest <= rule.longest_wait(steps) <= longest + 1
 
@@ -240,8 +245,8 @@ class TestTrained:
             [batch.tolist() for batch in drawn(rule, Randomness(SeededBits(seed)), 2 * length)]
             for seed in (0, 1)
         )
-        assert (first == second) == (rule.drawn is Drawn.NEVER)
-        anew = rule.drawn in (Drawn.EACH_EPOCH, Drawn.EACH_STEP)
+        assert (first == second) == (rule.resampling is Resampling.NEVER)
+        anew = rule.resampling in (Resampling.EACH_EPOCH, Resampling.EACH_STEP)
         epochs = [sorted(map(sorted, first[:length])), sorted(map(sorted, first[length:]))]
         if rule.in_blocks == rule.name:  # which examples share a batch never changes
             assert epochs[0] == epochs[1]
@@ -267,16 +272,16 @@ class TestAudited:
     @each_rule()
     def test_the_chain_has_the_law_that_is_drawn(self, rule):
         run = run_of(rule)
-        if rule.drawn is not Drawn.NEVER or rule.places(run.steps) == 1:
+        if rule.resampling is not Resampling.NEVER or rule.position_count(run.steps) == 1:
             followed = law_of(chain(run), run.steps)
             for law in laws(rule):
                 expected = {seen: float(p) for seen, p in law.items()}
                 assert followed == pytest.approx(expected, abs=1e-12)
             return
-        for place in range(rule.places(run.steps)):
+        for place in range(rule.position_count(run.steps)):
             ((seen, probability),) = law_of(chain(run, place=place), run.steps).items()
             assert probability == 1.0
-            assert list(seen) == rule.seen(place, run.steps).tolist()
+            assert list(seen) == rule.participations(place, run.steps).tolist()
         (last,) = law_of(chain(run), run.steps)
         assert last[-1] == run.steps - 1
 
@@ -358,7 +363,7 @@ def whole_rule(base):
     """All that a rule of this base has to say, without regard to what it means."""
     said = {
         "name": "whole",
-        "drawn": Drawn.ONCE,
+        "resampling": Resampling.ONCE,
         "in_words": "somehow",
         "in_secret": "somehow, in secret",
     }
@@ -366,12 +371,12 @@ def whole_rule(base):
 
 
 LACKING = [
-    (base, name) for base in (BatchRule, PlacedRule, SampledRule) for name in whole_rule(base)
+    (base, name) for base in (BatchRule, PositionedRule, SampledRule) for name in whole_rule(base)
 ]
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("base", [BatchRule, PlacedRule, SampledRule])
+    @pytest.mark.parametrize("base", [BatchRule, PositionedRule, SampledRule])
     def test_a_whole_rule_can_be_made(self, base, registry):
         kind = type("Whole", (base,), whole_rule(base))
         assert registry["whole"] is kind
@@ -385,29 +390,35 @@ class TestRefusals:
             type("Partial", (base,), said)(3, 1)
 
     def test_two_rules_of_one_name_cannot(self, registry):
-        taken = whole_rule(PlacedRule) | {"name": next(iter(RULES))}
+        taken = whole_rule(PositionedRule) | {"name": next(iter(RULES))}
         with pytest.raises(TypeError, match="already"):
-            type("Another", (PlacedRule,), taken)
+            type("Another", (PositionedRule,), taken)
 
     def test_one_that_is_drawn_at_an_unknown_time_cannot(self, registry):
-        with pytest.raises(TypeError, match="drawn must be"):
-            type("NowAndThen", (PlacedRule,), whole_rule(PlacedRule) | {"drawn": "now and then"})
+        with pytest.raises(TypeError, match="resampling must be"):
+            type(
+                "NowAndThen",
+                (PositionedRule,),
+                whole_rule(PositionedRule) | {"resampling": "now and then"},
+            )
 
-    @pytest.mark.parametrize("kind", [kind for kind in RULES.values() if hasattr(kind, "visited")])
+    @pytest.mark.parametrize(
+        "kind", [kind for kind in RULES.values() if hasattr(kind, "position_at")]
+    )
     def test_one_that_visits_others_than_what_it_derives_from_cannot(self, kind, registry):
-        with pytest.raises(TypeError, match="derive from PlacedRule"):
-            type("Derived", (kind,), whole_rule(PlacedRule))
+        with pytest.raises(TypeError, match="derive from PositionedRule"):
+            type("Derived", (kind,), whole_rule(PositionedRule))
 
     @pytest.mark.parametrize("steps", [1, 2, 6])
     def test_places_may_be_visited_in_any_order(self, steps, registry):
         def backwards(rule, steps):
             return -1 - steps % rule.batches_per_epoch + rule.batches_per_epoch
 
-        said = whole_rule(PlacedRule) | {"visited": backwards}
-        what_it_says_is_as_drawn(type("Backwards", (PlacedRule,), said)(4, 1), steps)
+        said = whole_rule(PositionedRule) | {"position_at": backwards}
+        what_it_says_is_as_drawn(type("Backwards", (PositionedRule,), said)(4, 1), steps)
 
     def test_a_rule_that_no_bound_knows_is_not_accounted_for(self, registry):
-        kind = type("Whole", (PlacedRule,), whole_rule(PlacedRule))
+        kind = type("Whole", (PositionedRule,), whole_rule(PositionedRule))
         with pytest.raises(li.NoBoundApplies):
             li.account(run_of(kind(3, 1)))
 

@@ -17,14 +17,14 @@ from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.other_releases import Release, joint_mu
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.compose_with_gaussian import beside_gaussian
+from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.staged import LazyProfiles, StagedProfile, changed_profiles, cheap
 from lastiterate.report_forms import USUAL_DELTA as USUAL_DELTA
 from lastiterate.report_forms import ReportForms
 from lastiterate.run.adjacency import ADJACENCIES
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 
 _COMPOSITION = "composition/"
@@ -112,7 +112,7 @@ class PrivacyReport(ReportForms, BestProfile):
         return self.selected or self.followed is not None
 
     def _is_quick(self) -> bool:
-        if self.run.batches.drawn is Drawn.EACH_STEP:
+        if self.run.batches.resampling is Resampling.EACH_STEP:
             return all(id_.startswith(_COMPOSITION) for id_ in self.all)
         return bool(NON_CONVEX.unmet(self.run))
 
@@ -188,7 +188,7 @@ class PrivacyReport(ReportForms, BestProfile):
         positions = RECORDS[best].positions(self.run)
         assert positions is not None
         more = _mu_of(self.other_releases, self.run)
-        return [beside_gaussian(profile, more) for profile in positions]
+        return [compose_with_gaussian(profile, more) for profile in positions]
 
     def with_release(self, release: Release) -> PrivacyReport:
         """The report if this statistic of the same examples is published, too."""
@@ -198,7 +198,7 @@ class PrivacyReport(ReportForms, BestProfile):
             kept = {name: getattr(self, name) for name in names}
             return replace(account(self.run, other_releases=other_releases), **kept)
         more = _mu_of([release], self.run)
-        every = {id_: beside_gaussian(profile, more) for id_, profile in self.all.items()}
+        every = {id_: compose_with_gaussian(profile, more) for id_, profile in self.all.items()}
         return replace(self, all=every, other_releases=other_releases)
 
     def __repr__(self) -> str:
@@ -271,7 +271,7 @@ def account(
 
 
 def _beside(run: TrainingRun, more: float, id_: str) -> PrivacyProfile:
-    return beside_gaussian(RECORDS[id_].guarantee(run), more)
+    return compose_with_gaussian(RECORDS[id_].guarantee(run), more)
 
 
 def _mu_of(other_releases: Sequence[Release], run: TrainingRun) -> float:

@@ -20,7 +20,7 @@ from lastiterate.errors import (
     UnreachableTarget,
 )
 from lastiterate.other_releases import Release
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 
 _TOLERANCE = 5e-7
@@ -133,7 +133,7 @@ class _Excess:
         if (
             self.bounds is not None
             or self.cheaply
-            or run.batches.drawn not in (Drawn.ONCE, Drawn.EACH_EPOCH)
+            or run.batches.resampling not in (Resampling.ONCE, Resampling.EACH_EPOCH)
         ):
             return None
         return replace(self, cheaply=True, known={})

@@ -12,7 +12,7 @@ from lastiterate.audit import exact
 from lastiterate.errors import NumericalFailure
 from lastiterate.lower_bounds import participation, quadrature
 from lastiterate.lower_bounds.line_maps import PiecewiseLinear, bent, linear
-from lastiterate.run.batch_rules.rules import RULES, Drawn
+from lastiterate.run.batch_rules.rules import RULES, Resampling
 from tests.reference.grid import exact_pair
 from tests.reference.instances import random_instance
 from tests.slow import slow_if
@@ -193,9 +193,9 @@ class TestParticipation:
         )
         chain = participation.participation(run)
         seen = chain.expected(6)
-        if rule.drawn is Drawn.NEVER:
+        if rule.resampling is Resampling.NEVER:
             assert set(np.flatnonzero(seen)) in [
-                set(batches.seen(place, 6)) for place in range(batches.places(6))
+                set(batches.participations(place, 6)) for place in range(batches.position_count(6))
             ]
             assert set(seen) <= {0.0, 1.0}
         else:

@@ -18,7 +18,7 @@ from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
 from lastiterate.bounds.staged_bound import StagedBound
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import RULES, Drawn
+from lastiterate.run.batch_rules.rules import RULES, Resampling
 from tests.slow import slow_if
 
 BOUNDS = list(RECORDS.values())
@@ -39,7 +39,11 @@ UPPER = [bound for bound in OWN if bound.certainty is Certainty.UPPER]
 
 
 # Of batches drawn anew every step: an evaluation takes up to a second.
-COSTLY = [bound for bound in UPPER if all(rule.drawn is Drawn.EACH_STEP for rule in bound.covers)]
+COSTLY = [
+    bound
+    for bound in UPPER
+    if all(rule.resampling is Resampling.EACH_STEP for rule in bound.covers)
+]
 QUICK = [bound for bound in UPPER if bound not in COSTLY]
 
 

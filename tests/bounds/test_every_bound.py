@@ -10,7 +10,7 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
-from lastiterate.run.batch_rules.rules import BatchRule, Drawn
+from lastiterate.run.batch_rules.rules import BatchRule, Resampling
 from tests.reference.grid import exact_pair
 from tests.reference.instances import Instance, Step, linear_map
 from tests.test_open_sets import laws
@@ -41,7 +41,7 @@ class Case:
 
     @property
     def steps(self):
-        often = 1 if self.rule.drawn is Drawn.EACH_STEP else PLACES
+        often = 1 if self.rule.resampling is Resampling.EACH_STEP else PLACES
         return often * self.passes
 
     @property
@@ -145,9 +145,9 @@ def by_position_is_sound(bound, batches):
 def _by_position_is_sound(bound, run):
     """Place for place above what the quadratics show, and at the worst what is charged."""
     profiles = bound.by_position(run)
-    assert len(profiles) == run.batches.places(run.steps)
+    assert len(profiles) == run.batches.position_count(run.steps)
     for place, profile in enumerate(profiles):
-        pair = last_step(run.domain, run.steps - 1 in run.batches.seen(place, run.steps))
+        pair = last_step(run.domain, run.steps - 1 in run.batches.participations(place, run.steps))
         for order in ORDERS:
             assert pair.renyi(order) <= profile.renyi(order) * (1 + 1e-9) + 1e-9
     charged = bound.evaluate(run)

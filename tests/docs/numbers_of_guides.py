@@ -267,7 +267,7 @@ def pictured_steps(*steps):
 
 @claim("docs/last-iterate.md", r"what (\w+) arrivals owe is paid in small instalments")
 def pictured_arrivals(many):
-    assert worst_schedule(RUN).seen.size == WORDS[many]
+    assert worst_schedule(RUN).participations.size == WORDS[many]
 
 
 @claim("docs/linear-models.md", r"Set `feature_bound=([\d.]+)`: longer rows become unit vectors")

@@ -164,10 +164,10 @@ class TestPlans:
         words = CYCLIC | {"examples": 1_000, "batch_size": 100, "epochs": 3}
         told, plan = answered("plan", {"run": words}), worst_schedule(run_of(words))
         assert told["x"] == list(range(1, 31))
-        unit = plan.arrivals.max()
+        unit = plan.sensitivities.max()
         np.testing.assert_allclose(told["distance"], plan.shifts.z[1:-1] / unit, rtol=1e-4)
         np.testing.assert_allclose(told["paid"], plan.shifts.a[:-1] / unit, rtol=1e-4)
-        assert [i for i, one in enumerate(told["arrived"]) if one] == plan.seen.tolist()
+        assert [i for i, one in enumerate(told["arrived"]) if one] == plan.participations.tolist()
 
     @pytest.mark.parametrize("release", [0.0, 1e-3])
     def test_whose_noise_hides_what_adds_up(self, release):
@@ -183,7 +183,7 @@ class TestPlans:
         words = CYCLIC | {"examples": 1_000, "batch_size": 100, "epochs": 3}
         plan, run = worst_schedule(run_of(words)), run_of(words)
         shrunk = run.step_size * run.loss.strong_convexity * plan.shifts.z[:-1].sum()
-        arrived, paid = plan.arrivals.sum(), plan.shifts.a.sum()
+        arrived, paid = plan.sensitivities.sum(), plan.shifts.a.sum()
         assert arrived == pytest.approx(paid + shrunk, rel=1e-6)
         said = float(answered("plan", {"run": words})["says"].split("shrink ")[1].split(" %")[0])
         assert said == pytest.approx(100.0 * shrunk / arrived, rel=5e-3)
@@ -192,7 +192,7 @@ class TestPlans:
         told, plan = answered("plan", {"run": CYCLIC}), worst_schedule(run_of(CYCLIC))
         assert len(told["x"]) == len(told["distance"]) <= 240
         assert told["x"][-1] == 3_000
-        largest = plan.shifts.z[1:-1].max() / plan.arrivals.max()
+        largest = plan.shifts.z[1:-1].max() / plan.sensitivities.max()
         assert max(told["distance"]) == pytest.approx(largest, rel=1e-4)
 
     def test_where_there_is_none_it_is_said(self):

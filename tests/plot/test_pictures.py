@@ -190,10 +190,10 @@ class TestPlan:
         plan = worst_schedule(run)
         contraction, arriving, noise = written_out(run)
         came = np.zeros(arriving.size)
-        came[plan.seen] = arriving[plan.seen]
+        came[plan.participations] = arriving[plan.participations]
         before = plan.shifts.z[:-1]
         after = np.minimum(contraction * before + came - plan.shifts.a, plan.diameter)
-        assert np.all(after <= plan.shifts.z[1:] + 1e-9 * plan.arrivals.max())
+        assert np.all(after <= plan.shifts.z[1:] + 1e-9 * plan.sensitivities.max())
         paid = plan.shifts.a > 0.0
         price = np.sqrt(np.sum((plan.shifts.a[paid] / noise[paid]) ** 2))
         best = min(

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import norm
 
 from lastiterate.profile import GaussianMixtureProfile, GaussianProfile, PureProfile
-from lastiterate.profile.compose_with_gaussian import beside_gaussian
+from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 
 DELTAS = [1e-2, 1e-5, 1e-9]
 
@@ -32,21 +32,21 @@ def response_and_gaussian(limit, mu, epsilon):
 @pytest.mark.parametrize("part", [1e-6, 0.1, 0.5, 1.0, 3.0])
 def test_gaussians_add_in_squares(mu, part):
     """A mixture of one part is taken for any curve, and is a Gaussian one."""
-    both = beside_gaussian(GaussianMixtureProfile([1.0], [mu]), part * mu)
+    both = compose_with_gaussian(GaussianMixtureProfile([1.0], [mu]), part * mu)
     exact = GaussianProfile(math.hypot(mu, part * mu))
     assert both.gdp() == pytest.approx(exact.mu, rel=1e-12)
     assert both.renyi(3.0) == pytest.approx(exact.renyi(3.0), rel=1e-9)
     for delta in DELTAS:
         assert exact.epsilon(delta) * (1 - 1e-9) <= both.epsilon(delta)
         assert both.epsilon(delta) <= exact.epsilon(delta) * 1.03 + 1e-12
-    direct = beside_gaussian(GaussianProfile(mu), part * mu)
+    direct = compose_with_gaussian(GaussianProfile(mu), part * mu)
     assert direct.epsilon(1e-5) == pytest.approx(exact.epsilon(1e-5), rel=1e-9)
 
 
 @pytest.mark.parametrize("limit", [0.1, 1.0, 5.0])
 @pytest.mark.parametrize("mu", [0.05, 0.5, 2.0])
 def test_beside_randomised_response(limit, mu):
-    both = beside_gaussian(PureProfile(limit), mu)
+    both = compose_with_gaussian(PureProfile(limit), mu)
     for epsilon in (0.0, 0.3 * limit, limit, limit + mu, limit + 4 * mu):
         exact = response_and_gaussian(limit, mu, epsilon)
         found = both.delta(epsilon)
@@ -57,7 +57,7 @@ def test_beside_randomised_response(limit, mu):
 @pytest.mark.parametrize("mu", [14.0, 16.0, 25.0, 37.0, 39.0, 60.0, 1_000.0])
 def test_very_many_standard_deviations_beside_it(mu):
     """Where e^-loss is below all numbers: still an upper bound, and never nan."""
-    both = beside_gaussian(GaussianMixtureProfile([1.0], [1.0]), mu)
+    both = compose_with_gaussian(GaussianMixtureProfile([1.0], [1.0]), mu)
     exact = GaussianProfile(math.hypot(1.0, mu))
     for delta in DELTAS:
         assert exact.epsilon(delta) <= both.epsilon(delta) <= exact.epsilon(delta) * 1.01
@@ -72,7 +72,7 @@ def test_next_to_nothing_beside_it(mu):
         epsilon = 1.0 + units * mu
         with mpmath.workdps(60):
             exact = exact_response_and_gaussian(1.0, mu, epsilon)
-        found = beside_gaussian(PureProfile(1.0), mu).delta(epsilon)
+        found = compose_with_gaussian(PureProfile(1.0), mu).delta(epsilon)
         assert float(exact) * (1 - 1e-9) <= found <= 1.0
 
 
@@ -89,18 +89,20 @@ def exact_response_and_gaussian(limit, mu, epsilon):
 
 def test_nothing_besides_is_the_same_and_all_is_nothing():
     profile = GaussianMixtureProfile([0.5, 0.5], [0.5, 1.0])
-    assert beside_gaussian(profile, 0.0) is profile
-    assert beside_gaussian(profile, math.inf).epsilon(1e-5) == math.inf
+    assert compose_with_gaussian(profile, 0.0) is profile
+    assert compose_with_gaussian(profile, math.inf).epsilon(1e-5) == math.inf
 
 
 def test_less_with_more():
     profile = GaussianMixtureProfile([0.9, 0.1], [0.1, 1.0])
-    epsilons = [beside_gaussian(profile, mu).epsilon(1e-5) for mu in np.geomspace(1e-3, 3, 12)]
+    epsilons = [
+        compose_with_gaussian(profile, mu).epsilon(1e-5) for mu in np.geomspace(1e-3, 3, 12)
+    ]
     assert epsilons == sorted(epsilons)
     assert epsilons[0] >= profile.epsilon(1e-5)
 
 
 @pytest.mark.parametrize("lost", [0.0, 0.1])
 def test_an_infinite_epsilon_leaves_what_is_lost(lost):
-    found = beside_gaussian(GaussianMixtureProfile([1.0 - lost], [1.0], lost=lost), 0.5)
+    found = compose_with_gaussian(GaussianMixtureProfile([1.0 - lost], [1.0], lost=lost), 0.5)
     assert lost <= found.delta(math.inf) <= lost + 1e-6

@@ -8,8 +8,8 @@ from scipy.stats import norm
 
 from lastiterate.profile import GaussianMixtureProfile, PureProfile
 from lastiterate.profile.chord_curve import ChordCurve
-from lastiterate.profile.compose_with_gaussian import beside_gaussian
-from lastiterate.profile.compose_with_mixture import BesideMixtureProfile, beside_mixture
+from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
+from lastiterate.profile.compose_with_mixture import MixtureCompositionProfile, compose_with_mixture
 
 EPSILONS = [0.0, 0.2, 0.7, 1.5, 3.0, 5.0]
 
@@ -46,14 +46,14 @@ def of_pure(limit):
     "profile, curve",
     [
         (PureProfile(0.8), of_pure(0.8)),
-        (beside_gaussian(PureProfile(0.3), 0.4), None),
+        (compose_with_gaussian(PureProfile(0.3), 0.4), None),
     ],
 )
 @pytest.mark.parametrize("mus", [[0.0, 0.6], [0.3, 1.4], [0.05, 0.5, 2.0]])
 def test_is_the_convolution(profile, curve, mus):
     weights = np.full(len(mus), 1.0 / len(mus))
-    found = beside_mixture(profile, GaussianMixtureProfile(weights, mus))
-    assert isinstance(found, BesideMixtureProfile)
+    found = compose_with_mixture(profile, GaussianMixtureProfile(weights, mus))
+    assert isinstance(found, MixtureCompositionProfile)
     told = mus
     if curve is None:
         curve, told = of_pure(0.3), np.hypot(mus, 0.4)
@@ -64,7 +64,7 @@ def test_is_the_convolution(profile, curve, mus):
 
 def test_mixtures_join_in_squares():
     one, other = ([0.3, 0.7], [0.2, 0.9]), ([0.6, 0.4], [0.0, 0.5])
-    found = beside_mixture(GaussianMixtureProfile(*one), GaussianMixtureProfile(*other))
+    found = compose_with_mixture(GaussianMixtureProfile(*one), GaussianMixtureProfile(*other))
     for epsilon in EPSILONS:
         exact = by_convolution(of_gaussians(*one), [0.4], [0.5], epsilon)
         exact += 0.6 * float(of_gaussians(*one)(np.array(epsilon)))
@@ -73,8 +73,8 @@ def test_mixtures_join_in_squares():
 
 def test_of_what_promises_nothing_nothing_is_left():
     lost = GaussianMixtureProfile([1.0], [math.inf])
-    assert beside_mixture(PureProfile(1.0), lost).epsilon(1e-5) == math.inf
-    kept = beside_mixture(PureProfile(1.0), GaussianMixtureProfile([1.0], [0.3]))
+    assert compose_with_mixture(PureProfile(1.0), lost).epsilon(1e-5) == math.inf
+    kept = compose_with_mixture(PureProfile(1.0), GaussianMixtureProfile([1.0], [0.3]))
     assert kept.gdp() >= 0.3
     assert kept.renyi(2.0) >= 0.09
     assert kept.renyi(math.inf) == math.inf

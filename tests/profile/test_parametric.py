@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from lastiterate.profile.parametric import PricedProfile
+from lastiterate.profile.parametric import ParametricProfile
 
 
-class Known(PricedProfile):
+class Known(ParametricProfile):
     """(epsilon, delta) at a price of 0, and from there on more of the one and less of the other."""
 
     _knots, _largest_price, _tolerance, _lost = 4, 30.0, 1e-6, 0.0

@@ -34,7 +34,7 @@ class Scripted:
             for chosen in combinations(range(count), size)
         )
 
-    def each_to_a_place(self, count, places, numerator, denominator):
+    def each_to_a_position(self, count, places, numerator, denominator):
         return self._decided(_picks(count, places, Fraction(numerator, denominator)))
 
     def _decided(self, choices):

@@ -10,7 +10,7 @@ import lastiterate as li
 RULE = li.PoissonSampled(50_000, 510, sample_rate=1 / 98)
 
 
-class Chance:
+class RandomSource:
     """Notes what it is asked for."""
 
     def each_with_probability(self, count, numerator, denominator, /):
@@ -20,8 +20,8 @@ class Chance:
 
 def test_the_rate_is_what_is_drawn_with():
     for rule, rate in ((RULE, 1 / 98), (li.PoissonSampled(50_000, 500), 0.01)):
-        chance = Chance()
-        rule.drawn_batch(chance)
+        chance = RandomSource()
+        rule.sample_batch(chance)
         assert chance.asked == (50_000, rate)
         assert rule.probability == rule.share == rate
 

@@ -46,7 +46,7 @@ def plans(run, rng):
     starts = range(0, steps, length)
     same = [rng.permutation(length)] * len(starts)
     each = [rng.permutation(length) for _ in starts]
-    for orders in (same, each) if run.batches.drawn.name == "EACH_EPOCH" else (same,):
+    for orders in (same, each) if run.batches.resampling.name == "EACH_EPOCH" else (same,):
         one, two = (
             [s + int(o[k]) for s, o in zip(starts, orders, strict=True) if s + o[k] < steps]
             for k in (0, 1)

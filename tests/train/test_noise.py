@@ -87,11 +87,11 @@ class TestOrders:
         assert seeded().each_with_probability(7, 3, 3).tolist() == list(range(7))
 
     def test_places_are_picked_with_their_probability(self):
-        places = seeded(5).each_to_a_place(100_000, 3, 2, 7)
+        places = seeded(5).each_to_a_position(100_000, 3, 2, 7)
         counts = [np.count_nonzero(places == place) for place in (-1, 0, 1, 2)]
         expected = 100_000 * np.array([1, 2, 2, 2]) / 7
         assert stats.chisquare(counts, expected).pvalue > 1e-3
-        assert set(seeded().each_to_a_place(50, 2, 3, 6).tolist()) == {0, 1}
+        assert set(seeded().each_to_a_position(50, 2, 3, 6).tolist()) == {0, 1}
 
     def test_words_that_would_favour_a_place_are_drawn_again(self):
         """Of 2^64 words the last is one too many for three places."""
@@ -102,7 +102,7 @@ class TestOrders:
             def words(self, count):
                 return np.array([next(self.left) for _ in range(count)], dtype=np.uint64)
 
-        picked = Randomness(Listed(0)).each_to_a_place(3, 3, 1, 3)
+        picked = Randomness(Listed(0)).each_to_a_position(3, 3, 1, 3)
         assert picked.tolist() == [2, 1, 2]  # of 5, 4 and 2^64 - 2
 
 

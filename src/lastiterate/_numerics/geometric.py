@@ -44,6 +44,16 @@ def sum_of_powers(log_c: float, count: int, *, gap: float | None = None) -> floa
     return -math.expm1(log) / (-math.expm1(log_c) if gap is None else gap)
 
 
+def contraction_power(gap: float, exponent: int) -> float:
+    """(1 - gap)^exponent, within some ulps."""
+    return power(log_of(gap), exponent)
+
+
+def geometric_sum(gap: float, count: int) -> float:
+    """1 + c + .. + c^(count - 1) for c = 1 - gap, within some ulps; `count` for c = 1."""
+    return sum_of_powers(log_of(gap), count, gap=gap)
+
+
 def logs_of_powers(log_c: float, exponents: Array | IntArray) -> Array:
     """The logarithms of c^k for several k >= 0, with 0^0 = 1."""
     logs = np.zeros(exponents.shape)

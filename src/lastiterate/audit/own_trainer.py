@@ -19,7 +19,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.audit.trials import Seeds
 from lastiterate.certificate.verify import verified_certificate
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noise import Randomness, SeededBits
@@ -60,9 +60,13 @@ class OwnTrainer:
     def exposed(self) -> int:
         """In a fixed order, an example that the last step sees."""
         rule, last = self.run.batches, self.run.steps - 1
-        if rule.drawn is not Drawn.NEVER:
+        if rule.resampling is not Resampling.NEVER:
             return 0
-        place = next(i for i in range(rule.places(last + 1)) if last in rule.seen(i, last + 1))
+        place = next(
+            i
+            for i in range(rule.position_count(last + 1))
+            if last in rule.participations(i, last + 1)
+        )
         return place * rule.batch_size
 
 

@@ -6,7 +6,7 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
 from lastiterate.bounds.bound import Bound, Hypothesis
 from lastiterate.bounds.quantities import gaps, ratio, step_sizes, unit
 from lastiterate.run.admitted_losses import quadratic_curvatures
-from lastiterate.run.batch_rules.base import Drawn
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
@@ -122,12 +122,16 @@ def at_most_steps(
     remedy: str = "shorten the run",
     *,
     because: str = "",
-    drawn: tuple[Drawn, ...] = tuple(Drawn),
+    resampling: tuple[Resampling, ...] = tuple(Resampling),
 ) -> Hypothesis:
     """A limit on the length of runs, or only of those whose batches are drawn at these times."""
 
     def too_long(run: TrainingRun) -> str | None:
-        return f"steps={run.steps}" if run.batches.drawn in drawn and run.steps > most else None
+        return (
+            f"steps={run.steps}"
+            if run.batches.resampling in resampling and run.steps > most
+            else None
+        )
 
     limit = f"at most {most} steps"
     return Hypothesis(f"{limit}, {because}" if because else limit, too_long, remedy)

@@ -73,7 +73,7 @@ def relative_step_sizes(run: TrainingRun) -> Array:
     return np.asarray(np.maximum(step_sizes(run) / unit(run), TINY))
 
 
-def arrivals(run: TrainingRun) -> Array:
+def sensitivities(run: TrainingRun) -> Array:
     """The per-step sensitivity: the distance that a participation adds at each step."""
     return np.asarray(np.maximum(relative_step_sizes(run) * max(gradient_change(run), TINY), TINY))
 
@@ -97,18 +97,18 @@ def every_step(values: Array, steps: int) -> Array:
     return np.broadcast_to(values, (steps,))
 
 
-def places(run: TrainingRun) -> int:
+def position_count(run: TrainingRun) -> int:
     """How many places an example may have in the order of the batches."""
-    return run.batches.places(run.steps)
+    return run.batches.position_count(run.steps)
 
 
 def patterns(run: TrainingRun) -> Iterator[IntArray]:
     """For each place the steps, counted from 0, in which its examples take part."""
-    for place in range(places(run)):
-        yield run.batches.seen(place, run.steps)
+    for position in range(position_count(run)):
+        yield run.batches.participations(position, run.steps)
 
 
-def arrival_over_noise(run: TrainingRun) -> float:
+def sensitivity_over_noise(run: TrainingRun) -> float:
     """r = L/(b sigma) of a run with constant noise, rounded up."""
     noise = float(np.max(run.noise_std))
     return at_least(max(run.sensitivity / run.batches.batch_size / noise, TINY), ulps=4)
@@ -119,25 +119,9 @@ def constant_gap(run: TrainingRun) -> float:
     return float(gaps(run)[0])
 
 
-def diameter_in_arrivals(run: TrainingRun) -> float:
+def diameter_over_sensitivity(run: TrainingRun) -> float:
     """D/(eta L/b), rounded up."""
-    return at_least(diameter(run) / float(arrivals(run)[0]), ulps=8)
-
-
-def forgotten(gap: float, steps: int) -> float:
-    """(1 - c^steps)/(1 - c), to a few ulps; `steps` where nothing is forgotten."""
-    if gap == 0.0:
-        return float(steps)
-    if gap >= 1.0:
-        return 1.0 if steps else 0.0
-    return -math.expm1(steps * math.log1p(-gap)) / gap
-
-
-def remembered(gap: float, steps: int) -> float:
-    """c^steps."""
-    if gap >= 1.0:
-        return 0.0 if steps else 1.0
-    return math.exp(steps * math.log1p(-gap))
+    return at_least(diameter(run) / float(sensitivities(run)[0]), ulps=8)
 
 
 def epochs(run: TrainingRun) -> int:

@@ -9,7 +9,7 @@ import lastiterate
 from lastiterate.explore.model_kinds import MODELS
 from lastiterate.explore.presets import FIRST, PRESETS, delta_to_begin_with
 from lastiterate.run.adjacency import IN_WORDS
-from lastiterate.run.batch_rules.rules import RULES, Drawn
+from lastiterate.run.batch_rules.rules import RULES, Resampling
 from lastiterate.run.description import NAMES
 
 
@@ -26,7 +26,7 @@ def offered(run: Mapping[str, Any] | None) -> dict[str, Any]:
             name: {
                 "says": RULES[name].in_words,
                 "sized": RULES[name].ordered,
-                "drafted": RULES[name].drawn in (Drawn.ONCE, Drawn.EACH_EPOCH),
+                "drafted": RULES[name].resampling in (Resampling.ONCE, Resampling.EACH_EPOCH),
             }
             for name in NAMES
         },

@@ -17,7 +17,7 @@ from lastiterate.errors import InvalidParameter, NoBoundApplies
 from lastiterate.plot.growth import stopped
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.tradeoff import least_misses
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.unlearn.unlearning_plan import unlearning
 
@@ -80,7 +80,7 @@ def by_noise(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
 
 def by_extra_steps(run: TrainingRun, *, delta: float) -> Curve:
     """Epsilon of unlearning by numbers of extra steps, from one to the number of training steps."""
-    points = _POINTS if run.batches.drawn is Drawn.NEVER else _COSTLY_POINTS
+    points = _POINTS if run.batches.resampling is Resampling.NEVER else _COSTLY_POINTS
     grid = np.geomspace(1, run.steps, points)
     lengths = sorted({round(x) for x in grid.tolist()})
     epsilons = [
@@ -129,11 +129,11 @@ def _misses(profile: PrivacyProfile, epsilon: float) -> list[float]:
 def _points(run: TrainingRun) -> int:
     if _is_costly(run):
         return _COSTLY_POINTS
-    return _POINTS if run.batches.drawn is Drawn.NEVER else _SECRET_POINTS
+    return _POINTS if run.batches.resampling is Resampling.NEVER else _SECRET_POINTS
 
 
 def _is_costly(run: TrainingRun) -> bool:
-    return run.batches.drawn is Drawn.EACH_STEP or not NON_CONVEX.unmet(run)
+    return run.batches.resampling is Resampling.EACH_STEP or not NON_CONVEX.unmet(run)
 
 
 def _by(

@@ -13,7 +13,7 @@ from lastiterate.accounting import account
 from lastiterate.errors import LastIterateError
 from lastiterate.explore.model_kinds import MODELS, STATED
 from lastiterate.explore.page_runs import run_of
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 
 _WORTH_TELLING = 0.99  # of the present epsilon
@@ -62,7 +62,7 @@ def _changes(words: Mapping[str, Any], run: TrainingRun) -> Iterator[tuple[str, 
         last = float(np.max(np.array(run.step_size) * np.array(run.noise_std)))
         more = _rounded(max(_RELEASE * last, 2.0 * run.release_noise_std))
         yield f"noise of {short(more)} on the published model", {"release_noise_std": more}
-    if run.batches.drawn is Drawn.NEVER and run.batches.ordered:
+    if run.batches.resampling is Resampling.NEVER and run.batches.ordered:
         yield "batches shuffled once, in secret", {"batches": "shuffled-once"}
 
 

@@ -11,7 +11,7 @@ from lastiterate._digits import up
 from lastiterate._numerics.arrays import Array
 from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule
 from lastiterate.plot.shift_plan_plot import drawable
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 
 _COLUMNS = 240
@@ -24,10 +24,10 @@ def plan(run: TrainingRun) -> dict[str, Any]:
     Where steps are finer than columns, the largest value of each column.
     """
     schedule = drawable(run)
-    unit = float(schedule.arrivals.max())
+    unit = float(schedule.sensitivities.max())
     paid, distance = schedule.shifts.a / unit, schedule.shifts.z[1:] / unit
     arrived = np.zeros(paid.size)
-    arrived[schedule.seen] = schedule.arrivals / unit
+    arrived[schedule.participations] = schedule.sensitivities / unit
     starts = np.unique(np.linspace(0, run.steps, _COLUMNS, endpoint=False).astype(int))
     return {
         "across": "step",
@@ -63,11 +63,11 @@ def _who(run: TrainingRun, schedule: ShiftSchedule) -> list[dict[str, Any]]:
 
 
 def _says(run: TrainingRun, schedule: ShiftSchedule, arrived: float, paid: float) -> str:
-    many = schedule.seen.size
+    many = schedule.participations.size
     times = "once" if many == 1 else f"{many:,} times"
     shrunk = max(0.0, 1.0 - paid / arrived)
     place = "in the most exposed place"
-    if run.batches.drawn is not Drawn.NEVER:
+    if run.batches.resampling is not Resampling.NEVER:
         place += " of the worst order (bounds for secret orders average over them)"
     kept = "or the ball cuts off " if math.isfinite(schedule.diameter) else ""
     return (

@@ -14,7 +14,7 @@ from lastiterate._numerics.search import least_true
 from lastiterate.errors import BudgetExceeded, InvalidParameter
 from lastiterate.ledger.book import Book
 from lastiterate.ledger.costs import Cost, composed
-from lastiterate.profile.compose_with_gaussian import beside_gaussian
+from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 
@@ -96,7 +96,7 @@ class Budget:
         spent = self.spent(costs)
 
         def too_much(mu: float) -> bool:
-            return not beside_gaussian(spent, mu).epsilon(self.delta) <= self.epsilon
+            return not compose_with_gaussian(spent, mu).epsilon(self.delta) <= self.epsilon
 
         if too_much(0.0):
             return 0.0

@@ -15,7 +15,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.run.admitted_losses import local_curvatures
-from lastiterate.run.batch_rules.base import Drawn
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
@@ -75,7 +75,7 @@ def seen_together(run: TrainingRun) -> int:
     All of them in a fixed order, if a batch has room.  Where chance decides one is enough to be
     a valid instance.
     """
-    if run.batches.drawn is not Drawn.NEVER:
+    if run.batches.resampling is not Resampling.NEVER:
         return 1
     return min(run.examples_per_person, run.batches.batch_size)
 

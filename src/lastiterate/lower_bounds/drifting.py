@@ -35,7 +35,7 @@ from lastiterate.lower_bounds.line_maps import linear
 from lastiterate.lower_bounds.line_pair import Step
 from lastiterate.profile.lower import MeansLowerProfile
 from lastiterate.run.admitted_losses import quadratic_curvatures
-from lastiterate.run.batch_rules.rules import Drawn, rules
+from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 1_000_000
@@ -76,7 +76,7 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
         return MeansLowerProfile([1.0], [_mu_of_expanding(run, np.log(largest), release)])
     with np.errstate(all="ignore"):
         reach = suffix_products(quantities.every_step(largest, run.steps))
-        arrivals = reach * quantities.every_step(quantities.arrivals(run), run.steps)
+        arrivals = reach * quantities.every_step(quantities.sensitivities(run), run.steps)
         noise = np.square(reach * quantities.every_step(quantities.noises(run), run.steps))
     if not (np.isfinite(arrivals).all() and np.isfinite(noise).all()):
         return MeansLowerProfile([1.0], [0.0])
@@ -96,7 +96,7 @@ def _mu_of_expanding(run: TrainingRun, growth: Array, release: float) -> float:
     """
     growths = quantities.every_step(growth, run.steps)
     reach = np.append(suffix_sums(growths[1:]), 0.0)
-    arrivals = reach + np.log(quantities.every_step(quantities.arrivals(run), run.steps))
+    arrivals = reach + np.log(quantities.every_step(quantities.sensitivities(run), run.steps))
     noise = 2.0 * (reach + np.log(quantities.every_step(quantities.noises(run), run.steps)))
     noise[-1] = np.logaddexp(noise[-1], math.log(release) if release > 0.0 else -math.inf)
     most = max(1, _MOST_ENTRIES // run.steps)
@@ -226,7 +226,7 @@ LOWER_BOUNDS = (
     LowerBound(
         id="lower/drifting",
         gives="the exact privacy of iterates that drift past changing curvature",
-        covers=rules(Drawn.NEVER, exact_size=True),
+        covers=rules(Resampling.NEVER, exact_size=True),
         needs=(
             conditions.UNBOUNDED,
             Hypothesis(

@@ -43,7 +43,7 @@ from lastiterate.run.admitted_losses import (
     local_curvatures,
     quadratic_curvatures,
 )
-from lastiterate.run.batch_rules.rules import Drawn, rules
+from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 
 _SHARES = (0.0, 0.4)  # of the slope, along the direction that remembers
@@ -96,8 +96,8 @@ def _held(run: TrainingRun) -> Iterator[LowerProfile]:
 
 
 def _stretches(run: TrainingRun) -> list[Stretch | VaryingStretch]:
-    most_seen = hidden_steps(run, 0.0).whole.most(1e-15)
-    return list(stretches(run, _arrival(run), most_seen))
+    most_participations = hidden_steps(run, 0.0).whole.most(1e-15)
+    return list(stretches(run, _arrival(run), most_participations))
 
 
 def _step(run: TrainingRun) -> float:
@@ -142,7 +142,7 @@ LOWER_BOUNDS = (
     LowerBound(
         id="lower/last-step",
         gives="the exact privacy of runs that forget, in one direction, all but the last step",
-        covers=rules(Drawn.ONCE, Drawn.EACH_EPOCH, Drawn.EACH_STEP),
+        covers=rules(Resampling.ONCE, Resampling.EACH_EPOCH, Resampling.EACH_STEP),
         needs=(
             conditions.UNBOUNDED,
             conditions.NOISY,

@@ -22,7 +22,7 @@ from lastiterate.errors import InvalidType
 from lastiterate.lower_bounds.random_sums import smoothed_lower_profile
 from lastiterate.profile.lower import LowerProfile, MeansLowerProfile
 from lastiterate.run.batch_rules.resampled import SampledRule
-from lastiterate.run.batch_rules.rules import BatchRule, Drawn
+from lastiterate.run.batch_rules.rules import BatchRule, Resampling
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -176,19 +176,21 @@ def participation(run: TrainingRun, *, place: int | None = None) -> Participatio
     In a fixed order `place` is the example's: by default the one that is seen last.  An order that
     is released is forgotten, which tells less.
     """
-    if run.batches.drawn in _BY_CHANCE:
-        return _BY_CHANCE[run.batches.drawn](run.batches, run.steps)
-    if run.batches.drawn is not Drawn.NEVER:
+    if run.batches.resampling in _BY_CHANCE:
+        return _BY_CHANCE[run.batches.resampling](run.batches, run.steps)
+    if run.batches.resampling is not Resampling.NEVER:
         raise InvalidType("batches", run.batches, must_be="of a kind whose chances are known")
-    places = range(run.batches.places(run.steps))
+    places = range(run.batches.position_count(run.steps))
     if place is None:
-        place = max(places, key=lambda i: int(run.batches.seen(i, run.steps).max(initial=-1)))
+        place = max(
+            places, key=lambda i: int(run.batches.participations(i, run.steps).max(initial=-1))
+        )
     _check.count("place", place, at_least=0, at_most=len(places) - 1)
     return AtSteps(_steps_of(run.batches, place, run.steps))
 
 
 def _steps_of(rule: BatchRule, place: int, steps: int) -> frozenset[int]:
-    return frozenset((rule.seen(place, steps) + 1).tolist())
+    return frozenset((rule.participations(place, steps) + 1).tolist())
 
 
 def left_out(rule: BatchRule) -> float:
@@ -213,13 +215,13 @@ def _any_step(rule: BatchRule, steps: int) -> Participation:
 
 def probability_of_a_step(rule: BatchRule) -> float:
     """That a step sees an example, of a rule that draws every batch anew."""
-    if rule.drawn is not Drawn.EACH_STEP:
+    if rule.resampling is not Resampling.EACH_STEP:
         raise InvalidType("batches", rule, must_be="drawn anew every step")
     return cast(SampledRule, rule).probability
 
 
-_BY_CHANCE: dict[Drawn, Callable[[BatchRule, int], Participation]] = {
-    Drawn.ONCE: _at_drawn_place,
-    Drawn.EACH_EPOCH: _once_per_epoch,
-    Drawn.EACH_STEP: _any_step,
+_BY_CHANCE: dict[Resampling, Callable[[BatchRule, int], Participation]] = {
+    Resampling.ONCE: _at_drawn_place,
+    Resampling.EACH_EPOCH: _once_per_epoch,
+    Resampling.EACH_STEP: _any_step,
 }

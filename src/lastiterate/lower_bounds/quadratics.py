@@ -31,7 +31,7 @@ from lastiterate.lower_bounds.stationary_quadratics import (
 )
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
 from lastiterate.run.admitted_losses import quadratic_curvatures
-from lastiterate.run.batch_rules.rules import Drawn, rules
+from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 
 _CURVATURES = 33
@@ -128,15 +128,15 @@ def _earlier_variance(run: TrainingRun, largest: float, last: float) -> float:
 def _means(run: TrainingRun, shifts: Array) -> tuple[list[float], list[float]] | None:
     """How likely each distance between the means is; None where signs make them cancel."""
     rule, first = run.batches, run.steps - shifts.size
-    if rule.drawn is not Drawn.NEVER and not np.all(shifts >= 0.0):
+    if rule.resampling is not Resampling.NEVER and not np.all(shifts >= 0.0):
         return None
-    if rule.drawn is Drawn.EACH_STEP:
+    if rule.resampling is Resampling.EACH_STEP:
         # Earlier participations than those at hand only add to the distance.
         return law_of_sum(shifts, probability_of_a_step(rule))
     means = _means_of_places(run, shifts, first)
-    if rule.drawn is Drawn.NEVER:
+    if rule.resampling is Resampling.NEVER:
         return [1.0], [max(means)]
-    if rule.drawn is not Drawn.ONCE:
+    if rule.resampling is not Resampling.ONCE:
         raise ValueError(f"no law of the places of {rule!r} is known")
     rest = max(0.0, 1.0 - rule.share * len(means))
     shares = [*([rule.share] * len(means)), rest]
@@ -169,9 +169,9 @@ def _no_quadratic(run: TrainingRun) -> str | None:
 def _no_law(run: TrainingRun) -> str | None:
     """The reason why schedules or expanding steps leave the law of positions unknown, or None."""
     reason = unsteady(run)
-    if reason is None or run.batches.drawn is Drawn.NEVER:
+    if reason is None or run.batches.resampling is Resampling.NEVER:
         return None
-    if run.batches.drawn is Drawn.EACH_EPOCH or not run.batches.exact_size:
+    if run.batches.resampling is Resampling.EACH_EPOCH or not run.batches.exact_size:
         return f"{reason} with batches {run.batches.in_words}"
     return f"{reason} of {run.steps} steps" if run.steps > _MOST_STEPS else None
 
@@ -180,7 +180,7 @@ LOWER_BOUNDS = (
     LowerBound(
         id="lower/quadratic",
         gives="the exact privacy of the most exposed quadratics",
-        covers=rules(*Drawn),
+        covers=rules(*Resampling),
         needs=(
             conditions.UNBOUNDED,
             Hypothesis(

@@ -23,7 +23,7 @@ from scipy.special import ndtr
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
 from lastiterate.lower_bounds.two_statistics import Tails, edges_up_to
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 
 _NEVER_EXCEEDED = 10.0  # standard deviations, in any step
@@ -112,7 +112,7 @@ class VaryingStretch:
 
 
 def stretches(
-    run: TrainingRun, arrival: float, most_seen: float
+    run: TrainingRun, arrival: float, most_participations: float
 ) -> Iterator[Stretch | VaryingStretch]:
     """The stretches that the run admits and that are long enough for the noise.
 
@@ -131,7 +131,7 @@ def stretches(
         shares, chances = _kept(run)
         kept = float(shares[-1])
         if kept <= _MOST_KEPT and (_NEVER_EXCEEDED + move) / (1.0 - kept) * unit <= bound:
-            anew = run.batches.drawn is Drawn.EACH_STEP
+            anew = run.batches.resampling is Resampling.EACH_STEP
             quiet = (1.0 - run.batches.share) ** _QUIET_STEPS if anew else 0.0
             yield VaryingStretch(bound, shares, chances, lost, quiet)
         return
@@ -144,7 +144,7 @@ def stretches(
         pulls = (0.0, bound - length * unit) if penalty > 0.0 else (0.0,)
         for pull in pulls:
             yield Stretch(bound, pull, kept, noise, moved, lost)
-    noise, moved = math.sqrt(run.steps), move * most_seen
+    noise, moved = math.sqrt(run.steps), move * most_participations
     length = _NOT_AT_THE_END * noise + moved
     if penalty == 0.0 and length * unit <= _LONGEST * bound:
         lost = 4.0 * float(ndtr(-_NOT_AT_THE_END)) + 2.0 * _NEVER

@@ -20,7 +20,7 @@ from lastiterate.lower_bounds.geometric_draws import (
 from lastiterate.lower_bounds.participation import left_out, probability_of_a_step
 from lastiterate.lower_bounds.smoothed_sums import threshold_profile
 from lastiterate.profile.lower import BestLowerProfile
-from lastiterate.run.batch_rules.rules import BatchRule, Drawn
+from lastiterate.run.batch_rules.rules import BatchRule, Resampling
 from lastiterate.run.training_run import TrainingRun
 
 _OTHER_GAPS = 3
@@ -29,20 +29,20 @@ _OTHER_GAPS = 3
 def unsteady(run: TrainingRun) -> str | None:
     """Why a run is not one of these; None if it is."""
     rule = run.batches
-    if rule.drawn is Drawn.NEVER:
+    if rule.resampling is Resampling.NEVER:
         return "a fixed order"
     if not run.is_constant:
         return "a schedule"
     if not run.loss.convex:
         return "convex=False"
-    if rule.drawn is Drawn.ONCE and rule.period != rule.batches_per_epoch:
+    if rule.resampling is Resampling.ONCE and rule.period != rule.batches_per_epoch:
         return "places that return at different times"
     return None
 
 
 def hidden_steps(run: TrainingRun, gap: float) -> HiddenSteps:
     """When the batches see an example, and how much of that is left in the end."""
-    return _BY_CHANCE[run.batches.drawn](run.batches, gap, run.steps)
+    return _BY_CHANCE[run.batches.resampling](run.batches, gap, run.steps)
 
 
 def sides(run: TrainingRun) -> list[float]:
@@ -98,8 +98,8 @@ def _each_step(rule: BatchRule, gap: float, steps: int) -> HiddenSteps:
     return drawn_each_step(gap, steps, probability_of_a_step(rule))
 
 
-_BY_CHANCE: dict[Drawn, Callable[[BatchRule, float, int], HiddenSteps]] = {
-    Drawn.ONCE: _once,
-    Drawn.EACH_EPOCH: _each_epoch,
-    Drawn.EACH_STEP: _each_step,
+_BY_CHANCE: dict[Resampling, Callable[[BatchRule, float, int], HiddenSteps]] = {
+    Resampling.ONCE: _once,
+    Resampling.EACH_EPOCH: _each_epoch,
+    Resampling.EACH_STEP: _each_step,
 }

@@ -16,7 +16,7 @@ from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.plot.named_lines import lines
 from lastiterate.plot.style import GREY, LineStyle, line_styles
 from lastiterate.run.adjacency import if_one_example_is
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
 
@@ -79,7 +79,7 @@ def usual_steps(run: TrainingRun) -> list[int]:
     """Round a geometric grid from an epoch to well beyond the run, which is one of them."""
     epoch = run.batches.batches_per_epoch
     points, further = _POINTS, _FURTHER
-    if run.batches.drawn is Drawn.EACH_STEP or not NON_CONVEX.unmet(run):
+    if run.batches.resampling is Resampling.EACH_STEP or not NON_CONVEX.unmet(run):
         points, further = _COSTLY_POINTS, _COSTLY_FURTHER
         epoch = max(1, run.steps // 10)
     if not (run.is_constant and run.batches.any_length):

@@ -37,7 +37,7 @@ def shift_schedule(run: TrainingRun) -> Figure:
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
     schedule = drawable(run)
-    unit = float(schedule.arrivals.max())
+    unit = float(schedule.sensitivities.max())
     paid, distance = schedule.shifts.a / unit, schedule.shifts.z / unit
     if run.release_noise_std == 0.0:
         paid, distance = paid[:-1], distance[:-1]
@@ -62,7 +62,7 @@ def drawable(run: TrainingRun) -> ShiftSchedule:
         schedule = worst_schedule(run)
     except NoBoundApplies as error:
         raise _nothing_to_draw(error) from None
-    if not schedule.seen.size or not math.isfinite(schedule.shifts.mu):
+    if not schedule.participations.size or not math.isfinite(schedule.shifts.mu):
         must_be = "one that sees the example, and whose noise can hide it"
         raise InvalidParameter("run", run, must_be=must_be)
     return schedule
@@ -97,18 +97,20 @@ def _draw_paid(axes: Axes, paid: Array, schedule: ShiftSchedule, *, composed: bo
     visible = np.where(paid > _FAINTEST, paid, math.nan)
     scale(axes, "y", [*visible[np.isfinite(visible)].tolist(), 1.0, 0.2], logs=True)
     bottom = axes.get_ylim()[0]
-    arrived = schedule.arrivals / schedule.arrivals.max()
-    if schedule.seen.size <= _MOST_STEMS:
-        axes.vlines(schedule.seen + 1, bottom, arrived, color=FAINT, linewidth=1.0)
-        axes.plot(schedule.seen + 1, arrived, "o", ms=2.5, color=GREY, clip_on=False)
+    arrived = schedule.sensitivities / schedule.sensitivities.max()
+    if schedule.participations.size <= _MOST_STEMS:
+        axes.vlines(schedule.participations + 1, bottom, arrived, color=FAINT, linewidth=1.0)
+        axes.plot(schedule.participations + 1, arrived, "o", ms=2.5, color=GREY, clip_on=False)
     else:
-        axes.plot(schedule.seen + 1, arrived, color=GREY, linewidth=1.0)
+        axes.plot(schedule.participations + 1, arrived, color=GREY, linewidth=1.0)
     _draw(axes, steps, visible, line_style)
     heading(axes, "paid in each step, in arrivals")
     _grid(axes)
     # What was seen in the very last step is paid in it: a line up, named where it begins.
     before = visible[np.isfinite(visible)][-2:][0]
-    count = f"{schedule.seen.size:,} " + ("arrival" if schedule.seen.size == 1 else "arrivals")
+    count = f"{schedule.participations.size:,} " + (
+        "arrival" if schedule.participations.size == 1 else "arrivals"
+    )
     name = f"{count}: paid at\nonce by composition" if composed else count
     return [
         End(float(arrived[-1]), name, at_once),

@@ -7,7 +7,7 @@ import numpy as np
 from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.fallback import OtherwiseProfile
+from lastiterate.profile.fallback import FallbackProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.renyi import RenyiProfile
@@ -50,7 +50,7 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
 
 def _if_alone(profile: PrivacyProfile) -> PrivacyProfile:
     """The best of one is that one; what is there for small deltas is left out."""
-    if isinstance(profile, OtherwiseProfile):
+    if isinstance(profile, FallbackProfile):
         return _if_alone(profile.usual)
     if isinstance(profile, BestProfile) and len(profile.profiles) == 1:
         return profile.profiles[0]

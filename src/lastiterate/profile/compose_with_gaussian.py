@@ -34,7 +34,7 @@ _LEAST_FALL = 1e-5  # of e^-l over a cell, relative
 _LEAST = 1e-290  # e^-l below this loses digits, or is 0
 
 
-def beside_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
+def compose_with_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
     """The composition of `profile` with a Gaussian mechanism of this mu."""
     mu = _check.number("mu", mu, at_least=0.0, infinite=True)
     if mu == 0.0:
@@ -43,8 +43,8 @@ def beside_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
         whole = math.hypot(profile.gdp(), mu)
         return GaussianProfile(at_least(whole, ulps=2.0))
     if isinstance(profile, StagedProfile):
-        return profile.each(partial(beside_gaussian, mu=mu))
-    return BesideGaussianProfile(profile.cheap(), mu)
+        return profile.each(partial(compose_with_gaussian, mu=mu))
+    return GaussianCompositionProfile(profile.cheap(), mu)
 
 
 def _is_gaussian(profile: PrivacyProfile) -> bool:
@@ -54,7 +54,7 @@ def _is_gaussian(profile: PrivacyProfile) -> bool:
     return isinstance(profile, GaussianProfile)
 
 
-class BesideGaussianProfile(PrivacyProfile):
+class GaussianCompositionProfile(PrivacyProfile):
     """Any guarantee and that of a Gaussian mechanism, both published.
 
     `table` is the guarantee's curve by chords, if that is known already.

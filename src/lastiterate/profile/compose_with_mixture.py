@@ -14,7 +14,7 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
 from lastiterate.profile.chord_curve import ChordCurve
-from lastiterate.profile.compose_with_gaussian import BesideGaussianProfile
+from lastiterate.profile.compose_with_gaussian import GaussianCompositionProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
@@ -22,28 +22,30 @@ from lastiterate.profile.renyi import averaged
 from lastiterate.profile.staged import StagedProfile
 
 
-def beside_mixture(profile: PrivacyProfile, more: GaussianMixtureProfile) -> PrivacyProfile:
+def compose_with_mixture(profile: PrivacyProfile, more: GaussianMixtureProfile) -> PrivacyProfile:
     """The composition of `profile` with Gaussian mechanisms that have this law of mu."""
-    if isinstance(profile, BesideGaussianProfile):
-        return beside_mixture(profile.profile, _joined(more, _always(profile.mu)))
+    if isinstance(profile, GaussianCompositionProfile):
+        return compose_with_mixture(profile.profile, _joined(more, _always(profile.mu)))
     if isinstance(profile, StagedProfile):
-        return profile.each(partial(beside_mixture, more=more))
+        return profile.each(partial(compose_with_mixture, more=more))
     profile = profile.cheap()
     if isinstance(profile, GaussianProfile) or more.lost > 0.0 or math.isinf(more.gdp()):
         return _joined(more, _always(profile.gdp()))
     if isinstance(profile, GaussianMixtureProfile):
         return _joined(more, profile)
-    return BesideMixtureProfile(profile, more)
+    return MixtureCompositionProfile(profile, more)
 
 
-class BesideMixtureProfile(PrivacyProfile):
+class MixtureCompositionProfile(PrivacyProfile):
     """Any guarantee, and Gaussian mechanisms with a law of mu, all published."""
 
     def __init__(self, profile: PrivacyProfile, more: GaussianMixtureProfile) -> None:
         self.profile, self.more = profile, more
         table = ChordCurve(profile.epsilon, profile.deltas)
         self._parts = [
-            BesideGaussianProfile(profile, mu, table).by_chords if mu > 0.0 else table.on_both_sides
+            GaussianCompositionProfile(profile, mu, table).by_chords
+            if mu > 0.0
+            else table.on_both_sides
             for mu in more.mus.tolist()
         ]
 

@@ -10,7 +10,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.profile.privacy_profile import PrivacyProfile
 
 
-class OtherwiseProfile(PrivacyProfile):
+class FallbackProfile(PrivacyProfile):
     """`usual`, and for deltas below a limit the better of it and what `otherwise` makes.
 
     That is made when it is first needed, which is hardly ever: also where `usual` has no epsilon.

@@ -18,7 +18,7 @@ _LEAST_DELTA = 1e-300
 _LARGEST_EPSILON = 600.0  # of a curve
 
 
-class PricedProfile(PrivacyProfile):
+class ParametricProfile(PrivacyProfile):
     """As the price grows, epsilon does not fall and delta does not rise.
 
     A probability `_lost` gets no guarantee.  `_knots` of the curve are computed; a price is looked

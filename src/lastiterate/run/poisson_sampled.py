@@ -10,7 +10,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import IntArray
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
 from lastiterate.run.batch_rules.balls_and_bins import binomial_exceeded_with
-from lastiterate.run.batch_rules.base import Chance, Drawn
+from lastiterate.run.batch_rules.base import RandomSource, Resampling
 from lastiterate.run.batch_rules.resampled import SampledRule
 
 
@@ -30,7 +30,7 @@ class PoissonSampled(SampledRule):
     """
 
     name = "poisson"
-    drawn = Drawn.EACH_STEP
+    resampling = Resampling.EACH_STEP
     in_words = "on average, each example drawn on its own every step"
     in_secret = "each drawn on its own every step, in secret"
     exact_size = False
@@ -81,13 +81,13 @@ class PoissonSampled(SampledRule):
         kept = float(probabilities @ np.minimum(1.0, self.largest_size / sizes))
         return self.share * min(1.0, kept)
 
-    def drawn_batch(self, chance: Chance) -> IntArray:
+    def sample_batch(self, source: RandomSource) -> IntArray:
         rate = Fraction(self.batch_size, self.examples)
         if self.sample_rate is not None:
             rate = Fraction(self.sample_rate)
-        drawn = chance.each_with_probability(self.examples, rate.numerator, rate.denominator)
+        drawn = source.each_with_probability(self.examples, rate.numerator, rate.denominator)
         if drawn.size > self.largest_size:
-            drawn = drawn[chance.subset(drawn.size, self.largest_size)]
+            drawn = drawn[source.subset(drawn.size, self.largest_size)]
         return drawn
 
     def described(self) -> str:

@@ -64,14 +64,12 @@ def convex_minorant(masses: Array, variances: Array) -> Minorant:
     if count == 0:
         return Minorant(0.0, np.empty(0, np.intp), np.empty(0), np.empty(0), 1.0)
     if count == masses.size:
-        return minorant_of_arrivals(None, masses, variances)
+        return sparse_minorant(None, masses, variances)
     arrivals = np.flatnonzero(masses)
-    return minorant_of_arrivals(arrivals, masses[arrivals], variances)
+    return sparse_minorant(arrivals, masses[arrivals], variances)
 
 
-def minorant_of_arrivals(
-    arrivals: NDArray[np.intp] | None, mass: Array, variances: Array
-) -> Minorant:
+def sparse_minorant(arrivals: NDArray[np.intp] | None, mass: Array, variances: Array) -> Minorant:
     """The least energy, given only the steps (None: all) with masses > 0, in order, and these."""
     variance = variances if arrivals is None else np.add.reduceat(variances, arrivals)
     postponed = False

@@ -38,8 +38,8 @@ from lastiterate._numerics.rounding import TINY, at_least, ulps, up
 from lastiterate._numerics.sums import roundings, suffix_products
 from lastiterate.errors import InvalidParameter
 from lastiterate.shifts.capped import best_capped_start
-from lastiterate.shifts.minorant import LEAST_MU, minorant_of_arrivals
-from lastiterate.shifts.sparse_patterns import mus_of_places
+from lastiterate.shifts.minorant import LEAST_MU, sparse_minorant
+from lastiterate.shifts.sparse_patterns import mus_of_positions
 from lastiterate.shifts.uncapped import Piece, plan_without_cap, squares_are_normal, write_out
 
 _FEW_PASSES = 8
@@ -151,11 +151,11 @@ def pattern_mus(
         few = units.size - 1 <= _FEW_PASSES * period
         if few and masses[:-1].min() > 0.0 and variances.min() > _LEAST_VARIANCE:
             slack = ulps(_slack(units.size))
-            return [float(mu) for mu in up(mus_of_places(masses, variances, period), slack)]
+            return [float(mu) for mu in up(mus_of_positions(masses, variances, period), slack)]
     mus = []
     for pattern in patterns:
         if tame and math.isinf(diameter) and pattern.size and masses[pattern].min() > 0.0:
-            energy = minorant_of_arrivals(pattern, masses[pattern], variances).energy
+            energy = sparse_minorant(pattern, masses[pattern], variances).energy
             mus.append(max(at_least(math.sqrt(energy), ulps=_slack(units.size)), LEAST_MU))
         else:
             arriving = np.zeros(units.size)

@@ -66,7 +66,7 @@ def mus_of_few(
     return _mus(gap, written, release_in_steps, spent)
 
 
-def mus_of_places(masses: Array, variances: Array, period: int) -> Array:
+def mus_of_positions(masses: Array, variances: Array, period: int) -> Array:
     """mu, not rounded up yet, of each place that is first seen in one of the first `period` steps.
 
     After that it is seen every `period` steps.  Masses and variances are in final units, step by

@@ -48,7 +48,7 @@ from lastiterate.accounting import account
 from lastiterate.calibration import calibrate, calibrate_quickly
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release, joint_mu
-from lastiterate.run.batch_rules.rules import RULES, BatchRule, Drawn
+from lastiterate.run.batch_rules.rules import RULES, BatchRule, Resampling
 from lastiterate.run.loss import Loss
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
@@ -253,7 +253,7 @@ def _shape(settings: RunSettings, examples: int, steps: int, *, mapped: bool) ->
     kind = RULES[settings.batches]
     few = examples * settings.epochs < _FEW * steps
     # Other bounds than those of an order that is drawn once hold for even steps only.
-    covered = kind.drawn is Drawn.ONCE and kind.ordered and kind.exact_size and not mapped
+    covered = kind.resampling is Resampling.ONCE and kind.ordered and kind.exact_size and not mapped
     given = (settings.noise_std, settings.batch_size, settings.release_noise_std)
     plain = settings.l2 == 0.0 and settings.examples_per_person == 1
     return _FALLING if few and covered and plain and given == (None, None, None) else _EVEN
@@ -291,6 +291,6 @@ def _release_noise(
 ) -> float:
     if settings.release_noise_std is not None:
         return settings.release_noise_std
-    if batches.drawn is Drawn.EACH_STEP:
+    if batches.resampling is Resampling.EACH_STEP:
         return 0.0  # it would save a millionth of the noise (2,000 examples, epsilon 1)
     return shape.release_noise(step_noise, batches.batches_per_epoch)

@@ -154,13 +154,15 @@ class Randomness:
             return np.arange(count)
         return np.flatnonzero(self._bits.words(count) < np.uint64(threshold))
 
-    def each_to_a_place(self, count: int, places: int, numerator: int, denominator: int) -> Order:
+    def each_to_a_position(
+        self, count: int, positions: int, numerator: int, denominator: int
+    ) -> Order:
         """`count` times a place, independently: each with a probability that is a ratio.
 
         Where these do not add up to 1, none, which is -1.
         """
         drawn = (self._below(count, denominator) // np.uint64(numerator)).astype(np.intp)
-        return np.where(drawn < places, drawn, -1)
+        return np.where(drawn < positions, drawn, -1)
 
     def _below(self, count: int, limit: int) -> Words:
         """Uniform whole numbers below the limit."""

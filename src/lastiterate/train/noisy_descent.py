@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.compiled import compiled
@@ -100,7 +100,7 @@ def _descended(
     parameters = np.zeros((objective.outputs, examples.parameters))
     if start is not None:
         parameters += start.parameters
-        if run.batches.drawn is Drawn.NEVER:
+        if run.batches.resampling is Resampling.NEVER:
             batches = islice(batches, start.steps % run.batches.batches_per_epoch, None)
     steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
     normal = _normal_draws(run, randomness, parameters.shape)
@@ -129,7 +129,7 @@ def _normal_draws(
 ) -> Iterator[Array]:
     """One for each step; several at a time where no batch is drawn in between."""
     at_once = 1
-    if run.batches.drawn in (Drawn.NEVER, Drawn.ONCE):
+    if run.batches.resampling in (Resampling.NEVER, Resampling.ONCE):
         at_once = max(_DRAWN // math.prod(shape), 1)
     for done in range(0, run.steps, at_once):
         yield from randomness.normals(shape, min(at_once, run.steps - done))

@@ -48,7 +48,7 @@ import numpy as np
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, down
 from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batch_rules.base import Drawn
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.objectives import Objective
@@ -106,7 +106,7 @@ def _steps_charged(run: TrainingRun, extra_steps: int, released: float | None) -
         uneven *= float(noises.max() / noises.min())
         worth = releases * (run.release_noise_std / float(steps.min() * noises.min())) ** 2
         after = np.sqrt((wait - 1) * (wait + worth))
-        if run.batches.drawn is not Drawn.NEVER:
+        if run.batches.resampling is not Resampling.NEVER:
             after /= np.sqrt(LEAST_REST)
     else:
         # All is paid for on release.

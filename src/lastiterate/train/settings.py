@@ -17,13 +17,13 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.run.batch_rules.rules import RULES, Drawn
+from lastiterate.run.batch_rules.rules import RULES, Resampling
 
 # The noise is searched for, which takes too long for batches of random size drawn every step.
 TRAINED = tuple(
     name
     for name, rule in RULES.items()
-    if rule.from_sizes and (rule.exact_size or rule.drawn is not Drawn.EACH_STEP)
+    if rule.from_sizes and (rule.exact_size or rule.resampling is not Resampling.EACH_STEP)
 )
 
 _Class = TypeVar("_Class", bound=type)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from lastiterate._numerics.rounding import at_most
 from lastiterate.run.batch_rules.base import BatchRule
-from lastiterate.run.batch_rules.rules import Drawn, FixedOrder
+from lastiterate.run.batch_rules.rules import FixedOrder, Resampling
 from lastiterate.run.domain import Unbounded
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
@@ -23,9 +23,9 @@ def as_one_run(run: TrainingRun, extra: TrainingRun, *, order_kept: bool) -> lis
     if (rule.examples, rule.batch_size) != (then.examples, then.batch_size):
         return []
     goes_on = rule == then and (
-        rule.drawn in (Drawn.NEVER, Drawn.EACH_STEP)
-        or (rule.drawn is Drawn.EACH_EPOCH and run.steps % rule.batches_per_epoch == 0)
-        or (rule.drawn is Drawn.ONCE and order_kept)
+        rule.resampling in (Resampling.NEVER, Resampling.EACH_STEP)
+        or (rule.resampling is Resampling.EACH_EPOCH and run.steps % rule.batches_per_epoch == 0)
+        or (rule.resampling is Resampling.ONCE and order_kept)
     )
     if goes_on and rule.any_length:
         return [_longer(run, extra, rule)]
@@ -61,11 +61,13 @@ def seen_in_all(run: TrainingRun, then: Sequence[Taken]) -> TrainingRun | None:
         return None
     longer = run.replace(steps=total, release_noise_std=then[-1].release_noise_std)
     whole_epochs = not any(steps % rule.batches_per_epoch for steps in lengths[:-1])
-    if rule.drawn is Drawn.EACH_STEP or (rule.drawn is Drawn.EACH_EPOCH and whole_epochs):
+    if rule.resampling is Resampling.EACH_STEP or (
+        rule.resampling is Resampling.EACH_EPOCH and whole_epochs
+    ):
         return longer
     if total > _MOST_LISTED:
         return None
-    if rule.drawn is Drawn.NEVER:
+    if rule.resampling is Resampling.NEVER:
         latest = list(range(total, 0, -rule.batches_per_epoch))[::-1]
     else:
         latest, begun = [], 0
@@ -96,8 +98,8 @@ def _with_releases(run: TrainingRun, then: Sequence[Taken]) -> Schedule:
 def _latest(rule: BatchRule, steps: int) -> list[int]:
     """The last step of each epoch, counted from 1; of the last epoch, as far as it goes."""
     if not rule.any_length:
-        return [int(step) + 1 for step in rule.seen(0, steps)]
-    if rule.drawn is Drawn.EACH_STEP:
+        return [int(step) + 1 for step in rule.participations(0, steps)]
+    if rule.resampling is Resampling.EACH_STEP:
         return list(range(1, steps + 1))
     length = rule.batches_per_epoch
     ends = list(range(length, steps + 1, length))

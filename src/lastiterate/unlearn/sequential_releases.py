@@ -37,7 +37,7 @@ from lastiterate.profile.pld import (
     to_pld,
 )
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 
 _CELL = 2e-3  # of losses: finer ones change the fifth digit
@@ -47,7 +47,11 @@ _BY_POSITION = "fixed-order/convex"
 def quick_report(run: TrainingRun, other_releases: Sequence[Release] = ()) -> PrivacyReport:
     """The account of a run by bounds that are quick beside others; the rest gains little there."""
     report = account(run, other_releases=other_releases)
-    return report.cheap() if run.batches.drawn in (Drawn.ONCE, Drawn.EACH_EPOCH) else report
+    return (
+        report.cheap()
+        if run.batches.resampling in (Resampling.ONCE, Resampling.EACH_EPOCH)
+        else report
+    )
 
 
 def in_turn(first: PrivacyReport, then: Sequence[TrainingRun]) -> PrivacyReport:
@@ -57,9 +61,9 @@ def in_turn(first: PrivacyReport, then: Sequence[TrainingRun]) -> PrivacyReport:
     every: dict[str, PrivacyProfile] = {
         id_: _gaussian([profile.gdp(), *(_short(extra).gdp() for extra in then)])
         for id_, profile in first.used.items()
-        if isinstance(profile, GaussianProfile) or first.run.batches.drawn is Drawn.NEVER
+        if isinstance(profile, GaussianProfile) or first.run.batches.resampling is Resampling.NEVER
     }
-    if first.run.batches.drawn is Drawn.NEVER:
+    if first.run.batches.resampling is Resampling.NEVER:
         if _BY_POSITION in every and first.run.examples_per_person == 1:
             every[_BY_POSITION] = _gaussian([float(_by_place(first, then).max())])
     elif others := [id_ for id_ in first.used if id_ not in every]:

@@ -11,10 +11,10 @@ from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import given_order
 from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
 from lastiterate.other_releases import Release, joint_mu
-from lastiterate.profile.compose_with_mixture import beside_mixture
+from lastiterate.profile.compose_with_mixture import compose_with_mixture
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.run.batch_rules.rules import BatchRule, Drawn
+from lastiterate.run.batch_rules.rules import BatchRule, Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.unlearn.extra_steps import MOST_STEPS, ExtraSteps, fewest, last_of
 from lastiterate.unlearn.unlearning_result import Unlearning
@@ -154,7 +154,7 @@ class _Question:
         if not self.other_releases:
             return report
         more = GaussianMixtureProfile([1.0], [self._other_mu])
-        every = {id_: beside_mixture(one, more) for id_, one in report.used.items()}
+        every = {id_: compose_with_mixture(one, more) for id_, one in report.used.items()}
         return replace(report, all=every, other_releases=self.other_releases)
 
     @property
@@ -183,13 +183,15 @@ class _Question:
     def _bounds(self) -> list[str] | None:
         # A bound that hides positions by exchanging examples would have to exchange them in the
         # extra steps, too, where these go on in the order of the training.
-        kept = self.order_kept and self.run.batches.drawn is Drawn.ONCE
+        kept = self.order_kept and self.run.batches.resampling is Resampling.ONCE
         return given_order() if kept else None
 
     @property
     def _is_slow_besides(self) -> bool:
         """Whether whole curves are needed, of bounds for which that takes long."""
-        drawn = self.run.batches.drawn
+        drawn = self.run.batches.resampling
         return bool(
-            self.other_releases and self.run.batches.exact_size and drawn is not Drawn.EACH_STEP
+            self.other_releases
+            and self.run.batches.exact_size
+            and drawn is not Resampling.EACH_STEP
         )

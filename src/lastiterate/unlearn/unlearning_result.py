@@ -13,7 +13,7 @@ from lastiterate.other_releases import Release
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.adjacency import if_one_example_is
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.unlearn.retained_examples import as_one_run
 
@@ -66,7 +66,7 @@ class Unlearning(BestProfile):
         if self.extra_steps == 0:
             return self.before
         first, then = self.before, self.extra
-        if self.order_kept and self.run.batches.drawn is Drawn.ONCE:
+        if self.order_kept and self.run.batches.resampling is Resampling.ONCE:
             # One secret serves both, so that neither may be averaged over it alone.
             first = account(_in_open_order(self.run), other_releases=self.other_releases)
             then = _in_open_order(then)

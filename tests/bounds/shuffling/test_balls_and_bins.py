@@ -37,7 +37,7 @@ def described(rule, shape, ratio, penalty=0.0, own=0.0, **changes):
 def leaked(run, curvatures, added, other):
     """(delta by epsilon, the larger of both ways) of what examples add in each world."""
     rule, penalty = run.batches, run.loss.regulariser
-    each = rule.drawn is li.BallsAndBinsEachEpoch.drawn
+    each = rule.resampling is li.BallsAndBinsEachEpoch.resampling
     members, weights = every_pick(rule.examples, rule.batch_size, run.steps, each)
     ours, theirs = (
         last_iterates(members, rule.batch_size, penalty, curvatures, one) for one in (added, other)

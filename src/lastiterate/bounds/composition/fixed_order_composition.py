@@ -11,7 +11,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.line_style import GREY, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batch_rules.rules import RULES, Drawn
+from lastiterate.run.batch_rules.rules import RULES, Resampling
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -35,7 +35,9 @@ def worst_order_composition(run: TrainingRun) -> GaussianProfile:
     moved = max(quantities.gradient_change(run), TINY)
     if run.is_constant:
         noise = float(np.max(run.noise_std))
-        return quantities.gaussian(moved / noise * math.sqrt(run.batches.most_seen(run.steps)))
+        return quantities.gaussian(
+            moved / noise * math.sqrt(run.batches.most_participations(run.steps))
+        )
     noise_std = quantities.every_step(np.array(run.noise_std), run.steps)
     largest = float((1.0 / noise_std).max())
     squares = (1.0 / noise_std / largest) ** 2
@@ -45,14 +47,14 @@ def worst_order_composition(run: TrainingRun) -> GaussianProfile:
 
 
 def _worst_sum(run: TrainingRun, squares: Array) -> float:
-    drawn = run.batches.drawn
+    drawn = run.batches.resampling
     match drawn:
-        case Drawn.NEVER | Drawn.ONCE:
+        case Resampling.NEVER | Resampling.ONCE:
             return max(float(squares[seen].sum()) for seen in quantities.patterns(run))
-        case Drawn.EACH_EPOCH:
+        case Resampling.EACH_EPOCH:
             starts = np.arange(0, run.steps, run.batches.batches_per_epoch)
             return float(np.maximum.reduceat(squares, starts).sum())
-        case Drawn.EACH_STEP:
+        case Resampling.EACH_STEP:
             return float(squares.sum())
         case _:
             assert_never(drawn)

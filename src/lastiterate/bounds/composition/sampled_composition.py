@@ -14,7 +14,7 @@ from lastiterate.bounds.composition.delta_lower_bound import composed_at_least
 from lastiterate.bounds.composition.fixed_order_composition import worst_order_composition
 from lastiterate.bounds.line_style import ORANGE, LineStyle
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.fallback import OtherwiseProfile
+from lastiterate.profile.fallback import FallbackProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.pld import (
     LossDistributionProfile,
@@ -74,7 +74,7 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
             ways.append(composed)
         else:
             ways.append(
-                OtherwiseProfile(
+                FallbackProfile(
                     composed, below=near_rounding(composed), otherwise=partial(_moments, run)
                 )
             )

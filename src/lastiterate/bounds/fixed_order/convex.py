@@ -14,7 +14,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.line_style import BLUE, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batch_rules.rules import Drawn, rules
+from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts, pattern_mus
@@ -78,7 +78,10 @@ def convex_for_persons(run: TrainingRun) -> GaussianProfile:
     step, as seen from the end; elsewhere k examples cost k times one.
     """
     rule = run.batches
-    one_place = rule.drawn in (Drawn.EACH_EPOCH, Drawn.EACH_STEP) or quantities.places(run) == 1
+    one_place = (
+        rule.resampling in (Resampling.EACH_EPOCH, Resampling.EACH_STEP)
+        or quantities.position_count(run) == 1
+    )
     regular = run.is_constant and rule.period is not None
     if one_place or regular or not isinstance(run.domain, Ball):
         return convex(run)
@@ -96,7 +99,7 @@ def convex_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
 
 
 def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
-    if run.batches.drawn is Drawn.EACH_EPOCH:
+    if run.batches.resampling is Resampling.EACH_EPOCH:
         return quantities.gaussian(latest_order_mu(run, diameter, epochs_of(run)))
     if run.is_constant and run.batches.period is not None:
         # Steps after the last participation only post-process (and contract what is left for
@@ -106,13 +109,15 @@ def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
     return max(_by_position(run, diameter), key=lambda profile: profile.mu)
 
 
-def grouped_places(run: TrainingRun, diameter: float, period: int) -> tuple[list[float], list[int]]:
+def grouped_positions(
+    run: TrainingRun, diameter: float, period: int
+) -> tuple[list[float], list[int]]:
     """mu and the number of places of each of some groups, at the worst of the group.
 
     For constant schedules and participations at equal distances only: there a place that is seen
     later is never less exposed.
     """
-    count = quantities.places(run)
+    count = quantities.position_count(run)
     tails = sorted((run.steps - 1 - place) % period for place in range(count))
     firsts = group_edges(count)
     mus = [_periodic_mu(run, diameter, period, tail=tails[first]) for first in firsts[:-1]]
@@ -130,10 +135,12 @@ def group_edges(count: int) -> list[int]:
 
 def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]:
     rule = run.batches
-    if rule.drawn is Drawn.EACH_EPOCH:
+    if rule.resampling is Resampling.EACH_EPOCH:
         return [_worst(run, diameter)]
     if run.is_constant and rule.period is not None:
-        tails = [(run.steps - 1 - place) % rule.period for place in range(quantities.places(run))]
+        tails = [
+            (run.steps - 1 - place) % rule.period for place in range(quantities.position_count(run))
+        ]
         mus = [_periodic_mu(run, diameter, rule.period, tail=tail) for tail in tails]
         return [quantities.gaussian(mu) for mu in mus]
     if run.is_constant:
@@ -167,7 +174,7 @@ def _periodic_mu(run: TrainingRun, diameter: float, period: int, *, tail: int) -
 
 
 def _constants(run: TrainingRun) -> tuple[Array, Array, Array]:
-    return quantities.gaps(run), quantities.arrivals(run), quantities.noises(run)
+    return quantities.gaps(run), quantities.sensitivities(run), quantities.noises(run)
 
 
 def rolled_up_mu(
@@ -266,7 +273,7 @@ def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
     )
 
 
-_OF_EXACT_SIZE = rules(*Drawn, exact_size=True)
+_OF_EXACT_SIZE = rules(*Resampling, exact_size=True)
 _CONTRACTING = (conditions.ONLY_LAST_ITERATE, *conditions.CONTRACTING)
 
 CONVEX_FIXED_ORDER = Bound(

@@ -11,7 +11,7 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order.step_moduli import ROUNDINGS, kept, late, linear_rise, moduli
 from lastiterate.bounds.line_style import PURPLE, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batch_rules.rules import Drawn, rules
+from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import pattern_mus
 from lastiterate.shifts.periodic import PeriodicRun, periodic_mu
@@ -56,7 +56,7 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
     **Computed as** tangents and isotonic regression; rounded up.
     """
     constant_noise = run.is_constant and np.max(run.noise_std) > 0.0
-    if constant_noise and _work(run, quantities.places(run)) > _MOST_WORK:
+    if constant_noise and _work(run, quantities.position_count(run)) > _MOST_WORK:
         # Noise on release may be left unused, and then only the last position is to be solved.
         run = run.replace(release_noise_std=0.0)
     mus = _position_mus(run, _exposed(run))
@@ -65,12 +65,14 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
 
 def non_convex_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
     """The guarantee of each position in the order of the batches."""
-    return [quantities.gaussian(mu) for mu in _position_mus(run, range(quantities.places(run)))]
+    return [
+        quantities.gaussian(mu) for mu in _position_mus(run, range(quantities.position_count(run)))
+    ]
 
 
 def _exposed(run: TrainingRun) -> Sequence[int]:
     """Positions among which the most exposed is."""
-    count = quantities.places(run)
+    count = quantities.position_count(run)
     if not run.is_constant or run.batches.period is None or run.release_noise_std > 0.0:
         return range(count)
     # Without release noise, what follows the last participation is post-processing, so
@@ -129,7 +131,10 @@ def _late_patterns(run: TrainingRun, window: int) -> list[IntArray]:
     first, period = run.steps - window, run.batches.period
     if period is None or first == 0:
         return [pattern[pattern >= first] - first for pattern in quantities.patterns(run)]
-    return [np.arange((i - first) % period, window, period) for i in range(quantities.places(run))]
+    return [
+        np.arange((i - first) % period, window, period)
+        for i in range(quantities.position_count(run))
+    ]
 
 
 def _linear_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
@@ -142,7 +147,7 @@ def _linear_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
     contraction = up(kept(run) + rise, ROUNDINGS)
     return pattern_mus(
         contraction=np.append(quantities.every_step(contraction, run.steps), 1.0),
-        sensitivity=np.append(quantities.every_step(quantities.arrivals(run), run.steps), 0.0),
+        sensitivity=np.append(quantities.every_step(quantities.sensitivities(run), run.steps), 0.0),
         noise=np.append(noise, quantities.release_noise(run)),
         patterns=[patterns[i] for i in chosen],
         diameter=quantities.diameter(run),
@@ -162,7 +167,7 @@ def _closed_form_mu(run: TrainingRun, position: int) -> float:
     gap = shrinkage - up(float(rise[0]), ROUNDINGS) - (ulps(1) if pull > 0.5 else 0.0)
     periodic = PeriodicRun(
         gap=min(gap, 1.0),
-        sensitivity=float(quantities.arrivals(run)[0]),
+        sensitivity=float(quantities.sensitivities(run)[0]),
         noise=float(quantities.noises(run)[0]),
         period=period,
         participations=-(-(run.steps - tail) // period),
@@ -186,7 +191,7 @@ def _contracts(run: TrainingRun) -> str | None:
 NON_CONVEX = Bound(
     id="fixed-order/non-convex",
     gives="a Gaussian guarantee for the last iterate without convexity, or with clipped gradients",
-    covers=rules(Drawn.NEVER, Drawn.ONCE, Drawn.EACH_STEP, exact_size=True),
+    covers=rules(Resampling.NEVER, Resampling.ONCE, Resampling.EACH_STEP, exact_size=True),
     needs=(
         conditions.ONLY_LAST_ITERATE,
         Hypothesis(

@@ -1,4 +1,4 @@
-"""The shifts behind a fixed-order bound: what is paid when, for the most exposed position."""
+"""The shifts behind a fixed-order bound, step by step, for the most exposed position."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER, epochs_of,
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.step_moduli import moduli
 from lastiterate.errors import InvalidParameter, NoBoundApplies
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import Shifts, optimal_shifts
 from lastiterate.shifts.tangents import concave_shifts
@@ -26,14 +26,15 @@ _MOST_CONCAVE = 20_000
 class ShiftSchedule:
     """`shifts` in units of the largest step size; the release is one more step.
 
-    `arrivals` are what the participations in the steps `seen` (from 0) bring, `noise` is that of
-    every step, and `diameter` the cap, all in the same units.
+    `participations` are the steps (from 0) that see the example and `sensitivities` the distance
+    that each of them adds; `noise` is that of every step, and `diameter` the cap, all in the same
+    units.
     """
 
     bound: str
     shifts: Shifts
-    seen: IntArray
-    arrivals: Array
+    participations: IntArray
+    sensitivities: Array
     noise: Array
     diameter: float
 
@@ -54,11 +55,11 @@ def worst_schedule(run: TrainingRun) -> ShiftSchedule:
     most = _MOST_STEPS if bound is CONVEX_FIXED_ORDER else _MOST_CONCAVE
     if run.steps > most:
         raise InvalidParameter("steps", run.steps, must_be=f"at most {most} to be written out")
-    seen = _most_exposed(run)
+    participations = _most_exposed(run)
     if bound is CONVEX_FIXED_ORDER:
-        contraction, arriving, noise = written_out(run)
-        sensitivity = np.zeros(arriving.size)
-        sensitivity[seen] = arriving[seen]
+        contraction, sensitivity_at, noise = written_out(run)
+        sensitivity = np.zeros(sensitivity_at.size)
+        sensitivity[participations] = sensitivity_at[participations]
         shifts = optimal_shifts(
             contraction=contraction, sensitivity=sensitivity, noise=noise, diameter=diameter
         )
@@ -66,22 +67,22 @@ def worst_schedule(run: TrainingRun) -> ShiftSchedule:
         noise = np.append(
             quantities.every_step(quantities.noises(run), run.steps), quantities.release_noise(run)
         )
-        shifts = concave_shifts(moduli(run, seen, run.steps), noise, diameter=diameter)
-    arrivals = quantities.every_step(quantities.arrivals(run), run.steps)[seen]
-    return ShiftSchedule(bound.id, shifts, seen, arrivals, noise, diameter)
+        shifts = concave_shifts(moduli(run, participations, run.steps), noise, diameter=diameter)
+    sensitivities = quantities.every_step(quantities.sensitivities(run), run.steps)[participations]
+    return ShiftSchedule(bound.id, shifts, participations, sensitivities, noise, diameter)
 
 
 def _most_exposed(run: TrainingRun) -> IntArray:
     """The steps, counted from 0, that see the example of the worst position."""
     rule = run.batches
-    if rule.drawn is Drawn.EACH_EPOCH:
+    if rule.resampling is Resampling.EACH_EPOCH:
         if not run.is_constant:
             must_be = "constant, as noise_std, where every epoch has an order of its own"
             raise InvalidParameter("step_size", "a schedule", must_be=must_be)
         return np.array([epoch[-1] - 1 for epoch in epochs_of(run)], dtype=np.intp)
-    count = quantities.places(run)
+    count = quantities.position_count(run)
     if count == 1 or (run.is_constant and rule.period is not None):
-        return rule.seen((run.steps - 1) % count, run.steps)
+        return rule.participations((run.steps - 1) % count, run.steps)
     by_position = (NON_CONVEX if CONVEX_FIXED_ORDER.unmet(run) else CONVEX_FIXED_ORDER).by_position
     assert by_position is not None
     worst = int(np.argmax([profile.gdp() for profile in by_position(run)]))

@@ -85,7 +85,7 @@ def bounded_iteration(run: TrainingRun) -> ZCDPProfile:
     length = run.batches.batches_per_epoch
     steps = min(run.steps, _MOST_UNROLLED // length * length or run.steps)
     pattern = np.zeros(steps)
-    pattern[::-length] = float(quantities.arrivals(run)[0])
+    pattern[::-length] = float(quantities.sensitivities(run)[0])
     diameter = quantities.diameter(run)
     noise = float(quantities.noises(run)[0])
     mu = optimal_shifts(
@@ -109,12 +109,12 @@ def bounded_strongly_convex(run: TrainingRun) -> ZCDPProfile:
 
     **Computed as** the least over R, which all are valid; rounded up.
     """
-    gap, k = quantities.constant_gap(run), quantities.diameter_in_arrivals(run)
+    gap, k = quantities.constant_gap(run), quantities.diameter_over_sensitivity(run)
     R = _unrolled(run.steps).astype(float)
     log_c = log_of(gap)
     mass = k * np.exp(R * log_c) + sums_of_powers(log_c, R, gap=gap)
     spread = sums_of_powers(2.0 * log_c, R, gap=gap * (2.0 - gap))
-    rate = quantities.arrival_over_noise(run) ** 2 * float(np.min(mass * mass / spread)) / 2.0
+    rate = quantities.sensitivity_over_noise(run) ** 2 * float(np.min(mass * mass / spread)) / 2.0
     return ZCDPProfile(up(rate, TENS_OF_THOUSANDS_OF_ROUNDINGS))
 
 
@@ -167,7 +167,7 @@ def sampled_strongly_convex(run: TrainingRun) -> RenyiProfile:
 def _sampled(run: TrainingRun, gap: float, orders: Array) -> Array:
     q = run.batches.batch_size / run.batches.examples
     z = float(np.max(run.noise_std)) * run.batches.batch_size / doubled_radius(run)
-    far = quantities.diameter_in_arrivals(run) * quantities.arrival_over_noise(run)  # D/(eta sigma)
+    far = quantities.diameter_over_sensitivity(run) * quantities.sensitivity_over_noise(run)
     best = np.full(orders.size, np.inf)
     for split in _SPLITS:
         one = sampled_gaussian(q, z * math.sqrt(split), orders)

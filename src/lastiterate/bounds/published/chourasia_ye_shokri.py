@@ -18,7 +18,7 @@ from lastiterate._numerics.rounding import (
 )
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
-from lastiterate.bounds.quantities import arrival_over_noise, constant_gap
+from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
 from lastiterate.profile.lower import MeansLowerProfile
 from lastiterate.profile.zcdp import ZCDPProfile
 from lastiterate.run.batch_rules.rules import FullBatch
@@ -49,7 +49,9 @@ def linear(run: TrainingRun) -> ZCDPProfile:
 
     **Computed as** printed; rounded up.
     """
-    return ZCDPProfile(up(arrival_over_noise(run) ** 2 * run.steps / 2.0, THOUSANDS_OF_ROUNDINGS))
+    return ZCDPProfile(
+        up(sensitivity_over_noise(run) ** 2 * run.steps / 2.0, THOUSANDS_OF_ROUNDINGS)
+    )
 
 
 def strongly_convex(run: TrainingRun) -> ZCDPProfile:
@@ -68,7 +70,7 @@ def strongly_convex(run: TrainingRun) -> ZCDPProfile:
     **Computed as** printed; rounded up.
     """
     x = constant_gap(run)
-    rate = arrival_over_noise(run) ** 2 * (2.0 / x) * -math.expm1(-x * run.steps / 2.0)
+    rate = sensitivity_over_noise(run) ** 2 * (2.0 / x) * -math.expm1(-x * run.steps / 2.0)
     return ZCDPProfile(up(rate, THOUSANDS_OF_ROUNDINGS))
 
 
@@ -88,7 +90,7 @@ def squared_loss(run: TrainingRun) -> ZCDPProfile:
     """
     x = constant_gap(run)  # or 2 - eta m, which gives the same
     bend = x * (2.0 - x)
-    rate = arrival_over_noise(run) ** 2 * (2.0 / bend) * -math.expm1(-bend * run.steps / 2.0)
+    rate = sensitivity_over_noise(run) ** 2 * (2.0 / bend) * -math.expm1(-bend * run.steps / 2.0)
     return ZCDPProfile(up(rate, THOUSANDS_OF_ROUNDINGS))
 
 
@@ -111,7 +113,7 @@ def squared_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     x = float(np.max(run.step_size)) * run.loss.strong_convexity
     square = -math.expm1(-x * run.steps) / x
     return MeansLowerProfile(
-        [1.0], [down(arrival_over_noise(run) * math.sqrt(square), MILLIONS_OF_ROUNDINGS)]
+        [1.0], [down(sensitivity_over_noise(run) * math.sqrt(square), MILLIONS_OF_ROUNDINGS)]
     )
 
 

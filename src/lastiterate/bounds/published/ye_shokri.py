@@ -14,12 +14,12 @@ from functools import partial
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.geometric import log_of, logs_of_powers, sums_of_powers
+from lastiterate._numerics.geometric import geometric_sum, log_of, logs_of_powers, sums_of_powers
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, at_least, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.conditions import SECRET_ORDER
-from lastiterate.bounds.quantities import arrival_over_noise, constant_gap, epochs, forgotten
+from lastiterate.bounds.quantities import constant_gap, epochs, sensitivity_over_noise
 from lastiterate.profile.renyi import RenyiProfile, averaged_at_orders
 from lastiterate.profile.zcdp import ZCDPProfile
 from lastiterate.run.batch_rules.rules import Cyclic, SampledWithoutReplacement, ShuffledOnce
@@ -56,7 +56,7 @@ def naive(run: TrainingRun) -> ZCDPProfile:
     **Computed as** printed; rounded up.
     """
     x = constant_gap(run)
-    rate = arrival_over_noise(run) ** 2 * (2.0 / x) * -math.expm1(-x * epochs(run) / 2.0)
+    rate = sensitivity_over_noise(run) ** 2 * (2.0 / x) * -math.expm1(-x * epochs(run) / 2.0)
     return ZCDPProfile(up(rate, THOUSANDS_OF_ROUNDINGS))
 
 
@@ -66,12 +66,12 @@ def _rates(run: TrainingRun) -> tuple[float, Array]:
     j = np.arange(1, length + 1)
     log_c = log_of(x)
     kept, sums = np.exp(logs_of_powers(2.0 * log_c, j - 1)), sums_of_powers(2.0 * log_c, j)
-    rho = up(arrival_over_noise(run) ** 2 / 2.0 * kept / sums, THOUSANDS_OF_ROUNDINGS)
+    rho = up(sensitivity_over_noise(run) ** 2 / 2.0 * kept / sums, THOUSANDS_OF_ROUNDINGS)
     half = length // 2
     later = length - half
     # (1 - c^{2 later (K-1)})/(1 - c^{2 later}).
     repeats = epochs(run) - 1
-    grown = forgotten(-math.expm1(2.0 * later * log_c), repeats)
+    grown = geometric_sum(-math.expm1(2.0 * later * log_c), repeats)
     return up(float(rho[half - 1] * grown), THOUSANDS_OF_ROUNDINGS), rho
 
 
@@ -147,7 +147,7 @@ def _sampled_divergences(run: TrainingRun, orders: Array) -> Array:
     less = orders - 1.0
     share = run.batches.batch_size / run.batches.examples
     lost = constant_gap(run) * (2.0 - constant_gap(run))
-    cost = orders * arrival_over_noise(run) ** 2 / 2.0
+    cost = orders * sensitivity_over_noise(run) ** 2 / 2.0
     total = np.zeros_like(orders)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         for _ in range(run.steps):

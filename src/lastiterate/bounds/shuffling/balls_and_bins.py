@@ -32,7 +32,7 @@ from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import (
     BallsAndBins,
     BallsAndBinsEachEpoch,
-    Drawn,
+    Resampling,
     ShuffledEachEpoch,
     ShuffledOnce,
 )
@@ -76,7 +76,9 @@ def persons_in_bins(run: TrainingRun) -> PrivacyProfile:
 
 def places_given_the_sizes(run: TrainingRun) -> list[GaussianMixtureProfile]:
     """The law of what the example's place costs, for some choices of K."""
-    given_the_sizes = shuffled_once if run.batches.drawn is Drawn.ONCE else shuffled_each_epoch
+    given_the_sizes = (
+        shuffled_once if run.batches.resampling is Resampling.ONCE else shuffled_each_epoch
+    )
     found = []
     for majorant in sizes_that_count(run):
         known = given_the_sizes(majorant.run)
@@ -87,7 +89,7 @@ def places_given_the_sizes(run: TrainingRun) -> list[GaussianMixtureProfile]:
 
 def sizes_that_count(run: TrainingRun) -> list[Majorant]:
     """Shuffled runs that cost as much if no batch has more than K, for some choices of K."""
-    once = run.batches.drawn is Drawn.ONCE
+    once = run.batches.resampling is Resampling.ONCE
     draws = min(run.batches.batches_per_epoch, run.steps) if once else run.steps
     counterpart = ShuffledOnce if once else ShuffledEachEpoch
     majorants = (fixed_size_majorant(run, counterpart, draws, never) for never in _NEVER)

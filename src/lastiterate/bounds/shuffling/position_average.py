@@ -17,7 +17,7 @@ from lastiterate.bounds.fixed_order.convex import (
     convex,
     epochs_of,
     group_edges,
-    grouped_places,
+    grouped_positions,
     latest_order_mu,
 )
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
@@ -25,7 +25,7 @@ from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.mu_of_k_examples import several_draws
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.run.batch_rules.rules import Drawn, rules
+from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 
 GIVEN_THE_ORDER = (CONVEX_FIXED_ORDER, NON_CONVEX)
@@ -61,7 +61,7 @@ def shuffled_once(run: TrainingRun) -> GaussianMixtureProfile:
     """
     share, period = run.batches.share, run.batches.period
     if run.is_constant and period is not None and not CONVEX_FIXED_ORDER.unmet(run):
-        mus, sizes = grouped_places(run, quantities.diameter(run), period)
+        mus, sizes = grouped_positions(run, quantities.diameter(run), period)
     else:
         tables = [bound.by_position for bound in GIVEN_THE_ORDER if not bound.unmet(run)]
         listed = [[p.gdp() for p in by_position(run)] for by_position in tables if by_position]
@@ -110,7 +110,7 @@ def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
 
 def last_position_at_least(run: TrainingRun, epsilon: float) -> float:
     """A lower bound on this bound's delta, from the very last batch alone; 0 if none is known."""
-    regular = run.batches.period is not None or run.batches.drawn is Drawn.EACH_EPOCH
+    regular = run.batches.period is not None or run.batches.resampling is Resampling.EACH_EPOCH
     if not (regular and run.is_constant) or CONVEX_FIXED_ORDER.unmet(run):
         return 0.0
     return float(down(run.batches.share * convex(run).delta(epsilon), MILLIONS_OF_ROUNDINGS))
@@ -159,7 +159,7 @@ def _groups(run: TrainingRun, epoch: range) -> list[range]:
 SHUFFLED_ONCE = Bound(
     id="random-order/shuffled/average-once",
     gives="the average over the example's place in a secret order, drawn once",
-    covers=rules(Drawn.ONCE, exact_size=True),
+    covers=rules(Resampling.ONCE, exact_size=True),
     needs=(
         conditions.SECRET_ORDER,
         conditions.one_of(
@@ -181,7 +181,7 @@ SHUFFLED_ONCE = Bound(
 SHUFFLED_EACH_EPOCH = Bound(
     id="random-order/shuffled/average-each-epoch",
     gives="the average over the example's place in the last of many secret orders",
-    covers=rules(Drawn.EACH_EPOCH, exact_size=True),
+    covers=rules(Resampling.EACH_EPOCH, exact_size=True),
     needs=(
         conditions.SECRET_ORDER,
         *conditions.CONTRACTING,

@@ -37,7 +37,7 @@ from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.shuffling.positions import Once, Places, factors
 from lastiterate.bounds.shuffling.positions_each_epoch import EachEpoch
 from lastiterate.bounds.shuffling.transport import HiddenPlaceProfile, Loan
-from lastiterate.run.batch_rules.rules import Drawn, rules
+from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 
 _SHARES_THAT_BORROW = (0.001, 0.003, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6)
@@ -78,7 +78,7 @@ def hidden_place(run: TrainingRun) -> HiddenPlaceProfile:
 
 def places_in_order(run: TrainingRun) -> Places:
     """The positions that an example may have in this run's secret order."""
-    return Once(run) if run.batches.drawn is Drawn.ONCE else EachEpoch(run)
+    return Once(run) if run.batches.resampling is Resampling.ONCE else EachEpoch(run)
 
 
 def _numbers_of_late(weights: Array) -> list[int]:
@@ -91,7 +91,7 @@ def _numbers_of_late(weights: Array) -> list[int]:
 
 
 def _irregular(run: TrainingRun) -> str | None:
-    once = run.batches.drawn is Drawn.ONCE
+    once = run.batches.resampling is Resampling.ONCE
     return "another order in every epoch" if once and run.batches.period is None else None
 
 
@@ -104,7 +104,9 @@ REGULAR = Hypothesis(
 HIDDEN_PLACE = Bound(
     id="random-order/shuffled/transport",
     gives="the average over the example's place in a secret order, which stays hidden",
-    covers=tuple(rule for rule in rules(Drawn.ONCE, Drawn.EACH_EPOCH) if rule.exchangeable),
+    covers=tuple(
+        rule for rule in rules(Resampling.ONCE, Resampling.EACH_EPOCH) if rule.exchangeable
+    ),
     needs=(
         conditions.SECRET_ORDER,
         *conditions.CONTRACTING,

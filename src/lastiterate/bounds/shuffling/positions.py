@@ -42,7 +42,7 @@ class Places(ABC):
     """
 
     def __init__(self, run: TrainingRun) -> None:
-        gap, arrival = float(quantities.gaps(run)[0]), float(quantities.arrivals(run)[0])
+        gap, arrival = float(quantities.gaps(run)[0]), float(quantities.sensitivities(run)[0])
         noise = float(quantities.noises(run)[0])
         released = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
         self._gap = gap

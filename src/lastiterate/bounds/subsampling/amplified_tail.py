@@ -60,7 +60,7 @@ from lastiterate.bounds.subsampling.tail_split import (
     relative_release_noise,
 )
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.fallback import OtherwiseProfile
+from lastiterate.profile.fallback import FallbackProfile
 from lastiterate.profile.pld import LossDistributionProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
@@ -110,7 +110,7 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     usual = hidden[0] if len(hidden) == 1 else BestProfile(hidden)
     if tail is None:
         return usual
-    return OtherwiseProfile(
+    return FallbackProfile(
         usual, below=near_rounding(tail), otherwise=partial(_by_moments, replaced, None)
     )
 
@@ -141,7 +141,7 @@ def _by_law(run: TrainingRun) -> list[PrivacyProfile]:
 
 def _by_moments(run: TrainingRun, tail: LossDistributionProfile | None) -> PrivacyProfile:
     noise = float(quantities.noises(run)[0])
-    arrival = float(quantities.arrivals(run)[0])
+    arrival = float(quantities.sensitivities(run)[0])
     ratio = at_least(arrival / noise, ulps=quantities.WIDENING)
     if not _LEAST_RATIO < ratio < _LARGEST_RATIO:
         return quantities.gaussian(math.inf)

@@ -39,10 +39,10 @@ from numpy.typing import ArrayLike
 from lastiterate._numerics.rounding import ulps, up
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.parametric import PricedProfile
+from lastiterate.profile.parametric import ParametricProfile
 
 
-class HiddenMixtureProfile(PricedProfile):
+class HiddenMixtureProfile(ParametricProfile):
     """mu_i-GDP with probability weight_i, which of them being secret and staying so.
 
     `lost` is the probability that is not accounted for, or not where it should be.

@@ -29,7 +29,7 @@ from lastiterate._numerics.rounding import (
     up,
 )
 from lastiterate.bounds.subsampling.lagrangian_table import HIGH, LOW, Borrowed
-from lastiterate.profile.parametric import PricedProfile
+from lastiterate.profile.parametric import ParametricProfile
 from lastiterate.profile.pld import LossDistributionProfile
 from lastiterate.profile.privacy_profile import check_order
 
@@ -60,7 +60,7 @@ def _points(typical: float) -> Array:
     return np.concatenate([_NEAR_POINTS, np.geomspace(first, last, number + 1)])
 
 
-class HiddenMomentsProfile(PricedProfile):
+class HiddenMomentsProfile(ParametricProfile):
     """mu-GDP for a hidden mu, with log E e^(rates mu^2) at most `logs`.
 
     This holds but with probability `lost`.  `followed_by` is published as well, whatever mu is.

@@ -34,8 +34,8 @@ from lastiterate.profile.group import for_group
 from lastiterate.profile.mu_of_k_examples import several_draws
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import (
-    Drawn,
     PoissonSampled,
+    Resampling,
     rules,
 )
 from lastiterate.run.domain import Ball
@@ -157,7 +157,7 @@ def mixture(
     gap = float(quantities.gaps(run)[0])
     gap = gap if gap > _LEAST_GAP else 0.0
     probability = run.batches.share if probability is None else probability
-    arrival, noise = float(quantities.arrivals(run)[0]), float(quantities.noises(run)[0])
+    arrival, noise = float(quantities.sensitivities(run)[0]), float(quantities.noises(run)[0])
     cap = up(quantities.diameter(run) / arrival, THOUSANDS_OF_ROUNDINGS)
     relative = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
     release_in_steps = at_most(relative**2, ulps=8)
@@ -185,7 +185,9 @@ def mixture_at_least(run: TrainingRun, epsilon: float) -> float:
     if isinstance(run.domain, Ball):
         return 0.0
     noise = float(quantities.noises(run)[0])
-    moved = float(quantities.arrivals(run)[0]) / math.hypot(noise, quantities.release_noise(run))
+    moved = float(quantities.sensitivities(run)[0]) / math.hypot(
+        noise, quantities.release_noise(run)
+    )
     known = run.batches.share * GaussianProfile(moved).delta(epsilon)
     return float(down(known, THOUSANDS_OF_ROUNDINGS))
 
@@ -234,7 +236,7 @@ _SOURCE = Citation(
 SAMPLED = Bound(
     id="random-order/sampled/average",
     gives="the average over the steps in which a secretly sampled example takes part",
-    covers=rules(Drawn.EACH_STEP, exact_size=True),
+    covers=rules(Resampling.EACH_STEP, exact_size=True),
     needs=_NEEDS,
     certainty=Certainty.UPPER,
     source=_SOURCE,

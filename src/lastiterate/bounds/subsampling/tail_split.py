@@ -70,7 +70,7 @@ NO_TAIL = Split(0, 1.0)
 
 def best_split(run: TrainingRun) -> Split:
     """The best by rough moments; noise levels near each other share a split."""
-    ratio = float(quantities.arrivals(run)[0]) / float(quantities.noises(run)[0])
+    ratio = float(quantities.sensitivities(run)[0]) / float(quantities.noises(run)[0])
     if not _LEAST_RATIO < ratio < 1.0 / _LEAST_RATIO:
         return NO_TAIL
     rounded = math.exp(round(math.log(ratio) / 0.1) * 0.1)

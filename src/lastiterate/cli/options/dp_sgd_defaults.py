@@ -5,7 +5,7 @@ import dataclasses
 from lastiterate.cli.options.option_types import flag
 from lastiterate.errors import InvalidType
 from lastiterate.run.adjacency import usual_adjacency
-from lastiterate.run.batch_rules.rules import Drawn
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.description import Description
 
 _POISSON = (
@@ -80,7 +80,7 @@ def _for_the_last_iterate(said: Description) -> list[str]:
         if clip is not None and not (lipschitz is not None and lipschitz <= clip):
             missing.append("--lipschitz (a bound on gradient norms, at most --clip-norm)")
     rule = said.rule()
-    if rule.drawn in (Drawn.NEVER, Drawn.ONCE) and rule.exact_size:
+    if rule.resampling in (Resampling.NEVER, Resampling.ONCE) and rule.exact_size:
         more = ["--diameter"] if said.diameter is None else []
         ways["iterates projected onto a ball"] = rate + more
     if not all(ways.values()):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics.arrays import IntArray
-from lastiterate.run.batch_rules.base import Chance, Drawn, Selection
+from lastiterate.run.batch_rules.base import RandomSource, Resampling, Selection
 from lastiterate.run.batch_rules.positioned import InOrder
 
 
@@ -35,26 +35,26 @@ class _Bins(InOrder, abstract=True):
     def size_exceeded_with(self, probability: float) -> int:
         return binomial_exceeded_with(probability, self.examples, self.share)
 
-    def arrangement(self, chance: Chance) -> IntArray | None:
-        del chance
+    def arrangement(self, source: RandomSource) -> IntArray | None:
+        del source
         return None
 
-    def selections(self, chance: Chance) -> Iterator[Selection]:
+    def selections(self, source: RandomSource) -> Iterator[Selection]:
         bins: list[IntArray] = []
         for epoch in self._epochs():
-            if not bins or self.drawn is Drawn.EACH_EPOCH:
-                bins = self._thrown(chance)
-            for place in epoch.tolist():
-                yield bins[place]
+            if not bins or self.resampling is Resampling.EACH_EPOCH:
+                bins = self._thrown(source)
+            for position in epoch.tolist():
+                yield bins[position]
 
-    def _thrown(self, chance: Chance) -> list[IntArray]:
+    def _thrown(self, source: RandomSource) -> list[IntArray]:
         """The examples of each batch of an epoch."""
         length = self.batches_per_epoch
-        places = chance.each_to_a_place(self.examples, length, self.batch_size, self.examples)
-        placed = np.flatnonzero(places >= 0)
-        by_place = placed[np.argsort(places[placed], kind="stable")]
-        ends = np.cumsum(np.bincount(places[placed], minlength=length))
-        return np.split(by_place, ends[:-1])
+        positions = source.each_to_a_position(self.examples, length, self.batch_size, self.examples)
+        in_a_bin = np.flatnonzero(positions >= 0)
+        by_bin = in_a_bin[np.argsort(positions[in_a_bin], kind="stable")]
+        ends = np.cumsum(np.bincount(positions[in_a_bin], minlength=length))
+        return np.split(by_bin, ends[:-1])
 
     def stated(self, *, secret: bool) -> str:
         size, examples = f"{self.batch_size:,}", f"{self.examples:,}"
@@ -90,7 +90,7 @@ class BallsAndBins(_Bins):
     """
 
     name = "balls-and-bins"
-    drawn = Drawn.ONCE
+    resampling = Resampling.ONCE
     in_words = "on average, each example in one picked on its own, once"
     in_secret = "once and in secret"
 
@@ -103,7 +103,7 @@ class BallsAndBinsEachEpoch(_Bins):
     """
 
     name = "balls-and-bins-each-epoch"
-    drawn = Drawn.EACH_EPOCH
+    resampling = Resampling.EACH_EPOCH
     in_words = "on average, each example in one picked on its own every epoch"
     in_secret = "anew every epoch and in secret"
 

@@ -15,7 +15,7 @@ from lastiterate.errors import InvalidParameter
 Selection = slice | IntArray
 
 
-class Drawn(Enum):
+class Resampling(Enum):
     """When chance decides which examples a batch has."""
 
     NEVER = "never"
@@ -24,7 +24,7 @@ class Drawn(Enum):
     EACH_STEP = "before each step"
 
 
-class Chance(Protocol):
+class RandomSource(Protocol):
     """The random draws that batches need: uniform, independent of the data, and secret."""
 
     def permutation(self, count: int, /) -> IntArray: ...
@@ -35,20 +35,20 @@ class Chance(Protocol):
         self, count: int, numerator: int, denominator: int, /
     ) -> IntArray: ...
 
-    def each_to_a_place(
-        self, count: int, places: int, numerator: int, denominator: int, /
+    def each_to_a_position(
+        self, count: int, position_count: int, numerator: int, denominator: int, /
     ) -> IntArray: ...
 
 
 RULES: dict[str, type[BatchRule]] = {}
 
 
-def rules(*drawn: Drawn, exact_size: bool | None = None) -> tuple[type[BatchRule], ...]:
+def rules(*resampling: Resampling, exact_size: bool | None = None) -> tuple[type[BatchRule], ...]:
     """The rules drawn at one of these times, and of this kind."""
     return tuple(
         rule
         for rule in RULES.values()
-        if rule.drawn in drawn and exact_size in (None, rule.exact_size)
+        if rule.resampling in resampling and exact_size in (None, rule.exact_size)
     )
 
 
@@ -60,7 +60,7 @@ class BatchRule(ABC):
 
     ==============  ======================================================================
     name            as files of settings and the command call it
-    drawn           when chance decides
+    resampling      when chance decides
     in_words        the order of the batches, after "batches of 10 of 100 examples .."
     openly          how batches come about, if their order may be known
     in_secret       the same, if the guarantee rests on its being secret
@@ -69,11 +69,11 @@ class BatchRule(ABC):
     any_length      whether the rule says nothing of the number of steps
     from_sizes      whether `examples` and `batch_size` say all of it
     in_blocks       the rule to keep where only whole blocks of rows can be read; None if none
-    exchangeable    whether, given the places of all others, any two may have changed places;
+    exchangeable    whether, given the positions of all others, any two may have been exchanged;
                     then several examples of one person do not stay together
     ==============  ======================================================================
 
-    and implements the abstract methods of `PlacedRule` or `SampledRule`.  One that lacks
+    and implements the abstract methods of `PositionedRule` or `SampledRule`.  One that lacks
     any of this cannot be defined or made.
     """
 
@@ -81,7 +81,7 @@ class BatchRule(ABC):
     batch_size: int
 
     name: ClassVar[str]
-    drawn: ClassVar[Drawn]
+    resampling: ClassVar[Resampling]
     in_words: ClassVar[str]
     openly: ClassVar[str] = "chosen without regard to what they hold"
     in_secret: ClassVar[str] = ""
@@ -96,14 +96,16 @@ class BatchRule(ABC):
         super().__init_subclass__(**kwargs)
         if abstract:
             return
-        wanted = ["name", "drawn", "in_words"]
+        wanted = ["name", "resampling", "in_words"]
         missing = [one for one in wanted if not hasattr(cls, one)]
-        if not missing and cls.drawn is not Drawn.NEVER and not cls.in_secret:
+        if not missing and cls.resampling is not Resampling.NEVER and not cls.in_secret:
             missing = ["in_secret"]
         if missing:
             raise TypeError(f"batch rule {cls.__name__} does not state {', '.join(missing)}")
-        if not isinstance(cls.drawn, Drawn):
-            raise TypeError(f"batch rule {cls.__name__}: drawn must be one of {list(Drawn)}")
+        if not isinstance(cls.resampling, Resampling):
+            raise TypeError(
+                f"batch rule {cls.__name__}: resampling must be one of {list(Resampling)}"
+            )
         if cls.name in RULES and RULES[cls.name].__qualname__ != cls.__qualname__:
             raise TypeError(f"there is a batch rule called {cls.name!r} already")
         RULES[cls.name] = cls
@@ -155,11 +157,11 @@ class BatchRule(ABC):
         """
 
     @abstractmethod
-    def places(self, steps: int) -> int:
+    def position_count(self, steps: int) -> int:
         """How many places are told apart, of which an example has one."""
 
     @abstractmethod
-    def seen(self, place: int, steps: int) -> IntArray:
+    def participations(self, position: int, steps: int) -> IntArray:
         """The steps, counted from 0, that may see the example at this place."""
 
     @abstractmethod
@@ -167,19 +169,22 @@ class BatchRule(ABC):
         """The most steps from a participation up to the next, or up to the end."""
 
     @abstractmethod
-    def selections(self, chance: Chance) -> Iterator[Selection]:
+    def selections(self, source: RandomSource) -> Iterator[Selection]:
         """The endless sequence of batches, as indices into `arrangement`."""
 
-    def arrangement(self, chance: Chance) -> IntArray | None:
+    def arrangement(self, source: RandomSource) -> IntArray | None:
         """The order in which examples are laid out before training; None is as they are."""
-        del chance
+        del source
         return None
 
-    def most_seen(self, steps: int) -> int:
+    def most_participations(self, steps: int) -> int:
         """In how many of so many steps an example may take part."""
         if self.period is not None:
             return -(-steps // self.period)
-        return max(self.seen(place, steps).size for place in range(self.places(steps)))
+        return max(
+            self.participations(position, steps).size
+            for position in range(self.position_count(steps))
+        )
 
     def check_length(self, steps: int) -> None:
         """Refuses a number of steps that the rule cannot have."""

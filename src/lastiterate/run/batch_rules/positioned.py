@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from lastiterate._numerics.arrays import IntArray
-from lastiterate.run.batch_rules.base import BatchRule, Chance, Drawn, Selection
+from lastiterate.run.batch_rules.base import BatchRule, RandomSource, Resampling, Selection
 
 _FOLLOW_FROM_VISITED = (
     "period",
-    "places",
-    "seen",
-    "most_seen",
+    "position_count",
+    "participations",
+    "most_participations",
     "longest_wait",
     "selections",
 )
@@ -25,7 +25,7 @@ def _said_at(cls: type, name: str) -> int:
     return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
 
 
-class PlacedRule(BatchRule, abstract=True):
+class PositionedRule(BatchRule, abstract=True):
     """Every example has a place, and each step sees the examples of one place.
 
     Drawn `ONCE`, an example's place is uniform among `batches_per_epoch`, or it has none with the
@@ -35,17 +35,17 @@ class PlacedRule(BatchRule, abstract=True):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Refuses what was said of the steps of another rule, if this one visits as it likes."""
-        own, shared = _said_at(cls, "visited"), cls.__mro__.index(PlacedRule)
+        own, shared = _said_at(cls, "position_at"), cls.__mro__.index(PositionedRule)
         taken = [one for one in _FOLLOW_FROM_VISITED if own < _said_at(cls, one) < shared]
         if taken:
             raise TypeError(
                 f"batch rule {cls.__name__} says which places are visited, but takes "
-                f"{', '.join(taken)} from a rule that visits others: derive from PlacedRule"
+                f"{', '.join(taken)} from a rule that visits others: derive from PositionedRule"
             )
         super().__init_subclass__(**kwargs)
 
     @abstractmethod
-    def visited(self, steps: IntArray) -> IntArray:
+    def position_at(self, steps: IntArray) -> IntArray:
         """The place that each of these steps, counted from 0, sees; -1 is none of interest."""
 
     @property
@@ -56,62 +56,65 @@ class PlacedRule(BatchRule, abstract=True):
     def period(self) -> int | None:
         return None
 
-    def places(self, steps: int) -> int:
-        if self.drawn is Drawn.EACH_EPOCH or self.period is not None:
+    def position_count(self, steps: int) -> int:
+        if self.resampling is Resampling.EACH_EPOCH or self.period is not None:
             return min(self.batches_per_epoch, steps)
-        return 1 + int(self.visited(np.arange(steps)).max())
+        return 1 + int(self.position_at(np.arange(steps)).max())
 
-    def seen(self, place: int, steps: int) -> IntArray:
-        if self.drawn is Drawn.EACH_EPOCH:
+    def participations(self, position: int, steps: int) -> IntArray:
+        if self.resampling is Resampling.EACH_EPOCH:
             raise ValueError("an example has another place in every epoch")
         if self.period is not None:
-            return np.arange(place, steps, self.period)
-        return np.flatnonzero(self.visited(np.arange(steps)) == place)
+            return np.arange(position, steps, self.period)
+        return np.flatnonzero(self.position_at(np.arange(steps)) == position)
 
-    def most_seen(self, steps: int) -> int:
-        if self.drawn is Drawn.EACH_EPOCH:
+    def most_participations(self, steps: int) -> int:
+        if self.resampling is Resampling.EACH_EPOCH:
             return -(-steps // self.batches_per_epoch)
-        return super().most_seen(steps)
+        return super().most_participations(steps)
 
     def longest_wait(self, steps: int) -> int:
-        if self.drawn is Drawn.EACH_EPOCH:
+        if self.resampling is Resampling.EACH_EPOCH:
             # Who may be left over in one epoch may be so in all.
             left_over = self.examples % self.batch_size > 0
             return steps if left_over else min(2 * self.batches_per_epoch, steps)
         if self.period is not None:
             return min(self.period, steps)
-        waits = (np.diff(self.seen(i, steps), append=steps) for i in range(self.places(steps)))
+        waits = (
+            np.diff(self.participations(i, steps), append=steps)
+            for i in range(self.position_count(steps))
+        )
         return max(int(wait.max(initial=1)) for wait in waits)
 
-    def arrangement(self, chance: Chance) -> IntArray | None:
-        if self.drawn is not Drawn.ONCE:
+    def arrangement(self, source: RandomSource) -> IntArray | None:
+        if self.resampling is not Resampling.ONCE:
             return None
         whole = self.batch_size * self.batches_per_epoch
-        return chance.permutation(self.examples)[:whole]
+        return source.permutation(self.examples)[:whole]
 
-    def selections(self, chance: Chance) -> Iterator[Selection]:
+    def selections(self, source: RandomSource) -> Iterator[Selection]:
         for epoch in self._epochs():
-            anew = self.drawn is Drawn.EACH_EPOCH
-            order = chance.permutation(self.examples) if anew else None
-            for place in epoch.tolist():
-                block = slice(place * self.batch_size, (place + 1) * self.batch_size)
+            anew = self.resampling is Resampling.EACH_EPOCH
+            order = source.permutation(self.examples) if anew else None
+            for position in epoch.tolist():
+                block = slice(position * self.batch_size, (position + 1) * self.batch_size)
                 yield block if order is None else order[block]
 
     def _epochs(self) -> Iterator[IntArray]:
         length = self.batches_per_epoch
-        return (self.visited(np.arange(start, start + length)) for start in count(0, length))
+        return (self.position_at(np.arange(start, start + length)) for start in count(0, length))
 
     def _left_over(self) -> str:
         rest = self.examples % self.batch_size
         return f"; the {rest:,} left over sit out the epoch" if rest else ""
 
 
-class InOrder(PlacedRule, abstract=True):
+class InOrder(PositionedRule, abstract=True):
     """The places are visited in the same order every epoch."""
 
     @property
     def period(self) -> int | None:
         return self.batches_per_epoch
 
-    def visited(self, steps: IntArray) -> IntArray:
+    def position_at(self, steps: IntArray) -> IntArray:
         return steps % self.batches_per_epoch

@@ -7,7 +7,7 @@ from itertools import count
 import numpy as np
 
 from lastiterate._numerics.arrays import IntArray
-from lastiterate.run.batch_rules.base import BatchRule, Chance, Selection
+from lastiterate.run.batch_rules.base import BatchRule, RandomSource, Selection
 
 
 class SampledRule(BatchRule, abstract=True):
@@ -19,7 +19,7 @@ class SampledRule(BatchRule, abstract=True):
         """That a step sees an example."""
 
     @abstractmethod
-    def drawn_batch(self, chance: Chance) -> IntArray:
+    def sample_batch(self, source: RandomSource) -> IntArray:
         """The examples of one step."""
 
     @property
@@ -30,14 +30,14 @@ class SampledRule(BatchRule, abstract=True):
     def period(self) -> int | None:
         return 1
 
-    def places(self, steps: int) -> int:
+    def position_count(self, steps: int) -> int:
         return 1
 
-    def seen(self, place: int, steps: int) -> IntArray:
+    def participations(self, position: int, steps: int) -> IntArray:
         return np.arange(steps)
 
     def longest_wait(self, steps: int) -> int:
         return steps
 
-    def selections(self, chance: Chance) -> Iterator[Selection]:
-        return (self.drawn_batch(chance) for _ in count())
+    def selections(self, source: RandomSource) -> Iterator[Selection]:
+        return (self.sample_batch(source) for _ in count())

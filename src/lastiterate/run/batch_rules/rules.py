@@ -19,12 +19,12 @@ from lastiterate.run.batch_rules.balls_and_bins import BallsAndBins, BallsAndBin
 from lastiterate.run.batch_rules.base import (
     RULES,
     BatchRule,
-    Chance,
-    Drawn,
+    RandomSource,
+    Resampling,
     Selection,
     rules,
 )
-from lastiterate.run.batch_rules.positioned import InOrder, PlacedRule
+from lastiterate.run.batch_rules.positioned import InOrder, PositionedRule
 from lastiterate.run.batch_rules.resampled import SampledRule
 from lastiterate.run.batch_rules.shuffled_blocks import ShuffledBlocksEachEpoch, ShuffledBlocksOnce
 from lastiterate.run.poisson_sampled import PoissonSampled
@@ -35,10 +35,10 @@ __all__ = [
     "BallsAndBinsEachEpoch",
     "BatchRule",
     "Cyclic",
-    "Drawn",
     "FixedOrder",
     "FullBatch",
     "PoissonSampled",
+    "Resampling",
     "SampledWithoutReplacement",
     "ShuffledBlocksEachEpoch",
     "ShuffledBlocksOnce",
@@ -55,7 +55,7 @@ class FullBatch(InOrder):
     """Every step sees every example."""
 
     name = "full"
-    drawn = Drawn.NEVER
+    resampling = Resampling.NEVER
     in_words = "all at once"
     ordered = False
 
@@ -90,14 +90,14 @@ class Cyclic(InOrder):
     """
 
     name = "cyclic"
-    drawn = Drawn.NEVER
+    resampling = Resampling.NEVER
     in_words = "in the same order every epoch"
     openly = "in the same order every epoch, chosen without regard to what they hold"
     in_blocks = "cyclic"
 
 
 @dataclass(frozen=True)
-class FixedOrder(PlacedRule):
+class FixedOrder(PositionedRule):
     """Any fixed order, told by the steps that see the example most exposed by it.
 
     `positions` are the steps, counted from 1 as in x_1, .., x_T, in which that one example is in
@@ -108,7 +108,7 @@ class FixedOrder(PlacedRule):
     """
 
     name = "fixed-order"
-    drawn = Drawn.NEVER
+    resampling = Resampling.NEVER
     in_words = "in a fixed order"
     any_length = False
     from_sizes = False
@@ -131,13 +131,13 @@ class FixedOrder(PlacedRule):
             raise InvalidParameter("positions", steps, must_be=must_be)
         object.__setattr__(self, "positions", steps)
 
-    def places(self, steps: int) -> int:
+    def position_count(self, steps: int) -> int:
         return 1
 
-    def visited(self, steps: IntArray) -> IntArray:
+    def position_at(self, steps: IntArray) -> IntArray:
         return np.where(np.isin(steps + 1, np.array(self.positions, dtype=np.intp)), 0, -1)
 
-    def seen(self, place: int, steps: int) -> IntArray:
+    def participations(self, position: int, steps: int) -> IntArray:
         return np.array(self.positions, dtype=np.intp) - 1
 
     def check_length(self, steps: int) -> None:
@@ -149,7 +149,7 @@ class FixedOrder(PlacedRule):
         kept = tuple(position for position in self.positions if position <= steps)
         return FixedOrder(self.examples, self.batch_size, kept)
 
-    def selections(self, chance: Chance) -> Iterator[Selection]:
+    def selections(self, source: RandomSource) -> Iterator[Selection]:
         must_be = "a rule that says which examples each step sees"
         raise InvalidParameter("batches", self, must_be=must_be)
 
@@ -161,12 +161,12 @@ class FixedOrder(PlacedRule):
         )
 
     def _listed(self) -> str:
-        seen = [f"{step:,}" for step in self.positions]
-        if not seen:
+        steps = [f"{step:,}" for step in self.positions]
+        if not steps:
             return "no step"
-        if len(seen) > _MOST_LISTED:
-            return f"{len(seen):,} steps, from {seen[0]} to {seen[-1]}"
-        return ("step " if len(seen) == 1 else "steps ") + ", ".join(seen)
+        if len(steps) > _MOST_LISTED:
+            return f"{len(steps):,} steps, from {steps[0]} to {steps[-1]}"
+        return ("step " if len(steps) == 1 else "steps ") + ", ".join(steps)
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ class SampledWithoutReplacement(SampledRule):
     """Every step draws `batch_size` distinct examples in secret, anew."""
 
     name = "sampled"
-    drawn = Drawn.EACH_STEP
+    resampling = Resampling.EACH_STEP
     in_words = "drawn anew every step"
     in_secret = "drawn uniformly, anew every step and in secret"
     exchangeable = True
@@ -183,8 +183,8 @@ class SampledWithoutReplacement(SampledRule):
     def probability(self) -> float:
         return self.share
 
-    def drawn_batch(self, chance: Chance) -> IntArray:
-        return chance.subset(self.examples, self.batch_size)
+    def sample_batch(self, source: RandomSource) -> IntArray:
+        return source.subset(self.examples, self.batch_size)
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class ShuffledEachEpoch(InOrder):
     """
 
     name = "shuffled-each-epoch"
-    drawn = Drawn.EACH_EPOCH
+    resampling = Resampling.EACH_EPOCH
     in_words = "shuffled every epoch"
     in_secret = "from a new uniform shuffle every epoch, drawn in secret"
     in_blocks = "shuffled-blocks-each-epoch"
@@ -214,7 +214,7 @@ class ShuffledOnce(InOrder):
     """
 
     name = "shuffled-once"
-    drawn = Drawn.ONCE
+    resampling = Resampling.ONCE
     in_words = "shuffled once"
     in_secret = "from one uniform shuffle, drawn in secret"
     in_blocks = "shuffled-blocks-once"

@@ -6,7 +6,7 @@ from typing import Self
 
 from lastiterate._numerics.arrays import IntArray
 from lastiterate.errors import InvalidParameter
-from lastiterate.run.batch_rules.base import Chance, Drawn, Selection
+from lastiterate.run.batch_rules.base import RandomSource, Resampling, Selection
 from lastiterate.run.batch_rules.positioned import InOrder
 
 
@@ -31,16 +31,16 @@ class _Blocks(InOrder, abstract=True):
             examples -= examples % batch_size
         return super().of_sizes(examples, batch_size)
 
-    def arrangement(self, chance: Chance) -> IntArray | None:
-        del chance
+    def arrangement(self, source: RandomSource) -> IntArray | None:
+        del source
         return None
 
-    def selections(self, chance: Chance) -> Iterator[Selection]:
+    def selections(self, source: RandomSource) -> Iterator[Selection]:
         length, size = self.batches_per_epoch, self.batch_size
-        block_at = chance.permutation(length)
+        block_at = source.permutation(length)
         for number, epoch in enumerate(self._epochs()):
-            if number and self.drawn is Drawn.EACH_EPOCH:
-                block_at = chance.permutation(length)
+            if number and self.resampling is Resampling.EACH_EPOCH:
+                block_at = source.permutation(length)
             for block in block_at[epoch].tolist():
                 yield slice(block * size, (block + 1) * size)
 
@@ -53,7 +53,7 @@ class ShuffledBlocksEachEpoch(_Blocks):
     """
 
     name = "shuffled-blocks-each-epoch"
-    drawn = Drawn.EACH_EPOCH
+    resampling = Resampling.EACH_EPOCH
     in_words = "in fixed blocks, shuffled every epoch"
     in_secret = "in fixed blocks, from a new uniform shuffle of these every epoch, drawn in secret"
     in_blocks = name
@@ -71,7 +71,7 @@ class ShuffledBlocksOnce(_Blocks):
     """
 
     name = "shuffled-blocks-once"
-    drawn = Drawn.ONCE
+    resampling = Resampling.ONCE
     in_words = "in fixed blocks, shuffled once"
     in_secret = "in fixed blocks, from one uniform shuffle of these, drawn in secret"
     in_blocks = name

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lastiterate.bounds.subsampling.participation_energy.energy_law import participation_law
-from lastiterate.shifts.minorant import minorant_of_arrivals
+from lastiterate.shifts.minorant import sparse_minorant
 from tests.reference.enumeration import law_of_mu
 
 
@@ -16,7 +16,7 @@ def simulated_energies(rng, steps, probability, contraction, count):
     for i in range(count):
         seen = np.flatnonzero(rng.random(steps) < probability)
         if seen.size:
-            energies[i] = minorant_of_arrivals(seen, unit[seen], unit**2).energy
+            energies[i] = sparse_minorant(seen, unit[seen], unit**2).energy
     return energies
 
 

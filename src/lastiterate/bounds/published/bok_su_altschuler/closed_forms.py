@@ -8,19 +8,18 @@ epoch, E epochs, r = L/(b sigma), and k = D b/(eta L), the diameter in units of 
 import math
 from dataclasses import replace
 
+from lastiterate._numerics.geometric import contraction_power, geometric_sum
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, up
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Hypothesis
 from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITION
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import (
-    arrival_over_noise,
     constant_gap,
-    diameter_in_arrivals,
+    diameter_over_sensitivity,
     epochs,
-    forgotten,
     gaussian,
-    remembered,
+    sensitivity_over_noise,
 )
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batch_rules.rules import Cyclic, FullBatch, ShuffledOnce
@@ -40,7 +39,7 @@ def full_batch_composition(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    return gaussian(arrival_over_noise(run) * math.sqrt(run.steps))
+    return gaussian(sensitivity_over_noise(run) * math.sqrt(run.steps))
 
 
 def full_batch_strongly_convex(run: TrainingRun) -> GaussianProfile:
@@ -58,9 +57,9 @@ def full_batch_strongly_convex(run: TrainingRun) -> GaussianProfile:
     **Computed as** printed, from 1 - c; rounded up.
     """
     gap = constant_gap(run)
-    spread = forgotten(gap, run.steps) * (2.0 - gap)
+    spread = geometric_sum(gap, run.steps) * (2.0 - gap)
     return gaussian(
-        arrival_over_noise(run) * math.sqrt(spread / (1.0 + remembered(gap, run.steps)))
+        sensitivity_over_noise(run) * math.sqrt(spread / (1.0 + contraction_power(gap, run.steps)))
     )
 
 
@@ -71,7 +70,7 @@ def _unrolled(run: TrainingRun) -> tuple[float, int]:
     much, and the first number makes up for; so parameters that divide evenly in decimals
     are not charged one more step.
     """
-    k = diameter_in_arrivals(run)
+    k = diameter_over_sensitivity(run)
     return up(k, 4 * THOUSANDS_OF_ROUNDINGS), math.ceil(down(k, THOUSANDS_OF_ROUNDINGS))
 
 
@@ -89,7 +88,7 @@ def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
     **Computed as** printed; rounded up.
     """
     k, whole = _unrolled(run)
-    return gaussian(arrival_over_noise(run) * math.sqrt(3.0 * k + whole))
+    return gaussian(sensitivity_over_noise(run) * math.sqrt(3.0 * k + whole))
 
 
 def full_batch_bounded_from(run: TrainingRun) -> GaussianProfile:
@@ -105,12 +104,12 @@ def full_batch_bounded_from(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** the less of the two whole numbers next to k, where the minimum is.
     """
-    k = diameter_in_arrivals(run)
+    k = diameter_over_sensitivity(run)
     choices = {
         min(max(1, round_(min(k, run.steps))), run.steps) for round_ in (math.floor, math.ceil)
     }
     least = min(math.sqrt(R) + k / math.sqrt(R) for R in choices)
-    return gaussian(arrival_over_noise(run) * least)
+    return gaussian(sensitivity_over_noise(run) * least)
 
 
 def cyclic_composition(run: TrainingRun) -> GaussianProfile:
@@ -126,7 +125,7 @@ def cyclic_composition(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    return gaussian(arrival_over_noise(run) * math.sqrt(epochs(run)))
+    return gaussian(sensitivity_over_noise(run) * math.sqrt(epochs(run)))
 
 
 def cyclic_strongly_convex(run: TrainingRun) -> GaussianProfile:
@@ -146,9 +145,9 @@ def cyclic_strongly_convex(run: TrainingRun) -> GaussianProfile:
     """
     gap, length = constant_gap(run), run.batches.batches_per_epoch
     earlier = length * (epochs(run) - 1)
-    share = (2.0 - gap) * forgotten(gap, earlier) / (1.0 + remembered(gap, earlier))
-    decay = remembered(gap, length - 1) / forgotten(gap, length)
-    mu = arrival_over_noise(run) * math.sqrt(1.0 + decay * decay * share)
+    share = (2.0 - gap) * geometric_sum(gap, earlier) / (1.0 + contraction_power(gap, earlier))
+    decay = contraction_power(gap, length - 1) / geometric_sum(gap, length)
+    mu = sensitivity_over_noise(run) * math.sqrt(1.0 + decay * decay * share)
     return gaussian(up(mu, THOUSANDS_OF_ROUNDINGS))
 
 
@@ -167,7 +166,7 @@ def cyclic_bounded(run: TrainingRun) -> GaussianProfile:
     **Computed as** printed; rounded up.
     """
     (k, whole), length = _unrolled(run), run.batches.batches_per_epoch
-    return gaussian(arrival_over_noise(run) * math.sqrt(1.0 + (3.0 * k + whole) / length))
+    return gaussian(sensitivity_over_noise(run) * math.sqrt(1.0 + (3.0 * k + whole) / length))
 
 
 def _too_early(run: TrainingRun) -> str | None:

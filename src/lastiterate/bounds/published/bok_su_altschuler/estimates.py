@@ -14,7 +14,7 @@ from lastiterate._numerics.geometric import log_of, logs_of_powers
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Approximation
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
-from lastiterate.bounds.quantities import arrival_over_noise, constant_gap
+from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
 from lastiterate.profile.estimate import Estimate
 from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
@@ -36,12 +36,12 @@ def limit(mu: float, probability: float, steps: float) -> float:
 
 def composition_estimate(run: TrainingRun) -> Estimate:
     """All iterates: Lemma A.5, as in the last column of their Table 3."""
-    return Estimate(limit(arrival_over_noise(run), run.batches.share, run.steps))
+    return Estimate(limit(sensitivity_over_noise(run), run.batches.share, run.steps))
 
 
 def strongly_convex_estimate(run: TrainingRun) -> Estimate:
     """The last iterate of strongly convex descent: Proposition C.14, the best R = t - tau."""
-    share, r = run.batches.share, arrival_over_noise(run)
+    share, r = run.batches.share, sensitivity_over_noise(run)
     gap = constant_gap(run)
     R = np.arange(1.0, min(run.steps, 1_000_000) + 1)
     carried = r * np.exp(logs_of_powers(log_of(gap), R + 1.0)) / gap
@@ -51,7 +51,7 @@ def strongly_convex_estimate(run: TrainingRun) -> Estimate:
 
 def bounded_estimate(run: TrainingRun) -> Estimate:
     """The last iterate on a bounded domain: Proposition C.15, the best R = t - tau."""
-    share, r = run.batches.share, arrival_over_noise(run)
+    share, r = run.batches.share, sensitivity_over_noise(run)
     far = quantities.diameter(run) / float(np.max(run.noise_std))  # D/(eta sigma)
     spread = 2.0 * share**2 * growth(2.0 * math.sqrt(2.0) * r)
     best = math.sqrt(2.0) * far / math.sqrt(spread) if 0.0 < spread < math.inf else 1.0

@@ -9,11 +9,12 @@ import math
 import numpy as np
 from scipy.special import ndtr
 
+from lastiterate._numerics.geometric import contraction_power, geometric_sum
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Hypothesis, LowerBound
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
-from lastiterate.bounds.quantities import arrival_over_noise, forgotten, remembered
+from lastiterate.bounds.quantities import sensitivity_over_noise
 from lastiterate.profile.lower import MeansLowerProfile, OneTestLowerProfile
 from lastiterate.run.batch_rules.rules import Cyclic, FullBatch
 from lastiterate.run.domain import Ball
@@ -43,10 +44,10 @@ def bounded_lower_bound(run: TrainingRun) -> OneTestLowerProfile:
     """
     length = run.batches.batches_per_epoch
     most = run.steps // length
-    k = quantities.diameter(run) / float(quantities.arrivals(run)[0])
+    k = quantities.diameter(run) / float(quantities.sensitivities(run)[0])
     R = np.unique(np.clip(np.linspace(k / 2.0, k, 400).astype(np.int64), 1, most)).astype(float)
     released = (run.release_noise_std / (quantities.unit(run) * float(np.max(run.noise_std)))) ** 2
-    spread = np.sqrt(R * length + released) / arrival_over_noise(run)
+    spread = np.sqrt(R * length + released) / sensitivity_over_noise(run)
     missed = 2.0 * ndtr(-(k - R) / spread) + ndtr(-(R - k / 2.0) / spread)
     least = min(1.0, float(missed.min()) / down(1.0, MILLIONS_OF_ROUNDINGS) + 1e-300)
     return (
@@ -76,12 +77,12 @@ def cyclic_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     """
     gap = float(np.max(run.step_size)) * run.loss.strong_convexity
     whole, one = (
-        forgotten(gap, run.steps),
-        forgotten(gap, run.batches.batches_per_epoch),
+        geometric_sum(gap, run.steps),
+        geometric_sum(gap, run.batches.batches_per_epoch),
     )
-    square = whole * (2.0 - gap) / (1.0 + remembered(gap, run.steps)) / one**2
+    square = whole * (2.0 - gap) / (1.0 + contraction_power(gap, run.steps)) / one**2
     return MeansLowerProfile(
-        [1.0], [down(arrival_over_noise(run) * math.sqrt(square), MILLIONS_OF_ROUNDINGS)]
+        [1.0], [down(sensitivity_over_noise(run) * math.sqrt(square), MILLIONS_OF_ROUNDINGS)]
     )
 
 
@@ -95,7 +96,7 @@ def _no_room(run: TrainingRun) -> str | None:
 def _too_early(run: TrainingRun) -> str | None:
     if not isinstance(run.domain, Ball):
         return None
-    k = quantities.diameter(run) / float(quantities.arrivals(run)[0])
+    k = quantities.diameter(run) / float(quantities.sensitivities(run)[0])
     seen = run.steps // run.batches.batches_per_epoch
     return None if k >= 2.0 and k / 2.0 < seen else f"{seen} epochs for {k:.4g}"
 

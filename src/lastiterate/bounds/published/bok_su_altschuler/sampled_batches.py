@@ -21,7 +21,7 @@ from lastiterate.bounds.composition.sampled_composition import cell_of_losses
 from lastiterate.bounds.conditions import SECRET_ORDER, THEIR_ADJACENCY
 from lastiterate.bounds.published.bok_su_altschuler.estimates import growth
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
-from lastiterate.bounds.quantities import arrival_over_noise, constant_gap
+from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.pld import (
@@ -187,7 +187,7 @@ def _constants(run: TrainingRun) -> tuple[float, float, float]:
     """r rounded up, 1 - c rounded down, p."""
     probability = run.batches.share
     return (
-        max(arrival_over_noise(run), _LEAST_RATIO),
+        max(sensitivity_over_noise(run), _LEAST_RATIO),
         max(constant_gap(run), 0.0),
         probability,
     )

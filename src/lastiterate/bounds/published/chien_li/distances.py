@@ -40,7 +40,11 @@ def growth(run: TrainingRun) -> tuple[float, float]:
 def forward_distances(run: TrainingRun, pattern: Array) -> Array:
     """D_t of Lemma A.2 before each step, capped by the diameter; inf where that is too far."""
     (rise, order), size = growth(run), run.batches.batch_size
-    s, cap, most = float(quantities.arrivals(run)[0]), quantities.diameter(run), doubled_bound(run)
+    s, cap, most = (
+        float(quantities.sensitivities(run)[0]),
+        quantities.diameter(run),
+        doubled_bound(run),
+    )
     own, others = (s, 1.0) if math.isinf(most) else (most / size, (size - 1) / size)
     walked, z = np.zeros(run.steps), 0.0
     for k in range(run.steps):
@@ -55,7 +59,7 @@ def forward_distances(run: TrainingRun, pattern: Array) -> Array:
 
 def least_energy(run: TrainingRun, patterns: Sequence[Array], lengths: Array) -> Array:
     """The least energy of each pattern of participations, over starts and payments."""
-    s, longest = float(quantities.arrivals(run)[0]), int(lengths.max())
+    s, longest = float(quantities.sensitivities(run)[0]), int(lengths.max())
     starts = np.concatenate([forward_distances(run, pattern)[-lengths] for pattern in patterns])
     late = np.array([s * pattern[-longest:] for pattern in patterns])
     arrivals = np.repeat(late, lengths.size, axis=0)

@@ -63,7 +63,7 @@ def smooth(run: TrainingRun) -> ZCDPProfile:
 
     **Computed as** the least over starts, the shares beta being optimal for each; rounded up.
     """
-    c, s = _lipschitz(run), float(quantities.arrivals(run)[0])
+    c, s = _lipschitz(run), float(quantities.sensitivities(run)[0])
     energies = [run.steps * s * s]
     for count in _unrolled(run.steps):
         before = run.steps - count
