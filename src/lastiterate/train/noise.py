@@ -27,6 +27,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import LastIterateError, MissingExtra
 from lastiterate.train.compiled import compiled
+from lastiterate.train.rounded_normal import rounded_normals
 
 Words = NDArray[np.uint64]
 Order = NDArray[np.intp]
@@ -121,6 +122,10 @@ class Randomness:
         """Standard normal numbers, each from the sum of independent ones."""
         draws = self.normal((_RELEASE_DRAWS, *shape))
         return np.asarray(draws.sum(axis=0) / _RELEASE_DRAWS**0.5)
+
+    def rounded_normals(self, shape: tuple[int, ...], bits: int) -> NDArray[np.int64]:
+        """The floors of 2^bits N for independent standard normal N."""
+        return rounded_normals(self._bits.words, math.prod(shape), bits).reshape(shape)
 
     def uniform(self) -> float:
         """A number in (0, 1), or 1."""

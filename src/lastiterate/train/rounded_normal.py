@@ -1,0 +1,276 @@
+r"""Gaussian noise rounded to a grid, exactly: the floor of 2^bits N for a standard normal N.
+
+**Method.** A point is drawn uniformly from a region that covers the graph of
+:math:`f(x) = e^{-x^2/2}, x \ge 0`, and kept if it lies below the graph.  Its abscissa then has the
+density f, and a random sign makes it normal.  The region consists of boxes of *equal area*, so that
+a box is chosen by random bits and no probability is ever stored or rounded:
+
+- level 0 has 2^14 boxes.  Bins of width 1/32 are filled with boxes of height :math:`v_0`; 16 boxes
+  have no position of their own.
+- the area of those 16 is cut into 2^14 boxes of height :math:`v_1 = 16 v_0/2^{14}`, which cover the
+  next bins, and so on for 9 levels, up to x = 11.09.
+
+A box wholly below the graph (`CORE`) needs no test.  In a box that the graph passes through
+(`WEDGE`) an ordinate is drawn.  Floats decide which side of the graph the point lies on unless they
+are within :math:`2^{-40}` of each other.  Then multiprecision decides, and draws further bits of
+both coordinates until the rectangle that they determine lies on one side.
+
+**Law.** From uniform words the result has the law of floor(2^bits N) given |N| < 11.09.  That
+differs from floor(2^bits N) in total variation by erfc(11.09/sqrt 2), at most `TOTAL_VARIATION`, a
+draw.  Rejection from a uniform law is exact if boxes cover the graph, core boxes lie below it,
+areas are equal, and a test is decided only when it is right.  The first three are finite
+statements about `tables()`.  Of the last: the abscissa is known to :math:`2^{-55}`, the
+exponential is assumed to be right to :math:`2^{-44}`, every other rounding is one of float64, and
+f is at least .7 of a box's height wherever the graph meets the box, so that all of it is below
+:math:`2^{-43}`.  The tests prove the tables in interval arithmetic.
+
+**Word.** The lowest 14 bits name the box, the next is the sign, the upper 49 are the fraction of
+the bin.  Every word is used once.  Whatever is drawn is used in the same call: none is kept.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from decimal import Decimal, localcontext
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics.arrays import Array
+from lastiterate.train.compiled import compiled
+
+Words = NDArray[np.uint64]
+Whole = NDArray[np.int64]
+Source = Callable[[int], Words]  # so many uniform words, each of which is handed out once
+
+TOTAL_VARIATION = 1.35e-28  # of one draw
+MOST_BITS = 54
+BOX_BITS, BIN_BITS, FRACTION_BITS = 14, 5, 49
+LEVELS, DEEPER_BOXES = 9, 16
+FIRST_HEIGHT = 2_609 * 2.0**-20  # so short that multiples are exact
+MARGIN = 2.0**-40  # of the decision by floats, and of the tables
+CORE, WEDGE, DEEPER, WASTE = range(4)
+NOT_CORE = 0xFFFF
+_CHUNK = 1 << 16
+_LOADED = "lastiterate.train.compiled.rounded"
+_SPARE, _SPARE_SHARE = 64, 12  # words beyond one a number, at first
+
+_BOX = np.uint64(2**BOX_BITS - 1)
+_SIGN = np.uint64(BOX_BITS)
+_FRACTION = np.uint64(BOX_BITS + 1)
+
+
+class Tables(NamedTuple):
+    """What each box is: one row for each level."""
+
+    kind: NDArray[np.uint8]
+    bin: NDArray[np.uint16]
+    box: NDArray[np.uint16]  # its number in the bin, counted from below
+    height: Array  # of the boxes of a level
+    core_bin: NDArray[np.uint16]  # of level 0: the bin of a core box, else `NOT_CORE`
+    bins: tuple[tuple[int, int], ...]  # of each level: the first, and the first of the next
+
+
+@cache
+def tables() -> Tables:
+    """The boxes of all levels, computed from `FIRST_HEIGHT`."""
+    kind = np.full((LEVELS, 2**BOX_BITS), WASTE, np.uint8)
+    bins, box = np.zeros(kind.shape, np.uint16), np.zeros(kind.shape, np.uint16)
+    shares = (DEEPER_BOXES * 2.0**-BOX_BITS) ** np.arange(LEVELS, dtype=np.float64)
+    heights = np.asarray(FIRST_HEIGHT * shares, dtype=np.float64)
+    first, ranges = 0, []
+    edges = np.arange(2**BIN_BITS * 16) * 2.0**-BIN_BITS
+    for level, height in enumerate(heights):
+        graph = np.exp(-0.5 * edges**2) / height
+        counts = np.ceil(graph[first:] * (1.0 + MARGIN))
+        # Where one box would be enough, the next level's are better.
+        after = first + int(np.argmax(counts <= 1.0))
+        stacks = counts[: after - first].astype(np.intp)
+        used = int(stacks.sum())
+        bins[level, :used] = np.repeat(np.arange(first, after), stacks)
+        box[level, :used] = np.concatenate([np.arange(stack) for stack in stacks])
+        below = (box[level, :used] + 1.0) * (1.0 + MARGIN) <= graph[bins[level, :used] + 1]
+        kind[level, :used] = np.where(below, CORE, WEDGE)
+        if level + 1 < LEVELS:
+            kind[level, -DEEPER_BOXES:] = DEEPER
+        ranges.append((first, after))
+        first = after
+    core_bin = np.where(kind[0] == CORE, bins[0], NOT_CORE).astype(np.uint16)
+    for array in (kind, bins, box, heights, core_bin):
+        array.setflags(write=False)
+    return Tables(kind, bins, box, heights, core_bin, tuple(ranges))
+
+
+def rounded_normals(words: Source, count: int, bits: int) -> Whole:
+    """The floor of 2^bits N for `count` independent standard normal N.
+
+    Parameters
+    ----------
+    words : function
+        The source of uniformly random words.
+    count : int
+        How many numbers to draw.
+    bits : int
+        From `BIN_BITS` + 1 to `MOST_BITS`.
+    """
+    assert BIN_BITS < bits <= MOST_BITS
+    out = np.empty(count, np.int64)
+    for start in range(0, count, _CHUNK):
+        _fill(words, out[start : start + _CHUNK], bits)
+    return out
+
+
+class Pending(NamedTuple):
+    """Numbers that are not yet known: where they go, and the last word and level of each."""
+
+    where: NDArray[np.intp]
+    word: Words
+    level: NDArray[np.intp]
+
+
+_NONE = Pending(np.empty(0, np.intp), np.empty(0, np.uint64), np.empty(0, np.intp))
+
+
+class Progress(NamedTuple):
+    """What rounds have come to: pending before the last and after it, and the words used."""
+
+    before: Pending
+    left: Pending
+    doubtful: NDArray[np.intp]  # which of those before it floats cannot decide
+    used: int
+
+
+def _fill(words: Source, out: Whole, bits: int) -> None:
+    """One word for each number, then in every round two for each that is not yet known."""
+    spare = out.size // _SPARE_SHARE + _SPARE
+    drawn = words(out.size + spare)
+    # Both ways give the same numbers, so that what was loaded for longer draws does for short ones.
+    fast = compiled("rounded", _CHUNK if _LOADED in sys.modules else out.size)
+    begin, rounds = (_begin, _rounds) if fast is None else (fast.begin, fast.rounds)
+    done = begin(drawn[: out.size], drawn[out.size :], out, bits)
+    extra = drawn[out.size :]
+    while True:
+        # The words of the last round, which alone may have left doubts.
+        last = extra[done.used - 2 * done.before.where.size : done.used].reshape(2, -1)
+        late = [_decided(done.before, k, last, words, out, bits) for k in done.doubtful]
+        pending = _joined(done.left, [one for one in late if one is not None])
+        if not pending.where.size:
+            return
+        extra = extra[done.used :]
+        if 2 * pending.where.size > extra.size:
+            # What is left of the words is not used: how many it is depends on the noise.
+            extra = words(max(2 * pending.where.size, spare))
+        done = rounds(pending, extra, out, bits)
+
+
+def _begin(first: Words, extra: Words, out: Whole, bits: int) -> Progress:
+    """The numbers of core boxes, and rounds for the others."""
+    bins = tables().core_bin[first & _BOX]
+    out[:] = _numbers(bins, first, bits)
+    where = np.flatnonzero(bins == NOT_CORE)
+    return _rounds(Pending(where, first[where], np.zeros(where.size, np.intp)), extra, out, bits)
+
+
+def _rounds(pending: Pending, extra: Words, out: Whole, bits: int) -> Progress:
+    """Rounds until words run out, nothing is pending, or floats cannot decide."""
+    before, used, doubtful = _NONE, 0, _NONE.where
+    while not doubtful.size and 0 < 2 * pending.where.size <= extra.size - used:
+        drawn = extra[used : used + 2 * pending.where.size].reshape(2, -1)
+        before, used = pending, used + drawn.size
+        pending, doubtful = _again(pending, drawn, out, bits)
+    return Progress(before, pending, doubtful, used)
+
+
+def _again(
+    pending: Pending, drawn: Words, out: Whole, bits: int
+) -> tuple[Pending, NDArray[np.intp]]:
+    """One round: what is still pending, and which of the pending floats cannot decide."""
+    found = tables()
+    where, word, level = pending
+    at = (word & _BOX).astype(np.intp)
+    kind = found.kind[level, at]
+    below, above = _sides(found, level, at, word, drawn[0])
+    wedge = kind == WEDGE
+    kept = np.flatnonzero(wedge & below)
+    out[where[kept]] = _numbers(found.bin[level[kept], at[kept]], word[kept], bits)
+    rest = np.flatnonzero(~wedge | above)
+    following = np.where(kind[rest] == DEEPER, level[rest] + 1, 0)
+    word = drawn[1][rest]
+    at = (word & _BOX).astype(np.intp)
+    core = found.kind[following, at] == CORE
+    known = np.flatnonzero(core)
+    out[where[rest[known]]] = _numbers(found.bin[following[known], at[known]], word[known], bits)
+    open_ = np.flatnonzero(~core)
+    left = Pending(where[rest[open_]], word[open_], following[open_])
+    return left, np.flatnonzero(wedge & ~below & ~above)
+
+
+def _sides(
+    found: Tables, level: NDArray[np.intp], at: NDArray[np.intp], word: Words, ordinate: Words
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether each point is surely below the graph, and whether it is surely above."""
+    fraction = ((word >> _FRACTION) + 0.5) * 2.0**-FRACTION_BITS
+    x = (found.bin[level, at] + fraction) * 2.0**-BIN_BITS
+    t = (found.box[level, at] + (ordinate + 0.5) * 2.0**-64) * found.height[level]
+    graph = np.exp(-0.5 * x * x)
+    return t < graph * (1.0 - MARGIN), t > graph * (1.0 + MARGIN)
+
+
+def _numbers(bins: NDArray[np.uint16], word: Words, bits: int) -> Whole:
+    """The signed whole numbers of points in these bins."""
+    within = (word >> np.uint64(64 - (bits - BIN_BITS))).astype(np.int64)
+    number = (bins.astype(np.int64) << (bits - BIN_BITS)) | within
+    # The complement is the floor of what is negative.
+    return np.asarray(number ^ -((word >> _SIGN) & np.uint64(1)).astype(np.int64))
+
+
+def _decided(
+    pending: Pending, k: int, drawn: Words, words: Source, out: Whole, bits: int
+) -> tuple[int, int, int] | None:
+    """Decide one pending number by multiprecision; what is pending of it then, if anything is."""
+    found, word, level = tables(), pending.word[k], int(pending.level[k])
+    at = int(word & _BOX)
+    where = int(pending.where[k])
+    if is_below(level, at, int(word >> _FRACTION), int(drawn[0, k]), lambda: int(words(1)[0])):
+        out[where] = _numbers(found.bin[level : level + 1, at], word, bits)[0]
+        return None
+    word, at = drawn[1, k], int(drawn[1, k] & _BOX)
+    if found.kind[0, at] != CORE:
+        return where, int(word), 0
+    out[where] = _numbers(found.bin[:1, at], word, bits)[0]
+    return None
+
+
+def is_below(level: int, at: int, fraction: int, ordinate: int, more: Callable[[], int]) -> bool:
+    """Whether a point of a wedge lies below the graph; `more` draws a further word of its bits."""
+    found = tables()
+    bin_, box = int(found.bin[level, at]), int(found.box[level, at])
+    height = Decimal(float(found.height[level]))
+    known = 0  # further bits of both coordinates
+    while True:
+        with localcontext(prec=known + 100) as context:  # of digits, far more than of bits
+            slack = context.power(10, -known - 50)
+            x = (bin_ << FRACTION_BITS + known) + fraction
+            t = (box << 64 + known) + ordinate
+            left, right = (Decimal(one) / 2 ** (FRACTION_BITS + known + BIN_BITS)
+                           for one in (x, x + 1))  # fmt: skip
+            low, high = (Decimal(one) / 2 ** (64 + known) * height for one in (t, t + 1))
+            if high <= (-right * right / 2).exp() * (1 - slack):
+                return True
+            if low >= (-left * left / 2).exp() * (1 + slack):
+                return False
+        fraction, ordinate, known = (fraction << 64) | more(), (ordinate << 64) | more(), known + 64
+
+
+def _joined(pending: Pending, late: list[tuple[int, int, int]]) -> Pending:
+    if not late:
+        return pending
+    where, word, level = zip(*late, strict=True)
+    return Pending(
+        np.append(pending.where, np.array(where, np.intp)),
+        np.append(pending.word, np.array(word, np.uint64)),
+        np.append(pending.level, np.array(level, np.intp)),
+    )
