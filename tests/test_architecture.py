@@ -280,3 +280,15 @@ def test_the_version_is_that_of_the_distribution():
     from importlib.metadata import version
 
     assert version("lastiterate") == lastiterate.__version__
+
+
+# Folders of tests for what is outside the package, or made for tests.
+OTHER_TESTS = {"benchmarks", "browser", "docs", "notebooks", "reference"}
+
+
+def test_tests_mirror_the_package():
+    tests = Path(__file__).parent
+    tested = {path.parent.relative_to(tests).as_posix() for path in tests.rglob("test_*.py")}
+    folders = {path.parent.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py")}
+    assert {path for path in tested if path.split("/")[0] not in OTHER_TESTS} <= folders
+    assert {path.split("/")[0] for path in folders} <= {path.split("/")[0] for path in tested}

@@ -7,7 +7,7 @@ import pytest
 
 from lastiterate.bounds.catalogue import CATALOGUE
 
-PAGE = Path(__file__).parent.parent / "docs" / "errata.md"
+PAGE = Path(__file__).parents[2] / "docs" / "errata.md"
 
 
 def test_every_id_exists():

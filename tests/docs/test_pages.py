@@ -16,8 +16,8 @@ from lastiterate import linear_model
 from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.cli import main
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from tests.certificate.test_signature import write_pair
 from tests.slow import slow_if
-from tests.train.test_signature import write_pair
 
 from .pages import PAGES, ROOT, blocks, commands, name
 

@@ -14,8 +14,7 @@ from lastiterate.linear_model import (
     PrivateScaler,
     TooFewExamplesWarning,
 )
-
-from .problems import MODELS, REGRESSORS, made
+from tests.train.problems import MODELS, REGRESSORS, made
 
 RNG = np.random.default_rng(0)
 PEOPLE = np.column_stack([RNG.uniform(18, 90, 4_000), RNG.uniform(10, 200, 4_000)])
