@@ -68,7 +68,7 @@ def test_goes_on(forgotten, capsys):
 
 def test_a_plan_writes_nothing_and_needs_no_key(folder, capsys):
     assert unlearn(folder, "--plan", out="planned") == 0
-    assert "extra steps without them forget 2 examples" in capsys.readouterr().out
+    assert "extra steps without them unlearn 2 examples" in capsys.readouterr().out
     assert not (folder / "planned").exists()
 
 
@@ -77,7 +77,7 @@ def test_a_plan_writes_nothing_and_needs_no_key(folder, capsys):
     [
         ({"rows": "0"}, r"[1, 400]"),
         ({"rows": "401"}, r"[1, 400]"),
-        ({"rows": "3,3"}, "twice"),
+        ({"rows": "3,3"}, "each of them once"),
         ({"rows": "3-9"}, "17,203"),
         ({"data": "other.csv"}, "X and y must be the rows"),
     ],

@@ -8,7 +8,7 @@ import pytest
 from lastiterate import verify
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivacyWarning, PrivateLinearSVC, PrivateLogisticRegression
-from lastiterate.linear_model.class_labels import places_of
+from lastiterate.linear_model.class_labels import positions_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(400, 3))
@@ -131,7 +131,7 @@ def test_how_labels_are_stored_decides_nothing(classes):
         np.array([*map(bool, labels), "x"], dtype=object)[:4],
     ]
     known = np.unique(np.array(classes))
-    assert [places_of(way, known).tolist() for way in ways] == [labels] * len(ways)
+    assert [positions_of(way, known).tolist() for way in ways] == [labels] * len(ways)
 
 
 def test_classes_that_are_one_number_are_refused():

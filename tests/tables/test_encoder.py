@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.column_rules import rule_of
 from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.target import Amounts, Labels
+from lastiterate.tables.target import LabelTarget, NumberTarget
 
 
 def rows(schema, **columns):
@@ -51,10 +51,10 @@ class TestFeatures:
         for numbers, values in (([1, 2, 1], ["1.0", "2.0"]), ([1.0, 2.0, 1.0], ["1", "2"])):
             rule = rule_of("c", {"values": values})
             column = np.array([*numbers, cell], dtype=object)
-            assert rule.places(column)[:3].tolist() == [0, 1, 0]
-            assert rule.places(np.array(numbers)).tolist() == [0, 1, 0]
+            assert rule.positions(column)[:3].tolist() == [0, 1, 0]
+            assert rule.positions(np.array(numbers)).tolist() == [0, 1, 0]
         known = rule_of("c", {"values": ["true", "false"]})
-        assert known.places([True, False, cell])[:2].tolist() == [0, 1]
+        assert known.positions([True, False, cell])[:2].tolist() == [0, 1]
 
     @pytest.mark.parametrize(
         "values, cells",
@@ -77,7 +77,7 @@ class TestFeatures:
             [str(float(cell)) for cell in cells],
             np.array([*map(str, cells), "unknown"])[:3],
         ]
-        assert [rule.places(column).tolist() for column in ways] == [[0, 1, 0]] * len(ways)
+        assert [rule.positions(column).tolist() for column in ways] == [[0, 1, 0]] * len(ways)
 
     def test_cut_points(self):
         """An interval has its lower end; numbers beyond all cuts are in the outer ones."""
@@ -111,7 +111,7 @@ class TestFeatures:
         schema = {"a": "drop", "b": "as it is", "*": {"range": [0, 2]}}
         encoder = Encoder.of(schema, ["d", "a", "b", "c"])
         assert encoder.names == ["d", "b", "c"]
-        assert encoder.read == {"d": "number", "b": "number", "c": "number"}
+        assert encoder.column_kinds == {"d": "number", "b": "number", "c": "number"}
         assert encoder.unbounded == ["b"]
         assert math.isinf(encoder.feature_bound)
 
@@ -202,20 +202,20 @@ class TestRefusals:
 
 class TestTargets:
     def test_labels(self):
-        labels = Labels("y", rule_of("y", {"values": ["no", "yes"]}))
+        labels = LabelTarget("y", rule_of("y", {"values": ["no", "yes"]}))
         assert labels.encode(["yes", "no", "maybe", "51234.56"]).tolist() == [1, 0, -1, -1]
         with pytest.raises(InvalidParameter, match=r"leave out rows .* in row 103,"):
             labels.encode(["yes", "no", ""], before=100)
-        filled = Labels("y", rule_of("y", {"values": ["no", "yes"], "missing": "no"}))
+        filled = LabelTarget("y", rule_of("y", {"values": ["no", "yes"], "missing": "no"}))
         assert filled.encode(["yes", "", None]).tolist() == [1, 0, 0]
 
     @pytest.mark.parametrize("values", [["a"], ["a", ""]])
     def test_too_few_labels(self, values):
         with pytest.raises(InvalidParameter, match="at least two labels"):
-            Labels("y", rule_of("y", {"values": values}))
+            LabelTarget("y", rule_of("y", {"values": values}))
 
     def test_amounts(self):
-        amounts = Amounts("y", rule_of("y", {"range": [0, 9]}))
+        amounts = NumberTarget("y", rule_of("y", {"range": [0, 9]}))
         assert amounts.encode(["3", 4.5, "99"]).tolist() == [3, 4.5, 99]
         for cell in ("", "x", math.inf):
             with pytest.raises(InvalidParameter, match=r"target 'y' must be a finite .* in row 1,"):

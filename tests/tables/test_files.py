@@ -11,7 +11,7 @@ import pytest
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables import file_encoding as encoding
 from lastiterate.tables.encoder import Encoder
-from lastiterate.tables.file_encoding import encoded
+from lastiterate.tables.file_encoding import encode_file
 from lastiterate.tables.table_files import open_table
 
 SCHEMA = {"age": {"range": [0, 100], "missing": 50}, "job": {"values": ["clerk", "a, b", "x\ny"]}}
@@ -30,7 +30,7 @@ def reader(request, monkeypatch):
 
 def rows_in(path, schema=SCHEMA, **options):
     table = open_table(path, **options)
-    return encoded(table, Encoder.of(schema, table.names), {}).rows
+    return encode_file(table, Encoder.of(schema, table.names), {}).rows
 
 
 def ages(rows):
@@ -57,7 +57,7 @@ class TestCsv:
         path.write_bytes(text.encode())
         schema = dict(sorted(SCHEMA.items()))
         table = open_table(path)
-        found = encoded(table, Encoder.of(schema, sorted(table.names)), {}).rows
+        found = encode_file(table, Encoder.of(schema, sorted(table.names)), {}).rows
         assert ages(found) == age
         assert [int(row.argmax()) if row.any() else -1 for row in found[:, 1:]] == job
 
@@ -218,7 +218,7 @@ class TestMemory:
         with pytest.raises(InvalidParameter, match="--mapped FILE keeps the rows in a file"):
             rows_in(path)
         table = open_table(path)
-        mapped = encoded(table, Encoder.of(SCHEMA, table.names), {}, mapped=rows).rows
+        mapped = encode_file(table, Encoder.of(SCHEMA, table.names), {}, mapped=rows).rows
         monkeypatch.undo()
         assert isinstance(mapped, np.memmap)
         assert np.array_equal(mapped, rows_in(path))
@@ -228,5 +228,5 @@ class TestMemory:
         path.write_text("age,job\n1,clerk\nx,clerk\n")
         table = open_table(path)
         with pytest.raises(InvalidParameter):
-            encoded(table, Encoder.of(SCHEMA, table.names), {}, mapped=rows)
+            encode_file(table, Encoder.of(SCHEMA, table.names), {}, mapped=rows)
         assert not rows.exists()

@@ -9,8 +9,8 @@ from scipy.stats import norm
 
 import lastiterate as li
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.unlearn.retained_examples import Taken, seen_in_all
-from lastiterate.unlearn.sequential_releases import in_turn
+from lastiterate.unlearn.retained_examples import RequestSteps, run_of_retained_examples
+from lastiterate.unlearn.sequential_releases import report_on_all_models
 
 DELTA = 1e-3
 
@@ -54,7 +54,7 @@ class TestPublicOrders:
         rule = li.Cyclic(examples=10, batch_size=2)
         run = run_of(rule, steps=steps, release=0.3)
         then = [run.replace(steps=k) for k in (1, 2, 7, 1)]
-        whole = in_turn(li.account(run), then)
+        whole = report_on_all_models(li.account(run), then)
         stages = [(one.steps, one.release_noise_std) for one in (run, *then)]
         exact = losses_of_linear_runs(run, stages, lambda step: step % 5)
         assert math.sqrt(exact.max()) <= whole.gdp() * (1 + 1e-12)
@@ -65,12 +65,14 @@ class TestPublicOrders:
         then = [run.replace(steps=k) for k in (2, 3)]
         stages = [(one.steps, one.release_noise_std) for one in (run, *then)]
         exact = losses_of_linear_runs(run, stages, lambda step: 0)
-        assert in_turn(li.account(run), then).gdp() == pytest.approx(math.sqrt(exact[0]), rel=1e-6)
+        assert report_on_all_models(li.account(run), then).gdp() == pytest.approx(
+            math.sqrt(exact[0]), rel=1e-6
+        )
 
     def test_those_seen_next_were_not_seen_last(self):
         run = run_of(li.Cyclic(examples=100, batch_size=2), steps=100, release=0.3)
         first = li.account(run)
-        whole = in_turn(first, [run.replace(steps=1)])
+        whole = report_on_all_models(first, [run.replace(steps=1)])
         assert whole.gdp() == pytest.approx(first.gdp(), rel=0.05)
         assert math.hypot(first.gdp(), li.account(run.replace(steps=1)).gdp()) > 1.3 * whole.gdp()
 
@@ -98,7 +100,7 @@ class TestSecretOrders:
         run = run_of(rule(examples=40, batch_size=2), steps=1, release=0.4, curvature=1e-9)
         mu = 0.5 / math.hypot(0.5, 0.4)
         used = ["fixed-order", "random-order/shuffled"]
-        whole = in_turn(li.account(run, bounds=used), [run])
+        whole = report_on_all_models(li.account(run, bounds=used), [run])
         law = ([0.05, 0.95], [mu, 0.0])
         for epsilon in (0.05, 0.2, 0.5):
             assert exact_delta([law, law], epsilon) <= whole.delta(epsilon)
@@ -110,7 +112,7 @@ class TestSecretOrders:
         run = run_of(li.ShuffledOnce(examples=100, batch_size=2), steps=150, release=0.5)
         used = ["fixed-order", "random-order/shuffled"]
         first, step = li.account(run, bounds=used), run.replace(steps=1)
-        whole = in_turn(first, [step] * 3)
+        whole = report_on_all_models(first, [step] * 3)
         curves = [li.account(one, bounds=used[1]) for one in (run, step)]
         by_hand = curves[0].compose(*curves[1:] * 3)
         assert whole.epsilon(DELTA) == pytest.approx(by_hand.epsilon(DELTA), rel=3e-3)
@@ -120,15 +122,17 @@ class TestSecretOrders:
     def test_losses_beyond_the_grid_are_composed_as_gaussian_ones(self):
         run = run_of(li.ShuffledOnce(examples=100, batch_size=2), steps=10).replace(noise_std=1e-4)
         first = li.account(run)
-        assert in_turn(first, [run]).gdp() == pytest.approx(math.hypot(*[first.gdp()] * 2))
+        assert report_on_all_models(first, [run]).gdp() == pytest.approx(
+            math.hypot(*[first.gdp()] * 2)
+        )
 
 
 class TestOneRun:
     def test_of_somebody_in_all_is_exact_for_linear_gradients(self):
         """Full batches: the noise of each release goes on into what follows."""
         run = run_of(li.ShuffledOnce(examples=4, batch_size=4), steps=6, release=0.2)
-        then = [Taken(2, 0.7), Taken(3, 0.1)]
-        found = li.account(seen_in_all(run, then)).gdp()
+        then = [RequestSteps(2, 0.7), RequestSteps(3, 0.1)]
+        found = li.account(run_of_retained_examples(run, then)).gdp()
         c, spread, moved = 0.8, 0.0, 0.0
         for many, release in ((6, 0.2), (2, 0.7), (3, 0.1)):
             for _ in range(many):
@@ -139,8 +143,8 @@ class TestOneRun:
     def test_no_places_are_worse_than_the_latest(self):
         rule = li.ShuffledOnce(examples=6, batch_size=2)
         run = run_of(rule, steps=5, release=0.3)
-        then = [Taken(1, 0.3), Taken(2, 0.6)]
-        certified = li.account(seen_in_all(run, then)).gdp()
+        then = [RequestSteps(1, 0.3), RequestSteps(2, 0.6)]
+        certified = li.account(run_of_retained_examples(run, then)).gdp()
         worst = 0.0
         for first, *later in itertools.product(range(3), range(3), range(3)):
             seen = [k % 3 == first for k in range(5)]
@@ -155,11 +159,11 @@ class TestOneRun:
     def test_projections_leave_the_noise_unused(self):
         run = run_of(li.ShuffledOnce(examples=6, batch_size=2), steps=5, release=0.3)
         inside = run.replace(domain=li.Ball(diameter=3.0))
-        assert seen_in_all(inside, [Taken(1, 0.3)]).is_constant
-        assert not seen_in_all(run, [Taken(1, 0.3)]).is_constant
+        assert run_of_retained_examples(inside, [RequestSteps(1, 0.3)]).is_constant
+        assert not run_of_retained_examples(run, [RequestSteps(1, 0.3)]).is_constant
 
 
 def test_nothing_followed():
     report = li.account(run_of(li.Cyclic(examples=4, batch_size=2), steps=3))
-    assert in_turn(report, []) is report
+    assert report_on_all_models(report, []) is report
     assert isinstance(report.profiles[0], GaussianProfile)

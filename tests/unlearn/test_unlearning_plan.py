@@ -242,18 +242,18 @@ class TestEveryRule:
     def test_those_who_stay_pay_for_the_extra_steps(self, rule):
         run = gently_penalised(rule)
         found = li.unlearning(run, extra_steps=7)
-        before, alone = li.account(run).epsilon(1e-5), found.remaining.epsilon(1e-5)
+        before, alone = li.account(run).epsilon(1e-5), found.retained.epsilon(1e-5)
         assert before * (1 - 1e-6) <= alone <= found.both_published.epsilon(1e-5)
         assert found.share_of_training == 7 / 40
 
     def test_a_kept_order_goes_on_for_those_who_stay(self):
         run = described(li.ShuffledOnce(20, 5), 40)
         kept = li.unlearning(run, extra_steps=7, order_kept=True)
-        assert kept.remaining.epsilon(1e-5) == li.account(run.replace(steps=47)).epsilon(1e-5)
+        assert kept.retained.epsilon(1e-5) == li.account(run.replace(steps=47)).epsilon(1e-5)
         anew = li.unlearning(run, extra_steps=7)
-        assert anew.remaining.epsilon(1e-5) > kept.remaining.epsilon(1e-5)
-        assert "random-order/shuffled" in anew.forgotten.all
-        assert "random-order/shuffled" not in kept.forgotten.all
+        assert anew.retained.epsilon(1e-5) > kept.retained.epsilon(1e-5)
+        assert "random-order/shuffled" in anew.report.all
+        assert "random-order/shuffled" not in kept.report.all
 
     def test_the_next_request_has_seen_the_extra_steps(self):
         run = described(li.ShuffledEachEpoch(50, 5), 40)
@@ -267,7 +267,7 @@ class TestEveryRule:
         run = described(li.Cyclic(4, 1), 6, step_size=[1.0, 0.9, 0.8, 0.7, 0.6, 0.5])
         found = li.unlearning(run, extra_steps=2)
         assert found.extra.step_size == 0.5
-        assert found.remaining.epsilon(1e-5) <= found.both_published.epsilon(1e-5)
+        assert found.retained.epsilon(1e-5) <= found.both_published.epsilon(1e-5)
 
 
 class TestRefusals:
@@ -311,7 +311,7 @@ class TestRefusals:
 
     def test_words(self):
         text = str(li.unlearning(self.RUN, extra_steps=3))
-        assert "3 extra steps without it forget 1 example" in text
+        assert "3 extra steps without it unlearn 1 example" in text
         assert "Cost: 50 % of training again." in text
         text = str(li.unlearning(self.RUN, extra_steps=6))
         assert "train again instead" in text

@@ -175,7 +175,7 @@ def _promise(found: Unlearning, delta: float) -> dict[str, Any]:
         "epsilon": found.epsilon(delta),
         "delta": delta,
         "examples": found.examples,
-        "bound": found.forgotten.bound_at(delta),
+        "bound": found.report.bound_at(delta),
     }
 
 
@@ -191,7 +191,7 @@ def wrong_promise(link: Link, found: Unlearning) -> list[str]:
         reasons.append(f"{where} states epsilon {given!r}, but its steps give {epsilon!r}")
     if guarantee["examples"] != len(stated["removed"]):
         reasons.append(f"{where} promises for another number of examples than it removes")
-    if guarantee["bound"] not in found.forgotten.all:
+    if guarantee["bound"] not in found.report.all:
         reasons.append(f"{where} names a bound that does not cover it")
     if (stated["promised"], stated["not promised"]) != (PROMISED, NOT_PROMISED):
         reasons.append(f"{where} does not say what is promised")

@@ -23,8 +23,8 @@ from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rounding_sensitivity import charged_sensitivity
-from lastiterate.unlearn.retained_examples import Taken, seen_in_all
-from lastiterate.unlearn.sequential_releases import in_turn, quick_report
+from lastiterate.unlearn.retained_examples import RequestSteps, run_of_retained_examples
+from lastiterate.unlearn.sequential_releases import quick_report, report_on_all_models
 from lastiterate.unlearn.unlearning_plan import unlearning
 from lastiterate.unlearn.unlearning_result import Unlearning
 
@@ -36,7 +36,7 @@ class UnlearningRequest:
     """The number of removed examples, and the extra steps."""
 
     examples: int
-    taken: Taken
+    taken: RequestSteps
 
     @property
     def steps(self) -> int:
@@ -57,7 +57,7 @@ class UnlearningHistory:
         self, examples: int, steps: int, release_noise_std: float
     ) -> UnlearningHistory:
         """The history with one more request."""
-        taken = Taken(steps, release_noise_std)
+        taken = RequestSteps(steps, release_noise_std)
         return replace(self, done=(*self.done, UnlearningRequest(examples, taken)))
 
     def noise(self, noisier: float) -> float:
@@ -73,7 +73,11 @@ class UnlearningHistory:
         while True:
             # Errors of residuals are charged by the number of steps, which they hardly raise.
             found = self._unlearning(
-                len(self.done), Taken(steps, noise), examples, epsilon=epsilon, delta=delta
+                len(self.done),
+                RequestSteps(steps, noise),
+                examples,
+                epsilon=epsilon,
+                delta=delta,
             )
             enough = found.extra_steps <= steps or self.objective.residual_error == 0.0
             steps = max(found.extra_steps, steps, 1)
@@ -87,7 +91,7 @@ class UnlearningHistory:
     def current_request_guarantee(self, number: int) -> Unlearning:
         """Guarantee of request `number` for the last model, after all later steps."""
         later = self.done[number:]
-        taken = Taken(sum(one.steps for one in later), later[-1].taken.release_noise_std)
+        taken = RequestSteps(sum(one.steps for one in later), later[-1].taken.release_noise_std)
         return self._unlearning(number, taken, later[0].examples, extra_steps=taken.steps)
 
     @cached_property
@@ -96,7 +100,7 @@ class UnlearningHistory:
         mus = [self.current_request_guarantee(number).gdp() for number in range(len(self.done))]
         return GaussianProfile(at_least(sum(mus), ulps=2.0 * len(mus)))
 
-    def extra_run(self, taken: Taken) -> TrainingRun:
+    def extra_run(self, taken: RequestSteps) -> TrainingRun:
         """The extra steps as a run that starts at the published parameters."""
         steps = _check.count("extra_steps", taken.steps, at_least=1)
         run = self.run.replace(steps=steps, release_noise_std=taken.release_noise_std)
@@ -116,7 +120,7 @@ class UnlearningHistory:
     def _unlearning(
         self,
         number: int,
-        taken: Taken,
+        taken: RequestSteps,
         examples: int,
         *,
         extra_steps: int | None = None,
@@ -138,7 +142,10 @@ class UnlearningHistory:
         )
 
     def _in_all(
-        self, run: TrainingRun, before: Sequence[Taken], until: Sequence[Taken]
+        self,
+        run: TrainingRun,
+        before: Sequence[RequestSteps],
+        until: Sequence[RequestSteps],
     ) -> TrainingRun:
         """Training and extra steps as one run for an example that takes part in all of them."""
         charged = charged_sensitivity(
@@ -149,7 +156,7 @@ class UnlearningHistory:
             released=math.hypot(run.release_noise_std, *(one.release_noise_std for one in until)),
         )
         run = run.replace(sensitivity=max(run.sensitivity, charged))
-        whole = seen_in_all(run, before) if self.run.batches.exact_size else None
+        whole = run_of_retained_examples(run, before) if self.run.batches.exact_size else None
         if whole is None:
             raise not_offered(self.run)
         return whole
@@ -169,7 +176,7 @@ def _trained(run: TrainingRun, other_releases: tuple[Release, ...]) -> PrivacyRe
 @lru_cache(maxsize=8)
 def _retained_report(requests: UnlearningHistory) -> PrivacyReport:
     first = _trained(requests.run, requests.other_releases)
-    return in_turn(first, [requests.extra_run(one.taken) for one in requests.done])
+    return report_on_all_models(first, [requests.extra_run(one.taken) for one in requests.done])
 
 
 @lru_cache(maxsize=8)

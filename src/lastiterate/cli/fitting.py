@@ -11,10 +11,10 @@ from lastiterate.certificate.issue import with_other_release
 from lastiterate.cli.scoring import Asked, Budget, private_score, public_score
 from lastiterate.linear_model import PrivateScore
 from lastiterate.other_releases import published_record
-from lastiterate.saved_model.model_file import learnt_by
+from lastiterate.saved_model.model_file import learned_record
 from lastiterate.saved_model.save_model import ESTIMATORS
-from lastiterate.tables.file_encoding import Encoded
-from lastiterate.tables.target import Labels, Target
+from lastiterate.tables.file_encoding import EncodedTable
+from lastiterate.tables.target import LabelTarget, Target
 
 
 @dataclass(frozen=True)
@@ -28,21 +28,21 @@ class Made:
 
     def learnt(self) -> dict[str, Any]:
         """The fitted parameters and other learnt values, as a model.json holds them."""
-        return learnt_by(self.model)
+        return learned_record(self.model)
 
 
 def fitted(
     kind: str,
     settings: dict[str, Any],
     truth: Target,
-    read: Encoded,
+    read: EncodedTable,
     asked: Asked | None,
-    tested: Encoded | None,
+    tested: EncodedTable | None,
     key: Path | None = None,
 ) -> Made:
     """A model of the encoded table, and its score on the one to test with, if there is one."""
     unit = None
-    if isinstance(truth, Labels):
+    if isinstance(truth, LabelTarget):
         # By place, so that no label is ever compared but with those that were declared.
         settings = settings | {"classes": list(range(len(truth.classes)))}
     else:
@@ -59,7 +59,7 @@ def fitted(
         score = None
         if asked is not None and tested is not None:
             outputs = model._outputs(tested.rows)
-            classes = truth.classes if isinstance(truth, Labels) else None
+            classes = truth.classes if isinstance(truth, LabelTarget) else None
             score = public_score(
                 outputs, tested.other_columns[truth.name], asked.path.name, classes=classes
             )

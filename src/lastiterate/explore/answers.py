@@ -182,7 +182,7 @@ def _unlearning(record: Record) -> Answer:
         "share_of_training": found.share_of_training,
         "epsilon": epsilon,
         "epsilon_text": up(epsilon),
-        "bound": found.forgotten.bound_at(delta),
+        "bound": found.report.bound_at(delta),
     }
 
 

@@ -18,13 +18,13 @@ from sklearn.utils.validation import column_or_1d
 from lastiterate._warning import warn
 from lastiterate.certificate.statements import LABELS_DECLARED, LABELS_INFERRED
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
-from lastiterate.tables.cells import places_by_key, value_key
+from lastiterate.tables.cells import positions_by_key, value_key
 
 _WIDEST = "a sequence of at least two labels"
 
 
 @dataclass(frozen=True)
-class Labels:
+class ClassLabels:
     """The label set, for each example the place of its label in it, and which have none of it."""
 
     classes: NDArray[Any]
@@ -40,19 +40,19 @@ def as_column(y: Any) -> NDArray[Any]:
     return np.asarray(column_or_1d(np.asarray(y, dtype=object), warn=True))
 
 
-def labels_of(targets: NDArray[Any], declared: Any) -> Labels:
+def labels_of(targets: NDArray[Any], declared: Any) -> ClassLabels:
     """Targets coded by the declared labels; if None, by both booleans or the labels that occur."""
     if declared is None and targets.dtype.kind == "b":
         declared = [False, True]  # all there are
     if declared is None:
         return _inferred(targets)
     classes = _checked(declared)
-    codes = places_of(targets, classes)
+    codes = positions_of(targets, classes)
     unknown = codes < 0
-    return Labels(classes, np.where(unknown, 0, codes), unknown, LABELS_DECLARED)
+    return ClassLabels(classes, np.where(unknown, 0, codes), unknown, LABELS_DECLARED)
 
 
-def _inferred(targets: NDArray[Any]) -> Labels:
+def _inferred(targets: NDArray[Any]) -> ClassLabels:
     check_classification_targets(targets)
     classes, codes = np.unique(targets, return_inverse=True)
     if classes.size < 2:
@@ -63,7 +63,7 @@ def _inferred(targets: NDArray[Any]) -> Labels:
         "one example alone has tells of that example: declare it, classes=[..]",
         PrivacyWarning,
     )
-    return Labels(classes, codes, np.zeros(targets.size, dtype=bool), LABELS_INFERRED)
+    return ClassLabels(classes, codes, np.zeros(targets.size, dtype=bool), LABELS_INFERRED)
 
 
 def _checked(declared: Any) -> NDArray[Any]:
@@ -81,21 +81,21 @@ def _checked(declared: Any) -> NDArray[Any]:
         raise InvalidParameter("classes", declared, must_be=f"{_WIDEST}, finite if numbers")
     if classes.dtype.kind == "U" and not all(isinstance(one, str) for one in given):
         raise InvalidType("classes", declared, must_be=f"{_WIDEST} of one kind")
-    if len(places_by_key(classes.tolist())) < classes.size:
+    if len(positions_by_key(classes.tolist())) < classes.size:
         must_be = f"{_WIDEST}, different as numbers too: 1, 1.0 and true are the same"
         raise InvalidParameter("classes", declared, must_be=must_be)
     return classes
 
 
-def places_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
+def positions_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
     """The position of each label among the classes, -1 for none; every label is looked up alone.
 
     One label of another kind may turn a whole column into text or floats, so labels are known by
     the number that they are or spell, else by their text.
     """
-    known = places_by_key(classes.tolist())
+    known = positions_by_key(classes.tolist())
 
-    def place(label: Any) -> int:
+    def position(label: Any) -> int:
         try:
             key = value_key(label)
         except Exception:  # whatever it is that cannot be read, it is none of them
@@ -103,6 +103,6 @@ def places_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
         return -1 if key is None else known.get(key, -1)
 
     if targets.dtype.kind in "OV":
-        return np.array([place(label) for label in targets.tolist()], dtype=np.intp)
+        return np.array([position(label) for label in targets.tolist()], dtype=np.intp)
     occurring, which = np.unique(targets, return_inverse=True)
-    return np.array([place(label) for label in occurring.tolist()], dtype=np.intp)[which]
+    return np.array([position(label) for label in occurring.tolist()], dtype=np.intp)[which]

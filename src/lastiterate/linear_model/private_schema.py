@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.inputs import is_dask
-from lastiterate.tables.encoder import Encoder, no_such_columns
+from lastiterate.tables.encoder import Encoder, missing_columns_text
 from lastiterate.tables.schema_file import schema_of
 from lastiterate.train.traceback_scrubbing import discreet
 
@@ -122,21 +122,21 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         check_is_fitted(self, "encoder_")
         names = _columns(X)
         known = set(names)
-        absent = [name for name in self.encoder_.read if name not in known]
+        absent = [name for name in self.encoder_.column_kinds if name not in known]
         if absent:
-            found = no_such_columns(absent, names)
-            must_be = f"a table with columns {', '.join(self.encoder_.read)}"
+            found = missing_columns_text(absent, names)
+            must_be = f"a table with columns {', '.join(self.encoder_.column_kinds)}"
             raise InvalidParameter("X", must_be=must_be, found=found)
         if not is_dask(X):
             return self._encoded(X)
         # A copy: what is computed later must not depend on whether this object is fitted again.
         meta = self._encoded(X._meta)
-        read = X[[name for name in names if name in self.encoder_.read]]
+        read = X[[name for name in names if name in self.encoder_.column_kinds]]
         return read.map_partitions(_of_partition, copy(self), meta=meta)
 
     def _encoded(self, X: Any) -> NDArray[Any]:
         """The features of a table in memory."""
-        table = {name: _column(X, name) for name in self.encoder_.read}
+        table = {name: _column(X, name) for name in self.encoder_.column_kinds}
         rows = self.encoder_.rows(table, dtype=self.dtype)
         factor = self._factor_of(self.encoder_)
         return rows if factor == 1.0 else np.multiply(rows, factor, out=rows)

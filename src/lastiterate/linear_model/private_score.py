@@ -22,7 +22,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.charge_on_fit import charge_statistic, the_ledger
-from lastiterate.linear_model.class_labels import as_column, places_of
+from lastiterate.linear_model.class_labels import as_column, positions_of
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
@@ -152,8 +152,8 @@ def total_of(model: Any, X: Any, y: Any) -> tuple[float, int]:
 
 def _right(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
     """1 where a prediction is right; a label that the model does not know never is."""
-    known = places_of(targets, model.classes_)
-    return np.asarray(places_of(model.predict(rows), model.classes_) == known, dtype=np.float64)
+    known = positions_of(targets, model.classes_)
+    return np.asarray(positions_of(model.predict(rows), model.classes_) == known, dtype=np.float64)
 
 
 def _errors(model: Any, rows: Any, targets: NDArray[Any]) -> Array:

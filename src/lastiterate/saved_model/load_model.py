@@ -15,10 +15,10 @@ from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.other_releases import OUTLIERS, PUBLISHED, UNDECLARED
-from lastiterate.saved_model.atomic_write import CERTIFICATE, MODEL
-from lastiterate.saved_model.model_file import WRITTEN, SavedModel, labels_in, read_model
+from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL
+from lastiterate.saved_model.model_file import EXPECTED_FILE, SavedModel, labels_in, read_model
 from lastiterate.saved_model.pipeline_steps import SchemaStep, Step
-from lastiterate.saved_model.save_model import ESTIMATORS, NOT_WRITTEN, PRIOR
+from lastiterate.saved_model.save_model import CLASS_PRIOR, ESTIMATORS, UNSAVED_SETTINGS
 
 
 def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
@@ -47,12 +47,12 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
         text, parameters=saved.parameters, encoding=saved.encoding, signed_by=signed_by
     )
     described = read(text)
-    if not saved.predicts_as(described):
+    if not saved.matches_certificate(described):
         raise InvalidCertificate(["the model predicts by other numbers than it describes"])
     found.warn()
     estimator = _estimator(saved, found, described, text)
     steps = [(step.name, _transformer(step, saved)) for step in saved.steps]
-    if not saved.is_of_python:
+    if not saved.saved_by_python:
         names = dict.fromkeys(saved.record["columns"], ())
         steps = [("schema", PrivateSchema(saved.record["schema"], bound=None).fit(names))]
     name = saved.record.get("name", "model")
@@ -92,9 +92,9 @@ def _estimator(
             "intercept_": float(intercept[0]),
         }
     else:
-        own = labels_in(saved.record) if saved.is_of_python else None
+        own = labels_in(saved.record) if saved.saved_by_python else None
         fitted["classes_"] = np.array(saved.classes) if own is None else own
-    if saved.is_of_python and not saved.steps:
+    if saved.saved_by_python and not saved.steps:
         fitted |= _names(saved)
     model.__dict__.update(fitted)
     return model
@@ -102,17 +102,17 @@ def _estimator(
 
 def _settings(saved: SavedModel) -> dict[str, Any]:
     """Settings of the saved model, or those that follow from what `lastiterate train` wrote."""
-    if not saved.is_of_python:
+    if not saved.saved_by_python:
         if saved.classes is not None:
             return {"feature_bound": saved.record["feature_bound"], "classes": list(saved.classes)}
         ends = tuple(saved.record["target_range"])
         return {"feature_bound": saved.record["feature_bound"], "target_range": ends}
     settings = dict(saved.record["settings"])
     known = {each.name for each in fields(ESTIMATORS[saved.record["model"]])}
-    if not set(settings) <= known - set(NOT_WRITTEN):
-        raise InvalidParameter("settings", sorted(settings), must_be=f"those of {WRITTEN}")
-    if settings.get(PRIOR) is not None:
-        settings[PRIOR] = dict(settings[PRIOR])
+    if not set(settings) <= known - set(UNSAVED_SETTINGS):
+        raise InvalidParameter("settings", sorted(settings), must_be=f"those of {EXPECTED_FILE}")
+    if settings.get(CLASS_PRIOR) is not None:
+        settings[CLASS_PRIOR] = dict(settings[CLASS_PRIOR])
     return settings
 
 

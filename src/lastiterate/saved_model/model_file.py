@@ -31,9 +31,9 @@ from lastiterate.train.predictions import linear_outputs
 
 FORMAT, PYTHON_FORMAT = "lastiterate model 2", "lastiterate model 3"
 MODELS = ("logistic", "svc", "ridge", "huber")
-WRITTEN = "a model.json as `lastiterate train` or lastiterate.save wrote it"
+EXPECTED_FILE = "a model.json as `lastiterate train` or lastiterate.save wrote it"
 # What is not how the model is to be used, but what it learnt.
-_LEARNT = ("parameters", "coef", "intercept", "center", "center_bound")
+_LEARNED = ("parameters", "coef", "intercept", "center", "center_bound")
 
 
 class AlteredModel(InvalidParameter):
@@ -57,7 +57,7 @@ class SavedModel:
         return None if found is None else tuple(found)
 
     @property
-    def is_of_python(self) -> bool:
+    def saved_by_python(self) -> bool:
         """Whether Python saved it, not the command."""
         return bool(self.record["format"] == PYTHON_FORMAT)
 
@@ -78,7 +78,7 @@ class SavedModel:
     @property
     def encoding(self) -> dict[str, Any]:
         """How it is to be used: names, ranges, values and classes."""
-        return {name: part for name, part in self.record.items() if name not in _LEARNT}
+        return {name: part for name, part in self.record.items() if name not in _LEARNED}
 
     @cached_property
     def centre(self) -> Centre | None:
@@ -88,7 +88,7 @@ class SavedModel:
     def outputs(self, rows: Array) -> Array:
         """One column for each output, for encoded rows brought within the bounds as in training."""
         for step in self.steps:
-            rows = step.applied(rows, self.encoder)
+            rows = step.apply(rows, self.encoder)
         return linear_outputs(
             rows,
             np.atleast_2d(np.array(self.record["coef"])),
@@ -97,23 +97,27 @@ class SavedModel:
             centre=self.centre,
         )
 
-    def predicts_as(self, described: Mapping[str, Any]) -> bool:
+    def matches_certificate(self, described: Mapping[str, Any]) -> bool:
         """Whether what predicts is what this certificate is about."""
         features = described["features"]
-        if self.record["feature_bound"] != features["bound"] or not self._is_centred_as(described):
+        if self.record["feature_bound"] != features["bound"] or not self._centre_matches(described):
             return False
         coef, intercept = (np.array(self.record[name]) for name in ("coef", "intercept"))
-        expected = self._expected(features["intercept"], features["bound"], coef.shape[1])
+        expected = self._expected_coefficients(
+            features["intercept"], features["bound"], coef.shape[1]
+        )
         return np.array_equal(coef, expected[0]) and np.array_equal(intercept, expected[1])
 
-    def _is_centred_as(self, described: Mapping[str, Any]) -> bool:
+    def _centre_matches(self, described: Mapping[str, Any]) -> bool:
         """Whether the centre is the one that was charged for."""
         stated = [one for one in described["other_releases"] if one["kind"] == MEAN]
         if self.centre is None or not stated:
             return self.centre is None and not stated
         return bool(stated[0][PUBLISHED] == as_published(self.centre))
 
-    def _expected(self, constant: float, bound: float, width: int) -> tuple[Array, Array]:
+    def _expected_coefficients(
+        self, constant: float, bound: float, width: int
+    ) -> tuple[Array, Array]:
         """Coefficients and intercepts of what was released, as estimators have them."""
         parameters = self.parameters
         coef, intercept = parameters[:, :width].copy(), np.zeros(len(parameters))
@@ -151,19 +155,19 @@ def _offset(record: Mapping[str, Any]) -> Array | None:
 
 def read_model(path: Path) -> SavedModel:
     """The model that `train` or `save` wrote to a file; raises if it was altered since."""
-    record = read_object(path, name="model", must_be=WRITTEN)
+    record = read_object(path, name="model", must_be=EXPECTED_FILE)
     stated = record.pop("digest", None)
     if record.get("format") not in (FORMAT, PYTHON_FORMAT):
-        raise InvalidParameter("model", str(path), must_be=WRITTEN)
+        raise InvalidParameter("model", str(path), must_be=EXPECTED_FILE)
     if stated != digest(record):
         found = f"{path}, altered since: its digest is not that of its text"
-        raise AlteredModel("model", must_be=WRITTEN, found=found)
-    if not is_whole(record):
-        raise InvalidParameter("model", str(path), must_be=WRITTEN)
+        raise AlteredModel("model", must_be=EXPECTED_FILE, found=found)
+    if not is_complete(record):
+        raise InvalidParameter("model", str(path), must_be=EXPECTED_FILE)
     return SavedModel(record)
 
 
-def is_whole(record: dict[str, Any]) -> bool:
+def is_complete(record: dict[str, Any]) -> bool:
     """Whether it can predict; a digest can be computed of anything."""
     try:
         columns, classes = tuple(record["columns"]), record["classes"]
@@ -222,7 +226,7 @@ def digest(record: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
-def learnt_by(model: Any) -> dict[str, Any]:
+def learned_record(model: Any) -> dict[str, Any]:
     """Its parameters, all that was released, and what predictions are computed from."""
     centre = model.center_
     return {

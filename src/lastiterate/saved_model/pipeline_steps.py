@@ -30,7 +30,7 @@ class SchemaStep:
             _check.number("bound", self.bound, above=0.0)
         _check.choice("dtype", self.dtype, among=("float32", "float64"))
 
-    def applied(self, rows: Any, encoder: Encoder) -> Any:
+    def apply(self, rows: Any, encoder: Encoder) -> Any:
         """The rows as a PrivateSchema gives them."""
         rows = rows.astype(self.dtype)
         if self.bound is None:
@@ -59,7 +59,7 @@ class ScalerStep:
                 numbers = tuple(_check.number(end, one) for one in given)
                 object.__setattr__(self, end, numbers)
 
-    def applied(self, rows: Any, encoder: Encoder) -> Any:
+    def apply(self, rows: Any, encoder: Encoder) -> Any:
         """The rows as a PrivateScaler gives them."""
         del encoder
         return rows_within(rows, self.bound, self._ranges)

@@ -23,8 +23,13 @@ from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_selection import PrivateSelection
-from lastiterate.saved_model.atomic_write import CERTIFICATE, MODEL, write_together
-from lastiterate.saved_model.model_file import PYTHON_FORMAT, SavedModel, is_whole, learnt_by
+from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL, write_together
+from lastiterate.saved_model.model_file import (
+    PYTHON_FORMAT,
+    SavedModel,
+    is_complete,
+    learned_record,
+)
 from lastiterate.saved_model.pipeline_steps import ScalerStep, SchemaStep, Step, as_record
 from lastiterate.tables.column_rules import AS_IT_IS
 from lastiterate.tables.encoder import REST, Encoder
@@ -39,8 +44,8 @@ ESTIMATORS: dict[str, Any] = {
 
 
 # Secrets, what belongs to this machine, and what can only be False.
-NOT_WRITTEN = ("random_state", "ledger", "warm_start")
-PRIOR = "class_prior"
+UNSAVED_SETTINGS = ("random_state", "ledger", "warm_start")
+CLASS_PRIOR = "class_prior"
 _ALONE = (
     "save(pipeline[-1], folder) writes the private model alone, for rows as the steps before it "
     "give them"
@@ -79,11 +84,11 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     >>> bool((again.predict(X) == model.predict(X)).all())
     True
     """
-    steps, name, estimator = _taken_apart(model)
+    steps, name, estimator = _pipeline_parts(model)
     saved = SavedModel(_record(steps, name, estimator))
     described = read(estimator.certificate_)
     same = described.get("model") == model_digest(estimator.parameters_)
-    if not (is_whole(saved.record) and same and saved.predicts_as(described)):
+    if not (is_complete(saved.record) and same and saved.matches_certificate(described)):
         must_be = "as it was fitted: fit it again, or set back what was changed since"
         raise InvalidParameter("model", must_be=must_be, found="other numbers than certified")
     certificate = chain_tied_to_encoding(estimator.certificate_, saved.encoding)
@@ -97,7 +102,7 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     write_together(where, {MODEL: saved.text(), CERTIFICATE: certificate})
 
 
-def _taken_apart(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
+def _pipeline_parts(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
     """The steps before the private model, the name of its own step, and the model."""
     steps: list[tuple[str, Any]] = []
     name = "model"
@@ -153,7 +158,7 @@ def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str
         "steps": [as_record(_step(of, one, width)) for of, one in steps],
         "name": name,
         "settings": _settings(estimator, ESTIMATORS[kind]),
-        **learnt_by(estimator),
+        **learned_record(estimator),
     }
 
 
@@ -165,7 +170,7 @@ def _columns_of(first: Any) -> tuple[list[str], dict[str, Any]]:
             names = [str(k) for k in range(first.n_features_in_)]
         return names, {REST: AS_IT_IS}
     described = schema_of(first.schema)
-    columns = list(first.encoder_.read)
+    columns = list(first.encoder_.column_kinds)
     schema = {name: _plain("schema", described.get(name, described.get(REST))) for name in columns}
     rules = {name: rule for name, rule in first.encoder_.rules.items() if rule.kind is not None}
     if any(one is None for one in schema.values()) or Encoder.of(schema, columns).rules != rules:
@@ -196,9 +201,11 @@ def _settings(estimator: Any, kind: Any) -> dict[str, Any]:
     found = {}
     for each in fields(kind):
         value = getattr(estimator, each.name)
-        if each.name in NOT_WRITTEN or (value is None and not each.metadata["kind"].may_be_none):
+        if each.name in UNSAVED_SETTINGS or (
+            value is None and not each.metadata["kind"].may_be_none
+        ):
             continue  # on a cluster some are left out that are not here
-        if each.name == PRIOR and value is not None:
+        if each.name == CLASS_PRIOR and value is not None:
             value = [[label, share] for label, share in value.items()]
         plain = _plain(each.name, value)
         if plain != each.default:

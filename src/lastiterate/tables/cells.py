@@ -1,4 +1,4 @@
-"""Cells of a column, whatever holds them: numbers, and places in a public list of values.
+"""Cells of a column, whatever holds them: numbers, and positions in a public list of values.
 
 Columns may be arrays, lists, or columns of pandas, polars or pyarrow.  No message has a cell in it.
 """
@@ -50,17 +50,17 @@ def numbers_of(column: Any) -> Array:
     return numbers
 
 
-def places_of(column: Any, values: tuple[str, ...]) -> NDArray[np.intp]:
+def positions_of(column: Any, values: tuple[str, ...]) -> NDArray[np.intp]:
     """For each cell its place among the values, -1 for none."""
     if _is_arrow(column):
-        found = _arrow_places(column, values)
+        found = _arrow_positions(column, values)
         if found is not None:
             return found
     cells = _as_array(column)
-    known = places_by_key(values)
+    known = positions_by_key(values)
     if cells.dtype.kind in "fiub":
-        return _places_of_numbers(cells, known)
-    return np.array([_place(cell, known) for cell in cells.tolist()], dtype=np.intp)
+        return _positions_of_numbers(cells, known)
+    return np.array([_position(cell, known) for cell in cells.tolist()], dtype=np.intp)
 
 
 def value_key(cell: Any) -> float | str | None:
@@ -81,13 +81,13 @@ def value_key(cell: Any) -> float | str | None:
     return str(text)
 
 
-def places_by_key(values: Iterable[Any]) -> dict[float | str, int]:
+def positions_by_key(values: Iterable[Any]) -> dict[float | str, int]:
     """The position of each value by its `value_key`."""
     keys = [value_key(value) for value in values]
     return {key: k for k, key in enumerate(keys) if key is not None}
 
 
-def _place(cell: Any, known: Mapping[float | str, int]) -> int:
+def _position(cell: Any, known: Mapping[float | str, int]) -> int:
     key = value_key(cell)
     return -1 if key is None else known.get(key, -1)
 
@@ -142,7 +142,9 @@ def _text(cell: Any) -> str:
     return cell.strip() if isinstance(cell, str) else str(cell)
 
 
-def _places_of_numbers(cells: NDArray[Any], known: Mapping[float | str, int]) -> NDArray[np.intp]:
+def _positions_of_numbers(
+    cells: NDArray[Any], known: Mapping[float | str, int]
+) -> NDArray[np.intp]:
     numbers = cells.astype(np.float64)
     found = np.full(cells.size, -1, dtype=np.intp)
     for key, k in known.items():
@@ -164,7 +166,7 @@ def _is_arrow(column: Any) -> bool:
     return type(column).__module__.partition(".")[0] == "pyarrow"
 
 
-def _arrow_places(column: Any, values: tuple[str, ...]) -> NDArray[np.intp] | None:
+def _arrow_positions(column: Any, values: tuple[str, ...]) -> NDArray[np.intp] | None:
     """Each cell's position among the values, -1 for none; None if the column does not hold text.
 
     It makes one Python object for each text that occurs.
@@ -181,7 +183,7 @@ def _arrow_places(column: Any, values: tuple[str, ...]) -> NDArray[np.intp] | No
         encoded = encoded.unify_dictionaries().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):  # an empty column has no chunks to combine
         return np.zeros(0, dtype=np.intp)
-    known = places_by_key(values)
-    each = np.array([_place(text, known) for text in encoded.dictionary.to_pylist()] + [-1])
+    known = positions_by_key(values)
+    each = np.array([_position(text, known) for text in encoded.dictionary.to_pylist()] + [-1])
     which = compute.fill_null(encoded.indices, len(each) - 1)
     return np.asarray(each[np.array(which, dtype=np.intp)], dtype=np.intp)

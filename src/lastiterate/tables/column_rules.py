@@ -17,7 +17,13 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.tables.cells import BadCells, missing_in, numbers_of, places_by_key, places_of
+from lastiterate.tables.cells import (
+    BadCells,
+    missing_in,
+    numbers_of,
+    positions_by_key,
+    positions_of,
+)
 
 CUTS, BINS = "cuts", "bins"
 _MOST_BINS = 1_000
@@ -87,7 +93,7 @@ _LARGEST = 1e300  # ends of ranges; twice that must not overflow
 _HUGE = 1e30  # numbers that are taken as they are; longer rows are scaled down in any case
 
 
-class Rule(Protocol):
+class ColumnRule(Protocol):
     """How a column is read, and which features it becomes."""
 
     @property
@@ -106,7 +112,7 @@ class Rule(Protocol):
 
 
 @dataclass(frozen=True)
-class Dropped:
+class DroppedColumn:
     """Not looked at."""
 
     kind = None
@@ -188,13 +194,13 @@ class Intervals:
         return [*interval_names(column, self.cuts), *self.number.indicator_names(column)]
 
     def encode(self, column: Any, out: Array) -> None:
-        places = np.searchsorted(self.cuts, self.number.numbers(column), side="right")
-        out[np.arange(places.size), places] = 1.0
+        positions = np.searchsorted(self.cuts, self.number.numbers(column), side="right")
+        out[np.arange(positions.size), positions] = 1.0
         self.number.indicate(column, out)
 
 
 @dataclass(frozen=True)
-class Listed:
+class Categorical:
     """One of these values, coded one-hot; any other is all zeros."""
 
     values: tuple[str, ...]
@@ -207,31 +213,31 @@ class Listed:
         return [f"{column}={value}" for value in self.values]
 
     def encode(self, column: Any, out: Array) -> None:
-        places = self.places(column)
-        known = np.flatnonzero(places >= 0)
-        out[known, places[known]] = 1.0
+        positions = self.positions(column)
+        known = np.flatnonzero(positions >= 0)
+        out[known, positions[known]] = 1.0
 
-    def places(self, column: Any) -> Any:
+    def positions(self, column: Any) -> Any:
         """Each cell's position among the values, -1 for none, with missing cells filled in."""
-        places = places_of(column, self.values)
+        positions = positions_of(column, self.values)
         if self.missing is not None:
-            unknown = np.flatnonzero(places < 0)
-            places[missing_in(column, unknown)] = self.values.index(self.missing)
-        return places
+            unknown = np.flatnonzero(positions < 0)
+            positions[missing_in(column, unknown)] = self.values.index(self.missing)
+        return positions
 
 
-def rule_of(column: str, described: Any) -> Rule:
+def rule_of(column: str, described: Any) -> ColumnRule:
     """The rule that a schema has for a column, or an error that says what is wrong with it."""
     name = f"schema[{column!r}]"
     if described == DROP:
-        return Dropped()
+        return DroppedColumn()
     if described == AS_IT_IS:
         return Numeric()
     if not isinstance(described, Mapping):
         raise InvalidParameter(name, described, must_be=WAYS)
     given = dict(described)
     if set(given) <= {"values", "missing"} and "values" in given:
-        return _listed(name, given)
+        return _categorical(name, given)
     if set(given) <= {"range", CUTS, BINS, "missing", "indicator"} and given.keys() & _NUMBERS:
         ends = range_of(name, given["range"]) if "range" in given else None
         cuts = cut_points(name, given, ends) if given.keys() & {CUTS, BINS} else ()
@@ -271,23 +277,23 @@ def _numeric(name: str, given: dict[str, Any], ends: tuple[float, float] | None)
     return Numeric(ends, missing, indicator)
 
 
-def _listed(name: str, given: dict[str, Any]) -> Listed:
+def _categorical(name: str, given: dict[str, Any]) -> Categorical:
     listed = given["values"]
     is_list = isinstance(listed, (list, tuple)) and len(listed) > 0
     if not is_list or not all(_is_value(one) for one in listed):
         must_be = "a list of at least one text or number"
         raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
     values = tuple(str(one).strip() for one in listed)
-    if len(places_by_key(values)) < len(values):
+    if len(positions_by_key(values)) < len(values):
         must_be = "all different, as numbers too: 1, 1.0 and true are the same"
         raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
     if "missing" not in given:
-        return Listed(values)
+        return Categorical(values)
     missing = str(given["missing"]).strip()
     if missing not in values:
         must_be = "one of the values: what an empty cell counts as"
         raise InvalidParameter(f'{name}["missing"]', given["missing"], must_be=must_be)
-    return Listed(values, missing)
+    return Categorical(values, missing)
 
 
 def _is_value(one: Any) -> bool:

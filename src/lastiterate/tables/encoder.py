@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import BadCells, length_of
-from lastiterate.tables.column_rules import WAYS, Rule, rule_of
+from lastiterate.tables.column_rules import WAYS, ColumnRule, rule_of
 
 REST = "*"  # stands for every column that has no entry of its own
 
@@ -22,7 +22,7 @@ REST = "*"  # stands for every column that has no entry of its own
 class Encoder:
     """Which columns become which features, in order; all of it public."""
 
-    rules: Mapping[str, Rule]
+    rules: Mapping[str, ColumnRule]
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], columns: Sequence[str]) -> Encoder:
@@ -32,7 +32,7 @@ class Encoder:
         unknown = sorted(set(described) - set(columns))
         if unknown:
             must_be = "about columns of the table, without the one to predict, which target names"
-            found = f"more: {no_such_columns(unknown, columns)}"
+            found = f"more: {missing_columns_text(unknown, columns)}"
             raise InvalidParameter("schema", must_be=must_be, found=found)
         undescribed = [name for name in columns if name not in described]
         if undescribed and rest is None:
@@ -47,7 +47,7 @@ class Encoder:
         return encoder
 
     @cached_property
-    def read(self) -> dict[str, str]:
+    def column_kinds(self) -> dict[str, str]:
         """The columns that are looked at, and what their cells are, numbers or text."""
         return {name: rule.kind for name, rule in self.rules.items() if rule.kind is not None}
 
@@ -81,7 +81,7 @@ class Encoder:
                 try:
                     rule.encode(table[name], out[:, first : first + width])
                 except BadCells as bad:
-                    raise refused(name, rule.kind, bad.found(before)) from None
+                    raise bad_cells_error(name, rule.kind, bad.found(before)) from None
             first += width
 
     @cached_property
@@ -97,17 +97,17 @@ class Encoder:
 
     def unseen(self, rows: NDArray[Any]) -> list[str]:
         """The columns of text of which not one row has a declared value."""
-        places = self.text_columns.items()
-        return [name for name, (first, after) in places if not rows[:, first:after].any()]
+        positions = self.text_columns.items()
+        return [name for name, (first, after) in positions if not rows[:, first:after].any()]
 
     def rows(self, table: Mapping[str, Any], *, dtype: Any = np.float64) -> NDArray[Any]:
         """One for each example of a table that holds the columns that are read."""
-        absent = [name for name in self.read if name not in table]
+        absent = [name for name in self.column_kinds if name not in table]
         if absent:
-            must_be = f"a table with columns {', '.join(self.read)}"
-            found = no_such_columns(absent, list(table))
+            must_be = f"a table with columns {', '.join(self.column_kinds)}"
+            found = missing_columns_text(absent, list(table))
             raise InvalidParameter("data", must_be=must_be, found=found)
-        lengths = {length_of(table[name]) for name in self.read}
+        lengths = {length_of(table[name]) for name in self.column_kinds}
         if len(lengths) != 1:
             must_be = "a table with columns of the same length"
             raise InvalidParameter("data", must_be=must_be, found=f"{len(lengths)} lengths")
@@ -116,14 +116,14 @@ class Encoder:
         return out
 
 
-def no_such_columns(absent: Sequence[str], there: Sequence[str]) -> str:
+def missing_columns_text(absent: Sequence[str], there: Sequence[str]) -> str:
     """Which columns a table lacks, and which it has."""
     named = ", ".join(map(repr, absent))
     has = ", ".join(there) if there else "none"
     return f"the table has no column {named}; it has {has}"
 
 
-def refused(name: str, kind: str, found: str) -> InvalidParameter:
+def bad_cells_error(name: str, kind: str, found: str) -> InvalidParameter:
     """The error for a column with cells that cannot be used."""
     filled = '0, perhaps with "indicator": true' if kind == "number" else "[one of the values]"
     what = "a finite number" if kind == "number" else "text"

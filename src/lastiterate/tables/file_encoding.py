@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import length_of
-from lastiterate.tables.encoder import Encoder, no_such_columns
+from lastiterate.tables.encoder import Encoder, missing_columns_text
 from lastiterate.tables.table_files import TableFile, readable
 
 # Training has a copy of its own, in the order of its batches.
@@ -86,23 +86,23 @@ class InFile:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedTable:
     """The rows, and what was made of other columns."""
 
     rows: NDArray[Any]
     other_columns: dict[str, Any]
 
 
-def encoded(
+def encode_file(
     file: TableFile,
     encoder: Encoder,
     other_columns: Mapping[str, tuple[str, ColumnReader]],
     *,
     dtype: Any = np.float64,
     mapped: Path | None = None,
-) -> Encoded:
+) -> EncodedTable:
     """The features of a file, and for each other column its kind and what becomes of its blocks."""
-    kinds = encoder.read | {name: kind for name, (kind, _) in other_columns.items()}
+    kinds = encoder.column_kinds | {name: kind for name, (kind, _) in other_columns.items()}
     sink: Sink
     if mapped is None:
         sink = memory = InMemory(encoder.width, dtype)
@@ -120,7 +120,7 @@ def encoded(
         if mapped is not None:
             mapped.unlink(missing_ok=True)
         raise
-    return Encoded(sink.all(), {name: np.concatenate(part) for name, part in parts.items()})
+    return EncodedTable(sink.all(), {name: np.concatenate(part) for name, part in parts.items()})
 
 
 def numbered_blocks(
@@ -130,7 +130,7 @@ def numbered_blocks(
     absent = [name for name in kinds if name not in file.names]
     if absent:
         must_be = f"a table with columns {', '.join(kinds)}"
-        found = no_such_columns(absent, file.names)
+        found = missing_columns_text(absent, file.names)
         raise InvalidParameter("data", must_be=must_be, found=found)
     done = 0
     with readable(file.path):

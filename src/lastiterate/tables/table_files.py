@@ -101,7 +101,7 @@ class ParquetFile:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns."""
-        return different(self.path, self._file.schema_arrow.names)
+        return unique_names(self.path, self._file.schema_arrow.names)
 
     @property
     def rows(self) -> int:
@@ -129,7 +129,7 @@ class NpzFile:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of the columns."""
-        return different(self.path, list(self._columns))
+        return unique_names(self.path, list(self._columns))
 
     @property
     def rows(self) -> int:
@@ -163,7 +163,7 @@ class NpzFile:
         return table
 
 
-def different(path: Path, names: list[str]) -> tuple[str, ...]:
+def unique_names(path: Path, names: list[str]) -> tuple[str, ...]:
     """The names, if no two columns have the same."""
     if len(set(names)) != len(names):
         must_be = "a file with different names for all columns"

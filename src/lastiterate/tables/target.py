@@ -11,15 +11,15 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import BadCells, missing_in
-from lastiterate.tables.column_rules import Listed, Numeric
+from lastiterate.tables.column_rules import Categorical, Numeric
 
 
 @dataclass(frozen=True)
-class Labels:
+class LabelTarget:
     """The place of each label among the declared ones; -1 for others, which teach nothing."""
 
     name: str
-    rule: Listed
+    rule: Categorical
 
     kind = "text"
 
@@ -37,8 +37,8 @@ class Labels:
 
     def encode(self, column: Any, *, before: int = 0) -> NDArray[np.intp]:
         """Errors count rows from `before`."""
-        places: NDArray[np.intp] = self.rule.places(column)
-        empty = missing_in(column, np.flatnonzero(places < 0))
+        positions: NDArray[np.intp] = self.rule.positions(column)
+        empty = missing_in(column, np.flatnonzero(positions < 0))
         if empty.size:
             bad = BadCells("an empty cell", empty.tolist())
             must_be = (
@@ -47,11 +47,11 @@ class Labels:
             )
             found = bad.found(before)
             raise InvalidParameter(f"target {self.name!r}", must_be=must_be, found=found)
-        return places
+        return positions
 
 
 @dataclass(frozen=True)
-class Amounts:
+class NumberTarget:
     """Numbers; those outside the range count as its ends."""
 
     name: str
@@ -77,4 +77,4 @@ class Amounts:
             raise InvalidParameter(f"target {self.name!r}", must_be=must_be, found=found) from None
 
 
-Target = Labels | Amounts
+Target = LabelTarget | NumberTarget

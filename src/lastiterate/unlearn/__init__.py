@@ -1,1 +1,1 @@
-"""Making a published model forget some of its examples, with a guarantee."""
+"""Unlearning: removing examples from a published model by extra steps, with a guarantee."""

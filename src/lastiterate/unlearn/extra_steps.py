@@ -1,17 +1,17 @@
-r"""Extra steps without the examples that must go, as noise on the release of the training.
+r"""Extra steps without the removed examples, as noise on the release of the training.
 
-T steps are trained and the result is published.  Then the gradients of the examples that must go
+T steps are trained and the result is published.  Then the gradients of the removed examples
 are set to 0 (sums are still divided by the batch size, the penalty stays) and K steps follow, from
 the published parameters and on batches drawn anew.  Against a training in which those gradients had
 been 0 from the start, the first T steps differ as two adjacent runs do, and the last K not at all:
-they contract a distance z to c z and add noise n.  Paying for z with the noise of these steps costs
+they contract a distance z to c z and add noise n.  A shift by z over the noise of these steps costs
 :math:`z^2/W` with
 
 .. math:: W = \rho^2 + n^2 (c^{-2} + c^{-4} + \dots + c^{-2K}) + \rho'^2 c^{-2K},
 
-where rho and rho' are the noise on the first and the last release.  That is what a single release
-with noise :math:`\sqrt W` costs.  So what is certified of the run with that noise on release is
-certified of the model that has forgotten, by every bound for the last iterate.
+where rho and rho' are the noise on the first and the last release.  A single release with noise
+:math:`\sqrt W` has the same cost.  So every bound on the last iterate of the run with that noise on
+release is a bound on the model after unlearning.
 """
 
 import math
@@ -34,7 +34,7 @@ _LARGEST_NOISE = 1e150
 
 
 class ExtraSteps:
-    """Steps after the training, of which some examples are no longer part."""
+    """Steps after the training, without the removed examples."""
 
     def __init__(
         self,
@@ -59,8 +59,8 @@ class ExtraSteps:
             raise NoBoundApplies(self._step, {"extra steps, each a contraction": reasons})
         self._log_c = log_of(quantities.constant_gap(self._step))
 
-    def described(self, steps: int) -> TrainingRun:
-        """So many of them (at least one), as a run that begins with what was published."""
+    def as_run(self, steps: int) -> TrainingRun:
+        """The run of `steps` extra steps (at least one), from the published parameters."""
         return self._step.replace(batches=_rule(self._step.batches, steps), steps=steps)
 
     def as_release_noise(self, steps: int) -> float:
@@ -68,13 +68,13 @@ class ExtraSteps:
         if steps == 0:
             return self._first_release
         own = last_of(self._step.step_size) * last_of(self._step.noise_std)
-        paid = own * math.sqrt(sum_of_inverse_powers(2.0 * self._log_c, steps))
+        accumulated = own * math.sqrt(sum_of_inverse_powers(2.0 * self._log_c, steps))
         again = self._step.release_noise_std * inverse_power(self._log_c, steps)
-        noise = math.hypot(self._first_release, paid, again)
+        noise = math.hypot(self._first_release, accumulated, again)
         return min(down(noise, TENS_OF_THOUSANDS_OF_ROUNDINGS), _LARGEST_NOISE)
 
-    def worth(self, noise: float) -> int | None:
-        """The least number that is worth so much noise on release; None beyond `MOST_STEPS`."""
+    def steps_for_noise(self, noise: float) -> int | None:
+        """The least number of steps equivalent to this release noise; None beyond `MOST_STEPS`."""
         few, many = 0, 1
         while self.as_release_noise(many) < noise:
             few, many = many, 2 * many
@@ -109,18 +109,18 @@ def _rule(rule: BatchRule, steps: int) -> BatchRule:
 
 
 _MOST_NOISE = 1e149
-_FARTHEST = 20.0  # a logarithm as large as this tells nothing but a sign
+_FARTHEST = 20.0  # logarithms beyond this are used for their sign only
 
 
-def fewest(
+def least_extra_steps(
     steps: ExtraSteps, epsilon_after: Callable[[int], float], target: float, *, start: int = 1
 ) -> int | None:
-    """The least number that was seen to meet the target, one less being seen not to.
+    """The least number of steps that meets the target; None beyond `MOST_STEPS`.
 
-    Epsilon falls about as fast as the noise grows that the steps are worth, so logarithms tell
-    where to look next.  None beyond `MOST_STEPS`.
+    The search evaluates epsilon there and at one step less.  Epsilon falls about as fast as the
+    equivalent release noise grows, so a line through logarithms predicts the next point.
     """
-    low, high = -1, MOST_STEPS + 1  # where the target is not met, and is
+    low, high = -1, MOST_STEPS + 1  # the target is not met at low, and met at high
     values: dict[int, float] = {}
     many, rounds = start, 0
     while True:
@@ -130,7 +130,7 @@ def fewest(
             return high if high <= MOST_STEPS else None
         rounds += 1
         if high > MOST_STEPS:
-            farther = steps.worth(_noise(steps, low, values[low] * (1.0 + rounds / 4.0)))
+            farther = steps.steps_for_noise(_noise(steps, low, values[low] * (1.0 + rounds / 4.0)))
             many = MOST_STEPS if farther is None else min(max(farther, low + 1), MOST_STEPS)
         elif rounds % 5 == 0:
             many = (low + high) // 2
@@ -139,7 +139,7 @@ def fewest(
 
 
 def _noise(steps: ExtraSteps, many: int, more: float) -> float:
-    """The release noise that `many` steps are worth, times e^`more`."""
+    """The release noise equivalent to `many` steps, times e^`more`."""
     factor = math.exp(min(max(more, -_FARTHEST), _FARTHEST))
     return min(steps.as_release_noise(max(many, 1)) * factor, _MOST_NOISE)
 
@@ -150,7 +150,7 @@ def _between(steps: ExtraSteps, low: int, high: int, values: dict[int, float]) -
     first, last = (steps.as_release_noise(many) for many in (max(low, 0), high))
     if low >= 0 and 0.0 < first < last and values[low] < _FARTHEST and values[high] > -_FARTHEST:
         slope = (values[low] - values[high]) / math.log(last / first)
-    found = steps.worth(_noise(steps, high, values[high] / slope))
+    found = steps.steps_for_noise(_noise(steps, high, values[high] / slope))
     return high - 1 if found is None else found
 
 

@@ -1,4 +1,4 @@
-"""Training and the extra steps as those see them who are in both."""
+"""Training and extra steps as one run, for the retained examples, which are in both."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _MOST_LISTED = 10**6  # participations, or steps of a schedule
 
 
 def as_one_run(run: TrainingRun, extra: TrainingRun, *, order_kept: bool) -> list[TrainingRun]:
-    """Training and extra steps as those who stay see them; nothing where no run is like that."""
+    """The run of training and extra steps that retained examples are in; empty if there is none."""
     rule, then = run.batches, extra.batches
     if not rule.exact_size or not then.exact_size:
         return []
@@ -32,7 +32,7 @@ def as_one_run(run: TrainingRun, extra: TrainingRun, *, order_kept: bool) -> lis
     alike = run.is_constant and (run.step_size, run.noise_std) == (extra.step_size, extra.noise_std)
     if not alike or (run.steps + extra.steps) // rule.batches_per_epoch > _MOST_LISTED:
         return []
-    # A participation that comes later is never less exposed: the latest places of both orders.
+    # A participation that comes later is never less exposed: the latest positions of both orders.
     latest = _latest(rule, run.steps)
     latest += [run.steps + step for step in _latest(then, extra.steps)]
     order = FixedOrder(rule.examples, rule.batch_size, positions=tuple(latest))
@@ -40,18 +40,18 @@ def as_one_run(run: TrainingRun, extra: TrainingRun, *, order_kept: bool) -> lis
 
 
 @dataclass(frozen=True)
-class Taken:
-    """So many extra steps, and the noise on the release that ended them."""
+class RequestSteps:
+    """The extra steps of one request, and the noise on the release after them."""
 
     steps: int
     release_noise_std: float
 
 
-def seen_in_all(run: TrainingRun, then: Sequence[Taken]) -> TrainingRun | None:
-    """Training and the steps of some requests, as one run of somebody who is in all.
+def run_of_retained_examples(run: TrainingRun, then: Sequence[RequestSteps]) -> TrainingRun | None:
+    """The run of training and all extra steps, for examples that are in all of them.
 
     Step size, noise and batches are those of the training, which are constant, and every order is
-    drawn anew.  None where no run is like that.
+    drawn anew.  None if no batch rule describes it.
     """
     if not then:
         return run
@@ -78,7 +78,7 @@ def seen_in_all(run: TrainingRun, then: Sequence[Taken]) -> TrainingRun | None:
     return longer.replace(batches=order, noise_std=_with_releases(run, then))
 
 
-def _with_releases(run: TrainingRun, then: Sequence[Taken]) -> Schedule:
+def _with_releases(run: TrainingRun, then: Sequence[RequestSteps]) -> Schedule:
     """The noise schedule in which each release's noise is noise of the last step before it.
 
     It is unchanged on a bounded domain, where what was published is projected before it goes on.
@@ -107,7 +107,7 @@ def _latest(rule: BatchRule, steps: int) -> list[int]:
 
 
 def _longer(run: TrainingRun, extra: TrainingRun, rule: BatchRule) -> TrainingRun:
-    """The noise on the first release is not made use of."""
+    """The longer run; the noise on the first release is not used."""
     if (run.step_size, run.noise_std) == (extra.step_size, extra.noise_std):
         schedules = {}
     else:

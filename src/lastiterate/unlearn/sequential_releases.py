@@ -1,14 +1,15 @@
-r"""Several models published in turn, each of which goes on from the one before.
+r"""The guarantee of several models published one after another, each trained on from the last.
 
-Whoever holds all of them knows where the steps of each began.  So these are a run of their own,
-from a point that is public, on batches that are drawn anew: what chance hides there, it hides from
-everybody, and amplification by sampling, hidden places and noise on release count as in any run
-that short.  Guarantees that hold from every start compose, whatever was published before (Zhu, Dong
-and Wang 2022, Theorem 10; Dong, Roth and Su 2022, Theorem 3.2).
+An adversary who holds all of them knows where the steps of each began.  So each part is a run of
+its own, from a public point, on batches that are drawn anew: amplification by sampling, secret
+positions and noise on release count as in any run of that length.  Guarantees that hold from every
+start compose, whatever was published before (Zhu, Dong and Wang 2022, Theorem 10; Dong, Roth and Su
+2022, Theorem 3.2).
 
-**A public order** goes on where it was left.  The example at a place then has
-:math:`\mu^2 = \sum_i \mu_i^2`, of its own participations in each of the runs: who is seen soon
-after a publication was not seen just before it.  For linear gradients that is exact.
+**A public order** continues where it was left.  The example at a position then has
+:math:`\mu^2 = \sum_i \mu_i^2`, over its own participations in each of the runs: an example that
+participates soon after a publication did not participate just before it.  For linear gradients
+that is exact.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _BY_POSITION = "fixed-order/convex"
 
 
 def quick_report(run: TrainingRun, other_releases: Sequence[Release] = ()) -> PrivacyReport:
-    """The account of a run by bounds that are quick beside others; the rest gains little there."""
+    """The account of a run by bounds that are quick to compose; the others gain little there."""
     report = account(run, other_releases=other_releases)
     return (
         report.cheap()
@@ -54,8 +55,8 @@ def quick_report(run: TrainingRun, other_releases: Sequence[Release] = ()) -> Pr
     )
 
 
-def in_turn(first: PrivacyReport, then: Sequence[TrainingRun]) -> PrivacyReport:
-    """The report on the first model and its successors together, for people who are in all."""
+def report_on_all_models(first: PrivacyReport, then: Sequence[TrainingRun]) -> PrivacyReport:
+    """The report on the first model and all later ones together, for examples that are in all."""
     if not then:
         return first
     every: dict[str, PrivacyProfile] = {
@@ -65,14 +66,16 @@ def in_turn(first: PrivacyReport, then: Sequence[TrainingRun]) -> PrivacyReport:
     }
     if first.run.batches.resampling is Resampling.NEVER:
         if _BY_POSITION in every and first.run.examples_per_person == 1:
-            every[_BY_POSITION] = _gaussian([float(_by_place(first, then).max())])
+            every[_BY_POSITION] = _gaussian([float(_mu_by_position(first, then).max())])
     elif others := [id_ for id_ in first.used if id_ not in every]:
         best = min(others, key=lambda id_: first.used[id_].epsilon(USUAL_DELTA))
-        every[best] = _hidden(first.used[best], best, then)
+        every[best] = _composed_curve(first.used[best], best, then)
     return replace(first, all=every, followed=(sum(one.steps for one in then), len(then)))
 
 
-def _hidden(profile: PrivacyProfile, bound: str, then: Sequence[TrainingRun]) -> PrivacyProfile:
+def _composed_curve(
+    profile: PrivacyProfile, bound: str, then: Sequence[TrainingRun]
+) -> PrivacyProfile:
     """The curve of one bound, composed with those of the runs that followed."""
     often = Counter(then)
     curves = {extra: _by_bound(extra, bound) for extra in often}
@@ -91,13 +94,13 @@ def _hidden(profile: PrivacyProfile, bound: str, then: Sequence[TrainingRun]) ->
 
 @lru_cache(maxsize=16)
 def _losses(profile: PrivacyProfile) -> Any:
-    """None where they are too large to be told apart so finely."""
+    """The privacy loss distribution of a profile; None if its losses need larger cells."""
     if least_discretization(profile) > _CELL:
         return None
-    return to_pld(_ByChords(profile), discretization=_CELL)
+    return to_pld(_ChordProfile(profile), discretization=_CELL)
 
 
-@lru_cache(maxsize=64)  # many requests take as many steps
+@lru_cache(maxsize=64)  # many requests have the same number of steps
 def _short(extra: TrainingRun) -> PrivacyReport:
     return quick_report(extra)
 
@@ -108,8 +111,8 @@ def _by_bound(extra: TrainingRun, bound: str) -> PrivacyProfile:
     return known[bound] if bound in known else known[_short(extra).bound_at(USUAL_DELTA)]
 
 
-def _by_place(first: PrivacyReport, then: Sequence[TrainingRun]) -> Array:
-    """mu of all models together for each place of a public order."""
+def _mu_by_position(first: PrivacyReport, then: Sequence[TrainingRun]) -> Array:
+    """mu of all models together for each position of a public order."""
     length = first.run.batches.batches_per_epoch
     squares = np.full(length, joint_mu(first.other_releases) ** 2)
     begun = 0
@@ -122,7 +125,7 @@ def _by_place(first: PrivacyReport, then: Sequence[TrainingRun]) -> Array:
 
 @lru_cache(maxsize=64)
 def _squares(run: TrainingRun) -> Array:
-    """mu^2 of each place, beginning with that which the first step sees."""
+    """mu^2 of each position, beginning with the one in the first step."""
     bound: Bound = CATALOGUE[_BY_POSITION]
     positions = bound.positions(run)
     assert positions is not None
@@ -133,8 +136,8 @@ def _gaussian(mus: Sequence[float]) -> GaussianProfile:
     return GaussianProfile(at_least(math.hypot(*mus), ulps=len(mus)))
 
 
-class _ByChords(PrivacyProfile):
-    """A profile by chords of its curve, for one whose many points take long."""
+class _ChordProfile(PrivacyProfile):
+    """A profile by chords of its curve, for profiles with slow evaluations."""
 
     def __init__(self, profile: PrivacyProfile) -> None:
         self._profile = profile

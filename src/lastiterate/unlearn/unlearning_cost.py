@@ -19,18 +19,26 @@ if TYPE_CHECKING:
 
 
 def deletion_capacity(run: TrainingRun, *, epsilon: float, delta: float, share: float = 1.0) -> int:
-    """The most examples that can be forgotten at once in less than this share of the training.
-
-    0 where not even one can.
+    """The largest number of examples that can be unlearned at once within a share of the training.
 
     Parameters
     ----------
     run : TrainingRun
         The training.
     epsilon, delta : float
-        What those who go are promised.
+        The guarantee for the removed examples.
     share : float
-        Of the steps of the training, beyond which one would rather train again.
+        The largest acceptable number of extra steps, as a share of the steps of the training.
+
+    Returns
+    -------
+    int
+        The number of examples; 0 if not even one can be unlearned within the share.
+
+    Raises
+    ------
+    InvalidParameter
+        If a parameter is outside its range.
 
     Examples
     --------
@@ -50,10 +58,10 @@ def deletion_capacity(run: TrainingRun, *, epsilon: float, delta: float, share: 
     part = _check.number("share", share, above=0.0, at_most=1.0)
     most = max(int(part * run.steps) - (part == 1.0), 0)
 
-    def enough(examples: int) -> bool:
+    def is_within_target(examples: int) -> bool:
         return unlearning(run, extra_steps=most, examples=examples).epsilon(delta) <= target
 
-    return last_count_true(enough, max(run.batches.examples - 1, 1))
+    return last_count_true(is_within_target, max(run.batches.examples - 1, 1))
 
 
 _POINTS = 12
@@ -73,21 +81,29 @@ def epsilon_by_extra_steps(
     run : TrainingRun
         The training.
     delta : float
-        Of (epsilon, delta).
+        The delta of the guarantee.
     examples : sequence of int
-        A curve for each.
+        The numbers of removed examples; each has a curve.
     steps : sequence of int, optional
-        From one extra step to as many as the training has.
+        The numbers of extra steps; by default from 1 to the steps of the training.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+        The plot.
     """
     _check.number("delta", delta, above=0.0, below=1.0)
     if steps is None:
         steps = np.unique(np.geomspace(1, run.steps, _POINTS).round().astype(int)).tolist()
-    told = {
+    curves = {
         f"{many:,} {'example' if many == 1 else 'examples'}": [
             unlearning(run, extra_steps=one, examples=many).epsilon(delta) for one in steps
         ]
         for many in examples
     }
     return lines(
-        steps, told, across="extra steps", up=f"epsilon of the forgotten at delta = {delta:g}"
+        steps,
+        curves,
+        across="extra steps",
+        up=f"epsilon for removed examples at delta = {delta:g}",
     )

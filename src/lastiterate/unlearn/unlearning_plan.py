@@ -1,4 +1,4 @@
-"""How many more steps make a published model forget some of its examples?"""
+"""The extra steps that unlearn examples of a published model, and their guarantee."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.run.batch_rules.rules import BatchRule, Resampling
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.unlearn.extra_steps import MOST_STEPS, ExtraSteps, fewest, last_of
+from lastiterate.unlearn.extra_steps import MOST_STEPS, ExtraSteps, last_of, least_extra_steps
 from lastiterate.unlearn.unlearning_result import Unlearning
 
 
@@ -39,29 +39,39 @@ def unlearning(
     Parameters
     ----------
     run : TrainingRun
-        The training.  With adjacency "zero-out" the model is compared with one from which the
-        gradients of the examples had been left out; with "replace", with one that had seen others
-        in their place, which the extra steps then see.
+        The training.  With adjacency "zero-out" the model is compared with one trained without
+        the gradients of the removed examples; with "replace", with one trained on other examples
+        instead, which the extra steps then see.
     extra_steps : int, optional
-        K.  Left out where a target is given: then the least that meets it.
+        The number of extra steps.  If a target is given instead, the least number that meets it.
     epsilon, delta : float, optional
-        The target.
+        The target for the removed examples.
     examples : int
-        How many must go at once.
+        The number of examples to remove at once.
     step_size, noise_std, release_noise_std : float, optional
-        Of the extra steps, and on their release; as in the (last step of the) training if left out.
+        Step size and noise of the extra steps, and noise on their release; by default those of
+        the last step of the training.
     order_kept : bool
-        Whether the extra steps go on in the secret order of the training, for batches that are
-        shuffled once.  Otherwise they take a new order, and nothing secret need be kept.
+        Whether the extra steps continue in the secret order of the training, for batches that are
+        shuffled once.  Otherwise they draw a new order, and nothing secret need be kept.
     batches : BatchRule, optional
-        Of the extra steps; as in the training if left out.
+        The batch rule of the extra steps; by default that of the training.
     other_releases : sequence of Release, optional
-        Statistics of the same examples that stay published, which no step makes forgotten.
+        Statistics of the same examples that stay published; unlearning does not undo them.
 
     Returns
     -------
     Unlearning
-        A profile: `epsilon(delta)`, `delta(epsilon)`, `tradeoff`, .. of those who are forgotten.
+        A profile (`epsilon(delta)`, `delta(epsilon)`, `tradeoff`, ..) for the removed examples.
+
+    Raises
+    ------
+    InvalidParameter
+        If a parameter is outside its range, or the run publishes every iterate.
+    NoBoundApplies
+        If the extra steps are not known to contract.
+    UnreachableTarget
+        If no number of extra steps meets the target.
 
     Examples
     --------
@@ -79,7 +89,9 @@ def unlearning(
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
     if run.releases == "every-iterate":
-        must_be = "one that publishes its last iterate only (what is out cannot be forgotten)"
+        must_be = (
+            "one that publishes its last iterate only (published iterates cannot be unlearned)"
+        )
         raise InvalidParameter("run", f"releases={run.releases!r}", must_be=must_be)
     most = run.batches.examples - 1
     many = _check.count("examples", examples, at_least=1, at_most=max(most, 1))
@@ -90,23 +102,23 @@ def unlearning(
         release=run.release_noise_std if release_noise_std is None else release_noise_std,
         rule=run.batches if batches is None else batches,
     )
-    question = _Question(run, steps, many, order_kept, tuple(other_releases))
+    problem = _UnlearningProblem(run, steps, many, order_kept, tuple(other_releases))
     if extra_steps is not None:
         if epsilon is not None or delta is not None:
             must_be = "left out where a target (epsilon, delta) is given"
             raise InvalidParameter("extra_steps", extra_steps, must_be=must_be)
-        return question.after(_check.count("extra_steps", extra_steps, at_least=0))
+        return problem.after(_check.count("extra_steps", extra_steps, at_least=0))
     if epsilon is None or delta is None:
         missing = "epsilon" if epsilon is None else "delta"
         raise InvalidParameter(missing, None, must_be="given, unless extra_steps is")
-    return question.least(
+    return problem.least(
         _check.target_epsilon("epsilon", epsilon),
         _check.number("delta", delta, above=0.0, below=1.0),
     )
 
 
 @dataclass(frozen=True)
-class _Question:
+class _UnlearningProblem:
     run: TrainingRun
     steps: ExtraSteps
     examples: int
@@ -114,27 +126,29 @@ class _Question:
     other_releases: tuple[Release, ...]
 
     def after(self, many: int) -> Unlearning:
-        return self._found(many, self._report(many))
+        return self._result(many, self._report(many))
 
     def least(self, epsilon: float, delta: float) -> Unlearning:
         """The result with the fewest extra steps that meet the target, by quick bounds first.
 
         All bounds together never need more steps than the quick ones alone.
         """
-        self._check_besides(epsilon, delta)
+        self._check_other_releases(epsilon, delta)
         reports: dict[int, PrivacyReport] = {}
 
-        def told(many: int) -> float:
+        def epsilon_after(many: int) -> float:
             reports[many] = self._report(many)
             return reports[many].epsilon(delta)
 
-        def told_quickly(many: int) -> float:
+        def quick_epsilon_after(many: int) -> float:
             return self._report(many, cheaply=True).epsilon(delta)
 
-        about = fewest(self.steps, told_quickly, epsilon) if self._bounds is None else None
-        many = fewest(self.steps, told, epsilon, start=about or 1)
+        start = 1
+        if self._bounds is None:
+            start = least_extra_steps(self.steps, quick_epsilon_after, epsilon) or 1
+        many = least_extra_steps(self.steps, epsilon_after, epsilon, start=start)
         if many is not None:
-            return self._found(many, reports[many])
+            return self._result(many, reports[many])
         raise UnreachableTarget(
             f"({epsilon:g}, {delta:g})",
             f"{MOST_STEPS:,} extra steps are not enough",
@@ -142,15 +156,15 @@ class _Question:
             "release_noise_std",
         )
 
-    def _found(self, many: int, report: PrivacyReport) -> Unlearning:
-        extra = self.steps.described(max(many, 1))
+    def _result(self, many: int, report: PrivacyReport) -> Unlearning:
+        extra = self.steps.as_run(max(many, 1))
         return Unlearning(
             self.run, extra, many, self.examples, self.order_kept, report, self.other_releases
         )
 
     def _report(self, many: int, *, cheaply: bool = False) -> PrivacyReport:
         report = account(self._with(self.steps.as_release_noise(many)), bounds=self._bounds)
-        report = report.cheap() if cheaply or self._is_slow_besides else report
+        report = report.cheap() if cheaply or self._needs_whole_curves else report
         if not self.other_releases:
             return report
         more = GaussianMixtureProfile([1.0], [self._other_mu])
@@ -159,18 +173,18 @@ class _Question:
 
     @property
     def _other_mu(self) -> float:
-        """The mu of what stays published, for all of the examples."""
+        """The mu of the other releases, which stay published, for all of the examples."""
         return self.examples * joint_mu(self.other_releases)
 
-    def _check_besides(self, epsilon: float, delta: float) -> None:
+    def _check_other_releases(self, epsilon: float, delta: float) -> None:
         """Raise `UnreachableTarget` where the other releases alone use up the target."""
         alone = GaussianProfile(self._other_mu).epsilon(delta) if self.other_releases else 0.0
         if not alone < epsilon:
             kinds = " and ".join(one.kind for one in self.other_releases)
             raise UnreachableTarget(
                 f"({epsilon:g}, {delta:g})",
-                f"what was published beside the model ({kinds}) stays published, and has epsilon "
-                f"{up(alone)} alone for {self.examples:,} of the examples",
+                f"the other releases ({kinds}) stay published, and they alone have epsilon "
+                f"{up(alone)} for {self.examples:,} of the examples",
                 possible_with="a larger epsilon, fewer examples at once, or training again "
                 "(center=False and counting=0 publish nothing else)",
             )
@@ -181,14 +195,14 @@ class _Question:
 
     @property
     def _bounds(self) -> list[str] | None:
-        # A bound that hides positions by exchanging examples would have to exchange them in the
-        # extra steps, too, where these go on in the order of the training.
+        # Bounds for secret positions exchange examples.  Extra steps in the same order would have
+        # to exchange them as well.
         kept = self.order_kept and self.run.batches.resampling is Resampling.ONCE
         return given_order() if kept else None
 
     @property
-    def _is_slow_besides(self) -> bool:
-        """Whether whole curves are needed, of bounds for which that takes long."""
+    def _needs_whole_curves(self) -> bool:
+        """Whether whole curves are needed of bounds whose curves are slow."""
         drawn = self.run.batches.resampling
         return bool(
             self.other_releases

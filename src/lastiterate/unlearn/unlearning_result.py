@@ -1,4 +1,4 @@
-"""The guarantee of a model after unlearning, for those removed and for those who stay."""
+"""The guarantee of a model after unlearning, for removed and for retained examples."""
 
 from __future__ import annotations
 
@@ -20,10 +20,37 @@ from lastiterate.unlearn.retained_examples import as_one_run
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Unlearning(BestProfile):
-    """The certified guarantee of a model after unlearning, as a profile for those unlearned.
+    """The certified guarantee of a model after unlearning, as a profile for the removed examples.
 
-    `extra` describes the extra steps, `forgotten` is the account that the guarantee is taken from,
-    bound by bound.
+    Made by `unlearning`.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The training.
+    extra : TrainingRun
+        The extra steps.
+    extra_steps : int
+        Their number.
+    examples : int
+        The number of examples removed at once.
+    order_kept : bool
+        Whether the extra steps continue in the order of the training.
+    report : PrivacyReport
+        The account that gives the guarantee, bound by bound.
+    other_releases : tuple of Release
+        Statistics of the same examples that stay published.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.TrainingRun(
+    ...     loss=li.Loss(smoothness=0.26, regulariser=0.01), sensitivity=1.0,
+    ...     batches=li.Cyclic(examples=10_000, batch_size=500), steps=800,
+    ...     step_size=2.0, noise_std=0.01, adjacency="zero-out")
+    >>> plan = li.unlearning(run, extra_steps=40)
+    >>> plan.epsilon(1e-5) < plan.before.epsilon(1e-5) < plan.both_published.epsilon(1e-5)
+    True
     """
 
     run: TrainingRun
@@ -31,26 +58,26 @@ class Unlearning(BestProfile):
     extra_steps: int
     examples: int
     order_kept: bool
-    forgotten: PrivacyReport
+    report: PrivacyReport
     other_releases: tuple[Release, ...] = ()
 
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
         """The profiles of the account that the guarantee is taken from."""
-        return self.forgotten.profiles
+        return self.report.profiles
 
     def epsilon(self, delta: float) -> float:
         """The epsilon of that account at this delta."""
-        return self.forgotten.epsilon(delta)
+        return self.report.epsilon(delta)
 
     @property
     def share_of_training(self) -> float:
-        """K/T: what forgetting costs against training again."""
+        """The extra steps as a share of the steps of the training."""
         return self.extra_steps / self.run.steps
 
     @cached_property
-    def remaining(self) -> PrivacyProfile:
-        """The guarantee of the last model alone for those who stay, whom K more steps saw."""
+    def retained(self) -> PrivacyProfile:
+        """The guarantee for retained examples against someone who holds the new model alone."""
         if self.extra_steps == 0:
             return self.before
         known = [account(longer, other_releases=self.other_releases) for longer in self._as_one_run]
@@ -58,10 +85,9 @@ class Unlearning(BestProfile):
 
     @cached_property
     def both_published(self) -> PrivacyProfile:
-        """The guarantee for people who stay, against someone who holds both models.
+        """The guarantee for retained examples against someone who holds both models.
 
-        Those who were forgotten have `account(run)` against such a person: what came later did
-        not see them.
+        For removed examples it is `account(run)`, since the extra steps do not see them.
         """
         if self.extra_steps == 0:
             return self.before
@@ -74,7 +100,7 @@ class Unlearning(BestProfile):
 
     @cached_property
     def before(self) -> PrivacyReport:
-        """The guarantee for everybody of the model that was published before the extra steps."""
+        """The guarantee, for all examples, of the model published before the extra steps."""
         return account(self.run, other_releases=self.other_releases)
 
     def then(
@@ -85,13 +111,32 @@ class Unlearning(BestProfile):
         delta: float | None = None,
         examples: int = 1,
     ) -> Unlearning:
-        """The next request: others must go, whom the extra steps have seen as well.
+        """The guarantee of a later request, for examples that the extra steps have seen.
 
-        Those who went before are farther away with every step.
+        The guarantee for examples removed earlier improves with every step.
+
+        Parameters
+        ----------
+        extra_steps : int, optional
+            The number of extra steps of the later request; or a target instead.
+        epsilon, delta : float, optional
+            The target for the examples removed later.
+        examples : int
+            The number of examples removed later.
+
+        Returns
+        -------
+        Unlearning
+            The guarantee for the examples removed later.
+
+        Raises
+        ------
+        InvalidParameter
+            If no batch rule describes training and extra steps as one run.
         """
         longer = self._as_one_run
         if not longer:
-            must_be = "a batch rule under which extra steps go on as training did"
+            must_be = "a batch rule under which extra steps continue the training"
             raise InvalidParameter("batches", self.run.batches.name, must_be=must_be)
         from lastiterate.unlearn.unlearning_plan import unlearning  # which makes these results
 
@@ -121,8 +166,8 @@ class Unlearning(BestProfile):
             repr(self),
             [
                 ("extra steps", f"{self.extra_steps:,} after {self.run.steps:,}"),
-                ("forgotten at once", f"{self.examples:,}"),
-                ("bound", self.forgotten.bound),
+                ("removed at once", f"{self.examples:,}"),
+                ("bound", self.report.bound),
             ],
         )
 
@@ -138,33 +183,33 @@ _TOO_MUCH = ": train again instead. A penalty (l2 = 0.01) at training makes unle
 
 
 def as_text(found: Unlearning, *, delta: float = USUAL_DELTA) -> str:
-    """The promise, what it does not say, what others pay, and the cost."""
+    """The guarantee for removed examples, its limits, the retained examples, and the cost."""
     steps, many = found.extra_steps, found.examples
     who = "1 example" if many == 1 else f"{many:,} examples at once"
     whom = "it" if many == 1 else "them"
     without = (
-        "never been part of any sum"
+        "been left out of every gradient sum"
         if found.run.adjacency == "zero-out"
-        else "been others from the start"
+        else "been other examples from the start"
     )
     at = f"at delta = {delta:g}"
     one = if_one_example_is(found.run.adjacency)
     taken = "1 extra step" if steps == 1 else f"{steps:,} extra steps"
-    forget = "forgets" if steps == 1 else "forget"
+    unlearn = "unlearns" if steps == 1 else "unlearn"
     lines = [
-        f"{taken} without {whom} {forget} {who}: epsilon = "
-        f"{up(found.epsilon(delta))} {at}, certified by {found.forgotten.bound_at(delta)}.",
+        f"{taken} without {whom} {unlearn} {who}: epsilon = "
+        f"{up(found.epsilon(delta))} {at}, certified by {found.report.bound_at(delta)}.",
         "",
-        f"Promised: what is published now is that close, in both directions, to what would have "
-        f"been published had the removed {without}.",
-        f"Not promised: anything against someone who holds the model from before, too. Against "
-        f"that person each of the removed has what the training gave: epsilon = "
+        f"Guarantee: the new model is that close, in both directions, to the model that would have "
+        f"been published had the removed examples {without}.",
+        f"Not covered: someone who also holds the earlier model. Against that person a removed "
+        f"example has the guarantee of the training: epsilon = "
         f"{up(found.before.epsilon(delta))} {one}.",
-        "Nor is it promised if the wish to be removed depends on a published model.",
-        f"Those who stay have epsilon = {up(found.remaining.epsilon(delta))} of the new model "
+        "Not covered: requests for removal that depend on a published model.",
+        f"Retained examples: epsilon = {up(found.retained.epsilon(delta))} for the new model "
         f"alone ({found.run.steps + steps:,} steps), and "
-        f"{up(found.both_published.epsilon(delta))} of both models, {one}. A certificate says what "
-        "they have under its own adjacency.",
+        f"{up(found.both_published.epsilon(delta))} for both models, {one}. A certificate states "
+        "their guarantee under its own adjacency.",
         f"Cost: {100.0 * found.share_of_training:.3g} % of training again"
         + (_TOO_MUCH if found.share_of_training >= 1.0 else "."),
     ]

@@ -20,7 +20,7 @@ from lastiterate.cli.demo_run import as_text as as_text_of_known
 from lastiterate.cli.demo_run import epsilons, save_picture
 from lastiterate.errors import MissingExtra
 from lastiterate.saved_model.model_file import read_model
-from lastiterate.tables.file_encoding import encoded
+from lastiterate.tables.file_encoding import encode_file
 from lastiterate.tables.table_files import open_table
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _accuracy_without_privacy(out: Path, labels: dict[str, list[int]]) -> float:
     from sklearn.linear_model import LogisticRegression
 
     encoder = read_model(out / "model.json").encoder
-    rows = {name: encoded(open_table(out / f"{name}.csv"), encoder, {}).rows for name in labels}
+    rows = {name: encode_file(open_table(out / f"{name}.csv"), encoder, {}).rows for name in labels}
     other = LogisticRegression(max_iter=1_000).fit(rows["train"], labels["train"])
     return float(other.score(rows["test"], labels["test"]))
 

@@ -14,7 +14,7 @@ from lastiterate.cli.atomic_write import refuse_overwriting
 from lastiterate.cli.choosing import Choice
 from lastiterate.cli.options.table_options import Data, Delimiter, Force
 from lastiterate.errors import InvalidParameter
-from lastiterate.saved_model.atomic_write import write_text
+from lastiterate.saved_model.file_writing import write_text
 from lastiterate.saved_model.model_file import SavedModel, read_model
 from lastiterate.tables.cells import texts_of
 from lastiterate.tables.file_encoding import numbered_blocks
@@ -111,7 +111,7 @@ def probabilities(outputs: Array) -> Array:
 def _outputs(saved: SavedModel, file: TableFile, id_: str | None) -> tuple[Array, list[str]]:
     encoder = saved.encoder
     # Ids are repeated as they are written, also those that are features too.
-    kinds = encoder.read | ({} if id_ is None else {id_: "text"})
+    kinds = encoder.column_kinds | ({} if id_ is None else {id_: "text"})
     outputs, ids = [], []
     for before, count, block in numbered_blocks(file, kinds):
         rows = np.empty((count, encoder.width))

@@ -16,7 +16,7 @@ from lastiterate.cli.options.table_options import (
     Delimiter,
     Force,
 )
-from lastiterate.saved_model.atomic_write import write_text
+from lastiterate.saved_model.file_writing import write_text
 
 _NEXT = """\
 Fill in what is publicly known, not what you find in the data:

@@ -27,16 +27,16 @@ from lastiterate.cli.options.table_options import (
 )
 from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidParameter, MissingExtra
-from lastiterate.saved_model.atomic_write import write_together
+from lastiterate.saved_model.file_writing import write_together
 from lastiterate.saved_model.model_file import (
     FORMAT,
     MODELS,
     SavedModel,
 )
 from lastiterate.tables.encoder import REST, Encoder
-from lastiterate.tables.file_encoding import Encoded, encoded
+from lastiterate.tables.file_encoding import EncodedTable, encode_file
 from lastiterate.tables.table_files import open_table
-from lastiterate.tables.target import Labels, Target
+from lastiterate.tables.target import LabelTarget, Target
 
 if TYPE_CHECKING:
     from lastiterate.cli.scoring import Asked
@@ -159,7 +159,7 @@ def train(
     tested = None
     if asked is not None:
         other = open_table(asked.path, delimiter=delimiter)
-        tested = encoded(other, encoder, other_columns, dtype=np.float32)
+        tested = encode_file(other, encoder, other_columns, dtype=np.float32)
         if asked.epsilon is None:
             _refuse_other_spellings(tested, encoder, truth, asked.path)
     settings: dict[str, Any] = {
@@ -177,7 +177,7 @@ def train(
     }
     with warnings.catch_warnings(record=True) as told, _removed_after(mapped):
         warnings.simplefilter("always")
-        read = encoded(table, encoder, other_columns, dtype=np.float32, mapped=mapped)
+        read = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=mapped)
         made = fitted(kind, settings, truth, read, asked, tested, key)
     saved = SavedModel(
         {
@@ -216,13 +216,15 @@ def _public(asked: "Asked | None") -> tuple[str, ...]:
     return ("the column names and the schema", "the number of rows", *rows)
 
 
-def _refuse_other_spellings(read: Encoded, encoder: Encoder, truth: Target, path: Path) -> None:
+def _refuse_other_spellings(
+    read: EncodedTable, encoder: Encoder, truth: Target, path: Path
+) -> None:
     """Text of a public file of which no row has a declared value: the schema is about another.
 
     Of a private one that would tell: of values that are rare, a single row decides.
     """
     unseen = encoder.unseen(read.rows)
-    if isinstance(truth, Labels) and not (read.other_columns[truth.name] >= 0).any():
+    if isinstance(truth, LabelTarget) and not (read.other_columns[truth.name] >= 0).any():
         unseen.append(truth.name)
     if unseen:
         must_be = "one of the values that the schema has for it, in some row at least"
@@ -232,7 +234,7 @@ def _refuse_other_spellings(read: Encoded, encoder: Encoder, truth: Target, path
 
 def _schema_of(encoder: Encoder, described: dict[str, Any]) -> dict[str, Any]:
     """The columns that are features, and what is public of them."""
-    columns = list(encoder.read)
+    columns = list(encoder.column_kinds)
     return {
         "columns": columns,
         "schema": {name: described.get(name, described.get(REST)) for name in columns},
@@ -240,7 +242,7 @@ def _schema_of(encoder: Encoder, described: dict[str, Any]) -> dict[str, Any]:
 
 
 def _declared(truth: Target) -> dict[str, Any]:
-    if isinstance(truth, Labels):
+    if isinstance(truth, LabelTarget):
         return {"classes": list(truth.classes), "target_range": None}
     return {"classes": None, "target_range": list(truth.range)}
 

@@ -23,9 +23,9 @@ from lastiterate.cli.options.table_options import (
 )
 from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.run.adjacency import if_one_example_is
-from lastiterate.saved_model.atomic_write import write_together
+from lastiterate.saved_model.file_writing import write_together
 from lastiterate.saved_model.model_file import SavedModel, read_model
-from lastiterate.tables.file_encoding import encoded
+from lastiterate.tables.file_encoding import encode_file
 from lastiterate.tables.table_files import open_table
 
 
@@ -84,7 +84,7 @@ def unlearn(
     """
     numbers = _numbers(rows)
     saved = read_model(model / "model.json")
-    if saved.is_of_python:
+    if saved.saved_by_python:
         must_be = (
             "one that `lastiterate train` wrote; a model that Python saved is made to forget "
             "there: lastiterate.load(folder), and then its unlearn"
@@ -111,7 +111,7 @@ def unlearn(
     other_columns = {
         saved.target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))
     }
-    read = encoded(table, saved.encoder, other_columns, dtype=np.float32)
+    read = encode_file(table, saved.encoder, other_columns, dtype=np.float32)
     targets = read.other_columns[saved.target]
     most = len(targets)
     places = [_check.count("rows", one, at_least=1, at_most=most) - 1 for one in numbers]

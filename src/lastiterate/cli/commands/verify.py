@@ -71,7 +71,7 @@ def verify(
             encoding=None if released is None else released.encoding,
             signed_by=signed_by,
         )
-        if released is not None and not released.predicts_as(described):
+        if released is not None and not released.matches_certificate(described):
             raise InvalidCertificate(["the model predicts by other numbers than it describes"])
     except (InvalidCertificate, AlteredModel) as error:
         print(error, file=sys.stderr)

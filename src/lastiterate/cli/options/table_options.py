@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.tables.column_rules import Listed, Numeric, range_of, rule_of
+from lastiterate.tables.column_rules import Categorical, Numeric, range_of, rule_of
 from lastiterate.tables.schema_file import schema_in
-from lastiterate.tables.target import Amounts, Labels, Target
+from lastiterate.tables.target import LabelTarget, NumberTarget, Target
 
 Data = Annotated[Path, typer.Argument(help="a .csv (perhaps .gz, .zst), .parquet or .npz file")]
 Delimiter = Annotated[
@@ -65,7 +65,7 @@ def declared_target(
 
 def shares_of(class_prior: str, kind: str, truth: Target) -> list[float]:
     """The shares of the labels, in their order; one label may be left out, and has the rest."""
-    if kind != "logistic" or not isinstance(truth, Labels):
+    if kind != "logistic" or not isinstance(truth, LabelTarget):
         must_be = "left out: only --model logistic begins with shares of labels"
         raise InvalidParameter("class_prior", must_be=must_be, found=f"--model {kind}")
     labels = truth.classes
@@ -93,7 +93,7 @@ def _share(text: str) -> float:
         return math.nan
 
 
-def _labels(name: str, described: Any, classes: str | None) -> Labels:
+def _labels(name: str, described: Any, classes: str | None) -> LabelTarget:
     if (described is None) == (classes is None):
         must_be = (
             "declared, since the labels are published: --classes yes,no, or in the schema, as in "
@@ -104,13 +104,13 @@ def _labels(name: str, described: Any, classes: str | None) -> Labels:
     if classes is not None:
         described = {"values": list(dict.fromkeys(one.strip() for one in classes.split(",")))}
     rule = rule_of(name, described)
-    if not isinstance(rule, Listed):
+    if not isinstance(rule, Categorical):
         must_be = f"labels, such as {_entry(name, values=['yes', 'no'])}"
         raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
-    return Labels(name, rule)
+    return LabelTarget(name, rule)
 
 
-def _amounts(name: str, described: Any, target_range: tuple[float, float] | None) -> Amounts:
+def _amounts(name: str, described: Any, target_range: tuple[float, float] | None) -> NumberTarget:
     if (described is None) == (target_range is None):
         must_be = (
             "declared, since noise is in proportion to it: --target-range 0 100, or in the schema, "
@@ -119,12 +119,12 @@ def _amounts(name: str, described: Any, target_range: tuple[float, float] | None
         found = "neither" if target_range is None else "both"
         raise InvalidParameter("the target's range", must_be=must_be, found=found)
     if target_range is not None:
-        return Amounts(name, Numeric(range_of("target_range", target_range)))
+        return NumberTarget(name, Numeric(range_of("target_range", target_range)))
     rule = rule_of(name, described)
     if not isinstance(rule, Numeric) or rule.range is None or rule.indicator:
         must_be = f"a range, such as {_entry(name, range=[0, 100])}"
         raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
-    return Amounts(name, rule)
+    return NumberTarget(name, rule)
 
 
 def _entry(name: str, **rule: Any) -> str:
