@@ -16,11 +16,16 @@ from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.errors import InvalidType, NoBoundApplies, Unmet
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.other_releases import Release, joint_mu
-from lastiterate.profile.best import BestProfile
+from lastiterate.profile.best import (
+    BestProfile,
+    LazyProfiles,
+    StagedProfile,
+    changed_profiles,
+    cheap,
+)
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.staged import LazyProfiles, StagedProfile, changed_profiles, cheap
 from lastiterate.report_forms import USUAL_DELTA as USUAL_DELTA
 from lastiterate.report_forms import ReportForms
 from lastiterate.run.adjacency import ADJACENCIES

@@ -12,11 +12,9 @@ from lastiterate.audit import exact
 from lastiterate.bounds.bound import with_single_examples
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.other_releases import Release
-from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.gaussian import GaussianProfile, SubsampledGaussian
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
 from lastiterate.profile.group import for_group
-from lastiterate.profile.mu_of_k_examples import several_draws
-from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.run.batch_rules.rules import BatchRule
 from tests.readme_run import accounted
 from tests.reference import persons

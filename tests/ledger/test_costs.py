@@ -15,7 +15,7 @@ from lastiterate.ledger.costs import composed, cost_of, understated
 from lastiterate.ledger.unit import Unit
 from lastiterate.profile import GaussianProfile, PureProfile
 from lastiterate.profile.delta_table import Curve, tabulated
-from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
+from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.two_examples import twice
 
 GAUSSIAN, LAPLACE = dpa.GaussianDpEvent(3.0), dpa.LaplaceDpEvent(5.0)

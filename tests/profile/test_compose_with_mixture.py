@@ -7,9 +7,12 @@ import pytest
 from scipy.stats import norm
 
 from lastiterate.profile import GaussianMixtureProfile, PureProfile
-from lastiterate.profile.chord_curve import ChordCurve
-from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
-from lastiterate.profile.compose_with_mixture import MixtureCompositionProfile, compose_with_mixture
+from lastiterate.profile.compose_with_gaussian import (
+    MixtureCompositionProfile,
+    compose_with_gaussian,
+    compose_with_mixture,
+)
+from lastiterate.profile.delta_curve import ChordCurve
 
 EPSILONS = [0.0, 0.2, 0.7, 1.5, 3.0, 5.0]
 
@@ -90,7 +93,7 @@ class TestChords:
         curve = ChordCurve(lambda delta: 1e4 if delta < 1e-9 else 1.0, slow)
         asked = np.array([0.0, 3.0, 699.0, 701.0, 5_000.0, 9_300.0, 9_700.0, 9_999.0, 1e4, 2e4])
         with np.errstate(over="raise", invalid="raise"):
-            found, mirrored = curve.on_both_sides(asked), curve.on_both_sides(-asked)
+            found, mirrored = curve.deltas(asked), curve.deltas(-asked)
         assert (found >= slow(asked)).all()
         assert found[:5] == pytest.approx(slow(asked[:5]), rel=1.0)
         assert (mirrored >= 1.0 - np.exp(-asked)).all()

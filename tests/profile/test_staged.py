@@ -10,7 +10,7 @@ import lastiterate as li
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.composition.delta_lower_bound import composed_at_least
-from lastiterate.profile.staged import LazyProfiles
+from lastiterate.profile.best import LazyProfiles
 from tests.reference.gaussian import delta_of_gaussian
 
 RULES = [li.ShuffledOnce, li.ShuffledEachEpoch, li.SampledWithoutReplacement, li.PoissonSampled]

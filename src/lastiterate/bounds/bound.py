@@ -8,11 +8,11 @@ from enum import Enum
 from functools import wraps
 from typing import TypeVar
 
+from lastiterate import _check
 from lastiterate._html import card
 from lastiterate.bounds.line_style import LineStyle
 from lastiterate.errors import NoBoundApplies, Unmet
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.estimate import Estimate
 from lastiterate.profile.group import for_group
 from lastiterate.profile.lower import LowerProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
@@ -251,3 +251,16 @@ class Approximation(Statement):
         """The estimate, or `NoBoundApplies` with the reasons."""
         self._require(run)
         return self.evaluate(run)
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """mu of the Gaussian curve that a central limit theorem suggests.
+
+    Neither an upper nor a lower bound: there is no `epsilon` to take for a guarantee.
+    """
+
+    mu: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mu", _check.number("mu", self.mu, at_least=0.0, infinite=True))

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lastiterate.profile.privacy_profile import PrivacyProfile as PrivacyProfile
     from lastiterate.profile.pure import PureProfile as PureProfile
     from lastiterate.profile.renyi import RenyiProfile as RenyiProfile
-    from lastiterate.profile.zcdp import ZCDPProfile as ZCDPProfile
+    from lastiterate.profile.renyi import ZCDPProfile as ZCDPProfile
 
 _MODULE_OF = {
     "BestProfile": "best",
@@ -25,7 +25,7 @@ _MODULE_OF = {
     "PrivacyProfile": "privacy_profile",
     "PureProfile": "pure",
     "RenyiProfile": "renyi",
-    "ZCDPProfile": "zcdp",
+    "ZCDPProfile": "renyi",
 }
 
 __all__ = sorted(_MODULE_OF)

@@ -1,6 +1,10 @@
 """Several guarantees for one result."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -48,3 +52,151 @@ def _check_profiles(profiles: object) -> None:
         raise InvalidType("profiles", profiles, must_be=must_be)
     if not profiles:
         raise InvalidParameter("profiles", profiles, must_be=must_be)
+
+
+class FallbackProfile(PrivacyProfile):
+    """`usual`, and for deltas below a limit the better of it and what `fallback` makes.
+
+    That is made when it is first needed, which is hardly ever: also where `usual` has no epsilon.
+
+    >>> from lastiterate.profile.gaussian import GaussianProfile
+    >>> from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+    >>> rounded = GaussianMixtureProfile([1.0], [0.5], lost=1e-9)
+    >>> both = FallbackProfile(rounded, below=1e-7, fallback=lambda: GaussianProfile(0.6))
+    >>> rounded.epsilon(1e-12), round(both.epsilon(1e-12), 2)
+    (inf, 4.18)
+    """
+
+    def __init__(
+        self, usual: PrivacyProfile, *, below: float, fallback: Callable[[], PrivacyProfile]
+    ) -> None:
+        self.usual = usual
+        self._below, self._make = below, fallback
+
+    def __repr__(self) -> str:
+        return f"FallbackProfile({self.usual!r}, below={self._below:.1e})"
+
+    @cached_property
+    def _other(self) -> PrivacyProfile:
+        return self._make()
+
+    def deltas(self, epsilons: Array) -> Array:
+        deltas = np.array(self.usual.deltas(epsilons), dtype=np.float64)
+        small = deltas < self._below
+        if np.any(small):
+            deltas[small] = np.minimum(deltas[small], self._other.deltas(epsilons[small]))
+        return deltas
+
+    def epsilon(self, delta: float) -> float:
+        usual = self.usual.epsilon(delta)
+        if delta < self._below or math.isinf(usual):
+            return min(usual, self._other.epsilon(delta))
+        return usual
+
+    def _tradeoff_at(self, alpha: float) -> float:
+        return self.usual.tradeoff(alpha)
+
+    def renyi(self, order: float) -> float:
+        return self.usual.renyi(order)
+
+    def gdp(self) -> float:
+        return self.usual.gdp()
+
+
+class LazyProfiles(Mapping[str, PrivacyProfile]):
+    """Guarantees by name; `evaluate` computes one, once."""
+
+    def __init__(self, names: Collection[str], evaluate: Callable[[str], PrivacyProfile]) -> None:
+        self._names, self._evaluate = dict.fromkeys(names), evaluate
+        self._known: dict[str, PrivacyProfile] = {}
+
+    def __getitem__(self, name: str) -> PrivacyProfile:
+        if name not in self._names:
+            raise KeyError(name)
+        if name not in self._known:
+            self._known[name] = self._evaluate(name)
+        return self._known[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+Change = Callable[[PrivacyProfile], PrivacyProfile]
+
+
+def changed_profiles(profiles: Mapping[str, PrivacyProfile], change: Change) -> LazyProfiles:
+    """These guarantees, each changed when it is first needed."""
+    return LazyProfiles(list(profiles), partial(_changed, profiles, change))
+
+
+# Neither this nor what follows is a lambda, so that guarantees can be pickled.
+def _changed(profiles: Mapping[str, PrivacyProfile], change: Change, name: str) -> PrivacyProfile:
+    return change(profiles[name])
+
+
+def cheap(profile: PrivacyProfile) -> PrivacyProfile:
+    """The quick substitute of a guarantee."""
+    return profile.cheap()
+
+
+def _never(name: str, epsilon: float, delta: float) -> bool:
+    return False
+
+
+class StagedProfile(BestProfile):
+    """The least of several guarantees, which are the stages of one proof.
+
+    `is_above` tells quickly that a stage has a larger epsilon at a delta than the one given, so
+    that it need not be computed.  `quick` are the stages whose whole curves take little time.
+    """
+
+    def __init__(
+        self,
+        stages: Mapping[str, PrivacyProfile],
+        *,
+        is_above: Callable[[str, float, float], bool] = _never,
+        quick: Collection[str] = (),
+    ) -> None:
+        self.stages = stages
+        self._is_above, self._quick = is_above, frozenset(quick)
+
+    @property
+    def profiles(self) -> tuple[PrivacyProfile, ...]:
+        """The guarantee of every stage."""
+        return tuple(self.stages.values())
+
+    def __repr__(self) -> str:
+        return f"StagedProfile({', '.join(self.stages)})"
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon of any stage."""
+        return min(self.epsilons(delta).values())
+
+    def epsilons(self, delta: float) -> dict[str, float]:
+        """The epsilon of every stage that may have the least."""
+        found: dict[str, float] = {}
+        for name in self.stages:
+            least = min(found.values(), default=math.inf)
+            if not (least < math.inf and self._is_above(name, least, delta)):
+                found[name] = self.stages[name].epsilon(delta)
+        return found
+
+    def each(self, change: Change) -> StagedProfile:
+        """The least of the changed guarantees; a change must not make any of them smaller."""
+        changed = changed_profiles(self.stages, change)
+        return StagedProfile(changed, is_above=self._is_above, quick=self._quick)
+
+    def cheap(self) -> PrivacyProfile:
+        """The least of the quick stages, or a quick substitute of each if none is quick."""
+        names = [name for name in self.stages if name in self._quick] or list(self.stages)
+        return StagedProfile(
+            LazyProfiles(names, partial(_changed, self.stages, cheap)),
+            is_above=self._is_above,
+            quick=names,
+        )

@@ -6,13 +6,10 @@ import numpy as np
 
 from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.profile.best import BestProfile
-from lastiterate.profile.fallback import FallbackProfile
+from lastiterate.profile.best import BestProfile, FallbackProfile, StagedProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.renyi import RenyiProfile
-from lastiterate.profile.staged import StagedProfile
-from lastiterate.profile.zcdp import ZCDPProfile
+from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile
 
 _LEAST_DELTA, _FARTHEST, _LOOKS = 1e-12, 1e9, 100
 

@@ -25,7 +25,7 @@ from lastiterate._numerics.rounding import (
     up,
 )
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.chord_curve import ChordCurve
+from lastiterate.profile.delta_curve import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
@@ -65,7 +65,7 @@ class GroupProfile(PrivacyProfile):
     def deltas(self, epsilons: Array) -> Array:
         """One by one, or, of very many, by chords of their own curve, which is convex too."""
         if epsilons.size > _MANY:
-            return self._own_curve.on_both_sides(epsilons)
+            return self._own_curve.deltas(epsilons)
         return self._one_by_one(epsilons)
 
     def _one_by_one(self, epsilons: Array) -> Array:
@@ -115,7 +115,7 @@ class GroupProfile(PrivacyProfile):
         exponents = epsilon / self._size + cell * away
         # The sum of exponents is a rounding off epsilon, which is made up for.
         exponents = exponents - ulps(4) * (np.abs(exponents) + epsilon)
-        deltas = self._curve.on_both_sides(exponents)
+        deltas = self._curve.deltas(exponents)
         with np.errstate(over="ignore", invalid="ignore"):
             growth = np.exp(exponents)
             whole = deltas

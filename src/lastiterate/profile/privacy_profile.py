@@ -20,7 +20,6 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_most, ulps
 from lastiterate._numerics.search import least_below
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.profile.tradeoff import least_misses
 
 _LARGEST_EPSILON = 1e15
 
@@ -134,3 +133,17 @@ def _rates(fpr: Any) -> Array | None:
 def check_order(order: float) -> float:
     """A Renyi order, at least 1 (1 is the Kullback-Leibler divergence)."""
     return _check.number("order", order, at_least=1.0, infinite=True)
+
+
+def least_misses(
+    fpr: float | Array, epsilons: Array, deltas: Array, *, off: float | Array = 0.0
+) -> Array:
+    """The least false-negative rates that (epsilon, delta)-DP, each by itself, leaves possible.
+
+    1 - delta - e^epsilon fpr and e^-epsilon (1 - delta - fpr), whichever is more; negative where
+    nothing is said.  `off` is what the numerators may be off by.
+    """
+    kept, growth = 1.0 - deltas, np.exp(epsilons)
+    with np.errstate(over="ignore"):
+        steep = kept - growth * fpr - off
+    return np.asarray(np.maximum(steep, (kept - fpr - off) / growth))

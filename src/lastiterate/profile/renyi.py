@@ -10,13 +10,15 @@ convex and at least 0, hence at least :math:`\phi'(e^\varepsilon)(t - e^\varepsi
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, TINY, down, ulps, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, TINY, at_least, down, ulps, up
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
 _ORDERS = 1.0 + np.geomspace(1e-3, 1e6, 400)
@@ -124,3 +126,46 @@ def rounded_up_exp(log: float) -> float:
         return 1.0
     slack = 1e-13 * (1.0 + abs(log)) if math.isfinite(log) else 0.0
     return min(1.0, max(up(math.exp(min(log + slack, 0.0)), THOUSANDS_OF_ROUNDINGS), TINY))
+
+
+@dataclass(frozen=True)
+class ZCDPProfile(PrivacyProfile):
+    """rho-zCDP: divergence at most rho times the order, for every order above 1."""
+
+    rho: float
+
+    def __post_init__(self) -> None:
+        value = _check.number("rho", self.rho, at_least=0.0, infinite=True)
+        object.__setattr__(self, "rho", value)
+
+    def renyi(self, order: float) -> float:
+        alpha = check_order(order)
+        return at_least(alpha * self.rho, ulps=1) if self.rho else 0.0
+
+    def gdp(self) -> float:
+        return 0.0 if self.rho == 0.0 else math.inf
+
+    def deltas(self, epsilons: Array) -> Array:
+        if self.rho == 0.0:
+            return np.zeros(epsilons.shape)
+        if self.rho == math.inf:
+            return np.ones(epsilons.shape)
+        return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
+
+    def _delta(self, epsilon: float) -> float:
+        excess = (epsilon - self.rho) / (2.0 * self.rho)
+        if not excess > 0.0:
+            return 1.0
+        if excess > 1e100:
+            return TINY
+        near = 1.0 + excess
+        orders = 1.0 + excess * np.linspace(0.05, 2.0, 400)
+        best = float(log_deltas(self.rho * orders, orders, epsilon).min())
+        # Bun and Steinke's factor on exp(-(epsilon - rho)^2 / (4 rho)).
+        factor = min(
+            1.0,
+            math.sqrt(math.pi * self.rho),
+            1.0 / near,
+            2.0 / (near + math.sqrt(near * near + 4.0 / (math.pi * self.rho))),
+        )
+        return rounded_up_exp(min(best, -excess * excess * self.rho + math.log(factor)))

@@ -12,7 +12,7 @@ from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.published.bok_su_altschuler.estimates import limit
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.zcdp import ZCDPProfile
+from lastiterate.profile.renyi import ZCDPProfile
 from lastiterate.reproduce import runs
 from lastiterate.reproduce.items import FigureItem
 from lastiterate.run.domain import Ball

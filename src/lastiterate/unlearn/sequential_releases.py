@@ -29,7 +29,7 @@ from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.other_releases import Release, joint_mu
-from lastiterate.profile.chord_curve import ChordCurve
+from lastiterate.profile.delta_curve import ChordProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.pld import (
     LossDistributionProfile,
@@ -37,7 +37,7 @@ from lastiterate.profile.pld import (
     self_composed,
     to_pld,
 )
-from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 
@@ -97,7 +97,7 @@ def _losses(profile: PrivacyProfile) -> Any:
     """The privacy loss distribution of a profile; None if its losses need larger cells."""
     if least_discretization(profile) > _CELL:
         return None
-    return to_pld(_ChordProfile(profile), discretization=_CELL)
+    return to_pld(ChordProfile(profile), discretization=_CELL)
 
 
 @lru_cache(maxsize=64)  # many requests have the same number of steps
@@ -134,20 +134,3 @@ def _squares(run: TrainingRun) -> Array:
 
 def _gaussian(mus: Sequence[float]) -> GaussianProfile:
     return GaussianProfile(at_least(math.hypot(*mus), ulps=len(mus)))
-
-
-class _ChordProfile(PrivacyProfile):
-    """A profile by chords of its curve, for profiles with slow evaluations."""
-
-    def __init__(self, profile: PrivacyProfile) -> None:
-        self._profile = profile
-        self._curve = ChordCurve(profile.epsilon, profile.deltas)
-
-    def deltas(self, epsilons: Array) -> Array:
-        return self._curve.on_both_sides(epsilons)
-
-    def renyi(self, order: float) -> float:
-        return self._profile.renyi(check_order(order))
-
-    def gdp(self) -> float:
-        return self._profile.gdp()

@@ -11,7 +11,7 @@ from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import given_order
 from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
 from lastiterate.other_releases import Release, joint_mu
-from lastiterate.profile.compose_with_mixture import compose_with_mixture
+from lastiterate.profile.compose_with_gaussian import compose_with_mixture
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.run.batch_rules.rules import BatchRule, Resampling

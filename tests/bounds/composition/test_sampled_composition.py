@@ -9,8 +9,8 @@ from dp_accounting.pld import privacy_loss_distribution
 
 import lastiterate as li
 from lastiterate import GaussianProfile
+from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.pld import to_pld
-from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from tests.readme_run import readme_run
 from tests.reference.gaussian import delta_of_gaussian
 from tests.reference.sampled_walk import sampled_pair

@@ -10,8 +10,8 @@ import lastiterate as li
 from lastiterate.bounds.subsampling.lagrangian_table import Borrowed
 from lastiterate.bounds.subsampling.moment_transport import HiddenMomentsProfile
 from lastiterate.profile.dp_accounting import losses_of
+from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.pld import self_composed, to_pld
-from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 
 RATES = 2.0 ** np.arange(-1.0, 3.1, 0.5)
 

@@ -13,8 +13,8 @@ from lastiterate.bounds.composition.composed_moments import Compared, ComposedMo
 from lastiterate.bounds.composition.delta_lower_bound import composed_at_least
 from lastiterate.bounds.composition.fixed_order_composition import worst_order_composition
 from lastiterate.bounds.line_style import ORANGE, LineStyle
-from lastiterate.profile.best import BestProfile
-from lastiterate.profile.fallback import FallbackProfile
+from lastiterate.profile.best import BestProfile, FallbackProfile
+from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.group import for_group
 from lastiterate.profile.pld import (
     LossDistributionProfile,
@@ -23,7 +23,6 @@ from lastiterate.profile.pld import (
     to_pld,
 )
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.run.batch_rules.rules import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
@@ -75,7 +74,7 @@ def sampled_composition(run: TrainingRun) -> PrivacyProfile:
         else:
             ways.append(
                 FallbackProfile(
-                    composed, below=near_rounding(composed), otherwise=partial(_moments, run)
+                    composed, below=near_rounding(composed), fallback=partial(_moments, run)
                 )
             )
     if run.steps > _MANY_COMPOSED:

@@ -21,8 +21,7 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, Low
 from lastiterate.bounds.fixed_order.convex import convex_without_domain
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
 from lastiterate.profile.lower import OneTestLowerProfile
-from lastiterate.profile.renyi import RenyiProfile
-from lastiterate.profile.zcdp import ZCDPProfile
+from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile
 from lastiterate.run.batch_rules.rules import (
     Cyclic,
     FullBatch,

@@ -20,7 +20,7 @@ from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis, LowerBound
 from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
 from lastiterate.profile.lower import MeansLowerProfile
-from lastiterate.profile.zcdp import ZCDPProfile
+from lastiterate.profile.renyi import ZCDPProfile
 from lastiterate.run.batch_rules.rules import FullBatch
 from lastiterate.run.training_run import TrainingRun
 

@@ -20,8 +20,7 @@ from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.quantities import constant_gap, epochs, sensitivity_over_noise
-from lastiterate.profile.renyi import RenyiProfile, averaged_at_orders
-from lastiterate.profile.zcdp import ZCDPProfile
+from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile, averaged_at_orders
 from lastiterate.run.batch_rules.rules import Cyclic, SampledWithoutReplacement, ShuffledOnce
 from lastiterate.run.training_run import TrainingRun
 

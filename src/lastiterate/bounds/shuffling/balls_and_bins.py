@@ -26,8 +26,7 @@ from lastiterate.bounds.shuffling.position_average import (
 )
 from lastiterate.bounds.subsampling.fixed_size_majorant import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.mu_of_k_examples import several_draws
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import (
     BallsAndBins,

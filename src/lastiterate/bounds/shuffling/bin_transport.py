@@ -21,8 +21,8 @@ from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.shuffling.balls_and_bins import places_given_the_sizes
 from lastiterate.bounds.subsampling.poisson import BOUNDED_GRADIENTS
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian_mixture import several_draws
 from lastiterate.profile.gaussian_mixture_pld import shift_losses
-from lastiterate.profile.mu_of_k_examples import several_draws
 from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import BallsAndBins, BallsAndBinsEachEpoch

@@ -21,9 +21,8 @@ from lastiterate.bounds.fixed_order.convex import (
     latest_order_mu,
 )
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
 from lastiterate.profile.group import for_group
-from lastiterate.profile.mu_of_k_examples import several_draws
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun

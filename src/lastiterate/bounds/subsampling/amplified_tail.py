@@ -59,8 +59,7 @@ from lastiterate.bounds.subsampling.tail_split import (
     log_cut,
     relative_release_noise,
 )
-from lastiterate.profile.best import BestProfile
-from lastiterate.profile.fallback import FallbackProfile
+from lastiterate.profile.best import BestProfile, FallbackProfile
 from lastiterate.profile.pld import LossDistributionProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
@@ -111,7 +110,7 @@ def sampled_amplified_tail(run: TrainingRun) -> PrivacyProfile:
     if tail is None:
         return usual
     return FallbackProfile(
-        usual, below=near_rounding(tail), otherwise=partial(_by_moments, replaced, None)
+        usual, below=near_rounding(tail), fallback=partial(_by_moments, replaced, None)
     )
 
 

@@ -37,9 +37,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lastiterate._numerics.rounding import ulps, up
+from lastiterate.profile.delta_curve import ParametricProfile
 from lastiterate.profile.gaussian import gaussian_deltas
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
-from lastiterate.profile.parametric import ParametricProfile
 
 
 class HiddenMixtureProfile(ParametricProfile):
@@ -55,7 +55,7 @@ class HiddenMixtureProfile(ParametricProfile):
     True
     """
 
-    _knots, _largest_price, _tolerance = 48, 40.0, 1e-5
+    _knots, _largest_multiplier, _tolerance = 48, 40.0, 1e-5
 
     def __init__(self, weights: ArrayLike, mus: ArrayLike, *, lost: float = 0.0) -> None:
         parts = self._revealed = GaussianMixtureProfile(weights, mus, lost=lost)

@@ -29,7 +29,7 @@ from lastiterate._numerics.rounding import (
     up,
 )
 from lastiterate.bounds.subsampling.lagrangian_table import HIGH, LOW, Borrowed
-from lastiterate.profile.parametric import ParametricProfile
+from lastiterate.profile.delta_curve import ParametricProfile
 from lastiterate.profile.pld import LossDistributionProfile
 from lastiterate.profile.privacy_profile import check_order
 
@@ -72,7 +72,7 @@ class HiddenMomentsProfile(ParametricProfile):
     True
     """
 
-    _knots, _largest_price, _tolerance = 40, 30.0, 1e-4
+    _knots, _largest_multiplier, _tolerance = 40, 30.0, 1e-4
 
     def __init__(
         self,

@@ -29,9 +29,8 @@ from lastiterate.bounds.subsampling.participation_energy.residual_law import (
 )
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
 from lastiterate.profile.group import for_group
-from lastiterate.profile.mu_of_k_examples import several_draws
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import (
     PoissonSampled,

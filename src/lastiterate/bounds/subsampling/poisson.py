@@ -52,8 +52,8 @@ from lastiterate.bounds.subsampling.discounted_bernoulli_sum import arrived
 from lastiterate.bounds.subsampling.participation_mixture import POISSON
 from lastiterate.bounds.subsampling.shift_windows import best_shape, plan_of_shape
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian_mixture import sum_of_draws
 from lastiterate.profile.gaussian_mixture_pld import shift_losses
-from lastiterate.profile.mu_of_k_examples import sum_of_draws
 from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import PoissonSampled

@@ -12,10 +12,9 @@ from scipy.special import ndtr
 
 from lastiterate._numerics.geometric import log_of, logs_of_powers
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Approximation
+from lastiterate.bounds.bound import Approximation, Estimate
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
-from lastiterate.profile.estimate import Estimate
 from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 

@@ -23,6 +23,7 @@ from lastiterate.bounds.published.bok_su_altschuler.estimates import growth
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.pld import (
     LossDistributionProfile,
@@ -31,7 +32,6 @@ from lastiterate.profile.pld import (
     to_pld,
 )
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.subsampled_gaussian import SubsampledGaussian
 from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 

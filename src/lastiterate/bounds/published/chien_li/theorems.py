@@ -19,8 +19,7 @@ from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.published.chien_li import distances
 from lastiterate.bounds.published.chien_li.programme import least_energies, least_energy_linear
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
-from lastiterate.profile.renyi import RenyiProfile, averaged_at_orders
-from lastiterate.profile.zcdp import ZCDPProfile
+from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile, averaged_at_orders
 from lastiterate.run.batch_rules.rules import (
     Cyclic,
     FullBatch,

@@ -4,13 +4,13 @@ import math
 
 import pytest
 
-from lastiterate.profile.parametric import ParametricProfile
+from lastiterate.profile.delta_curve import ParametricProfile
 
 
 class Known(ParametricProfile):
     """(epsilon, delta) at a price of 0, and from there on more of the one and less of the other."""
 
-    _knots, _largest_price, _tolerance, _lost = 4, 30.0, 1e-6, 0.0
+    _knots, _largest_multiplier, _tolerance, _lost = 4, 30.0, 1e-6, 0.0
 
     def __init__(self, epsilon, delta):
         self._first = epsilon, delta
