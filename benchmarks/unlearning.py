@@ -114,7 +114,7 @@ def _averaged(tries):
 def table(found):
     """As on the page."""
     lines = [
-        "| rows that go | epsilon | release noise | extra steps | accuracy then | trained again |",
+        "| rows removed | epsilon | release noise | extra steps | accuracy | trained again |",
         "|---:|---:|---:|---:|---:|---:|",
     ]
     for many, epsilon, noisier in ASKED:
@@ -122,9 +122,9 @@ def table(found):
         if "refused" in one:
             continue
         lines.append(
-            f"| {many} | {epsilon} | {noisier:g} x | {one['steps']:.0f} | "
-            f"{one['accuracy']:.1f} +- {one['error']:.1f} | "
-            f"{again['accuracy']:.1f} +- {again['error']:.1f} |"
+            f"| {many} | {epsilon} | {noisier:g} times | {one['steps']:.0f} | "
+            f"{one['accuracy']:.1f} ± {one['error']:.1f} | "
+            f"{again['accuracy']:.1f} ± {again['error']:.1f} |"
         )
     return "\n".join(lines)
 

@@ -216,14 +216,14 @@ def table(found):
         )
     )
     head = " | ".join(f"{many}, {epsilon:g}" for many, epsilon in ASKED)
-    lines = [f"| rows that go, epsilon | {head} |", "|---|" + "---:|" * len(ASKED)]
+    lines = [f"| rows removed, epsilon | {head} |", "|---|" + "---:|" * len(ASKED)]
     for name in names:
         cells = []
         for many, epsilon in ASKED:
             tried = found[f"{name}, {many}, {epsilon}"].values()
             means = [(np.mean(one), np.std(one, ddof=1) / len(one) ** 0.5) for one in tried]
             means = [one for one in means if math.isfinite(one[0])]
-            cells.append("{:.1f} +- {:.1f}".format(*max(means)) if means else "-")
+            cells.append("{:.1f} ± {:.1f}".format(*max(means)) if means else "-")
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 

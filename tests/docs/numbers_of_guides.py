@@ -13,7 +13,6 @@ import lastiterate as li
 from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.reproduce import unlearning_figures
-from lastiterate.reproduce.registry import ITEMS
 from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.defaults import default_run
 from lastiterate.train.objectives import Huber, Logistic, Softmax
@@ -48,28 +47,6 @@ def python_version(least):
     assert project["requires-python"] == f">={least}"
 
 
-@claim("docs/index.md", r"\*\*The bounds of (\w+) papers\*\*")
-@claim("docs/research.md", r"bounds on the last iterate \((\w+) papers\)")
-@claim("docs/errata.md", r"in the (\w+) papers whose bounds it implements")
-def papers(many):
-    published = {id_.split("/")[1] for id_ in li.CATALOGUE if id_.startswith("published/")}
-    assert len(published) == WORDS[many]
-
-
-@claim("README.md", r"\[(Five) papers\]\(docs/research.md#the-papers\) prove it")
-def papers_named(many):
-    table = text_of("docs/research.md").partition("## The papers")[2].partition("\n\n`")[0]
-    assert table.count("](https://arxiv.org/abs/") == WORDS[many.lower()]
-    papers(many.lower())
-
-
-@claim("docs/research.md", r"figures of these (\w+) papers and of (\w+) more on \[unlearning\]")
-def papers_reproduced(many, more):
-    """The last two share a figure."""
-    assert len({id_.split("-")[0] for id_ in ITEMS} - {"cwcl"}) == WORDS[many]
-    assert f"({more} papers)" in ITEMS["cwcl-figures-3a"].title
-
-
 @claim(
     "README.md",
     r"L2 penalty ([\d.]+) and delta ([\de-]+), for the million examples ([\d.]+) and ([\de-]+)",
@@ -81,16 +58,6 @@ def the_table(*said):
     assert small in example
     assert small.replace("30", "300", 1) in example
     assert f"{said[3]}, *LARGE, 100, {said[2]})" in example
-
-
-@claim("README.md", r"\[what (\w+) other accountants charge\]")
-def other_accountants(many):
-    lines = text_of("docs/against_others.md").splitlines()
-    ours = ("| lastiterate", "| accountant")
-    others = {
-        line.split("|")[1] for line in lines if line.startswith("| ") and not line.startswith(ours)
-    }
-    assert len(others) == WORDS[many]
 
 
 @claim(
@@ -200,11 +167,6 @@ def numbers_of_the_loop(rows, drawn, shuffled):
         assert li.account(run).epsilon(1e-5) == pytest.approx(float(said), abs=0.005)
 
 
-@claim("docs/dp-sgd.md", r"The (\w+) numbers that every pipeline has(?s:.*?)lastiterate (.+)")
-def numbers_of_a_pipeline(many, command):
-    assert command.count("--") == WORDS[many]
-
-
 @claim("README.md", r"this is version ([\w.]+), and proofs")
 def version(stated):
     assert stated == li.__version__
@@ -226,19 +188,6 @@ def odds(epsilon, factor, wrongly, most):
     assert factor == f"{math.ceil(100 * math.exp(float(epsilon))) / 100:.2f}"
     share = float(wrongly) / 100
     assert most_rightly_said(float(epsilon), share, 1e-5) / share <= float(most)
-
-
-@claim(
-    "docs/privacy-officer.md",
-    r"rightly say it about at most \|\n\|[-:|]+\|\n((?:\| [\d.]+ \|.*\n)+)(?s:.*?)"
-    r"alone \(delta (\S+)\)",
-)
-def odds_by_epsilon(rows, delta):
-    for row in rows.splitlines():
-        cells = [float(cell.split()[0]) for cell in row.strip("| ").split("|")]
-        epsilon, factor, wrongly, rightly = cells
-        assert 0 <= factor - math.exp(epsilon) < 0.01
-        assert rightly == math.ceil(100 * most_rightly_said(epsilon, wrongly / 100, float(delta)))
 
 
 @claim("docs/faq.md", r"since a gradient can move (twice) as far")
@@ -299,7 +248,6 @@ def common_losses():
     assert (R**2 + LAM, c * R, 2 * c * R) == constants(Huber(clip=c))
 
 
-NUMBER_AND_SPREAD = r"([\d.]+) ± ([\d.]+) \| "
 SELECTIONS = json.loads(text_of("benchmarks/private_selection.json"))
 
 
@@ -314,20 +262,6 @@ def tuned_models(epsilon, delta, examples, settings):
     source = text_of("benchmarks/private_selection.py")
     assert f"DELTA = {delta}" in source
     assert f"1e3, {settings})" in source
-
-
-@claim(
-    "docs/ledger.md",
-    r"\|---\|---\|---\|---\|---\|\n"
-    + "".join(rf"\| (\w+), ([\w ]+) \| {4 * NUMBER_AND_SPREAD}" for _ in SELECTIONS).rstrip(),
-)
-def accuracies_of_tuned_models(*cells):
-    rows = [cells[k : k + 10] for k in range(0, len(cells), 10)]
-    kinds = {"the size of rows": "size", "clip and penalty": "clip"}
-    for (data, kind, *numbers), one in zip(rows, SELECTIONS, strict=True):
-        assert (data.lower(), kinds[kind]) == (one["data"], one["grid"])
-        stored = [part for name, pair in one.items() if "accuracy" in name for part in pair]
-        assert [float(number) for number in numbers] == pytest.approx(stored, abs=0.051)
 
 
 @claim(
@@ -348,22 +282,6 @@ def rows_of_unknown_size(times):
     assert 1 / float(found[1]) == pytest.approx(float(times), rel=0.2)
 
 
-def holds_at_the_papers_noise(values, *, batches):
-    examples = unlearning_figures.PARTS if batches else unlearning_figures.FULL
-    for printed, (_, _, *noise) in zip(
-        re.split(r"\s*\|\s*", values), unlearning_figures.FIGURES, strict=True
-    ):
-        found = unlearning_figures.ours(noise[batches], batches=batches).epsilon(1 / examples)
-        assert f"{found:.{len(printed) - 2}f}" == printed
-
-
-@claim("docs/forgetting.md", r"\| theirs \| ([\d.]+(?: \| [\d.]+)*) \|")
-def epsilons_of_the_papers(values):
-    assert [float(one) for one in re.split(r"\s*\|\s*", values)] == [
-        one[0] for one in unlearning_figures.FIGURES
-    ]
-
-
 @claim(
     "docs/errata.md",
     r"written out: ([\d.]+) on MNIST for epsilon ([\d.]+), and ([\d.]+) on CIFAR-10 "
@@ -382,16 +300,6 @@ def noise_that_is_too_small(first, epsilon, second, examples, other):
             assert found == pytest.approx(float(wanted), rel=0.01)
 
 
-@claim("docs/forgetting.md", r"\| full batches, one extra step \| ([\d.]+(?: \| [\d.]+)*) \|")
-def unlearning_by_full_batches(values):
-    holds_at_the_papers_noise(values, batches=False)
-
-
-@claim("docs/forgetting.md", r"\| batches of 128, one extra epoch \| ([\d.]+(?: \| [\d.]+)*) \|")
-def unlearning_by_batches(values):
-    holds_at_the_papers_noise(values, batches=True)
-
-
 def benchmark_of(name):
     spec = spec_from_file_location(name, ROOT / f"benchmarks/{name}.py")
     module = module_from_spec(spec)
@@ -402,35 +310,18 @@ def benchmark_of(name):
 
 
 @claim(
-    "docs/forgetting.md",
-    r"for epsilon 1 in ([\d,]+) steps \(`python benchmarks/unlearning.py`; ([\d.]+) % right",
+    "docs/unlearning.md",
+    r"for epsilon 1 in ([\d,]+) steps, accuracy ([\d.]+) %\), removing one row at epsilon ([\d.]+) "
+    r"takes one extra step",
 )
-def accuracy_before_forgetting(steps, accuracy):
+def accuracy_before_unlearning(steps, accuracy, epsilon):
     found = benchmark_of("unlearning")[1]["3 against 8"]
     assert (f"{found['steps']:.0f}", f"{found['accuracy']:.1f}") == (steps, accuracy)
+    assert found[f"1 {epsilon} 1.0"]["steps"] == 1
 
 
-@claim("docs/forgetting.md", r"One row costs ([\d.]+) % of the training at epsilon (0.1), with")
-def cost_of_one_row(share, epsilon):
-    found = benchmark_of("unlearning")[1]["3 against 8"]
-    assert f"{100 * found[f'1 {epsilon} 2.5']['steps'] / found['steps']:.1f}" == share
-
-
-@claim("docs/forgetting.md", r"1 becomes ([\d.]+) after one request of one step, and ([\d.]+)")
+@claim("docs/unlearning.md", r"epsilon 1 becomes ([\d.]+) after a request of one step and ([\d.]+)")
 def epsilon_of_those_who_stay(one, fourteen):
     found = benchmark_of("unlearning")[1]["3 against 8"]
     assert [f"{found[k]['staying']:.2f}" for k in ("1 1.0 1.0", "1 0.1 1.0")] == [one, fourteen]
     assert [found[k]["steps"] for k in ("1 1.0 1.0", "1 0.1 1.0")] == [1, 14]
-
-
-@claim("docs/forgetting.md", r"(\| rows that go \| epsilon \| release noise \|[^\n]*\n(?:\|.*\n)+)")
-def accuracy_after_forgetting(table):
-    module, found = benchmark_of("unlearning")
-    assert module.table(found["3 against 8"]) == table.strip()
-
-
-@claim("docs/forgetting.md", r"(\| rows that go, epsilon \|[^\n]*\n(?:\|.*\n)+)")
-def accuracy_of_rivals(table):
-    module, found = benchmark_of("unlearning_rivals")
-    assert module.table(found) == table.strip()
-    assert {len(tries) for cell in found.values() for tries in cell.values()} == {2}

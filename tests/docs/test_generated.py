@@ -8,7 +8,7 @@ import pytest
 
 import lastiterate as li
 
-from .pages import ROOT
+from .pages import PAGES, ROOT
 
 
 @pytest.fixture(autouse=True)
@@ -86,3 +86,22 @@ def test_the_demo_installs_no_tools():
     assert '-e ".[sklearn,plot]"' in recipe
     assert "dev" not in recipe
     assert re.search(r"^lint: \$\(TOOLS\)", text, re.MULTILINE)
+
+
+MARKED = [page for page in PAGES if "<!-- table: " in page.read_text(encoding="utf-8")]
+
+
+@pytest.mark.parametrize("page", MARKED, ids=lambda page: page.stem)
+def test_tables_are_as_computed(page):
+    """`python docs/generate/tables.py` writes them."""
+    from tables import filled_in
+
+    text = page.read_text(encoding="utf-8")
+    assert filled_in(text) == text
+
+
+def test_every_table_is_on_a_page():
+    from tables import TABLES
+
+    marked = [re.findall(r"<!-- table: ([\w-]+) -->", page.read_text()) for page in MARKED]
+    assert {each for some in marked for each in some} == TABLES.keys()

@@ -14,7 +14,7 @@ from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.lower_bounds.saturating_gradients import stretches
 from lastiterate.lower_bounds.smoothed_sums import below, threshold_profile
 from lastiterate.lower_bounds.two_statistics import two_statistics_profile
-from tests.reference import all_orders, forgetting
+from tests.reference import all_orders, noisy_line
 from tests.slow import slow, slow_if
 
 QUADRATIC, LAST_STEP = LOWER_BOUNDS["lower/quadratic"], LOWER_BOUNDS["lower/last-step"]
@@ -113,7 +113,7 @@ class TestAgainstEveryOrder:
         theirs = np.multiply.outer(cells(0.0), cells(0.0))
         profile = LAST_STEP.profile(run)
         for epsilon in (0.2, 1.0, 2.5):
-            exact = forgetting.both_ways(ours, theirs, epsilon)
+            exact = noisy_line.both_ways(ours, theirs, epsilon)
             assert profile.delta(epsilon) <= exact * (1 + 2e-3) + 1e-9  # the reference is coarse
             assert profile.delta(epsilon) >= 0.97 * exact
 
@@ -167,12 +167,12 @@ class TestBoundedGradients:
             near = np.linspace(-16.0, 16.0, 641)
             grids = [np.array([start]), middle + near, middle + drift + near]
             pair = [
-                forgetting.last_law(
+                noisy_line.last_law(
                     size=self.SIZE,
                     lam=penalty,
                     own=own,
                     gradient=lambda x, middle=middle, half=bound - pull, level=-pull: (
-                        forgetting.others_gradient(
+                        noisy_line.others_gradient(
                             x, middle=middle, curvature=1.0 - penalty, half=half, level=level
                         )
                     ),
@@ -185,7 +185,7 @@ class TestBoundedGradients:
             ]
             profile = self.told(run, one)
             for epsilon in (0.3, 1.0, 2.0):
-                exact = forgetting.both_ways(*pair, epsilon)
+                exact = noisy_line.both_ways(*pair, epsilon)
                 assert profile.delta(epsilon) <= exact * (1 + 1e-3)
                 assert profile.delta(epsilon) >= 0.9 * exact - 1e-7
 
@@ -196,11 +196,11 @@ class TestBoundedGradients:
         chances = binom.pmf(counts, 10 * self.SIZE - 1, 0.1)
         near = np.linspace(-16.0, 16.0, 401)
         pair = [
-            forgetting.last_law(
+            noisy_line.last_law(
                 size=self.SIZE,
                 lam=0.0,
                 own=own,
-                gradient=lambda x: forgetting.others_gradient(
+                gradient=lambda x: noisy_line.others_gradient(
                     x, middle=0.0, curvature=1.0, half=bound, level=0.0
                 ),
                 chance=0.1,
@@ -211,7 +211,7 @@ class TestBoundedGradients:
         ]
         profile = self.told(run, one)
         for epsilon in (0.3, 1.0, 2.0):
-            exact = forgetting.both_ways(*pair, epsilon)
+            exact = noisy_line.both_ways(*pair, epsilon)
             assert profile.delta(epsilon) <= exact * (1 + 2e-3)
             assert profile.delta(epsilon) >= 0.3 * exact
 
