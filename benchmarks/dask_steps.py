@@ -26,9 +26,9 @@ from distributed import Client, LocalCluster
 
 import lastiterate as li
 from lastiterate.dask.blocks import blocks_of
-from lastiterate.dask.cluster_shards import sharded
+from lastiterate.dask.cluster_shards import shard_blocks
 from lastiterate.dask.cost import StepCost
-from lastiterate.dask.shard import Encoded, Shard
+from lastiterate.dask.shard import EncodedTargets, Shard
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.objectives import Logistic
@@ -37,7 +37,7 @@ OBJECTIVE = Logistic()
 
 
 def as_they_are(targets):
-    return Encoded(targets)
+    return EncodedTargets(targets)
 
 
 def cluster(workers, **settings):
@@ -76,7 +76,7 @@ def on_workers(client, rows, targets, chunk, **settings):
         da.from_array(targets, chunks=chunk),
         client,
     )
-    return sharded(client, blocks, as_they_are, bound=1.0, intercept=0.125, **settings)
+    return shard_blocks(client, blocks, as_they_are, bound=1.0, intercept=0.125, **settings)
 
 
 def overhead(workers=(1, 2, 4), chunks_each=(1, 8), steps=300, rows=2_000, width=50):
@@ -169,7 +169,7 @@ def disk(gigabytes, folder, width=1_000, workers=2, memory="2GB", chunk=20_000, 
             da.to_zarr(drawn / np.float32(width**0.5), str(path), compressors=None)
             targets = da.zeros(rows, dtype=np.int64, chunks=chunk)
             blocks = blocks_of(da.from_zarr(str(path)), targets, client)
-            shards = sharded(client, blocks, as_they_are, bound=1.0, intercept=0.0, held=False)
+            shards = shard_blocks(client, blocks, as_they_are, bound=1.0, intercept=0.0, held=False)
             rule = li.ShuffledBlocksOnce(rows, batch)
             batches = shards.batches(rule, OBJECTIVE, Randomness(SeededBits(0)))
             start = np.zeros((1, width))

@@ -4,8 +4,8 @@ import dask.array as da
 import numpy as np
 
 from lastiterate.dask.blocks import blocks_of
-from lastiterate.dask.cluster_shards import sharded
-from lastiterate.dask.shard import Encoded
+from lastiterate.dask.cluster_shards import shard_blocks
+from lastiterate.dask.shard import EncodedTargets
 
 from ..train.problems import examples
 
@@ -13,7 +13,7 @@ CHUNKS = (11, 30, 1, 29, 32)  # of 103 rows
 
 
 def as_they_are(targets):
-    return Encoded(targets)
+    return EncodedTargets(targets)
 
 
 def on_cluster(client, data, *, chunks=CHUNKS, held=True):
@@ -23,7 +23,7 @@ def on_cluster(client, data, *, chunks=CHUNKS, held=True):
         da.from_array(data.targets, chunks=(chunks,)),
         client,
     )
-    return sharded(
+    return shard_blocks(
         client,
         blocks,
         as_they_are,

@@ -9,7 +9,7 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 
 from lastiterate.dask import PrivateLogisticRegression
-from lastiterate.dask.cluster_security import is_secure, the_client
+from lastiterate.dask.cluster_security import checked_client, is_secure
 from lastiterate.errors import InvalidParameter, InvalidType
 
 ROWS = np.random.default_rng(0).normal(size=(200, 3))
@@ -63,14 +63,14 @@ class TestClients:
         addresses[which] = "tcp://192.0.2.1:8786"
         client = Elsewhere(*addresses)
         with pytest.raises(InvalidParameter, match=r"with TLS.*tcp://192\.0\.2\.1:8786"):
-            the_client(client, allow_insecure=False)
+            checked_client(client, allow_insecure=False)
         with pytest.raises(InvalidParameter, match="with TLS"):
             PrivateLogisticRegression(client=client).fit(X, Y)
-        assert the_client(client, allow_insecure=True) is client
+        assert checked_client(client, allow_insecure=True) is client
 
     def test_that_are_none(self):
         with pytest.raises(InvalidType, match=r"a dask\.distributed\.Client"):
-            the_client("tcp://127.0.0.1:8786", allow_insecure=False)
+            checked_client("tcp://127.0.0.1:8786", allow_insecure=False)
 
     def test_that_are_closed(self):
         settings = {"n_workers": 1, "dashboard_address": ":0"}
@@ -84,7 +84,7 @@ class TestClients:
         client = Elsewhere("tcp://127.0.0.1:8786", "tcp://127.0.0.1:8787")
         monkeypatch.setattr(Elsewhere, "scheduler_info", lambda *_, **__: {})  # as distributed does
         with pytest.raises(InvalidParameter, match=r"client must be connected.*does not answer"):
-            the_client(client, allow_insecure=True)
+            checked_client(client, allow_insecure=True)
 
     @pytest.mark.slow
     def test_with_tls(self):

@@ -3,7 +3,7 @@
 import pytest
 
 from lastiterate.dask import PrivateLogisticRegression
-from lastiterate.dask.cost import StepCost, affordable
+from lastiterate.dask.cost import StepCost, affordable_batches
 from lastiterate.train.defaults import default_run, steps_asked_for
 from lastiterate.train.objectives import Logistic
 
@@ -14,7 +14,9 @@ def chosen(examples, *, features=64, workers=2, block=1, step_seconds=0.02, **se
     public = {"examples": examples, "radius": 1.0}
     wanted = steps_asked_for(Logistic(), asked, **public)
     cost = StepCost(features, 1, workers, step_seconds)
-    asked.batch_size, asked.epochs = affordable(asked, Logistic(), cost, **public, block=block)
+    asked.batch_size, asked.epochs = affordable_batches(
+        asked, Logistic(), cost, **public, block=block
+    )
     return default_run(Logistic(), asked, **public), wanted
 
 

@@ -12,7 +12,7 @@ from distributed import Client, LocalCluster
 
 import lastiterate as li
 from lastiterate.dask.shard import Shard
-from lastiterate.dask.shard_actors import ClusterFailure, Crew
+from lastiterate.dask.shard_actors import ClusterFailure, ShardActors
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic
@@ -80,7 +80,7 @@ def test_workers_killed_ten_times(processes, held):
         shards = on_cluster(processes, data, held=held)
         source = Troubled(lambda: killed(processes, rng), [step])
         found = trained(shards, source, rule)
-        assert shards.crew.rebuilt >= 1 or step == STEPS - 1
+        assert shards.actors.rebuilt >= 1 or step == STEPS - 1
         assert source.drawn == STEPS + 1  # no noise is drawn again for a step that is repeated
         np.testing.assert_allclose(found, undisturbed, rtol=1e-6)
 
@@ -98,9 +98,9 @@ def test_a_worker_that_sleeps(processes):
     np.testing.assert_allclose(found, undisturbed, rtol=1e-6)
 
 
-def lost(crew):
+def lost(actors):
     """As if the worker of a shard were gone: its actor answers no more."""
-    for future in crew._futures.values():
+    for future in actors._futures.values():
         future.cancel()
 
 
@@ -109,9 +109,9 @@ class TestWithoutProcesses:
         data, rule = examples(), li.ShuffledOnce(103, 20)
         undisturbed = trained(on_cluster(client, data), Troubled(None), rule)
         shards = on_cluster(client, data)
-        source = Troubled(lambda: lost(shards.crew), [3, 11])
+        source = Troubled(lambda: lost(shards.actors), [3, 11])
         found = trained(shards, source, rule)
-        assert shards.crew.rebuilt == 4
+        assert shards.actors.rebuilt == 4
         assert source.drawn == STEPS + 1
         np.testing.assert_allclose(found, undisturbed, rtol=1e-6)
 
@@ -124,18 +124,18 @@ class TestWithoutProcesses:
 
             def cut():
                 other.loop.add_callback(other.scheduler_comm.comm.abort)
-                while any(one.status == "finished" for one in shards.crew._futures.values()):
+                while any(one.status == "finished" for one in shards.actors._futures.values()):
                     time.sleep(0.01)
 
             found = trained(shards, Troubled(cut, [5]), rule)
-            assert shards.crew.rebuilt >= 2
+            assert shards.actors.rebuilt >= 2
         np.testing.assert_allclose(found, undisturbed, rtol=1e-6)
 
     def test_rows_that_are_gone_for_good(self, client):
         import dask.array as da
 
         from lastiterate.dask.blocks import blocks_of
-        from lastiterate.dask.cluster_shards import sharded
+        from lastiterate.dask.cluster_shards import shard_blocks
 
         from .problems import as_they_are
 
@@ -144,11 +144,11 @@ class TestWithoutProcesses:
             [da.from_array(data.rows, chunks=(30, 4)), da.from_array(data.targets, chunks=30)]
         )
         blocks = blocks_of(rows, targets, client)
-        shards = sharded(client, blocks, as_they_are, bound=1.0, intercept=0.5)
+        shards = shard_blocks(client, blocks, as_they_are, bound=1.0, intercept=0.5)
 
         def gone():
             client.cancel([rows, targets], force=True)
-            lost(shards.crew)
+            lost(shards.actors)
 
         with pytest.raises(ClusterFailure, match="nothing was released"):
             trained(shards, Troubled(gone, [5]), li.ShuffledOnce(103, 20))
@@ -169,13 +169,13 @@ class TestWithoutProcesses:
             trained(shards, Troubled(None), li.FullBatch(103))
 
     def test_each_shard_is_asked_once_a_step(self, client, monkeypatch):
-        asked, honest = [], Crew._sent
+        asked, honest = [], ShardActors._sent
 
         def counted(self, shard, method, question):
             asked.append(method)
             return honest(self, shard, method, question)
 
-        monkeypatch.setattr(Crew, "_sent", counted)
+        monkeypatch.setattr(ShardActors, "_sent", counted)
         trained(on_cluster(client, examples()), Troubled(None), li.FullBatch(103))
         assert asked.count("survey") == asked.count("arrange") == 2
         assert asked.count("gradient") == 2 * STEPS

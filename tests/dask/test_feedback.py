@@ -79,7 +79,7 @@ class TestOneMachine:
     HERE = ("tcp://127.0.0.1:4000", "inproc://192.0.2.2/9/1")
 
     def told(self, caplog, client, *more):
-        feedback.tell_of_one_machine((*self.HERE, *more), blocks_of(X, Y, client))
+        feedback.log_single_machine((*self.HERE, *more), blocks_of(X, Y, client))
         return caplog.messages
 
     def test_is_not_spoken_of_where_a_worker_is_elsewhere(self, client, caplog):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from lastiterate.dask.shard import Plan, Shard
+from lastiterate.dask.shard import Shard, ShardPlan
 from lastiterate.train.centring import sum_in_units
 from lastiterate.train.norms import far_rows
 from lastiterate.train.objectives import Logistic
@@ -19,7 +19,7 @@ def shard(rows, lengths, kind):
     ends = np.cumsum(lengths)
     blocks = [kind(rows[end - n : end]) for end, n in zip(ends, lengths, strict=True)]
     targets = [np.zeros(n, dtype=np.intp) for n in lengths]
-    plan = Plan(
+    plan = ShardPlan(
         chunks=range(len(lengths)),
         starts=(ends - lengths).tolist(),
         lengths=lengths,

@@ -151,14 +151,14 @@ class TestModels:
     @pytest.mark.parametrize("held", [True, False])
     def test_of_sparse_chunks(self, client, held):
         from lastiterate.dask.blocks import blocks_of
-        from lastiterate.dask.cluster_shards import sharded
+        from lastiterate.dask.cluster_shards import shard_blocks
 
         from .problems import CHUNKS, as_they_are
 
         data = examples()
         rows = da.from_array(data.rows, chunks=(CHUNKS, 4)).map_blocks(sparse.csr_matrix)
         blocks = blocks_of(rows, da.from_array(data.targets, chunks=(CHUNKS,)), client)
-        thin = sharded(client, blocks, as_they_are, bound=1.0, intercept=0.5, held=held)
+        thin = shard_blocks(client, blocks, as_they_are, bound=1.0, intercept=0.5, held=held)
         rule = RULES["once"] if held else BLOCKS["blocks once"]
         run = run_of(data, rule)
         if held:

@@ -32,9 +32,9 @@ def in_opacus_words(batches, steps, divisor):
     )
 
 
-def check(training, run):
+def check(training, run, *, reasons=()):
     accountant = training.accountant
-    assert accountant.reasons == ()
+    assert accountant.reasons == reasons
     assert accountant.get_epsilon(DELTA) == pytest.approx(li.account(run).epsilon(DELTA), rel=1e-9)
     assert accountant.run().batches == run.batches
 
@@ -48,7 +48,11 @@ class TestTheRunIsTheOneThatTookPlace:
 
     def test_in_order_and_left_over(self):
         training = Training(loader_of(130, shuffle=False)).epochs(3)
-        check(training, in_opacus_words(li.Cyclic(130, 20), 18, 21))
+        with pytest.warns(UserWarning, match="shuffle=True or Poisson sampling"):
+            training.accountant.report()
+        (reason,) = training.accountant.reasons
+        assert reason.startswith("batches are in the same order in every pass")
+        check(training, in_opacus_words(li.Cyclic(130, 20), 18, 21), reasons=(reason,))
 
     def test_left_over_where_the_divisor_is_the_batch_size(self):
         training = Training(loader_of(123)).epochs(3)
@@ -77,7 +81,7 @@ class TestTheRunIsTheOneThatTookPlace:
         training = Training(loader_of()).epochs(1)
         training.optimizer.expected_batch_size = 25
         training.epochs(1)
-        with pytest.warns(UserWarning, match="divided changes from step to step"):
+        with pytest.warns(UserWarning, match="divisor of gradient sums changes from step to step"):
             report = training.accountant.report()
         assert report.bound == "composition/fixed-order"
 
@@ -85,7 +89,7 @@ class TestTheRunIsTheOneThatTookPlace:
         loader, model = loader_of(130), nn.Linear(4, 2)
         plain = torch.optim.SGD(model.parameters(), lr=0.5, weight_decay=0.05)
         for poisson in (False, True):
-            plan = lo.Plan(
+            plan = lo.TrainingPlan(
                 optimizer=plain, max_grad_norm=2.0, data_loader=loader, poisson_sampling=poisson
             )
             accountant = lo.register(loss=BINARY, plan=plan)()

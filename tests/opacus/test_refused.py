@@ -166,7 +166,7 @@ class TestEveryIterateIsChargedFor:
 
     def test_nothing_said_of_the_loss(self):
         lo.register()
-        self.charged(self.made(), "nothing is said of the loss")
+        self.charged(self.made(), "the loss is not stated")
 
     def test_parameters_that_something_else_changes(self):
         training = Training(loader_of())

@@ -134,7 +134,7 @@ class TestStatementsThatDoNotHold:
 
         model = nn.Linear(4, 1)
         training = Training(loader_of(), model=model, criterion=heavier, clip=1.5).epochs(2)
-        self.charged(training, "loss is another")
+        self.charged(training, "loss is a different one")
 
     def test_a_stated_bound(self):
         lo.register(loss=li.Loss(smoothness=1.0, lipschitz=0.1))
@@ -232,7 +232,7 @@ class TestConstants:
         """Jacobians of clipped gradients, by differences, against the symmetric part's."""
         loss = lo.softmax(feature_bound=1.0, classes=4, bias=False)
         clip = loss.lipschitz + 1e-6 - slack
-        charged = loss.twisted_by(clip)
+        charged = loss.asymmetry(clip)
         generator = torch.Generator().manual_seed(0)
         acted = 0
         for top in torch.linspace(-1.0, 12.0, 60, dtype=torch.float64):

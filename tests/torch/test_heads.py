@@ -149,7 +149,7 @@ class TestFeatures:
         assert (found == fitted.estimator.predict(rows)).all()
 
     def test_a_public_bound_that_does_not_follow(self, data):
-        with pytest.raises(li.InvalidParameter, match="not fed by the outputs of a tanh"):
+        with pytest.raises(li.InvalidParameter, match="not the outputs of a tanh"):
             lt.fit_head(Backbone(), "fc", loader_of(data), **SEEDED | {"feature_bound": "tanh"})
 
 
@@ -255,7 +255,7 @@ class TestRefused:
         self.refused("smoothed or mixed labels", smoothed)
 
     def test_settings(self, data):
-        self.refused("labels as they are", data, label_smoothing=0.1)
+        self.refused("no smoothed labels", data, label_smoothing=0.1)
         self.refused("class weights", data, weight=[1.0, 2.0, 1.0])
         self.refused("class_weight must be left out", data, class_weight="balanced")
         self.refused("feature_bound must be", data, feature_bound=float("nan"))

@@ -7,9 +7,9 @@
     model = PrivateLogisticRegression(epsilon=1.0, delta=1e-8, classes=[0, 1]).fit(X, y)
     model.predict(X)                           # lazily, as a dask array
 
-`X` and `y` are dask arrays, data frames or lists of delayed; they are never gathered.  Parameters,
-report and certificate are those of `lastiterate.linear_model`.  The cluster is trusted: its workers
-and its scheduler see rows and iterates.
+`X` and `y` are Dask arrays, data frames or lists of delayed blocks; they are never gathered.
+Parameters, report and certificate are those of `lastiterate.linear_model`.  The cluster is trusted:
+its workers and its scheduler see rows and iterates.
 """
 
 from lastiterate.errors import MissingExtra

@@ -19,7 +19,7 @@ from distributed.client import futures_of
 
 from lastiterate.errors import InvalidParameter, InvalidType
 
-_TAKEN = (
+_ACCEPTED = (
     "a dask array or data frame, a list of dask.delayed blocks of rows, or the path of a Zarr "
     "array or of Parquet files (for rows in memory or in one file: lastiterate.linear_model)"
 )
@@ -27,7 +27,7 @@ _TAKEN = (
 
 @dataclass(frozen=True, eq=False)
 class Blocks:
-    """Consecutive blocks of rows and targets, as yet to be computed; nothing of them is here."""
+    """Consecutive blocks of rows and targets, as graphs that are not computed yet."""
 
     rows: Sequence[Delayed]
     targets: Sequence[Delayed]
@@ -36,7 +36,7 @@ class Blocks:
     dtype: np.dtype[Any]
     target_dtype: np.dtype[Any]
     dense: bool  # as far as can be seen from here
-    persisted: bool  # then they are somewhere on the cluster, and cannot be read again elsewhere
+    persisted: bool  # on the cluster, so they cannot be read again elsewhere
 
     @property
     def examples(self) -> int:
@@ -61,7 +61,7 @@ class Blocks:
 
 
 def blocks_of(X: Any, y: Any, client: Client) -> Blocks:
-    """The blocks, or a refusal that says what to do."""
+    """The blocks of two collections; raises `InvalidParameter` or `InvalidType` for others."""
     if isinstance(X, str | os.PathLike):
         X = _opened(Path(X))
     if isinstance(y, str | os.PathLike):
@@ -122,7 +122,7 @@ def _numbers(X: Any) -> da.Array:
     if isinstance(X, dd.DataFrame):
         texts = sum(1 for kind in X.dtypes if not _is_number(kind))
         if texts:
-            must_be = "of numbers alone: encode other columns by what is publicly known of them"
+            must_be = "of numbers alone: encode other columns with PrivateSchema"
             raise InvalidType("X", must_be=must_be, found=f"{texts} columns that are none")
         single = all(kind == np.float32 for kind in X.dtypes)
         X = X.astype(np.float32 if single else np.float64)
@@ -150,7 +150,7 @@ def _as_array(name: str, given: Any) -> da.Array:
         # Of an xarray, what it holds.
         given = getattr(given, "data", None) if hasattr(given, "dims") else given
     if not isinstance(given, da.Array):
-        raise InvalidType(name, must_be=_TAKEN, found=f"a {type(given).__name__}")
+        raise InvalidType(name, must_be=_ACCEPTED, found=f"a {type(given).__name__}")
     if np.isnan(np.array(given.shape, dtype=float)).any():
         # As of data frames; of a copy, so that the given one stays as it is.
         given = da.Array(given.dask, given.name, given.chunks, meta=given._meta)
@@ -201,21 +201,21 @@ def _refuse_empty(lengths: Sequence[int]) -> None:
         raise InvalidParameter("X", must_be=must_be, found=found)
 
 
-def is_lazy(X: Any) -> bool:
-    """Whether it is a collection of dask's."""
+def is_collection(X: Any) -> bool:
+    """Whether X is a Dask collection."""
     return isinstance(X, da.Array | dd.DataFrame)
 
 
-def column_of(y: Any) -> Any:
-    """Targets as a dask array, if they are a column of a data frame of Dask's."""
+def target_array(y: Any) -> Any:
+    """Targets as a Dask array, if they are a column of a Dask data frame."""
     if not isinstance(y, dd.Series):
         return y
     # Dask warns of arrays of pandas' own kinds.
     return (y if isinstance(y.dtype, np.dtype) else y.astype(object)).to_dask_array()
 
 
-def applied(method: str, model: Any, X: Any, like: Any) -> da.Array:
-    """`model.method` of every block of rows, of the kind and width of `like`, an example."""
+def lazy_predictions(method: str, model: Any, X: Any, like: Any) -> da.Array:
+    """`model.method` of every block of rows, lazily; `like` is an example of the result."""
     if isinstance(X, dd.DataFrame):
         X = X.to_dask_array()
     if X.numblocks[1] != 1:

@@ -1,4 +1,4 @@
-"""Which clusters rows are sent to: none that others on the network can listen to, unasked."""
+"""The check that rows are sent only over encrypted connections or on this machine."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from distributed import Client, get_client
 
 from lastiterate.errors import InvalidParameter, InvalidType
 
-_CONNECTED = "connected to a scheduler: make another, dask.distributed.Client(..)"
+_CONNECTED = "connected to a scheduler: create another, dask.distributed.Client(..)"
 _ENCRYPTED = ("tls", "wss", "inproc")  # or never on a network
 
 
-def the_client(client: Any, *, allow_insecure: bool) -> Client:
-    """The given client, or the current one, of a cluster that nobody else can listen to."""
+def checked_client(client: Any, *, allow_insecure: bool) -> Client:
+    """The given or current client; raises unless its connections are encrypted or local."""
     if client is None:
         try:
             client = get_client()
         except ValueError:
-            must_be = "given, or made before: dask.distributed.Client(..)"
+            must_be = "given, or created before: dask.distributed.Client(..)"
             raise InvalidParameter("client", must_be=must_be, found="none") from None
     if not isinstance(client, Client):
-        must_be = "a dask.distributed.Client, such as Client(address) makes"
+        must_be = "a dask.distributed.Client, as in Client(address)"
         raise InvalidType("client", must_be=must_be, found=f"a {type(client).__name__}")
     if client.asynchronous:
         must_be = "synchronous: fit waits for the cluster"
@@ -40,19 +40,19 @@ def the_client(client: Any, *, allow_insecure: bool) -> Client:
             if not is_secure(address):
                 must_be = (
                     "of a cluster with TLS, or on this machine: rows and iterates would cross a "
-                    "network in the clear (allow_insecure=True if nobody can listen to it)"
+                    "network unencrypted (allow_insecure=True permits that)"
                 )
                 raise InvalidParameter("client", must_be=must_be, found=address)
     return client
 
 
 def is_secure(address: str) -> bool:
-    """Whether what is sent there is encrypted, or stays on this machine."""
-    return address.partition("://")[0] in _ENCRYPTED or is_here(address)
+    """Whether data sent to this address are encrypted or stay on this machine."""
+    return address.partition("://")[0] in _ENCRYPTED or is_on_this_machine(address)
 
 
-def is_here(address: str) -> bool:
-    """Whether what is sent there stays on this machine."""
+def is_on_this_machine(address: str) -> bool:
+    """Whether data sent to this address stay on this machine."""
     protocol, _, rest = address.partition("://")
     if protocol == "inproc":
         return True
@@ -64,7 +64,7 @@ def is_here(address: str) -> bool:
 
 
 def workers_of(client: Client) -> dict[str, dict[str, Any]]:
-    """The scheduler's record of each worker it has now, by address; an OSError if it has gone."""
+    """The scheduler's record of each worker, by address; raises OSError if it does not answer."""
     try:
         return dict(client.scheduler_info(n_workers=-1)["workers"])
     except (AttributeError, KeyError):  # of a client that has lost its scheduler

@@ -1,20 +1,19 @@
-r"""Examples spread over a cluster, as one training asks for them.
+r"""Examples spread over the shards of a cluster, in the form that a training takes them.
 
-Chunk c of k is on shard c mod W, so that a batch of at least W consecutive chunks, and every batch
-of examples that are drawn at random, has a part on each.
+Chunk c is on shard c mod W.  So a batch of at least W consecutive chunks, and every batch of
+examples drawn at random, has a part on each shard.
 
-**Which examples a batch has** is drawn here, by the code and from the stream of words by which it
-is drawn for rows in memory: `rule.arrangement` and `rule.selections` see only the number of
-examples.  A shard is told the places of its rows, or which of them a step sees, and looks them up.
-So the arrangement is that of the rule itself, a uniform one of single examples for shuffled rules,
-however rows are spread: how many of a batch are on one shard varies, and only their sum is the
-batch size.  (Slices of a fixed size from each shard would be another rule: two examples on
-different shards could not change places on their own, which bounds for hidden places use.)  That
-`batch_size` and `examples` are those of the rule is checked as it is for rows in memory, and the
-numbers of rows that shards are asked for add up to the batch by construction.
+**The driver draws the batches**, by the same code and from the same stream of random words as for
+rows in memory: `rule.arrangement` and `rule.selections` see only the number of examples.  A shard
+receives the positions of its rows, or the numbers of its rows in a step.  So the arrangement is
+that of the rule itself, uniform over single examples for shuffled rules, however rows are spread:
+the number of examples of a batch on one shard varies, and only the sum is the batch size.  (Slices
+of a fixed size from each shard would be a different rule: two examples on different shards could
+not exchange positions, which bounds for secret positions need.)  `batch_size` and `examples` are
+checked against the rule as for rows in memory.
 
-Orders of more than `MOST_ORDERED` examples are not held: then, and where workers cannot hold their
-rows, batches are blocks of consecutive rows, which the rules called blocks describe and account.
+An order of more than `MOST_ORDERED` examples is not held.  Then, and where workers cannot hold
+their rows, batches are blocks of consecutive rows, and the batch rules for blocks account for them.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate.dask.blocks import Blocks
 from lastiterate.dask.cluster_security import workers_of
-from lastiterate.dask.shard import Chosen, Encode, Plan, Survey
-from lastiterate.dask.shard_actors import ClusterFailure, Crew
+from lastiterate.dask.shard import Encode, RowSelection, ShardPlan, Survey
+from lastiterate.dask.shard_actors import ClusterFailure, ShardActors
 from lastiterate.run.batch_rules.rules import BatchRule
 from lastiterate.train.batching import drawn
 from lastiterate.train.centring import Centre
@@ -92,7 +91,7 @@ class Layout:
 class ClusterShards:
     """Examples of which only sums leave the workers; see `train.shards.Shards`."""
 
-    crew: Crew
+    actors: ShardActors
     layout: Layout
     survey: Survey
     features: int
@@ -139,28 +138,28 @@ class ClusterShards:
         """The batches that the rule makes of all examples, each asked of all shards at once."""
         in_blocks = self.is_mapped and rule.ordered
         order, selections = drawn(rule, len(self), chance, in_blocks=in_blocks)
-        places = owners = None
+        positions = owners = None
         if order is not None:
             owners = self.layout.owner_of_rows()[order]
-            places = np.full(len(self), -1, dtype=np.intp)
-            places[order] = np.arange(order.size)
+            positions = np.full(len(self), -1, dtype=np.intp)
+            positions[order] = np.arange(order.size)
         del order
 
         # Which must not know this object: then all on the workers is freed with it, at once.
         layout, centre = self.layout, self.centre
 
         def laid_out(shard: int) -> tuple[Any, ...]:
-            own = None if places is None else layout.of_shard(shard, places)
+            own = None if positions is None else layout.of_shard(shard, positions)
             return objective, centre, own
 
-        self.crew.lay_out(laid_out)
-        asked = partial(self._asked, owners=owners)
+        self.actors.arrange_rows(laid_out)
+        asked = partial(self._selections, owners=owners)
         return (partial(self._gradient, objective, asked, chosen) for chosen in selections)
 
     def _gradient(
         self,
         objective: Objective,
-        asked: Callable[[Selection], tuple[list[Chosen], NDArray[np.intp]]],
+        asked: Callable[[Selection], tuple[list[RowSelection], NDArray[np.intp]]],
         chosen: Selection,
         parameters: Array,
     ) -> Array:
@@ -172,7 +171,7 @@ class ClusterShards:
         longest = objective.gradient_bound(radius=self.radius)
         longest += objective.residual_error * self.radius
         total = np.zeros_like(parameters)
-        for answer, count in zip(self.crew.ask("gradient", questions), counts, strict=True):
+        for answer, count in zip(self.actors.ask("gradient", questions), counts, strict=True):
             if count:
                 # Not so long if the worker does what it should; written so that nan is refused.
                 if not np.linalg.norm(answer) <= count * longest * _SLACK:
@@ -180,9 +179,9 @@ class ClusterShards:
                 total += answer
         return total
 
-    def _asked(
+    def _selections(
         self, chosen: Selection, *, owners: NDArray[np.uint16] | None
-    ) -> tuple[list[Chosen], NDArray[np.intp]]:
+    ) -> tuple[list[RowSelection], NDArray[np.intp]]:
         """The selection to send to each shard, and its number of examples."""
         shards = self.layout.shards
         if not isinstance(chosen, slice):
@@ -197,7 +196,7 @@ class ClusterShards:
         return [(first, last)] * shards, counts
 
 
-def sharded(
+def shard_blocks(
     client: Client,
     blocks: Blocks,
     encode: Encode,
@@ -211,7 +210,7 @@ def sharded(
     """The blocks, spread over the workers that there are now, checked and looked through once."""
     layout = Layout(blocks.lengths, len(workers_of(client)))
     plans = [
-        Plan(
+        ShardPlan(
             chunks=chunks.tolist(),
             starts=layout.starts[chunks].tolist(),
             lengths=layout.lengths[chunks].tolist(),
@@ -226,10 +225,10 @@ def sharded(
         for chunks in map(layout.chunks, range(layout.shards))
     ]
     read = (lambda shard: blocks.pairs(layout.chunks(shard))) if held else None
-    crew = Crew(client, plans, read, allow_insecure=allow_insecure)
-    first, *others = crew.ask("survey", [()] * layout.shards)
+    actors = ShardActors(client, plans, read, allow_insecure=allow_insecure)
+    first, *others = actors.ask("survey", [()] * layout.shards)
     return ClusterShards(
-        crew,
+        actors,
         layout,
         sum(others, first),
         blocks.features,

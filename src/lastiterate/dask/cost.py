@@ -9,9 +9,9 @@ seconds: `step_seconds` s for messages, however short; B bytes a second on the d
 and two products with the b rows of a batch at F multiplications and additions a second.  On rows
 that one machine could hold, messages are nearly all of it.
 
-So what is left open is chosen as for rows in memory, 20 passes over the data in as many steps as
-`train.defaults` asks for, unless the messages of so many steps would take longer than a minute and
-longer than computing them.  Then there are fewer steps, on larger batches.  Larger batches alone
+Unset settings are chosen as for rows in memory, 20 passes over the data in the number of steps of
+`train.defaults`, unless the messages of these steps would take longer than a minute and longer
+than the computation.  Then there are fewer steps, on larger batches.  Larger batches alone
 would gain nothing: with as many steps, batches of all rows change accuracy by .1 points or less
 (docs/dask_measured.md).
 """
@@ -46,7 +46,7 @@ class StepCost:
 
     @property
     def bytes(self) -> float:
-        """That the driver sends and receives."""
+        """The bytes that the driver sends and receives."""
         return 2.0 * 8.0 * self.features * self.outputs * self.workers
 
     @property
@@ -69,7 +69,7 @@ class StepCost:
         return max(int(max(_MESSAGES, self.computing(rows)) / self.step_seconds), 1)
 
 
-def affordable(
+def affordable_batches(
     settings: Any, objective: Objective, cost: StepCost, *, examples: int, radius: float, block: int
 ) -> tuple[int | None, int]:
     """Batch size and most passes for settings that leave them open, from public quantities.

@@ -16,12 +16,12 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._progress import throughout
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.statements import CLUSTER
-from lastiterate.dask.blocks import Blocks, applied, blocks_of, column_of, is_lazy
-from lastiterate.dask.cluster_security import the_client, workers_of
-from lastiterate.dask.cluster_shards import ClusterShards, sharded
-from lastiterate.dask.cost import STEP_SECONDS, StepCost, affordable
-from lastiterate.dask.feedback import progress_lines, tell_of_length, tell_of_one_machine
-from lastiterate.dask.shard import Encoded
+from lastiterate.dask.blocks import Blocks, blocks_of, is_collection, lazy_predictions, target_array
+from lastiterate.dask.cluster_security import checked_client, workers_of
+from lastiterate.dask.cluster_shards import ClusterShards, shard_blocks
+from lastiterate.dask.cost import STEP_SECONDS, StepCost, affordable_batches
+from lastiterate.dask.feedback import log_run_length, log_single_machine, progress_lines
+from lastiterate.dask.shard import EncodedTargets
 from lastiterate.dask.shard_actors import ClusterFailure
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import classifiers, regressors
@@ -30,13 +30,13 @@ from lastiterate.linear_model.inputs import refuse_raw_frame
 from lastiterate.train.settings import POSITIVE, Kind, documented, or_none, setting
 from lastiterate.train.traceback_scrubbing import discreet
 
-_HELD = 0.3  # of a worker's memory: while rows are laid out there are two copies
+_HELD_SHARE = 0.3  # of a worker's memory: arranging rows needs two copies
 _PATIENCE = 60.0  # seconds for a first worker
 _NOT_SENT = ("client", "ledger", "random_state", "privacy_", "certificate_")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class OnDask(PrivateLinearModel):
+class DaskEstimator(PrivateLinearModel):
     """Base class of linear models that are fitted on a cluster."""
 
     _here = False
@@ -44,10 +44,12 @@ class OnDask(PrivateLinearModel):
     epochs: Any = setting(
         None,
         or_none(Kind("int", partial(_check.count, at_least=1))),
-        "The most passes over the data; left out, 20, or where `batch_size` is set or `batches` is "
-        "'full', as many as take a minute.",
+        "The largest number of passes over the data; by default 20, or as many as take a minute if "
+        "`batch_size` is set or `batches` is 'full'.",
     )
-    client: Any = setting(None, Kind("Client"), "Of dask.distributed; the current one if left out.")
+    client: Any = setting(
+        None, Kind("Client"), "A dask.distributed.Client; by default the current one."
+    )
     allow_insecure: bool = setting(
         False,
         Kind("bool"),
@@ -56,41 +58,41 @@ class OnDask(PrivateLinearModel):
     in_memory: bool | None = setting(
         None,
         or_none(Kind("bool")),
-        "Whether workers hold their rows; if not, every step reads its batch anew, and batches are "
-        "blocks of consecutive rows.  Left out, they do if there is room for them twice.",
+        "Whether workers hold their rows.  If not, every step reads its batch again, and batches "
+        "are blocks of consecutive rows.  By default they do if memory suffices for two copies.",
     )
     step_seconds: float = setting(
         STEP_SECONDS,
         POSITIVE,
-        "What the messages of a step cost on this cluster.  A `batch_size` left out is so large "
-        "that those of all steps take a minute at most, 3,000 steps at the default, or no longer "
-        "than computing does.",
+        "The seconds that the messages of a step take on this cluster.  By default `batch_size` is "
+        "so large that the messages of all steps take at most a minute (3,000 steps at the "
+        "default), or no longer than the computation.",
     )
     verbose: bool = setting(
-        False, Kind("bool"), "Whether to print on stderr, now and then, how far the fit is."
+        False, Kind("bool"), "Whether to print the progress of the fit on stderr."
     )
 
     def _fit(self, held: list[Any], ledger: Any = None, key: Any = None, other: Any = None) -> Self:
         if key is not None:
             held.clear()
-            must_be = "left out: rows on a cluster have no digest, so that none can be unlearned"
+            must_be = "left out: rows on a cluster have no digest, so none can be unlearned"
             raise InvalidParameter("key", must_be=must_be, found="one")
         with progress_lines(verbose=self.verbose):
             return super()._fit(held, ledger, key, other)
 
     def unlearn(self, *_: Any, **__: Any) -> Self:
-        """Not on a cluster: train again without those who go."""
+        """Raise `InvalidParameter`: on a cluster, train again without the rows to remove."""
         must_be = (
-            "fitted by lastiterate.linear_model: which rows a cluster's model was trained on "
-            "cannot be known again; train again without those who go"
+            "fitted by lastiterate.linear_model: the rows of a cluster have no digest by which to "
+            "recognise them; train again without the rows to remove"
         )
         raise InvalidParameter("model", must_be=must_be, found="one fitted on a cluster")
 
     def _gathered(self, X: Any, y: Any, settings: Any) -> Prepared:
         if settings.text_columns:
-            must_be = "left out: values of rows on a cluster are not counted"
+            must_be = "left out: undeclared values are not counted on a cluster"
             raise InvalidParameter("text_columns", must_be=must_be, found="some")
-        client = the_client(settings.client, allow_insecure=settings.allow_insecure)
+        client = checked_client(settings.client, allow_insecure=settings.allow_insecure)
         refuse_raw_frame(X, settings.feature_bound)
         with throughout("counting the rows of each chunk"):
             blocks = blocks_of(X, y, client)
@@ -98,13 +100,13 @@ class OnDask(PrivateLinearModel):
         intercept = self._constant * bound if self.fit_intercept else 0.0
         radius = float(np.hypot(bound, intercept))
         self._refuse_undeclared(blocks)
-        # All that is public of the task follows from no target at all.
+        # The public part of the task needs no target.
         task = settings._task(np.zeros(0, dtype=blocks.target_dtype), radius)
         workers = _workers(client)
-        tell_of_one_machine(workers, blocks)
-        held = self._held(blocks, workers)
+        log_single_machine(workers, blocks)
+        held = self._fits_in_memory(blocks, workers)
         with throughout("bringing rows to the workers"):
-            examples = sharded(
+            examples = shard_blocks(
                 client,
                 blocks,
                 partial(_encoded, _stripped(settings), radius),
@@ -117,7 +119,7 @@ class OnDask(PrivateLinearModel):
         shards = examples.layout.shards
         outputs = task.objective.outputs
         cost = StepCost(blocks.features, outputs, shards, settings.step_seconds)
-        settings.batch_size, settings.epochs = affordable(
+        settings.batch_size, settings.epochs = affordable_batches(
             settings,
             task.objective,
             cost,
@@ -130,35 +132,37 @@ class OnDask(PrivateLinearModel):
 
     def _train(self, prepared: Prepared, report: PrivacyReport, *, refuse: bool) -> Trained:
         assert isinstance(prepared.examples, ClusterShards)
-        tell_of_length(report.run, prepared.examples.layout.shards)
+        log_run_length(report.run, prepared.examples.layout.shards)
         return super()._train(prepared, report, refuse=refuse)
 
     def _refuse_undeclared(self, blocks: Blocks) -> None:
-        """The label set is published with the model, and nobody here sees the labels."""
+        """Refuse a missing label set: it is published, and the driver does not see labels."""
         if hasattr(self, "classes") and self.classes is None and blocks.target_dtype.kind != "b":
-            must_be = "declared for rows on a cluster: the labels that there may be"
+            must_be = "declared for rows on a cluster: all possible labels"
             raise InvalidParameter("classes", must_be=must_be, found="none")
 
-    def _held(self, blocks: Blocks, workers: Mapping[str, Any]) -> bool:
+    def _fits_in_memory(self, blocks: Blocks, workers: Mapping[str, Any]) -> bool:
         """Whether workers hold their rows."""
         each = blocks.bytes / min(len(workers), len(blocks.lengths))
         limits = [int(one.get("memory_limit") or 0) for one in workers.values()]
-        fits = not blocks.dense or all(limit == 0 or each <= _HELD * limit for limit in limits)
+        fits = not blocks.dense or all(
+            limit == 0 or each <= _HELD_SHARE * limit for limit in limits
+        )
         if self.in_memory is None:
             return fits or blocks.persisted
         if not self.in_memory and blocks.persisted:
-            must_be = "True or left out for rows that the cluster holds already"
+            must_be = "True or left out for rows that are persisted on the cluster"
             raise InvalidParameter("in_memory", self.in_memory, must_be=must_be)
         return bool(self.in_memory)
 
     def _lazily(self, method: str, X: Any) -> Any:
-        """As a dask array where X is one, else at once."""
+        """The result of a method: a Dask array if X is a collection, else computed at once."""
         alone = _stripped(self)
         alone.__class__ = _local_class(type(self))
-        if not is_lazy(X):
+        if not is_collection(X):
             return getattr(alone, method)(X)
         like = getattr(alone, method)(np.zeros((1, self.n_features_in_)))
-        return applied(method, alone, X, like)
+        return lazy_predictions(method, alone, X, like)
 
     @discreet
     def predict(self, X: Any) -> Any:
@@ -168,13 +172,13 @@ class OnDask(PrivateLinearModel):
     @discreet
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """As in scikit-learn; published, a score on private data costs privacy."""
-        if not is_lazy(X):
+        if not is_collection(X):
             return float(super().score(X, y, sample_weight=sample_weight))
         if sample_weight is not None:
             raise InvalidParameter(
                 "sample_weight", must_be="None for dask collections", found="one"
             )
-        return float(self._lazy_score(self.predict(X), column_of(y)))
+        return float(self._lazy_score(self.predict(X), target_array(y)))
 
     def _lazy_score(self, predicted: Any, targets: Any) -> float:
         raise NotImplementedError
@@ -193,7 +197,7 @@ class OnDask(PrivateLinearModel):
         return {**super().__getstate__(), "client": None}
 
 
-class _Classifies(OnDask):
+class _DaskClassifier(DaskEstimator):
     @discreet
     def decision_function(self, X: Any) -> Any:
         """Scores; lazily, as a dask array, for dask collections."""
@@ -203,7 +207,7 @@ class _Classifies(OnDask):
         return float((predicted == targets).mean().compute())
 
 
-class _Regresses(OnDask):
+class _DaskRegressor(DaskEstimator):
     def _lazy_score(self, predicted: Any, targets: Any) -> float:
         errors = ((targets - predicted) ** 2).mean()
         spread = ((targets - targets.mean()) ** 2).mean()
@@ -211,7 +215,7 @@ class _Regresses(OnDask):
 
 
 def _workers(client: Client) -> dict[str, Any]:
-    """The workers that there are or, if there are none yet or again, as soon as there is one."""
+    """The workers, after waiting for the first if there are none."""
     try:
         if not workers_of(client):
             client.wait_for_workers(1, timeout=_PATIENCE)
@@ -223,13 +227,13 @@ def _workers(client: Client) -> dict[str, Any]:
         raise ClusterFailure("the scheduler does not answer") from None
 
 
-def _encoded(settings: Any, radius: float, targets: NDArray[Any]) -> Encoded:
+def _encoded(settings: Any, radius: float, targets: NDArray[Any]) -> EncodedTargets:
     task = settings._task(targets, radius)
-    return Encoded(task.targets, task.silent, int(np.sum(settings._outside(targets, task))))
+    return EncodedTargets(task.targets, task.silent, int(np.sum(settings._outside(targets, task))))
 
 
 def _stripped(model: Any) -> Any:
-    """A copy without what no worker needs to know."""
+    """A copy without attributes that workers must not see."""
     sent = object.__new__(type(model))
     sent.__dict__ = dict(model.__dict__) | dict.fromkeys(_NOT_SENT)
     return sent
@@ -244,8 +248,8 @@ _LOCAL = ("lastiterate.linear_model.classifiers", "lastiterate.linear_model.regr
 
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class PrivateLogisticRegression(_Classifies, classifiers.PrivateLogisticRegression):
-    """Logistic regression on a cluster, of which only the last iterate is published.
+class PrivateLogisticRegression(_DaskClassifier, classifiers.PrivateLogisticRegression):
+    """Logistic regression on a cluster that publishes only the last iterate.
 
     As `lastiterate.linear_model.PrivateLogisticRegression`, for rows in dask collections.
 
@@ -265,7 +269,7 @@ class PrivateLogisticRegression(_Classifies, classifiers.PrivateLogisticRegressi
 
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class PrivateLinearSVC(_Classifies, classifiers.PrivateLinearSVC):
+class PrivateLinearSVC(_DaskClassifier, classifiers.PrivateLinearSVC):
     """Linear support vector machine on a cluster.
 
     As `lastiterate.linear_model.PrivateLinearSVC`, for rows in dask collections.
@@ -276,7 +280,7 @@ class PrivateLinearSVC(_Classifies, classifiers.PrivateLinearSVC):
 
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class PrivateRidge(_Regresses, regressors.PrivateRidge):
+class PrivateRidge(_DaskRegressor, regressors.PrivateRidge):
     """Least squares with a penalty on a cluster.
 
     As `lastiterate.linear_model.PrivateRidge`, for rows in dask collections.
@@ -287,7 +291,7 @@ class PrivateRidge(_Regresses, regressors.PrivateRidge):
 
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class PrivateHuberRegressor(_Regresses, regressors.PrivateHuberRegressor):
+class PrivateHuberRegressor(_DaskRegressor, regressors.PrivateHuberRegressor):
     """Regression that is linear in large errors on a cluster.
 
     As `lastiterate.linear_model.PrivateHuberRegressor`, for rows in dask collections.

@@ -1,4 +1,4 @@
-"""Lines for whoever waits for a fit: its progress, and that one machine needs no cluster."""
+"""Progress lines of a fit, and a hint that one machine needs no cluster."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from distributed.system import MEMORY_LIMIT
 
 from lastiterate._progress import listen
 from lastiterate.dask.blocks import Blocks
-from lastiterate.dask.cluster_security import is_here
+from lastiterate.dask.cluster_security import is_on_this_machine
 from lastiterate.run.training_run import TrainingRun
 
 LOG = logging.getLogger("lastiterate.dask")
 
 _FIRST, _LAST = 5.0, 60.0  # seconds between lines, at first and in the end
-_LONG = 1.0  # what was done in less needs no second line
+_LONG = 1.0  # seconds; shorter tasks have no second line
 _COPIES = 3  # of the rows, which a training in memory may take for a while
 
 
 @contextmanager
 def progress_lines(*, verbose: bool) -> Iterator[None]:
-    """Lines on stderr while something long is done, if they are wanted."""
+    """Progress lines on stderr if `verbose`."""
     if not verbose:
         yield
         return
@@ -37,19 +37,19 @@ class _Lines:
 
     def __init__(self) -> None:
         self._what: str | None = None
-        self._begun = self._due = 0.0
+        self._start_actor = self._due = 0.0
         self._between = _FIRST
 
     def show(self, what: str, share: float | None) -> None:
         """Print a line if it is the first of its kind, the last, or one is due."""
         now = monotonic()
         if what != self._what:
-            self._what, self._begun, self._due, self._between = what, now, now, _FIRST
+            self._what, self._start_actor, self._due, self._between = what, now, now, _FIRST
         over = share == 1.0
         if not over and now < self._due:
             return
-        if not over or now - self._begun >= _LONG:
-            self._say(what, share, now - self._begun)
+        if not over or now - self._start_actor >= _LONG:
+            self._say(what, share, now - self._start_actor)
         self._due = now + self._between
         self._between = min(2.0 * self._between, _LAST)
         if over:
@@ -66,9 +66,9 @@ class _Lines:
         print(line, file=sys.stderr, flush=True)
 
 
-def tell_of_one_machine(workers: Iterable[str], blocks: Blocks) -> None:
+def log_single_machine(workers: Iterable[str], blocks: Blocks) -> None:
     """Log a line if all workers are on this machine, where each step's messages gain nothing."""
-    if not all(map(is_here, workers)):
+    if not all(map(is_on_this_machine, workers)):
         return
     instead = "on a numpy.memmap of a file of rows"
     if blocks.dense and _COPIES * blocks.bytes <= MEMORY_LIMIT:
@@ -81,7 +81,7 @@ def tell_of_one_machine(workers: Iterable[str], blocks: Blocks) -> None:
     )
 
 
-def tell_of_length(run: TrainingRun, workers: int) -> None:
+def log_run_length(run: TrainingRun, workers: int) -> None:
     """Log how many steps are about to be made, and on how many rows each."""
     LOG.info(
         "%s steps, each on %s of %s rows, on %s workers",

@@ -1,8 +1,8 @@
-"""Work of one worker: sums over its rows, and nothing that depends on chance.
+"""The work of one worker: sums over its rows, without randomness.
 
-The same question has the same answer, so that tasks that are run twice, stolen or repeated after a
-failure do no harm.  Nothing is raised, since workers log the arguments of what raises: what goes
-wrong is returned, as words that name a chunk by its number and nothing that it holds.
+The same call has the same result, so tasks that run twice, are stolen or repeated after a failure
+do no harm.  Nothing is raised, since workers log the arguments of calls that raise.  A failure is
+returned instead; its text names a chunk by its number and holds no data.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from lastiterate.train.noisy_descent import check_targets, gradient_sum
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import Selection, compressed
 
-Span = tuple[int, int]  # of places in the order of all examples
-Chosen = Span | NDArray[np.intp]
+Span = tuple[int, int]  # of positions in the order of all examples
+RowSelection = Span | NDArray[np.intp]
 _Answer = TypeVar("_Answer")
 
 
@@ -63,20 +63,20 @@ class Survey:
 
 
 @dataclass(frozen=True)
-class Encoded:
+class EncodedTargets:
     """Targets as the loss takes them."""
 
     targets: NDArray[Any]
-    silent: NDArray[np.bool_] | None = None  # those that do not count
-    outside: int = 0  # how many are not as declared
+    silent: NDArray[np.bool_] | None = None  # targets that do not count
+    outside: int = 0  # the number that are not as declared
 
 
-Encode = Callable[[NDArray[Any]], Encoded]
+Encode = Callable[[NDArray[Any]], EncodedTargets]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """Which chunks a shard has, and how they are to be read; nothing that they hold."""
+class ShardPlan:
+    """The chunks of a shard and how to read them, without their content."""
 
     chunks: Sequence[int]
     starts: Sequence[int]  # the number of the first row of each, among all
@@ -90,21 +90,21 @@ class Plan:
     sources: Sequence[tuple[Any, Any]] | None  # to be read in every step; None if held in memory
 
 
-class _Refused(Exception):
+class _ChunkRefused(Exception):
     def __init__(self, failure: Failure) -> None:
         self.failure = failure
 
 
 class Shard:
-    """The chunks of one worker, in memory or read anew whenever they are asked for."""
+    """The chunks of one worker, in memory or read again in every step."""
 
-    def __init__(self, plan: Plan, blocks: Sequence[tuple[Any, Any]] | None = None) -> None:
+    def __init__(self, plan: ShardPlan, blocks: Sequence[tuple[Any, Any]] | None = None) -> None:
         self._plan, self._blocks = plan, blocks
         self._objective: Objective | None = None
         self._centre: Centre | None = None
-        self._own: Examples | None = None  # all in memory
-        self._places: NDArray[np.intp] | None = None  # of those, increasing
-        self._targets: dict[int, Encoded] = {}
+        self._own: Examples | None = None  # all, if in memory
+        self._positions: NDArray[np.intp] | None = None  # of those, increasing
+        self._targets: dict[int, EncodedTargets] = {}
         self._reader = ThreadPoolExecutor(1)
 
     def survey(self) -> Survey | Failure:
@@ -112,23 +112,23 @@ class Shard:
         return self._discreetly(self._surveyed)
 
     def arrange(
-        self, objective: Objective, centre: Centre | None, places: NDArray[np.intp] | None
+        self, objective: Objective, centre: Centre | None, positions: NDArray[np.intp] | None
     ) -> Failure | None:
-        """Lay rows out by their places in the order of all; those at -1 are left out."""
-        return self._discreetly(lambda: self._arranged(objective, centre, places))
+        """Arrange rows by their positions in the order of all examples; -1 leaves a row out."""
+        return self._discreetly(lambda: self._arranged(objective, centre, positions))
 
-    def gradient(self, parameters: Array, chosen: Chosen) -> Array | Failure:
-        """The sum over those of its examples that are chosen."""
+    def gradient(self, parameters: Array, chosen: RowSelection) -> Array | Failure:
+        """The sum of gradients over the chosen examples of this shard."""
         return self._discreetly(lambda: self._gradient(parameters, chosen))
 
     def _discreetly(self, action: Callable[[], _Answer]) -> _Answer | Failure:
         try:
             return action()
-        except _Refused as refused:
+        except _ChunkRefused as refused:
             return refused.failure
         except Exception as error:
-            must_be, found = "such as the model can be fitted on", type(error).__name__
-            return Failure(self._plan.chunks[0], "X and y", must_be, f"what raised a {found}")
+            must_be, found = "rows and targets of the model", type(error).__name__
+            return Failure(self._plan.chunks[0], "X and y", must_be, f"data that raised a {found}")
 
     def _surveyed(self) -> Survey:
         total = Survey(0, 0, 0, np.zeros(self._plan.features + 1, dtype=np.int64))
@@ -138,29 +138,29 @@ class Shard:
         return total
 
     def _arranged(
-        self, objective: Objective, centre: Centre | None, places: NDArray[np.intp] | None
+        self, objective: Objective, centre: Centre | None, positions: NDArray[np.intp] | None
     ) -> None:
         self._objective, self._centre = objective, centre
         if self._plan.sources is not None:
             return
         whole = self._whole()
         self._blocks = None
-        if places is None:
+        if positions is None:
             numbers = [np.arange(a, a + n) for a, n in self._spans()]
-            self._places = np.concatenate(numbers)
+            self._positions = np.concatenate(numbers)
         else:
-            kept = np.flatnonzero(places >= 0)
-            order = kept[np.argsort(places[kept])]
-            whole, self._places = whole.own(order), places[order]
+            kept = np.flatnonzero(positions >= 0)
+            order = kept[np.argsort(positions[kept])]
+            whole, self._positions = whole.own(order), positions[order]
         self._own = replace(whole, centre=centre)
         check_targets(objective, self._own)
 
-    def _gradient(self, parameters: Array, chosen: Chosen) -> Array:
+    def _gradient(self, parameters: Array, chosen: RowSelection) -> Array:
         assert self._objective is not None
         if self._own is not None:
-            assert self._places is not None
+            assert self._positions is not None
             own: Selection = (
-                slice(*np.searchsorted(self._places, chosen).tolist())
+                slice(*np.searchsorted(self._positions, chosen).tolist())
                 if isinstance(chosen, tuple)
                 else chosen
             )
@@ -198,16 +198,16 @@ class Shard:
         )
 
     def _each(self, chunks: Sequence[int] | range) -> Iterator[tuple[int, Examples]]:
-        """Chunks as examples; the next is read while one is used."""
+        """Chunks as examples; the next is read while the current one is used."""
         reading = self._plan.sources is not None
         ahead = self._reader.submit(self._read, chunks[0]) if reading and len(chunks) else None
-        for place, k in enumerate(chunks):
+        for index, k in enumerate(chunks):
             if ahead is None:
                 block = self._read(k)
             else:
                 block = ahead.result()
-                if place + 1 < len(chunks):
-                    ahead = self._reader.submit(self._read, chunks[place + 1])
+                if index + 1 < len(chunks):
+                    ahead = self._reader.submit(self._read, chunks[index + 1])
             yield k, self._examples(k, *block)
 
     def _read(self, k: int) -> tuple[Any, Any]:
@@ -219,7 +219,7 @@ class Shard:
             if k in self._targets:
                 return dask.compute(rows, scheduler="synchronous")[0], None
             read = dask.compute(rows, targets, scheduler="synchronous")
-        except InvalidParameter as error:  # of PrivateSchema, whose words hold no cell
+        except InvalidParameter as error:  # of PrivateSchema, whose messages hold no cell
             self._refuse(k, error.name, error.must_be, error.found or "something else")
         except Exception as error:
             self._refuse(k, "X and y", "readable", f"a {type(error).__name__}")
@@ -247,7 +247,7 @@ class Shard:
             self._refuse(k, error.name, error.must_be, error.found or "something else")
         return examples.but(silent=encoded.silent, offset=plan.offset, centre=self._centre)
 
-    def _encoded(self, k: int, targets: Any) -> Encoded:
+    def _encoded(self, k: int, targets: Any) -> EncodedTargets:
         if k not in self._targets:
             targets = np.asarray(targets).reshape(-1)
             if targets.size != self._plan.lengths[k]:
@@ -256,4 +256,4 @@ class Shard:
         return self._targets[k]
 
     def _refuse(self, k: int, name: str, must_be: str, found: str) -> Any:
-        raise _Refused(Failure(self._plan.chunks[k], name, must_be, found)) from None
+        raise _ChunkRefused(Failure(self._plan.chunks[k], name, must_be, found)) from None

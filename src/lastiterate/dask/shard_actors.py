@@ -1,8 +1,8 @@
-"""One actor for each shard: asked all at once, one message each, and made anew if it is lost.
+"""One actor for each shard: called all at once, one message each, and rebuilt if it is lost.
 
-A shard that is lost is rebuilt from its graph, on whichever worker has the fewest, laid out as
-before, and asked the same question again.  Nothing is ever scattered, so that all that was lost can
-be computed again; if it cannot, the training ends and releases nothing.
+A lost shard is rebuilt from its graph, on the worker with the fewest shards, arranged as before,
+and called again.  Nothing is ever scattered, so everything lost can be computed again; if it
+cannot, the training ends and releases nothing.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from distributed import Client, Future
 from distributed.client import FutureCancelledError
 
 from lastiterate.dask.cluster_security import is_secure, workers_of
-from lastiterate.dask.shard import Failure, Plan, Shard
+from lastiterate.dask.shard import Failure, Shard, ShardPlan
 from lastiterate.errors import LastIterateError
 
-_LOOK = 2.0  # seconds between looks at whether a shard that is silent is still there
-_FOR_ALL = 5.0  # seconds for as many workers as before to come back
-_FOR_ANY = 120.0  # for one at least
+_LOOK = 2.0  # seconds between checks of a shard that does not answer
+_FOR_ALL = 5.0  # seconds to wait for as many workers as before
+_FOR_ANY = 120.0  # seconds to wait for one worker
 _TRIES = 5  # to rebuild a shard before giving up
 
 _NONE = object()
@@ -35,18 +35,29 @@ Blocks = Sequence[tuple[Any, Any]]
 
 
 class ClusterFailure(LastIterateError, RuntimeError):
-    """Rows or workers were lost for good; nothing was released."""
+    """Rows or workers were lost and could not be replaced; nothing was released.
+
+    Parameters
+    ----------
+    what : str
+        What was lost.
+
+    Examples
+    --------
+    >>> print(ClusterFailure("no worker came back"))
+    no worker came back; nothing was released.
+    """
 
     def __init__(self, what: str) -> None:
         super().__init__(f"{what}; nothing was released.")
 
 
-class _Lost(Exception):
+class _ShardLost(Exception):
     """The worker of a shard is gone."""
 
 
 class _Direct:
-    """A client as actors know it, which asks workers themselves."""
+    """A client that connects actors to their workers directly."""
 
     direct_to_workers = True
 
@@ -57,13 +68,13 @@ class _Direct:
         return getattr(self._client, name)
 
 
-class Crew:
-    """The shards of a training, each wherever it is now."""
+class ShardActors:
+    """The actors of all shards of a training."""
 
     def __init__(
         self,
         client: Client,
-        plans: Sequence[Plan],
+        plans: Sequence[ShardPlan],
         blocks: Callable[[int], Blocks] | None,
         *,
         allow_insecure: bool,
@@ -76,27 +87,27 @@ class Crew:
         self._futures: dict[int, Future] = {}
         self.rebuilt = 0
         weakref.finalize(self, _release, self._actors, self._futures)
-        begun = {shard: self._begun(shard) for shard in range(len(plans))}
+        begun = {shard: self._start_actor(shard) for shard in range(len(plans))}
         for shard, parts in begun.items():
             try:
                 self._finish(shard, parts)
-            except _Lost:
+            except _ShardLost:
                 self._rebuild(shard)
 
-    def lay_out(self, layout: Callable[[int], Question]) -> None:
-        """Tell every shard how its rows are laid out; those that are rebuilt are told again."""
+    def arrange_rows(self, layout: Callable[[int], Question]) -> None:
+        """Arrange the rows of every shard; shards that are rebuilt are arranged again."""
         self._layout = layout
         self.ask("arrange", [layout(shard) for shard in range(len(self._plans))])
 
     def ask(self, method: str, questions: Sequence[Question | None]) -> list[Any]:
-        """One message to each shard that has a question; answers in the order of shards."""
+        """The answers of all shards, in order; None for a shard without a question."""
         sent = [
             None if question is None else self._sent(shard, method, question)
             for shard, question in enumerate(questions)
         ]
         answers: dict[int, Any] = {}
         calls = {shard: call for shard, call in enumerate(sent) if call is not None}
-        # All at once, which is one wait for however many; whoever is late or lost, one by one.
+        # One wait for all; shards that are late or lost follow one by one.
         with suppress(Exception):
             found = self._client.sync(_all, list(calls.values()), callback_timeout=_LOOK)
             answers = dict(zip(calls, found, strict=True))
@@ -112,29 +123,29 @@ class Crew:
     def _sent(self, shard: int, method: str, question: Question) -> Any:
         try:
             return getattr(self._actors[shard], method)(*question)
-        except Exception:  # whatever it is, the shard cannot be reached
+        except Exception:  # the shard cannot be reached
             return None
 
     def _answered(self, shard: int, method: str, question: Question, call: Any) -> Any:
         for _ in range(_TRIES):
             try:
                 return self._heard(shard, call)
-            except _Lost:
+            except _ShardLost:
                 self._rebuild(shard)
                 call = self._sent(shard, method, question)
         raise ClusterFailure(f"a shard was lost {_TRIES} times in one step")
 
     def _heard(self, shard: int, call: Any) -> Any:
         if call is None:
-            raise _Lost
+            raise _ShardLost
         while True:
             try:
                 return call.result(timeout=_LOOK)
             except TimeoutError:
                 if not self._is_there(shard):
-                    raise _Lost from None
+                    raise _ShardLost from None
             except Exception:  # shards raise nothing: it is the connection, or the worker
-                raise _Lost from None
+                raise _ShardLost from None
 
     def _is_there(self, shard: int) -> bool:
         if self._futures[shard].status != "finished":
@@ -149,18 +160,18 @@ class Crew:
         for _ in range(_TRIES):
             try:
                 self._wait_for_workers()
-                self._finish(shard, self._begun(shard))
+                self._finish(shard, self._start_actor(shard))
                 if self._layout is not None:
                     call = self._sent(shard, "arrange", self._layout(shard))
                     if isinstance(failure := self._heard(shard, call), Failure):
                         raise failure.raised()
                 return
-            except (_Lost, OSError):
+            except (_ShardLost, OSError):
                 time.sleep(0.1)
         raise ClusterFailure("a shard could not be rebuilt")
 
     def _wait_for_workers(self) -> None:
-        """For as many as there were, and after a while for any."""
+        """Wait for as many workers as before, and after a while for any."""
         wanted, begun = len(set(self._where.values())) or 1, time.monotonic()
         while True:
             try:
@@ -174,9 +185,9 @@ class Crew:
                 raise ClusterFailure("no worker came back")
             time.sleep(0.1)
 
-    def _begun(self, shard: int) -> tuple[Future, list[Future]]:
-        """An actor that is being made, and the blocks that it will have."""
-        address = self._place(shard)
+    def _start_actor(self, shard: int) -> tuple[Future, list[Future]]:
+        """A future of a new actor, and the futures of its blocks."""
+        address = self._assign_worker(shard)
         blocks: list[Future] = []
         pairs = None
         if self._blocks is not None:
@@ -204,35 +215,35 @@ class Crew:
                 return
             except TimeoutError:
                 if self._where[shard] not in workers_of(self._client):
-                    raise _Lost from None
+                    raise _ShardLost from None
                 continue
             except FutureCancelledError:
-                raise _Lost from None
+                raise _ShardLost from None
             except Exception as error:
-                why = _said(error)
+                why = _error_text(error)
             failed = [k for k, one in enumerate(blocks) if one.status == "error"]
             if failed:
                 number = self._plans[shard].chunks[failed[0] // 2]
                 raise ClusterFailure(f"chunk {number} could not be computed ({why})")
-            raise _Lost
+            raise _ShardLost
 
     def _shorten(self, actor: Any, address: str) -> None:
-        """Ask the worker itself where it can be reached from here, else through the scheduler.
+        """Connect to the worker directly if it can be reached, else through the scheduler.
 
-        Dask does the latter unless clients are made with `direct_to_workers=True`; it takes three
-        times as many messages.
+        The latter, Dask's default without `direct_to_workers=True`, takes three times as many
+        messages.
         """
         with suppress(Exception):
             self._client.sync(self._client.rpc(address).identity, callback_timeout=_LOOK)
             actor._client = _Direct(self._client)
 
-    def _place(self, shard: int) -> str:
-        """The address of the worker with the fewest other shards, which is given this shard."""
+    def _assign_worker(self, shard: int) -> str:
+        """The address of the worker with the fewest other shards, which gets this shard."""
         workers = sorted(workers_of(self._client))
         if not self._allow_insecure:
             workers = [one for one in workers if is_secure(one)]
         if not workers:
-            raise _Lost
+            raise _ShardLost
         others = Counter(where for one, where in self._where.items() if one != shard)
         found = min(workers, key=lambda one: (others[one], workers.index(one)))
         self._where[shard] = found
@@ -243,13 +254,13 @@ async def _all(calls: Sequence[Any]) -> list[Any]:
     return await asyncio.gather(*calls, return_exceptions=True)
 
 
-def _said(error: Exception) -> str:
+def _error_text(error: Exception) -> str:
     """The text of this package's errors, which hold no data; of any other error, its type alone."""
     return str(error) if isinstance(error, LastIterateError) else f"a {type(error).__name__}"
 
 
 def _release(actors: dict[int, Any], futures: dict[int, Future]) -> None:
-    """Let workers forget their rows now, and not when somebody collects garbage."""
+    """Free the rows on workers now, not at the next garbage collection."""
     for shard, future in futures.items():
         held = actors[shard]._future
         for one in (future, held):

@@ -22,17 +22,17 @@ except ImportError:
     raise MissingExtra("lastiterate.opacus", "opacus", extra="opacus") from None
 
 from lastiterate.errors import RefusedTraining
-from lastiterate.opacus.accountant import LastIterateAccountant, register
+from lastiterate.opacus.accountant import OpacusAccountant, register
 from lastiterate.opacus.linear_loss import LinearLoss, logistic, softmax
-from lastiterate.opacus.training_record import Plan
+from lastiterate.opacus.training_record import TrainingPlan
 from lastiterate.torch.bounded_linear import BoundedLinear
 
 __all__ = [
     "BoundedLinear",
-    "LastIterateAccountant",
     "LinearLoss",
-    "Plan",
+    "OpacusAccountant",
     "RefusedTraining",
+    "TrainingPlan",
     "logistic",
     "register",
     "softmax",

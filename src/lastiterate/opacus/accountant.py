@@ -15,47 +15,62 @@ from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining
 from lastiterate.opacus import optimizer_step
-from lastiterate.opacus.epoch_counter import Turns
+from lastiterate.opacus.epoch_counter import EpochCounter
 from lastiterate.opacus.linear_loss import LinearLoss
-from lastiterate.opacus.missed_bounds import missed_bounds
-from lastiterate.opacus.optimizer_step import Parameters, Step
-from lastiterate.opacus.training_record import Plan, Stated, Watched, run_of, why_composition
+from lastiterate.opacus.missed_bounds import missed_bounds, order_reasons
+from lastiterate.opacus.optimizer_step import ExpectedParameters, OptimizerStep
+from lastiterate.opacus.training_record import (
+    TrainingPlan,
+    TrainingRecord,
+    UserStatement,
+    composition_reasons,
+    run_of,
+)
 from lastiterate.opacus.watched_gradients import WatchedGradients
-from lastiterate.opacus.watched_loader import Batches, WatchedLoader, made_by_caller
+from lastiterate.opacus.watched_loader import Batches, WatchedLoader, local_of_make_private
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import RELEASES, TrainingRun
 
 NAME = "last-iterate"
 
 
-class LastIterateAccountant(IAccountant):
-    """Certifies the last iterate of a training by Opacus; made by `register`.
+class OpacusAccountant(IAccountant):
+    """Accountant for Opacus that certifies the last iterate; `register` makes a subclass of it.
 
-    `report()` is `lastiterate.account` of `run()`, the training as it took place.  `reasons` says
-    why every iterate is charged for, or why the best bound for these batches does not apply.
+    Attributes
+    ----------
+    reasons : tuple of str
+        Why every iterate is charged for, or why the best bound for these batches does not apply.
+
+    Examples
+    --------
+    >>> import lastiterate.opacus as lo
+    >>> made = lo.register(loss=lo.softmax(feature_bound=1.0, classes=2))
+    >>> made().get_epsilon(1e-5)
+    0.0
     """
 
-    stated: ClassVar[Stated] = Stated(None, "zero-out", "last-iterate", 1)
-    plan: ClassVar[Plan] = Plan()
+    stated: ClassVar[UserStatement] = UserStatement(None, "zero-out", "last-iterate", 1)
+    plan: ClassVar[TrainingPlan] = TrainingPlan()
     name: ClassVar[str] = NAME
     history: list[tuple[float, float, int]]
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen = Watched()
+        self._record = TrainingRecord()
         self._loader: WatchedLoader | None = None
         self._gradients: WatchedGradients | None = None
-        self._parameters = Parameters()
+        self._parameters = ExpectedParameters()
         self._optimizer: Any = None
-        self._turns = Turns()
+        self._epoch_counter = EpochCounter()
         self._resumed = False
         self._warned: tuple[str, ...] = ()
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
         """The hook that Opacus calls in every step; watches loader and optimizer from here on."""
         frame = sys._getframe(1)
-        self.watch(made_by_caller(frame, "data_loader"))
-        optimizer = made_by_caller(frame, "optimizer")
+        self.watch(local_of_make_private(frame, "data_loader"))
+        optimizer = local_of_make_private(frame, "optimizer")
         if optimizer is not None:
             self._gradients = WatchedGradients(optimizer, self.stated.loss)
 
@@ -66,23 +81,24 @@ class LastIterateAccountant(IAccountant):
         return hook
 
     def watch(self, loader: Any) -> None:
-        """Take batches to be drawn by this loader, and count them.
+        """Count the batches of this loader.
 
-        Only to be called where Opacus is not left to make the loader itself.
+        Call it only if Opacus does not make the loader itself.  Raises `RefusedTraining` if an
+        example may be twice in one batch, or earlier steps saw other batches.
         """
         if loader is None:
             self._loader = None
             return
         self._loader = WatchedLoader.of(loader)
-        before, now = self._seen.batches, self._loader.batches
-        if self._seen.steps and before is not None and before != now:
+        before, now = self._record.batches, self._loader.batches
+        if self._record.steps and before is not None and before != now:
             raise RefusedTraining(
                 "the steps so far saw other batches", instead="continue with the same loader"
             )
-        self._seen.batches = now
+        self._record.batches = now
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
-        """Keep Opacus' own history; what is certified rests on what was watched."""
+        """Add a step to Opacus' own history; the certificate rests on the watched steps instead."""
         if self.history and self.history[-1][:2] == (noise_multiplier, sample_rate):
             *_, times = self.history.pop()
         else:
@@ -91,10 +107,7 @@ class LastIterateAccountant(IAccountant):
 
     @property
     def reasons(self) -> tuple[str, ...]:
-        """Why every iterate is charged for, or else what keeps the best bound from applying.
-
-        Empty where the best bound for these batches is used.
-        """
+        """Why every iterate is charged for, or the best bound does not apply; empty if it does."""
         return self._reasons(*self._described())
 
     def run(self) -> TrainingRun:
@@ -103,13 +116,15 @@ class LastIterateAccountant(IAccountant):
 
     def report(self) -> PrivacyReport:
         """The report on the training; warns, with reasons, where the best bounds do not apply."""
-        seen, stated = self._described()
-        reasons = self._reasons(seen, stated)
+        record, stated = self._described()
+        reasons = self._reasons(record, stated)
         if reasons and reasons != self._warned:
             self._warned = reasons
-            charged = "every iterate is charged for: " if why_composition(seen, stated) else ""
+            charged = (
+                "every iterate is charged for: " if composition_reasons(record, stated) else ""
+            )
             warn(f"{charged}{'; '.join(reasons)}", UserWarning)
-        return account(run_of(seen, stated))
+        return account(run_of(record, stated))
 
     def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:
         """Epsilon of the training so far or, before any step, of the plan Opacus asks about."""
@@ -122,26 +137,26 @@ class LastIterateAccountant(IAccountant):
 
     @classmethod
     def mechanism(cls) -> str:
-        """The name that it is registered by."""
+        """The name under which the accountant is registered."""
         return cls.name
 
     def state_dict(self, destination: Any = None) -> Any:
-        """With all that `report` rests on."""
+        """The state of the accountant, with the watched steps."""
         state = super().state_dict(destination)
-        seen = self._seen
+        record = self._record
         state["watched"] = {
-            "steps": [asdict(step) for step in seen.steps],
-            "passes": list(seen.passes),
-            "batches": None if seen.batches is None else asdict(seen.batches),
-            "regular": seen.regular,
-            "reasons": list(seen.reasons),
-            "steps of the last pass": self._turns.steps,
+            "steps": [asdict(step) for step in record.steps],
+            "passes": list(record.passes),
+            "batches": None if record.batches is None else asdict(record.batches),
+            "regular": record.regular,
+            "reasons": list(record.reasons),
+            "steps of the last pass": self._epoch_counter.steps,
             "parameters": self._parameters.expected,
         }
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where the training that was saved had come to."""
+        """Continue the training whose state was saved."""
         super().load_state_dict(state_dict)
         if "watched" not in state_dict:
             must_be = "the state of a lastiterate accountant, with its part 'watched'"
@@ -153,66 +168,69 @@ class LastIterateAccountant(IAccountant):
             raise RefusedTraining(
                 "the steps so far saw other batches", instead="continue with the same loader"
             )
-        self._seen = Watched(
-            [Step(**step) for step in saved["steps"]],
+        self._record = TrainingRecord(
+            [OptimizerStep(**step) for step in saved["steps"]],
             list(saved["passes"]),
             batches if now is None else now,
             bool(saved["regular"]),
             list(saved["reasons"]),
         )
         self.history = [(noise, rate, times) for noise, rate, times in self.history]
-        self._parameters = Parameters(saved["parameters"])
-        self._turns = Turns(int(saved["steps of the last pass"]))
-        self._resumed = bool(self._seen.steps)
+        self._parameters = ExpectedParameters(saved["parameters"])
+        self._epoch_counter = EpochCounter(int(saved["steps of the last pass"]))
+        self._resumed = bool(self._record.steps)
 
-    def _described(self) -> tuple[Watched, Stated]:
+    def _described(self) -> tuple[TrainingRecord, UserStatement]:
         """The training as watched or, before any step, as planned; and what the user states."""
-        if self._seen.steps:
-            return self._seen, self.stated
+        if self._record.steps:
+            return self._record, self.stated
         if not self.history:
             raise InvalidParameter("steps", 0, must_be="at least 1: nothing was trained yet")
         return self.plan.watched(self.history), self.stated
 
-    def _reasons(self, seen: Watched, stated: Stated) -> tuple[str, ...]:
-        charged = why_composition(seen, stated)
-        return charged if charged else missed_bounds(run_of(seen, stated), stated.loss)
+    def _reasons(self, record: TrainingRecord, stated: UserStatement) -> tuple[str, ...]:
+        charged = composition_reasons(record, stated)
+        if charged:
+            return charged
+        missed = missed_bounds(run_of(record, stated), stated.loss)
+        return (*order_reasons(record, stated), *missed)
 
     def _watched(self, optimizer: Any) -> WatchedGradients:
         if self._gradients is None or self._gradients.optimizer is not optimizer:
             # The hook was attached by hand, and this is its first step.
             self._gradients = WatchedGradients(optimizer, self.stated.loss)
             if not optimizer_step.is_ghost(optimizer):
-                self._gradients.look()
+                self._gradients.inspect()
         return self._gradients
 
     def _observe(self, optimizer: Any) -> None:
-        seen = self._seen
-        if seen.steps and not self._resumed and optimizer is not self._optimizer:
+        record = self._record
+        if record.steps and not self._resumed and optimizer is not self._optimizer:
             raise RefusedTraining(
                 "one accountant is used for two trainings",
                 instead="make a PrivacyEngine for each, and compose their reports",
             )
-        step = optimizer_step.read(optimizer)
+        step = optimizer_step.read_step(optimizer)
         gradients = self._watched(optimizer)
-        self._turns.take(optimizer, seen, self._loader, gradients.rows())
-        batches = seen.batches
+        self._epoch_counter.count_step(optimizer, record, self._loader, gradients.rows())
+        batches = record.batches
         if batches is not None:
-            for reason in optimizer_step.not_plain(optimizer, even=batches.even):
-                seen.because(reason)
+            for reason in optimizer_step.step_deviations(optimizer, even=batches.even):
+                record.add_reason(reason)
         for reason in gradients.found:
-            seen.because(reason)
+            record.add_reason(reason)
         stated = self.stated.loss
         if isinstance(stated, LinearLoss):
             shapes = [tuple(one.shape) for one in optimizer.params]
-            if (other := stated.unlike(shapes)) is not None:
-                seen.because(other)
+            if (other := stated.mismatch(shapes)) is not None:
+                record.add_reason(other)
         if self._parameters.changed_since(optimizer):
-            seen.because("parameters were changed between steps, by something else")
-        if seen.reasons or stated is None:
-            self._parameters = Parameters()
+            record.add_reason("parameters were changed between steps, by something else")
+        if record.reasons or stated is None:
+            self._parameters = ExpectedParameters()
         else:
             self._parameters.after(optimizer, step)
-        seen.steps.append(step)
+        record.steps.append(step)
         self._optimizer, self._resumed = optimizer, False
 
 
@@ -222,45 +240,56 @@ def register(
     adjacency: str = "zero-out",
     releases: str = "last-iterate",
     examples_per_person: int = 1,
-    plan: Plan | None = None,
+    plan: TrainingPlan | None = None,
     name: str = NAME,
-) -> type[LastIterateAccountant]:
-    """Make the accountant known to Opacus: `PrivacyEngine(accountant="last-iterate")`.
+) -> type[OpacusAccountant]:
+    """Register the accountant with Opacus, for `PrivacyEngine(accountant="last-iterate")`.
 
     Parameters
     ----------
     loss : LinearLoss or Loss, optional
-        What is known of every example's loss, the optimizer's weight decay left out: `softmax` or
-        `logistic` for a single linear layer, else `lastiterate.Loss`.  Left out, every iterate is
-        charged for.
+        Constants of every example's loss, without the optimizer's weight decay: `softmax` or
+        `logistic` for a single linear layer, else `lastiterate.Loss`.  By default every iterate
+        is charged for.
     adjacency : {"zero-out", "replace"}
-        What one example may become.
+        What may change in one example: its gradient becomes 0, or it becomes another example.
     releases : {"last-iterate", "last-iterate-and-order", "every-iterate"}
-        What you will publish.
+        What will be published.
     examples_per_person : int
         The most examples of one person.
-    plan : Plan, optional
-        Needed by `make_private_with_epsilon` alone, which asks before there is an optimizer.
+    plan : TrainingPlan, optional
+        Needed for `make_private_with_epsilon`, which asks for epsilon before training.
     name : str
-        By which Opacus is to find it; one of that name is replaced.
+        The name under which Opacus finds it; an accountant of that name is replaced.
 
     Returns
     -------
     type
-        The class, a `LastIterateAccountant` with these settings.
+        A subclass of `OpacusAccountant` with these settings.
+
+    Raises
+    ------
+    InvalidType, InvalidParameter
+        If `loss` is no loss or includes a penalty, or a setting is outside its range.
+
+    Examples
+    --------
+    >>> import lastiterate.opacus as lo
+    >>> lo.register(loss=lo.logistic(feature_bound=1.0), adjacency="replace").mechanism()
+    'last-iterate'
     """
     if loss is not None and not isinstance(loss, Loss | LinearLoss):
         raise InvalidType("loss", loss, must_be="a Loss, or made by softmax or logistic")
     if isinstance(loss, Loss) and loss.regulariser:
         must_be = "0: the weight decay is read from the optimizer"
         raise InvalidParameter("loss.regulariser", loss.regulariser, must_be=must_be)
-    stated = Stated(
+    stated = UserStatement(
         loss,
         _check.choice("adjacency", adjacency, among=("zero-out", "replace")),
         _check.choice("releases", releases, among=RELEASES),
         _check.count("examples_per_person", examples_per_person, at_least=1),
     )
-    settings = {"stated": stated, "plan": Plan() if plan is None else plan, "name": name}
-    made = type("RegisteredAccountant", (LastIterateAccountant,), settings)
+    settings = {"stated": stated, "plan": TrainingPlan() if plan is None else plan, "name": name}
+    made = type("RegisteredAccountant", (OpacusAccountant,), settings)
     register_accountant(name, made, force=True)
     return made

@@ -1,4 +1,4 @@
-"""Whether every step has a batch of its own, rows are not repeated, and passes are whole."""
+"""Checks that every step has its own batch, no row is repeated, and passes are complete."""
 
 from __future__ import annotations
 
@@ -6,27 +6,29 @@ from typing import Any
 
 from lastiterate.errors import RefusedTraining
 from lastiterate.opacus import optimizer_step
-from lastiterate.opacus.training_record import Watched
+from lastiterate.opacus.training_record import TrainingRecord
 from lastiterate.opacus.watched_loader import POISSON, WatchedLoader
 
 
-class Turns:
+class EpochCounter:
     """Counts the steps of the pass through the loader that the last step was in."""
 
     def __init__(self, steps: int = 0) -> None:
         self.steps = steps
-        self._pass: int | None = None  # none yet, or of a loader that is no longer there
-        self._next = 0  # the first batch of the pass that may be that of the next step
+        self._pass: int | None = None  # None before the first, and for a loader that is gone
+        self._next = 0  # the first batch of the pass that the next step may use
 
-    def take(self, optimizer: Any, seen: Watched, loader: WatchedLoader | None, rows: int) -> None:
-        """One more step, which added up the gradients of so many rows."""
+    def count_step(
+        self, optimizer: Any, record: TrainingRecord, loader: WatchedLoader | None, rows: int
+    ) -> None:
+        """Count a step that summed the gradients of `rows` rows."""
         if loader is None:
-            seen.batches = None
-            seen.because(
-                "the loader is not known, nor that no example is twice in a batch: call "
+            record.batches = None
+            record.add_reason(
+                "the loader is not known, so an example may be twice in a batch: call "
                 "accountant.watch(loader)"
             )
-            seen.passes.append(0)
+            record.passes.append(0)
             return
         number, per_pass = loader.draws.passes, loader.batches.per_pass
         if number == 0:
@@ -35,35 +37,38 @@ class Turns:
                 instead="iterate over that loader",
             )
         if number != self._pass:
-            if seen.steps and self.steps != per_pass:
-                # Those of a whole pass that had no step may be part of this one.
-                if self._pass is not None and len(loader.draws.drawn(self._pass)) == per_pass:
-                    _refuse_ghosts(optimizer)
-                _cut_short(seen, loader)
+            if record.steps and self.steps != per_pass:
+                # Batches without a step may be part of the gradients of this one.
+                if (
+                    self._pass is not None
+                    and len(loader.draws.sizes_in_pass(self._pass)) == per_pass
+                ):
+                    _refuse_ghost_clipping(optimizer)
+                _mark_irregular(record, loader)
             self._pass, self.steps, self._next = number, 0, 0
-            seen.passes.append(seen.passes[-1] + 1 if seen.passes else 1)
+            record.passes.append(record.passes[-1] + 1 if record.passes else 1)
         else:
-            seen.passes.append(seen.passes[-1])
+            record.passes.append(record.passes[-1])
         self.steps += 1
-        sizes = loader.draws.drawn(number)
+        sizes = loader.draws.sizes_in_pass(number)
         waiting = len(sizes) - self.steps
         if waiting < 0:
             raise RefusedTraining(
                 "more steps were made than batches were drawn", instead="make one step per batch"
             )
         if waiting > loader.ahead:
-            _refuse_ghosts(optimizer)
-            _cut_short(seen, loader)
-        self._find(rows, sizes)
+            _refuse_ghost_clipping(optimizer)
+            _mark_irregular(record, loader)
+        self._check_rows(rows, sizes)
 
-    def _find(self, rows: int, sizes: list[int]) -> None:
-        """Refuse a step on more or fewer rows than a batch has that is still to come.
+    def _check_rows(self, rows: int, sizes: list[int]) -> None:
+        """Refuse a step whose number of rows is the size of no later batch of the pass.
 
-        Batches may have been drawn ahead, or skipped, so it is the next one of that size.
+        Batches may be drawn in advance or skipped, so the next batch of that size is taken.
         """
         if rows not in sizes[self._next :]:
             raise RefusedTraining(
-                f"a step added up the gradients of {rows:,} rows, but the loader drew "
+                f"a step summed the gradients of {rows:,} rows, but the loader drew "
                 f"{sizes[min(self._next, len(sizes) - 1)]:,} examples: if rows are repeated, in "
                 "collate_fn or in the loop, one example counts several times",
                 instead="give the model every example of the batch once",
@@ -71,7 +76,7 @@ class Turns:
         self._next = sizes.index(rows, self._next) + 1
 
 
-def _refuse_ghosts(optimizer: Any) -> None:
+def _refuse_ghost_clipping(optimizer: Any) -> None:
     if optimizer_step.is_ghost(optimizer):
         raise RefusedTraining(
             "batches were drawn without a step: with ghost clipping it cannot be seen whether "
@@ -80,8 +85,8 @@ def _refuse_ghosts(optimizer: Any) -> None:
         )
 
 
-def _cut_short(seen: Watched, loader: WatchedLoader) -> None:
-    """Chance then decides anew, before every example has had its turn."""
+def _mark_irregular(record: TrainingRecord, loader: WatchedLoader) -> None:
+    """Record that a pass was incomplete; the next one is shuffled anew."""
     if loader.batches.kind != POISSON:
-        seen.regular = False
-        seen.because("a pass through the loader was not finished, or batches were skipped")
+        record.regular = False
+        record.add_reason("a pass through the loader was not finished, or batches were skipped")

@@ -35,14 +35,35 @@ from lastiterate import _check
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
 from lastiterate.run.loss import Loss
 
-BESIDE_THE_NORM = 1e-6  # which Opacus adds to the norm that it divides the clip by
+NORM_SLACK_OF_OPACUS = 1e-6  # Opacus divides the clip by the norm plus this
 _OF_FLOAT32 = 1e-6  # what norms in float32 may be off by
 _LARGEST = 1e100
 
 
 @dataclass(frozen=True)
 class LinearLoss:
-    """The loss of one `torch.nn.Linear` with so many outputs; made by `softmax` or `logistic`."""
+    """Constants of the loss of one `torch.nn.Linear`; made by `softmax` or `logistic`.
+
+    Parameters
+    ----------
+    outputs : int
+        The number of outputs of the layer.
+    bias : bool
+        Whether the layer has a bias.
+    smoothness, lipschitz : float
+        Bounds on the Hessian and on the gradient of every example's loss.
+    one_direction : bool
+        Whether all gradients of an example are multiples of one vector.
+    feature_bound : float
+        The bound on the norm of rows.
+    residual_bound : float
+        The bound on the gradient of the loss by the outputs.
+
+    Examples
+    --------
+    >>> softmax(feature_bound=1.0, classes=10).lipschitz
+    2.0
+    """
 
     outputs: int
     bias: bool
@@ -54,13 +75,15 @@ class LinearLoss:
 
     @property
     def plain(self) -> Loss:
-        """Without a clip, and without a penalty."""
+        """The loss without a clip and without a penalty."""
         return Loss(smoothness=self.smoothness, lipschitz=self.lipschitz)
 
     @property
     def clip_norm(self) -> float:
-        """The `max_grad_norm` to take: the least one that changes no gradient.
+        """The least `max_grad_norm` that changes no gradient; pass it to Opacus.
 
+        Examples
+        --------
         >>> softmax(feature_bound=1.0, classes=2).clip_norm
         2.0
         >>> round(softmax(feature_bound=1.0, classes=10).clip_norm, 9)
@@ -68,19 +91,19 @@ class LinearLoss:
         """
         if self.one_direction:
             return self.lipschitz
-        return up(self.lipschitz + BESIDE_THE_NORM, _OF_FLOAT32)
+        return up(self.lipschitz + NORM_SLACK_OF_OPACUS, _OF_FLOAT32)
 
-    def twisted_by(self, clip: float) -> float:
-        """How far a clip moves the Jacobian of a gradient from a symmetric one; 0 if it never acts.
+    def asymmetry(self, clip: float) -> float:
+        """The distance of the clipped Jacobian from a symmetric one; 0 if the clip never acts.
 
-        As derived above, for three classes or more.
+        For three classes or more, as derived above.
         """
         if self.one_direction:
             return 0.0
-        beyond = self.lipschitz + BESIDE_THE_NORM - clip
+        beyond = self.lipschitz + NORM_SLACK_OF_OPACUS - clip
         return up(4.0 * beyond * self.lipschitz, FEW_ROUNDINGS) if beyond > 0.0 else 0.0
 
-    def unlike(self, shapes: list[tuple[int, ...]]) -> str | None:
+    def mismatch(self, shapes: list[tuple[int, ...]]) -> str | None:
         """A description of the trained tensors if they are not one such layer, otherwise None."""
         weights = [shape for shape in shapes if len(shape) == 2 and shape[0] == self.outputs]
         biases = [shape for shape in shapes if shape == (self.outputs,)]
@@ -95,6 +118,27 @@ class LinearLoss:
 def softmax(*, feature_bound: float, classes: int, bias: bool = True) -> LinearLoss:
     """Cross-entropy of `torch.nn.Linear(.., classes)` on rows of norm at most `feature_bound`.
 
+    Parameters
+    ----------
+    feature_bound : float
+        The largest norm of a row, without the constant of the bias; it must be public.
+    classes : int
+        The number of classes.
+    bias : bool
+        Whether the layer has a bias.
+
+    Returns
+    -------
+    LinearLoss
+        The constants of the loss, for `register`.
+
+    Raises
+    ------
+    InvalidParameter
+        If `feature_bound` or `classes` is outside its range.
+
+    Examples
+    --------
     >>> loss = softmax(feature_bound=1.0, classes=10)
     >>> loss.smoothness, loss.lipschitz
     (1.0, 2.0)
@@ -113,8 +157,27 @@ def softmax(*, feature_bound: float, classes: int, bias: bool = True) -> LinearL
 
 
 def logistic(*, feature_bound: float, bias: bool = True) -> LinearLoss:
-    """Binary cross-entropy with logits of `torch.nn.Linear(.., 1)` on such rows.
+    """Binary cross-entropy with logits of `torch.nn.Linear(.., 1)` on rows of bounded norm.
 
+    Parameters
+    ----------
+    feature_bound : float
+        The largest norm of a row, without the constant of the bias; it must be public.
+    bias : bool
+        Whether the layer has a bias.
+
+    Returns
+    -------
+    LinearLoss
+        The constants of the loss, for `register`.
+
+    Raises
+    ------
+    InvalidParameter
+        If `feature_bound` is outside its range.
+
+    Examples
+    --------
     >>> loss = logistic(feature_bound=1.0, bias=False)
     >>> loss.smoothness, loss.lipschitz
     (0.25, 1.0)
@@ -138,13 +201,13 @@ def _square(feature_bound: float, bias: bool) -> Fraction:
 
 
 def rounded_up(value: Fraction) -> float:
-    """The least float that is not below."""
+    """The least float that is at least `value`."""
     near = float(value)
     return near if Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def _root_at_least(square: Fraction) -> float:
-    """The least float that is not below the root."""
+    """The least float that is at least the square root of `square`."""
     root = math.nextafter(math.sqrt(float(square)), 0.0)
     while Fraction(root) ** 2 < square:
         root = math.nextafter(root, math.inf)

@@ -37,8 +37,8 @@ _OTHER_CLASSES = {
 
 
 @dataclass(frozen=True)
-class Step:
-    """A step of noisy gradient descent; the sum of gradients and noise is divided by `divisor`."""
+class OptimizerStep:
+    """Settings of one step; the sum of clipped gradients and noise is divided by `divisor`."""
 
     step_size: float
     weight_decay: float
@@ -48,26 +48,26 @@ class Step:
 
 
 def is_ghost(optimizer: Any) -> bool:
-    """Whether gradients of examples are never held, nor counted."""
+    """Whether the optimizer uses ghost clipping, which holds no gradients of single examples."""
     return type(optimizer) is _GHOST
 
 
-def read(optimizer: Any) -> Step:
-    """The numbers of the step that is about to be done; refuses what no number is true of."""
+def read_step(optimizer: Any) -> OptimizerStep:
+    """The settings of the next step; raises `RefusedTraining` if its sensitivity is unknown."""
     if type(optimizer) not in (DPOptimizer, _GHOST):
         name = type(optimizer).__name__
-        why, instead = _OTHER_CLASSES.get(name, (f"what {name} does is not known", _FLAT))
+        why, instead = _OTHER_CLASSES.get(name, (f"{name} is not supported", _FLAT))
         raise RefusedTraining(why, instead=instead)
     if optimizer.accumulated_iterations != 1:
         raise RefusedTraining(
-            f"gradients of {optimizer.accumulated_iterations} batches are accumulated, in each of "
-            "which an example may be",
+            f"gradients of {optimizer.accumulated_iterations} batches are accumulated, and an "
+            "example may be in each of them",
             instead="use a larger batch_size, and BatchMemoryManager where memory does not suffice",
         )
     group = optimizer.param_groups[0]
     mean = optimizer.loss_reduction == "mean"
     divisor = optimizer.expected_batch_size if mean else 1.0
-    return Step(
+    return OptimizerStep(
         step_size=float(group["lr"]),
         weight_decay=float(group.get("weight_decay", 0.0)),
         noise_multiplier=_check.number("noise_multiplier", optimizer.noise_multiplier, above=0.0),
@@ -76,17 +76,17 @@ def read(optimizer: Any) -> Step:
     )
 
 
-def not_plain(optimizer: Any, *, even: bool) -> Iterator[str]:
-    """Why the step is no plain gradient step on a batch of a known size: only composition holds."""
-    yield from not_plain_settings(optimizer.original_optimizer)
+def step_deviations(optimizer: Any, *, even: bool) -> Iterator[str]:
+    """Reasons why the step is not a plain gradient step on a batch of known size."""
+    yield from optimizer_deviations(optimizer.original_optimizer)
     if not even:
         yield SMALLER_LAST_BATCH
     if any(one.dtype not in _PRECISE for one in optimizer.params):
-        yield "parameters are of less than float32's precision"
+        yield "parameters have less precision than float32"
 
 
-def not_plain_settings(original: Any) -> Iterator[str]:
-    """Why the optimizer that Opacus was given does not make plain gradient steps."""
+def optimizer_deviations(original: Any) -> Iterator[str]:
+    """Reasons why the optimizer that Opacus wraps does not make plain gradient steps."""
     if type(original) is not torch.optim.SGD:
         yield f"the optimizer is {type(original).__name__}, not torch.optim.SGD"
         return
@@ -104,14 +104,14 @@ def not_plain_settings(original: Any) -> Iterator[str]:
         yield "hooks of the optimizer may change gradients or parameters"
 
 
-class Parameters:
-    """Values that the parameters have when the next step begins, if nothing else changes them."""
+class ExpectedParameters:
+    """The parameters that the next step should begin with, if nothing but steps changes them."""
 
     def __init__(self, expected: list[torch.Tensor] | None = None) -> None:
         self.expected = expected
 
     def changed_since(self, optimizer: Any) -> bool:
-        """Whether something other than the last step changed them."""
+        """Whether something other than the last step changed the parameters."""
         if self.expected is None:
             return False
         found = [one.detach() for one in optimizer.params]
@@ -119,8 +119,8 @@ class Parameters:
             return True
         return not all(map(_is_close, found, self.expected))
 
-    def after(self, optimizer: Any, step: Step) -> None:
-        """Set the expected values to those after the step that is about to be done."""
+    def after(self, optimizer: Any, step: OptimizerStep) -> None:
+        """Set the expected values to those after the next step."""
         self.expected = [
             one.detach() - step.step_size * (one.grad + step.weight_decay * one.detach())
             for one in optimizer.params
@@ -128,7 +128,7 @@ class Parameters:
 
 
 def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Up to the rounding of one step in another order."""
+    """Whether two tensors agree up to the rounding of one step."""
     expected = expected.to(found.device)
     scale = float(expected.abs().max()) if expected.numel() else 0.0
     kind = "float32" if found.dtype == torch.float32 else "float64"

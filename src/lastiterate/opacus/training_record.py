@@ -1,4 +1,4 @@
-r"""Steps that were watched, as one `TrainingRun`.
+r"""The record of a training by Opacus, watched or planned, and the `TrainingRun` it describes.
 
 Opacus adds noise of standard deviation z C to the sum of clipped gradients, and divides by a number
 d, which is the (expected) size b of a batch only where that divides the number of examples.  The
@@ -21,8 +21,12 @@ from typing import Any
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, up
-from lastiterate.opacus.linear_loss import BESIDE_THE_NORM, LinearLoss, rounded_up
-from lastiterate.opacus.optimizer_step import SMALLER_LAST_BATCH, Step, not_plain_settings
+from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss, rounded_up
+from lastiterate.opacus.optimizer_step import (
+    SMALLER_LAST_BATCH,
+    OptimizerStep,
+    optimizer_deviations,
+)
 from lastiterate.opacus.watched_loader import POISSON, SHUFFLED, Batches, WatchedLoader
 from lastiterate.run.adjacency import factor
 from lastiterate.run.batch_rules.base import BatchRule
@@ -39,24 +43,26 @@ from lastiterate.run.training_run import TrainingRun
 
 
 @dataclass
-class Watched:
-    """All that was seen of a training, and why not all of it is as the theorems need it."""
+class TrainingRecord:
+    """The watched steps of a training, and reasons why only composition covers them."""
 
-    steps: list[Step] = field(default_factory=list)
-    passes: list[int] = field(default_factory=list)  # through the loader, that each step was in
+    steps: list[OptimizerStep] = field(default_factory=list)
+    passes: list[int] = field(
+        default_factory=list
+    )  # the number of the pass through the loader, for each step
     batches: Batches | None = None
     regular: bool = True  # every pass through the loader was finished before the next began
     reasons: list[str] = field(default_factory=list)
 
-    def because(self, reason: str) -> None:
-        """One more reason for composition."""
+    def add_reason(self, reason: str) -> None:
+        """Add a reason for composition."""
         if reason not in self.reasons:
             self.reasons.append(reason)
 
 
 @dataclass(frozen=True)
-class Stated:
-    """Facts on the training that the user states, since Opacus does not know them."""
+class UserStatement:
+    """Facts on the training that the user states; Opacus does not know them."""
 
     loss: Loss | LinearLoss | None
     adjacency: str
@@ -64,20 +70,20 @@ class Stated:
     examples_per_person: int
 
 
-def run_of(seen: Watched, stated: Stated) -> TrainingRun:
-    """The run that took place; with reasons against it, the same with every iterate charged for."""
-    rule = rule_of(seen)
+def run_of(record: TrainingRecord, stated: UserStatement) -> TrainingRun:
+    """The run that took place; with every iterate released if only composition covers it."""
+    rule = rule_of(record)
     times = factor(stated.adjacency)
-    clips = [step.clip for step in seen.steps]
-    if stated.loss is None or why_composition(seen, stated):
-        # Of each step only the noise in units of the clip counts.
+    clips = [step.clip for step in record.steps]
+    if stated.loss is None or composition_reasons(record, stated):
+        # Composition depends on the noise in units of the clip alone.
         clip = max(clips)
-        noise = _schedule([step.noise_multiplier * clip / rule.batch_size for step in seen.steps])
+        noise = _schedule([step.noise_multiplier * clip / rule.batch_size for step in record.steps])
         return TrainingRun(
             loss=Loss(convex=False),
             sensitivity=times * clip,
             batches=rule,
-            steps=len(seen.steps),
+            steps=len(record.steps),
             step_size=1.0,
             noise_std=noise,
             clip_norm=clip,
@@ -85,18 +91,18 @@ def run_of(seen: Watched, stated: Stated) -> TrainingRun:
             releases="every-iterate",
             examples_per_person=stated.examples_per_person,
         )
-    described, clip_norm = _loss(seen.steps, stated.loss, rule)
+    described, clip_norm = _loss(record.steps, stated.loss, rule)
     largest = min(b for b in (max(clips), described.lipschitz) if b is not None)
     return TrainingRun(
         loss=described,
         sensitivity=times * largest,
         batches=rule,
-        steps=len(seen.steps),
+        steps=len(record.steps),
         step_size=_schedule(
-            [_scaled(step.step_size, rule.batch_size, step.divisor) for step in seen.steps]
+            [_scaled(step.step_size, rule.batch_size, step.divisor) for step in record.steps]
         ),
         noise_std=_schedule(
-            [step.noise_multiplier * step.clip / rule.batch_size for step in seen.steps]
+            [step.noise_multiplier * step.clip / rule.batch_size for step in record.steps]
         ),
         clip_norm=clip_norm,
         adjacency=stated.adjacency,
@@ -105,50 +111,50 @@ def run_of(seen: Watched, stated: Stated) -> TrainingRun:
     )
 
 
-def rule_of(seen: Watched) -> BatchRule:
-    """The batches; where it is not known which steps see an example, as many as may."""
-    batches = seen.batches
+def rule_of(record: TrainingRecord) -> BatchRule:
+    """The batch rule; where an example's steps are unknown, it participates wherever it may."""
+    batches = record.batches
     if batches is None:
-        steps = len(seen.steps)
+        steps = len(record.steps)
         return FixedOrder(steps, 1, positions=range(1, steps + 1))  # type: ignore[arg-type]  # made a tuple
     if batches.kind == POISSON:
         if batches.sample_rate == 1.0:
             return FullBatch(batches.examples)
         return PoissonSampled(batches.examples, batches.size, sample_rate=batches.sample_rate)
-    if seen.regular and batches.even:
+    if record.regular and batches.even:
         if batches.size == batches.examples:
             return FullBatch(batches.examples)
-        # Who does not fill a batch is left out: of this pass, or, never shuffled, of all.
+        # Examples that do not fill a batch are left out: of this pass or, never shuffled, of all.
         rule = ShuffledEachEpoch if batches.kind == SHUFFLED else Cyclic
         return rule(batches.examples, batches.size)
     # Once in every pass, in the step that has the least noise.
-    noisiness = [step.noise_multiplier for step in seen.steps]
+    noisiness = [step.noise_multiplier for step in record.steps]
     exposed: dict[int, int] = {}
-    for place, number in enumerate(seen.passes):
-        if number not in exposed or noisiness[place] < noisiness[exposed[number]]:
-            exposed[number] = place
-    positions = tuple(sorted(place + 1 for place in exposed.values()))
+    for index, number in enumerate(record.passes):
+        if number not in exposed or noisiness[index] < noisiness[exposed[number]]:
+            exposed[number] = index
+    positions = tuple(sorted(index + 1 for index in exposed.values()))
     return FixedOrder(batches.examples, batches.size, positions)
 
 
-def why_composition(seen: Watched, stated: Stated) -> tuple[str, ...]:
-    """Each reason for which nothing but composition is claimed; empty where more is."""
-    reasons = list(seen.reasons)
+def composition_reasons(record: TrainingRecord, stated: UserStatement) -> tuple[str, ...]:
+    """The reasons for which only composition is claimed; empty if there are none."""
+    reasons = list(record.reasons)
     if stated.loss is None:
-        reasons.append("nothing is said of the loss: register(loss=..)")
-    if len({step.weight_decay for step in seen.steps}) > 1:
+        reasons.append("the loss is not stated: register(loss=..)")
+    if len({step.weight_decay for step in record.steps}) > 1:
         reasons.append("the weight decay changes from step to step")
-    if len({step.divisor for step in seen.steps}) > 1:
-        reasons.append("the number by which sums are divided changes from step to step")
-    if any(step.clip < BESIDE_THE_NORM for step in seen.steps):
-        reasons.append(f"a clip is below {BESIDE_THE_NORM:g}, which Opacus adds to every norm")
+    if len({step.divisor for step in record.steps}) > 1:
+        reasons.append("the divisor of gradient sums changes from step to step")
+    if any(step.clip < NORM_SLACK_OF_OPACUS for step in record.steps):
+        reasons.append(f"a clip is below {NORM_SLACK_OF_OPACUS:g}, which Opacus adds to every norm")
     return tuple(reasons)
 
 
 def _loss(
-    steps: Sequence[Step], stated: Loss | LinearLoss, rule: BatchRule
+    steps: Sequence[OptimizerStep], stated: Loss | LinearLoss, rule: BatchRule
 ) -> tuple[Loss, float | None]:
-    """The loss that is descended, penalty included, and the clip; None if the loss includes it."""
+    """The loss with its penalty, and the clip, which is None if the loss includes it."""
     decay, divisor = steps[0].weight_decay, steps[0].divisor
     penalty = _scaled(decay, divisor, rule.batch_size)
     exact = divisor == rule.batch_size
@@ -156,7 +162,7 @@ def _loss(
     most = penalty if exact else up(penalty, FEW_ROUNDINGS)
     clips = [step.clip for step in steps]
     if isinstance(stated, LinearLoss):
-        twisted = stated.twisted_by(min(clips))
+        twisted = stated.asymmetry(min(clips))
         # A batch may have more examples than sums are divided by.
         off = up(twisted * max(rule.largest_size / rule.batch_size, 1.0), FEW_ROUNDINGS)
         if stated.one_direction or 0.0 < off <= least:
@@ -168,9 +174,9 @@ def _loss(
     else:
         plain = stated
     lipschitz = plain.lipschitz
-    never_acts = down(max(min(clips) - BESIDE_THE_NORM, 0.0), FEW_ROUNDINGS)
+    never_acts = down(max(min(clips) - NORM_SLACK_OF_OPACUS, 0.0), FEW_ROUNDINGS)
     if lipschitz is not None and not lipschitz <= never_acts:
-        lipschitz = None  # so that the clip may act
+        lipschitz = None  # the clip may act
     known = Loss(
         smoothness=plain.smoothness,
         strong_convexity=plain.strong_convexity,
@@ -182,7 +188,7 @@ def _loss(
 
 
 def _with_penalty(loss: Loss, least: float, most: float) -> Loss:
-    """With a penalty whose curvature is between these two."""
+    """The loss with a penalty of curvature between `least` and `most`."""
     smoothness = loss.smoothness
     if smoothness is not None and most > 0.0:
         smoothness = rounded_up(Fraction(smoothness) + Fraction(most))
@@ -206,11 +212,34 @@ def _schedule(values: list[float]) -> Schedule:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """The optimizer, clip and loader that `make_private_with_epsilon` will be given.
 
-    What is certified later is the training as it took place; a plan that was not kept to only
-    misses the target.
+    The certificate is about the training as it took place.  If that differs from the plan, only
+    the target epsilon is missed.
+
+    Parameters
+    ----------
+    optimizer : torch.optim.SGD, optional
+        The optimizer, as it is given to Opacus.
+    max_grad_norm : float, optional
+        The clip.
+    data_loader : DataLoader, optional
+        The loader, as it is given to Opacus.
+    poisson_sampling : bool
+        Whether Opacus replaces its batches by Poisson batches.
+
+    Examples
+    --------
+    >>> import torch
+    >>> layer = torch.nn.Linear(3, 2)
+    >>> rows = torch.utils.data.TensorDataset(torch.zeros(8, 3), torch.zeros(8).long())
+    >>> TrainingPlan(
+    ...     optimizer=torch.optim.SGD(layer.parameters(), lr=0.1),
+    ...     max_grad_norm=2.0,
+    ...     data_loader=torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True),
+    ... ).poisson_sampling
+    True
     """
 
     optimizer: Any = None
@@ -218,14 +247,14 @@ class Plan:
     data_loader: Any = None
     poisson_sampling: bool = True
 
-    def watched(self, history: list[tuple[float, float, int]]) -> Watched:
-        """The run of these steps by the plan; composition where the plan does not say enough."""
+    def watched(self, history: list[tuple[float, float, int]]) -> TrainingRecord:
+        """The record of these steps by the plan; composition if the plan is incomplete."""
         reasons = []
         decay = size = 0.0
         if self.optimizer is None or self.max_grad_norm is None or self.data_loader is None:
             reasons.append("the plan has no optimizer, max_grad_norm or data_loader")
         else:
-            reasons += not_plain_settings(self.optimizer)
+            reasons += optimizer_deviations(self.optimizer)
             group = self.optimizer.param_groups[0]
             size, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
         clip = 1.0 if self.max_grad_norm is None else self.max_grad_norm
@@ -233,14 +262,16 @@ class Plan:
         batches = self._batches(history[0][1])
         divisor = max(int(batches.examples * (1 / batches.per_pass)), 1)  # as Opacus computes it
         steps = [
-            Step(size, decay, _check.number("noise_multiplier", noise, above=0.0), clip, divisor)
+            OptimizerStep(
+                size, decay, _check.number("noise_multiplier", noise, above=0.0), clip, divisor
+            )
             for noise, _, times in history
             for _ in range(times)
         ]
         passes = [1 + k // batches.per_pass for k in range(len(steps))]
         if not batches.even:
             reasons.append(SMALLER_LAST_BATCH)
-        return Watched(steps, passes, batches, True, reasons)
+        return TrainingRecord(steps, passes, batches, True, reasons)
 
     def _batches(self, rate: float) -> Batches:
         if self.data_loader is None:

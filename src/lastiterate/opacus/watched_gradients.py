@@ -1,11 +1,11 @@
-"""How many rows a step adds up, and whether their gradients are what is said of the loss.
+"""The number of rows in a step, and checks of their gradients against the stated loss.
 
-`DPOptimizer` is given a `clip_and_accumulate` that looks at gradients of examples before they are
-clipped, once for each physical batch.  Ghost clipping never holds these: there the first parameter
-is given a hook that counts backward passes, two for each batch, and finds the norms.
+`DPOptimizer` gets a `clip_and_accumulate` that inspects the gradients of examples before they are
+clipped, once for each physical batch.  Ghost clipping never holds them.  There, a hook on the first
+parameter counts backward passes, two for each batch, and reads the norms.
 
-That rows are within their bound, and the loss the one that was named, is for the user to state.
-Gradients cannot prove it, only refute it, and what refutes it makes composition the answer.
+The user states the loss and the bound on rows.  Gradients cannot prove these, only refute them; if
+they do, only composition is claimed.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from lastiterate.run.loss import Loss
 _TOLERANCE = 1e-3  # relative to what is stated; single precision needs a hundredth of that
 _BACKWARD_PASSES = 2  # of a batch, with ghost clipping
 TOO_LONG = (
-    "a gradient was longer than lipschitz={bound:.9g} before clipping, so that rows are longer "
-    "than stated or the loss is another; lo.BoundedLinear keeps rows within feature_bound"
+    "a gradient was longer than lipschitz={bound:.9g} before clipping, so rows are longer than "
+    "stated or the loss is a different one; lo.BoundedLinear keeps rows within feature_bound"
 )
 LONG_ROW = (
     "a row was longer than feature_bound={bound:.9g}: normalise rows, or use lo.BoundedLinear"
 )
-LARGE_RESIDUAL = "an output's gradient was longer than {bound:.9g}, so that the loss is another"
+LARGE_RESIDUAL = "an output's gradient was longer than {bound:.9g}, so the loss is a different one"
 UNBALANCED = "the classes' gradients did not add up to 0, as those of cross-entropy do"
 
 
 class WatchedGradients:
-    """Counts the rows of a step, and keeps what was seen against what is said of the loss."""
+    """Counts the rows of a step, and collects evidence against the stated loss."""
 
     def __init__(self, optimizer: Any, stated: Loss | LinearLoss | None) -> None:
         self.optimizer = optimizer
@@ -44,10 +44,10 @@ class WatchedGradients:
         if is_ghost(optimizer):
             self._hook = optimizer.params[0].register_post_accumulate_grad_hook(self._passed)
         elif hasattr(optimizer, "clip_and_accumulate"):
-            optimizer.clip_and_accumulate = self._looking(optimizer.clip_and_accumulate)
+            optimizer.clip_and_accumulate = self._inspecting(optimizer.clip_and_accumulate)
 
     def rows(self) -> int:
-        """How many were added up since the last step that asked."""
+        """The number of rows since the last call."""
         if self._passes % _BACKWARD_PASSES:
             raise RefusedTraining(
                 "with ghost clipping, a backward pass was made that does not clip",
@@ -56,8 +56,8 @@ class WatchedGradients:
         rows, self._rows, self._passes = self._rows, 0, 0
         return rows
 
-    def look(self) -> None:
-        """Count, and look at, the gradients that the optimizer holds."""
+    def inspect(self) -> None:
+        """Count and check the gradients that the optimizer holds."""
         gradients = [one.detach() for one in self.optimizer.grad_samples]
         rows = len(gradients[0])
         self._rows += rows
@@ -66,17 +66,17 @@ class WatchedGradients:
             norms = torch.stack(lengths, dim=1)
             self._compare(norms.norm(dim=1), self._stated.lipschitz, TOO_LONG)
             if isinstance(self._stated, LinearLoss):
-                self._look_at_layer(self._stated, gradients, norms)
+                self._inspect_layer(self._stated, gradients, norms)
 
-    def _looking(self, clip_and_accumulate: Callable[[], None]) -> Callable[[], None]:
-        def looked_at() -> None:
-            self.look()
+    def _inspecting(self, clip_and_accumulate: Callable[[], None]) -> Callable[[], None]:
+        def inspect_and_clip() -> None:
+            self.inspect()
             clip_and_accumulate()
 
-        return looked_at
+        return inspect_and_clip
 
     def _passed(self, parameter: Any) -> None:
-        """One backward pass; the second of a batch adds its clipped gradients up."""
+        """Count a backward pass; the second of a batch sums its clipped gradients."""
         self._passes += 1
         if self._passes % _BACKWARD_PASSES:
             return
@@ -92,12 +92,12 @@ class WatchedGradients:
             lengths = torch.stack([one.to(torch.float64) for one in norms], dim=1)
             self._compare(lengths.norm(dim=1), self._stated.lipschitz, TOO_LONG)
 
-    def _look_at_layer(
+    def _inspect_layer(
         self, loss: LinearLoss, gradients: list[torch.Tensor], norms: torch.Tensor
     ) -> None:
-        """The gradients of a linear layer are residuals times rows, and those of its bias alone."""
+        """Check gradients of a linear layer: residuals times rows, and residuals for the bias."""
         shapes = [tuple(one.shape[1:]) for one in gradients]
-        if loss.unlike(shapes) is not None:
+        if loss.mismatch(shapes) is not None:
             return
         if loss.bias:
             weight = 0 if len(shapes[0]) == 2 else 1

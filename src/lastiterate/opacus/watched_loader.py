@@ -1,7 +1,7 @@
-"""Which batches a loader draws, and that it does draw them: read from it, and watched.
+"""The batches of a loader: their rule is read from its sampler, and their sizes are counted.
 
-A loader's batch sampler is told apart by its exact type, and given a subclass that counts how often
-it was gone through, and how many examples each batch has that it drew.
+A batch sampler is recognised by its exact type, and given a subclass that counts the passes through
+it and the examples in each batch.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ POISSON, SHUFFLED, SEQUENTIAL = "poisson", "shuffled", "sequential"
 
 
 @dataclass
-class Draws:
-    """How many examples each batch has that a sampler drew, each time that it was gone through."""
+class DrawnBatches:
+    """The number of examples in each batch that a sampler drew, pass by pass."""
 
     sizes: list[list[int]] = field(default_factory=list)
 
     @property
     def passes(self) -> int:
-        """How often it was gone through, the last time perhaps not to the end."""
+        """The number of passes begun."""
         return len(self.sizes)
 
-    def drawn(self, number: int) -> list[int]:
-        """The sizes of the batches of this pass so far, the first pass being 1."""
+    def sizes_in_pass(self, number: int) -> list[int]:
+        """The sizes of the batches of a pass so far; the first pass is 1."""
         return self.sizes[number - 1]
 
 
@@ -69,7 +69,7 @@ _KINDS: dict[type, type] = {
 
 @dataclass(frozen=True)
 class Batches:
-    """Each of the examples is in one batch of a pass, or in none; in Poisson's by chance."""
+    """The batches of one pass: Poisson, or with every example in at most one of them."""
 
     kind: str
     examples: int
@@ -80,7 +80,7 @@ class Batches:
 
     @classmethod
     def poisson(cls, examples: int, sample_rate: float, per_pass: int) -> Batches:
-        """As Opacus draws them, and computes their size."""
+        """Poisson batches, with the size that Opacus computes."""
         size = min(max(int(examples * sample_rate), 1), examples)
         return cls(POISSON, examples, per_pass, size, sample_rate=sample_rate)
 
@@ -90,12 +90,12 @@ class WatchedLoader:
     """The batches of a loader, as read from it, and counts of what it draws."""
 
     batches: Batches
-    draws: Draws
-    ahead: int  # how many batches may be drawn before they are asked for
+    draws: DrawnBatches
+    ahead: int  # the number of batches that workers may draw in advance
 
     @classmethod
     def of(cls, loader: Any) -> WatchedLoader:
-        """Watched from now on; loaders whose batches are not understood are refused."""
+        """The loader, watched from now on; raises `RefusedTraining` for unknown samplers."""
         if not isinstance(loader, DataLoader):
             raise _unknown(f"the loader is a {type(loader).__name__}")
         if isinstance(loader.dataset, IterableDataset):
@@ -104,7 +104,7 @@ class WatchedLoader:
         batches = _batches(loader, sampler)
         if type(sampler) in _KINDS:
             sampler.__class__ = _KINDS[type(sampler)]
-            sampler.__dict__["draws"] = Draws()
+            sampler.__dict__["draws"] = DrawnBatches()
         return cls(batches, sampler.__dict__["draws"], _ahead(loader))
 
 
@@ -147,8 +147,8 @@ def _poisson(loader: DataLoader[Any], sampler: Any, examples: int) -> Batches:
         raise _unknown("a Poisson sampler of another data set than the loader")
     if getattr(loader.collate_fn, "rand_on_empty", True):
         raise RefusedTraining(
-            "an empty batch is filled with a made-up example (rand_on_empty), so that leaving out "
-            "an example may change two gradients",
+            "an empty batch is filled with a synthetic example (rand_on_empty), so removing an "
+            "example may change two gradients",
             instead="leave rand_on_empty at False",
         )
     rate = _check.number("sample_rate", sampler.sample_rate, above=0.0, at_most=1.0)
@@ -157,17 +157,16 @@ def _poisson(loader: DataLoader[Any], sampler: Any, examples: int) -> Batches:
 
 def _unknown(what: str) -> RefusedTraining:
     return RefusedTraining(
-        f"{what}, and it is not known that no example is twice in one batch",
+        f"{what}, so an example may be twice in one batch",
         instead="use DataLoader(dataset, batch_size=.., shuffle=True), with or without Opacus' "
         "Poisson sampling",
     )
 
 
-def made_by_caller(frame: Any, name: str) -> Any:
-    """The loader or optimizer that `PrivacyEngine.make_private` has made when it asks for a hook.
+def local_of_make_private(frame: Any, name: str) -> Any:
+    """A local variable of `PrivacyEngine.make_private`, which is on the stack; None if it is not.
 
-    Opacus does not hand them to accountants.  In a version that calls differently None is found,
-    and then nothing is assumed of batches.
+    Opacus does not pass its loader and optimizer to accountants.
     """
     while frame is not None:
         inside = frame.f_globals.get("__name__") == "opacus.privacy_engine"

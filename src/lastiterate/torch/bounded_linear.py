@@ -24,10 +24,30 @@ from lastiterate.errors import InvalidParameter, InvalidType
 class BoundedLinear(nn.Linear):
     """`torch.nn.Linear` on rows that are scaled down to `bound` where they are longer.
 
-    With a `center`, rows are then brought within `center_bound` around it; with `normalise` every
-    row is first given the length 1.  The keys of its state are those of `nn.Linear`: bounds are
-    settings, not weights.
+    The keys of its state are those of `nn.Linear`: bounds are settings, not weights.
 
+    Parameters
+    ----------
+    in_features, out_features : int
+        The number of inputs and outputs.
+    bias : bool
+        Whether the layer has a bias.
+    bound : float
+        The norm that longer rows are scaled down to.
+    center : torch.Tensor, optional
+        A point; rows are then moved within `center_bound` of it.
+    center_bound : float, optional
+        The largest distance from `center`; needed with it.
+    normalise : bool
+        Whether to scale every row to length 1 first.
+
+    Raises
+    ------
+    InvalidParameter
+        If a bound is not positive.
+
+    Examples
+    --------
     >>> layer = BoundedLinear(2, 1, bias=False, bound=1.0)
     >>> _ = layer.load_state_dict({"weight": torch.tensor([[1.0, 0.0]])})
     >>> layer(torch.tensor([[3.0, 4.0], [0.3, 0.4]])).tolist()
@@ -54,7 +74,7 @@ class BoundedLinear(nn.Linear):
         self.center_bound = limit
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """In float64 where the device has it, so that it agrees with the estimator."""
+        """The outputs, computed in float64 (where the device has it) as the estimator does."""
         kind = torch.float32 if rows.device.type == "mps" else torch.float64
         within = bounded(rows.to(kind), self.bound, normalise=self.normalise)
         if self.center is not None:
@@ -90,8 +110,8 @@ def head_digest(layer: nn.Linear) -> str:
     return text.hexdigest()
 
 
-def linear_named(model: nn.Module, name: str) -> nn.Linear:
-    """The layer of this name, which must be linear."""
+def linear_layer(model: nn.Module, name: str) -> nn.Linear:
+    """The layer of this name; raises `InvalidType` if it is not linear."""
     found = dict(model.named_modules()).get(name)
     if not isinstance(found, nn.Linear):
         linear = [one for one, layer in model.named_modules() if isinstance(layer, nn.Linear)]
@@ -100,45 +120,45 @@ def linear_named(model: nn.Module, name: str) -> nn.Linear:
     return found
 
 
-def put_in_place(model: nn.Module, name: str, layer: nn.Module) -> None:
+def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
     """Replace the layer of this name by `layer`."""
     parent, _, own = name.rpartition(".")
     setattr(model.get_submodule(parent), own, layer)
 
 
 _KINDS: dict[str, type[nn.Module]] = {"layernorm": nn.LayerNorm, "tanh": nn.Tanh}
-WORDS = (*_KINDS, "normalise")
+NAMED_BOUNDS = (*_KINDS, "normalise")
 
 
-class FedBy:
-    """Notes, while a model runs, the last layer of a kind, and what it gave."""
+class BoundingLayer:
+    """The last layer of a kind that ran in a model, and its output."""
 
     def __init__(self, model: nn.Module, word: str) -> None:
         self._word = word
         self._last: tuple[nn.Module, torch.Tensor] | None = None
         layers = [one for one in model.modules() if isinstance(one, _KINDS[word])]
-        self._handles = [one.register_forward_hook(self._note) for one in layers]
+        self._handles = [one.register_forward_hook(self._record_output) for one in layers]
 
-    def _note(self, layer: nn.Module, _: Any, output: Any) -> None:
+    def _record_output(self, layer: nn.Module, _: Any, output: Any) -> None:
         if isinstance(output, torch.Tensor):
             self._last = layer, output
 
     def close(self) -> None:
-        """Note no more."""
+        """Remove the hooks."""
         for handle in self._handles:
             handle.remove()
 
     def check(self, rows: torch.Tensor) -> None:
-        """Refuse rows that are not what such a layer gave."""
+        """Raise `InvalidParameter` for rows that are not outputs of such a layer."""
         if self._last is None or not _are_rows_of(rows, self._last[1]):
             must_be = (
-                f"a number: the head is not fed by the outputs of a {self._word} as they are, so "
-                "that no bound follows from the architecture"
+                f"a number: the inputs of the head are not the outputs of a {self._word}, so no "
+                "bound follows from the architecture"
             )
             raise InvalidParameter("feature_bound", self._word, must_be=must_be)
 
     def bound(self, width: int) -> float:
-        """On the norm of every row."""
+        """The bound on the norm of every row."""
         assert self._last is not None
         layer = self._last[0]
         root = math.sqrt(width)
@@ -150,7 +170,7 @@ class FedBy:
 
 
 def _are_rows_of(rows: torch.Tensor, output: torch.Tensor) -> bool:
-    """Whether each row is one of the layer's vectors: in the same memory, and as long."""
+    """Whether rows are vectors of the layer's output: in the same memory, and of equal width."""
     return (
         rows.untyped_storage().data_ptr() == output.untyped_storage().data_ptr()
         and rows.shape[-1] == output.shape[-1]

@@ -18,14 +18,14 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 from lastiterate import _check
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.torch.bounded_linear import FedBy, bounded, linear_named
+from lastiterate.torch.bounded_linear import BoundingLayer, bounded, linear_layer
 
 IN_MEMORY = 2**28  # bytes
-_SAME = 1e-3  # of the scale: how far the same row may be off in another batch
+_TOLERANCE = 1e-3  # of the scale, for the same row in another batch
 
 
-class _Reached(Exception):
-    """The head was reached: nothing after it is needed."""
+class _HeadReached(Exception):
+    """The head was reached; later layers are not needed."""
 
 
 def features(
@@ -45,28 +45,50 @@ def features(
     Parameters
     ----------
     model : torch.nn.Module
-        Run in eval mode, without gradients; its modes are then as they were.
+        The model.  It runs in eval mode, without gradients; its modes are restored.
     name : str
-        Of a `torch.nn.Linear` in it, such as "fc" or "classifier".
+        The name of a `torch.nn.Linear` in the model, such as "fc" or "classifier".
     loader : DataLoader
-        Of batches (.., labels) or of dicts; every example once.
+        Batches (.., labels) or dicts, with every example once.
     labels : str
-        The key of labels in batches that are dicts.
+        The key of the labels in batches that are dicts.
     device : torch device, optional
-        Where batches go; by default where the model is.
+        The device for batches; by default that of the model.
     memory : int
-        Larger features, in bytes, are written to a file and mapped.
+        Features of more bytes are written to a file and mapped.
     path : str or Path, optional
-        That file; by default one in the folder for temporary files, yours to delete.
+        That file; by default a temporary file, which the caller deletes.
     normalise : bool
-        Whether to give every row the length 1.
+        Whether to scale every row to length 1.
     progress : bool
-        Whether to show a bar.
+        Whether to show a progress bar.
+
+    Returns
+    -------
+    rows : ndarray of float32, shape (examples, features)
+        The inputs of the layer.
+    labels : ndarray, shape (examples,)
+        The labels.
+
+    Raises
+    ------
+    InvalidParameter, InvalidType
+        If the layer is not linear or not reached, an example does not have exactly one row, or its
+        row depends on the rest of the batch.
+
+    Examples
+    --------
+    >>> import torch
+    >>> model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Linear(2, 3))
+    >>> pairs = torch.utils.data.TensorDataset(torch.tensor([[1.0, -1.0]]), torch.tensor([2]))
+    >>> rows, labels = features(model, "1", torch.utils.data.DataLoader(pairs))
+    >>> rows.tolist(), labels.tolist()
+    ([[1.0, 0.0]], [2])
     """
-    return taken(**locals(), fed_by=None)
+    return extract_features(**locals(), bounding_layer=None)
 
 
-def taken(
+def extract_features(
     model: nn.Module,
     name: str,
     loader: DataLoader[Any],
@@ -77,10 +99,10 @@ def taken(
     path: str | Path | None,
     normalise: bool,
     progress: bool,
-    fed_by: FedBy | None,
+    bounding_layer: BoundingLayer | None,
 ) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    """Rows and labels as in `features`; refuses rows that are not outputs of a `fed_by` layer."""
-    head = linear_named(model, name)
+    """Rows and labels as in `features`; with a bounding layer, rows must be its outputs."""
+    head = linear_layer(model, name)
     count = _examples(loader)
     limit = _check.count("memory", memory, at_least=0)
     shape = (count, head.in_features)
@@ -90,20 +112,20 @@ def taken(
     rows: Any = np.empty((0, 0) if mapped else shape, dtype=np.float32)
     found: list[NDArray[Any]] = []
     done = 0
-    # Written, and mapped only then: pages that are mapped while they change stay in memory.
+    # Mapped only after writing: pages that change while they are mapped stay in memory.
     writing = nullcontext() if file is None else file.open("wb")
-    with _frozen(model), _captured(head) as reached, writing as written:
+    with _frozen(model), _captured(head) as captured, writing as written:
         for batch in _shown(loader, progress):
             inputs, targets = _split(batch, labels)
-            part = _rows(model, inputs, where, reached, size=len(targets))
-            if fed_by is not None:
-                fed_by.check(part)
+            part = _rows(model, inputs, where, captured, size=len(targets))
+            if bounding_layer is not None:
+                bounding_layer.check(part)
             if done == 0:
-                _refuse_mixing(model, inputs, where, reached, part)
+                _refuse_mixing(model, inputs, where, captured, part)
             if normalise:
                 part = bounded(part.double(), 1.0, normalise=True)
             if done + len(part) > count:
-                raise _not_once(f"more than {count} rows")
+                raise _not_one_row_each(f"more than {count} rows")
             several = part.float().cpu().numpy()
             if written is None:
                 rows[done : done + len(part)] = several
@@ -112,7 +134,7 @@ def taken(
             found.append(targets)
             done += len(part)
     if done != count:
-        raise _not_once(f"{done} rows of {count} examples")
+        raise _not_one_row_each(f"{done} rows of {count} examples")
     if file is not None:
         rows = np.memmap(file, dtype=np.float32, mode="r", shape=shape)
     return rows, np.concatenate(found)
@@ -144,17 +166,17 @@ def _examples(loader: Any) -> int:
     )
     if not once:
         must_be = (
-            "one that gives every example once, shuffled or not: a weighted or other sampler lets "
-            "one count more often than others"
+            "one that gives every example once, shuffled or not: with a weighted or other sampler "
+            "an example may count several times"
         )
         raise InvalidParameter("loader.sampler", type(sampler).__name__, must_be=must_be)
     return len(loader.dataset)
 
 
-def _not_once(found: str) -> InvalidParameter:
+def _not_one_row_each(found: str) -> InvalidParameter:
     must_be = (
-        "one that gives one row for each example: without augmentation or several crops, which "
-        "would let an example count more than once, and without drop_last"
+        "one with one row for each example: without augmentation or several crops, where an "
+        "example counts more than once, and without drop_last"
     )
     return InvalidParameter("loader", must_be=must_be, found=found)
 
@@ -172,49 +194,49 @@ def _split(batch: Any, labels: str) -> tuple[Any, NDArray[Any]]:
         raise InvalidType("loader", must_be=must_be, found=type(batch).__name__)
     array = np.asarray(targets)
     if array.ndim != 1:
-        must_be = (
-            "one for each example: smoothed or mixed labels are not what the trainer's loss is of"
-        )
+        must_be = "one for each example: the loss takes no smoothed or mixed labels"
         raise InvalidParameter("labels", must_be=must_be, found=f"an array of {array.ndim} axes")
     return inputs, array
 
 
 def _rows(
-    model: nn.Module, inputs: Any, device: Any, reached: list[torch.Tensor], *, size: int
+    model: nn.Module, inputs: Any, device: Any, captured: list[torch.Tensor], *, size: int
 ) -> torch.Tensor:
-    reached.clear()
+    captured.clear()
     try:
         if isinstance(inputs, dict):
             model(**{key: _moved(value, device) for key, value in inputs.items()})
         else:
             model(*[_moved(value, device) for value in inputs])
-    except _Reached:
+    except _HeadReached:
         pass
-    if not reached:
+    if not captured:
         must_be = "of a layer that the model runs"
         raise InvalidParameter("name", must_be=must_be, found="one that it does not reach")
-    rows = reached[0]
+    rows = captured[0]
     if rows.ndim != 2 or len(rows) != size:
-        raise _not_once(f"features of shape {tuple(rows.shape)} for {size} labels")
+        raise _not_one_row_each(f"features of shape {tuple(rows.shape)} for {size} labels")
     return rows
 
 
 def _refuse_mixing(
-    model: nn.Module, inputs: Any, device: Any, reached: list[torch.Tensor], part: torch.Tensor
+    model: nn.Module, inputs: Any, device: Any, captured: list[torch.Tensor], part: torch.Tensor
 ) -> None:
-    """If the features of an example depend on chance, or on others in its batch."""
+    """Refuse a model whose features of an example are random or depend on the batch."""
     part = part.clone()
     alone = {k: _first(v) for k, v in inputs.items()} if isinstance(inputs, dict) else [
         _first(value) for value in inputs
     ]  # fmt: skip
-    again = _rows(model, alone, device, reached, size=1)
+    again = _rows(model, alone, device, captured, size=1)
     scale = float(part[0].abs().max())
-    if not float((again[0] - part[0]).abs().max()) <= _SAME * scale:
+    if not float((again[0] - part[0]).abs().max()) <= _TOLERANCE * scale:
         must_be = (
-            "one whose features of an example depend on that example alone, and not on chance or "
-            "on the rest of the batch"
+            "one whose features of an example depend on that example alone, neither on randomness "
+            "nor on the rest of the batch"
         )
-        raise InvalidParameter("model", must_be=must_be, found="another row for the same example")
+        raise InvalidParameter(
+            "model", must_be=must_be, found="two different rows for the same example"
+        )
 
 
 def _first(value: Any) -> Any:
@@ -227,29 +249,29 @@ def _moved(value: Any, device: Any) -> Any:
 
 @contextmanager
 def _captured(head: nn.Linear) -> Iterator[list[torch.Tensor]]:
-    reached: list[torch.Tensor] = []
+    captured: list[torch.Tensor] = []
 
     def note(_: nn.Module, given: tuple[Any, ...]) -> None:
-        reached.append(given[0].detach())
-        raise _Reached
+        captured.append(given[0].detach())
+        raise _HeadReached
 
     handle = head.register_forward_pre_hook(note)
     try:
-        yield reached
+        yield captured
     finally:
         handle.remove()
 
 
 @contextmanager
 def _frozen(model: nn.Module) -> Iterator[None]:
-    """In eval mode, so that nothing is dropped and no statistics are updated."""
+    """Eval mode, in which no unit is dropped and no statistics are updated."""
     modes = {layer: layer.training for layer in model.modules()}
     model.eval()
     try:
         for name, layer in model.named_modules():
             if layer.training:
                 must_be = "one that can be put into eval mode: in training mode layers drop units "
-                must_be += "by chance, or learn statistics of the private data"
+                must_be += "at random, or learn statistics of the private data"
                 raise InvalidParameter("model", must_be=must_be, found=f"{name!r} in training mode")
             if isinstance(layer, nn.modules.batchnorm._BatchNorm) and layer.running_mean is None:
                 must_be = "one whose BatchNorm layers have statistics of their own"

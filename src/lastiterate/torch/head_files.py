@@ -1,4 +1,4 @@
-"""A private head as files: weights for anyone's torch, and the certificate that belongs to them."""
+"""A private head as files: its weights, and the certificate that belongs to them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from lastiterate.errors import InvalidCertificate
 from lastiterate.torch.bounded_linear import (
     BoundedLinear,
     head_digest,
-    linear_named,
-    put_in_place,
+    linear_layer,
+    replace_layer,
 )
 
 if TYPE_CHECKING:
@@ -28,7 +28,19 @@ WEIGHTS, CERTIFICATE = "head.safetensors", "certificate.json"
 
 
 def save(fitted: FittedHead, folder: str | Path) -> None:
-    """`head.safetensors` and `certificate.json`, into a folder that is made if need be."""
+    """Write `head.safetensors` and `certificate.json`.
+
+    Parameters
+    ----------
+    fitted : FittedHead
+        The result of `fit_head`.
+    folder : str or Path
+        Where the files go; it is created if it does not exist.
+
+    Examples
+    --------
+    See `fit_head`.
+    """
     head, where = fitted.head, Path(folder)
     where.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.cpu().contiguous() for key, value in head.state_dict().items()}
@@ -46,7 +58,31 @@ def save(fitted: FittedHead, folder: str | Path) -> None:
 
 
 def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> PrivacyReport:
-    """Put a saved head into the model, if the certificate beside it holds and is its own."""
+    """Put a saved head into the model, and return the report that its certificate proves.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model; its layer is replaced.
+    folder : str or Path
+        The folder that `save` wrote.
+    name : str, optional
+        The name of the layer; by default the one that was trained.
+
+    Returns
+    -------
+    PrivacyReport
+        The report, derived again from the certificate.
+
+    Raises
+    ------
+    InvalidCertificate
+        If the certificate does not hold or belongs to other weights.
+
+    Examples
+    --------
+    See `fit_head`.
+    """
     with safe_open(str(Path(folder) / WEIGHTS), framework="pt") as file:
         settings = json.loads(file.metadata()["lastiterate"])
         tensors: dict[str, Any] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no dict
@@ -62,19 +98,42 @@ def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> Pr
     )
     head.load_state_dict(tensors)
     report = _verified(head, Path(folder) / CERTIFICATE)
-    place = settings["name"] if name is None else name
-    old = linear_named(model, place)
-    put_in_place(model, place, head.to(old.weight.device).requires_grad_(False).eval())
+    layer = settings["name"] if name is None else name
+    old = linear_layer(model, layer)
+    replace_layer(model, layer, head.to(old.weight.device).requires_grad_(False).eval())
     return report
 
 
 def verify(model: nn.Module, name: str, certificate: str | Path) -> PrivacyReport:
-    """The report that the certificate proves for the layer `name`, or `InvalidCertificate`.
+    """The report that the certificate proves for the layer `name`.
 
     Everything in the certificate is derived again, and the layer's weights, as float32, must be
     those that it was issued for.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model.
+    name : str
+        The name of the layer.
+    certificate : str or Path
+        The certificate, as text or as a file.
+
+    Returns
+    -------
+    PrivacyReport
+        The report.
+
+    Raises
+    ------
+    InvalidCertificate
+        If the certificate does not hold or belongs to other weights.
+
+    Examples
+    --------
+    See `fit_head`.
     """
-    return _verified(linear_named(model, name), certificate)
+    return _verified(linear_layer(model, name), certificate)
 
 
 def _verified(head: nn.Linear, certificate: str | Path) -> PrivacyReport:

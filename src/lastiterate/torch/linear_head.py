@@ -1,4 +1,4 @@
-"""A private linear head: features of a frozen model, the certified trainer, and back."""
+"""A private linear head: a layer of a frozen model, trained by the certified trainer."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.torch.bounded_linear import (
-    WORDS,
+    NAMED_BOUNDS,
     BoundedLinear,
-    FedBy,
+    BoundingLayer,
     head_digest,
-    linear_named,
-    put_in_place,
+    linear_layer,
+    replace_layer,
 )
-from lastiterate.torch.features import IN_MEMORY, taken
+from lastiterate.torch.features import IN_MEMORY, extract_features
 
-_NOT_TAKEN = {
-    "label_smoothing": "the trainer's loss is of the labels as they are",
+_UNSUPPORTED = {
+    "label_smoothing": "the loss takes no smoothed labels",
     "weight": "class weights scale what an example can reveal",
     "sample_weight": "a weight scales what an example can reveal",
 }
@@ -35,7 +35,23 @@ _NOT_TAKEN = {
 
 @dataclass(frozen=True, eq=False)
 class FittedHead:
-    """The result of `fit_head`: the trained layer, now in the model, and its certificate."""
+    """The result of `fit_head`: the trained layer, now in the model, and its certificate.
+
+    Parameters
+    ----------
+    name : str
+        The name of the layer in the model.
+    head : BoundedLinear
+        The trained layer.
+    estimator : PrivateLogisticRegression
+        The fitted estimator.
+    certificate_ : str
+        The certificate, tied to the weights of the layer.
+
+    Examples
+    --------
+    See `fit_head`.
+    """
 
     name: str
     head: BoundedLinear
@@ -76,23 +92,51 @@ def fit_head(
     Parameters
     ----------
     model, name, loader, labels, device, memory, path, progress
-        As of `features`.  The backbone must not have been trained on the same data.
+        As for `features`.  The backbone must not have been trained on the same data.
     epsilon, delta : float
         The target.
     classes : sequence or int
-        The labels, sorted as outputs are to be; they are published.  A number stands for the
+        The labels, in the order of the outputs; they are published.  A number stands for the
         labels from 0 to below it.
     feature_bound : float or {"layernorm", "tanh", "normalise"}
         The norm that longer rows are scaled down to, which must not come from the data; or the
         layer right before the head that bounds them; or "normalise", to give every row length 1.
     **settings
-        Of `lastiterate.linear_model.PrivateLogisticRegression`: `batches`, `l2`, `epochs`, ..
+        Settings of `lastiterate.linear_model.PrivateLogisticRegression`: `batches`, `l2`, ..
+
+    Returns
+    -------
+    FittedHead
+        The trained layer, with `privacy_` and `certificate_`.
+
+    Raises
+    ------
+    InvalidParameter, InvalidType
+        If a setting, the loader or the labels cannot be used.
+
+    Examples
+    --------
+    >>> import tempfile, torch
+    >>> import lastiterate.torch as lt
+    >>> rows = torch.randn(2_000, 4)
+    >>> pairs = torch.utils.data.TensorDataset(rows, (rows[:, 0] > 0).long())
+    >>> loader = torch.utils.data.DataLoader(pairs, batch_size=500)
+    >>> model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Linear(4, 2))
+    >>> fitted = lt.fit_head(model, "1", loader, epsilon=1.0, classes=2, feature_bound=3.0)
+    >>> fitted.privacy_.epsilon(1e-5) <= 1.0
+    True
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     lt.save(fitted, folder)
+    ...     report = lt.load(model, folder)
+    ...     same = lt.verify(model, "1", f"{folder}/certificate.json")
+    >>> report.epsilon(1e-5) == same.epsilon(1e-5) <= 1.0
+    True
     """
     from lastiterate.linear_model import PrivateLogisticRegression  # needs scikit-learn
 
-    for word in settings.keys() & _NOT_TAKEN.keys():
-        raise InvalidType(word, settings[word], must_be=f"left out: {_NOT_TAKEN[word]}")
-    old = linear_named(model, name)
+    for word in settings.keys() & _UNSUPPORTED.keys():
+        raise InvalidType(word, settings[word], must_be=f"left out: {_UNSUPPORTED[word]}")
+    old = linear_layer(model, name)
     known = _labels(classes)
     _refuse_other_outputs(old, len(known))
     settings.setdefault("fit_intercept", old.bias is not None)
@@ -100,12 +144,12 @@ def fit_head(
         must_be = "False: the layer has no bias"
         raise InvalidParameter("fit_intercept", True, must_be=must_be)
     normalise = feature_bound == "normalise"
-    fed_by = None
+    bounding_layer = None
     if isinstance(feature_bound, str):
-        _check.choice("feature_bound", feature_bound, among=WORDS)
-        fed_by = None if normalise else FedBy(model, feature_bound)
+        _check.choice("feature_bound", feature_bound, among=NAMED_BOUNDS)
+        bounding_layer = None if normalise else BoundingLayer(model, feature_bound)
     try:
-        rows, targets = taken(
+        rows, targets = extract_features(
             model,
             name,
             loader,
@@ -115,17 +159,17 @@ def fit_head(
             path=path,
             normalise=normalise,
             progress=progress,
-            fed_by=fed_by,
+            bounding_layer=bounding_layer,
         )
     finally:
-        if fed_by is not None:
-            fed_by.close()
-    bound = _bound(feature_bound, fed_by, old.in_features)
+        if bounding_layer is not None:
+            bounding_layer.close()
+    bound = _bound(feature_bound, bounding_layer, old.in_features)
     estimator = PrivateLogisticRegression(
         epsilon=epsilon, delta=delta, classes=known, feature_bound=bound, **settings
     ).fit(rows, targets)
     head = as_layer(estimator, like=old, normalise=normalise)
-    put_in_place(model, name, head)
+    replace_layer(model, name, head)
     return FittedHead(
         name, head, estimator, tied_to_head(estimator.certificate_, head_digest(head))
     )
@@ -143,7 +187,7 @@ def _labels(classes: Any) -> list[Any]:
 
 
 def as_layer(estimator: Any, *, like: nn.Linear, normalise: bool = False) -> BoundedLinear:
-    """The model that an estimator learnt, as a layer with as many outputs."""
+    """The parameters of an estimator as a layer with the outputs of `like`."""
     coef, intercept = np.atleast_2d(estimator.coef_), np.atleast_1d(estimator.intercept_)
     if len(coef) == 1 and like.out_features == 2:
         # One logit is the difference of two.
@@ -166,10 +210,10 @@ def as_layer(estimator: Any, *, like: nn.Linear, normalise: bool = False) -> Bou
     return layer
 
 
-def _bound(stated: float | str, fed_by: FedBy | None, width: int) -> float:
+def _bound(stated: float | str, bounding_layer: BoundingLayer | None, width: int) -> float:
     if not isinstance(stated, str):
         return _check.number("feature_bound", stated, above=0.0)
-    return 1.0 if fed_by is None else fed_by.bound(width)
+    return 1.0 if bounding_layer is None else bounding_layer.bound(width)
 
 
 def _refuse_other_outputs(head: nn.Linear, classes: int) -> None:

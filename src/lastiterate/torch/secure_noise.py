@@ -1,4 +1,4 @@
-"""Gaussian noise for other torch code, from a generator that nobody can predict."""
+"""Gaussian noise for other torch code, from a cryptographically secure generator."""
 
 from __future__ import annotations
 
@@ -16,9 +16,30 @@ def secure_normal(
 ) -> torch.Tensor:
     """Independent normal numbers, from AES-256 in counter mode keyed by the operating system.
 
-    They are drawn in float64 and rounded to `dtype`, torch's default if left out.  What
-    floating-point noise does not promise is said in `lastiterate.train.noise`.
+    They are drawn in float64 and rounded to `dtype`.  `lastiterate.train.noise` states the limits
+    of floating-point noise.
 
+    Parameters
+    ----------
+    shape : int or sequence of int
+        The shape of the tensor.
+    std : float
+        The standard deviation.
+    device, dtype : optional
+        The device and the type of the tensor; torch's defaults if left out.
+
+    Returns
+    -------
+    torch.Tensor
+        The noise.
+
+    Raises
+    ------
+    InvalidParameter
+        If `std` or a size is negative.
+
+    Examples
+    --------
     >>> noise = secure_normal((200, 100), std=3.0)
     >>> noise.shape, 2.9 < float(noise.std()) < 3.1
     (torch.Size([200, 100]), True)
