@@ -1,4 +1,4 @@
-"""Certified, composed and witnessed epsilons at batch fractions at which people train.
+"""Certified epsilons, composition and lower bounds at batch fractions at which people train.
 
 Part of `scoreboard.py`, which writes the page; every cell is kept in a table beside it, so that
 some of them can be computed anew.
@@ -23,7 +23,7 @@ DELTA = 1e-6
 SIZE = 10_000
 BATCHES = (40, 250, 1_000, 10_000)  # an epoch
 EPOCHS = (1, 10, 100, 1_000)
-ARRIVALS = (0.1, 0.3, 1.0, 3.0)
+RATIOS = (0.1, 0.3, 1.0, 3.0)
 CURVATURES = (0.0, 1e-4, 1e-2)
 RULES = {
     rule.name: rule
@@ -43,36 +43,36 @@ TITLES = {
 ADJACENCIES = ("replace", "zero-out")
 DRAWN_ANEW_EPOCHS = (100,)  # where a cell takes seconds; --whole has all
 KEY = ("rule", "adjacency", "batches", "epochs", "r", "curvature")
-COLUMNS = (*KEY, "certified", "bound", "composition", "witness", "by", "ratio")
+COLUMNS = (*KEY, "certified", "bound", "composition", "lower_bound", "by", "ratio")
 
 HEADING = "\n## At realistic batch fractions\n"
 PAGE = (
     HEADING
     + """
-Epsilon at delta 1e-6 of {count:,} runs: batches of b = 10,000, b/n from 1/40 to 1/10,000, 1 to
-1,000 epochs, r = .1 to 3 (what one participation moves a step by, over the noise of that step),
-curvature 0, 1e-4 and 1e-2 (what a step forgets; step_size * smoothness is 1). *Composition* is what
-an accountant certifies that pays for every step of the same run with sampled batches: Poisson
-batches where an example is left out, batches of fixed size where one is replaced. [All of them as a
-table](scoreboard.csv). {drawn_anew}
+Epsilon at delta 1e-6 of {count:,} runs with batches of b = 10,000 examples. b/n is from 1/40 to
+1/10,000, the number of epochs from 1 to 1,000. r, from 0.1 to 3, is the distance by which one
+participation moves a step, divided by the noise of that step. The curvature is 0, 1e-4 or 1e-2, and
+step_size * smoothness is 1. *Composition* charges every step of the same run with sampled batches:
+Poisson batches where an example is left out, batches of fixed size where one is replaced.
+[All runs as a table](scoreboard.csv). {drawn_anew}
 
-Ratio of certified to witness, median and worst:
+Ratio of the certified epsilon to the lower bound, median and worst:
 
 | batches | adjacency | {fractions} |
 |---|---|{rule}
 {ratios}
 
-![The ratio of certified to witness against the batches of an epoch](scoreboard.png)
+![The certified epsilon over the lower bound, against the batches of an epoch](scoreboard.png)
 
 With r = 1, curvature 1e-4 and 100 epochs:
 
-| batches | adjacency | b/n | bound | certified | composition | witness | by | ratio |
+| batches | adjacency | b/n | bound | certified | composition | lower bound | by | ratio |
 |---|---|---:|---|---:|---:|---:|---|---:|
 {usual}
 
-The largest ratios of each:
+The three largest ratios of each:
 
-| batches | adjacency | b/n | epochs | r | curvature | certified | composition | witness | ratio |
+| batches | adjacency | b/n | epochs | r | curvature | certified | composed | lower bound | ratio |
 |---|---|---:|---:|---:|---:|---:|---:|---:|---:|
 {worst}
 """
@@ -84,7 +84,7 @@ def cells(whole):
     for rule, adjacency in itertools.product(RULES, ADJACENCIES):
         costly = RULES[rule].resampling is Resampling.EACH_STEP
         epochs = DRAWN_ANEW_EPOCHS if costly and not whole else EPOCHS
-        yield from itertools.product((rule,), (adjacency,), BATCHES, epochs, ARRIVALS, CURVATURES)
+        yield from itertools.product((rule,), (adjacency,), BATCHES, epochs, RATIOS, CURVATURES)
 
 
 def run_of(rule, adjacency, batches, epochs, r, curvature):
@@ -116,22 +116,22 @@ def composed(adjacency, batches, epochs, r):
 
 
 def computed(key):
-    """A row of the table; a certificate below a witness ends it all."""
+    """A row of the table; a certificate below a lower bound is an error."""
     run = run_of(*key)
     report = li.account(run)
     lower = {id_: profile.epsilon(DELTA) for id_, profile in report.lower_bounds.items()}
     by = max(lower, key=lower.get)
-    certified, witness = report.epsilon(DELTA), lower[by]
-    if certified < witness:
-        raise SystemExit(f"{key}: certified {certified} is below a witness of {witness}")
+    certified, lowest = report.epsilon(DELTA), lower[by]
+    if certified < lowest:
+        raise SystemExit(f"{key}: certified {certified} is below a lower bound of {lowest}")
     adjacency, batches, epochs, r = key[1:5]
-    numbers = (certified, report.bound_at(DELTA), composed(adjacency, batches, epochs, r), witness)
-    ratio = certified / witness if witness > 0.0 else math.inf
+    numbers = (certified, report.bound_at(DELTA), composed(adjacency, batches, epochs, r), lowest)
+    ratio = certified / lowest if lowest > 0.0 else math.inf
     return dict(zip(COLUMNS, map(str, (*key, *numbers, by, ratio)), strict=True))
 
 
 def asked_for(key, words):
-    """Whether a cell has one of the words for each thing that any of them is about."""
+    """Whether a cell matches one of the words about its rule, its adjacency and its fraction."""
     has = (*key[:2], f"1/{key[2]}")
     known = ({*RULES}, {*ADJACENCIES}, {f"1/{batches}" for batches in BATCHES})
     asked = [(one, words & every) for one, every in zip(has, known, strict=True) if words & every]
@@ -154,7 +154,7 @@ def updated(path, only, *, whole):
 
 
 def _write(path, rows):
-    order = {tuple(map(str, key)): place for place, key in enumerate(cells(whole=True))}
+    order = {tuple(map(str, key)): number for number, key in enumerate(cells(whole=True))}
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
@@ -181,7 +181,7 @@ def page(rows):
     drawn_anew = (
         ""
         if len(rows) == everything
-        else f"Of sampled and Poisson batches, which take longest, there are {anew} runs only."
+        else f"Only {anew} runs have sampled or Poisson batches, which take longest."
     )
     return PAGE.format(
         count=len(rows),
@@ -221,7 +221,7 @@ def _names(row):
 
 def _numbers(row):
     up = (_epsilon(row[name], math.ceil) for name in ("certified", "composition"))
-    return " | ".join((*up, _epsilon(row["witness"], math.floor)))
+    return " | ".join((*up, _epsilon(row["lower_bound"], math.floor)))
 
 
 def _usual(row):
@@ -257,7 +257,7 @@ def picture(rows, path):
         BATCHES,
         curves,
         across="batches of an epoch",
-        up="certified over witness",
+        up="certified over lower bound",
         line_styles=line_styles,
     )
     plot.save(drawn, path)

@@ -1,10 +1,10 @@
-"""How far every bound is from the truth, as a page: certified, published, composition, witness.
+"""The page with every bound and how far it is from a lower bound.
 
     python benchmarks/scoreboard.py
     python benchmarks/scoreboard.py --only shuffled-once shuffled-each-epoch 1/1000
 
-A witness is an instance that obeys the run's description, found by lower bounds or by search, whose
-privacy is computed exactly.  No guarantee for such runs can be below it.
+A lower bound is the exact privacy of an instance that obeys the run's description, from a formula
+or from a search.  No guarantee for such runs can be below it.
 """
 
 import argparse
@@ -23,37 +23,37 @@ DELTA = 1e-5
 EVERY_KIND = "every-kind"
 HEAD = """# Scoreboard
 
-Epsilon at delta 1e-5 of runs of every kind, by `make scoreboard`. *Witness* is the most exposed
-instance known that obeys the run's description, its privacy computed exactly; *ratio* is certified
-over witness: 1 means that no proof can do better. *Published* is the best proved theorem of the
-five papers.
+Epsilon at delta 1e-5 of runs of every kind (`make scoreboard`). The *lower bound* is the exact
+privacy of the most exposed instance known that obeys the run's description. *Ratio* is the
+certified epsilon over the lower bound: 1 means that no proof can do better. *Published* is the best
+proved theorem of the five papers.
 
-| run | certified | published | composition | witness | ratio |
+| run | certified | published | composition | lower bound | ratio |
 |---|---:|---:|---:|---:|---:|
 """
 SOURCES = """
-By which bound, by which witness, and what is left:
+The bound, the instance of the lower bound, and what separates them:
 
-| run | bound | witness | left |
+| run | bound | instance | gap |
 |---|---|---|---|
 """
 MNIST = {"sensitivity": 10.0, "steps": 2_000, "step_size": 0.05, "noise_std": 0.01}
 POISSON_LOSS = li.Loss(smoothness=32.502, regulariser=0.002)
 EXACT = "exact: drifting iterates attain it"
-SHORT = "steps with step_size * smoothness < 1 cannot forget at once; no bound uses that"
+SHORT = "steps with step_size * smoothness < 1 contract only in part; no bound uses that"
 HIDDEN = (
-    "another example's visit to the place that lends is paid for, and earlier epochs count as if "
-    "the example came last"
+    "participations at the positions from which mass is transported are charged too, and earlier "
+    "epochs are charged as if the example came last"
 )
 SAMPLED = (
-    "the last steps are composed, with a part of their noise; what earlier participations cost is "
-    "known by its moments"
+    "the last steps are composed with a part of their noise, and the cost of earlier "
+    "participations is bounded by its moments"
 )
-BALL = "the bound charges a diameter once; a walk in an interval forgets more than that"
+BALL = "the bound charges a diameter once; a walk in an interval contracts more than that"
 LATE = "as for the ball, and the last participation is charged alone"
-CLIPPED = "clipped gradients may expand distances; the witness is linear"
+CLIPPED = "clipped gradients may expand distances; the instance is linear"
 EXPANDS = "exact: drifting iterates of curvature -smoothness attain it"
-POISSON = "the last steps, and the shares of the noise that pay older ones"
+POISSON = "the noise is split between the last steps and the earlier ones"
 
 
 def mnist(batches, **changes):
@@ -144,7 +144,7 @@ def row(name, run, why):
         searched, family = found.epsilon, found.family
     except LastIterateError:
         searched, family = 0.0, "none"
-    witness = max(lower, searched)
+    lowest = max(lower, searched)
     by = (
         family
         if searched > lower * (1 + 1e-6)
@@ -154,17 +154,17 @@ def row(name, run, why):
             default="none",
         )
     )
-    ratio = ours / witness if witness > 0 else math.inf
+    ratio = ours / lowest if lowest > 0 else math.inf
     if ratio < 1.0:
-        raise SystemExit(f"{name}: certified {ours} is below a witness of {witness}")
-    numbers = [ours, least("published"), least("composition"), witness]
+        raise SystemExit(f"{name}: certified {ours} is below a lower bound of {lowest}")
+    numbers = [ours, least("published"), least("composition"), lowest]
     shown = [f"{math.ceil(x * 1e4) / 1e4:.4f}" if x < 1e6 else "-" for x in numbers[:3]]
-    shown.append(f"{math.floor(witness * 1e4) / 1e4:.4f}")
+    shown.append(f"{math.floor(lowest * 1e4) / 1e4:.4f}")
     return name, [*shown, f"{ratio:.3f}"], [own.bound_at(DELTA), by], why
 
 
 def first_table(rows):
-    """The numbers, then where they are from; what is left is told in a list below."""
+    """The table of numbers, the table of their sources, and a list of the gaps."""
     reasons = list(dict.fromkeys(why for *_, why in rows))
     letters = dict(zip(reasons, string.ascii_lowercase, strict=False))
     numbers = [f"| {name} | {' | '.join(shown)} |" for name, shown, _, _ in rows]
