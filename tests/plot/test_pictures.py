@@ -15,7 +15,7 @@ from lastiterate import plot
 from lastiterate._progress import listen
 from lastiterate.bounds.fixed_order.convex import written_out
 from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
-from lastiterate.bounds.shuffling.shuffled_profile import HiddenTogetherProfile
+from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
 from lastiterate.plot.attack import tradeoff_curve
 from lastiterate.plot.named_lines import lines
@@ -173,7 +173,7 @@ class TestShowWhatWasComputed:
             x, y = line.get_data()
             exact = profile.delta(x[100])
             # Drawn by chords, above the curve; the last by plans that many points share.
-            shared = isinstance(profile, HiddenTogetherProfile)
+            shared = isinstance(profile, ShuffledProfile)
             assert exact * (1 - (0.02 if shared else 1e-12)) <= y[100] <= exact * 1.02
 
     def test_accuracy(self):

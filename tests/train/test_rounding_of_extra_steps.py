@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.shuffling.joint_position_transport import MOST_SET_APART
+from lastiterate.bounds.shuffling.position_transport import LARGEST_NOISE_SHARE
 from lastiterate.train.objectives import Softmax
 from lastiterate.train.rounding_sensitivity import LEAST_REST, charged_sensitivity
 
@@ -61,7 +61,7 @@ def plans(run, rng):
 @pytest.mark.parametrize("release", [0.0, 0.05])
 @pytest.mark.parametrize("rule", [li.ShuffledOnce(103, 20), li.ShuffledEachEpoch(103, 20)])
 def test_covers_an_error_in_every_step_of_both(rule, release, extra):
-    assert 1.0 - MOST_SET_APART >= LEAST_REST * (1 - 1e-9)
+    assert 1.0 - LARGEST_NOISE_SHARE >= LEAST_REST * (1 - 1e-9)
     rng = np.random.default_rng(extra)
     for l2, steps in ((0.0, 20), (0.05, 18)):
         objective = Sloppy(classes=3)

@@ -18,7 +18,7 @@ there is without them is at least that of the last participation alone,
 :math:`c^{g-1}s/(\eta\sigma\sqrt{g + h})`.  Payment plans superpose, and mu is proportional to L.
 
 **A hidden end** (`random-order/sampled/amplified-tail`), and late places that are hidden together
-(`random-order/shuffled/joint-transport`, `random-order/balls-and-bins/joint-transport`), leave the
+(`random-order/shuffled/joint-transport`, `random-order/balls-and-bins/windowed-mixture`), leave the
 last steps a share w of the variance of their noise to pay with.  Errors paid there as they arrive
 cost up to :math:`w^{-1/2}` times as much, so the root is divided by :math:`\sqrt w`, for the least
 w that a split may have; mu without them is only larger for less noise.  If no participation came

@@ -196,7 +196,7 @@ class TestExpansion:
             return Majorant(run.replace(batches=counterpart(*sizes)), 0.0)
 
         monkeypatch.setattr(balls_and_bins, "fixed_size_majorant", of_that_size)
-        claimed = balls_and_bins.balls_and_bins(self.run_())
+        claimed = balls_and_bins.bin_average(self.run_())
         assert self.leaked()[3] > 10 * claimed.delta(EPSILONS[3])
 
     def test_of_large_batches_must_be(self, monkeypatch):
@@ -204,7 +204,7 @@ class TestExpansion:
             return Majorant(fixed_size_majorant(*given).run, 0.0)
 
         monkeypatch.setattr(balls_and_bins, "fixed_size_majorant", uncharged)
-        claimed = balls_and_bins.balls_and_bins(self.run_())
+        claimed = balls_and_bins.bin_average(self.run_())
         assert self.leaked()[3] > 10 * claimed.delta(EPSILONS[3])
 
 

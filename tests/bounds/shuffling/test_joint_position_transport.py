@@ -1,4 +1,4 @@
-"""Late places hidden together: below lending to each, never below the truth."""
+"""Joint transport of late positions: below separate transport, never below the truth."""
 
 import math
 from itertools import product
@@ -8,16 +8,15 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds.shuffling.end_windows import end_windows
-from lastiterate.bounds.shuffling.joint_transport import Detail, Together
-from lastiterate.bounds.shuffling.position_transport import places_in_order
-from lastiterate.bounds.shuffling.positions import Once, factors
-from lastiterate.bounds.shuffling.positions_each_epoch import EachEpoch
+from lastiterate.bounds.shuffling.joint_transport import JointTransport, TransportGrid
+from lastiterate.bounds.shuffling.position_transport import positions_of, sensitivity_factors
+from lastiterate.bounds.shuffling.positions_each_epoch import PositionsEachEpoch
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.bounds.shuffling.test_position_transport import FOUND, described, exact, leaked
 from tests.reference.all_orders import epochs_seen, hockey_sticks, means
 
 EPSILONS = (0.0, 0.3, 0.8, 1.5, 2.5, 3.5)  # those of `exact`
-ROUGH = Detail(lenders=40, knots=2, cells=400, step=0.25)
+ROUGH = TransportGrid(receiving=40, every_nth_knot=2, cells=400, step=0.25)
 SHAPES = [  # examples, batch size, steps
     (3, 1, 3), (4, 1, 4), (5, 1, 5), (5, 2, 2), (4, 2, 4), (3, 1, 6), (3, 1, 7), (3, 1, 4),
     (4, 1, 6), (2, 1, 5), (2, 1, 6),
@@ -26,20 +25,21 @@ HIDDEN = "random-order/shuffled/joint-transport"
 
 
 def plans(run, rng, count):
-    """Some choices of places, windows, shares and prices, for both orders of the data sets."""
-    places = places_in_order(run)
-    total = places.weights().size
+    """Some choices of positions, windows, shares and multipliers, for both orders of data sets."""
+    positions = positions_of(run)
+    total = positions.weights().size
     for _ in range(count):
         late = int(rng.integers(1, total))
         hidden, noise = int(rng.integers(1, late + 1)), float(rng.choice([0.3, 0.7, 1.0]))
-        worlds = [places.together(late, hidden, noise, *one) for one in factors(run)]
-        price = float(rng.choice([1.0, 2.0, 4.0, 9.0]))
-        yield worlds, price
+        laws = [positions.joint_laws(late, hidden, noise, *one) for one in sensitivity_factors(run)]
+        multiplier = float(rng.choice([1.0, 2.0, 4.0, 9.0]))
+        yield laws, multiplier
 
 
-def certified(worlds, price, epsilon):
+def certified(laws, multiplier, epsilon):
     return max(
-        Together(one, one.staying(epsilon, price), epsilon, ROUGH).delta(epsilon) for one in worlds
+        JointTransport(one, one.retained_shares(epsilon, multiplier), epsilon, ROUGH).delta(epsilon)
+        for one in laws
     )
 
 
@@ -53,10 +53,10 @@ def attack(count, seed):
         adjacency = str(rng.choice(["replace", "zero-out"]))
         run = described(rule, shape, ratio, contraction, adjacency)
         truth = exact(rng, rule, shape, ratio, contraction, adjacency)
-        for worlds, price in plans(run, rng, 2):
+        for laws, multiplier in plans(run, rng, 2):
             for epsilon, delta in list(zip(EPSILONS, truth, strict=True))[1:]:
                 if delta > 1e-9:
-                    found = certified(worlds, price, epsilon)
+                    found = certified(laws, multiplier, epsilon)
                     worst, tried = max(worst, delta / found), tried + (found < 1.0)
     return worst, tried
 
@@ -77,12 +77,12 @@ class TestSoundness:
         rule, shape, ratio, adjacency, epsilon, steps, added, other = FOUND[name]
         run = described(rule, shape, ratio, 0.3, adjacency)
         truth = leaked(rule, shape, steps, added, [other, *added[1:]], epsilon)
-        for worlds, price in plans(run, np.random.default_rng(0), 12):
-            assert truth <= certified(worlds, price, epsilon)
+        for laws, multiplier in plans(run, np.random.default_rng(0), 12):
+            assert truth <= certified(laws, multiplier, epsilon)
 
 
 class TestVisit:
-    """u's visit to the lender's place is paid beside the late place's last arrival."""
+    """The exchanged example's visit to the receiving position must count."""
 
     def exact(self, epsilon):
         """Two batches of one; the other example marks the early place, the second step forgets."""
@@ -96,78 +96,80 @@ class TestVisit:
         run = described(li.ShuffledEachEpoch, (2, 1, 2), 1.0, 0.283)
         grid = product((0.7, 0.85, 0.9), (2.5, 3.5, 4.0))
         return min(
-            certified([EachEpoch(run).together(1, 1, noise, 1.0, 1.0)], price, epsilon)
-            for noise, price in grid
+            certified([positions_of(run).joint_laws(1, 1, noise, 1.0, 1.0)], multiplier, epsilon)
+            for noise, multiplier in grid
         )
 
-    def test_is_paid(self):
+    def test_counts(self):
         assert all(self.exact(epsilon) <= self.least(epsilon) for epsilon in (1.5, 2.3, 3.0))
 
-    def test_unpaid_the_claim_is_false(self, monkeypatch):
-        def unpaid(self, count, lent, spent, true=EachEpoch._lenders):
-            return true(self, count, 0.0, spent)
+    def test_without_it_the_claim_is_false(self, monkeypatch):
+        true = PositionsEachEpoch._receiving_mus
 
-        monkeypatch.setattr(EachEpoch, "_lenders", unpaid)
+        def without_visit(self, count, receiving, reserved):
+            return true(self, count, 0.0, reserved)
+
+        monkeypatch.setattr(PositionsEachEpoch, "_receiving_mus", without_visit)
         assert any(self.exact(epsilon) > self.least(epsilon) for epsilon in (1.5, 2.3, 3.0))
 
 
-def engine(arrivals, steps, contraction, spent):
-    """By steps written out, with the noise that is left."""
-    arriving, noise = np.zeros(steps), np.ones(steps)
-    for step, times in arrivals:
-        arriving[step] += times
-    noise[steps - spent.steps :] = math.sqrt(1.0 - spent.share)
-    return optimal_shifts(contraction=contraction, sensitivity=arriving, noise=noise).mu
+def mu_of(participations, steps, contraction, reserved):
+    """mu by optimal shifts of all steps, with the noise that is not reserved."""
+    sensitivity, noise = np.zeros(steps), np.ones(steps)
+    for step, factor in participations:
+        sensitivity[step] += factor
+    noise[steps - reserved.steps :] = math.sqrt(1.0 - reserved.share)
+    return optimal_shifts(contraction=contraction, sensitivity=sensitivity, noise=noise).mu
 
 
 class TestCharged:
-    """What lenders are charged, against the engine on steps written out."""
+    """mus of receiving positions, against optimal shifts of all steps."""
 
     STEPS, LENGTH = 10, 4
 
-    @pytest.mark.parametrize("lent, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
-    def test_if_drawn_once(self, lent, late):
+    @pytest.mark.parametrize("receiving, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
+    def test_if_drawn_once(self, receiving, late):
         run = described(li.ShuffledOnce, (4, 1, self.STEPS), 1.0, 0.9)
-        places = Once(run)
+        positions = positions_of(run)
         for count, hidden in ((1, 1), (2, 1), (2, 2), (3, 2)):
-            worlds = places.together(count, hidden, 0.6, lent, late)
-            spent = end_windows(np.arange(hidden), 0.6).spent
+            laws = positions.joint_laws(count, hidden, 0.6, receiving, late)
+            reserved = end_windows(np.arange(hidden), 0.6).reserved
             for number, tail in enumerate(range(count, 4)):
                 seen = range(self.STEPS - 1 - tail, -1, -self.LENGTH)
-                own = engine([(step, 1.0) for step in seen], self.STEPS, 0.9, spent)
-                assert own == pytest.approx(worlds.own[number], rel=1e-6)
+                own = mu_of([(step, 1.0) for step in seen], self.STEPS, 0.9, reserved)
+                assert own == pytest.approx(laws.receiving_mus[number], rel=1e-6)
                 for other in range(hidden):
                     before = range(self.STEPS - 1 - other - self.LENGTH, -1, -self.LENGTH)
-                    both = [(step, lent) for step in seen] + [(step, late) for step in before]
-                    beside = engine(both, self.STEPS, 0.9, spent)
-                    assert beside <= worlds.beside[number] * (1 + 1e-9)
+                    both = [(step, receiving) for step in seen] + [(step, late) for step in before]
+                    residual = mu_of(both, self.STEPS, 0.9, reserved)
+                    assert residual <= laws.residual_mus[number] * (1 + 1e-9)
 
-    @pytest.mark.parametrize("lent, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
-    def test_where_the_last_epoch_is_cut(self, lent, late):
-        """Two steps of the third epoch; in the second, places are 4 to 7, in the first at 3."""
-        places = EachEpoch(described(li.ShuffledEachEpoch, (4, 1, self.STEPS), 1.0, 0.9))
+    @pytest.mark.parametrize("receiving, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
+    def test_where_the_last_epoch_is_truncated(self, receiving, late):
+        """Two steps of the third epoch; in the second, positions are 4 to 7, in the first at 3."""
+        positions = positions_of(described(li.ShuffledEachEpoch, (4, 1, self.STEPS), 1.0, 0.9))
         for count, hidden in ((1, 1), (2, 2), (3, 1), (4, 3), (5, 2)):
-            worlds = places.together(count, hidden, 0.6, lent, late)
-            spent = end_windows(np.arange(hidden), 0.6).spent
-            before_the_cut = count > 2
+            laws = positions.joint_laws(count, hidden, 0.6, receiving, late)
+            reserved = end_windows(np.arange(hidden), 0.6).reserved
+            before = count > 2
             for number, tail in enumerate(range(count, 6)):
                 step = self.STEPS - 1 - tail
                 shared = [(3, 1.0)] + ([(7, 1.0)] if step >= 8 else [])
-                own = engine([*shared, (step, 1.0)], self.STEPS, 0.9, spent)
-                assert own == pytest.approx(worlds.own[number], rel=1e-6)
-                visited = lent if step >= 8 or before_the_cut else 1.0
-                beside = engine([*shared, (step, visited)], self.STEPS, 0.9, spent)
-                assert beside == pytest.approx(worlds.beside[number], rel=1e-6)
-            total = worlds.lenders.sum() + worlds.others.sum() + worlds.hidden.sum()
+                own = mu_of([*shared, (step, 1.0)], self.STEPS, 0.9, reserved)
+                assert own == pytest.approx(laws.receiving_mus[number], rel=1e-6)
+                visited = receiving if step >= 8 or before else 1.0
+                residual = mu_of([*shared, (step, visited)], self.STEPS, 0.9, reserved)
+                assert residual == pytest.approx(laws.residual_mus[number], rel=1e-6)
+            total = laws.receiving.sum() + laws.separate.sum() + laws.hidden.sum()
             assert total == pytest.approx(1.0)
 
-    def test_who_is_late_in_the_cut_epoch_may_be_late_before_it_too(self):
-        """With the lenders in the epoch before: its 2 latest places of 4 are none of theirs."""
-        places = EachEpoch(described(li.ShuffledEachEpoch, (4, 1, self.STEPS), 1.0, 0.9))
-        worlds = places.together(4, 1, 0.6, 1.0, 1.0)
-        both = worlds.others[-2:]
+    def test_a_late_position_of_a_truncated_epoch_may_be_late_before_it_too(self):
+        """The 2 latest positions of 4 in the epoch before are not receiving."""
+        positions = positions_of(described(li.ShuffledEachEpoch, (4, 1, self.STEPS), 1.0, 0.9))
+        laws = positions.joint_laws(4, 1, 0.6, 1.0, 1.0)
+        both = laws.separate[-2:]
         assert both == pytest.approx([1 / 4 * 2 / 4] * 2)
-        assert worlds.hidden == pytest.approx([1 / 4 * 2 / 4])
+        assert laws.hidden == pytest.approx([1 / 4 * 2 / 4])
 
 
 def realistic(number, rule):

@@ -1,4 +1,4 @@
-"""Hidden places: below what is revealed, never below the truth, and the visit must be paid."""
+"""Transport between positions: below averages, never below the truth; the visit must count."""
 
 import math
 
@@ -32,7 +32,7 @@ def exact(rng, rule, shape, ratio, contraction, adjacency):
     """(delta by epsilon, one way and the other) of an instance that obeys the description.
 
     What examples add lies in an interval as long as the sensitivity (from minus to plus it, if one
-    is left out), mostly at its ends, so that other examples mark the places; steps may forget.
+    is left out), mostly at its ends, so that other examples mark positions; steps may contract.
     """
     examples, size, steps = shape
     seen = epochs_seen(examples, size, steps, rule is li.ShuffledEachEpoch)
@@ -96,7 +96,7 @@ class TestSoundness:
 
 
 class TestVisit:
-    """The example whose place is taken visits the lender's, which must be paid."""
+    """The example whose position is taken visits the receiving position, which must count."""
 
     def exact(self, epsilon):
         """Two batches of one; the other example marks the early place, the second step forgets."""
@@ -111,21 +111,23 @@ class TestVisit:
     def run_(self):
         return described(li.ShuffledEachEpoch, (2, 1, 2), 1.0, 0.283)
 
-    def test_is_paid(self):
+    def test_counts(self):
         profile = li.account(self.run_(), bounds="random-order/shuffled/transport")
         for epsilon in (1.5, 2.3, 3.0):
             assert self.exact(epsilon) <= profile.delta(epsilon)
 
-    def test_unpaid_the_claim_is_false(self, monkeypatch):
+    def test_without_it_the_claim_is_false(self, monkeypatch):
         from lastiterate.bounds.shuffling import position_transport, positions_each_epoch
 
-        def unpaid(self, count, lent, late, true=positions_each_epoch.EachEpoch.moved):
+        true = positions_each_epoch.PositionsEachEpoch.transport_mus
+
+        def without_visit(self, count, receiving, late):
             return true(self, count, 0.0, late)
 
-        monkeypatch.setattr(positions_each_epoch.EachEpoch, "moved", unpaid)
-        position_transport.hidden_place.cache_clear()
-        claimed = position_transport.hidden_place(self.run_())
-        position_transport.hidden_place.cache_clear()
+        monkeypatch.setattr(positions_each_epoch.PositionsEachEpoch, "transport_mus", without_visit)
+        position_transport.shuffled_transport.cache_clear()
+        claimed = position_transport.shuffled_transport(self.run_())
+        position_transport.shuffled_transport.cache_clear()
         assert any(self.exact(epsilon) > claimed.delta(epsilon) for epsilon in (2.3, 3.0))
 
 
@@ -138,7 +140,7 @@ def leaked(rule, shape, factors, added, other, epsilon):
 
 NOTHING = [0.0, 0.0, 0.0, 0.0, 0.0, 0.0]
 MARKS = [1, -1, 1, -1, 1, -1]
-# By climbing: each leaks more than would be certified if one arrival were charged too little.
+# By climbing: each leaks more than would be certified if one participation counted too little.
 FOUND = {
     "i against u counts twice": (
         li.ShuffledOnce, (2, 1, 2), 1.0, "zero-out", 3.5,
@@ -148,11 +150,11 @@ FOUND = {
         li.ShuffledOnce, (4, 1, 4), 1.0, "zero-out", 3.5, [0.0, 0.0, 0.2, 0.0],
         [[-1, -1, 1, 1], [-1, 1, -1, -1], [-1, 1, -1, -1], [0.586, 1, -1, -1]], NOTHING[:4],
     ),
-    "both places in earlier epochs": (
+    "both positions in earlier epochs": (
         li.ShuffledOnce, (4, 2, 6), 0.5, "zero-out", 2.0, [-0.2, 0.2, 0.3, 0.3, 0.3, 0.3],
         [[1] * 6, MARKS, [-1, *MARKS[1:]], [-1, *MARKS[1:]]], NOTHING,
     ),
-    "the latest lender": (
+    "the latest receiving position": (
         li.ShuffledEachEpoch, (3, 1, 6), 2.0, "replace", 3.5, [0.3, *[-0.3] * 5],
         [[0, 2, 0, 2, 0, 2], [2, 2, 0, 0, 2, 2], [0.545, 1.922, 0, 0, 2, 2]],
         [2, 0, 2, 0, 2, 0],
@@ -180,49 +182,48 @@ def test_extremes_promise_little_or_nothing(rule, ratio):
 
 
 class TestPatterns:
-    """What is charged for a late place against all lenders, by the engine on steps written out."""
+    """mu of a late position against all receiving ones, by optimal shifts of all steps."""
 
-    def engine(self, arrivals, steps):
+    def mu(self, participations, steps):
         from lastiterate.shifts.optimal_shifts import optimal_shifts
 
-        arriving = np.zeros(steps)
-        for step, times in arrivals:
-            arriving[step] += times
-        return optimal_shifts(contraction=0.9, sensitivity=arriving, noise=np.ones(steps)).mu
+        sensitivity = np.zeros(steps)
+        for step, factor in participations:
+            sensitivity[step] += factor
+        return optimal_shifts(contraction=0.9, sensitivity=sensitivity, noise=np.ones(steps)).mu
 
-    def pairs(self, lent, late):
-        """(late place, arrivals) of 4 batches, one epoch and a half; steps from 0 to 5.
+    def pairs(self, receiving, late):
+        """(late position, participations) of 4 batches in one epoch and a half; steps 0 to 5.
 
-        Of the first epoch f is the place with the example late, e with it at the lender.
+        In the first epoch f is the position of the late run, e that of the receiving run.
         """
         for t in (4, 5):
             for f in range(4):
-                for e in range(4):  # the lender takes no part in the second epoch
-                    first = [(f, 1.0)] if f == e else [(f, late), (e, lent)]
+                for e in range(4):  # which takes no part in the second epoch
+                    first = [(f, 1.0)] if f == e else [(f, late), (e, receiving)]
                     yield t, [*first, (t, late)]
                 for e in {4, 5} - {t}:
-                    yield t, [(f, 1.0), (e, lent), (t, late)]
+                    yield t, [(f, 1.0), (e, receiving), (t, late)]
         for t in range(4):
             for e in set(range(4)) - {t}:
-                yield t, [(e, lent), (t, late)]
+                yield t, [(e, receiving), (t, late)]
 
-    @pytest.mark.parametrize("lent, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
-    def test_of_an_epoch_that_is_cut_short(self, lent, late):
-        from lastiterate.bounds.shuffling.positions_each_epoch import EachEpoch
+    @pytest.mark.parametrize("receiving, late", [(1.0, 1.0), (1.0, 2.0), (2.0, 1.0)])
+    def test_of_a_truncated_epoch(self, receiving, late):
+        from lastiterate.bounds.shuffling.position_transport import positions_of
 
-        places = EachEpoch(described(li.ShuffledEachEpoch, (4, 1, 6), 1.0, 0.9))
+        positions = positions_of(described(li.ShuffledEachEpoch, (4, 1, 6), 1.0, 0.9))
         order = [5, 4, 3, 2, 1, 0]  # from the latest
         for count in range(1, 6):
-            charged = places.moved(count, lent, late)
-            lenders = set(order[count:])
-            for t, arrivals in self.pairs(lent, late):
-                lender = max((step for step, times in arrivals if step != t), default=-1)
-                if t in order[:count] and lender in lenders:
-                    assert self.engine(arrivals, 6) <= charged[order.index(t)] * (1 + 1e-9)
+            charged = positions.transport_mus(count, receiving, late)
+            for t, participations in self.pairs(receiving, late):
+                other = max((step for step, _ in participations if step != t), default=-1)
+                if t in order[:count] and other in order[count:]:
+                    assert self.mu(participations, 6) <= charged[order.index(t)] * (1 + 1e-9)
 
     def test_both_orders_of_the_data_sets_are_computed(self):
-        from lastiterate.bounds.shuffling.position_transport import hidden_place
+        from lastiterate.bounds.shuffling.position_transport import shuffled_transport
 
         run = described(li.ShuffledOnce, (4, 1, 8), 1.0, 0.9, "zero-out")
-        one, other = hidden_place(run)._directions
-        assert not np.allclose(one[0]._moved, other[0]._moved)
+        one, other = shuffled_transport(run)._directions
+        assert not np.allclose(one[0]._transport_mus, other[0]._transport_mus)

@@ -1,4 +1,4 @@
-"""Lending between places: never below exact mixtures, and far below averages."""
+"""Transport between positions: never below exact mixtures, and far below averages."""
 
 import math
 
@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lastiterate import InvalidParameter
-from lastiterate.bounds.shuffling.transport import HiddenPlaceProfile, Loan
+from lastiterate.bounds.shuffling.transport import TransportProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from tests.reference.all_orders import hockey_sticks
 
@@ -16,8 +16,8 @@ EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
 
 
 @st.composite
-def places(draw):
-    """(weights, means on one data set, means on the other), the late places first."""
+def positions(draw):
+    """(weights, means on one data set, means on the other), the late positions first."""
     count = draw(st.integers(2, 6))
     late = draw(st.integers(1, count - 1))
     shares = np.array(draw(st.lists(st.floats(0.01, 1.0), min_size=count, max_size=count)))
@@ -33,15 +33,15 @@ def places(draw):
 def hidden(weights, ours, theirs, late):
     """The profile of N(ours_j, 1) against N(theirs_j, 1), either way round."""
     directions = [
-        [Loan(np.abs(one[:k, None] - other[None, k:]).max(axis=1)) for k in {1, late}]
+        [np.abs(one[:k, None] - other[None, k:]).max(axis=1) for k in {1, late}]
         for one, other in ((ours, theirs), (theirs, ours))
     ]
-    return HiddenPlaceProfile(weights, np.abs(ours - theirs), directions)
+    return TransportProfile(weights, np.abs(ours - theirs), directions)
 
 
 class TestSoundness:
     @settings(max_examples=150)
-    @given(places())
+    @given(positions())
     def test_no_mixture_leaks_more(self, drawn):
         weights, ours, theirs, _ = drawn
         profile = hidden(*drawn)
@@ -50,7 +50,7 @@ class TestSoundness:
             assert exact <= profile.delta(epsilon) * (1 + 1e-9) + 1e-12
 
     @settings(max_examples=15)
-    @given(places())
+    @given(positions())
     def test_epsilon_and_many_deltas_agree_with_delta(self, drawn):
         profile = hidden(*drawn)
         for delta in (1e-2, 1e-5, 1e-290, 1e-305):
@@ -64,7 +64,7 @@ class TestSoundness:
     @pytest.mark.parametrize("scale", [1e-200, 1e-18, 1e-9])
     def test_next_to_no_leak_is_not_rounded_to_less(self, scale):
         mus = np.array([1.0, 0.5, 0.1]) * scale
-        profile = HiddenPlaceProfile([0.1, 0.2, 0.7], mus, [[Loan(1.1 * mus[:1])]])
+        profile = TransportProfile([0.1, 0.2, 0.7], mus, [[1.1 * mus[:1]]])
         many = np.linspace(0.0, 5.0 * scale, 30)
         for epsilon, chord in zip(many.tolist(), profile.deltas(many), strict=True):
             assert chord >= profile.delta(epsilon) * (1 - 1e-9)
@@ -74,14 +74,14 @@ class TestTightness:
     def test_of_one_step_it_is_amplification_by_sampling(self):
         """Takes part with probability p or not at all: p delta(log(1 + (e^epsilon - 1)/p))."""
         p, mu, epsilon = 0.01, 1.0, 0.2
-        profile = HiddenPlaceProfile([p, 1 - p], [mu, 0.0], [[Loan(np.array([mu]))]])
+        profile = TransportProfile([p, 1 - p], [mu, 0.0], [[np.array([mu])]])
         shifted = math.log1p(math.expm1(epsilon) / p)
         exact = p * GaussianMixtureProfile([1.0], [mu]).delta(shifted)
         assert profile.delta(epsilon) == pytest.approx(exact, rel=1e-3)
 
     def test_is_never_above_the_average(self):
         weights, mus = [0.001, 0.1, 0.899], [2.0, 0.5, 0.1]
-        profile = HiddenPlaceProfile(weights, mus, [[Loan(np.array([2.1]))]])
+        profile = TransportProfile(weights, mus, [[np.array([2.1])]])
         average = GaussianMixtureProfile(weights, mus)
         for epsilon in EPSILONS:
             assert profile.delta(epsilon) <= average.delta(epsilon)
@@ -91,25 +91,24 @@ class TestTightness:
 
 
 class TestFeasibility:
-    def test_what_is_needed_to_the_last_digit_is_not_covered(self):
-        """One late place and one lender: at some price exactly all that is lent is needed."""
-        (lending,) = HiddenPlaceProfile(
-            [0.3, 0.7], [2.0, 0.1], [[Loan(np.array([2.0]))]]
-        )._directions[0]
+    def test_mass_that_is_needed_to_the_last_digit_is_not_feasible(self):
+        """One late position: at some multiplier exactly the available mass is needed."""
+        profile = TransportProfile([0.3, 0.7], [2.0, 0.1], [[np.array([2.0])]])
+        (transport,) = profile._directions[0]
         low, high = 0.0, 60.0
         for _ in range(200):
-            price = (low + high) / 2
-            kept, asked, stayed = lending._terms(1.0, price)
-            lent = 0.7 * -math.expm1(float(kept[0]) - 1.0)
-            needed = 0.3 * -math.expm1(float(stayed[0])) * math.exp(float(asked[0]) - 1.0)
-            low, high = (price, high) if needed < lent else (low, price)
+            multiplier = (low + high) / 2
+            kept, per_mass, retained = transport._terms(1.0, multiplier)
+            available = 0.7 * -math.expm1(float(kept[0]) - 1.0)
+            needed = 0.3 * -math.expm1(float(retained[0])) * math.exp(float(per_mass[0]) - 1.0)
+            low, high = (multiplier, high) if needed < available else (low, multiplier)
         around = np.nextafter(high, [-np.inf, np.inf])
-        assert not lending._covered(1.0, np.array([[around[0]], [high], [around[1]]])).any()
-        assert lending._covered(1.0, np.array([[high - 1e-6]])).all()
+        assert not transport._feasible(1.0, np.array([[around[0]], [high], [around[1]]])).any()
+        assert transport._feasible(1.0, np.array([[high - 1e-6]])).all()
 
 
 class TestRefusals:
-    @pytest.mark.parametrize("moved", [[], [1.0, 1.0], [math.nan], [math.inf]])
-    def test_loans_that_are_none(self, moved):
-        with pytest.raises(InvalidParameter, match="moved"):
-            HiddenPlaceProfile([0.5, 0.5], [1.0, 0.5], [[Loan(np.array(moved))]])
+    @pytest.mark.parametrize("transport_mus", [[], [1.0, 1.0], [math.nan], [math.inf]])
+    def test_transports_of_no_or_all_positions(self, transport_mus):
+        with pytest.raises(InvalidParameter, match="transport_mus"):
+            TransportProfile([0.5, 0.5], [1.0, 0.5], [[np.array(transport_mus)]])

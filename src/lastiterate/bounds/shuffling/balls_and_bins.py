@@ -1,32 +1,40 @@
-r"""The last iterate of runs in which every example picks its batch on its own, in secret.
+"""The bounds for runs in which every example draws its batch independently and in secret.
 
-**Given all picks**, which do not depend on the data, the two runs of a pair have the same batches.
-They differ in the steps that see the place of the differing example, and in no others: by two
-gradients if it is replaced, since the other version is in the same place, by one if it is left
-out.  So the order is fixed, and the shifts of a fixed order price it, as long as steps contract.
-They do while no batch is too large: sums are divided by b whatever the size, so on a batch of
-k examples a step is one of smoothness :math:`(M - \lambda) k/b + \lambda`.  Of convexity only the
-shared penalty's is left, since a batch may be empty.
-
-**Averaged over the picks.**  Hockey-stick divergence is jointly convex, so the average of the
-curves given the picks holds.  Where every batch has at most K examples, such a curve is that of the
-differing example's place alone.  It has the law of a shuffle's, place by place; the others' picks
-are independent of it.  All else is the event that some batch has more than K, which is charged
-delta = 1.  A batch has Bin(n, b/n) examples, and there are as many batches as are ever drawn: those
-of one epoch, if they are drawn once.
+Given all draws, the two runs of a pair have the same batches, so the order is fixed.  Steps
+contract while no batch is too large; the event of a larger batch is added to delta.  Three
+bounds use that: an average over the position of the differing example, a mixture of Gaussians over
+its position, and a mixture in which late positions have windows of noise of their own.
+`docs/tightness.md#balls-and-bins` has the proofs.
 """
 
+from dataclasses import dataclass
+
+import numpy as np
+
 from lastiterate.bounds import conditions
-from lastiterate.bounds.bound import Bound, Certainty, with_single_examples
+from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
+from lastiterate.bounds.shuffling.mixture_divergence import MixturePair, PositionMixture
 from lastiterate.bounds.shuffling.position_average import (
     MIXTURE,
-    shuffled_each_epoch,
-    shuffled_once,
+    average_each_epoch,
+    average_once,
 )
+from lastiterate.bounds.shuffling.position_transport import (
+    LARGEST_MU,
+    LARGEST_NOISE_SHARE,
+    REGULAR,
+    positions_of,
+)
+from lastiterate.bounds.shuffling.positions import Positions
+from lastiterate.bounds.shuffling.proof_search import BoundedBatches, MixtureSearch
+from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
 from lastiterate.bounds.subsampling.fixed_size_majorant import Majorant, fixed_size_majorant
+from lastiterate.bounds.subsampling.poisson import BOUNDED_GRADIENTS
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
+from lastiterate.profile.gaussian_mixture_pld import shift_losses
+from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import (
     BallsAndBins,
@@ -37,74 +45,212 @@ from lastiterate.run.batch_rules.rules import (
 )
 from lastiterate.run.training_run import TrainingRun
 
-_NEVER = (1e-9, 1e-14, 0.0)  # the fewer batches are charged for, the less steps may contract
+# Probabilities of a larger batch.  A smaller one allows larger batches, on which steps contract
+# less; the best of three is taken.
+_FAILURES = (1e-9, 1e-14, 0.0)
 
 
-def balls_and_bins(run: TrainingRun) -> PrivacyProfile:
-    r"""A mixture over the place of the differing example, for batches of random size.
+def bin_average(run: TrainingRun) -> PrivacyProfile:
+    r"""The average over the position of the differing example, for batches of random size.
 
     **Bound.** As for examples that are shuffled once, or before every epoch, with the contraction
     that holds for every batch of at most K examples: :math:`1 - c = \min(\eta\lambda,
     2 - \eta((M - \lambda) K/b + \lambda))`, :math:`\lambda` the shared regulariser.  K is
     a size that hardly any batch exceeds and for which steps are not too long; the probability of a
     larger one among those drawn, at most :math:`N\,P(\mathrm{Bin}(n, b/n) > K)` with
-    :math:`N = n/b` if they are drawn once, else N = T, is charged delta = 1.
+    :math:`N = n/b` if they are drawn once, else N = T, is added to delta.
 
-    **Holds when.** every example picks one of the batches of an epoch independently and in secret,
+    **Holds when.** every example draws one of the batches of an epoch independently and in secret,
     each with probability b/n, once or before every epoch; sums are divided by b, and no batch is
     cut; losses are convex and smooth, no step exceeds 2/smoothness, gradients are not changed by
-    norm clipping.  An example is replaced by another in the same place, or adds nothing to the
-    batch it has picked; the number of examples is public.
+    norm clipping.  An example is replaced by another in the same batch, or adds nothing to the
+    batch it has drawn; the number of examples is public.
 
-    **Tight.** As for shuffled examples whose place is revealed at the end.
+    **Tight.** As for shuffled examples whose position is revealed at the end.
 
-    **Source.** Bok, Su and Altschuler 2024, Theorem C.3, given the picks; Ye and Shokri 2022,
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3, given the draws; Ye and Shokri 2022,
     Lemma 4.1.
 
     **Computed as** for shuffled examples; the best of three choices of K.
     """
-    profiles = places_given_the_sizes(run)
-    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+    return _best(position_laws(run))
 
 
-def persons_in_bins(run: TrainingRun) -> PrivacyProfile:
-    """The average over the picks of all examples of a person, which are independent."""
-    alone = places_given_the_sizes(with_single_examples(run))
-    return BestProfile([several_draws(one, run.examples_per_person) for one in alone])
+def bin_average_for_persons(run: TrainingRun) -> PrivacyProfile:
+    """The average over the draws of all examples of a person, which are independent."""
+    single = position_laws(with_single_examples(run))
+    return BestProfile([several_draws(law, run.examples_per_person) for law in single])
 
 
-def places_given_the_sizes(run: TrainingRun) -> list[GaussianMixtureProfile]:
-    """The law of what the example's place costs, for some choices of K."""
-    given_the_sizes = (
-        shuffled_once if run.batches.resampling is Resampling.ONCE else shuffled_each_epoch
-    )
-    found = []
-    for majorant in sizes_that_count(run):
-        known = given_the_sizes(majorant.run)
-        lost = majorant.exceeded
-        found.append(GaussianMixtureProfile(known.weights, known.mus, lost=lost))
-    return found
+def bin_mixture(run: TrainingRun) -> PrivacyProfile:
+    r"""The profile of a mixture of Gaussians over the secret position of the differing example.
+
+    **Bound.** :math:`E_j N(\mu_j, 1)` against N(0, 1), in both directions: :math:`\mu_j` is the
+    guarantee of position j, in the last epoch or in all, for the per-step sensitivity
+    :math:`\eta C/b`.  If the example is replaced, the second is :math:`E_j N(-\mu_j, 1)`.
+    Contraction and large batches are as for `random-order/balls-and-bins/average`.
+
+    **Holds when.** that bound does, no gradient exceeds C, and an example is left out, or replaced.
+
+    **Tight.** To a few per cent of an exactly solved instance where epochs have many batches.
+
+    **Source.** This library (`docs/tightness.md#balls-and-bins`); Kahane 1985; Bok, Su and
+    Altschuler 2024, Theorem C.3.
+
+    **Computed as** privacy losses in cells, rounded up.
+    """
+    return bin_mixture_for_persons(run)
 
 
-def sizes_that_count(run: TrainingRun) -> list[Majorant]:
+def bin_mixture_for_persons(run: TrainingRun) -> PrivacyProfile:
+    """The mixture for a person whose examples draw batches independently, all draws hidden."""
+    return _best(_mixtures(run))
+
+
+def bin_windowed_mixture(run: TrainingRun) -> PrivacyProfile:
+    r"""The profile of a mixture over the secret position, with windows for late positions.
+
+    **Bound.** At every epsilon the least of `random-order/balls-and-bins/mixture` and of
+    :math:`E_j N(a_j, I)` against :math:`E_j N(-a_j, I)`, or against N(0, I) in both directions if
+    the example is left out: :math:`a_j` has the length :math:`m_j` along one direction, and for
+    late positions :math:`\rho_w` along that of a window w of the last steps.
+
+    **Holds when.** that bound does, and step size and noise are constant.  A bounded domain is
+    allowed, and not used.
+
+    **Tight.** To a few per cent of an exactly solved instance.
+
+    **Source.** This library (`docs/tightness.md#balls-and-bins`); Kahane 1985; Bok, Su and
+    Altschuler 2024, Theorem C.3.
+
+    **Computed as** sums of log-normal variables on a grid, larger in convex order, and upper sums
+    over one normal variable.  Positions, windows and shares are searched for; any choice is valid.
+    """
+    without_windows = _mixtures(run)
+    quick = _best(without_windows)
+    limits = []
+    for majorant, known in zip(majorants(_one_sided(run)), without_windows, strict=True):
+        positions = positions_of(majorant.run)
+        if positions.mus().max() < LARGEST_MU:
+            limits.append(BoundedBatches(_MixtureFactory(positions), known, majorant.exceeded))
+    if not limits:
+        return quick
+    both = (MixturePair.MIXTURE_FIRST, MixturePair.MIXTURE_SECOND)
+    directions = (MixturePair.MIRRORED,) if run.adjacency == "replace" else both
+    return ShuffledProfile(quick, [MixtureSearch(pair, limits) for pair in directions])
+
+
+def position_laws(run: TrainingRun) -> list[GaussianMixtureProfile]:
+    """The law of the mu of the example's position, for some limits K on the size of batches."""
+    average = average_once if run.batches.resampling is Resampling.ONCE else average_each_epoch
+    laws = []
+    for majorant in majorants(run):
+        known = average(majorant.run)
+        laws.append(GaussianMixtureProfile(known.weights, known.mus, lost=majorant.exceeded))
+    return laws
+
+
+def majorants(run: TrainingRun) -> list[Majorant]:
     """Shuffled runs that cost as much if no batch has more than K, for some choices of K."""
     once = run.batches.resampling is Resampling.ONCE
     draws = min(run.batches.batches_per_epoch, run.steps) if once else run.steps
     counterpart = ShuffledOnce if once else ShuffledEachEpoch
-    majorants = (fixed_size_majorant(run, counterpart, draws, never) for never in _NEVER)
-    return list(dict.fromkeys(majorants))
+    every = (fixed_size_majorant(run, counterpart, draws, failure) for failure in _FAILURES)
+    return list(dict.fromkeys(every))
 
 
-BALLS_AND_BINS = Bound(
+def _mixtures(run: TrainingRun) -> list[PrivacyProfile]:
+    """The mixture over positions, for each limit on the size of batches."""
+    size, two_sided = run.examples_per_person, run.adjacency == "replace"
+    profiles: list[PrivacyProfile] = []
+    for law in position_laws(_one_sided(run)):
+        if size > 1:
+            law = several_draws(law, size)
+        losses = shift_losses(law.mus, law.weights, two_sided=two_sided)
+        profiles.append(SummedLossesProfile([Repeated(losses, 1)], lost=law.lost))
+    return profiles
+
+
+def _one_sided(run: TrainingRun) -> TrainingRun:
+    """The run of a single example against that without it: they differ by one gradient."""
+    single = with_single_examples(run)
+    if run.adjacency != "replace":
+        return single
+    assert run.gradient_bound is not None
+    return single.replace(adjacency="zero-out", sensitivity=run.gradient_bound)
+
+
+@dataclass(frozen=True)
+class _MixtureFactory:
+    """The mixture for shares of positions and noise; None if all are hidden or out of range."""
+
+    positions: Positions
+
+    def __call__(self, hidden_share: float, noise: float) -> PositionMixture | None:
+        weights = self.positions.weights()
+        before = np.cumsum(weights) - weights
+        count = max(int(np.searchsorted(before, hidden_share)), 1)
+        if count >= weights.size:
+            return None
+        mixture = self.positions.mixture(count, min(noise, LARGEST_NOISE_SHARE))
+        return None if mixture.is_out_of_range else mixture
+
+
+def _best(profiles: list[PrivacyProfile] | list[GaussianMixtureProfile]) -> PrivacyProfile:
+    return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
+
+
+def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
+    """`BIN_MIXTURE` for single examples, where the windowed mixture includes it."""
+    return (BIN_MIXTURE,) if run.examples_per_person == 1 else ()
+
+
+BIN_AVERAGE = Bound(
     id="random-order/balls-and-bins/average",
-    gives="the average over the secret place that an example has picked on its own",
-    covers=(BallsAndBins, BallsAndBinsEachEpoch),  # whose sizes have a law that is charged
+    gives="the average over the secret position that an example has drawn on its own",
+    covers=(BallsAndBins, BallsAndBinsEachEpoch),
     needs=(conditions.SECRET_ORDER, *conditions.CONTRACTING),
     certainty=Certainty.UPPER,
     source=MIXTURE,
-    evaluate=balls_and_bins,
-    for_persons=persons_in_bins,
+    evaluate=bin_average,
+    for_persons=bin_average_for_persons,
     rests_on=(CONVEX_FIXED_ORDER,),
-    charges="averages over the secret place that the example has picked",
+    charges="averages over the secret position that the example has drawn",
     given_order=True,
+)
+
+BIN_MIXTURE = Bound(
+    id="random-order/balls-and-bins/mixture",
+    gives="a mixture over the secret position that an example has drawn, which stays hidden",
+    covers=BIN_AVERAGE.covers,
+    needs=(*BIN_AVERAGE.needs, BOUNDED_GRADIENTS),
+    certainty=Certainty.UPPER,
+    source=Citation(
+        "lastiterate",
+        2026,
+        "Mixtures over hidden positions",
+        "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
+    ),
+    evaluate=bin_mixture,
+    for_persons=bin_mixture_for_persons,
+    rests_on=(CONVEX_FIXED_ORDER,),
+    charges="mixes over the secret position that the example has drawn, which stays hidden",
+)
+
+BIN_WINDOWED_MIXTURE = Bound(
+    id="random-order/balls-and-bins/windowed-mixture",
+    gives="the same, with windows of noise of their own for late positions",
+    covers=BIN_MIXTURE.covers,
+    needs=(*BIN_MIXTURE.needs, conditions.CONSTANT, conditions.NOISY, REGULAR),
+    certainty=Certainty.UPPER,
+    source=Citation(
+        "lastiterate",
+        2026,
+        "Windowed mixtures over hidden positions",
+        "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
+    ),
+    evaluate=bin_windowed_mixture,
+    rests_on=(CONVEX_FIXED_ORDER,),
+    charges="mixes over the example's hidden position, late ones in windows of their own",
+    supersedes=_superseded,
 )

@@ -1,15 +1,20 @@
-r"""Windows at the end of a run, each of which pays late arrivals out of noise of its own.
+r"""Disjoint windows of the last steps, each of which hides late participations by noise of its own.
 
-A share :math:`\theta` of the noise of the last steps is set apart and cut into windows; a late
-arrival is paid in one of them, which must not begin before it.  So arrivals paid in different
-windows are paid by independent noise, and what one of them leaks tells nothing of the other.
-A place of tail k, that is with k steps after it, has in final units the mass :math:`c^k`; the steps
-:math:`\tau` of a window W have the variance :math:`\theta c^{2\tau}`, and paid in proportion to
-that, an arrival as old as W or older costs at most
+A share :math:`\theta` of the noise of the last steps is reserved and divided into windows.  The
+last participation of a late position is shifted away inside one window, which must not begin
+before that participation.  Shifts in different windows use independent noise.
+
+Let c be the contraction of a step, and let the *tail* of a position be the number of steps after
+its last participation.  In units of the end of the run, a participation with tail k has size
+:math:`c^k`, and a step with tail :math:`\tau` in a window W has the reserved variance
+:math:`\theta c^{2\tau}`.  Shifts in proportion to that variance cost a participation that is not
+later than W at most
 
 .. math:: \rho_W = c^{\max W} \Big/ \sqrt{\textstyle\theta \sum_{\tau \in W} c^{2\tau}}
 
-standard deviations for each unit of it.  All else is left with :math:`1 - \theta` of that noise.
+standard deviations for each unit of per-step sensitivity.  Everything else has a share
+:math:`1 - \theta` of the noise of these steps.  The theorem that uses the windows is in
+`docs/tightness.md#joint-transport`.
 """
 
 from dataclasses import dataclass
@@ -22,36 +27,39 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.shifts.sparse_patterns import Spent
 
-_GROWTH = 2.0  # of the ends of windows
+_GROWTH = 2.0  # ratio of the ends of consecutive windows
 
 
 @dataclass(frozen=True, eq=False)
 class EndWindows:
-    """Window i has the tails from edges[i] up to edges[i + 1], and `share` of their noise.
+    """Windows of the last steps: window i has the tails from edges[i] to edges[i + 1] - 1.
 
-    `chosen[k]` is the window that pays the arrival with tails[k] steps after it.
+    Each has `share` of the noise of its steps.  `window_of[k]` is the window in which the
+    participation with tails[k] steps after it is shifted away.
     """
 
     edges: IntArray
     share: float
     tails: IntArray
-    chosen: IntArray
+    window_of: IntArray
 
     def __post_init__(self) -> None:
         disjoint = self.edges[0] >= 0 and bool(np.all(np.diff(self.edges) > 0))
         if not (disjoint and 0.0 < self.share <= 1.0):
             raise InvalidParameter("edges", self.edges, must_be="increasing, with a share of noise")
-        known = np.all((self.chosen >= 0) & (self.chosen < self.edges.size - 1))
-        if not (known and np.all(self.edges[self.chosen + 1] - 1 <= self.tails)):
-            raise InvalidParameter("chosen", self.chosen, must_be="windows after the arrivals")
+        known = np.all((self.window_of >= 0) & (self.window_of < self.edges.size - 1))
+        if not (known and np.all(self.edges[self.window_of + 1] - 1 <= self.tails)):
+            raise InvalidParameter(
+                "window_of", self.window_of, must_be="windows after the participations"
+            )
 
     @property
-    def spent(self) -> Spent:
-        """The share of the last steps' noise that is set apart for the windows alone."""
+    def reserved(self) -> Spent:
+        """The share of the last steps' noise that nothing else may use."""
         return Spent(int(self.edges[-1]), self.share)
 
-    def sizes(self, gap: float) -> Array:
-        """Standard deviations for each unit of an arrival, by window, rounded up."""
+    def costs(self, gap: float) -> Array:
+        """rho of each window for contraction 1 - `gap` and sensitivity and noise 1, rounded up."""
         log_c = log_of(gap)
         counts = np.diff(self.edges)
         masses = np.exp(logs_of_powers(log_c, counts - 1))
@@ -60,10 +68,10 @@ class EndWindows:
 
 
 def end_windows(tails: IntArray, share: float) -> EndWindows:
-    """Windows that grow with their age; each arrival is paid in the oldest that it may use."""
+    """Windows that double in size with their age; each tail has the oldest window it may use."""
     last, edges = int(tails.max()) + 1, [0, 1]
     while edges[-1] < last:
         edges.append(max(edges[-1] + 1, round(edges[-1] * _GROWTH)))
     ends = np.array(edges)
-    chosen = np.searchsorted(ends[1:] - 1, tails, side="right") - 1
-    return EndWindows(ends[: int(chosen.max()) + 2], share, tails, chosen)
+    window_of = np.searchsorted(ends[1:] - 1, tails, side="right") - 1
+    return EndWindows(ends[: int(window_of.max()) + 2], share, tails, window_of)

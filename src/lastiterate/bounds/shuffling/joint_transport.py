@@ -1,20 +1,21 @@
-r"""Late places that are hidden together: what a lender can be told from them and itself.
+r"""Joint transport: late positions that are moved to a receiving position share its divergence.
 
-In `hidden_place` a late place t, once moved to a lender e, is known to be the one that was moved.
-Here it need not be.  For every lender,
+In `shuffling.transport` each late position t is compared with the receiving position e on its own.
+Here positions whose last participations are hidden by different windows of noise are compared
+together.  For every receiving position,
 
 .. math:: B_e(a) = E \big( e^{m_e G - m_e^2/2} + e^{n_e G - n_e^2/2} X - a \big)_+ , \quad
     X = \sum_j F_j\, e^{\rho_j z_j - \rho_j^2/2} ,
 
-takes the place of :math:`\delta_{\mu_e}(\log a)`, for independent standard normal G and
-:math:`z_j`: :math:`F_j` is what has been moved of the places that window j pays for,
-:math:`\rho_j` what that costs, :math:`m_e` what all else costs with the example at e, and
-:math:`n_e` with it at a late place.  `shuffling.joint_position_transport` has the proof.
+replaces :math:`\delta_{\mu_e}(\log a)`, for independent standard normal G and :math:`z_j`.
+:math:`F_j` is the mass transported from the positions of window j, :math:`\rho_j` the cost of a
+shift in that window, :math:`m_e` the mu of the example at e and :math:`n_e` the mu of a late
+position against e, both without what the windows hide.  `docs/tightness.md#joint-transport` has
+the theorem.
 
-B is convex and does not increase in a: chords between knots lie above it, and beyond the last knot
-its value there holds.  Given X the integrand is a convex function of G, namely the positive part
-of a sum of exponentials; so between knots of G it is below its chords, which are integrated
-exactly.
+B is convex and does not increase in a: chords between knots lie above it, and its value at the
+last knot holds beyond it.  Given X the integrand is a convex function of G, the positive part of a
+sum of exponentials; chords between knots of G lie above it, and are integrated exactly.
 """
 
 import math
@@ -24,6 +25,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.normal_cells import normal_cells
 from lastiterate._numerics.rounding import (
     MILLIONS_OF_ROUNDINGS,
     TENS_OF_THOUSANDS_OF_ROUNDINGS,
@@ -33,176 +35,197 @@ from lastiterate._numerics.rounding import (
     ulps,
     up,
 )
-from lastiterate.bounds.shuffling.lognormal_sum import CallFunction, call_function
+from lastiterate.bounds.shuffling.lognormal_sums import CallFunction, call_function
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.gaussian import deltas_on_both_sides
 
-_MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which what is lent exceeds what is needed
-_PRICES = np.linspace(0.0, 1.0, 33)
-_ROUNDS = 4
-_LEAST_PRICE, _LARGEST_PRICE = -2.0, 14.0  # standard deviations
-_FARTHEST = 9.0  # standard deviations of G
-_SUMMED_TO_ONE = 1e-9
+_MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which the available mass exceeds the needed
+_MULTIPLIER_GRID = np.linspace(0.0, 1.0, 33)
+_ROUNDS = 4  # of the search for the multiplier, grid within grid
+_LEAST_MULTIPLIER, _LARGEST_MULTIPLIER = -2.0, 14.0  # standard deviations
+_LARGEST_EXPONENT = 600.0
+_LARGEST_G = 9.0  # standard deviations
+_ROUNDED_ONE = 1.0 - 1e-9  # least sum of probabilities
 _KNOTS = np.linspace(-1.0, 1.0, 41)
-_WIDEST = 0.5  # logarithm, from the middle knot to the last, and at most epsilon
+_WIDEST = 0.5  # of log a, from the middle knot to the last, and at most epsilon
 
 
 @dataclass(frozen=True, eq=False)
-class Worlds:
-    """The probabilities of the example's possible positions, and the engine's mu for each.
+class PositionLaws:
+    """The probabilities of the example's possible positions, and the mus of each.
 
-    Lenders have mu `own`, and `beside` for a late place that is hidden, without its last arrival.
-    Places of the others that are moved one by one have mu `home`, and `moved` against any lender;
-    so do those that may be `hidden` together, in `windows` in which an arrival costs `sizes`.
+    `receiving` positions have `receiving_mus`, and `residual_mus` for a hidden late position
+    against them without its last participation.  `separate` late positions are transported one by
+    one: they have `separate_mus`, and `separate_transport_mus` against any receiving position.  So
+    do the `hidden` late positions, which may be transported together: position t uses the window
+    `window_of[t]`, in which a shift has the cost `window_costs[window_of[t]]`.
     """
 
-    lenders: Array
-    own: Array
-    beside: Array
-    others: Array
-    home: Array
-    moved: Array
+    receiving: Array
+    receiving_mus: Array
+    residual_mus: Array
+    separate: Array
+    separate_mus: Array
+    separate_transport_mus: Array
     hidden: Array
-    hidden_home: Array
-    hidden_moved: Array
-    windows: IntArray
-    sizes: Array
+    hidden_mus: Array
+    hidden_transport_mus: Array
+    window_of: IntArray
+    window_costs: Array
 
     def __post_init__(self) -> None:
-        every = np.concatenate([self.lenders, self.others, self.hidden])
-        sound = self.lenders.size and np.all(every >= 0.0) and np.sum(self.lenders) > 0.0
-        if not (sound and np.sum(every) >= 1.0 - _SUMMED_TO_ONE):
-            raise InvalidParameter("lenders", self.lenders, must_be="all that is not elsewhere")
+        every = np.concatenate([self.receiving, self.separate, self.hidden])
+        valid = self.receiving.size and np.all(every >= 0.0) and np.sum(self.receiving) > 0.0
+        if not (valid and np.sum(every) >= _ROUNDED_ONE):
+            raise InvalidParameter(
+                "receiving", self.receiving, must_be="probabilities that sum to 1 with the others"
+            )
 
-    def staying(self, epsilon: float, price: float) -> Array:
-        """Which share of each hidden place is best left at home, roughly."""
-        moved = np.maximum(self.hidden_moved, self.hidden_home)
-        gained = self.hidden_home * (price - moved + self.hidden_home / 2)
+    def retained_shares(self, epsilon: float, multiplier: float) -> Array:
+        """The share of each hidden position that is best not transported, roughly."""
+        transported = np.maximum(self.hidden_transport_mus, self.hidden_mus)
+        gained = self.hidden_mus * (multiplier - transported + self.hidden_mus / 2)
         return np.asarray(np.exp(np.minimum(epsilon - gained, 0.0)))
 
 
 @dataclass(frozen=True)
-class Detail:
-    """How finely things are computed."""
+class TransportGrid:
+    """The resolution of joint transport: groups of positions, knots, cells and steps of G."""
 
-    lenders: int
-    knots: int  # every so many of them
+    receiving: int
+    every_nth_knot: int
     cells: int
-    step: float  # of G
+    step: float
 
 
-class Together:
-    """One way to hide places together and to lend to the others; of the hidden `stay` do not move.
+class JointTransport:
+    """One joint transport, made for an epsilon and valid for all.
 
-    It is made for an epsilon, but holds for all.
+    Of the hidden positions the shares `retained` are not transported.
     """
 
-    def __init__(self, worlds: Worlds, stay: Array, epsilon: float, detail: Detail) -> None:
-        if not (stay.shape == worlds.hidden.shape and np.all((stay >= 0.0) & (stay <= 1.0))):
-            raise InvalidParameter("stay", stay, must_be="shares, one for each hidden place")
-        self._worlds, self._stay = worlds, stay
-        self._moved = np.maximum(worlds.moved, worlds.home)
+    def __init__(
+        self, laws: PositionLaws, retained: Array, epsilon: float, grid: TransportGrid
+    ) -> None:
+        if not (
+            retained.shape == laws.hidden.shape and np.all((retained >= 0.0) & (retained <= 1.0))
+        ):
+            raise InvalidParameter(
+                "retained", retained, must_be="shares, one for each hidden position"
+            )
+        self._laws, self._retained = laws, retained
+        self._transport_mus = np.maximum(laws.separate_transport_mus, laws.separate_mus)
         first = np.unique(
-            np.linspace(0, worlds.lenders.size, detail.lenders, endpoint=False).astype(np.int64)
+            np.linspace(0, laws.receiving.size, grid.receiving, endpoint=False).astype(np.int64)
         )
-        # Of lenders that are grouped the most exposed counts.
-        self._lenders = np.add.reduceat(worlds.lenders, first)
-        own = np.maximum.reduceat(worlds.own, first)
-        beside = np.maximum.reduceat(worlds.beside, first)
-        moved = up(worlds.hidden * (1.0 - stay) / worlds.lenders.sum(), THOUSANDS_OF_ROUNDINGS)
-        weights = np.zeros(worlds.sizes.size)
-        np.add.at(weights, worlds.windows, moved)
-        knots = _KNOTS[:: detail.knots]
+        # A group of receiving positions has the largest mu among them.
+        self._receiving = np.add.reduceat(laws.receiving, first)
+        receiving_mus = np.maximum.reduceat(laws.receiving_mus, first)
+        residual_mus = np.maximum.reduceat(laws.residual_mus, first)
+        moved = up(laws.hidden * (1.0 - retained) / laws.receiving.sum(), THOUSANDS_OF_ROUNDINGS)
+        weights = np.zeros(laws.window_costs.size)
+        np.add.at(weights, laws.window_of, moved)
+        knots = _KNOTS[:: grid.every_nth_knot]
         self._knots = np.exp(epsilon + min(_WIDEST, epsilon) * knots * np.abs(knots))
         end = float(self._knots[knots.size // 2])
-        calls = call_function(weights, worlds.sizes, end=end, cells=detail.cells)
+        calls = call_function(weights, laws.window_costs, end=end, cells=grid.cells)
         mean = float(up(weights.sum(), THOUSANDS_OF_ROUNDINGS))
-        self._brackets = brackets(own, beside, calls, mean, self._knots, detail.step)
-        self._slopes = -np.diff(self._brackets, axis=1) / np.diff(self._knots)
-        self.price = _LEAST_PRICE
+        self._values = joint_divergences(
+            receiving_mus, residual_mus, calls, mean, self._knots, grid.step
+        )
+        self._slopes = -np.diff(self._values, axis=1) / np.diff(self._knots)
+        self.multiplier = _LEAST_MULTIPLIER
 
     def delta(self, epsilon: float) -> float:
+        """delta by the largest feasible multiplier, rounded up; 1 if there is none."""
         if not self._knots[0] <= math.exp(epsilon) <= self._knots[-1]:
             return 1.0
-        low, high = _LEAST_PRICE, _LARGEST_PRICE
+        low, high = _LEAST_MULTIPLIER, _LARGEST_MULTIPLIER
         for _ in range(_ROUNDS):
-            prices = low + (high - low) * _PRICES
-            enough = np.flatnonzero(self._covered(epsilon, prices))
-            if not enough.size:
+            multipliers = low + (high - low) * _MULTIPLIER_GRID
+            feasible = np.flatnonzero(self._feasible(epsilon, multipliers))
+            if not feasible.size:
                 return 1.0
-            last = int(enough[-1])
-            low, high = float(prices[last]), float(prices[min(last + 1, _PRICES.size - 1)])
-        self.price = low
-        return self._at_price(epsilon, low)
+            last = int(feasible[-1])
+            low = float(multipliers[last])
+            high = float(multipliers[min(last + 1, _MULTIPLIER_GRID.size - 1)])
+        self.multiplier = low
+        return self._delta_at(epsilon, low)
 
-    def _kept(self, epsilon: float, prices: Array) -> Array:
+    def _kept(self, epsilon: float, multipliers: Array) -> Array:
         """The argument a of each receiving position's B_e, a knot or e^epsilon, by multiplier."""
-        tail = ndtr(-prices)
+        tail = ndtr(-multipliers)
         steeper = (self._slopes[:, :, None] > tail).sum(axis=1)
         return np.asarray(np.minimum(self._knots[steeper], down(math.exp(epsilon), ulps(8.0))))
 
-    def _terms(self, epsilon: float, price: Array | float) -> tuple[Array, Array]:
-        """log of what is asked for moved places, and of what stays."""
-        worlds, moved = self._worlds, self._moved
-        asked = moved * (price - moved / 2)
-        stayed = np.minimum(0.0, epsilon - worlds.home * (price - moved + worlds.home / 2))
-        return np.asarray(asked), np.asarray(stayed)
+    def _terms(self, epsilon: float, multiplier: Array | float) -> tuple[Array, Array]:
+        """The logarithms of lambda_t and of the retained shares of separate positions."""
+        mus, transported = self._laws.separate_mus, self._transport_mus
+        needed_per_mass = transported * (multiplier - transported / 2)
+        retained = np.minimum(0.0, epsilon - mus * (multiplier - transported + mus / 2))
+        return np.asarray(needed_per_mass), np.asarray(retained)
 
-    def _covered(self, epsilon: float, prices: Array) -> Array:
-        """Whether what is lent at these prices is needed nowhere else."""
-        lent = self._lenders @ (1.0 - self._kept(epsilon, prices) * np.exp(-epsilon))
-        asked, stayed = self._terms(epsilon, prices[:, None])
-        needed = -np.expm1(stayed) * np.exp(np.minimum(asked - epsilon, 600.0))
-        owed = needed @ self._worlds.others
-        # What is kept is rounded by ulps of 1.
-        return np.asarray((owed == 0.0) | (up(owed, _MARGIN) <= lent - _MARGIN))
+    def _feasible(self, epsilon: float, multipliers: Array) -> Array:
+        """Whether receiving positions give up what the separate transported mass needs."""
+        available = self._receiving @ (1.0 - self._kept(epsilon, multipliers) * np.exp(-epsilon))
+        needed_per_mass, retained = self._terms(epsilon, multipliers[:, None])
+        relative = np.exp(np.minimum(needed_per_mass - epsilon, _LARGEST_EXPONENT))
+        needed = (-np.expm1(retained) * relative) @ self._laws.separate
+        # The margin is absolute, since 1 - kept is off by ulps of 1.
+        return np.asarray((needed == 0.0) | (up(needed, _MARGIN) <= available - _MARGIN))
 
-    def _at_price(self, epsilon: float, price: float) -> float:
-        worlds = self._worlds
-        kept = self._kept(epsilon, np.array([price]))[:, 0]
-        asked, stayed = self._terms(epsilon, price)
-        share = np.maximum(self._stay, TINY)
-        others = worlds.others.size
+    def _delta_at(self, epsilon: float, multiplier: float) -> float:
+        laws = self._laws
+        kept = self._kept(epsilon, np.array([multiplier]))[:, 0]
+        needed_per_mass, retained = self._terms(epsilon, multiplier)
+        share = np.maximum(self._retained, TINY)
+        count = laws.separate.size
         deltas = deltas_on_both_sides(
-            np.concatenate([worlds.home, self._moved, worlds.hidden_home]),
-            np.concatenate([epsilon - stayed, asked, epsilon - np.log(share)]),
+            np.concatenate([laws.separate_mus, self._transport_mus, laws.hidden_mus]),
+            np.concatenate([epsilon - retained, needed_per_mass, epsilon - np.log(share)]),
         )
-        at_home = np.exp(stayed) * deltas[:others]
-        elsewhere = -np.expm1(stayed) * deltas[others : 2 * others]
-        unhidden = share * deltas[2 * others :]
+        of_retained = np.exp(retained) * deltas[:count]
+        of_transported = -np.expm1(retained) * deltas[count : 2 * count]
+        of_hidden = share * deltas[2 * count :]
         total = (
-            self._lenders @ self._brackets_at(kept)
-            + worlds.others @ (at_home + elsewhere)
-            + worlds.hidden @ unhidden
+            self._receiving @ self._values_at(kept)
+            + laws.separate @ (of_retained + of_transported)
+            + laws.hidden @ of_hidden
         )
         return min(up(float(total), THOUSANDS_OF_ROUNDINGS), 1.0)
 
-    def _brackets_at(self, kept: Array) -> Array:
-        """Each lender's B where it keeps so much, by the chord between the knots around."""
+    def _values_at(self, kept: Array) -> Array:
+        """B_e at one argument for each receiving position, by the chord between two knots."""
         knots, count = self._knots, self._knots.size
         first = np.clip(np.searchsorted(knots, kept) - 1, 0, count - 2)
         part = np.clip((kept - knots[first]) / (knots[first + 1] - knots[first]), 0.0, 1.0)
         rows = np.arange(kept.size)
-        low, high = self._brackets[rows, first], self._brackets[rows, first + 1]
+        low, high = self._values[rows, first], self._values[rows, first + 1]
         return np.asarray((1.0 - part) * low + part * high)
 
 
-def brackets(
-    own: Array, beside: Array, calls: CallFunction, mean: float, knots: Array, step: float
+def joint_divergences(
+    receiving_mus: Array,
+    residual_mus: Array,
+    calls: CallFunction,
+    mean: float,
+    knots: Array,
+    step: float,
 ) -> Array:
-    """B at each knot, for each lender, rounded up."""
+    """B at each knot, for each receiving position, rounded up; `mean` is that of X."""
+    # Knots are close together where most of the integral comes from.
     at = np.concatenate(
-        [[-_FARTHEST, -2.0, 0.0, 1.0], np.arange(1.5, 6.5, step), np.arange(6.5, _FARTHEST, 0.5)]
+        [[-_LARGEST_G, -2.0, 0.0, 1.0], np.arange(1.5, 6.5, step), np.arange(6.5, _LARGEST_G, 0.5)]
     )
-    at = np.append(at, _FARTHEST)
-    weights = _chords(at)
-    ours, theirs = _exponentials(own, at), _exponentials(beside, at)
-    thresholds = (knots - ours[:, :, None]) / theirs[:, :, None]
+    at = np.append(at, _LARGEST_G)
+    weights = _chord_weights(at)
+    own, transported = _exponentials(receiving_mus, at), _exponentials(residual_mus, at)
+    thresholds = (knots - own[:, :, None]) / transported[:, :, None]
     # A threshold is off by ulps of its terms, and the function has slope -1 at most.
-    off = ulps(8.0) * (knots + ours[:, :, None])
-    values = theirs[:, :, None] * calls(thresholds) + off
+    off = ulps(8.0) * (knots + own[:, :, None])
+    values = transported[:, :, None] * calls(thresholds) + off
     inside = np.einsum("g,egk->ek", weights, values)
-    beyond = ndtr(own - _FARTHEST) + mean * ndtr(beside - _FARTHEST)
+    beyond = ndtr(receiving_mus - _LARGEST_G) + mean * ndtr(residual_mus - _LARGEST_G)
     return np.asarray(up(inside + beyond[:, None], MILLIONS_OF_ROUNDINGS))
 
 
@@ -212,19 +235,17 @@ def _exponentials(mus: Array, at: Array) -> Array:
     return up(np.exp(exponents), ulps(8.0 + 4.0 * np.abs(exponents)))
 
 
-def _chords(at: Array) -> Array:
-    """The weights of values at these places in the normal integral of their chords, rounded up.
+def _chord_weights(at: Array) -> Array:
+    """The weights of values at knots `at` in the normal integral of their chords, rounded up.
 
-    What lies below the first counts as there, what lies above the last not at all.
+    Below the first knot the function counts as constant, above the last one as 0.
     """
     low, high, width = at[:-1], at[1:], np.diff(at)
-    # By the tail that is smaller.
-    falling = low + high > 0.0
-    mass = np.where(falling, ndtr(-low) - ndtr(-high), ndtr(high) - ndtr(low))
+    mass, tail = normal_cells(at, low + high > 0.0)
     density = np.exp(-0.5 * at * at) / np.sqrt(2.0 * np.pi)
     moment = density[:-1] - density[1:]
     larger = (density[:-1] + density[1:]) / width + (np.abs(low) + np.abs(high)) / width * mass
-    off = ulps(64.0 + 4.0 * _FARTHEST**2) * (larger + np.where(falling, ndtr(-low), ndtr(high)))
+    off = ulps(64.0 + 4.0 * _LARGEST_G**2) * (larger + tail)
     right = np.maximum((moment - low * mass) / width, 0.0) + off
     left = np.maximum((high * mass - moment) / width, 0.0) + off
     weights = np.append(left, 0.0) + np.append(0.0, right)

@@ -1,16 +1,17 @@
-r"""A hidden pick: places paid along one direction, and late ones each in a window of its own.
+r"""The hockey-stick divergence of two mixtures of Gaussians over a secret position.
 
-Let :math:`a_j` be vectors, with probability :math:`p_j` each.  What is bounded is the hockey-stick
-divergence of :math:`E_j N(a_j, I)` and :math:`E_j N(-a_j, I)`, or N(0, I), in which :math:`a_j` has
-the length :math:`m_j` along one direction and, for late places, :math:`\rho_w` along one of several
-others, w being the window of j.  With independent standard normal G and :math:`z_w` it is
+Component j has probability :math:`p_j` and mean :math:`a_j`.  The divergence of
+:math:`E_j N(a_j, I)` and :math:`E_j N(-a_j, I)`, or N(0, I), is bounded, where :math:`a_j` has the
+length :math:`m_j` along one direction and, for late positions, also :math:`\rho_w` along the
+direction of one of several windows w.  With independent standard normal G and :math:`z_w` it is
 
-.. math:: E \big( L(G, z) - \alpha L(-G, -z) \big)_+ , \qquad L(G, z) = \sum_{\rm old} p_j
-    e^{m_j G - m_j^2/2} + e^{m G - m^2/2} \sum_w p_w e^{\rho_w z_w - \rho_w^2/2}
+.. math:: E \big( L(G, z) - \alpha L(-G, -z) \big)_+ , \qquad L(G, z) = \sum_j p_j
+    e^{m_j G - m_j^2/2} + e^{m G - m^2/2} \sum_w p_w e^{\rho_w z_w - \rho_w^2/2} ,
 
-and the same with 1 in place of one of the two L.  Given G that is a call function
-(`lognormal_differences`).  It does not decrease in G, so that sums over cells of G at their upper
-ends lie above it.
+the first sum over positions outside windows; or the same with 1 for one of the two L.  Given G that
+is a call function (`lognormal_sums`).  It does not decrease in G, so sums over cells of G, with the
+value at the upper end of each cell, lie above it.  `docs/tightness.md#balls-and-bins` says why a
+run is no easier to distinguish than these mixtures.
 """
 
 import math
@@ -21,155 +22,165 @@ import numpy as np
 from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.normal_cells import normal_cells
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, down, ulps, up
-from lastiterate.bounds.shuffling.lognormal_differences import DifferenceCalls
+from lastiterate.bounds.shuffling.lognormal_sums import DifferenceCalls
 from lastiterate.errors import InvalidParameter
 
-_FARTHEST = 9.0  # standard deviations of G
-_WIDEST = 0.2  # of epsilon, to both sides
-_SUMMED_TO_ONE = 1e-9
-_LOWEST = -2.0  # G, from which on thresholds are on the grid,
-_MOST_ASKED = 3.0  # if they are at most so many times those in the middle
-_LARGEST = 30.0  # standard deviations
+_LARGEST_G = 9.0  # standard deviations
+_WIDEST = 0.2  # of epsilon, to both sides of that a divergence is made for
+_ROUNDED_ONE = 1.0 - 1e-9  # least sum of probabilities
+_LEAST_G = -2.0  # from which on thresholds are on the grid,
+_LARGEST_THRESHOLD = 3.0  # unless they exceed so many times that at G = 0
+_LARGEST_MU = 30.0  # standard deviations; above it numbers are out of range
 
 
-class Against(Enum):
-    """The two laws compared: for an example that is replaced, or that is in one data set only."""
+class MixturePair(Enum):
+    """The pair of laws: for an example that is replaced, or that is in one data set only."""
 
-    MIRRORED = "both moved, in opposite ways"
-    STILL = "the first moved, the second not"
-    MOVED = "the second moved, the first not"
+    MIRRORED = "a mixture against its mirror image"
+    MIXTURE_FIRST = "a mixture against N(0, I)"
+    MIXTURE_SECOND = "N(0, I) against a mixture"
 
 
 @dataclass(frozen=True, eq=False)
-class Picks:
-    """The probabilities of the example's possible positions, and the mu of each.
+class PositionMixture:
+    """The components of the mixture: probabilities and lengths of means.
 
-    Old places have `mus`.  Late ones are paid in windows, of `sizes`, and before their last arrival
-    have the mu `earlier`.
+    Positions outside windows have `weights` and `mus`.  Late positions have `window_weights` and
+    `window_costs` by window, and all of them `earlier_mu` for what precedes their last
+    participation.
     """
 
-    old: Array
+    weights: Array
     mus: Array
-    windows: Array
-    sizes: Array
-    earlier: float
+    window_weights: Array
+    window_costs: Array
+    earlier_mu: float
 
     def __post_init__(self) -> None:
-        every = np.concatenate([self.old, self.windows])
-        lengths = np.concatenate([self.mus, self.sizes, [self.earlier]])
-        if not (np.all(every >= 0.0) and math.fsum(every) >= 1.0 - _SUMMED_TO_ONE):
-            raise InvalidParameter("windows", self.windows, must_be="all that is not old")
-        if not (np.all(lengths >= 0.0) and self.windows.sum() > 0.0):
-            raise InvalidParameter("sizes", self.sizes, must_be="at least 0, of some places")
+        every = np.concatenate([self.weights, self.window_weights])
+        lengths = np.concatenate([self.mus, self.window_costs, [self.earlier_mu]])
+        if not (np.all(every >= 0.0) and math.fsum(every) >= _ROUNDED_ONE):
+            raise InvalidParameter(
+                "window_weights", self.window_weights, must_be="probabilities that sum to 1"
+            )
+        if not (np.all(lengths >= 0.0) and self.window_weights.sum() > 0.0):
+            raise InvalidParameter(
+                "window_costs", self.window_costs, must_be="at least 0, for some positions"
+            )
 
     @property
     def largest_mu(self) -> float:
-        """Along the one direction."""
-        return float(max(self.mus.max(initial=0.0), self.earlier))
+        """The largest length along the common direction."""
+        return float(max(self.mus.max(initial=0.0), self.earlier_mu))
 
     @property
-    def too_dear(self) -> bool:
-        """Whether anything costs so much that nothing is hidden, and numbers are out of range."""
-        return not max(self.largest_mu, float(self.sizes.max())) <= _LARGEST
+    def is_out_of_range(self) -> bool:
+        """Whether a mean is so large that nothing is hidden, and exponentials may overflow."""
+        return not max(self.largest_mu, float(self.window_costs.max())) <= _LARGEST_MU
 
 
 @dataclass(frozen=True)
-class Detail:
-    """How finely things are computed."""
+class MixtureGrid:
+    """The resolution: cells of the sums, the step of G, and the spacing of log kappa."""
 
     cells: int
-    step: float  # of G
-    spacing: float  # of the logarithm of kappa
+    step: float
+    spacing: float
 
 
-class PicksTogether:
-    """The divergence of one pair of laws, in one direction; made for epsilons around one."""
+class MixtureDivergence:
+    """The divergence of one pair of laws in one direction, made for epsilons around one."""
 
-    def __init__(self, picks: Picks, against: Against, epsilon: float, detail: Detail) -> None:
-        if picks.too_dear:
-            raise InvalidParameter("picks", picks, must_be=f"of costs up to {_LARGEST:g}")
-        self._against = against
+    def __init__(
+        self, mixture: PositionMixture, pair: MixturePair, epsilon: float, grid: MixtureGrid
+    ) -> None:
+        if mixture.is_out_of_range:
+            raise InvalidParameter("mixture", mixture, must_be=f"of means up to {_LARGEST_MU:g}")
+        self._pair = pair
         self._least, self._most = (1.0 - _WIDEST) * epsilon, (1.0 + _WIDEST) * epsilon
-        at = _edges(detail.step)
+        at = _edges(grid.step)
         self._masses, last = _masses_up_to(at), float(at[-1])
-        beyond = picks.old @ ndtr(picks.mus - last) + picks.windows.sum() * ndtr(
-            picks.earlier - last
+        beyond = mixture.weights @ ndtr(mixture.mus - last) + mixture.window_weights.sum() * ndtr(
+            mixture.earlier_mu - last
         )
-        self._beyond = float(ndtr(-last)) if against is Against.MOVED else float(beyond)
+        self._beyond = float(ndtr(-last)) if pair is MixturePair.MIXTURE_SECOND else float(beyond)
         one, none = np.ones(at.size), np.zeros(at.size)
-        ours = (one, none) if against is Against.MOVED else _ratios(picks, at)
-        theirs = (one, none) if against is Against.STILL else _ratios(picks, -at)
-        # Ours are rounded up and theirs down, by what the rest of the way rounds, too.
-        steps = 64.0 + picks.mus.size + 8.0 * _FARTHEST * picks.largest_mu
-        steps += 4.0 * picks.largest_mu**2
-        self._ours = [up(ratio, ulps(steps)) for ratio in ours]
-        self._theirs = [down(ratio, ulps(steps)) for ratio in theirs]
-        self._calls = self._tabulated(picks, at, detail)
+        first = (one, none) if pair is MixturePair.MIXTURE_SECOND else _likelihoods(mixture, at)
+        second = (one, none) if pair is MixturePair.MIXTURE_FIRST else _likelihoods(mixture, -at)
+        # The first is rounded up and the second down, also for the roundings in `_arguments`.
+        steps = 64.0 + mixture.mus.size + 8.0 * _LARGEST_G * mixture.largest_mu
+        steps += 4.0 * mixture.largest_mu**2
+        self._first = [up(likelihood, ulps(steps)) for likelihood in first]
+        self._second = [down(likelihood, ulps(steps)) for likelihood in second]
+        self._calls = self._table(mixture, at, grid)
 
     def delta(self, epsilon: float) -> float:
-        """Rounded up; 1 for epsilons far from that it was made for."""
+        """delta, rounded up; 1 for epsilons far from that it was made for."""
         if not self._least <= epsilon <= self._most:
             return 1.0
-        unit, kappas, thresholds = self._asked(math.exp(epsilon))
+        unit, kappas, thresholds = self._arguments(math.exp(epsilon))
         values = unit * self._calls(kappas, thresholds)
         total = float(self._masses @ values) + self._beyond
         return min(up(total, MILLIONS_OF_ROUNDINGS), 1.0)
 
-    def _asked(self, alpha: float) -> tuple[Array, Array, Array]:
-        """For every G: what the sum is multiplied by, kappa, and the threshold."""
-        (ours, new), (theirs, others) = self._ours, self._theirs
-        unit = alpha * others if self._against is Against.MOVED else new
-        return unit, alpha * others / unit, (alpha * theirs - ours) / unit
+    def _arguments(self, alpha: float) -> tuple[Array, Array, Array]:
+        """For every G the factor of the call function, its kappa, and its threshold."""
+        (first, first_window), (second, second_window) = self._first, self._second
+        mixture_second = self._pair is MixturePair.MIXTURE_SECOND
+        unit = alpha * second_window if mixture_second else first_window
+        return unit, alpha * second_window / unit, (alpha * second - first) / unit
 
-    def _tabulated(self, picks: Picks, at: Array, detail: Detail) -> DifferenceCalls:
-        ends = [self._asked(math.exp(epsilon)) for epsilon in (self._least, self._most)]
+    def _table(self, mixture: PositionMixture, at: Array, grid: MixtureGrid) -> DifferenceCalls:
+        ends = [self._arguments(math.exp(epsilon)) for epsilon in (self._least, self._most)]
         largest = np.maximum(ends[0][2], ends[1][2])
-        present = picks.windows > 0.0
-        weights, sizes = picks.windows[present], picks.sizes[present]
-        if self._against is not Against.MIRRORED:
-            moved = self._against is Against.STILL
-            kappas = np.array([0.0 if moved else 1.0])
-            # Thresholds that are never reached need no place on the grid.
-            reach = np.array([math.exp(self._most) if moved else 0.0])
+        present = mixture.window_weights > 0.0
+        weights, costs = mixture.window_weights[present], mixture.window_costs[present]
+        if self._pair is not MixturePair.MIRRORED:
+            positive = self._pair is MixturePair.MIXTURE_FIRST
+            kappas = np.array([0.0 if positive else 1.0])
+            # Thresholds that are never reached need no point on the grid.
+            reach = np.array([math.exp(self._most) if positive else 0.0])
             return DifferenceCalls(
-                weights, sizes, kappas=kappas, ends=reach, cells=detail.cells, positive=moved
+                weights, costs, kappas=kappas, ends=reach, cells=grid.cells, positive=positive
             )
         low = math.log(float(ends[0][1].min()))
         high = math.log(float(ends[1][1].max()))
-        count = math.ceil((high - low) / detail.spacing) + 1
+        count = math.ceil((high - low) / grid.spacing) + 1
         kappas = np.exp(np.linspace(low - ulps(64.0), high + ulps(64.0), max(count, 2)))
         # Kappa is alpha e^(-2 m G), and the threshold falls as G grows; the largest do not count.
-        with np.errstate(over="ignore"):  # beyond all of G is the last of it
-            where = (self._most - np.log(kappas)) / max(2.0 * picks.earlier, TINY)
-        where = np.maximum(where, _LOWEST) if picks.earlier else np.full(kappas.size, _LOWEST)
+        with np.errstate(over="ignore"):  # an infinite G is beyond all edges, as intended
+            where = (self._most - np.log(kappas)) / max(2.0 * mixture.earlier_mu, TINY)
+        where = (
+            np.maximum(where, _LEAST_G) if mixture.earlier_mu else np.full(kappas.size, _LEAST_G)
+        )
         reach = np.interp(where, at, largest)
-        middle = max(float(np.interp(0.0, at, largest)), 0.0) + picks.windows.sum()
-        reach = np.minimum(reach, _MOST_ASKED * middle)
-        return DifferenceCalls(weights, sizes, kappas=kappas, ends=reach, cells=detail.cells)
+        middle = max(float(np.interp(0.0, at, largest)), 0.0) + mixture.window_weights.sum()
+        reach = np.minimum(reach, _LARGEST_THRESHOLD * middle)
+        return DifferenceCalls(weights, costs, kappas=kappas, ends=reach, cells=grid.cells)
 
 
 def _edges(step: float) -> Array:
     """The edges of cells of G, which are wide where they hardly matter."""
     return np.concatenate(
         [
-            np.linspace(-_FARTHEST, -2.0, 29)[:-1],
+            np.linspace(-_LARGEST_G, -2.0, 29)[:-1],
             np.arange(-2.0, 8.0, step),
-            np.linspace(8.0, _FARTHEST, 11),
+            np.linspace(8.0, _LARGEST_G, 11),
         ]
     )
 
 
 def _masses_up_to(at: Array) -> Array:
     """Normal probabilities of the cells that end at `at`, the first without a start; rounded up."""
-    below, above = ndtr(at), ndtr(-at)
-    # By the tail that is smaller.
-    cells = np.where(at[1:] > 0.0, above[:-1] - above[1:], below[1:] - below[:-1])
-    off = ulps(64.0 + 4.0 * at[1:] ** 2) * np.where(at[1:] > 0.0, above[:-1], below[1:])
-    return np.concatenate([below[:1], np.maximum(cells, 0.0) + off])
+    cells, tail = normal_cells(at, at[1:] > 0.0)
+    off = ulps(64.0 + 4.0 * at[1:] ** 2) * tail
+    return np.concatenate([ndtr(at[:1]), np.maximum(cells, 0.0) + off])
 
 
-def _ratios(picks: Picks, at: Array) -> tuple[Array, Array]:
-    """The likelihood ratios of old places, and of late ones but for their windows."""
-    old = np.exp(np.multiply.outer(at, picks.mus) - 0.5 * picks.mus**2) @ picks.old
-    return old, np.exp(picks.earlier * at - 0.5 * picks.earlier**2)
+def _likelihoods(mixture: PositionMixture, at: Array) -> tuple[Array, Array]:
+    """The likelihood ratios of positions outside windows, and of late ones but for windows."""
+    exponents = np.multiply.outer(at, mixture.mus) - 0.5 * mixture.mus**2
+    outside = np.exp(exponents) @ mixture.weights
+    return outside, np.exp(mixture.earlier_mu * at - 0.5 * mixture.earlier_mu**2)

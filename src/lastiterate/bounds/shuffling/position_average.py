@@ -1,7 +1,8 @@
-"""The last iterate of runs whose batch order is random and stays secret.
+"""The bounds that average fixed-order guarantees over a secret order of the batches.
 
-Given the order, which is independent of the data, a fixed-order bound holds; hockey-stick
-divergence is jointly convex, so the average of the delta curves over all orders holds too.
+Given the order, which does not depend on the data, a fixed-order bound holds.  Hockey-stick
+divergence is jointly convex, so the average of the delta curves over all orders holds too
+(`docs/tightness.md#averages`).
 """
 
 import math
@@ -42,8 +43,8 @@ MIXTURE = Citation(
 )
 
 
-def shuffled_once(run: TrainingRun) -> GaussianMixtureProfile:
-    r"""A mixture over the position of the differing example.
+def average_once(run: TrainingRun) -> GaussianMixtureProfile:
+    r"""The average of Gaussian curves over the position of the differing example.
 
     **Bound.** :math:`\delta(\varepsilon) = \frac1l \sum_j \delta_{\mu_j}(\varepsilon)`, where
     :math:`\mu_j` is the fixed-order guarantee of position j, the best of those that apply.
@@ -71,13 +72,13 @@ def shuffled_once(run: TrainingRun) -> GaussianMixtureProfile:
     return GaussianMixtureProfile([*weights, unseen], [*mus, 0.0])
 
 
-def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
-    r"""A mixture over the position in the last epoch, all earlier ones being as late as can be.
+def average_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
+    r"""The average of Gaussian curves over the position in the last epoch.
 
     **Bound.** :math:`\delta(\varepsilon) = \frac1l \sum_j \delta_{\mu_j}(\varepsilon)`, where
     :math:`\mu_j` is that of participations at the ends of all epochs but the last, and at
-    position j in the last.  Where the last epoch is cut short, the example may not be in it:
-    then the one before is the last.
+    position j in the last.  A truncated last epoch may not contain the example: then the position
+    in the epoch before counts.
 
     **Holds when.** the examples are shuffled uniformly, independently and in secret before every
     epoch, losses are convex and smooth, no step exceeds 2/smoothness, and gradients are not
@@ -102,12 +103,12 @@ def shuffled_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
             mus.append(latest_order_mu(run, cap, epochs[:-2], last=group[-1]))
             weights.append(absent * len(group) / length)
     elif absent > 0.0:
-        mus.append(0.0)  # not seen at all
+        mus.append(0.0)  # the example takes no part at all
         weights.append(absent)
     return GaussianMixtureProfile(weights, [quantities.widened(mu) for mu in mus])
 
 
-def last_position_at_least(run: TrainingRun, epsilon: float) -> float:
+def last_position_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
     """A lower bound on this bound's delta, from the very last batch alone; 0 if none is known."""
     regular = run.batches.period is not None or run.batches.resampling is Resampling.EACH_EPOCH
     if not (regular and run.is_constant) or CONVEX_FIXED_ORDER.unmet(run):
@@ -115,38 +116,39 @@ def last_position_at_least(run: TrainingRun, epsilon: float) -> float:
     return float(down(run.batches.share * convex(run).delta(epsilon), MILLIONS_OF_ROUNDINGS))
 
 
-def persons_shuffled_once(run: TrainingRun) -> PrivacyProfile:
-    """The average over the places of all examples of a person; given these their mus add up."""
-    return _at_several_places(run, shuffled_once(with_single_examples(run)), epochs=1)
+def average_once_for_persons(run: TrainingRun) -> PrivacyProfile:
+    """The average over the positions of all examples of a person; given these their mus add up."""
+    return _at_several_positions(run, average_once(with_single_examples(run)), epochs=1)
 
 
-def persons_shuffled_each_epoch(run: TrainingRun) -> PrivacyProfile:
-    """The average over places in the last epoch, and in that before if the last is cut short."""
-    cut = run.steps % run.batches.batches_per_epoch > 0
-    return _at_several_places(
-        run, shuffled_each_epoch(with_single_examples(run)), epochs=2 if cut else 1
+def average_each_epoch_for_persons(run: TrainingRun) -> PrivacyProfile:
+    """The average over positions in the last epoch, and in that before a truncated one."""
+    truncated = run.steps % run.batches.batches_per_epoch > 0
+    return _at_several_positions(
+        run, average_each_epoch(with_single_examples(run)), epochs=2 if truncated else 1
     )
 
 
-def _at_several_places(
-    run: TrainingRun, alone: GaussianMixtureProfile, *, epochs: int
+def _at_several_positions(
+    run: TrainingRun, single: GaussianMixtureProfile, *, epochs: int
 ) -> PrivacyProfile:
-    """Slots are drawn without replacement: of n slots i are taken when the next one is drawn.
+    """The average over the joint positions of a person's examples, from that of a `single` one.
 
-    So no places are more likely together than n/(n - i), multiplied, times as likely as apart.
-    Rows that move together may have the same place always.
+    Slots are drawn without replacement: of n slots i are taken when the next one is drawn.  So a
+    joint position is at most prod n/(n - i) times as likely as if draws were independent.  Rows
+    that are shuffled in blocks may always have the same position, and count as a group.
     """
     size, rule = run.examples_per_person, run.batches
     if not rule.exchangeable:
-        return for_group(alone, size)
+        return for_group(single, size)
     excess = math.prod(rule.examples / (rule.examples - i) for i in range(size))
-    return several_draws(alone, size, density=up(excess**epochs, MILLIONS_OF_ROUNDINGS))
+    return several_draws(single, size, density=up(excess**epochs, MILLIONS_OF_ROUNDINGS))
 
 
 def _groups(run: TrainingRun, epoch: range) -> list[range]:
-    """Steps that are charged together, at the last of them, which is the most exposed.
+    """Groups of steps whose positions count as the last of them, which is the most exposed.
 
-    One by one in a schedule, where the last need not be.
+    With a schedule every step is a group, since the last need not be the most exposed.
     """
     if not run.is_constant:
         return [range(step, step + 1) for step in epoch]
@@ -155,9 +157,9 @@ def _groups(run: TrainingRun, epoch: range) -> list[range]:
     return [epoch[end - last : end - first] for first, last in pairwise(edges)]
 
 
-SHUFFLED_ONCE = Bound(
+AVERAGE_ONCE = Bound(
     id="random-order/shuffled/average-once",
-    gives="the average over the example's place in a secret order, drawn once",
+    gives="the average over the example's position in a secret order, drawn once",
     covers=rules(Resampling.ONCE, exact_size=True),
     needs=(
         conditions.SECRET_ORDER,
@@ -169,17 +171,17 @@ SHUFFLED_ONCE = Bound(
     ),
     certainty=Certainty.UPPER,
     source=MIXTURE,
-    evaluate=shuffled_once,
-    for_persons=persons_shuffled_once,
+    evaluate=average_once,
+    for_persons=average_once_for_persons,
     rests_on=GIVEN_THE_ORDER,
-    delta_lower_bound=last_position_at_least,
-    charges="averages over the example's secret place in the order",
+    delta_lower_bound=last_position_delta_lower_bound,
+    charges="averages over the example's secret position in the order",
     given_order=True,
 )
 
-SHUFFLED_EACH_EPOCH = Bound(
+AVERAGE_EACH_EPOCH = Bound(
     id="random-order/shuffled/average-each-epoch",
-    gives="the average over the example's place in the last of many secret orders",
+    gives="the average over the example's position in the last of many secret orders",
     covers=rules(Resampling.EACH_EPOCH, exact_size=True),
     needs=(
         conditions.SECRET_ORDER,
@@ -187,9 +189,9 @@ SHUFFLED_EACH_EPOCH = Bound(
     ),
     certainty=Certainty.UPPER,
     source=MIXTURE,
-    evaluate=shuffled_each_epoch,
-    for_persons=persons_shuffled_each_epoch,
+    evaluate=average_each_epoch,
+    for_persons=average_each_epoch_for_persons,
     rests_on=(CONVEX_FIXED_ORDER,),
-    delta_lower_bound=last_position_at_least,
-    charges="averages over the example's secret place in the last epoch",
+    delta_lower_bound=last_position_delta_lower_bound,
+    charges="averages over the example's secret position in the last epoch",
 )

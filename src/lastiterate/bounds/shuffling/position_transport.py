@@ -1,91 +1,158 @@
-r"""The last iterate of shuffled runs, the example's place in the secret order staying hidden.
+"""The bounds for shuffled runs whose secret position stays hidden: transport and joint transport.
 
-`shuffled` averages over places, which lets an attacker know the place at the end.  With many
-batches an epoch that is nearly all of epsilon: the chance of having been in the very last batch.
-Here late places borrow from earlier ones, as in `shuffling.transport`, for which the run with the
-example i at a late place t on one data set is compared with the run with its other version i' at an
-early place e on the other.
-
-**Lemma (exchange).** Let the order be uniform given that i is at e, pick a slot of the batch t
-uniformly, and exchange what the two slots hold.  The result is uniform given that i is at t.
-*Proof.* (order, slot of t) to (new order, i's old slot) is a bijection onto the orders with i at t
-and the slots of e.
-
-So both runs can be drawn together: if u is the example whose slot i takes, one run has i' at e and
-u at t, the other u at e and i at t.  They differ in the steps that see e (u against i') and in
-those that see t (i against u), by the sensitivity, which bounds the difference of any two
-examples; and, where the order is drawn anew every epoch, in i's steps of earlier epochs, which
-they share.  The engine prices these arrivals.  **u's visit to e must be paid**: without it the
-claim is false.
-
-Moving an arrival later, or making it larger, never lowers mu.  So a group of places is charged as
-the latest of them and all lenders as the latest lender; in earlier epochs arrivals are charged at
-the end, or both at the late place if the order is the same in all.
-
-If an example is left out, not replaced, i against nothing is the sensitivity C, but u against i is
-at most 2 C; the two orders of the data sets differ, and both are computed.
+`position_average` holds even if the position is revealed with the last iterate.  With many batches
+in an epoch nearly all of its epsilon is the probability of the very last batch.  The bounds here
+transport mass of late positions to earlier ones.  `docs/tightness.md#transport` and
+`docs/tightness.md#joint-transport` have the theorems.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.bounds import conditions
+from lastiterate._numerics.rounding import at_least, at_most
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
-from lastiterate.bounds.shuffling.positions import Once, Places, factors
-from lastiterate.bounds.shuffling.positions_each_epoch import EachEpoch
-from lastiterate.bounds.shuffling.transport import HiddenPlaceProfile, Loan
+from lastiterate.bounds.shuffling.joint_transport import PositionLaws
+from lastiterate.bounds.shuffling.positions import FixedPositions, Positions, ShuffledSteps
+from lastiterate.bounds.shuffling.positions_each_epoch import PositionsEachEpoch
+from lastiterate.bounds.shuffling.proof_search import TransportSearch
+from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
+from lastiterate.bounds.shuffling.transport import TransportProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 
-_SHARES_THAT_BORROW = (0.001, 0.003, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6)
-_LARGE = 0.1  # chance of the oldest place
-LARGEST_MU = 30.0  # beyond it nobody has anything to lend
+_LATE_SHARES = (0.001, 0.003, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6)  # of positions, all tried
+_LARGE_WEIGHT = 0.1  # of the last group
+_FEWEST_POSITIONS = 10  # joint transport has too little to mix over with fewer
+_MOST_RELEASE_NOISE = 1e9  # in units of a step's noise; more is not used
+LARGEST_MU = 30.0  # above it no transport is feasible
+LARGEST_NOISE_SHARE = 0.95  # of windows: the rest hides the rounding errors of a trainer
 
 
 @lru_cache(maxsize=4)
-def hidden_place(run: TrainingRun) -> HiddenPlaceProfile:
-    r"""A mixture over places in the last epoch, or in all, between which nobody can tell.
+def shuffled_transport(run: TrainingRun) -> TransportProfile:
+    r"""The profile of a secret position with transport from late positions to early ones.
 
     **Bound.** At every epsilon the least of :math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)` and of
-    what `shuffling.transport` derives where late places borrow from early ones: :math:`\mu_{te}`
-    is the engine's value for arrivals in the steps of both places.
+    the best transport between positions (`shuffling.transport`).  The mu of the example at a late
+    position t against it at a receiving position e is that of participations in the steps of both.
 
     **Holds when.** single examples are shuffled uniformly and in secret, once or before every
     epoch; losses are convex and smooth, no step exceeds 2/smoothness, gradients are not changed
     by norm clipping; step size and noise are constant.  An example is replaced, or left out; then
     no gradient exceeds the sensitivity, so that two differ by at most twice it.  A bounded domain
-    is no hindrance, and of no use.
+    is allowed, and not used.
 
     **Tight.** To a few per cent of an exactly solved instance where epochs have many batches and
     earlier ones left little.
 
-    **Source.** This library; Bok, Su and Altschuler 2024, Theorem C.3.
+    **Source.** This library (`docs/tightness.md#transport`); Bok, Su and Altschuler 2024, Theorem
+    C.3.
 
-    **Computed as** sums of Gaussian curves, rounded up; that what is lent covers what is needed is
-    checked with a margin.  Which places lend is chosen among a few; any choice is valid.
+    **Computed as** sums of Gaussian curves, rounded up; feasibility is checked with a margin.  The
+    number of late positions is chosen among a few; any choice is valid.
     """
-    places = places_in_order(run)
-    weights, mus = places.weights(), places.mus()
-    counts = _numbers_of_late(weights) if mus.max() < LARGEST_MU else []
+    positions = positions_of(run)
+    weights, mus = positions.weights(), positions.mus()
+    counts = _late_counts(weights) if mus.max() < LARGEST_MU else []
     directions = [
-        [Loan(places.moved(count, lent, late)) for count in counts] for lent, late in factors(run)
+        [positions.transport_mus(count, receiving, late) for count in counts]
+        for receiving, late in sensitivity_factors(run)
     ]
-    return HiddenPlaceProfile(weights, mus, directions)
+    return TransportProfile(weights, mus, directions)
 
 
-def places_in_order(run: TrainingRun) -> Places:
-    """The positions that an example may have in this run's secret order."""
-    return Once(run) if run.batches.resampling is Resampling.ONCE else EachEpoch(run)
+def shuffled_joint_transport(run: TrainingRun) -> PrivacyProfile:
+    r"""The profile of a secret position with joint transport from late positions to early ones.
+
+    **Bound.** At every epsilon the least of `random-order/shuffled/transport` and of :math:`\sum_e
+    p_e B_e(\alpha_e)`, with :math:`B_e(a) = E(e^{m_e G - m_e^2/2} + e^{n_e G - n_e^2/2} X - a)_+`
+    and :math:`X = \sum_j F_j e^{\rho_j z_j - \rho_j^2/2}` over windows of the last steps, plus the
+    terms of late positions that are retained or transported one by one.
+
+    **Holds when.** `random-order/shuffled/transport` does.
+
+    **Tight.** A few per cent nearer to an exactly solved instance than that bound, where a
+    participation is about as large as the noise.
+
+    **Source.** This library (`docs/tightness.md#joint-transport`); Kahane 1985; Bok, Su and
+    Altschuler 2024, Theorem C.3.
+
+    **Computed as** sums of log-normal variables on a grid, larger in convex order, and one integral
+    by chords, rounded up.  Positions, windows and shares are searched for; any choice is valid.
+    """
+    quick = shuffled_transport(run)
+    positions = positions_of(run)
+    enough = positions.weights().size >= _FEWEST_POSITIONS
+    if not (positions.mus().max() < LARGEST_MU and enough):
+        return quick
+    directions = [
+        TransportSearch(_LawsFactory(positions, receiving, late))
+        for receiving, late in sensitivity_factors(run)
+    ]
+    return ShuffledProfile(quick, directions)
 
 
-def _numbers_of_late(weights: Array) -> list[int]:
+def positions_of(run: TrainingRun) -> Positions:
+    """The law of an example's position in this run's secret order; step and noise are constant."""
+    sensitivity = float(quantities.sensitivities(run)[0])
+    noise = float(quantities.noises(run)[0])
+    released = min(quantities.release_noise(run) / noise, _MOST_RELEASE_NOISE)
+    steps = ShuffledSteps(
+        gap=float(quantities.gaps(run)[0]),
+        ratio=at_least(sensitivity / noise, ulps=quantities.WIDENING),
+        release_in_steps=at_most(released * released, ulps=8),
+        examples=run.batches.examples,
+        batch_size=run.batches.batch_size,
+        share=run.batches.share,
+        epoch_length=run.batches.batches_per_epoch,
+        steps=run.steps,
+    )
+    return (
+        FixedPositions(steps)
+        if run.batches.resampling is Resampling.ONCE
+        else PositionsEachEpoch(steps)
+    )
+
+
+def sensitivity_factors(run: TrainingRun) -> list[tuple[float, float]]:
+    """Factors of the sensitivity at receiving and at late positions, by order of the data sets.
+
+    If an example is left out, two examples differ by twice the sensitivity, and the example and
+    nothing by once.
+    """
+    return [(1.0, 1.0)] if run.adjacency == "replace" else [(1.0, 2.0), (2.0, 1.0)]
+
+
+@dataclass(frozen=True)
+class _LawsFactory:
+    """The `PositionLaws` for shares of positions and of noise; None if none is left to receive."""
+
+    positions: Positions
+    receiving: float
+    late: float
+
+    def __call__(self, late_share: float, hidden_share: float, noise: float) -> PositionLaws | None:
+        weights = self.positions.weights()
+        before = np.cumsum(weights) - weights
+        count = int(np.searchsorted(before, late_share))
+        hidden = max(int(np.searchsorted(before, late_share * hidden_share)), 1)
+        if not hidden <= count < weights.size:
+            return None
+        noise_share = min(noise, LARGEST_NOISE_SHARE)
+        return self.positions.joint_laws(count, hidden, noise_share, self.receiving, self.late)
+
+
+def _late_counts(weights: Array) -> list[int]:
     before = np.cumsum(weights) - weights
-    counts = {int(np.searchsorted(before, share)) for share in _SHARES_THAT_BORROW}
-    if weights[-1] > _LARGE:
-        # Where a run is shorter than an epoch, most have no place in it: all others borrow there.
+    counts = {int(np.searchsorted(before, share)) for share in _LATE_SHARES}
+    if weights[-1] > _LARGE_WEIGHT:
+        # In a run shorter than an epoch most examples have no position, which may receive alone.
         counts.add(weights.size - 1)
     return sorted(count for count in counts if 0 < count < weights.size)
 
@@ -95,15 +162,20 @@ def _irregular(run: TrainingRun) -> str | None:
     return "another order in every epoch" if once and run.batches.period is None else None
 
 
+def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
+    """`TRANSPORT` for single examples, where joint transport includes it."""
+    return (TRANSPORT,) if run.examples_per_person == 1 else ()
+
+
 REGULAR = Hypothesis(
-    "places that are visited in the same order every epoch, if they are drawn once",
+    "positions that are visited in the same order every epoch, if they are drawn once",
     _irregular,
     "visit the batches in the same order",
 )
 
-HIDDEN_PLACE = Bound(
+TRANSPORT = Bound(
     id="random-order/shuffled/transport",
-    gives="the average over the example's place in a secret order, which stays hidden",
+    gives="the average over the example's position in a secret order, which stays hidden",
     covers=tuple(
         rule for rule in rules(Resampling.ONCE, Resampling.EACH_EPOCH) if rule.exchangeable
     ),
@@ -118,10 +190,28 @@ HIDDEN_PLACE = Bound(
     source=Citation(
         "lastiterate",
         2026,
-        "Hidden places of shuffled runs",
+        "Hidden positions of shuffled runs",
         "docs, tightness; after Bok, Su and Altschuler 2024, Theorem C.3",
     ),
-    evaluate=hidden_place,
+    evaluate=shuffled_transport,
     rests_on=(CONVEX_FIXED_ORDER,),
-    charges="averages over the example's secret place, and keeps that place hidden",
+    charges="averages over the example's secret position, and keeps that position hidden",
+)
+
+JOINT_TRANSPORT = Bound(
+    id="random-order/shuffled/joint-transport",
+    gives="the same, with joint transport of late positions",
+    covers=TRANSPORT.covers,
+    needs=TRANSPORT.needs,
+    certainty=Certainty.UPPER,
+    source=Citation(
+        "lastiterate",
+        2026,
+        "Joint transport of hidden positions",
+        "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
+    ),
+    evaluate=shuffled_joint_transport,
+    rests_on=(CONVEX_FIXED_ORDER,),
+    charges="averages over the example's secret position, and hides late positions jointly",
+    supersedes=_superseded,
 )

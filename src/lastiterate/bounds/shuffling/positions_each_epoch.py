@@ -1,4 +1,4 @@
-"""Places of an example where the order is drawn anew before every epoch."""
+"""The law of an example's position where the order is drawn anew before every epoch."""
 
 from __future__ import annotations
 
@@ -9,16 +9,20 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate.bounds.shuffling.end_windows import end_windows
-from lastiterate.bounds.shuffling.joint_transport import Worlds
-from lastiterate.bounds.shuffling.mixture_divergence import Picks
-from lastiterate.bounds.shuffling.positions import Places, groups_of_places, with_one_more
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.bounds.shuffling.joint_transport import PositionLaws
+from lastiterate.bounds.shuffling.mixture_divergence import PositionMixture
+from lastiterate.bounds.shuffling.positions import (
+    Positions,
+    ShuffledSteps,
+    position_groups,
+    with_no_position,
+)
 from lastiterate.shifts.sparse_patterns import Arrivals, Spent
 
 
 @dataclass(frozen=True)
 class _Epoch:
-    """Places in one epoch, all of which also have these others."""
+    """Groups of positions in one epoch, all of which also take part at the tails `others`."""
 
     tails: IntArray
     sizes: IntArray
@@ -26,151 +30,168 @@ class _Epoch:
 
 
 @dataclass(frozen=True, eq=False)
-class _Late:
-    """Places that borrow: what they are charged at home, and against a lender."""
+class _LatePositions:
+    """Late positions: probabilities, mus, and mus against a receiving position."""
 
     weights: Array
-    home: Array
-    moved: Array
+    mus: Array
+    transport_mus: Array
 
-    def after(self, count: int) -> _Late:
-        return _Late(self.weights[count:], self.home[count:], self.moved[count:])
+    def after(self, count: int) -> _LatePositions:
+        return _LatePositions(self.weights[count:], self.mus[count:], self.transport_mus[count:])
 
-    def and_then(self, other: _Late) -> _Late:
-        return _Late(
+    def and_then(self, other: _LatePositions) -> _LatePositions:
+        return _LatePositions(
             np.concatenate([self.weights, other.weights]),
-            np.concatenate([self.home, other.home]),
-            np.concatenate([self.moved, other.moved]),
+            np.concatenate([self.mus, other.mus]),
+            np.concatenate([self.transport_mus, other.transport_mus]),
         )
 
 
-class EachEpoch(Places):
-    """Another place in every epoch, of which the last counts.
+class PositionsEachEpoch(Positions):
+    """Positions of an example that has another one in every epoch; the last position counts.
 
-    In an epoch that is cut short an example may have none; then that in the epoch before counts,
-    where those with a place in the last one are charged at the end.
+    Participations in earlier epochs count as if they were at the ends of these.  A truncated last
+    epoch may not contain the example; then its position in the epoch before counts, and an example
+    that is in the truncated epoch counts as if it were at the end of the epoch before.
     """
 
-    def __init__(self, run: TrainingRun) -> None:
+    def __init__(self, run: ShuffledSteps) -> None:
         super().__init__(run)
-        cut = self.last < self.length and self.epochs > 0
-        end = self.last
-        self._parts = [_Epoch(*groups_of_places(end), (end,) if cut else ())]
-        if cut:
-            tails, sizes = groups_of_places(self.length)
+        truncated = self.last_length < self.length and self.epochs > 0
+        end = self.last_length
+        self._parts = [_Epoch(*position_groups(end), (end,) if truncated else ())]
+        if truncated:
+            tails, sizes = position_groups(self.length)
             self._parts.append(_Epoch(tails + end, sizes))
             end += self.length
-        whole = self.epochs - cut
+        whole = self.epochs - truncated
         self._ends = [Arrivals(end, 1.0, whole - 1, self.length)] if whole else []
 
     def weights(self) -> Array:
         absent, weights = 1.0, []
         for part in self._parts:
-            weights.append(absent * self.share * part.sizes)
-            absent *= self.without(int(part.sizes.sum()))
-        return with_one_more(np.concatenate(weights), absent, absent)
+            weights.append(absent * self._run.share * part.sizes)
+            absent *= self.absent(int(part.sizes.sum()))
+        return with_no_position(np.concatenate(weights), absent, absent)
 
     def mus(self) -> Array:
-        alone = [
+        mus = [
             self.mus_of(
-                [*self._ends, *(Arrivals(one) for one in part.others), Arrivals(part.tails)]
+                [*self._ends, *(Arrivals(tail) for tail in part.others), Arrivals(part.tails)]
             )
             for part in self._parts
         ]
-        none = math.prod(self.without(int(part.sizes.sum())) for part in self._parts)
-        return with_one_more(np.concatenate(alone), float(self.mus_of(self._ends)[0]), none)
+        none = math.prod(self.absent(int(part.sizes.sum())) for part in self._parts)
+        return with_no_position(np.concatenate(mus), float(self.mus_of(self._ends)[0]), none)
 
-    def moved(self, count: int, lent: float, late: float) -> Array:
+    def transport_mus(self, count: int, receiving: float, late: float) -> Array:
         result: list[Array] = []
-        lending, tail = self._place(count)
+        receiving_epoch, tail = self._epoch_and_tail(count)
         for part in self._parts:
             own = Arrivals(part.tails[: count - sum(map(len, result))], late)
-            # Against places in the epoch before, those in that epoch are exchanged too.
+            # Against positions in the epoch before, those in that epoch are exchanged too.
             others = [Arrivals(one, max(late, 1.0)) for one in part.others]
-            lender = [] if lending is None else [Arrivals(tail, lent)]
-            later = [*others, *lender] if part is lending else [*lender, *others]
+            received = [] if receiving_epoch is None else [Arrivals(tail, receiving)]
+            later = [*others, *received] if part is receiving_epoch else [*received, *others]
             result.append(self.mus_of([*self._ends, *later, own]))
             if sum(map(len, result)) == count:
                 break
         return np.concatenate(result)
 
-    def together(self, count: int, hidden: int, share: float, lent: float, late: float) -> Worlds:
+    def joint_laws(
+        self, count: int, hidden: int, noise_share: float, receiving: float, late: float
+    ) -> PositionLaws:
         tails = np.concatenate([part.tails for part in self._parts])
-        windows = end_windows(tails[:hidden], share)
-        weights, mus, moved = self.weights(), self.mus(), self.moved(count, lent, late)
-        places = _Late(weights[:count], mus[:count], moved)
-        others = places.after(hidden)
-        if self._borrows_before_the_cut(count):
-            places, others = self._known_before(places, hidden, weights[count:], late)
-        own, beside = self._lenders(count, lent, windows.spent)
-        return Worlds(
-            lenders=weights[count:],
-            own=with_one_more(own[0], own[1], float(weights.size > tails.size)),
-            beside=with_one_more(beside, own[1], float(weights.size > tails.size)),
-            others=others.weights,
-            home=others.home,
-            moved=others.moved,
-            hidden=places.weights[:hidden],
-            hidden_home=places.home[:hidden],
-            hidden_moved=places.moved[:hidden],
-            windows=windows.chosen,
-            sizes=self.sizes_of(windows, late),
+        windows = end_windows(tails[:hidden], noise_share)
+        weights, mus = self.weights(), self.mus()
+        transported = self.transport_mus(count, receiving, late)
+        positions = _LatePositions(weights[:count], mus[:count], transported)
+        separate = positions.after(hidden)
+        if self._receives_before_the_truncated_epoch(count):
+            positions, separate = self._split_by_epoch_before(
+                positions, hidden, weights[count:], late
+            )
+        receiving_mus, none, residual_mus = self._receiving_mus(count, receiving, windows.reserved)
+        absent = float(weights.size > tails.size)
+        return PositionLaws(
+            receiving=weights[count:],
+            receiving_mus=with_no_position(receiving_mus, none, absent),
+            residual_mus=with_no_position(residual_mus, none, absent),
+            separate=separate.weights,
+            separate_mus=separate.mus,
+            separate_transport_mus=separate.transport_mus,
+            hidden=positions.weights[:hidden],
+            hidden_mus=positions.mus[:hidden],
+            hidden_transport_mus=positions.transport_mus[:hidden],
+            window_of=windows.window_of,
+            window_costs=self.window_costs(windows, late),
         )
 
-    def picked(self, hidden: int, share: float) -> Picks:
-        """The `Picks`; a cut epoch's and hidden positions are charged the epoch before, too."""
+    def mixture(self, hidden: int, noise_share: float) -> PositionMixture:
         tails = np.concatenate([part.tails for part in self._parts])
-        windows = end_windows(tails[:hidden], share)
-        (own, none), _ = self._lenders(hidden, 1.0, windows.spent)
-        earlier = [*self._ends, *(Arrivals(one) for one in self._parts[0].others)]
-        some = float(self.weights().size > tails.size)
-        return self.picks_of(windows, with_one_more(own, none, some), earlier)
+        windows = end_windows(tails[:hidden], noise_share)
+        mus, none, _ = self._receiving_mus(hidden, 1.0, windows.reserved)
+        # Hidden positions of a truncated epoch take part in the epoch before, too.
+        earlier = [*self._ends, *(Arrivals(tail) for tail in self._parts[0].others)]
+        absent = float(self.weights().size > tails.size)
+        return self._mixture_of(windows, with_no_position(mus, none, absent), earlier)
 
-    def _borrows_before_the_cut(self, count: int) -> bool:
+    def _receives_before_the_truncated_epoch(self, count: int) -> bool:
         return len(self._parts) > 1 and count > self._parts[0].tails.size
 
-    def _lenders(self, count: int, lent: float, spent: Spent) -> tuple[tuple[Array, float], Array]:
-        """mu of receiving positions, of no position, and of receiving ones beside late ones.
+    def _receiving_mus(
+        self, count: int, receiving: float, reserved: Spent
+    ) -> tuple[Array, float, Array]:
+        """mu of the example at receiving positions, of none, and of late ones against receiving.
 
-        u visits a lender in the epoch in which i is late; a lender in the epoch before is where i
-        was all the same.
+        The last is without the late position's last participation.  The exchanged example visits
+        the receiving position in the epoch in which the differing one is late; in the epoch before
+        the differing example itself was there.
         """
-        own, beside, skipped = [], [], 0
+        mus, residual_mus, skipped = [], [], 0
         for number, part in enumerate(self._parts):
-            lenders = part.tails[max(count - skipped, 0) :]
+            tails = part.tails[max(count - skipped, 0) :]
             skipped += part.tails.size
-            visited = number == int(self._borrows_before_the_cut(count))
-            seen = [*self._ends, *(Arrivals(one) for one in part.others)]
-            if lenders.size:
-                own.append(self.mus_of([*seen, Arrivals(lenders)], spent))
-                times = lent if visited else 1.0
-                beside.append(self.mus_of([*seen, Arrivals(lenders, times)], spent))
-        none = float(self.mus_of(self._ends, spent)[0])
+            visited = number == int(self._receives_before_the_truncated_epoch(count))
+            earlier = [*self._ends, *(Arrivals(tail) for tail in part.others)]
+            if tails.size:
+                mus.append(self.mus_of([*earlier, Arrivals(tails)], reserved))
+                factor = receiving if visited else 1.0
+                residual_mus.append(self.mus_of([*earlier, Arrivals(tails, factor)], reserved))
+        none = float(self.mus_of(self._ends, reserved)[0])
         empty = [np.zeros(0)]
-        return (np.concatenate(own or empty), none), np.concatenate(beside or empty)
+        return np.concatenate(mus or empty), none, np.concatenate(residual_mus or empty)
 
-    def _known_before(
-        self, places: _Late, hidden: int, lenders: Array, late: float
-    ) -> tuple[_Late, _Late]:
-        """Late positions and those not hidden, split by the position before the cut epoch."""
-        cut, before = self._parts
-        size = cut.tails.size
-        absent = self.without(int(cut.sizes.sum()))
-        old = min(float(lenders.sum()) / absent, 1.0)
-        number = places.weights.size - size
+    def _split_by_epoch_before(
+        self, positions: _LatePositions, hidden: int, receiving: Array, late: float
+    ) -> tuple[_LatePositions, _LatePositions]:
+        """All late positions and the separate ones, split by the position before the last epoch.
+
+        A position in the truncated epoch is not exchanged in the epoch before if it is at a
+        receiving position there.
+        """
+        last, before = self._parts
+        size = last.tails.size
+        absent = self.absent(int(last.sizes.sum()))
+        at_receiving = min(float(receiving.sum()) / absent, 1.0)
+        number = positions.weights.size - size
         latest = [Arrivals(before.tails[number])] if number < before.tails.size else []
-        home = self.mus_of([*self._ends, *latest, Arrivals(cut.tails)])
-        moved = self.mus_of([*self._ends, *latest, Arrivals(cut.tails, late)])
-        known = _Late(places.weights[:size] * old, home, moved)
-        elsewhere = _Late(
-            places.weights[:size] * (1.0 - old), places.home[:size], places.moved[:size]
+        kept = _LatePositions(
+            positions.weights[:size] * at_receiving,
+            self.mus_of([*self._ends, *latest, Arrivals(last.tails)]),
+            self.mus_of([*self._ends, *latest, Arrivals(last.tails, late)]),
         )
-        rest = places.after(size)
-        every = known.and_then(rest)
+        elsewhere = _LatePositions(
+            positions.weights[:size] * (1.0 - at_receiving),
+            positions.mus[:size],
+            positions.transport_mus[:size],
+        )
+        every = kept.and_then(positions.after(size))
         return every, every.after(hidden).and_then(elsewhere)
 
-    def _place(self, number: int) -> tuple[_Epoch | None, int]:
-        """The epoch and tail of a group of places, counted from the latest."""
+    def _epoch_and_tail(self, number: int) -> tuple[_Epoch | None, int]:
+        """The epoch and tail of a group of positions, counted from the latest."""
         for part in self._parts:
             if number < part.tails.size:
                 return part, int(part.tails[number])

@@ -1,8 +1,8 @@
-"""Places hidden together, by whatever choice of places, windows and shares is best.
+"""A privacy profile by a search for the best proof at every epsilon.
 
-Every choice is valid.  So that the same question always has the same answer, epsilons are looked at
-on a lattice, and a stretch of it shares a choice, which is looked for in its middle; in
-between, delta is convex in e^epsilon, so that chords lie above it.
+Every proof that a search finds is valid.  To answer equal questions equally, proofs are searched
+for on a lattice of epsilons, and all points of one stretch of the lattice share the proof that is
+best in its middle.  Between the points delta is convex in e^epsilon, so chords lie above it.
 """
 
 from __future__ import annotations
@@ -17,116 +17,116 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.profile.privacy_profile import PrivacyProfile
 
-_SPACING = 0.01  # logarithm, of the lattice
-_STRETCH, _LONG_STRETCH = 8, 32  # places of it; the long ones where many are asked for
-_LEAST_EPSILON, _LARGEST_EPSILON = 1e-4, 30.0  # for which a choice is looked for
-_FEW = 4  # epsilons that are looked at one by one
-_FAR_BELOW, _FAR_ABOVE = 1e-12, 0.5  # deltas that are not worth the search
+_SPACING = 0.01  # of the lattice of log epsilon
+_STRETCH, _LONG_STRETCH = 8, 32  # points that share a proof; the long ones for a whole curve
+_LEAST_EPSILON, _LARGEST_EPSILON = 1e-4, 30.0  # between which proofs are searched for
+_FEW_EPSILONS = 4  # more count as a whole curve
+_LEAST_DELTA, _LARGEST_DELTA = 1e-12, 0.5  # between which a search is worth its time
 
 
-class Chosen(Protocol):
-    """One choice, valid for all epsilons."""
+class Proof(Protocol):
+    """One proof, valid for all epsilons."""
 
     def delta(self, epsilon: float) -> float:
-        """Rounded up."""
+        """An upper bound on delta."""
 
 
 class Search(Protocol):
-    """The way to a choice."""
+    """A search for proofs."""
 
-    def __call__(self, epsilon: float, delta: float) -> Chosen | None:
-        """One that is good at this epsilon; None if nothing below this delta is found."""
+    def __call__(self, epsilon: float, delta: float) -> Proof | None:
+        """A proof that is good at this epsilon; None if there is no use below this delta."""
 
 
-class HiddenTogetherProfile(PrivacyProfile):
-    """The least of `alone`, where none is hidden behind another, and of hiding some together.
+class ShuffledProfile(PrivacyProfile):
+    """The least of a quick profile and of the proofs found by searches.
 
-    Each of `directions` searches for a choice for one order of the data sets; the worse of them
-    counts.
+    Each of `directions` searches for one order of the data sets; the worse of them counts.
     """
 
-    def __init__(self, alone: PrivacyProfile, directions: Sequence[Search]) -> None:
-        self.alone = alone
+    def __init__(self, quick: PrivacyProfile, directions: Sequence[Search]) -> None:
+        self.quick = quick
         self._directions = tuple(directions)
-        self._choices: dict[tuple[int, int], list[Chosen] | None] = {}
-        self._on_lattice: dict[tuple[int, int], float] = {}
+        self._proofs: dict[tuple[int, int], list[Proof] | None] = {}
+        self._deltas: dict[tuple[int, int], float] = {}
 
     def __repr__(self) -> str:
-        return f"HiddenTogetherProfile({self.alone!r})"
+        return f"ShuffledProfile({self.quick!r})"
 
     def deltas(self, epsilons: Array) -> Array:
-        alone = self.alone.deltas(epsilons)
-        stretch = _STRETCH if epsilons.size <= _FEW else _LONG_STRETCH
+        quick = self.quick.deltas(epsilons)
+        stretch = _STRETCH if epsilons.size <= _FEW_EPSILONS else _LONG_STRETCH
         inside = (epsilons > _LEAST_EPSILON) & (epsilons < _LARGEST_EPSILON)
-        together = np.ones(epsilons.shape)
-        together[inside] = self._between(epsilons[inside], stretch)
-        return np.asarray(np.minimum(alone, together))
+        searched = np.ones(epsilons.shape)
+        searched[inside] = self._chords(epsilons[inside], stretch)
+        return np.asarray(np.minimum(quick, searched))
 
     def epsilon(self, delta: float) -> float:
-        alone = self.alone.epsilon(delta)
-        if not (_LEAST_EPSILON < alone < _LARGEST_EPSILON and delta > _FAR_BELOW):
-            return alone
-        high = math.ceil(math.log(alone) / _SPACING)  # where `alone` is enough
+        quick = self.quick.epsilon(delta)
+        if not (_LEAST_EPSILON < quick < _LARGEST_EPSILON and delta > _LEAST_DELTA):
+            return quick
+        high = math.ceil(math.log(quick) / _SPACING)  # where the quick profile is below delta
         low = (high // _STRETCH) * _STRETCH - 1
-        while self._at(low, _STRETCH) <= delta:
+        while self._delta_at(low, _STRETCH) <= delta:
             high, low = low, low - _STRETCH // 2
         while high - low > 1:
             middle = (low + high) // 2
-            if self._at(middle, _STRETCH) <= delta:
+            if self._delta_at(middle, _STRETCH) <= delta:
                 high = middle
             else:
                 low = middle
-        above, below = self._at(low, _STRETCH), self._at(high, _STRETCH)
-        if not below <= delta < above:  # the end at `alone` need not do
-            return alone
-        ends = [math.expm1(math.exp(place * _SPACING)) for place in (low, high)]
-        found = math.log1p(ends[0] + (ends[1] - ends[0]) * (above - delta) / (above - below))
-        return min(up(found, THOUSANDS_OF_ROUNDINGS), alone)
+        above, below = self._delta_at(low, _STRETCH), self._delta_at(high, _STRETCH)
+        if not below <= delta < above:  # the first `high` need not have a proof
+            return quick
+        ends = [math.expm1(math.exp(point * _SPACING)) for point in (low, high)]
+        searched = math.log1p(ends[0] + (ends[1] - ends[0]) * (above - delta) / (above - below))
+        return min(up(searched, THOUSANDS_OF_ROUNDINGS), quick)
 
     def cheap(self) -> PrivacyProfile:
-        """`alone`: a search for every epsilon would take seconds for a whole curve."""
-        return self.alone
+        """The quick profile: searches for a whole curve would take seconds."""
+        return self.quick
 
     def renyi(self, order: float) -> float:
-        """As for `alone`."""
-        return self.alone.renyi(order)
+        """The Renyi divergence of the quick profile."""
+        return self.quick.renyi(order)
 
     def gdp(self) -> float:
-        """As for `alone`: as epsilon grows the most exposed place alone counts."""
-        return self.alone.gdp()
+        """mu of the quick profile: as epsilon grows only the most exposed position counts."""
+        return self.quick.gdp()
 
-    def _between(self, epsilons: Array, stretch: int) -> Array:
-        """The chords between the places of the lattice around them."""
+    def _chords(self, epsilons: Array, stretch: int) -> Array:
+        """The chords between the points of the lattice around each epsilon."""
         below = np.floor(np.log(epsilons) / _SPACING)
-        places, index = np.unique(np.concatenate([below, below + 1.0]), return_inverse=True)
-        deltas = np.array([self._at(int(place), stretch) for place in places])
+        points, index = np.unique(np.concatenate([below, below + 1.0]), return_inverse=True)
+        deltas = np.array([self._delta_at(int(point), stretch) for point in points])
         low, high = index[: below.size], index[below.size :]
-        ends = np.expm1(np.exp(places * _SPACING))
-        # Rounding may put one beyond an end, where the chord is no bound.
+        ends = np.expm1(np.exp(points * _SPACING))
+        # Rounding may put an epsilon beyond an end, where the chord is no bound.
         part = np.clip((np.expm1(epsilons) - ends[low]) / (ends[high] - ends[low]), 0.0, 1.0)
         chords = (1.0 - part) * deltas[low] + part * deltas[high]
         return np.asarray(up(chords, THOUSANDS_OF_ROUNDINGS))
 
-    def _at(self, place: int, stretch: int) -> float:
-        key = place, stretch
-        if key not in self._on_lattice:
-            epsilon = math.exp(place * _SPACING)
-            found = self._near(place // stretch, stretch)
-            deltas = [1.0] if found is None else [one.delta(epsilon) for one in found]
-            # Where arithmetic fails nothing is promised.
-            known = all(delta <= 1.0 for delta in deltas)
-            self._on_lattice[key] = max(deltas) if known else 1.0
-        return self._on_lattice[key]
+    def _delta_at(self, point: int, stretch: int) -> float:
+        """delta at one point of the lattice, the worse of all directions; 1 without a proof."""
+        key = point, stretch
+        if key not in self._deltas:
+            epsilon = math.exp(point * _SPACING)
+            proofs = self._proofs_of(point // stretch, stretch)
+            deltas = [1.0] if proofs is None else [one.delta(epsilon) for one in proofs]
+            # nan is not below 1: where arithmetic fails nothing is certified.
+            valid = all(delta <= 1.0 for delta in deltas)
+            self._deltas[key] = max(deltas) if valid else 1.0
+        return self._deltas[key]
 
-    def _near(self, number: int, stretch: int) -> list[Chosen] | None:
-        """A choice for each direction, None where one of them has none."""
+    def _proofs_of(self, number: int, stretch: int) -> list[Proof] | None:
+        """A proof for each direction, None if one of them has none."""
         key = number, stretch
-        if key not in self._choices:
+        if key not in self._proofs:
             epsilon = math.exp((number + 0.5) * stretch * _SPACING)
-            alone = float(self.alone.deltas(np.array([epsilon]))[0])
-            found = []
-            if _FAR_BELOW < alone < _FAR_ABOVE:
-                found = [search(epsilon, alone) for search in self._directions]
-            known = [one for one in found if one is not None]
-            self._choices[key] = known if known and len(known) == len(found) else None
-        return self._choices[key]
+            quick = float(self.quick.deltas(np.array([epsilon]))[0])
+            results: list[Proof | None] = []
+            if _LEAST_DELTA < quick < _LARGEST_DELTA:
+                results = [search(epsilon, quick) for search in self._directions]
+            proofs = [proof for proof in results if proof is not None]
+            self._proofs[key] = proofs if proofs and len(proofs) == len(results) else None
+        return self._proofs[key]

@@ -1,36 +1,25 @@
-r"""A secret place among Gaussian guarantees, which stays hidden: places lend to each other.
+r"""The privacy of a secret position whose mass is transported between positions.
 
-Places :math:`j` have probabilities :math:`p_j`; :math:`P_j, Q_j` are the laws of what is published,
-given the place, on one and the other data set.  Revealing the place costs the average
-:math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)`, which for large epsilon is little more than the
-chance of the most exposed places.  But the attacker does not know the place: what the few *late*
-places t gain is paid out of the :math:`e^\varepsilon Q_e` of the many *lenders* e.
+Position j has probability :math:`p_j` and the guarantee :math:`\mu_j`-GDP.  The average
+:math:`\sum_j p_j \delta_{\mu_j}(\varepsilon)` holds even if the position is revealed.  Here mass
+of the few *late* positions t is transported to the many *receiving* positions e, which lowers
+delta where late positions are rare and much more exposed.
 
-**Theorem.** Let :math:`P_t` against :math:`Q_e` be :math:`\mu_{te}`-GDP, :math:`\alpha =
-e^\varepsilon`, :math:`y_t \in [0, 1]`, :math:`F_{te} \ge 0` with :math:`\sum_e p_e F_{te} =
-p_t (1 - y_t)`, and :math:`\alpha_e = \alpha - \sum_t F_{te} \lambda_{te} \ge 0`.  Then
+The theorem and its proof are in `docs/tightness.md#transport`.  A transport is given by shares
+:math:`y_t` that late positions retain, by multipliers :math:`\lambda_t` of
+:math:`Q_e`, and by the multipliers :math:`\alpha_e` that receiving positions keep.  Every
+transport is valid if the receiving positions give up as much of :math:`e^\varepsilon Q_e` as the
+transported mass needs, and that is checked.  The best one has a single Lagrange multiplier z:
 
-.. math:: \sup_A P(A) - \alpha Q(A) \le \sum_t p_t y_t \delta_{\mu_t}(\log(\alpha / y_t)) +
-    \sum_e p_e \Big[\delta_{\mu_e}(\log \alpha_e) + \sum_t F_{te}
-    \delta_{\mu_{te}}(\log \lambda_{te})\Big] .
+.. math:: \log\alpha_e = \min(\varepsilon, \mu_e (z - \mu_e/2)) , \quad
+    \log\lambda_t = \mu_t' (z - \mu_t'/2) , \quad
+    \log(e^\varepsilon/y_t) = \max(\varepsilon, \mu_t (z - \mu_t' + \mu_t/2)) ,
 
-*Proof.* P is :math:`\sum_t p_t y_t P_t + \sum_e p_e (P_e + \sum_t F_{te} P_t)`, and
-:math:`\alpha Q` is :math:`\sum_t p_t \alpha Q_t + \sum_e p_e (\alpha_e Q_e + \sum_t F_{te}
-\lambda_{te} Q_e)`.  The supremum of a sum is at most the sum of suprema, taken term by term; and
-:math:`\sup_A y P(A) - w Q(A) \le y\,\delta_\mu(\log(w/y))` if P against Q is :math:`\mu`-GDP.
-
-Every choice is a proof.  The best one has a single price z for a unit of what is lent:
-:math:`\log\alpha_e = \min(\varepsilon, \mu_e (z - \mu_e/2))`, :math:`\log\lambda_t = \mu_t' (z -
-\mu_t'/2)` and :math:`\log(\alpha/y_t) = \max(\varepsilon, \mu_t (z - \mu_t' + \mu_t/2))`, where
-:math:`\mu_t'` is the largest :math:`\mu_{te}`; what is moved is spread over the lenders in
-proportion to what they lend, so that all constraints become one: the total lent,
-:math:`\sum_e p_e (\alpha - \alpha_e)`, covers what is needed, :math:`\sum_t p_t (1 - y_t)
-\lambda_t`.  That one is checked.
+where :math:`\mu_t'` is the largest mu of t against a receiving position.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -51,138 +40,140 @@ from lastiterate.profile.gaussian import deltas_on_both_sides
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 
-_MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which what is lent exceeds what is needed
-_FEW = 4  # epsilons that are looked at one by one
-_KNOTS, _CHOICES = 400, 8
-_NEGLIGIBLE = 1e-15
-_LEAST_DELTA = 1e-300  # that is looked for
-_PRICES, _FEWER_PRICES = np.linspace(0.0, 1.0, 33), np.linspace(0.0, 1.0, 5)
-_CELLS_AT_ONCE = 1 << 19
-_LEAST_PRICE, _LARGEST_PRICE = -5.0, 60.0  # standard deviations
-_TOLERANCE = 1e-7  # of epsilon, relative to what it is if the place is revealed
-_LARGEST_EPSILON = 600.0  # beyond it nothing is lent
+_MARGIN = TENS_OF_THOUSANDS_OF_ROUNDINGS  # by which the available mass exceeds the needed
+_FEW_EPSILONS = 4  # up to so many are solved one by one, more by chords
+_KNOTS, _BLOCKS = 400, 8  # of the curve by chords; a block of knots shares a transport
+_NEGLIGIBLE_DELTA = 1e-15  # where the curve by chords ends
+_LEAST_DELTA = 1e-300  # for which epsilon is searched
+_FINE_GRID, _COARSE_GRID = np.linspace(0.0, 1.0, 33), np.linspace(0.0, 1.0, 5)
+_FINE_ROUNDS, _COARSE_ROUNDS = 4, 10  # of the search for the multiplier, grid within grid
+_CELLS_AT_ONCE = 1 << 19  # of an array, for the sake of memory
+_LEAST_MULTIPLIER, _LARGEST_MULTIPLIER = -5.0, 60.0  # z, in standard deviations
+_TOLERANCE = 1e-7  # of epsilon, relative to that of a revealed position
+_LARGEST_EPSILON = 600.0  # above it nothing is transported, since e^epsilon overflows
+_LARGEST_EXPONENT = 600.0
 
 
-@dataclass(frozen=True, eq=False)
-class Loan:
-    """The first places may be moved to later ones in the list.
+class _Transport:
+    """The best transport of the first positions to all others, at every epsilon."""
 
-    `moved[t]` is the mu of place t's P against the Q of any place from `len(moved)` on, or more.
-    """
-
-    moved: Array
-
-
-class _Lending:
-    """One way to lend, at every epsilon as dear as it must be."""
-
-    def __init__(self, weights: Array, mus: Array, moved: Array) -> None:
-        count = moved.size
-        if not 0 < count < mus.size or not np.all(np.isfinite(moved)):
-            raise InvalidParameter("moved", moved, must_be="finite, for some places but not all")
-        self._late, self._lenders = weights[:count], weights[count:]
-        self._home, self._own = mus[:count], mus[count:]
-        # A place is no better hidden by another than by itself.
-        self._moved = np.maximum(moved, self._home)
+    def __init__(self, weights: Array, mus: Array, transport_mus: Array) -> None:
+        count = transport_mus.size
+        if not 0 < count < mus.size or not np.all(np.isfinite(transport_mus)):
+            raise InvalidParameter(
+                "transport_mus", transport_mus, must_be="finite, for some positions but not all"
+            )
+        self._late, self._receiving = weights[:count], weights[count:]
+        self._late_mus, self._receiving_mus = mus[:count], mus[count:]
+        # Raising a mu is always valid; the closed form assumes at least the position's own.
+        self._transport_mus = np.maximum(transport_mus, self._late_mus)
 
     def delta(self, epsilon: float) -> float:
         return float(self.deltas(np.array([epsilon]))[0])
 
     def deltas(self, epsilons: Array) -> Array:
-        places = self._late.size + self._lenders.size
-        at_once = max(1, _CELLS_AT_ONCE // (_FEWER_PRICES.size * places))
+        positions = self._late.size + self._receiving.size
+        at_once = max(1, _CELLS_AT_ONCE // (_COARSE_GRID.size * positions))
         blocks = (epsilons[k : k + at_once] for k in range(0, epsilons.size, at_once))
         return np.concatenate([self._deltas(block) for block in blocks])
 
     def _deltas(self, epsilons: Array) -> Array:
-        """delta at each epsilon, by the largest multiplier with enough transport; 1 without."""
-        few = epsilons.size <= _FEW
-        grid, rounds = (_PRICES, 4) if few else (_FEWER_PRICES, 10)
+        """delta at each epsilon, by the largest feasible multiplier; 1 if there is none."""
+        few = epsilons.size <= _FEW_EPSILONS
+        grid, rounds = (_FINE_GRID, _FINE_ROUNDS) if few else (_COARSE_GRID, _COARSE_ROUNDS)
         at = np.minimum(epsilons, _LARGEST_EPSILON)[:, None, None]
-        low, width = np.full((epsilons.size, 1), _LEAST_PRICE), _LARGEST_PRICE - _LEAST_PRICE
+        low = np.full((epsilons.size, 1), _LEAST_MULTIPLIER)
+        width = _LARGEST_MULTIPLIER - _LEAST_MULTIPLIER
         for _ in range(rounds):
-            prices = low + width * grid
-            # The dearer, the less is lent and the more is asked for.
-            covered = self._covered(at, prices[:, :, None])
-            last = grid.size - 1 - np.argmax(covered[:, ::-1], axis=1)[:, None]
-            low = np.take_along_axis(prices, last, axis=1)
+            multipliers = low + width * grid
+            # A larger multiplier makes less mass available, and needs more.
+            feasible = self._feasible(at, multipliers[:, :, None])
+            last = grid.size - 1 - np.argmax(feasible[:, ::-1], axis=1)[:, None]
+            low = np.take_along_axis(multipliers, last, axis=1)
             width /= grid.size - 1
-        found = self._at_price(at[:, 0], low)
-        lent = self._covered(at, low[:, :, None])[:, 0] & (epsilons <= _LARGEST_EPSILON)
-        return np.where(lent, found, 1.0)
+        deltas = self._deltas_at(at[:, 0], low)
+        valid = self._feasible(at, low[:, :, None])[:, 0] & (epsilons <= _LARGEST_EPSILON)
+        return np.where(valid, deltas, 1.0)
 
-    def _covered(self, epsilons: Array, prices: Array) -> NDArray[np.bool_]:
-        """Whether what is lent at these prices is needed nowhere else."""
-        kept, asked, stayed = self._terms(epsilons, prices)
-        # In units of e^epsilon; -expm1 of what is not above 0.
-        lent = -np.expm1(kept - epsilons) @ self._lenders
-        needed = (-np.expm1(stayed) * np.exp(np.minimum(asked - epsilons, 600.0))) @ self._late
-        return np.asarray(up(needed, _MARGIN) <= down(lent, _MARGIN))
+    def _feasible(self, epsilons: Array, multipliers: Array) -> NDArray[np.bool_]:
+        """Whether receiving positions give up what the transported mass needs."""
+        kept, needed_per_mass, retained = self._terms(epsilons, multipliers)
+        # In units of e^epsilon.
+        available = -np.expm1(kept - epsilons) @ self._receiving
+        relative = np.exp(np.minimum(needed_per_mass - epsilons, _LARGEST_EXPONENT))
+        needed = (-np.expm1(retained) * relative) @ self._late
+        return np.asarray(up(needed, _MARGIN) <= down(available, _MARGIN))
 
-    def _terms(self, epsilons: Array, prices: Array) -> tuple[Array, Array, Array]:
-        """log of what lenders keep, of what is asked for moved places, and of what stays."""
-        kept = np.minimum(epsilons, self._own * (prices - self._own / 2))
-        asked = self._moved * (prices - self._moved / 2)
-        stayed = np.minimum(0.0, epsilons - self._home * (prices - self._moved + self._home / 2))
-        return np.asarray(kept), np.asarray(asked), np.asarray(stayed)
+    def _terms(self, epsilons: Array, multipliers: Array) -> tuple[Array, Array, Array]:
+        """The logarithms of alpha_e, of lambda_t, and of the retained shares y_t."""
+        late, receiving, transported = self._late_mus, self._receiving_mus, self._transport_mus
+        kept = np.minimum(epsilons, receiving * (multipliers - receiving / 2))
+        needed_per_mass = transported * (multipliers - transported / 2)
+        retained = np.minimum(0.0, epsilons - late * (multipliers - transported + late / 2))
+        return np.asarray(kept), np.asarray(needed_per_mass), np.asarray(retained)
 
-    def _at_price(self, epsilons: Array, prices: Array) -> Array:
-        kept, asked, stayed = self._terms(epsilons, prices)
-        share = np.exp(stayed)
-        at_home = share * deltas_on_both_sides(self._home, epsilons - stayed)
-        elsewhere = -np.expm1(stayed) * deltas_on_both_sides(self._moved, asked)
-        of_lenders = deltas_on_both_sides(self._own, kept) @ self._lenders
-        count = self._late.size + self._lenders.size
-        total = (at_home + elsewhere) @ self._late + of_lenders
+    def _deltas_at(self, epsilons: Array, multipliers: Array) -> Array:
+        kept, needed_per_mass, retained = self._terms(epsilons, multipliers)
+        share = np.exp(retained)
+        of_retained = share * deltas_on_both_sides(self._late_mus, epsilons - retained)
+        of_transported = -np.expm1(retained) * deltas_on_both_sides(
+            self._transport_mus, needed_per_mass
+        )
+        of_receiving = deltas_on_both_sides(self._receiving_mus, kept) @ self._receiving
+        count = self._late.size + self._receiving.size
+        total = (of_retained + of_transported) @ self._late + of_receiving
         return np.asarray(np.minimum(up(total, ulps(count + 16)), 1.0))
 
 
-class HiddenPlaceProfile(PrivacyProfile):
-    """mu_i-GDP at place i, which has probability weight_i and stays hidden.
+class TransportProfile(PrivacyProfile):
+    """The privacy profile of a secret position: mu_j-GDP with probability weight_j.
 
-    Each of `directions` has the loans that are possible for one order of the two data sets, any of
-    which may be made; the guarantee is the worse of the directions.
+    Each of `directions` lists possible transports for one order of the two data sets; the
+    guarantee is the worse of the directions, each by the best of its transports.  A transport is
+    an array of mus: entry t is the mu of position t on one data set against any position from
+    `len(transport)` on, on the other data set.
 
     Examples
     --------
-    >>> places = [0.001, 0.999], [1.0, 0.1]
-    >>> hidden = HiddenPlaceProfile(*places, [[Loan(np.array([1.01]))]])
-    >>> hidden.epsilon(1e-6) < 0.5 < 2.0 < GaussianMixtureProfile(*places).epsilon(1e-6)
+    >>> weights, mus = [0.001, 0.999], [1.0, 0.1]
+    >>> secret = TransportProfile(weights, mus, [[np.array([1.01])]])
+    >>> secret.epsilon(1e-6) < 0.5 < 2.0 < GaussianMixtureProfile(weights, mus).epsilon(1e-6)
     True
     """
 
     def __init__(
-        self, weights: ArrayLike, mus: ArrayLike, directions: Sequence[Sequence[Loan]]
+        self, weights: ArrayLike, mus: ArrayLike, directions: Sequence[Sequence[Array]]
     ) -> None:
         self._revealed = GaussianMixtureProfile(weights, mus)
         shares, values = self._revealed.weights, np.array(mus, dtype=np.float64)
-        lent = any(directions)
-        if lent and not (shares.size == values.size and np.all(np.isfinite(values))):
+        if any(directions) and not (shares.size == values.size and np.all(np.isfinite(values))):
             raise InvalidParameter("weights", weights, must_be="positive, with mus below inf")
-        self._answered = math.nan, math.nan  # the last question, which others ask again
+        self._last_answer = math.nan, math.nan  # delta and epsilon, which are asked for again
         self._directions = [
-            [_Lending(shares, values, loan.moved) for loan in loans] for loans in directions
+            [_Transport(shares, values, transport_mus) for transport_mus in transports]
+            for transports in directions
         ]
 
     def __repr__(self) -> str:
-        return f"HiddenPlaceProfile({self._revealed!r})"
+        return f"TransportProfile({self._revealed!r})"
 
     def deltas(self, epsilons: Array) -> Array:
-        hidden = self._few(epsilons) if epsilons.size <= _FEW else self._many(epsilons)
+        few = epsilons.size <= _FEW_EPSILONS
+        hidden = self._one_by_one(epsilons) if few else self._by_chords(epsilons)
         return np.asarray(np.minimum(self._revealed.deltas(epsilons), hidden))
 
     def epsilon(self, delta: float) -> float:
-        asked, known = self._answered
-        if asked != delta:
-            known = self._epsilon(delta)
-            self._answered = delta, known
-        return known
+        last_delta, epsilon = self._last_answer
+        if last_delta != delta:
+            epsilon = self._epsilon(delta)
+            self._last_answer = delta, epsilon
+        return epsilon
 
     def _epsilon(self, delta: float) -> float:
         revealed = self._revealed.epsilon(delta)
         if not 0.0 < revealed < math.inf or delta < _LEAST_DELTA:
             return revealed
-        return max(_least(lendings, delta, revealed) for lendings in self._directions)
+        return max(_least_epsilon(transports, delta, revealed) for transports in self._directions)
 
     def renyi(self, order: float) -> float:
         """The Renyi divergence as if the position were revealed."""
@@ -192,67 +183,67 @@ class HiddenPlaceProfile(PrivacyProfile):
         """mu as if the position were revealed: at large epsilon the most exposed one counts."""
         return self._revealed.gdp()
 
-    def _few(self, epsilons: Array) -> Array:
-        """The least of all lendings, in the worse direction."""
+    def _one_by_one(self, epsilons: Array) -> Array:
+        """The least delta of all transports, in the worse direction."""
         by_direction = [
-            [min((one.delta(e) for one in lendings), default=1.0) for e in epsilons.tolist()]
-            for lendings in self._directions
+            [min((one.delta(e) for one in transports), default=1.0) for e in epsilons.tolist()]
+            for transports in self._directions
         ]
         return np.asarray(np.max(by_direction, axis=0))
 
     @cached_property
     def _curve(self) -> tuple[Array, Array]:
-        """Knots and deltas there."""
-        reach = min(self._revealed.epsilon(_NEGLIGIBLE), _LARGEST_EPSILON)
+        """Epsilons, and deltas there."""
+        reach = min(self._revealed.epsilon(_NEGLIGIBLE_DELTA), _LARGEST_EPSILON)
         knots = np.linspace(0.0, reach, _KNOTS)
-        by_direction = [_along(lendings, knots) for lendings in self._directions]
+        by_direction = [_deltas_by_blocks(transports, knots) for transports in self._directions]
         return knots, np.asarray(np.max(by_direction, axis=0))
 
-    def _many(self, epsilons: Array) -> Array:
+    def _by_chords(self, epsilons: Array) -> Array:
         """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
         knots, deltas = self._curve
-        # e^epsilon - 1 tells apart knots that are all but 0, too.
+        # e^epsilon - 1 separates knots near 0, too.
         chords = np.interp(np.expm1(np.minimum(epsilons, knots[-1])), np.expm1(knots), deltas)
         return np.asarray(up(chords, THOUSANDS_OF_ROUNDINGS))
 
 
-def _along(lendings: Sequence[_Lending], knots: Array) -> Array:
-    """At each knot the lending that is best at one of a few knots nearby."""
-    if not lendings:
+def _deltas_by_blocks(transports: Sequence[_Transport], knots: Array) -> Array:
+    """delta at each knot, by the transport that is best in the middle of its block."""
+    if not transports:
         return np.ones(knots.size)
     return np.concatenate(
         [
-            _best(lendings, float(block[block.size // 2])).deltas(block)
-            for block in np.array_split(knots, _CHOICES)
+            _best(transports, float(block[block.size // 2])).deltas(block)
+            for block in np.array_split(knots, _BLOCKS)
         ]
     )
 
 
-def _best(lendings: Sequence[_Lending], epsilon: float) -> _Lending:
-    deltas = [one.delta(epsilon) for one in lendings]
-    return lendings[int(np.argmin(deltas))]
+def _best(transports: Sequence[_Transport], epsilon: float) -> _Transport:
+    deltas = [one.delta(epsilon) for one in transports]
+    return transports[int(np.argmin(deltas))]
 
 
-def _least(lendings: Sequence[_Lending], delta: float, revealed: float) -> float:
-    """The least epsilon by the lending that looks best, at most `revealed`."""
+def _least_epsilon(transports: Sequence[_Transport], delta: float, revealed: float) -> float:
+    """The least epsilon of the transport that looks best, at most `revealed`."""
     epsilon, used = revealed, None
-    # What is best at this epsilon need not be so at the one that it gives.
-    for _ in range(4 if lendings else 0):
-        best = _best(lendings, 0.95 * epsilon)
-        found = math.inf if best is used else _met(best, delta, epsilon)
-        if not found < epsilon:
+    # The best transport at this epsilon need not be the best at the epsilon that it gives.
+    for _ in range(4 if transports else 0):
+        best = _best(transports, 0.95 * epsilon)
+        next_epsilon = math.inf if best is used else _epsilon_of(best, delta, epsilon)
+        if not next_epsilon < epsilon:
             break
-        epsilon, used = found, best
+        epsilon, used = next_epsilon, best
     return epsilon
 
 
-def _met(lending: _Lending, delta: float, most: float) -> float:
-    """The least epsilon at which this lending meets delta; inf where it is not below `most`."""
+def _epsilon_of(transport: _Transport, delta: float, most: float) -> float:
+    """The least epsilon at which this transport meets delta; inf if it is not below `most`."""
     target = float(ndtri(delta))
 
     def excess(epsilon: float) -> float:
-        # Quantiles fall about evenly with epsilon.
-        return float(ndtri(max(lending.delta(epsilon), _LEAST_DELTA))) - target
+        # Normal quantiles of delta fall about evenly with epsilon.
+        return float(ndtri(max(transport.delta(epsilon), _LEAST_DELTA))) - target
 
     ends = excess(0.0), excess(most)
     if ends[0] <= 0.0 or not ends[1] <= 0.0:

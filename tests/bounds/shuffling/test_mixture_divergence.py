@@ -1,4 +1,4 @@
-"""Picks hidden behind each other: below hiding them one by one, never below the truth."""
+"""Mixtures over hidden positions with windows: below those without, never below the truth."""
 
 import math
 from dataclasses import replace
@@ -10,20 +10,24 @@ from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate.bounds.shuffling.end_windows import EndWindows
-from lastiterate.bounds.shuffling.mixture_divergence import Against, Detail, PicksTogether
-from lastiterate.bounds.shuffling.position_transport import places_in_order
+from lastiterate.bounds.shuffling.mixture_divergence import (
+    MixtureDivergence,
+    MixtureGrid,
+    MixturePair,
+)
+from lastiterate.bounds.shuffling.position_transport import positions_of
 from lastiterate.shifts.sparse_patterns import NOTHING_SPENT
 from tests.bounds.shuffling.test_balls_and_bins import SHUFFLED
 
-HIDDEN = "random-order/balls-and-bins/transport"
-TOGETHER = "random-order/balls-and-bins/joint-transport"
+PLAIN = "random-order/balls-and-bins/mixture"
+WINDOWED = "random-order/balls-and-bins/windowed-mixture"
 EPSILONS = (0.2, 0.6, 1.2, 2.0)
-ROUGH = Detail(cells=300, step=0.02, spacing=0.4)
+ROUGH = MixtureGrid(cells=300, step=0.02, spacing=0.4)
 SHAPES = [(2, 2), (3, 3), (4, 4), (2, 4), (2, 5), (3, 6), (5, 5), (3, 4), (2, 9)]  # batches, steps
 
 
 def arranged(rule, shape, ratio, contraction):
-    """The shuffled run whose places cost what those of the picks do: no gradient above `ratio`."""
+    """The shuffled run whose positions have the mus of the draws: no gradient above `ratio`."""
     batches, steps = shape
     return li.TrainingRun(
         loss=li.Loss(smoothness=2.0 - (1.0 - contraction), strong_convexity=1.0 - contraction),
@@ -36,19 +40,19 @@ def arranged(rule, shape, ratio, contraction):
 
 
 def seen(rule, shape):
-    """Every pick that there is, all being as likely: the steps that see the example."""
+    """The steps that see the example, for all draws, which are equally likely."""
     batches, steps = shape
     epochs = -(-steps // batches)
     once = rule is li.BallsAndBins
-    for picks in product(range(batches), repeat=1 if once else epochs):
-        at = picks * epochs if once else picks
+    for draws in product(range(batches), repeat=1 if once else epochs):
+        at = draws * epochs if once else draws
         row = np.zeros(epochs * batches)
         row[np.arange(epochs) * batches + np.array(at)] = 1.0
         yield row[:steps]
 
 
 def last_iterates(rule, shape, factors, added):
-    """(means by pick, standard deviations): in each step two coordinates shrink by factors."""
+    """(means by draw, standard deviations): in each step two coordinates shrink by factors."""
     rows = np.array(list(seen(rule, shape)))
     means, variances = np.zeros((len(rows), 2)), np.zeros(2)
     for step, factor in enumerate(factors):
@@ -76,7 +80,7 @@ def hockey_sticks(ours, theirs, stds, epsilons):
     return [float(np.maximum(one - math.exp(e) * other, 0.0).sum()) for e in epsilons]
 
 
-def worst_share(count, seed, changed=lambda picks: picks):
+def worst_share(count, seed, changed=lambda mixture: mixture):
     """The largest share of what is certified by random choices that leaks from random runs."""
     rng = np.random.default_rng(seed)
     worst = 0.0
@@ -84,9 +88,9 @@ def worst_share(count, seed, changed=lambda picks: picks):
         rule = [li.BallsAndBins, li.BallsAndBinsEachEpoch][rng.integers(2)]
         shape = SHAPES[rng.integers(len(SHAPES))]
         ratio, contraction = rng.choice([0.7, 1.5, 2.5]), float(rng.choice([1.0, 0.9, 0.6]))
-        places = places_in_order(arranged(rule, shape, ratio, contraction))
-        count_hidden = int(rng.integers(1, places.weights().size))
-        picks = changed(places.picked(count_hidden, float(rng.choice([0.4, 0.8, 0.95]))))
+        positions = positions_of(arranged(rule, shape, ratio, contraction))
+        count_hidden = int(rng.integers(1, positions.weights().size))
+        mixture = changed(positions.mixture(count_hidden, float(rng.choice([0.4, 0.8, 0.95]))))
         steps = shape[1]
         factors = contraction * rng.choice([0.0, 1.0, 1.0, -1.0, rng.random()], (steps, 2))
         angles = rng.choice([0.0, 0.5 * np.pi, np.pi, rng.uniform(0, 2 * np.pi)], steps)
@@ -96,14 +100,14 @@ def worst_share(count, seed, changed=lambda picks: picks):
         ours, stds = last_iterates(rule, shape, factors, added)
         left_out = rng.random() < 0.4
         theirs = np.zeros((1, 2)) if left_out else -ours
-        pairs = [(ours, theirs, Against.STILL if left_out else Against.MIRRORED)]
+        pairs = [(ours, theirs, MixturePair.MIXTURE_FIRST if left_out else MixturePair.MIRRORED)]
         if left_out:
-            pairs.append((theirs, ours, Against.MOVED))
-        for one, other, against in pairs:
+            pairs.append((theirs, ours, MixturePair.MIXTURE_SECOND))
+        for one, other, pair in pairs:
             found = hockey_sticks(one, other, stds, EPSILONS)
             for epsilon, leaked in zip(EPSILONS, found, strict=True):
                 if leaked > 1e-7:
-                    certified = PicksTogether(picks, against, epsilon, ROUGH).delta(epsilon)
+                    certified = MixtureDivergence(mixture, pair, epsilon, ROUGH).delta(epsilon)
                     worst = max(worst, leaked / certified)
     return worst
 
@@ -118,37 +122,41 @@ class TestSoundness:
         assert worst_share(250, seed) <= 1.0
 
     @pytest.mark.parametrize(
-        "cheaper",
+        "lowered",
         [
-            pytest.param(lambda one: replace(one, sizes=0.8 * one.sizes), id="windows"),
-            pytest.param(lambda one: replace(one, mus=0.6 * one.mus), id="old places"),
+            pytest.param(
+                lambda one: replace(one, window_costs=0.8 * one.window_costs), id="windows"
+            ),
+            pytest.param(
+                lambda one: replace(one, mus=0.6 * one.mus), id="positions outside windows"
+            ),
         ],
     )
-    def test_the_search_notices_what_is_charged_too_little(self, cheaper):
-        assert worst_share(60, 0, cheaper) > 1.05
+    def test_the_search_notices_what_is_charged_too_little(self, lowered):
+        assert worst_share(60, 0, lowered) > 1.05
 
-    def test_the_search_notices_noise_that_is_spent_twice(self, monkeypatch):
-        monkeypatch.setattr(EndWindows, "spent", property(lambda windows: NOTHING_SPENT))
+    def test_the_search_notices_noise_that_is_used_twice(self, monkeypatch):
+        monkeypatch.setattr(EndWindows, "reserved", property(lambda windows: NOTHING_SPENT))
         assert worst_share(60, seed=0) > 1.05
 
-    def test_what_came_before_the_last_arrival_is_paid(self):
+    def test_participations_before_the_last_one_count(self):
         """All steps keep what they got, for five epochs of two batches."""
         shape, ratio = (2, 10), 1.0
-        picks = places_in_order(arranged(li.BallsAndBins, shape, ratio, 1.0)).picked(1, 0.9)
+        mixture = positions_of(arranged(li.BallsAndBins, shape, ratio, 1.0)).mixture(1, 0.9)
         added = np.tile([ratio, 0.0], (10, 1))
         ours, stds = last_iterates(li.BallsAndBins, shape, np.ones((10, 2)), added)
         (leaked,) = hockey_sticks(ours, -ours, stds, [2.0])
-        forgotten = replace(picks, earlier=0.0)
+        without = replace(mixture, earlier_mu=0.0)
         found = [
-            PicksTogether(one, Against.MIRRORED, 2.0, ROUGH).delta(2.0)
-            for one in (picks, forgotten)
+            MixtureDivergence(one, MixturePair.MIRRORED, 2.0, ROUGH).delta(2.0)
+            for one in (mixture, without)
         ]
         assert found[1] < leaked <= found[0]
 
 
 @pytest.mark.parametrize("rule", SHUFFLED)
 @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
-def test_is_below_hiding_one_by_one_and_near_the_truth(rule, adjacency):
+def test_is_below_the_mixture_without_windows_and_near_the_truth(rule, adjacency):
     run = li.TrainingRun(
         loss=li.Loss(smoothness=1.0, regulariser=1e-4, lipschitz=50.0),
         sensitivity=100.0 if adjacency == "replace" else 50.0,
@@ -158,8 +166,8 @@ def test_is_below_hiding_one_by_one_and_near_the_truth(rule, adjacency):
         noise_std=1.0,
         adjacency=adjacency,
     )
-    report = li.account(run, bounds=[HIDDEN, TOGETHER])
-    assert report.all[TOGETHER].epsilon(1e-6) < 0.98 * report.all[HIDDEN].epsilon(1e-6)
+    report = li.account(run, bounds=[PLAIN, WINDOWED])
+    assert report.all[WINDOWED].epsilon(1e-6) < 0.98 * report.all[PLAIN].epsilon(1e-6)
     assert 1.0 <= report.epsilon(1e-6) / report.lower.epsilon(1e-6) < 1.15
 
 
@@ -176,7 +184,7 @@ def test_gradients_far_above_the_noise_overflow_in_silence():
     assert li.account(run).epsilon(1e-5) > 1.0
 
 
-def test_far_from_what_it_was_made_for_nothing_is_promised():
-    picks = places_in_order(arranged(li.BallsAndBins, (4, 4), 1.0, 1.0)).picked(2, 0.5)
-    made = PicksTogether(picks, Against.MIRRORED, 1.0, ROUGH)
-    assert made.delta(0.7) == made.delta(1.3) == 1.0 > made.delta(1.0)
+def test_far_from_its_epsilon_nothing_is_certified():
+    mixture = positions_of(arranged(li.BallsAndBins, (4, 4), 1.0, 1.0)).mixture(2, 0.5)
+    divergence = MixtureDivergence(mixture, MixturePair.MIRRORED, 1.0, ROUGH)
+    assert divergence.delta(0.7) == divergence.delta(1.3) == 1.0 > divergence.delta(1.0)

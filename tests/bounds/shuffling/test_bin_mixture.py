@@ -1,4 +1,4 @@
-"""Balls and bins whose picks stay hidden: never below the truth, and far below the average."""
+"""Mixtures over a hidden draw: never below the truth, and far below the average."""
 
 import math
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.shuffling.bin_transport import HIDDEN_BINS
+from lastiterate.bounds.shuffling.balls_and_bins import BIN_MIXTURE
 from tests.bounds.shuffling.test_balls_and_bins import EPSILONS, RULES, SHAPES, described, leaked
 from tests.readme_run import readme_run
 from tests.slow import slow
@@ -20,7 +20,7 @@ def largest_share(count, seed, understated=1.0):
         rule, shape = RULES[rng.integers(2)], SHAPES[rng.integers(len(SHAPES))]
         ratio, penalty = rng.choice([0.5, 1.0, 2.0]), float(rng.choice([0.0, 0.1, 0.4]))
         left_out = rng.random() < 0.4
-        certified = HIDDEN_BINS.profile(stated(rule, shape, ratio * understated, penalty, left_out))
+        certified = BIN_MIXTURE.profile(stated(rule, shape, ratio * understated, penalty, left_out))
         run = stated(rule, shape, ratio, penalty, left_out)
         examples, size, steps = shape
         bound = ratio * size
@@ -88,8 +88,8 @@ class TestTightness:
     def test_small_deltas_are_answered(self):
         run = readme_run(li.BallsAndBins).replace(adjacency="zero-out", sensitivity=5.0)
         loss = li.Loss(smoothness=32.502, regulariser=0.002)
-        assert HIDDEN_BINS.profile(run.replace(loss=loss)).epsilon(1e-12) < math.inf
+        assert BIN_MIXTURE.profile(run.replace(loss=loss)).epsilon(1e-12) < math.inf
 
     def test_needs_a_bound_on_gradients(self):
         run = readme_run(li.BallsAndBins)
-        assert HIDDEN_BINS.unmet(run)
+        assert BIN_MIXTURE.unmet(run)

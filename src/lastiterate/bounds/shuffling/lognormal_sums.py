@@ -1,0 +1,241 @@
+r"""Upper bounds of call functions :math:`C(K) = E (X - K)_+` of sums of log-normal variables.
+
+`call_function` bounds C for :math:`X = \sum_j w_j e^{\rho_j z_j - \rho_j^2/2}` with independent
+standard normal :math:`z_j`.  `DifferenceCalls` bounds it for :math:`X - \kappa Y` with
+
+.. math:: X = u \sum_j p_j e^{\rho_j z_j - \rho_j^2/2} , \qquad
+    Y = \sum_j p_j e^{-\rho_j z_j - \rho_j^2/2} ,
+
+u being 1 or 0.
+
+Each term is replaced by a variable on a grid whose own C is the same at the points of the grid and
+linear in between.  C is convex, so it does not decrease anywhere: the new term is larger in convex
+order, with the same mean, and so is the sum.  Mass beyond the end of the grid is put there, and
+its missing mean is added to all C; this is exact for K on the grid, since C has slope -1 at most.
+Mass below the beginning of a grid is raised to it.
+
+C is convex in :math:`(\kappa, K)` together and does not increase in K.  So between two
+:math:`\kappa` it lies below the chord of any two K whose chord leads to the requested K: here those
+with the same :math:`K + \kappa\,E Y`, along which C hardly bends.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import ndtr
+
+from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate._numerics.fourier import fast_length
+from lastiterate._numerics.rounding import TINY, ulps, up
+from lastiterate._numerics.sums import roundings, suffix_sums
+from lastiterate.errors import InvalidParameter
+
+_LEAST_SPREAD = 1e-4  # of the logarithm; smaller ones are raised to it, which is larger in C
+_ROUNDINGS = 64.0  # of the value at one point of a grid
+_LOWEST_Z = 4.0  # standard deviations below the mean, where a grid of differences begins
+_LEAST_REACH = 4.0  # of a grid beyond its beginning, in units of the sum of all p
+_FINER = np.array([1.0, 8.0])  # a second grid is so much finer, for small thresholds
+
+
+@dataclass(frozen=True, eq=False)
+class CallFunction:
+    """Upper bounds of E (X - K)_+ for K on grids 0, cell, 2 cell, .."""
+
+    grids: tuple[tuple[float, Array], ...]
+
+    def __call__(self, thresholds: Array) -> Array:
+        """The least chord of all grids, rounded up; beyond its end a grid has its last value."""
+        return np.asarray(np.min([_chords(thresholds, *grid) for grid in self.grids], axis=0))
+
+
+_ZERO = CallFunction(((1.0, np.zeros(2)),))
+
+
+def call_function(weights: Array, spreads: Array, *, end: float, cells: int) -> CallFunction:
+    """Bounds on E (X - K)_+ for terms with these means and standard deviations of the logarithm."""
+    present = weights > 0.0
+    weights, spreads = weights[present], np.maximum(spreads[present], _LEAST_SPREAD)
+    if not weights.size:
+        return _ZERO
+    ends = end / _FINER
+    cell = ends / cells
+    own = _term_calls(weights, spreads, cell[:, None] * np.arange(cells + 1, dtype=np.float64))
+    terms = ((_masses(calls, cell[:, None]), np.zeros(ends.size)) for calls in own)
+    total = _convolved(terms, own[..., -1].sum(axis=0), cell, cells)
+    values = np.zeros(total.masses.shape)
+    for row, masses, width in zip(values, total.masses, cell, strict=True):
+        row[:-1] = width * suffix_sums(suffix_sums(masses)[1:])
+    relative = ulps(_ROUNDINGS + 4 * roundings(total.size))
+    absolute = ulps(_ROUNDINGS) * weights.size * (float(weights.sum()) + ends)
+    off = total.rounding(cells, ends) + absolute
+    rows = up(values + total.missing[:, None], relative) + off[:, None]
+    return CallFunction(tuple(zip(cell.tolist(), np.asarray(rows), strict=True)))
+
+
+class DifferenceCalls:
+    """Upper bounds of E (X - kappa Y - K)_+ for `kappas` in increasing order.
+
+    K may be up to about `ends` for each of them.
+    """
+
+    def __init__(
+        self,
+        weights: Array,
+        spreads: Array,
+        *,
+        kappas: Array,
+        ends: Array,
+        cells: int,
+        positive: bool = True,
+    ) -> None:
+        if not (np.all(kappas >= 0.0) and np.all(np.diff(kappas) > 0.0) and weights.size):
+            raise InvalidParameter("kappas", kappas, must_be="increasing, with something to sum")
+        spreads = np.maximum(spreads, _LEAST_SPREAD)
+        self._kappas, self._mean = kappas, float(weights.sum())
+        lows = _differences(weights, spreads, -_LOWEST_Z, kappas[:, None], positive)
+        self._starts = lows.sum(axis=1)
+        reach = np.maximum(ends - self._starts, _LEAST_REACH * (1.0 + kappas) * self._mean)
+        self._cells = reach / cells
+        points = self._cells[:, None] * np.arange(cells + 1, dtype=np.float64)
+
+        def terms() -> Iterator[tuple[Array, Array]]:
+            for weight, spread, low in zip(weights.tolist(), spreads.tolist(), lows.T, strict=True):
+                grid = low[:, None] + points
+                calls = _difference_calls(weight, spread, kappas[:, None], grid, positive)
+                yield _masses(calls, self._cells[:, None]), calls[:, -1]
+
+        total = _convolved(terms(), np.zeros(kappas.size), self._cells, cells)
+        values = np.zeros((kappas.size, cells + 1))
+        above = _plain_suffix_sums(total.masses)[:, 1:]
+        values[:, :-1] = self._cells[:, None] * _plain_suffix_sums(above)
+        relative = ulps(_ROUNDINGS + 4.0 * (roundings(total.size) + cells))
+        values = up(values + total.missing[:, None], relative)
+        scale = (1.0 + kappas) * self._mean + np.abs(self._starts) + reach
+        # Calls are off by roundings of their terms, and mass below the grid by those of the grid.
+        off = total.rounding(cells, reach) + ulps(_ROUNDINGS) * weights.size * scale
+        self._values = values + off[:, None]
+
+    def __call__(self, kappas: Array, thresholds: Array) -> Array:
+        """The chords between neighbouring kappas; all must be within those of the table."""
+        if self._kappas.size == 1:
+            return self._rows(np.zeros(thresholds.shape, dtype=np.int64), thresholds)
+        low = np.searchsorted(self._kappas, kappas, side="right") - 1
+        low = np.clip(low, 0, self._kappas.size - 2)
+        ends = self._kappas[low], self._kappas[low + 1]
+        # Rounding may put it beyond an end, where the chord is no bound.
+        part = np.clip((kappas - ends[0]) / (ends[1] - ends[0]), 0.0, 1.0)
+        sides = [
+            self._rows(low + k, thresholds + (kappas - end) * self._mean)
+            for k, end in enumerate(ends)
+        ]
+        # The chord leads to a threshold that is off by ulps of the terms added to it.
+        off = ulps(_ROUNDINGS) * (ends[1] * self._mean + np.abs(thresholds))
+        return np.asarray((1.0 - part) * sides[0] + part * sides[1] + off)
+
+    def _rows(self, rows: IntArray, thresholds: Array) -> Array:
+        """Chords between points of a grid; of slope -1 below it, constant beyond its end."""
+        last = self._values.shape[1] - 1
+        start, cell = self._starts[rows], self._cells[rows]
+        at = np.clip((thresholds - start) / cell, 0.0, last)
+        first = np.minimum(at.astype(np.int64), last - 1)
+        part = at - first
+        chords = (1.0 - part) * self._values[rows, first] + part * self._values[rows, first + 1]
+        off = ulps(_ROUNDINGS) * (np.abs(thresholds) + np.abs(start) + last * cell)
+        return np.asarray(chords + np.maximum(start - thresholds, 0.0) + off)
+
+
+@dataclass(frozen=True, eq=False)
+class _Sum:
+    """A sum of independent variables on grids, one row for each grid.
+
+    `missing` is the mean of the mass that lay beyond the end, `norms` a sum of norms to which
+    rounding errors of the transforms of length `size` are proportional.
+    """
+
+    masses: Array
+    missing: Array
+    norms: Array
+    size: int
+
+    def rounding(self, cells: int, reach: Array) -> Array:
+        # A transform is off by so much of a norm, and each point counts with its distance.
+        relative = ulps(4.0 * math.log2(self.size) + 4.0)
+        return np.asarray(relative * self.norms * math.sqrt(cells + 1.0) * reach)
+
+
+def _convolved(
+    terms: Iterable[tuple[Array, Array]], missing: Array, cell: Array, cells: int
+) -> _Sum:
+    """The law of the sum of `terms`, each given by its masses and its own missing mean."""
+    size = fast_length(2 * cells + 2)
+    masses, norms = np.zeros(0), np.zeros(cell.size)
+    for term, own_missing in terms:
+        missing = missing + own_missing
+        if not masses.size:
+            masses = term
+            continue
+        norms += 2.0 * np.linalg.norm(masses, axis=1) + np.linalg.norm(term, axis=1)
+        spectrum = np.fft.rfft(masses, size) * np.fft.rfft(term, size)
+        summed = np.maximum(np.fft.irfft(spectrum, size), 0.0)
+        beyond = summed[:, cells + 1 :]
+        missing = missing + cell * (beyond @ np.arange(1.0, beyond.shape[1] + 1.0))
+        masses = summed[:, : cells + 1].copy()
+        masses[:, -1] += beyond.sum(axis=1)
+    return _Sum(masses, missing, norms, size)
+
+
+def _masses(calls: Array, cell: Array) -> Array:
+    """The probabilities at the points of a grid whose call function is `calls` there."""
+    slopes = np.diff(calls, axis=1) / cell
+    ends = 1.0 + slopes[:, :1], -slopes[:, -1:]
+    inside = np.diff(slopes, axis=1)
+    return np.asarray(np.maximum(np.concatenate([ends[0], inside, ends[1]], axis=1), 0.0))
+
+
+def _term_calls(weights: Array, spreads: Array, grids: Array) -> Array:
+    """E (w e^(s z - s^2/2) - K)_+ for K on grids, which begin with 0: one row for each term."""
+    weight, spread, points = weights[:, None, None], spreads[:, None, None], grids[:, 1:]
+    away = np.log(weight / points) / spread
+    own = weight * ndtr(away + spread / 2) - points * ndtr(away - spread / 2)
+    first = np.broadcast_to(weight, (*own.shape[:-1], 1))
+    return np.concatenate([first, np.maximum(own, 0.0)], axis=-1)
+
+
+def _difference_calls(
+    weight: float, spread: float, kappas: Array, at: Array, positive: bool
+) -> Array:
+    """E (p (u e^(s z - s^2/2) - kappa e^(-s z - s^2/2)) - K)_+ for K on the grid."""
+    levels, square = at / weight, spread * spread
+    with np.errstate(divide="ignore", over="ignore"):
+        if positive:
+            # e^(s z - s^2/2) where the difference is K: a root, without cancellation.
+            root = np.sqrt(levels**2 + 4.0 * kappas * math.exp(-square))
+            large = 2.0 * kappas * math.exp(-square) / np.maximum(root - levels, TINY)
+            reached = np.where(levels > 0.0, (levels + root) / 2.0, large)
+            from_z = np.log(reached) / spread + spread / 2.0
+        else:
+            reached = np.maximum(-levels, 0.0) / kappas
+            from_z = -np.log(reached) / spread - spread / 2.0
+    gained = ndtr(spread - from_z) if positive else 0.0
+    subtracted, above = ndtr(-spread - from_z), ndtr(-from_z)
+    return np.maximum(weight * (gained - kappas * subtracted) - at * above, 0.0)
+
+
+def _differences(weights: Array, spreads: Array, z: float, kappas: Array, positive: bool) -> Array:
+    """The value of each term of X - kappa Y at one z; it increases in z."""
+    gained = np.exp(spreads * z - spreads**2 / 2) if positive else 0.0
+    return np.asarray(weights * (gained - kappas * np.exp(-spreads * z - spreads**2 / 2)))
+
+
+def _chords(thresholds: Array, cell: float, values: Array) -> Array:
+    at = np.clip(thresholds / cell, 0.0, values.size - 1.0)
+    first = np.minimum(at.astype(np.int64), values.size - 2)
+    part = at - first
+    chords = (1.0 - part) * values[first] + part * values[first + 1]
+    return np.asarray(up(chords + np.maximum(-thresholds, 0.0), ulps(_ROUNDINGS)))
+
+
+def _plain_suffix_sums(rows: Array) -> Array:
+    return np.asarray(np.cumsum(rows[:, ::-1], axis=1)[:, ::-1])

@@ -1,0 +1,97 @@
+"""Call functions of sums of log-normal variables: never below quadrature, and close."""
+
+import numpy as np
+import pytest
+from scipy.special import ndtr
+
+from lastiterate.bounds.shuffling.lognormal_sums import DifferenceCalls, call_function
+from lastiterate.errors import InvalidParameter
+
+
+def exact(weights, spreads, thresholds):
+    """E (X - K)_+ of two terms: the second in closed form, the first by a fine midpoint rule."""
+    at = np.linspace(-9.0, 9.0, 40_001)
+    z = (at[1:] + at[:-1]) / 2
+    masses = np.diff(ndtr(at))
+    first = weights[0] * np.exp(spreads[0] * z - spreads[0] ** 2 / 2)
+    result = []
+    for threshold in thresholds:
+        left = threshold - first
+        with np.errstate(divide="ignore", invalid="ignore"):
+            away = np.log(weights[1] / left) / spreads[1]
+        call = weights[1] * ndtr(away + spreads[1] / 2) - left * ndtr(away - spreads[1] / 2)
+        result.append(masses @ np.where(left > 0.0, call, weights[1] - left))
+    return np.array(result)
+
+
+@pytest.mark.parametrize(
+    "weights, spreads",
+    [((0.01, 0.02), (1.0, 0.5)), ((0.3, 0.2), (0.2, 0.1)), ((0.001, 0.05), (1.5, 0.3))],
+)
+def test_is_above_quadrature_and_close(weights, spreads):
+    thresholds = np.array([-0.3, 0.0, 0.003, 0.0151, 0.02, 0.05, 0.1003, 0.3, 0.61, 0.9])
+    truth = exact(weights, spreads, thresholds)
+    found = call_function(np.array(weights), np.array(spreads), end=1.0, cells=2000)(thresholds)
+    assert np.all(found >= truth * (1 - 1e-7))
+    assert np.all(found <= truth * 1.02 + 1e-6)
+
+
+def test_mass_beyond_the_grid_counts():
+    weights, spreads = np.array([0.3, 0.4]), np.array([1.0, 0.8])
+    thresholds = np.array([0.0, 0.1, 0.4, 0.5, 3.0, 50.0])
+    truth = exact(weights, spreads, thresholds)
+    found = call_function(weights, spreads, end=0.5, cells=500)(thresholds)
+    assert np.all(found >= truth * (1 - 1e-7))
+
+
+def test_of_no_terms_it_is_zero():
+    found = call_function(np.zeros(3), np.ones(3), end=1.0, cells=10)
+    assert found(np.array([-0.5, 0.0, 2.0])) == pytest.approx([0.5, 0.0, 0.0])
+
+
+WEIGHTS, SPREADS = np.array([0.05, 0.2]), np.array([1.0, 0.4])
+KAPPAS = np.array([0.5, 0.9, 1.5, 2.5])
+
+
+def exact_difference(kappa, threshold, positive=True):
+    """By a fine midpoint rule over both normal variables."""
+    at = np.linspace(-8.5, 8.5, 1501)
+    z, masses = (at[1:] + at[:-1]) / 2, np.diff(ndtr(at))
+    terms = [
+        p * (positive * np.exp(s * z - s * s / 2) - kappa * np.exp(-s * z - s * s / 2))
+        for p, s in zip(WEIGHTS, SPREADS, strict=True)
+    ]
+    over = np.maximum(terms[0][:, None] + terms[1] - threshold, 0.0)
+    return float(masses @ over @ masses)
+
+
+@pytest.mark.parametrize("kappa", [0.5, 0.7, 1.2, 2.5])
+def test_differences_are_above_quadrature_and_close_between_kappas_too(kappa):
+    calls = DifferenceCalls(WEIGHTS, SPREADS, kappas=KAPPAS, ends=np.full(4, 0.8), cells=800)
+    for threshold in (-3.0, -0.4, -0.1, 0.0, 0.1, 0.4, 0.75):
+        truth = exact_difference(kappa, threshold)
+        found = float(calls(np.array([kappa]), np.array([threshold]))[0])
+        assert truth * (1 - 1e-4) <= found <= truth * 1.1 + 2e-5
+
+
+@pytest.mark.parametrize("threshold", [-1.0, -0.3, -0.2, -0.05])
+def test_subtracted_terms_alone(threshold):
+    one = np.ones(1)
+    calls = DifferenceCalls(
+        WEIGHTS, SPREADS, kappas=one, ends=np.zeros(1), cells=800, positive=False
+    )
+    truth = exact_difference(1.0, threshold, positive=False)
+    assert truth * (1 - 1e-4) <= float(calls(one, np.array([threshold]))[0]) <= truth * 1.02 + 2e-5
+
+
+def test_mass_beyond_the_grid_of_differences_counts():
+    calls = DifferenceCalls(WEIGHTS, SPREADS, kappas=KAPPAS, ends=np.full(4, 0.1), cells=100)
+    for threshold in (0.5, 2.0, 20.0):
+        assert float(calls(np.ones(1), np.array([threshold]))[0]) >= exact_difference(
+            1.0, threshold
+        )
+
+
+def test_kappas_must_increase():
+    with pytest.raises(InvalidParameter, match="kappas"):
+        DifferenceCalls(WEIGHTS, SPREADS, kappas=KAPPAS[::-1], ends=np.ones(4), cells=10)
