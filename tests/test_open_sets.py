@@ -22,8 +22,8 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.lower_bounds.participation import participation as chain
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.run.batch_rules.positioned import PositionedRule
-from lastiterate.run.batch_rules.resampled import SampledRule
 from lastiterate.run.batch_rules.rules import RULES, Resampling
+from lastiterate.run.batch_rules.sampled import SampledRule
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits

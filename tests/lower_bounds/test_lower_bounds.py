@@ -20,7 +20,7 @@ from lastiterate.profile.lower import (
     OneTestLowerProfile,
 )
 from lastiterate.run import conventions
-from lastiterate.run.admitted_losses import quadratic_curvatures
+from lastiterate.run.loss import quadratic_curvatures
 from tests.bounds.test_catalogue import runs
 from tests.reference import gaussian, papers
 from tests.reference.grid import exact_pair

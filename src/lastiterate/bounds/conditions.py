@@ -5,9 +5,9 @@ import numpy as np
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
 from lastiterate.bounds.bound import Bound, Hypothesis
 from lastiterate.bounds.quantities import gaps, ratio, step_sizes, unit
-from lastiterate.run.admitted_losses import quadratic_curvatures
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.domain import Ball
+from lastiterate.run.loss import quadratic_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 

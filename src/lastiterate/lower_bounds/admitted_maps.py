@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate.run.admitted_losses import local_curvatures
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.domain import Ball
+from lastiterate.run.loss import local_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 

@@ -34,8 +34,8 @@ from lastiterate.lower_bounds.admitted_maps import Admitted
 from lastiterate.lower_bounds.line_maps import linear
 from lastiterate.lower_bounds.line_pair import Step
 from lastiterate.profile.lower import MeansLowerProfile
-from lastiterate.run.admitted_losses import quadratic_curvatures
 from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.loss import quadratic_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 1_000_000

@@ -38,12 +38,12 @@ from lastiterate.lower_bounds.two_statistics import (
     two_statistics_profile,
 )
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
-from lastiterate.run.admitted_losses import (
+from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.loss import (
     has_bounded_gradients,
     local_curvatures,
     quadratic_curvatures,
 )
-from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 
 _SHARES = (0.0, 0.4)  # of the slope, along the direction that remembers

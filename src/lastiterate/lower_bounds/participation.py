@@ -21,8 +21,8 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.errors import InvalidType
 from lastiterate.lower_bounds.random_sums import smoothed_lower_profile
 from lastiterate.profile.lower import LowerProfile, MeansLowerProfile
-from lastiterate.run.batch_rules.resampled import SampledRule
 from lastiterate.run.batch_rules.rules import BatchRule, Resampling
+from lastiterate.run.batch_rules.sampled import SampledRule
 from lastiterate.run.training_run import TrainingRun
 
 

@@ -30,8 +30,8 @@ from lastiterate.lower_bounds.stationary_quadratics import (
     unsteady,
 )
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
-from lastiterate.run.admitted_losses import quadratic_curvatures
 from lastiterate.run.batch_rules.rules import Resampling, rules
+from lastiterate.run.loss import quadratic_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 _CURVATURES = 33

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any, get_args
 
 from lastiterate import _check
@@ -15,15 +13,15 @@ from lastiterate.run.adjacency import factor, known_adjacency
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.run.batch_rules.rules import RULES
 from lastiterate.run.domain import Domain, Unbounded
+from lastiterate.run.formats import RunFormats
 from lastiterate.run.loss import Loss
-from lastiterate.run.run_methods import RunSurface
 from lastiterate.run.schedule import Schedule, schedule, shortened
 
 RELEASES = ("last-iterate", "last-iterate-and-order", "every-iterate")
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingRun(RunSurface):
+class TrainingRun(RunFormats):
     r"""A run of noisy gradient descent on private data, and what of it is published.
 
     .. math:: x_k = \Pi_K\Big(x_{k-1} - \eta_k\big(\tfrac1b \sum_{i \in B_k}
@@ -126,72 +124,6 @@ class TrainingRun(RunSurface):
         )
         return f"TrainingRun({shown})"
 
-    @classmethod
-    def from_dp_sgd(
-        cls,
-        *,
-        clip_norm: float,
-        noise_multiplier: float,
-        batches: BatchRule | str | None = None,
-        examples: int | None = None,
-        batch_size: int | None = None,
-        sample_rate: float | None = None,
-        epochs: float | None = None,
-        steps: int | None = None,
-        step_size: float | Iterable[float] | None = None,
-        loss: Loss | None = None,
-        adjacency: str = "zero-out",
-        release_noise_std: float = 0.0,
-        domain: Domain | None = None,
-        releases: str | None = None,
-        examples_per_person: int = 1,
-        **others: Any,
-    ) -> TrainingRun:
-        """The run of a DP-SGD library: gradients clipped, noise in units of the clip.
-
-        The noise on the averaged gradient is noise_multiplier * clip_norm / batch_size.
-        Leaving an example out (adjacency="zero-out", as DP-SGD accountants have it, and the
-        default whatever the batches) moves the sum of gradients by up to the clip, replacing it
-        (adjacency="replace") by up to twice the clip.  Plain gradient steps only: with
-        momentum or Adam the released model is not the last iterate of this recursion.
-
-        Batches are a rule, or its name with `examples` and `batch_size` (or the `sample_rate` that
-        is their quotient); Poisson's if nothing is said.  Without a `loss` nothing is known of it;
-        without a `step_size` every iterate is charged for, as other accountants do.
-
-        The result holds `noise_std` and `sensitivity`, not the multiplier: to change the clip
-        or the batch size, call this again rather than `replace`.
-
-        >>> run = TrainingRun.from_dp_sgd(
-        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
-        >>> run.noise_std, run.sensitivity, run.adjacency, run.steps, run.releases
-        (0.1, 2.0, 'zero-out', 50, 'every-iterate')
-        """
-        from lastiterate.run.description import Description  # it builds runs
-        from lastiterate.run.dp_sgd_words import refuse_other_words
-
-        refuse_other_words(others)
-        known = Loss(convex=False) if loss is None else loss
-        _instance("loss", known, (Loss,))
-        described = Description(
-            examples=examples,
-            batch_size=batch_size,
-            sample_rate=sample_rate,
-            batches=batches,
-            epochs=epochs,
-            steps=steps,
-            step_size=step_size,
-            noise_multiplier=noise_multiplier,
-            clip_norm=clip_norm,
-            domain=domain,
-            release_noise_std=release_noise_std,
-            adjacency=adjacency,
-            releases=releases,
-            examples_per_person=examples_per_person,
-            **{one.name: getattr(known, one.name) for one in dataclasses.fields(known)},
-        )
-        return described.run()
-
     def under(self, adjacency: str) -> TrainingRun | None:
         """This run under another adjacency; None where the effect of an example is not known.
 
@@ -219,26 +151,6 @@ class TrainingRun(RunSurface):
             names = ", ".join(f.name for f in dataclasses.fields(self))
             raise InvalidType("replace argument", min(unknown), must_be=f"one of {names}")
         return dataclasses.replace(self, **changes)
-
-    def to_json(self) -> str:
-        """The run as JSON; `from_json` gives back an equal run."""
-        return str(_serialise().to_json(self))
-
-    def to_toml(self) -> str:
-        """The run as TOML; `from_toml` gives back an equal run."""
-        return str(_serialise().to_toml(self))
-
-    @staticmethod
-    def from_json(text: str) -> TrainingRun:
-        """The run that `to_json` wrote."""
-        run: TrainingRun = _serialise().from_json(text)
-        return run
-
-    @staticmethod
-    def from_toml(text: str) -> TrainingRun:
-        """The run that `to_toml` wrote."""
-        run: TrainingRun = _serialise().from_toml(text)
-        return run
 
     @property
     def noise_multiplier(self) -> Schedule | None:
@@ -284,12 +196,6 @@ class TrainingRun(RunSurface):
 
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
-
-
-def _serialise() -> ModuleType:
-    from lastiterate.run import serialise  # it builds runs, so it cannot come first
-
-    return serialise
 
 
 def _instance(name: str, value: object, kinds: tuple[type, ...]) -> None:

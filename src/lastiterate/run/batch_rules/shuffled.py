@@ -1,4 +1,4 @@
-"""Rules whose batches are fixed blocks of consecutive examples."""
+"""Rules that shuffle in secret: the examples, or fixed blocks of consecutive examples."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -75,3 +75,37 @@ class ShuffledBlocksOnce(_Blocks):
     in_words = "in fixed blocks, shuffled once"
     in_secret = "in fixed blocks, from one uniform shuffle of these, drawn in secret"
     in_blocks = name
+
+
+@dataclass(frozen=True)
+class ShuffledEachEpoch(InOrder):
+    """The examples are shuffled in secret before every epoch.
+
+    Examples that do not fill a batch are left out of that epoch.
+    """
+
+    name = "shuffled-each-epoch"
+    resampling = Resampling.EACH_EPOCH
+    in_words = "shuffled every epoch"
+    in_secret = "from a new uniform shuffle every epoch, drawn in secret"
+    in_blocks = "shuffled-blocks-each-epoch"
+    exchangeable = True
+
+    @property
+    def period(self) -> int | None:
+        return None
+
+
+@dataclass(frozen=True)
+class ShuffledOnce(InOrder):
+    """The examples are shuffled in secret, once; then the batches are visited in order.
+
+    Examples that do not fill a batch are left out of every epoch.
+    """
+
+    name = "shuffled-once"
+    resampling = Resampling.ONCE
+    in_words = "shuffled once"
+    in_secret = "from one uniform shuffle, drawn in secret"
+    in_blocks = "shuffled-blocks-once"
+    exchangeable = True

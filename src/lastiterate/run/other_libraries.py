@@ -1,17 +1,18 @@
-"""Runs in the words of `dp_accounting`: events, as Opacus, jax_privacy and others make them.
+"""Runs in the words of other libraries: events of `dp_accounting`, and options of DP-SGD.
 
-An event says how noise compares with the clip and how batches are drawn, and nothing of the
-neighbouring relation, of the loss or of step sizes: these are said beside it.  Noise multipliers
-are in units of the clip, so that replacing an example moves a sum by two of them.
+An event, as Opacus, jax_privacy and others make them, says how noise compares with the clip and how
+batches are drawn.  It says nothing of the neighbouring relation, the loss or the step sizes, which
+are given beside it.  Noise multipliers are in units of the clip, so that replacing an example moves
+a sum by two of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from lastiterate import _check
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batch_rules.rules import PoissonSampled, SampledWithoutReplacement
 from lastiterate.run.training_run import TrainingRun
 
@@ -19,12 +20,32 @@ _KNOWN = (
     "made of Gaussian events, alone or under PoissonSampled, SampledWithoutReplacement or "
     "TruncatedSubsampledGaussian, composed of themselves or one after the other"
 )
+# Options that make steps other than plain ones, and the value with which they do not.
+_OTHER_STEPS = {
+    "momentum": 0.0,
+    "nesterov": False,
+    "dampening": 0.0,
+    "betas": None,
+    "optimizer": "sgd",
+    "optimiser": "sgd",
+}
+_OWN_WORDS = {
+    "lr": "step_size",
+    "learning_rate": "step_size",
+    "max_grad_norm": "clip_norm",
+    "l2_norm_clip": "clip_norm",
+    "sigma": "noise_multiplier",
+    "n": "examples",
+    "weight_decay": "loss=li.Loss(.., regulariser=..)",
+    "delta": "li.account(run).epsilon(delta)",
+    "target_delta": "li.account(run).epsilon(delta)",
+}
 
 
 def run_of(
-    event: Any, *, clip_norm: float, examples: int | None = None, **said: Any
+    event: Any, *, clip_norm: float, examples: int | None = None, **settings: Any
 ) -> TrainingRun:
-    """The run of an event; `said` is what else `TrainingRun.from_dp_sgd` takes.
+    """The run of an event; `settings` is what else `TrainingRun.from_dp_sgd` takes.
 
     >>> from dp_accounting import dp_event as events
     >>> step = events.PoissonSampledDpEvent(0.05, events.GaussianDpEvent(2.0))
@@ -32,9 +53,9 @@ def run_of(
     >>> run.batches.batch_size, run.steps, run.noise_std, run.adjacency
     (200, 600, 0.02, 'zero-out')
     """
-    taken = {"batches", "batch_size", "sample_rate", "steps", "epochs", "noise_multiplier"}
-    for word in sorted(taken & said.keys()):
-        raise InvalidParameter(word, said[word], must_be="omitted: the event already sets it")
+    set_by_event = {"batches", "batch_size", "sample_rate", "steps", "epochs", "noise_multiplier"}
+    for word in sorted(set_by_event & settings.keys()):
+        raise InvalidParameter(word, settings[word], must_be="omitted: the event already sets it")
     steps = list(_steps(event, 1))
     if not steps:
         raise InvalidParameter("event", event, must_be=f"{_KNOWN}, of at least one step")
@@ -58,7 +79,7 @@ def run_of(
         described |= {"batches": SampledWithoutReplacement(count, numbers[1])}
     else:
         described |= {"batches": PoissonSampled(count, _size(numbers[1], count), numbers[2])}
-    run = TrainingRun.from_dp_sgd(**described, **said)
+    run = TrainingRun.from_dp_sgd(**described, **settings)
     if all(noise == first for _, noise, _ in steps):
         return run
     unit = clip_norm / run.batches.batch_size
@@ -112,3 +133,23 @@ def _gaussian(event: Any) -> Any:
 
 def _noise(event: Any) -> float:
     return _check.number("noise_multiplier", event.noise_multiplier, above=0.0)
+
+
+def refuse_other_words(given: Mapping[str, Any]) -> None:
+    """Raises an error that names the word used here; options that change nothing pass."""
+    for name, value in given.items():
+        if name in _OTHER_STEPS:
+            plain = _OTHER_STEPS[name]
+            if value == plain or (isinstance(value, str) and value.lower() == plain):
+                continue
+            raise InvalidParameter(
+                name,
+                value,
+                must_be="left out: a run is plain gradient steps, and with momentum or Adam the "
+                "released model is not their last iterate; leave step_size and loss out, too, and "
+                "every iterate is charged, which covers any optimizer",
+            )
+        must_be = "left out: no such argument"
+        if name in _OWN_WORDS:
+            must_be = f"said as {_OWN_WORDS[name]}"
+        raise InvalidType(name, value, must_be=must_be)

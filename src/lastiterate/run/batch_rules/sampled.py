@@ -1,8 +1,11 @@
-"""Batches that every example joins on its own."""
+"""Rules that draw the batch of every step anew."""
 
 import math
+from abc import abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import count
 
 import numpy as np
 
@@ -10,8 +13,40 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import IntArray
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
 from lastiterate.run.batch_rules.balls_and_bins import binomial_exceeded_with
-from lastiterate.run.batch_rules.base import RandomSource, Resampling
-from lastiterate.run.batch_rules.resampled import SampledRule
+from lastiterate.run.batch_rules.base import BatchRule, RandomSource, Resampling, Selection
+
+
+class SampledRule(BatchRule, abstract=True):
+    """Every step draws its batch anew, independently of all others."""
+
+    @property
+    @abstractmethod
+    def probability(self) -> float:
+        """That a step sees an example."""
+
+    @abstractmethod
+    def sample_batch(self, source: RandomSource) -> IntArray:
+        """The examples of one step."""
+
+    @property
+    def steps_per_pass(self) -> int:
+        return -(-self.examples // self.batch_size)  # nothing is left out of a pass
+
+    @property
+    def period(self) -> int | None:
+        return 1
+
+    def position_count(self, steps: int) -> int:
+        return 1
+
+    def participations(self, position: int, steps: int) -> IntArray:
+        return np.arange(steps)
+
+    def longest_wait(self, steps: int) -> int:
+        return steps
+
+    def selections(self, source: RandomSource) -> Iterator[Selection]:
+        return (self.sample_batch(source) for _ in count())
 
 
 @dataclass(frozen=True)
@@ -111,3 +146,21 @@ class PoissonSampled(SampledRule):
         if self.largest_size == self.examples:
             return drawn
         return f"{drawn}; batches of more than {self.largest_size:,} are cut to that size at random"
+
+
+@dataclass(frozen=True)
+class SampledWithoutReplacement(SampledRule):
+    """Every step draws `batch_size` distinct examples in secret, anew."""
+
+    name = "sampled"
+    resampling = Resampling.EACH_STEP
+    in_words = "drawn anew every step"
+    in_secret = "drawn uniformly, anew every step and in secret"
+    exchangeable = True
+
+    @property
+    def probability(self) -> float:
+        return self.share
+
+    def sample_batch(self, source: RandomSource) -> IntArray:
+        return source.subset(self.examples, self.batch_size)
