@@ -214,8 +214,8 @@ def pictured_steps(*steps):
     assert [one.replace(",", "_") for one in steps] == drawn[1].split(", ")
 
 
-@claim("docs/last-iterate.md", r"what (\w+) arrivals owe is paid in small instalments")
-def pictured_arrivals(many):
+@claim("docs/last-iterate.md", r"(\w+) participations are covered by many small shifts")
+def pictured_participations(many):
     assert worst_schedule(RUN).participations.size == WORDS[many]
 
 
