@@ -1,0 +1,213 @@
+r"""The proof that a linear recursion is mu-GDP, checked in interval arithmetic.
+
+**Theorem.** The state is :math:`z_k = A_k z_{k-1} + B_k g_k`, what is released
+:math:`F z_T + N(0, \rho^2 I)`.  Here g_k is the gradient of the batch at x = C z_{k-1}, C = (1, 0),
+plus :math:`N(0, \sigma_k^2 I)`.  The start, the order and all A_k, B_k, :math:`\sigma_k` do not
+depend on the data.  For one of the two data sets and all x, y
+
+.. math:: |g(x) - g(y) - \tfrac{m+M}{2}(x - y)| \le \tfrac{M-m}{2} |x - y| ,
+
+and the other data set's gradient differs from it by at most s_k at every x.  With
+:math:`A_k(l) = A_k + l B_k C`, let matrices :math:`X_k \succeq 0`, X_0 = 0, and numbers
+:math:`\kappa_k > 0` (0 where s_k = 0) satisfy for l = m and l = M
+
+.. math:: X_k + \sigma_k^2 B_k B_k' \succeq A_k(l) X_{k-1} A_k(l)' + \kappa_k B_k B_k'
+          \quad (k < T), \qquad
+          F A_T(l) X_{T-1} A_T(l)' F' + \kappa_T (F B_T)^2 \le \sigma_T^2 (F B_T)^2 + \rho^2 .
+
+Then what is released is mu-GDP with :math:`\mu^2 = \sum_k s_k^2/\kappa_k`.  The proof, and that of
+what `Start` and `delayed` directions stand for, is on docs/momentum.md.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.intervals import Interval
+from lastiterate._numerics.rounding import at_least, up
+from lastiterate.shifts.momentum.recursion import Recursion
+from lastiterate.shifts.momentum.symmetric import largest_multiple
+
+_MARGIN = 1e-7  # of every kappa, left to roundings
+_INNER, _LAST = slice(None, -1), slice(-1, None)
+
+Entries = tuple[Interval, Interval, Interval]
+"""(a, b, c) of symmetric matrices ((a, b), (b, c))."""
+
+
+@dataclass(frozen=True)
+class Start:
+    """What steps before the first one cost: X_0 is kappa `matrix`, at a cost of `weight`/kappa."""
+
+    matrix: Array
+    weight: float
+
+
+@dataclass(frozen=True)
+class LinearRun:
+    """The run that a certificate is about.
+
+    `sensitivity` and `noise` are those of the averaged gradient, one per step.  In steps that
+    `delayed` marks, what the example adds has the given `directions` (entries of a matrix)
+    instead of B_k B_k'.
+    """
+
+    recursion: Recursion
+    curvature: tuple[float, float]
+    sensitivity: Array
+    noise: Array
+    release_noise: float
+    start: Start | None = None
+    delayed: Array | None = None
+    directions: Array | None = None
+
+    @property
+    def steps(self) -> int:
+        """The number of steps."""
+        return self.recursion.steps
+
+
+def certified_energy(run: LinearRun, matrices: Array, start: float = 0.0) -> float:
+    """mu^2 of the certificate with these matrices X_1 .. X_{T-1}; inf where it proves nothing.
+
+    `start` is the kappa of what came before.  The other kappas are the largest that the matrices
+    allow, less a margin, and every inequality is decided in intervals.
+    """
+    energies = kappa_energies(run, matrices, start)
+    if energies is None:
+        return math.inf
+    return up(at_least(math.fsum(energies), ulps=4), 1e-15)
+
+
+def kappa_energies(run: LinearRun, matrices: Array, start: float = 0.0) -> Array | None:
+    """s_k^2/kappa_k of each step, the start's cost before them; None where nothing is proved."""
+    there = run.sensitivity > 0.0
+    states = _exact(matrices)
+    if not _has_no_negative_eigenvalue(states):
+        return None
+    before = _states_before(run, states, start)
+    if before is None:
+        return None
+    a00, a01, a10, a11, b0, b1 = run.recursion.enclosed_entries()
+    own = (b0 * b0, b0 * b1, b1 * b1)
+    variance = Interval.exact(run.noise) * Interval.exact(run.noise)
+    noise = _times(variance, own)
+    added = _directions(run, own)
+    kappa = np.full(run.steps, np.inf)
+    rooms = []
+    for end in run.curvature:
+        curve = Interval.exact(np.full(run.steps, end))
+        image = _image((a00 + curve * b0, a01, a10 + curve * b1, a11), before)
+        room = _less(_sum(states, _cut(noise, _INNER)), _cut(image, _INNER))
+        rooms.append(room)
+        if run.steps > 1 and np.any(there[:-1]):
+            inner = there[:-1]
+            found = largest_multiple(
+                _middle(_cut(room, inner)), _middle(_cut(_cut(added, _INNER), inner))
+            )
+            kappa[:-1][inner] = np.minimum(kappa[:-1][inner], (1.0 - _MARGIN) * found)
+        last = _released(run, _cut(noise, _LAST)) - _released(run, _cut(image, _LAST))
+        last = last + Interval.exact([run.release_noise]) * Interval.exact([run.release_noise])
+        weight = _released(run, _cut(added, _LAST))
+        kappa[-1] = min(kappa[-1], _quotient_below(last, weight) if there[-1] else last.low[0])
+    if not _proved(run, rooms, added, kappa):
+        return None
+    square = np.nextafter(run.sensitivity**2, np.inf)
+    costs = np.zeros(run.steps)
+    costs[there] = np.nextafter(square[there] / kappa[there], np.inf)
+    first = 0.0 if run.start is None else np.nextafter(run.start.weight / start, np.inf)
+    return np.concatenate([[first], costs])
+
+
+def _proved(run: LinearRun, rooms: list[Entries], added: Entries, kappa: Array) -> bool:
+    there = run.sensitivity > 0.0
+    if not (np.all(kappa[there] > 0.0) and kappa[-1] >= 0.0):
+        return False
+    used = Interval.exact(np.where(there, kappa, 0.0)[:-1])
+    taken = _times(used, _cut(added, _INNER))
+    return all(_has_no_negative_eigenvalue(_less(room, taken)) for room in rooms)
+
+
+def _states_before(run: LinearRun, states: Entries, start: float) -> Entries | None:
+    """X_0 .. X_{T-1}."""
+    first = _exact(np.zeros((1, 3)))
+    if run.start is not None:
+        matrix = _exact(run.start.matrix[None])
+        if not (start > 0.0 and _has_no_negative_eigenvalue(matrix)):
+            return None
+        first = _times(Interval.exact([start]), matrix)
+    x, y, z = (
+        Interval(np.append(one.low, rest.low), np.append(one.high, rest.high))
+        for one, rest in zip(first, states, strict=True)
+    )
+    return x, y, z
+
+
+def _directions(run: LinearRun, own: Entries) -> Entries:
+    if run.delayed is None or run.directions is None:
+        return own
+    x, y, z = (
+        Interval(
+            np.where(run.delayed, run.directions[:, i], part.low),
+            np.where(run.delayed, run.directions[:, i], part.high),
+        )
+        for i, part in enumerate(own)
+    )
+    return x, y, z
+
+
+def _image(step: tuple[Interval, Interval, Interval, Interval], state: Entries) -> Entries:
+    """A X A'."""
+    a00, a01, a10, a11 = step
+    x, y, z = state
+    top0, top1 = a00 * x + a01 * y, a00 * y + a01 * z
+    low0, low1 = a10 * x + a11 * y, a10 * y + a11 * z
+    return top0 * a00 + top1 * a01, top0 * a10 + top1 * a11, low0 * a10 + low1 * a11
+
+
+def _released(run: LinearRun, matrix: Entries) -> Interval:
+    """F X F'."""
+    first, second = (Interval.exact([weight]) for weight in run.recursion.released)
+    cross = first * second * matrix[1]
+    return first * first * matrix[0] + cross + cross + second * second * matrix[2]
+
+
+def _quotient_below(numerator: Interval, denominator: Interval) -> float:
+    if not (numerator.low[0] > 0.0 and denominator.high[0] > 0.0):
+        return 0.0
+    return float(np.nextafter(numerator.low[0] / denominator.high[0], -np.inf))
+
+
+def _has_no_negative_eigenvalue(matrix: Entries) -> bool:
+    x, y, z = matrix
+    return x.is_not_negative and z.is_not_negative and (x * z - y * y).is_not_negative
+
+
+def _exact(entries: Array) -> Entries:
+    x, y, z = (Interval.exact(entries[:, i]) for i in range(3))
+    return x, y, z
+
+
+def _sum(one: Entries, other: Entries) -> Entries:
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
+
+
+def _less(one: Entries, other: Entries) -> Entries:
+    return one[0] - other[0], one[1] - other[1], one[2] - other[2]
+
+
+def _times(factor: Interval, matrix: Entries) -> Entries:
+    return factor * matrix[0], factor * matrix[1], factor * matrix[2]
+
+
+def _cut(matrix: Entries, which: Any) -> Entries:
+    return matrix[0][which], matrix[1][which], matrix[2][which]
+
+
+def _middle(matrix: Entries) -> Array:
+    return np.stack([0.5 * (part.low + part.high) for part in matrix], axis=-1)

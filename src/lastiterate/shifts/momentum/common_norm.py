@@ -1,0 +1,91 @@
+"""A quadratic norm that no step of a linear recursion increases by more than a factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import minimize
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.intervals import Interval
+
+
+@dataclass(frozen=True)
+class CommonNorm:
+    """|z|_P with |A(l) z|_P <= `rate` |z|_P at both ends of the curvature, as far as floats tell.
+
+    Distances shrink in it where `rate` < 1, and then mu is bounded in the number of steps.
+    """
+
+    rate: float
+    matrix: Array
+
+    @property
+    def inverse(self) -> Array:
+        """P^-1."""
+        return np.asarray(np.linalg.inv(self.matrix))
+
+    @property
+    def root(self) -> Array:
+        """S with S'S = P: in the coordinates S z the norm is Euclidean."""
+        return np.asarray(np.linalg.cholesky(self.matrix).T)
+
+
+def common_norm(transitions: tuple[Array, Array]) -> CommonNorm:
+    """The norm with the least rate for these two 2 x 2 matrices, by a search over P.
+
+    Any P serves: the rate is computed from it.
+    """
+    scale = _scale(transitions)
+    scaled = [scale @ step @ np.linalg.inv(scale) for step in transitions]
+
+    def rate(point: Array) -> float:
+        root = np.linalg.cholesky(_positive(point))
+        inverse = np.linalg.inv(root)
+        return max(float(np.linalg.norm(root.T @ step @ inverse.T, 2)) for step in scaled)
+
+    found = min(
+        (
+            minimize(rate, np.array([np.log(first), 0.0]), method="Nelder-Mead", options=_SEARCH)
+            for first in (0.05, 0.3, 1.0, 3.0)
+        ),
+        key=lambda result: float(result.fun),
+    )
+    matrix = scale.T @ _positive(found.x) @ scale
+    return CommonNorm(float(found.fun), matrix / matrix[0, 0])
+
+
+_SEARCH: Any = {"xatol": 1e-10, "fatol": 1e-15, "maxiter": 2_000}
+
+
+def _positive(point: Array) -> Array:
+    second = np.exp(np.clip(point[0], -30.0, 30.0))
+    off = np.tanh(np.clip(point[1], -8.0, 8.0)) * np.sqrt(second)
+    return np.array([[1.0, off], [off, second]])
+
+
+def _scale(transitions: tuple[Array, Array]) -> Array:
+    """A diagonal matrix that makes the off-diagonal entries of the steps alike."""
+    top = max(abs(float(step[0, 1])) for step in transitions)
+    low = max(abs(float(step[1, 0])) for step in transitions)
+    ratio = np.sqrt(top / low) if top > 0.0 and low > 0.0 else 1.0
+    return np.diag([1.0, float(ratio)])
+
+
+def is_surely(norm: CommonNorm, steps: tuple[tuple[Interval, ...], ...], rate: float) -> bool:
+    """Whether A P^-1 A' <= rate^2 P^-1 for each of these enclosed steps, decided in intervals."""
+    inverse = norm.inverse
+    x, y, z = (Interval.exact([value]) for value in (inverse[0, 0], inverse[0, 1], inverse[1, 1]))
+    allowed = Interval.exact([rate]) * Interval.exact([rate])
+    for a00, a01, a10, a11 in steps:
+        top0, top1 = a00 * x + a01 * y, a00 * y + a01 * z
+        low0, low1 = a10 * x + a11 * y, a10 * y + a11 * z
+        first = allowed * x - (top0 * a00 + top1 * a01)
+        cross = allowed * y - (top0 * a10 + top1 * a11)
+        second = allowed * z - (low0 * a10 + low1 * a11)
+        definite = first * second - cross * cross
+        if not (first.is_not_negative and second.is_not_negative and definite.is_not_negative):
+            return False
+    return True

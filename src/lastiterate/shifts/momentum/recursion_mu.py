@@ -1,0 +1,251 @@
+"""mu of what a linear recursion releases, for participations in known steps."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.intervals import Interval
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, at_least, up
+from lastiterate.shifts.momentum.backward_start import backward_start
+from lastiterate.shifts.momentum.certificate import LinearRun, Start, certified_energy
+from lastiterate.shifts.momentum.common_norm import CommonNorm, common_norm, is_surely
+from lastiterate.shifts.momentum.programme import Programme, solve
+from lastiterate.shifts.momentum.symmetric import (
+    as_entries,
+    congruence,
+    largest_multiple,
+    outer,
+)
+
+_MOST_STEPS = 30_000  # solved for; earlier participations are composed
+_FAINT = 1e-5  # what is left of a distance where the past may be cut
+_LEAST_STEPS = 500
+_RATE_MARGIN = 1e-9
+_GENEROUS = 10.0
+_STRICTLY = 1e-4
+_FARTHEST, _FAINTEST = 30.0, -300.0  # logarithms of sizes of X_k against that of X_T
+
+
+def recursion_mu(run: LinearRun) -> float:
+    """The mu for which what the run releases is surely mu-GDP; inf where no proof was found.
+
+    It is never above that of composition.
+
+    **Bound.** The theorem of `certificate`, for the best matrices that a search found; never a
+    smaller one than those prove.
+
+    **Tight.** Within the search's tolerance of the programme's least value, which is a little
+    above what quadratic losses attain (docs/momentum.md).
+    """
+    there = np.flatnonzero(run.sensitivity > 0.0)
+    if not there.size:
+        return 0.0
+    run = _last(run, run.steps - int(there[0]))
+    norm = common_norm(_last_transitions(run))
+    whole = _without_past(run, norm)
+    energy = min(_energy(whole.run, norm) + whole.composed, _composed(run))
+    return at_least(math.sqrt(energy), ulps=4)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """The last steps of a run, and the energy of participations before them that is composed."""
+
+    run: LinearRun
+    composed: float = 0.0
+
+
+def _last(run: LinearRun, count: int) -> LinearRun:
+    first = run.steps - count
+    return replace(
+        run,
+        recursion=run.recursion.last(count),
+        sensitivity=run.sensitivity[first:],
+        noise=run.noise[first:],
+        delayed=None if run.delayed is None else run.delayed[first:],
+        directions=None if run.directions is None else run.directions[first:],
+    )
+
+
+def _last_transitions(run: LinearRun) -> tuple[Array, Array]:
+    """A_T(l) at both ends of the curvature."""
+    a00, a01, a10, a11, b0, b1 = (entry[-1] for entry in run.recursion.entries())
+    low, high = (np.array([[a00 + end * b0, a01], [a10 + end * b1, a11]]) for end in run.curvature)
+    return low, high
+
+
+def _without_past(run: LinearRun, norm: CommonNorm) -> _Cut:
+    """The steps that matter: older ones are charged by the norm that shrinks, or composed."""
+    if norm.rate < 1.0 and run.recursion.is_constant and run.delayed is None:
+        kept = max(math.ceil(math.log(_FAINT) / math.log(norm.rate)), _LEAST_STEPS)
+        if 2 * kept < run.steps:
+            start = _start(run, norm, run.steps - kept)
+            if start is not None:
+                return _Cut(replace(_last(run, kept), start=start))
+    if run.steps <= _MOST_STEPS:
+        return _Cut(run)
+    first = run.steps - _MOST_STEPS
+    if run.delayed is not None and np.any(run.delayed[:first]):
+        return _Cut(run)
+    past = replace(run, sensitivity=run.sensitivity[:first], noise=run.noise[:first])
+    return _Cut(_last(run, _MOST_STEPS), _composed(past))
+
+
+def _composed(run: LinearRun) -> float:
+    """mu^2 of all participations where every iterate is released; inf for delayed ones."""
+    if run.delayed is not None and np.any(run.delayed):
+        return math.inf
+    there = run.sensitivity > 0.0
+    if not np.all(run.noise[there] > 0.0):
+        return math.inf
+    return up(
+        float(np.sum((run.sensitivity[there] / run.noise[there]) ** 2)), MILLIONS_OF_ROUNDINGS
+    )
+
+
+def _start(run: LinearRun, norm: CommonNorm, cut: int) -> Start | None:
+    """What the first `cut` steps cost, where distances shrink in the norm; None if not surely so.
+
+    X_k = x rate^(k - cut) P^-1 is feasible with kappa_k = x rate^(k - cut) c, as long as
+    (1 - rate) P^-1 >= c B B'.
+    """
+    rate = norm.rate * (1.0 + _RATE_MARGIN)
+    a00, a01, a10, a11, b0, b1 = (entry[[0, -1]] for entry in run.recursion.enclosed_entries())
+    ends = [Interval.exact([end]) for end in run.curvature]
+    steps = tuple(
+        (a00[1:] + end * b0[1:], a01[1:], a10[1:] + end * b1[1:], a11[1:]) for end in ends
+    )
+    if not (rate < 1.0 and is_surely(norm, steps, rate)):
+        return None
+    inverse = as_entries(norm.inverse)
+    direction = outer(0.5 * (b0.low + b0.high), 0.5 * (b1.low + b1.high))
+    room = (1.0 - rate) * inverse
+    share = float(np.min(largest_multiple(np.stack([room, room]), direction)))
+    share *= 1.0 - _RATE_MARGIN
+    if not _fits(inverse, rate, share, b0, b1):
+        return None
+    ages = cut - 1 - np.arange(cut)
+    squares = run.sensitivity[:cut] ** 2 * np.exp(math.log(rate) * ages)
+    weight = up(float(np.sum(squares)) / share, MILLIONS_OF_ROUNDINGS)
+    return Start(inverse, weight)
+
+
+def _fits(inverse: Array, rate: float, share: float, b0: Interval, b1: Interval) -> bool:
+    """Whether (1 - rate) P^-1 >= share B B' for both of these B, decided in intervals."""
+    left = Interval.exact([1.0]) - Interval.exact([rate])
+    part = Interval.exact([share])
+    x, y, z = (left * Interval.exact([value]) for value in inverse)
+    first, cross, second = x - part * b0 * b0, y - part * b0 * b1, z - part * b1 * b1
+    whole = first * second - cross * cross
+    return first.is_not_negative and second.is_not_negative and whole.is_not_negative
+
+
+def _energy(run: LinearRun, norm: CommonNorm) -> float:
+    """mu^2 by the certificate that the search finds, or by the one that it starts from."""
+    if run.steps == 1 and run.start is None:
+        return certified_energy(run, np.zeros((0, 3)))
+    unit = 2.0 ** math.floor(math.log2(max(float(run.noise.max()), run.release_noise)))
+    programme, first = _programme(run, norm, unit)
+    if first is None:
+        return math.inf
+    back = np.linalg.inv(_coordinates(run, norm))
+    to_state = congruence(back[0, 0], back[0, 1], back[1, 0], back[1, 1]) * unit**2
+    energies = [math.inf]
+    for matrices in (solve(programme, first), first):
+        states = matrices @ to_state.T
+        start = 0.0
+        if run.start is not None:
+            start = float(largest_multiple(states[0], run.start.matrix)) * (1.0 - _RATE_MARGIN)
+            states = states[1:]
+        energies.append(certified_energy(run, states, start))
+        if math.isfinite(energies[-1]):
+            break
+    return min(energies)
+
+
+def _programme(run: LinearRun, norm: CommonNorm, unit: float) -> tuple[Programme, Array | None]:
+    """The programme in coordinates in which the norm is Euclidean, and where to begin."""
+    root = _coordinates(run, norm)
+    back = np.linalg.inv(root)
+    a00, a01, a10, a11, b0, b1 = run.recursion.entries()
+    ends = []
+    for end in run.curvature:
+        steps = np.stack([[a00 + end * b0, a01], [a10 + end * b1, a11]]).transpose(2, 0, 1)
+        turned = root @ steps @ back
+        ends.append(turned)
+    maps = np.stack(
+        [congruence(one[:, 0, 0], one[:, 0, 1], one[:, 1, 0], one[:, 1, 1]) for one in ends]
+    )
+    turned0, turned1 = root[0, 0] * b0 + root[0, 1] * b1, root[1, 0] * b0 + root[1, 1] * b1
+    own = outer(turned0, turned1)
+    noise = own * ((run.noise / unit) ** 2)[:, None]
+    directions = own
+    to_norm = congruence(root[0, 0], root[0, 1], root[1, 0], root[1, 1])
+    if run.delayed is not None and run.directions is not None:
+        directions = np.where(run.delayed[:, None], run.directions @ to_norm.T, own)
+    largest = float(run.sensitivity.max())
+    weights = (run.sensitivity / largest) ** 2
+    released = np.array(run.recursion.released) @ back
+    final = np.array([released[0] ** 2, 2 * released[0] * released[1], released[1] ** 2])
+    growth = np.max([np.linalg.norm(one, 2, axis=(1, 2)) ** 2 for one in ends], axis=0)
+    if run.start is not None:
+        maps = np.concatenate([np.zeros((2, 1, 3, 3)), maps], axis=1)
+        noise = np.concatenate([np.zeros((1, 3)), noise])
+        directions = np.concatenate([(to_norm @ run.start.matrix)[None], directions])
+        weights = np.concatenate([[run.start.weight / largest**2], weights])
+        growth = np.concatenate([[1.0], growth])
+        ends = [np.concatenate([np.zeros((1, 2, 2)), one]) for one in ends]
+    logs = _sizes(growth)
+    scale = float(np.max(noise[:, 0] + noise[:, 2]))
+    caps = _GENEROUS * (1_000.0 + run.steps) * scale * np.exp(np.clip(logs, 0.0, _FARTHEST))
+    programme = Programme(
+        maps, noise, directions, weights, final, (run.release_noise / unit) ** 2, caps
+    )
+    return programme, _feasible(programme, ends, logs)
+
+
+def _coordinates(run: LinearRun, norm: CommonNorm) -> Array:
+    """S for which the norm of z is the length of S z, and the noise lies along the first axis.
+
+    The noise can be far larger than X_k in every other direction; along an axis it does not hide
+    the small entries.
+    """
+    *_, b0, b1 = run.recursion.entries()
+    first = norm.root @ np.array([b0[-1], b1[-1]])
+    first = first / np.linalg.norm(first)
+    turn = np.array([[first[0], first[1]], [-first[1], first[0]]])
+    return np.asarray(turn @ norm.root)
+
+
+def _feasible(programme: Programme, ends: list[Array], logs: Array) -> Array | None:
+    """Strictly feasible matrices, the largest ones or else multiples of the identity."""
+    for matrices in (backward_start(programme, ends), _first_matrices(programme, logs)):
+        if matrices is not None:
+            with np.errstate(all="ignore"):  # where floats fail it does not hold
+                kappa = 0.5 * programme.largest_kappa(matrices)
+                if programme.holds_strictly(kappa, matrices):
+                    return matrices
+    return None
+
+
+def _sizes(growth: Array) -> Array:
+    """Logarithms of sizes of X_1 .. X_{T-1}, against the last, that steps leave room for."""
+    sizes = np.where(
+        growth < 1.0, 0.5 * np.log(np.maximum(growth, TINY)), np.log(growth) + _STRICTLY
+    )
+    logs = np.cumsum(sizes[:-1])
+    return np.asarray(np.minimum(logs - logs[-1], _FARTHEST))
+
+
+def _first_matrices(programme: Programme, logs: Array) -> Array | None:
+    """Strictly feasible multiples of the identity; None where sizes would differ too much."""
+    if logs.min() < _FAINTEST:
+        return None
+    matrices = np.exp(logs)[:, None] * np.array([1.0, 0.0, 1.0])
+    room = programme.release + float(programme.final @ programme.noise[-1])
+    largest = float(np.max(programme.last_maps @ matrices[-1]))
+    return np.asarray(matrices * (0.25 * room / largest))

@@ -1,0 +1,58 @@
+"""Symmetric 2 x 2 matrices ((a, b), (b, c)), many at once, as arrays of their (a, b, c)."""
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+
+
+def outer(x: Array, y: Array) -> Array:
+    """(x, y) (x, y)'."""
+    return np.stack([x * x, x * y, y * y], axis=-1)
+
+
+def determinant(matrix: Array) -> Array:
+    """a c - b^2."""
+    return np.asarray(matrix[..., 0] * matrix[..., 2] - matrix[..., 1] ** 2)
+
+
+def mixed(one: Array, other: Array) -> Array:
+    """The coefficient of t in the determinant of `one` + t `other`."""
+    return np.asarray(
+        one[..., 0] * other[..., 2] + one[..., 2] * other[..., 0] - 2 * one[..., 1] * other[..., 1]
+    )
+
+
+def congruence(a00: Array, a01: Array, a10: Array, a11: Array) -> Array:
+    """The linear map of (a, b, c) that takes X to A X A', as 3 x 3 matrices."""
+    rows = [
+        [a00 * a00, 2 * a00 * a01, a01 * a01],
+        [a00 * a10, a00 * a11 + a01 * a10, a01 * a11],
+        [a10 * a10, 2 * a10 * a11, a11 * a11],
+    ]
+    return np.stack([np.stack(row, axis=-1) for row in rows], axis=-2)
+
+
+def are_definite(matrix: Array) -> bool:
+    """Whether all of these are positive definite, as far as floats tell."""
+    return bool(np.all(matrix[..., 0] > 0.0) and np.all(determinant(matrix) > 0.0))
+
+
+def largest_multiple(matrix: Array, other: Array) -> Array:
+    """The largest t for which `matrix` - t `other` has no negative eigenvalue.
+
+    `matrix` is positive definite, `other` is not 0 and has no negative eigenvalue.
+    """
+    middle = mixed(matrix, other)
+    whole = determinant(matrix)
+    root = np.sqrt(np.maximum(middle**2 - 4 * whole * determinant(other), 0.0))
+    return np.asarray(2 * whole / (middle + root))
+
+
+def as_matrix(entries: Array) -> Array:
+    """One of them as a 2 x 2 array."""
+    return np.array([[entries[0], entries[1]], [entries[1], entries[2]]])
+
+
+def as_entries(matrix: Array) -> Array:
+    """(a, b, c) of a symmetric 2 x 2 array."""
+    return np.array([matrix[0, 0], (matrix[0, 1] + matrix[1, 0]) / 2, matrix[1, 1]])
