@@ -15,7 +15,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.geometric import log_of, power
 from lastiterate.accounting import account
-from lastiterate.bounds.published import chourasia_ye_shokri
+from lastiterate.bounds.published.chourasia_ye_shokri import risk_plans
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.rules import FullBatch
@@ -98,9 +98,7 @@ def plan(
         noise_std=1.0,
         domain=Ball(2.0 * L / m),
     )
-    theirs = chourasia_ye_shokri.planned(
-        description, dimension=d, lipschitz=L, epsilon=target, delta=delta
-    )
+    theirs = risk_plans.planned(description, dimension=d, lipschitz=L, epsilon=target, delta=delta)
     return Plan(*_best(description, d, target, delta), PublishedPlan(*theirs))
 
 

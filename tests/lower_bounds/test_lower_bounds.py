@@ -11,6 +11,7 @@ from hypothesis import given, settings
 import lastiterate as li
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.published.altschuler_talwar import random_walk_lower_bound
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.lower_bounds.random_sums import law_of_sum
 from lastiterate.profile.lower import (
@@ -326,8 +327,34 @@ class TestPublished:
         pair = exact_pair(Instance(0.0, tuple(made), release))
         for epsilon in (0.0, 1.0, 3.0):
             assert lower.delta(epsilon) <= pair.delta(epsilon) + 1e-9
-        assert lower.epsilon(0.1) > 1.0
+            assert lower.delta(epsilon) >= 0.98 * pair.delta(epsilon)
         assert lower.gdp() <= li.account(run).gdp()
+
+    def test_theorem_c_16_by_the_law_of_the_walk(self):
+        """k = 20, r = 1, T = 60: "x <= 0" alone has 6.6e-10 under drift; mu is within a tenth."""
+        run = square(
+            loss=li.Loss(smoothness=1.0), domain=li.Ball(20.0), step_size=1.0, sensitivity=1.0,
+            noise_std=1.0, batches=li.FullBatch(1), steps=60,
+        )  # fmt: skip
+        lower = LOWER_BOUNDS["published/bok-su-altschuler/bounded-lower"].profile(run)
+        by_levy, by_law = lower.profiles
+        assert by_levy.epsilon(1e-5) == pytest.approx(0.69, abs=0.01)
+        false, true = by_law.tests()
+        sign = false[np.flatnonzero(true == true[-1])[-1]]
+        assert true[-1] == pytest.approx(0.5)
+        assert math.log(0.5 / sign) == pytest.approx(20.44, abs=0.01)
+        assert by_law.epsilon(1e-5) > 37.0
+        assert 0.9 * li.account(run).gdp() < lower.gdp() < li.account(run).gdp()
+
+    def test_theorem_c_16_of_long_runs_restarts_at_the_ends(self):
+        """The restarted walks give no more than walks from the centre, and nearly as much."""
+        long = square(
+            loss=li.Loss(smoothness=1.0), domain=li.Ball(6.0), step_size=1.0, sensitivity=0.5,
+            noise_std=1.0, batches=li.Cyclic(2, 1), steps=4_000,
+        )  # fmt: skip
+        bound = LOWER_BOUNDS["published/bok-su-altschuler/bounded-lower"]
+        short = bound.profile(long.replace(steps=600))
+        assert bound.profile(long).gdp() == pytest.approx(short.gdp(), rel=1e-6)
 
     def test_theorem_c_16_grows_as_the_upper_bound_does(self):
         """Both are of the order of sqrt(L D/(eta n))/sigma: the ratio stays within a constant."""
@@ -360,10 +387,20 @@ class TestPublished:
         bound = LOWER_BOUNDS["published/altschuler-talwar/bounded-lower"]
         lower = bound.profile(run)
         assert lower.delta(0.1) > 0.01
-        assert lower.delta(0.1) == pytest.approx(0.5 - math.exp(0.1) * 0.1001, rel=1e-9)
+        assert lower.delta(0.1) == pytest.approx(0.5 - math.exp(0.1) * 0.015, rel=1e-9)
         assert bound.unmet(run.replace(steps=14_000))
         assert bound.unmet(run.replace(domain=li.Ball(900.0)))
         assert bound.unmet(run.replace(noise_std=30.0))
+        rate = random_walk_lower_bound.renyi_rate(run)
+        assert rate.printed == pytest.approx(1e-7 * 100 / (20 * 0.25) ** 2 * 15_000)
+        # The divergence of a coin of .985 from a fair one, which the test exhibits.
+        fair = (100 * math.log(0.985) + 99 * math.log(2)) / 99
+        assert rate.proved == pytest.approx(fair, rel=1e-9)
+        shorter = random_walk_lower_bound.renyi_rate(run.replace(steps=4_000))
+        assert shorter.proved == pytest.approx(fair / 4, rel=1e-9)
+        assert shorter.printed == pytest.approx(1e-7 * 100 / (20 * 0.25) ** 2 * 4_000)
+        with pytest.raises(li.NoBoundApplies):
+            random_walk_lower_bound.renyi_rate(run.replace(noise_std=30.0))
         assert li.account(run, bounds="composition").epsilon(0.01) > lower.epsilon(0.01)
 
     def test_a_report_has_the_best(self):

@@ -2,10 +2,10 @@
 
 from lastiterate.bounds.bound import LowerBound
 from lastiterate.bounds.published import PAPERS
-from lastiterate.lower_bounds import drifting, last_step, quadratics
+from lastiterate.lower_bounds import drifting, drifting_walk, last_step, quadratics
 
 LOWER_BOUNDS: dict[str, LowerBound] = {
     bound.id: bound
-    for module in (quadratics, drifting, last_step, *PAPERS)
+    for module in (quadratics, drifting, last_step, drifting_walk, *PAPERS)
     for bound in getattr(module, "LOWER_BOUNDS", ())
 }

@@ -40,7 +40,7 @@ class TestGridOracle:
     @pytest.mark.parametrize("seed", slow_if(bool, range(3)))
     def test_fixed_orders(self, seed):
         rng, found = np.random.default_rng(1000 + seed), set()
-        for _ in range(25):
+        for attempt in range(25):
             run = contracting_run(rng).replace(release_noise_std=0.0)
             length = run.batches.batches_per_epoch
             run = run.replace(steps=max(1, min(run.steps, 18) // length) * length)
@@ -48,6 +48,10 @@ class TestGridOracle:
             if rng.random() < 0.3:  # squared losses, of one curvature
                 loss = li.Loss(smoothness=loss.smoothness, strong_convexity=loss.smoothness)
                 run = run.replace(loss=loss)
+            if attempt < 2:  # full batches and steps below 1/smoothness
+                loss = li.Loss(smoothness=loss.smoothness, strong_convexity=0.3 * loss.smoothness)
+                step = rng.uniform(0.2, 0.95) / loss.smoothness
+                run = run.replace(loss=loss, batches=li.FullBatch(1), step_size=step)
             slopes = (
                 1 - run.step_size * loss.smoothness,
                 1 - run.step_size * loss.strong_convexity,

@@ -14,6 +14,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, up
+from lastiterate._numerics.search import last_true
 from lastiterate.profile.dp_accounting import sampled_gaussian_divergences
 from lastiterate.run.training_run import TrainingRun
 
@@ -39,6 +40,48 @@ def _moments(q: float, noise: float) -> Array:
     values = sampled_gaussian_divergences(q, noise, _KNOWN[1:])
     found = np.where(values >= 0.0, up(values, MILLIONS_OF_ROUNDINGS), np.inf)
     return np.append(0.0, found * (_KNOWN[1:] - 1.0))
+
+
+def largest_order(q: float, noise: float) -> float:
+    r"""The largest order that Lemma 2.12 of Altschuler and Talwar covers; 1 if none.
+
+    It is the largest :math:`\alpha` with :math:`\alpha \le Mz^2/2 - \log z^2` and
+    :math:`\alpha \le (M^2z^2/2 - \log 5z^2)/(M + \log q\alpha + 1/(2z^2))`, where
+    :math:`M = \log(1 + 1/(q(\alpha - 1)))`.
+
+    >>> round(largest_order(0.01, 10.0), 1)
+    50.6
+    """
+
+    def covered(order: float) -> bool:
+        M, square = math.log1p(1.0 / (q * (order - 1.0))), noise * noise
+        first = M * square / 2.0 - math.log(square)
+        second = (M * M * square / 2.0 - math.log(5.0 * square)) / (
+            M + math.log(q * order) + 0.5 / square
+        )
+        return order <= min(first, second)
+
+    grid = 1.0 + np.geomspace(1e-6, 1e9, 601)
+    held = [k for k, order in enumerate(grid.tolist()) if covered(order)]
+    if not held:
+        return 1.0
+    if held[-1] == grid.size - 1:
+        return float(grid[-1])
+    return last_true(covered, float(grid[held[-1]]), float(grid[held[-1] + 1]))
+
+
+def quadratic_bound(q: float, noise: float, order: float) -> float:
+    r"""The bound :math:`2\alpha q^2/z^2` of Lemma 2.12; inf where the lemma does not apply.
+
+    It needs q < 1/5, z >= 4 and an order of at most `largest_order`.  (Mironov, Talwar and Zhang
+    2019, Theorem 11, prove it for the larger direction.)
+
+    >>> round(quadratic_bound(0.01, 10.0, 4.0), 9)
+    8e-06
+    """
+    if not (0.0 < q < 0.2 and noise >= 4.0 and 1.0 < order <= largest_order(q, noise)):
+        return math.inf
+    return up(2.0 * order * (q / noise) ** 2, FEW_ROUNDINGS)
 
 
 def doubled_radius(run: TrainingRun) -> float:

@@ -11,19 +11,16 @@ from functools import partial
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.published.chien_li import distances
-from lastiterate.bounds.published.chien_li.programme import least_energies, least_energy_linear
-from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
+from lastiterate.bounds.published.chien_li.programme import least_energy_linear
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile, averaged_at_orders
 from lastiterate.run.batch_rules.rules import (
     Cyclic,
     FullBatch,
-    SampledWithoutReplacement,
     ShuffledOnce,
 )
 from lastiterate.run.training_run import TrainingRun
@@ -32,7 +29,6 @@ PAPER = "published/chien-li"
 _LONGEST = 2_000
 _MOST_STEPS = 100_000
 _MOST_BATCHES = 200
-_SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
 
 
 def cite(where: str) -> Citation:
@@ -166,45 +162,6 @@ def shuffled(run: TrainingRun) -> RenyiProfile:
     return RenyiProfile(partial(averaged_at_orders, weights, rates), at_once=True)
 
 
-def sampled(run: TrainingRun) -> RenyiProfile:
-    r"""Batches drawn anew every step.
-
-    **Bound.** :math:`R_\alpha \le \min_{\tau,\beta,a}\sum_{t\ge\tau}
-    S_\alpha\big(\tfrac bn, \tfrac{\sqrt\beta\,\sigma b}{2C}\big)
-    + \frac{\alpha a_t^2}{2\sigma^2(1-\beta)}`, with S the larger of both directions and the
-    square root that their (19) lacks.
-
-    **Holds when.** nobody has proved it.  As printed, with S the smaller direction, it is false;
-    with the larger no violation is known, but the proof conditions on noise that tells of the
-    batch.
-
-    **Tight.** The same share beta in every step; else a stationary point.
-
-    **Source.** Theorem 3.12.
-
-    **Computed as** the least over some starts, payments and shares.
-    """
-    lengths = distances.some_lengths(run.steps, 24)
-    starts = distances.forward_distances(run, np.ones(run.steps))[-lengths]
-    idle = np.zeros((lengths.size, int(lengths.max())))
-    energies = least_energies(idle, starts, lengths, *distances.growth(run))
-    return RenyiProfile(partial(_sampled, run, lengths, energies), at_once=True)
-
-
-def _sampled(run: TrainingRun, lengths: Array, energies: Array, orders: Array) -> Array:
-    q = run.batches.batch_size / run.batches.examples
-    noise = float(quantities.noises(run)[0])
-    z = noise * run.batches.batch_size / doubled_radius(run)
-    # All of the noise where nothing is left from before the start.
-    best = run.steps * sampled_gaussian(q, z, orders)
-    for share in _SPLITS:
-        one = sampled_gaussian(q, z * math.sqrt(share), orders)
-        for length, energy in zip(lengths, energies, strict=True):
-            rest = orders * (energy / (2.0 * noise * noise * (1.0 - share)))
-            best = np.fmin(best, length * one + rest)
-    return np.asarray(up(best, TENS_OF_THOUSANDS_OF_ROUNDINGS))
-
-
 def _nothing_known(run: TrainingRun) -> str | None:
     if run.loss.smoothness is not None or run.loss.holder is not None:
         return None
@@ -223,7 +180,7 @@ def _expanding_regulariser(run: TrainingRun) -> str | None:
 
 
 _COMMON = (conditions.ONLY_LAST_ITERATE, conditions.CONSTANT, conditions.NOISY)
-_HOELDER = (
+HOELDER = (
     *_COMMON,
     Hypothesis(
         "a known smoothness or Hoelder constants",
@@ -251,7 +208,7 @@ BOUNDS = (
         id=f"{PAPER}/hoelder",
         gives="Renyi divergences of the last iterate without smoothness",
         covers=(FullBatch,),
-        needs=_HOELDER,
+        needs=HOELDER,
         certainty=Certainty.UPPER,
         source=cite("Theorem 3.7"),
         evaluate=hoelder,
@@ -260,7 +217,7 @@ BOUNDS = (
         id=f"{PAPER}/cyclic",
         gives="Renyi divergences of the last iterate, by position",
         covers=(Cyclic, ShuffledOnce),
-        needs=(*_HOELDER, _FEW),
+        needs=(*HOELDER, _FEW),
         certainty=Certainty.UPPER,
         source=cite("Theorem A.1"),
         evaluate=cyclic,
@@ -270,18 +227,9 @@ BOUNDS = (
         id=f"{PAPER}/shuffled",
         gives="Renyi divergences, averaged over a secret order",
         covers=(ShuffledOnce,),
-        needs=(SECRET_ORDER, *_HOELDER, _FEW),
+        needs=(SECRET_ORDER, *HOELDER, _FEW),
         certainty=Certainty.UPPER,
         source=cite("Corollary A.3"),
         evaluate=shuffled,
-    ),
-    Bound(
-        id=f"{PAPER}/sampled",
-        gives="Renyi divergences of sampled batches, convex or not",
-        covers=(SampledWithoutReplacement,),
-        needs=(SECRET_ORDER, *_HOELDER),
-        certainty=Certainty.AS_PUBLISHED,
-        source=cite("Theorem 3.12"),
-        evaluate=sampled,
     ),
 )
