@@ -14,8 +14,7 @@ from scipy.special import ndtr
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps, up
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Hypothesis, LowerBound
-from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
+from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.errors import NumericalFailure
 from lastiterate.lower_bounds import quadrature
 from lastiterate.lower_bounds.line_grid import Laws, last_laws
@@ -173,7 +172,7 @@ def _no_room(run: TrainingRun) -> str | None:
 
 LOWER_BOUNDS = (
     LowerBound(
-        id=f"{PAPER}/bounded-lower",
+        id="published/bok-su-altschuler/bounded-lower",
         gives="a drifting walk in an interval",
         covers=(FullBatch, Cyclic),
         needs=(
@@ -183,7 +182,12 @@ LOWER_BOUNDS = (
             conditions.MAY_BE_LINEAR,
             Hypothesis("room for a drift in the batch", _no_room, "use larger batches"),
         ),
-        source=cite("Theorem C.16"),
+        source=Citation(
+            "Bok, Su and Altschuler",
+            2024,
+            "Shifted interpolation for differential privacy",
+            "Theorem C.16",
+        ),
         evaluate=bounded_lower_bound,
     ),
 )
