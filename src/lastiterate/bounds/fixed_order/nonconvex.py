@@ -8,6 +8,7 @@ from lastiterate._numerics.arrays import IntArray
 from lastiterate._numerics.rounding import down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.fixed_order.last_epochs import windows
 from lastiterate.bounds.fixed_order.step_moduli import ROUNDINGS, kept, late, linear_rise, moduli
 from lastiterate.bounds.line_style import PURPLE, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
@@ -42,8 +43,9 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
     plus :math:`\eta L/b` where the differing example takes part; or, in such a step, the
     other b - 1 examples as above and :math:`r z + 2\eta C` for this one, in proportion.
 
-    **Holds when.** the batch order is fixed, only the last iterate (and the order) is
-    published, and one of smoothness, Hoelder constants or a gradient bound is known.
+    **Holds when.** only the last iterate (and the order) is published, and one of smoothness,
+    Hoelder constants or a gradient bound is known.  Batches drawn anew every step are charged as
+    if the example were always in, those shuffled every epoch at the worst of all positions.
     With `Ball` the distance is capped by the diameter.
 
     **Tight.** A local optimum of the shift problem; never above composition by more than
@@ -55,6 +57,8 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** tangents and isotonic regression; rounded up.
     """
+    if run.batches.resampling is Resampling.EACH_EPOCH:
+        return GaussianProfile(_worst_order_mu(run))
     constant_noise = run.is_constant and np.max(run.noise_std) > 0.0
     if constant_noise and _work(run, quantities.position_count(run)) > _MOST_WORK:
         # Noise on release may be left unused, and then only the last position is to be solved.
@@ -65,9 +69,16 @@ def non_convex(run: TrainingRun) -> GaussianProfile:
 
 def non_convex_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
     """The guarantee of each position in the order of the batches."""
+    if run.batches.resampling is Resampling.EACH_EPOCH:
+        return [non_convex(run)]
     return [
         quantities.gaussian(mu) for mu in _position_mus(run, range(quantities.position_count(run)))
     ]
+
+
+def _worst_order_mu(run: TrainingRun) -> float:
+    """The largest mu of any positions, where every epoch has an order of its own."""
+    return min(float(window.mus.max()) for window in windows(run))
 
 
 def _exposed(run: TrainingRun) -> Sequence[int]:
@@ -191,7 +202,7 @@ def _contracts(run: TrainingRun) -> str | None:
 NON_CONVEX = Bound(
     id="fixed-order/non-convex",
     gives="a Gaussian guarantee for the last iterate without convexity, or with clipped gradients",
-    covers=rules(Resampling.NEVER, Resampling.ONCE, Resampling.EACH_STEP, exact_size=True),
+    covers=rules(*Resampling, exact_size=True),
     needs=(
         conditions.ONLY_LAST_ITERATE,
         Hypothesis(

@@ -79,6 +79,9 @@ def _most_exposed(run: TrainingRun) -> IntArray:
         if not run.is_constant:
             must_be = "constant, as noise_std, where every epoch has an order of its own"
             raise InvalidParameter("step_size", "a schedule", must_be=must_be)
+        if CONVEX_FIXED_ORDER.unmet(run):
+            must_be = "of one order for all epochs, where steps may expand"
+            raise InvalidParameter("batches", rule, must_be=must_be)
         return np.array([epoch[-1] - 1 for epoch in epochs_of(run)], dtype=np.intp)
     count = quantities.position_count(run)
     if count == 1 or (run.is_constant and rule.period is not None):

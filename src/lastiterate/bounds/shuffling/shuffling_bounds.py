@@ -7,6 +7,7 @@ from lastiterate.bounds.shuffling.balls_and_bins import (
     BIN_MIXTURE,
     BIN_WINDOWED_MIXTURE,
 )
+from lastiterate.bounds.shuffling.last_epochs_average import LAST_EPOCHS_AVERAGE
 from lastiterate.bounds.shuffling.position_average import AVERAGE_EACH_EPOCH, AVERAGE_ONCE
 from lastiterate.bounds.shuffling.position_transport import JOINT_TRANSPORT, TRANSPORT
 from lastiterate.bounds.staged_bound import StagedBound, least_of
@@ -62,6 +63,7 @@ SHUFFLED: StagedBound = least_of(
     TRANSPORT,
     AVERAGE_ONCE,
     AVERAGE_EACH_EPOCH,
+    LAST_EPOCHS_AVERAGE,
     id="random-order/shuffled",
     gives="an average over the example's secret position in a shuffled order, which stays hidden",
     source=Citation(
