@@ -224,7 +224,10 @@ def _farthest(run: TrainingRun, steps: int, cap: float) -> float:
         return math.inf
     length = run.batches.batches_per_epoch
     idle = moduli(run, np.empty(0, dtype=np.intp), run.steps)
-    values, sensitivities = StepValues(idle), late(quantities.sensitivities(run), run.steps).tolist()
+    values, sensitivities = (
+        StepValues(idle),
+        late(quantities.sensitivities(run), run.steps).tolist(),
+    )
     distance, charge = 0.0, 0.0
     for begin in range(0, steps, length):
         epoch = range(begin, begin + length)
