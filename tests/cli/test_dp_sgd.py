@@ -141,8 +141,8 @@ def test_calibrate_needs_no_noise_to_begin_with(capsys):
             "--sensitivity must be omitted: --noise-multiplier already",
         ),
         (["--steps", "10"], "--steps must be omitted: --epochs already sets it"),
-        (["--batches", "full"], "batch_size must be left out with full batches"),
-        (["--releases", "last-iterate"], "run must be described in full: add --step-size,"),
+        (["--batches", "full"], "--batch-size must be left out with full batches"),
+        (["--releases", "last-iterate"], "RUN must be described in full: add --step-size,"),
     ],
 )
 def test_nothing_is_ignored_in_silence(capsys, more, refused):
@@ -155,4 +155,4 @@ def test_nothing_is_ignored_in_silence(capsys, more, refused):
 def test_no_noise_is_refused_by_the_name_that_was_typed(capsys):
     words = ["account", "--examples", "600", "--batch-size", "15", "--epochs", "5"]
     assert main([*words, "--clip-norm", "1", "--noise-multiplier", "0"]) == 2
-    assert "noise_multiplier must be a number in (0, inf)" in capsys.readouterr().err
+    assert "--noise-multiplier must be a number in (0, inf)" in capsys.readouterr().err

@@ -35,7 +35,7 @@ def test_a_run_without_a_plan_to_draw_is_not_said_to_be_uncertified(capsys, batc
     capsys.readouterr()
     assert main(["plot", "shift-schedule", *run]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "run must be one whose example is paid off by a single plan" in line
+    assert "RUN must be one whose example is paid off by a single plan" in line
     assert "says nothing of its guarantee" in line
     assert "no certified bound" not in line
 
@@ -50,8 +50,8 @@ def test_accuracies_from_a_file(tmp_path):
 @pytest.mark.parametrize(
     "command, says",
     [
-        (["tradeoff", *RUN, "--out", "figure.jpg"], "out must be"),
-        (["epsilon-by-steps", *RUN, "--at", "0"], "steps must be"),
+        (["tradeoff", *RUN, "--out", "figure.jpg"], "--out must be"),
+        (["epsilon-by-steps", *RUN, "--at", "0"], "--at must be"),
         (["accuracy-by-epsilon", "nowhere.json"], "nowhere.json"),
         ([], "Missing command"),
     ],
@@ -67,7 +67,7 @@ def test_a_results_file_that_is_not_json(capsys, tmp_path):
     file = tmp_path / "results.json"
     file.write_text("{")
     assert main(["plot", "accuracy-by-epsilon", str(file)]) == 2
-    assert "results must be JSON" in capsys.readouterr().err
+    assert "RESULTS must be JSON" in capsys.readouterr().err
 
 
 def test_account_writes_a_page(capsys, tmp_path):

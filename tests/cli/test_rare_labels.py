@@ -179,7 +179,7 @@ class TestClassPrior:
     )  # fmt: skip
     def test_what_is_no_share(self, folder, capsys, given):
         assert train(folder, "never", "--class-prior", given) == 2
-        assert "class_prior must be label=share pairs" in capsys.readouterr().err
+        assert "--class-prior must be label=share pairs" in capsys.readouterr().err
         assert not (folder / "never").exists()
 
     def test_only_where_there_are_probabilities(self, folder, capsys):
@@ -198,9 +198,9 @@ def test_a_clip_norm_is_used_and_kept(folder):
 @pytest.mark.parametrize(
     "words, said",
     [
-        (["--top", "0"], "top must be a whole number"),
-        (["--threshold", "1"], "threshold must be a number in [0, 1)"),
-        (["--threshold", "nan"], "threshold must be a number in [0, 1)"),
+        (["--top", "0"], "--top must be a whole number"),
+        (["--threshold", "1"], "--threshold must be a number in [0, 1)"),
+        (["--threshold", "nan"], "--threshold must be a number in [0, 1)"),
         (["--positive", "maybe", "--top", "3"], "one of the labels no, yes"),
         (["--positive", "yes"], "left out without --top or --threshold"),
     ],

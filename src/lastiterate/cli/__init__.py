@@ -1,22 +1,25 @@
 """The `lastiterate` command.
 
-Exit codes: 0 fine; 1 the question has no answer, and what would change that is said; 2 bad input,
-one line naming the argument, the allowed range and the value; 130 interrupted.
+Exit codes: 0 success; 1 no answer exists, with a hint on what would change that; 2 bad input, with
+one line that names the option, the allowed range and the value; 130 interrupted.
 """
 
 import sys
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
 import lastiterate
-from lastiterate.cli.lazy_numpy import load_later
 from lastiterate.cli.progress_bar import progress_bar
-from lastiterate.cli.startup import PlainGroup
-from lastiterate.errors import BudgetExceeded, LastIterateError, NoBoundApplies, UnreachableTarget
+from lastiterate.errors import (
+    BudgetExceeded,
+    InvalidParameter,
+    LastIterateError,
+    NoBoundApplies,
+    UnreachableTarget,
+)
 
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
@@ -35,15 +38,6 @@ _MODULES = (
     "reproduce",
     "demo",
 )
-# Asked most often: of these alone nothing else is loaded.
-_MODULE_OF = dict.fromkeys(("account", "calibrate", "compare"), "account")
-
-
-def __getattr__(name: str) -> Any:
-    if name != "app":
-        raise AttributeError(f"module 'lastiterate.cli' has no attribute {name!r}")
-    globals()["app"] = _with_commands_of(_MODULES)
-    return globals()["app"]
 
 
 def _show_version(wanted: bool) -> None:
@@ -62,45 +56,27 @@ def _before_any_command(
 ) -> None: ...
 
 
-def _with_commands_of(modules: Sequence[str]) -> typer.Typer:
-    found = typer.Typer(
+def _with_commands() -> typer.Typer:
+    """The application with all of its commands."""
+    app = typer.Typer(
         name="lastiterate",
-        cls=PlainGroup,
         help="The privacy of the model you release, not of every model you passed on the way.",
         pretty_exceptions_enable=False,
         rich_markup_mode=None,
     )
-    found.callback()(_before_any_command)
-    for module in modules:
-        import_module(f"lastiterate.cli.commands.{module}").register(found)
-    return found
+    app.callback()(_before_any_command)
+    for module in _MODULES:
+        import_module(f"lastiterate.cli.commands.{module}").register(app)
+    return app
 
 
-@cache
-def _all_commands_or(name: str | None) -> Any:
-    if name is None:
-        return _in_capitals(typer.main.get_command(_with_commands_of(_MODULES)))
-    alone = _with_commands_of([_MODULE_OF[name]])
-    alone.registered_commands = [one for one in alone.registered_commands if one.name == name]
-    return _in_capitals(typer.main.get_command(alone))
-
-
-def _in_capitals(command: Any) -> Any:
-    """The command, whose usage has its arguments as most commands do: DATA, not {data}."""
-    for one in command.params:
-        if one.param_type_name == "argument" and one.metavar is None:
-            one.metavar = one.name.upper()
-    pieces = command.collect_usage_pieces
-    command.collect_usage_pieces = lambda context: [one.strip("{}") for one in pieces(context)]
-    for inner in getattr(command, "commands", {}).values():
-        _in_capitals(inner)
-    return command
+app = _with_commands()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; the exit code."""
+    """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    command = _all_commands_or(given[0] if given and given[0] in _MODULE_OF else None)
+    command = typer.main.get_command(app)
     try:
         with progress_bar():
             code = command.main(
@@ -117,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.filename is None:
             return _say(str(error), 2)
         return _say(f"{error.filename}: {error.strerror}; check the path and its permissions", 2)
+    except InvalidParameter as error:
+        return _say(_with_option(error, _options(command, given)), 2)
     except (LastIterateError, OSError, ValueError) as error:
         return _say(str(error), 2)
     if code == _INTERRUPTED:
@@ -124,14 +102,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else 0
 
 
+def _options(command: Any, given: Sequence[str]) -> dict[str, str]:
+    """The options and arguments of the command that was given, by their Python names."""
+    for word in given:
+        if word not in getattr(command, "commands", {}):
+            break
+        command = command.commands[word]
+    return {
+        one.name: one.opts[0] if one.param_type_name == "option" else one.metavar
+        for one in command.params
+    }
+
+
+def _with_option(error: InvalidParameter, options: Mapping[str, str]) -> str:
+    """The message of an error, with the option that was typed in place of the Python argument."""
+    name = options.get(error.name)
+    if name is None:
+        return str(error)
+    return str(InvalidParameter(name, error.value, must_be=error.must_be, found=error.found))
+
+
 def _advice(given: Sequence[str]) -> str:
-    """For those who look for a way to describe another optimiser."""
+    """A sentence for users who pass options of another optimiser; else an empty text."""
     names = {word.split("=")[0] for word in given}
     if not names & {"--momentum", "--optimizer", "--optimiser", "--adam"}:
         return ""
     return (
-        ". Of momentum, Adam and the like every iterate is charged, as others do: leave such "
-        "options and --step-size out. Less is proved for plain steps only"
+        ". Momentum, Adam and other optimisers are charged for every iterate, as by standard "
+        "accountants: leave out these options and --step-size. The bounds for the last iterate "
+        "alone are for plain gradient steps"
     )
 
 
@@ -142,5 +141,4 @@ def _say(message: str, code: int) -> int:
 
 def run() -> None:
     """The console script."""
-    load_later()
     sys.exit(main())

@@ -17,7 +17,6 @@ from lastiterate.cli.columns import epsilon_table
 from lastiterate.cli.options.option_types import among
 from lastiterate.cli.options.run_options import Save, takes_run
 from lastiterate.cli.run_file import check_new
-from lastiterate.cli.startup import PlainCommand
 from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.adjacency import if_one_example_is
@@ -54,7 +53,7 @@ def register(app: typer.Typer) -> None:
             seeks_noise=command is calibrate_command,
             saves=command is account_command,
         )
-        app.command(name, cls=PlainCommand, help=text)(wrapped)
+        app.command(name, help=text)(wrapped)
 
 
 def account_command(

@@ -15,7 +15,7 @@ from lastiterate.errors import InvalidLedger, InvalidParameter
 if TYPE_CHECKING:
     from lastiterate.ledger.ledger import Ledger
 
-File = Annotated[Path, typer.Argument(help="the ledger")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="the ledger")]
 About = Annotated[str, typer.Option(help="what it is, for readers")]
 
 
@@ -80,7 +80,9 @@ def show(file: File) -> None:
 
 def add(
     file: File,
-    certificate: Annotated[Path | None, typer.Argument(help="a certificate.json")] = None,
+    certificate: Annotated[
+        Path | None, typer.Argument(metavar="CERTIFICATE", help="a certificate.json")
+    ] = None,
     gaussian: Annotated[
         float | None, typer.Option(help="Gaussian noise over the bound on an example's values")
     ] = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lastiterate import _check
 from lastiterate.cli.commands.account import EXAMPLE, Delta, Including, check_delta
 from lastiterate.cli.commands.bounds import bound_ids
 from lastiterate.cli.options.option_types import whole_number
@@ -67,6 +68,7 @@ def epsilon_by_steps(
     from lastiterate import plot
 
     check_delta(delta)
+    _check_lengths(at)
     _save(lambda: plot.epsilon_by_steps(run, bounds=bounds or None, delta=delta, steps=at), out)
 
 
@@ -87,6 +89,7 @@ def epsilon_by_extra_steps(
     from lastiterate.unlearn.unlearning_cost import epsilon_by_extra_steps as drawn
 
     check_delta(delta)
+    _check_lengths(at)
     _save(lambda: drawn(run, delta=delta, examples=forget or (1, 10, 100), steps=at), out)
 
 
@@ -118,7 +121,10 @@ def shift_schedule(run: TrainingRun, out: Out = Path("shift-schedule")) -> None:
 
 def accuracy_by_epsilon(
     results: Annotated[
-        Path, typer.Argument(help='JSON: {"method": {"epsilon": [accuracy of each seed]}}')
+        Path,
+        typer.Argument(
+            metavar="RESULTS", help='JSON: {"method": {"epsilon": [accuracy of each seed]}}'
+        ),
     ],
     measure: Annotated[str, typer.Option(help="what the numbers are")] = "accuracy",
     out: Out = Path("accuracy-by-epsilon"),
@@ -134,6 +140,11 @@ def accuracy_by_epsilon(
     except ValueError as error:
         raise InvalidParameter("results", str(results), must_be=f"JSON ({error})") from None
     _save(lambda: plot.accuracy_by_epsilon(table, measure=measure), out)
+
+
+def _check_lengths(at: list[int] | None) -> None:
+    for steps in at or ():
+        _check.count("at", steps, at_least=1)
 
 
 def _save(draw: "Callable[[], Figure]", out: Path) -> None:

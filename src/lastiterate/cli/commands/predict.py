@@ -29,7 +29,10 @@ def register(app: typer.Typer) -> None:
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="the model.json that train wrote, or its folder")],
+    model: Annotated[
+        Path,
+        typer.Argument(metavar="MODEL", help="the model.json that train wrote, or its folder"),
+    ],
     data: Data,
     proba: Annotated[bool, typer.Option("--proba", help="and the probability of each class")] = (
         False

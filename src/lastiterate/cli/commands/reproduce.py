@@ -21,7 +21,8 @@ def _items(typed: str) -> list[str]:
 
 def reproduce(
     item: Annotated[
-        str | None, typer.Argument(help="a table or figure, or all", autocompletion=_items)
+        str | None,
+        typer.Argument(metavar="ITEM", help="a table or figure, or all", autocompletion=_items),
     ] = None,
     out: Annotated[Path, typer.Option(help="where files go")] = Path("reproduced"),
     data: Annotated[Path | None, typer.Option(help="the folder with MNIST, for accuracies")] = None,

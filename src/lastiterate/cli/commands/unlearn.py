@@ -35,7 +35,9 @@ def register(app: typer.Typer) -> None:
 
 
 def unlearn(
-    model: Annotated[Path, typer.Argument(help="the folder that train, or unlearn, wrote")],
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="the folder that train or unlearn wrote")
+    ],
     data: Data,
     rows: Annotated[
         str, typer.Option(help="which must go, as in 17,203; 1 is the first below the header")

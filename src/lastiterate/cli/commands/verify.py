@@ -27,7 +27,10 @@ def register(app: typer.Typer) -> None:
 
 def verify(
     certificate: Annotated[
-        Path, typer.Argument(help="certificate.json, or the folder of it and model.json")
+        Path,
+        typer.Argument(
+            metavar="CERTIFICATE", help="certificate.json, or the folder of it and model.json"
+        ),
     ],
     model: Annotated[
         Path | None, typer.Option(help="also check that it belongs to this model.json")

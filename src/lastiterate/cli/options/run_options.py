@@ -20,8 +20,9 @@ from lastiterate.run.training_run import RELEASES, TrainingRun
 RunFile = Annotated[
     Path | None,
     typer.Argument(
+        metavar="RUN",
         help="a run in a .toml or .json file (--save writes one, and so does account --json); "
-        "flags change what it says"
+        "flags change what it says",
     ),
 ]
 Examples = Annotated[

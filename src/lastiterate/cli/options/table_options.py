@@ -12,7 +12,10 @@ from lastiterate.tables.column_rules import Categorical, Numeric, range_of, rule
 from lastiterate.tables.schema_file import schema_in
 from lastiterate.tables.target import LabelTarget, NumberTarget, Target
 
-Data = Annotated[Path, typer.Argument(help="a .csv (perhaps .gz, .zst), .parquet or .npz file")]
+Data = Annotated[
+    Path,
+    typer.Argument(metavar="DATA", help="a .csv (perhaps .gz, .zst), .parquet or .npz file"),
+]
 Delimiter = Annotated[
     str | None, typer.Option(help="the separator of a CSV file, unless a comma (.tsv files: a tab)")
 ]
