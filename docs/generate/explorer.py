@@ -13,15 +13,14 @@ from typing import Any
 
 import lastiterate
 from lastiterate.errors import LastIterateError
-from lastiterate.explore.answers import answered
-from lastiterate.explore.offer import offered
-from lastiterate.explore.page_runs import run_of
-from lastiterate.explore.presets import FIRST, PRESETS, delta_to_begin_with
+from lastiterate.explore.answers import answer
+from lastiterate.explore.page_options import FIRST, PRESETS, page_options, usual_delta
+from lastiterate.explore.page_runs import run_from_page
 
 FOLDER = "try"
 _NOISE, _EPOCHS = (0.5, 1.0, 2.0), (0.2, 0.5, 1.0, 2.0, 5.0)
-_SERVED = ("index.html", "api.html", "api-page.js")
-_EVERYWHERE = ("account", "tradeoff", "plan", "witness", "code")
+_SERVED = ("index.html",)
+_EVERYWHERE = ("account", "tradeoff", "plan", "lower_bound", "code")
 _AT_THE_PRESET = {"remedies": {}, "curve/extra_steps": {"over": "extra_steps"}}
 
 Words = Mapping[str, Any]
@@ -42,10 +41,10 @@ def all_of_it() -> dict[str, str]:
     for number, (name, words) in enumerate(PRESETS.items()):
         file = f"preset-{number}.json"
         page[f"answers/{file}"] = json.dumps(every[number], separators=(",", ":"))
-        delta = delta_to_begin_with(words["examples"])
+        delta = usual_delta(words["examples"])
         grid = {"name": name, "words": words, "values": values(words), "file": file}
         grids.append(grid | {"delta": delta})
-    page["answers/begin.json"] = json.dumps(offered(PRESETS[FIRST]) | {"grids": grids})
+    page["answers/begin.json"] = json.dumps(page_options(PRESETS[FIRST]) | {"grids": grids})
     return {f"{FOLDER}/{name}": text for name, text in page.items()}
 
 
@@ -85,12 +84,12 @@ def _key(chosen: Mapping[str, float]) -> str:
 
 
 def _answers(words: Words, *, whole: bool) -> Iterator[tuple[str, Any]]:
-    run_of(words)  # fails here where a preset has no such neighbour
+    run_from_page(words)  # fails here where a preset has no such neighbour
     asked: dict[str, dict[str, Any]] = {question: {} for question in _EVERYWHERE}
-    begun = {"run": words, "delta": delta_to_begin_with(words["examples"])}
+    begun = {"run": words, "delta": usual_delta(words["examples"])}
     for question, more in (asked | _AT_THE_PRESET if whole else asked).items():
         try:
-            yield question, answered(question.partition("/")[0], begun | more)
+            yield question, answer(question.partition("/")[0], begun | more)
         except LastIterateError as error:
             yield question, {"error": str(error)}
 

@@ -16,9 +16,9 @@ export const FIRST_EPSILON = `
 import json
 import lastiterate as li
 from lastiterate._digits import up
-from lastiterate.explore.page_runs import run_of
-from lastiterate.explore.presets import FIRST, PRESETS
-print(json.dumps(up(li.account(run_of(PRESETS[FIRST])).epsilon(1e-7))))
+from lastiterate.explore.page_runs import run_from_page
+from lastiterate.explore.page_options import FIRST, PRESETS
+print(json.dumps(up(li.account(run_from_page(PRESETS[FIRST])).epsilon(1e-7))))
 `;
 /** What a Python program prints, as JSON. */
 export const python = (text) => JSON.parse(execFileSync(join(dirname(COMMAND), "python"), ["-c", text], { maxBuffer: 2 ** 26 }));

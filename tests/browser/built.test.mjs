@@ -54,7 +54,7 @@ test("noise and epochs move over what was computed beforehand", async () => {
   assert.equal(await page.inputValue("#epochs"), "150");
   assert.ok(await page.isDisabled("#slide-step_size"));
   assert.ok(await page.isHidden("#inverse"));
-  assert.match(await page.textContent("#forgetting"), /lastiterate explore/);
+  assert.match(await page.textContent("#unlearning"), /lastiterate explore/);
   if (process.env.SHOTS) await page.screenshot({ path: `${process.env.SHOTS}/built.png`, fullPage: true });
   await looksRight(page);
   assert.deepEqual(page.wrong, []);

@@ -55,7 +55,7 @@ def test_the_page_to_play_on_has_the_librarys_numbers(monkeypatch):
     import explorer
 
     from lastiterate._digits import up
-    from lastiterate.explore.page_runs import run_of
+    from lastiterate.explore.page_runs import run_from_page
 
     first = explorer.PRESETS[explorer.FIRST]
     monkeypatch.setattr(explorer, "PRESETS", {explorer.FIRST: first})
@@ -64,7 +64,7 @@ def test_the_page_to_play_on_has_the_librarys_numbers(monkeypatch):
     assert len(told) == 15
     for key, answers in told.items():
         noise, epochs = map(float, key.split("|"))
-        run = run_of(first | {"noise_multiplier": noise, "epochs": epochs})
+        run = run_from_page(first | {"noise_multiplier": noise, "epochs": epochs})
         epsilon = li.account(run).epsilon(1e-7)
         assert answers["account"]["epsilon_text"] == up(epsilon)
         for over, here in (("epochs", epochs), ("noise", noise)):

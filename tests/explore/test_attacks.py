@@ -8,7 +8,7 @@ import pytest
 
 from lastiterate.explore.answers import QUESTIONS
 from lastiterate.explore.guard import HEADERS, LARGEST_BODY
-from lastiterate.explore.presets import PRESETS
+from lastiterate.explore.page_options import PRESETS
 
 from .asgi import HOST, TOKEN, USUAL
 
@@ -63,7 +63,7 @@ def test_all_modules_are_asked_for_at_once():
     folder = files("lastiterate.explore") / "page"
     page = (folder / "index.html").read_text(encoding="utf-8")
     modules = {entry.name for entry in folder.iterdir() if entry.name.endswith(".js")}
-    assert set(re.findall(r'(?:href|src)="page/([\w-]+\.js)"', page)) == modules - {"api-page.js"}
+    assert set(re.findall(r'(?:href|src)="page/([\w-]+\.js)"', page)) == modules
 
 
 @pytest.mark.parametrize("path", ["/", "/page/main.js", "/nowhere", "/api/begin"])
@@ -238,7 +238,7 @@ class TestCertificates:
     def test_uploads_are_not_kept(self, client):
         from lastiterate.explore import server
 
-        assert "verify" in server._NOT_KEPT
+        assert "verify" in server._NOT_CACHED
 
 
 def test_every_question_is_reachable(client):

@@ -1,4 +1,4 @@
-"""Answers to the page's questions: one function for each, from a record to a record."""
+"""Answers to the page's questions: one function for each, from a JSON record to a JSON record."""
 
 from __future__ import annotations
 
@@ -14,11 +14,9 @@ from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.calibration import calibrate
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.explore import page_curves
-from lastiterate.explore.code import as_code
-from lastiterate.explore.page_runs import description, run_of
+from lastiterate.explore.certificate_review import review
+from lastiterate.explore.page_runs import as_code, description, run_from_page
 from lastiterate.explore.remedies import remedies
-from lastiterate.explore.review import review
-from lastiterate.explore.shift_plan import plan
 from lastiterate.report.reasons import refusals, why
 from lastiterate.report.run_text import beside_the_lower_bound, how_certain, what_was_done
 from lastiterate.report.summary import ranked, with_inf_as_text
@@ -28,36 +26,36 @@ from lastiterate.unlearn.unlearning_plan import unlearning
 
 Record = Mapping[str, Any]
 Answer = dict[str, Any]
-_KEPT = 32
-_DRAWN_OVER = ("epochs", "noise", "extra_steps")
+_CACHED_REPORTS = 32
+_CURVE_AXES = ("epochs", "noise", "extra_steps")
 
 
-def answered(question: str, record: Record) -> Answer:
+def answer(question: str, record: Record) -> Answer:
     """The answer to a question of `QUESTIONS`; a `LastIterateError` if there is none."""
-    answer: Answer = with_inf_as_text(QUESTIONS[question](record))
-    return answer
+    reply: Answer = with_inf_as_text(QUESTIONS[question](record))
+    return reply
 
 
-@functools.lru_cache(maxsize=_KEPT)
+@functools.lru_cache(maxsize=_CACHED_REPORTS)
 def _report(run: TrainingRun, draft: bool) -> PrivacyReport:
     report = account(run)
     return report.cheap() if draft else report
 
 
-def _asked(question: str, record: Record) -> tuple[TrainingRun, float]:
-    """The run and the delta; a name that is not expected is refused."""
-    names = TAKES[question]
+def _run_and_delta(question: str, record: Record) -> tuple[TrainingRun, float]:
+    """The run and the delta of a question; unknown keys are refused."""
+    names = QUESTION_KEYS[question]
     unknown = [name for name in record if name not in names]
     if unknown:
         raise InvalidParameter("question key", unknown[0], must_be=f"one of {', '.join(names)}")
     if "run" not in record:
         raise InvalidType("run", must_be="given", found="none")
     delta = _check.number("delta", record.get("delta", USUAL_DELTA), above=0.0, below=1.0)
-    return run_of(record["run"]), delta
+    return run_from_page(record["run"]), delta
 
 
-def _drafted(record: Record) -> bool:
-    """Whether what can be computed at once is enough for now."""
+def _is_draft(record: Record) -> bool:
+    """Whether the question asks for a draft: certified, by the quick bounds alone."""
     draft = record.get("draft", False)
     if not isinstance(draft, bool):
         raise InvalidType("draft", draft, must_be="true or false")
@@ -65,7 +63,7 @@ def _drafted(record: Record) -> bool:
 
 
 def _warning(delta: float, examples: int) -> str | None:
-    """A sentence if this delta would allow publishing a whole example."""
+    """A sentence if delta is so large that publishing a whole example would be allowed."""
     if delta * examples < 1.0:
         return None
     return (
@@ -75,12 +73,12 @@ def _warning(delta: float, examples: int) -> str | None:
 
 
 def _account(record: Record) -> Answer:
-    run, delta = _asked("account", record)
-    draft = _drafted(record)
+    run, delta = _run_and_delta("account", record)
+    draft = _is_draft(record)
     report = _report(run, draft)
     rows = ranked(report, delta)
     best, *others = (row for row in rows if row.used)
-    charged = page_curves.composition(report, delta)
+    composed = page_curves.composition(report, delta)
     second = RECORDS[others[0].id] if others else None
     equal = bool(others) and others[0].ratio == 1.0
     by_id = {row.id: row for row in rows}
@@ -97,12 +95,12 @@ def _account(record: Record) -> Answer:
         "why": why(run, RECORDS[best.id], second, equal=equal),
         "done": what_was_done(run),
         "composition": None
-        if charged is None
+        if composed is None
         else {
-            "bound": charged,
-            "epsilon": by_id[charged].epsilon,
-            "epsilon_text": up(by_id[charged].epsilon),
-            "times": times(by_id[charged].ratio),
+            "bound": composed,
+            "epsilon": by_id[composed].epsilon,
+            "epsilon_text": up(by_id[composed].epsilon),
+            "times": times(by_id[composed].ratio),
         },
         "bounds": [
             {
@@ -128,8 +126,8 @@ def _account(record: Record) -> Answer:
     }
 
 
-def _witness(record: Record) -> Answer:
-    run, delta = _asked("witness", record)
+def _lower_bound(record: Record) -> Answer:
+    run, delta = _run_and_delta("lower_bound", record)
     report = _report(run, False)
     lower = {id_: one.epsilon(delta) for id_, one in report.lower_bounds.items()}
     strongest = max(lower, key=lower.__getitem__, default=None)
@@ -146,87 +144,87 @@ def _witness(record: Record) -> Answer:
 
 
 def _curve(record: Record) -> Answer:
-    run, delta = _asked("curve", record)
-    draft = _drafted(record)
-    over = _check.choice("over", record.get("over", "epochs"), among=_DRAWN_OVER)
+    run, delta = _run_and_delta("curve", record)
+    draft = _is_draft(record)
+    over = _check.choice("over", record.get("over", "epochs"), among=_CURVE_AXES)
     if over == "extra_steps":
         return page_curves.by_extra_steps(run, delta=delta)
-    drawn = page_curves.by_epochs if over == "epochs" else page_curves.by_noise
-    return drawn(run, delta=delta, draft=draft)
+    curve = page_curves.by_epochs if over == "epochs" else page_curves.by_noise
+    return curve(run, delta=delta, draft=draft)
 
 
 def _tradeoff(record: Record) -> Answer:
-    run, delta = _asked("tradeoff", record)
-    return page_curves.of_attackers(_report(run, _drafted(record)), delta=delta)
+    run, delta = _run_and_delta("tradeoff", record)
+    return page_curves.tradeoff(_report(run, _is_draft(record)), delta=delta)
 
 
 def _plan(record: Record) -> Answer:
-    return plan(_asked("plan", record)[0])
+    return page_curves.shift_schedule(_run_and_delta("plan", record)[0])
 
 
 def _unlearning(record: Record) -> Answer:
     """The epsilon of unlearning by so many extra steps, or the fewest steps for an epsilon."""
-    run, delta = _asked("unlearning", record)
+    run, delta = _run_and_delta("unlearning", record)
     examples = record.get("examples", 1)
     if ("epsilon" in record) == ("extra_steps" in record):
         must_be = "given, or extra_steps instead of it"
         raise InvalidType("epsilon", must_be=must_be, found="both, or none")
     if "epsilon" in record:
-        found = unlearning(run, epsilon=record["epsilon"], delta=delta, examples=examples)
+        result = unlearning(run, epsilon=record["epsilon"], delta=delta, examples=examples)
     else:
         steps = _check.count("extra_steps", record["extra_steps"], at_least=0)
-        found = unlearning(run, extra_steps=steps, examples=examples)
-    epsilon = found.epsilon(delta)
+        result = unlearning(run, extra_steps=steps, examples=examples)
+    epsilon = result.epsilon(delta)
     return {
-        "extra_steps": found.extra_steps,
-        "share_of_training": found.share_of_training,
+        "extra_steps": result.extra_steps,
+        "share_of_training": result.share_of_training,
         "epsilon": epsilon,
         "epsilon_text": up(epsilon),
-        "bound": found.report.bound_at(delta),
+        "bound": result.report.bound_at(delta),
     }
 
 
 def _calibrate(record: Record) -> Answer:
-    run, delta = _asked("calibrate", record)
+    run, delta = _run_and_delta("calibrate", record)
     if "epsilon" not in record:
         raise InvalidType("epsilon", must_be="given", found="none")
     over = record.get("over", "noise_std")
-    found = calibrate(run, epsilon=record["epsilon"], delta=delta, over=over)
-    reached = account(found).epsilon(delta)
-    epochs = found.steps / found.batches.steps_per_pass
+    calibrated = calibrate(run, epsilon=record["epsilon"], delta=delta, over=over)
+    reached = account(calibrated).epsilon(delta)
+    epochs = calibrated.steps / calibrated.batches.steps_per_pass
     return {
         "epsilon": reached,
         "epsilon_text": up(reached),
-        "steps": found.steps,
+        "steps": calibrated.steps,
         "epochs": epochs,
         "epochs_text": short(epochs),
-        "noise_std": found.noise_std,
-        "noise_multiplier": found.noise_multiplier,
-        "release_noise_std": found.release_noise_std,
-        "run": json.loads(found.to_json()),
+        "noise_std": calibrated.noise_std,
+        "noise_multiplier": calibrated.noise_multiplier,
+        "release_noise_std": calibrated.release_noise_std,
+        "run": json.loads(calibrated.to_json()),
     }
 
 
 def _remedies(record: Record) -> Answer:
-    _, delta = _asked("remedies", record)
+    _, delta = _run_and_delta("remedies", record)
     return {"remedies": remedies(record["run"], delta=delta)}
 
 
 def _code(record: Record) -> Answer:
-    _, delta = _asked("code", record)
+    _, delta = _run_and_delta("code", record)
     return dict(as_code(description(record["run"]), delta=delta))
 
 
 def _page(record: Record) -> Answer:
     from lastiterate.report.html import as_html  # draws
 
-    run, delta = _asked("report", record)
+    run, delta = _run_and_delta("report", record)
     return {"html": as_html(_report(run, False), delta=delta)}
 
 
 QUESTIONS: dict[str, Callable[[Record], Answer]] = {
     "account": _account,
-    "witness": _witness,
+    "lower_bound": _lower_bound,
     "curve": _curve,
     "tradeoff": _tradeoff,
     "plan": _plan,
@@ -238,9 +236,9 @@ QUESTIONS: dict[str, Callable[[Record], Answer]] = {
     "report": _page,
 }
 _OF_A_RUN = ("run", "delta")
-TAKES: dict[str, tuple[str, ...]] = {
+QUESTION_KEYS: dict[str, tuple[str, ...]] = {
     "account": (*_OF_A_RUN, "draft"),
-    "witness": _OF_A_RUN,
+    "lower_bound": _OF_A_RUN,
     "curve": (*_OF_A_RUN, "over", "draft"),
     "tradeoff": (*_OF_A_RUN, "draft"),
     "plan": _OF_A_RUN,

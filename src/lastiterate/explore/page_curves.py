@@ -1,4 +1,4 @@
-"""Curves for the page: epsilon by epochs, noise and extra steps, and the trade-off of attackers."""
+"""Data of the page's pictures: epsilon curves, the attacker's trade-off, the shift schedule."""
 
 from __future__ import annotations
 
@@ -9,32 +9,35 @@ from typing import Any
 import numpy as np
 
 from lastiterate._digits import down, short, up
+from lastiterate._numerics.arrays import Array
 from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
+from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule
 from lastiterate.errors import InvalidParameter, NoBoundApplies
 from lastiterate.plot.growth import stopped
+from lastiterate.plot.shift_plan_plot import drawable
 from lastiterate.profile.privacy_profile import PrivacyProfile, least_misses
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.unlearn.unlearning_plan import unlearning
 
-# What the draft of a curve, which takes many accounts, is made of: all of it is certified already.
+# The quick bounds of a draft: a curve takes many accounts.
 _DRAFTED_CURVES = ["composition/fixed-order", "fixed-order/convex"]
-FORGOTTEN = "those who go"
+REMOVED = "removed examples"
 _POINTS, _SECRET_POINTS, _COSTLY_POINTS = 11, 7, 5
 _LONGER, _COSTLY_LONGER = 10, 3
 _NOISIER = 4.0
 _RATES = np.concatenate([[0.0], np.geomspace(1e-4, 0.02, 16), np.linspace(0.03, 0.5, 48)])
-_SHARES = np.concatenate([[0.0], np.geomspace(0.03, 1.2, 12)])  # of the epsilon that is told
+_SHARES = np.concatenate([[0.0], np.geomspace(0.03, 1.2, 12)])  # of the reported epsilon
 _LARGEST = 40.0
 
 Curve = dict[str, Any]
 
 
 def by_epochs(run: TrainingRun, *, delta: float, draft: bool = False) -> Curve:
-    """Every bound's epsilon, had the run been stopped earlier or gone on."""
+    """Every bound's epsilon if the run had stopped earlier or gone on."""
     if not (run.is_constant and run.batches.any_length):
         raise InvalidParameter("run", must_be="one that can go on", found="one that ends")
     longer = _COSTLY_LONGER if _is_costly(run) else _LONGER
@@ -83,28 +86,28 @@ def by_extra_steps(run: TrainingRun, *, delta: float) -> Curve:
     grid = np.geomspace(1, run.steps, points)
     lengths = sorted({round(x) for x in grid.tolist()})
     epsilons = [
-        unlearning(run, extra_steps=steps).epsilon(delta) for steps in track("forgetting", lengths)
+        unlearning(run, extra_steps=steps).epsilon(delta) for steps in track("unlearning", lengths)
     ]
-    return {"across": "extra_steps", "x": lengths, "here": None, "curves": {FORGOTTEN: epsilons}}
+    return {"across": "extra_steps", "x": lengths, "here": None, "curves": {REMOVED: epsilons}}
 
 
-def of_attackers(report: PrivacyReport, *, delta: float) -> Curve:
-    """The least misses of any attacker at each false-alarm rate, by the bound that answers.
+def tradeoff(report: PrivacyReport, *, delta: float) -> Curve:
+    """The least false-negative rate of any attacker, by the bound that answers and by composition.
 
     Every epsilon gives a valid value, so a coarse grid errs on the safe side.
     """
     best = report.bound_at(delta)
     curves = {best: _misses(report.all[best], report.epsilon(delta))}
-    charged = composition(report, delta)
-    if charged is not None and charged != best:
-        profile = report.all[charged]
-        curves[charged] = _misses(profile, profile.epsilon(delta))
+    composed = composition(report, delta)
+    if composed is not None and composed != best:
+        profile = report.all[composed]
+        curves[composed] = _misses(profile, profile.epsilon(delta))
     return {
         "across": "false-positive rate",
         "x": _RATES.tolist(),
         "curves": curves,
         "best": best,
-        "told": {
+        "rounded": {
             "false_positives": [short(rate) for rate in _RATES.tolist()],
             "false_negatives": [down(one) for one in curves[best]],
         },
@@ -113,9 +116,9 @@ def of_attackers(report: PrivacyReport, *, delta: float) -> Curve:
 
 
 def composition(report: PrivacyReport, delta: float) -> str | None:
-    """The best bound that charges for every iterate, as standard accountants do."""
-    charging = [id_ for id_ in report.used if id_.startswith("composition/")]
-    return min(charging, key=lambda id_: report.used[id_].epsilon(delta), default=None)
+    """The id of the least composition bound that applies, as standard accountants use; or None."""
+    ids = [id_ for id_ in report.used if id_.startswith("composition/")]
+    return min(ids, key=lambda id_: report.used[id_].epsilon(delta), default=None)
 
 
 def _misses(profile: PrivacyProfile, epsilon: float) -> list[float]:
@@ -138,7 +141,7 @@ def _is_costly(run: TrainingRun) -> bool:
 def _by(
     where: list[Any], changed: Callable[[Any], TrainingRun], delta: float, *, draft: bool
 ) -> dict[str, list[float | None]]:
-    """By bound; None where it does not apply."""
+    """Epsilons by bound id; None where the bound does not apply."""
     points: list[dict[str, float]] = []
     for one in track("drawing", where):
         try:
@@ -156,3 +159,75 @@ def _known(epsilon: float | None) -> float | None:
 
 def _rank(id_: str) -> int:
     return list(CATALOGUE).index(id_)
+
+
+_COLUMNS = 240
+_FAINTEST = 1e-9  # of the per-step sensitivity
+
+
+def shift_schedule(run: TrainingRun) -> dict[str, Any]:
+    """The shift schedule of the most exposed position, in units of the per-step sensitivity.
+
+    Where there are more steps than columns, it has the largest value of each column.
+    """
+    schedule = drawable(run)
+    unit = float(schedule.sensitivities.max())
+    shifts, distance = schedule.shifts.a / unit, schedule.shifts.z[1:] / unit
+    sensitivity = np.zeros(shifts.size)
+    sensitivity[schedule.participations] = schedule.sensitivities / unit
+    starts = np.unique(np.linspace(0, run.steps, _COLUMNS, endpoint=False).astype(int))
+    return {
+        "across": "step",
+        "x": [*(starts[1:]).tolist(), run.steps],
+        "distance": _largest(distance[: run.steps], starts),
+        "shift": _largest(shifts[: run.steps], starts),
+        "sensitivity": _largest(sensitivity[: run.steps], starts),
+        "shift_on_release": _digits(float(shifts[-1])),
+        "mu_text": up(schedule.shifts.mu),
+        "noise_shares": _noise_shares(run, schedule),
+        "says": _says(run, schedule, float(sensitivity.sum()), float(shifts.sum())),
+    }
+
+
+def _noise_shares(run: TrainingRun, schedule: ShiftSchedule) -> list[dict[str, Any]]:
+    """The share of mu^2 that falls on the noise of each part of the run, the last part first."""
+    noise = np.where(schedule.noise > 0.0, schedule.noise, math.inf)  # where the shift is 0
+    squares = (schedule.shifts.a / noise) ** 2
+    total = float(squares.sum())
+    epoch = run.batches.steps_per_pass
+    last, recent = (max(run.steps - many * epoch, 0) for many in (1, 10))
+    shares = {
+        "noise on the published model": float(squares[run.steps :].sum()),
+        "noise of the last epoch": float(squares[last : run.steps].sum()),
+        "noise of the nine epochs before": float(squares[recent:last].sum()),
+        "noise of all earlier steps": float(squares[:recent].sum()),
+    }
+    return [
+        {"noise": part, "share": share / total, "share_text": f"{100.0 * share / total:.3g} %"}
+        for part, share in shares.items()
+        if share > 0.0
+    ]
+
+
+def _says(run: TrainingRun, schedule: ShiftSchedule, sensitivity: float, shifted: float) -> str:
+    many = schedule.participations.size
+    times = "once" if many == 1 else f"{many:,} times"
+    shrunk = max(0.0, 1.0 - shifted / sensitivity)
+    position = "in the most exposed position"
+    if run.batches.resampling is not Resampling.NEVER:
+        position += " of the worst order (bounds for secret orders average over positions)"
+    kept = "or the ball cuts off " if math.isfinite(schedule.diameter) else ""
+    return (
+        f"An example {position} participates {times}. Steps contract {kept}{100.0 * shrunk:.3g} % "
+        "of the distance that this adds; noise hides the rest, with mu = "
+        f"{up(schedule.shifts.mu)}."
+    )
+
+
+def _largest(values: Array, starts: np.ndarray[Any, Any]) -> list[float]:
+    return [_digits(one) for one in np.maximum.reduceat(values, starts).tolist()]
+
+
+def _digits(value: float) -> float:
+    """The value rounded to what a picture can show."""
+    return float(f"{value:.5g}") if value > _FAINTEST else 0.0

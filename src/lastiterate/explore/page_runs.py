@@ -1,8 +1,9 @@
-"""A run in the words of the page, which are those of a run file and the kind of the model."""
+"""Runs as the page's controls describe them, and as Python, a command line and TOML."""
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,7 @@ from lastiterate.explore import model_kinds
 from lastiterate.run.batch_rules.rules import RULES
 from lastiterate.run.description import NAMES, Description
 from lastiterate.run.domain import Ball
+from lastiterate.run.serialise import words_to_toml
 from lastiterate.run.training_run import TrainingRun
 
 _NOT_ON_THE_PAGE = ("holder", "sample_rate", "domain")
@@ -23,13 +25,13 @@ def description(words: object) -> Description:
     return Description.from_words(model_kinds.constants(words))
 
 
-def run_of(words: object) -> TrainingRun:
-    """The run that the page's words describe."""
+def run_from_page(words: object) -> TrainingRun:
+    """The run that the page's entries describe."""
     return description(words).run()
 
 
-def words_of(run: TrainingRun | Description) -> dict[str, Any]:
-    """The page's words for a run; `InvalidParameter` where its controls cannot say it."""
+def page_words(run: TrainingRun | Description) -> dict[str, Any]:
+    """The page's entries for a run; `InvalidParameter` where its controls cannot express it."""
     said = Description.of(run) if isinstance(run, TrainingRun) else run
     whole = said.run()
     if whole.batches.name not in NAMES or not whole.is_constant or said.holder is not None:
@@ -53,3 +55,64 @@ def words_of(run: TrainingRun | Description) -> dict[str, Any]:
     if not said.convex:
         return words | {"model": model_kinds.UNKNOWN.name}
     return words | {"model": model_kinds.STATED.name}
+
+
+_OBJECTS = ("loss", "batches", "domain")
+
+
+def as_code(said: Description, *, delta: float) -> dict[str, str]:
+    """Python, a command line and TOML, each of which gives the same run."""
+    run, words = said.run(), _words(said)
+    return {
+        "python": _python(run, delta),
+        "command": _command(words, delta),
+        "toml": words_to_toml(words),
+    }
+
+
+def _words(said: Description) -> dict[str, Any]:
+    """Arguments that differ from their defaults, and always the batches and the adjacency."""
+    usual, run = Description(), said.run()
+    words = {
+        entry.name: getattr(said, entry.name)
+        for entry in dataclasses.fields(said)
+        if getattr(said, entry.name) != getattr(usual, entry.name)
+    }
+    return words | {"batches": run.batches.name, "adjacency": run.adjacency}
+
+
+def _python(run: TrainingRun, delta: float) -> str:
+    lines = ["import lastiterate as li", "", "run = li.TrainingRun("]
+    for entry in dataclasses.fields(run):
+        value = getattr(run, entry.name)
+        if value != _default(entry):
+            said = f"li.{_short(value)}" if entry.name in _OBJECTS else repr(value)
+            lines.append(f"    {entry.name}={said},")
+    lines += [")", f"print(li.account(run).epsilon({delta!r}))"]
+    return "\n".join(lines) + "\n"
+
+
+def _default(entry: dataclasses.Field[Any]) -> Any:
+    if entry.default_factory is not dataclasses.MISSING:
+        return entry.default_factory()
+    return entry.default
+
+
+def _short(value: Any) -> str:
+    """A constructor call without the arguments that equal their defaults."""
+    said = [
+        f"{entry.name}={getattr(value, entry.name)!r}"
+        for entry in dataclasses.fields(value)
+        if entry.init and getattr(value, entry.name) != entry.default
+    ]
+    return f"{type(value).__name__}({', '.join(said)})"
+
+
+def _command(words: dict[str, Any], delta: float) -> str:
+    flags = ["lastiterate", "account"]
+    for name, value in words.items():
+        if name == "convex":
+            flags.append("--non-convex")
+        else:
+            flags += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join([*flags, "--delta", repr(delta)])

@@ -1,4 +1,4 @@
-"""Changes that would lower epsilon: the run with one thing changed, accounted again."""
+"""Suggested changes of a run that lower epsilon, each of them accounted."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from lastiterate._progress import track
 from lastiterate.accounting import account
 from lastiterate.errors import LastIterateError
 from lastiterate.explore.model_kinds import MODELS, STATED
-from lastiterate.explore.page_runs import run_of
+from lastiterate.explore.page_runs import run_from_page
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 
-_WORTH_TELLING = 0.99  # of the present epsilon
+_WORTH_LISTING = 0.99  # of the present epsilon
 _MORE_NOISE, _FEWER_EPOCHS, _SMALL_PENALTY, _RELEASE = 1.5, 0.5, 0.001, 4.0
 
 
 def remedies(words: Mapping[str, Any], *, delta: float) -> list[dict[str, Any]]:
-    """Each change that helps, what it takes epsilon to, and the words that make it."""
-    run = run_of(words)
+    """The changes that lower epsilon, with the new epsilon and the entries to change."""
+    run = run_from_page(words)
     present = account(run).epsilon(delta)
     helping = []
     for says, changed in track("what would lower it", list(_changes(words, run))):
         try:
-            epsilon = account(run_of({**words, **changed})).epsilon(delta)
+            epsilon = account(run_from_page({**words, **changed})).epsilon(delta)
         except LastIterateError:
             continue
-        if epsilon < _WORTH_TELLING * present:
+        if epsilon < _WORTH_LISTING * present:
             helping.append(
                 {
                     "says": says,
@@ -43,7 +43,7 @@ def remedies(words: Mapping[str, Any], *, delta: float) -> list[dict[str, Any]]:
 
 
 def _changes(words: Mapping[str, Any], run: TrainingRun) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Each of the page's own words, in the units in which they were said."""
+    """Candidate changes, in the units of the page's entries."""
     for name, says in (("noise_multiplier", "a noise multiplier"), ("noise_std", "a noise")):
         if words.get(name):
             more = _rounded(_MORE_NOISE * words[name])

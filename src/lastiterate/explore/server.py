@@ -17,17 +17,16 @@ from starlette.routing import Route
 from lastiterate.errors import InvalidParameter
 from lastiterate.explore.answers import QUESTIONS
 from lastiterate.explore.guard import LARGEST_BODY, App, Guard
-from lastiterate.explore.offer import offered
-from lastiterate.explore.openapi import document
-from lastiterate.explore.workers import NotComputed, Workers
+from lastiterate.explore.page_options import page_options
+from lastiterate.explore.worker_pool import NotComputed, WorkerPool
 from lastiterate.run.serialise import parsed
 
-_MOST_KEPT = 1_000
-_LARGEST_KEPT = 100_000  # bytes of one answer
+_MOST_CACHED = 1_000
+_LARGEST_CACHED = 100_000  # bytes of one answer
 _LONGEST_LANE = 100
 _FIRST = "account"
 _URGENT = ("account", "code")
-_NOT_KEPT = ("verify", "report")
+_NOT_CACHED = ("verify", "report")
 _TYPES = {
     "html": "text/html",
     "css": "text/css",
@@ -41,12 +40,12 @@ def application(
     hosts: frozenset[str],
     token: str,
     run: Mapping[str, Any] | None = None,
-    workers: Workers | None = None,
+    workers: WorkerPool | None = None,
 ) -> App:
     """The page and its questions, guarded; `run` is what the page begins with."""
-    pool = Workers() if workers is None else workers
-    kept: OrderedDict[str, bytes] = OrderedDict()
-    beginning, described = _json(offered(run)), _json(document())
+    pool = WorkerPool() if workers is None else workers
+    cache: OrderedDict[str, bytes] = OrderedDict()
+    options = _json(page_options(run))
 
     async def page(request: Request) -> Response:
         return _file("index.html")
@@ -55,17 +54,14 @@ def application(
         return _file(request.path_params["name"])
 
     async def begin(request: Request) -> Response:
-        return Response(beginning, media_type="application/json")
-
-    async def openapi(request: Request) -> Response:
-        return Response(described, media_type="application/json")
+        return Response(options, media_type="application/json")
 
     async def progress(request: Request) -> Response:
         record = await _record(request)
         lane = record.get("lane") if isinstance(record, dict) else None
-        told = pool.progress(lane) if isinstance(lane, str) else None
-        said = None if told is None else {"what": told[0], "share": told[1]}
-        return Response(_json({"progress": said}), media_type="application/json")
+        state = pool.progress(lane) if isinstance(lane, str) else None
+        reply = None if state is None else {"what": state[0], "share": state[1]}
+        return Response(_json({"progress": reply}), media_type="application/json")
 
     async def answer(request: Request) -> Response:
         question = request.path_params["question"]
@@ -80,21 +76,21 @@ def application(
         draft = record.get("draft") is True
         if lane is not None and question == _FIRST and not draft:
             client = lane.partition("/")[0]  # the page begins anew, perhaps with drafts
-            pool.forget(f"{client}/", but=f"{client}/draft")
+            pool.cancel(f"{client}/", but=f"{client}/draft")
         key = json.dumps([question, record], sort_keys=True)
-        if key in kept:
-            kept.move_to_end(key)
-            return Response(kept[key], media_type="application/json")
+        if key in cache:
+            cache.move_to_end(key)
+            return Response(cache[key], media_type="application/json")
         try:
             urgent = draft or question in _URGENT
-            status, said = await pool.ask(question, record, lane=lane, urgent=urgent)
+            status, reply = await pool.ask(question, record, lane=lane, urgent=urgent)
         except NotComputed as error:
             return _refused(error.status, error.message)
-        body = _json(said)
-        if status == 200 and question not in _NOT_KEPT and len(body) <= _LARGEST_KEPT:
-            kept[key] = body
-            while len(kept) > _MOST_KEPT:
-                kept.popitem(last=False)
+        body = _json(reply)
+        if status == 200 and question not in _NOT_CACHED and len(body) <= _LARGEST_CACHED:
+            cache[key] = body
+            while len(cache) > _MOST_CACHED:
+                cache.popitem(last=False)
         return Response(body, status_code=status, media_type="application/json")
 
     @contextlib.asynccontextmanager
@@ -107,7 +103,6 @@ def application(
         Route("/", page),
         Route("/page/{name}", file),
         Route("/api/begin", begin),
-        Route("/api/openapi.json", openapi),
         Route("/api/progress", progress, methods=["POST"]),
         Route("/api/{question}", answer, methods=["POST"]),
     ]

@@ -31,8 +31,8 @@ def explore(
     Example: lastiterate explore --run run.toml
     """
     from lastiterate.cli.run_file import read_run
-    from lastiterate.explore.page_runs import words_of
-    from lastiterate.explore.serving import serve
+    from lastiterate.explore.launch import serve
+    from lastiterate.explore.page_runs import page_words
 
-    words = None if run is None else words_of(read_run(run, {}))
+    words = None if run is None else page_words(read_run(run, {}))
     serve(words, host=host, port=port, token=token, browser=browser)

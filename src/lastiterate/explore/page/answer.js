@@ -1,36 +1,36 @@
 // The answer, and what belongs to it.
 import { byId, element } from "./dom.js";
 
-/** @param {any} told */
-export function showAnswer(told) {
-  byId("epsilon").textContent = told.epsilon_text;
-  byId("strip").textContent = `ε = ${told.epsilon_text}`;
-  byId("at").textContent = `at δ = ${told.delta_text} ${told.if}, ${told.kind}${told.draft ? "; other bounds are still computed" : ""}`;
+/** @param {any} reply */
+export function showAnswer(reply) {
+  byId("epsilon").textContent = reply.epsilon_text;
+  byId("strip").textContent = `ε = ${reply.epsilon_text}`;
+  byId("at").textContent = `at δ = ${reply.delta_text} ${reply.if}, ${reply.kind}${reply.draft ? "; other bounds are still computed" : ""}`;
   const warning = byId("warning");
-  warning.hidden = told.warning === null;
-  warning.textContent = told.warning ?? "";
-  byId("bound").textContent = told.bound;
-  byId("why").textContent = told.why;
-  const charged = told.composition;
+  warning.hidden = reply.warning === null;
+  warning.textContent = reply.warning ?? "";
+  byId("bound").textContent = reply.bound;
+  byId("why").textContent = reply.why;
+  const charged = reply.composition;
   let says = "no composition bound applies";
   if (charged) {
-    const same = charged.bound === told.bound;
+    const same = charged.bound === reply.bound;
     says = same ? `the same: ε = ${charged.epsilon_text}` : `ε = ${charged.epsilon_text} for every iterate, ${charged.times} times as much`;
   }
   byId("composition").textContent = says;
-  const rows = told.bounds.map((/** @type {any} */ row) =>
-    element("tr", row.id === told.bound ? { class: "used" } : {},
+  const rows = reply.bounds.map((/** @type {any} */ row) =>
+    element("tr", row.id === reply.bound ? { class: "used" } : {},
       element("td", {}, row.id + (row.used ? "" : " *"), element("div", { class: "source" }, row.source)),
       ...[row.epsilon_text, row.mu_text, row.times].map((text) => element("td", { class: "number" }, text))));
   byId("bounds").querySelector("tbody")?.replaceChildren(...rows);
-  const unmet = told.unmet.map((/** @type {any} */ one) =>
+  const unmet = reply.unmet.map((/** @type {any} */ one) =>
     element("li", {}, element("strong", {}, one.bounds.join(", ")), ` needs ${one.needs}; found ${one.found}${one.remedy ? ` → ${one.remedy}` : ""}`));
   byId("unmet").replaceChildren(...(unmet.length ? unmet : [element("li", {}, "All that are about such batches apply.")]));
 }
 
-/** @param {any} told */
-export function showWitness(told) {
-  byId("witness").textContent = told.says || "no lower bound is known";
+/** @param {any} reply */
+export function showLowerBound(reply) {
+  byId("lower-bound").textContent = reply.says || "no lower bound is known";
 }
 
 /** @param {any[]} remedies @param {(words: Record<string, any>) => void} use @param {string} [why] there are none */
@@ -53,7 +53,7 @@ export function showTrouble(message) {
     byId("at").textContent = "";
     byId("warning").hidden = true;
     byId("strip").textContent = "";
-    for (const id of ["bound", "witness", "composition", "why"]) byId(id).textContent = id === "why" ? "" : "–";
+    for (const id of ["bound", "lower-bound", "composition", "why"]) byId(id).textContent = id === "why" ? "" : "–";
     byId("remedies").replaceChildren();
   }
 }

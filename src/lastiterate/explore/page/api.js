@@ -34,9 +34,6 @@ async function request(path, options) {
 /** What the page offers. */
 export const begin = () => request("api/begin", { method: "GET" });
 
-/** What may be asked, as an OpenAPI document. */
-export const described = () => request("api/openapi.json", { method: "GET" });
-
 /** @param {string} question @param {object} record @param {string} [lane] @returns {Promise<any>} */
 export function ask(question, record, lane = question) {
   const body = JSON.stringify({ ...record, lane: `${client}/${lane}` });

@@ -93,72 +93,72 @@ export function key(kind, name) {
 
 /**
  * Epsilon by something, one curve for each bound; `answer` is the epsilon where the run is.
- * @param {HTMLElement} home @param {Curves} told @param {string} below
+ * @param {HTMLElement} home @param {Curves} reply @param {string} below
  * @param {{best: string, target?: number|null, answer?: any, named?: (name: string) => string}} more
  */
-export function epsilons(home, told, below, { best, target = null, answer = null, named = (name) => name }) {
+export function epsilons(home, reply, below, { best, target = null, answer = null, named = (name) => name }) {
   const numbers = (/** @type {any[]} */ list) => list.filter((v) => typeof v === "number" && v > 0).map(Number);
-  const base = numbers([...(told.curves[best] ?? []), target, answer]);
-  const every = numbers([...Object.values(told.curves).flat(), answer]);
+  const base = numbers([...(reply.curves[best] ?? []), target, answer]);
+  const every = numbers([...Object.values(reply.curves).flat(), answer]);
   if (!every.length) return nothing(home, "No bound is finite here.");
   const least = Math.min(...(base.length ? base : every)) / 1.15;
   const most = Math.min(Math.max(...every, least * 2), Math.max(...(base.length ? base : every)) * FARTHEST) * 1.1;
-  const sx = { log: true, from: told.x[0], to: told.x[told.x.length - 1] };
+  const sx = { log: true, from: reply.x[0], to: reply.x[reply.x.length - 1] };
   const sy = { log: true, from: Math.min(least, ...every.filter((v) => v * 3 > least)), to: most };
   const picture = canvas();
   axes(picture, sx, sy, below, "epsilon");
   picture.append(drawn("clipPath", { id: `clip-${home.id}` }, drawn("rect", { x: LEFT, y: TOP - 2, width: WIDTH - LEFT - RIGHT, height: HEIGHT - TOP - BOTTOM + 4 })));
   const clipped = drawn("g", { "clip-path": `url(#clip-${home.id})` });
   if (target) clipped.append(drawn("path", { class: "here", d: `M${LEFT} ${upwards(sy, target)}H${WIDTH - RIGHT}` }));
-  if (told.here) clipped.append(drawn("path", { class: "here", d: `M${across(sx, told.here)} ${TOP}V${HEIGHT - BOTTOM}` }));
+  if (reply.here) clipped.append(drawn("path", { class: "here", d: `M${across(sx, reply.here)} ${TOP}V${HEIGHT - BOTTOM}` }));
   const keys = [];
-  inOrder(told.curves, best).forEach(([name, ys], i) => {
+  inOrder(reply.curves, best).forEach(([name, ys], i) => {
     const kind = `c${i % 6}${name === best ? " best" : ""}`;
-    const d = path(told.x, ys, sx, sy);
+    const d = path(reply.x, ys, sx, sy);
     if (!d) return;
     clipped.append(drawn("path", { class: `curve ${kind}`, d }));
     keys.push(key(kind, named(name)));
   });
-  if (told.here && typeof answer === "number" && answer > 0) clipped.append(drawn("circle", { class: "point", r: 5, cx: across(sx, told.here), cy: upwards(sy, answer) }));
+  if (reply.here && typeof answer === "number" && answer > 0) clipped.append(drawn("circle", { class: "point", r: 5, cx: across(sx, reply.here), cy: upwards(sy, answer) }));
   picture.append(clipped);
-  picture.setAttribute("aria-label", described(told, best, below));
+  picture.setAttribute("aria-label", described(reply, best, below));
   put(home, picture, keys);
 }
 
-/** @param {Curves} told @param {string} best @param {string} below */
-function described(told, best, below) {
-  const ys = told.curves[best] ?? [];
-  const ends = [0, told.x.length - 1].map((i) => `${label(told.x[i])}: ${typeof ys[i] === "number" ? label(ys[i]) : "none"}`);
-  return `Epsilon by ${below}, ${Object.keys(told.curves).length} curves; of the answer's bound, ${ends.join(", ")}`;
+/** @param {Curves} reply @param {string} best @param {string} below */
+function described(reply, best, below) {
+  const ys = reply.curves[best] ?? [];
+  const ends = [0, reply.x.length - 1].map((i) => `${label(reply.x[i])}: ${typeof ys[i] === "number" ? label(ys[i]) : "none"}`);
+  return `Epsilon by ${below}, ${Object.keys(reply.curves).length} curves; of the answer's bound, ${ends.join(", ")}`;
 }
 
 /**
  * The attacker's curve with a point on it, at values that are certified: it moves from one to the next.
- * @param {HTMLElement} home @param {any} told @param {number} chosen @param {(i: number) => void} moved
+ * @param {HTMLElement} home @param {any} reply @param {number} chosen @param {(i: number) => void} moved
  */
-export function tradeoff(home, told, chosen, moved) {
+export function tradeoff(home, reply, chosen, moved) {
   const sx = { log: false, from: 0, to: 0.5 }, sy = { log: false, from: 0, to: 1 };
   const picture = canvas();
-  axes(picture, sx, sy, "false alarms", "");
-  picture.append(drawn("text", { x: LEFT + 8, y: HEIGHT - BOTTOM - 8 }, "misses, at least"));
+  axes(picture, sx, sy, "false-positive rate", "");
+  picture.append(drawn("text", { x: LEFT + 8, y: HEIGHT - BOTTOM - 8 }, "least false-negative rate"));
   picture.append(drawn("path", { class: "curve cgrey", d: path([0, 0.5], [1, 0.5], sx, sy) }));
   const keys = [key("cgrey", "nothing learnt")];
-  const best = told.curves[told.best];
-  inOrder(told.curves, told.best).forEach(([name, ys], i) => {
-    const kind = `c${i % 6}${name === told.best ? " best" : ""}`;
-    picture.append(drawn("path", { class: `curve ${kind}`, d: path(told.x, /** @type {number[]} */ (ys), sx, sy) }));
+  const best = reply.curves[reply.best];
+  inOrder(reply.curves, reply.best).forEach(([name, ys], i) => {
+    const kind = `c${i % 6}${name === reply.best ? " best" : ""}`;
+    picture.append(drawn("path", { class: `curve ${kind}`, d: path(reply.x, /** @type {number[]} */ (ys), sx, sy) }));
     keys.push(key(kind, name));
   });
   picture.setAttribute("role", "group"); // an image may hold no control
-  picture.setAttribute("aria-label", "Least misses of any attacker against false alarms");
-  const handle = drawn("circle", { class: "handle", r: 10, tabindex: 0, role: "slider", "aria-label": "False-alarm rate of the attacker", "aria-valuemin": 0, "aria-valuemax": 0.5 });
+  picture.setAttribute("aria-label", "Least false-negative rate of any attacker against the false-positive rate");
+  const handle = drawn("circle", { class: "handle", r: 10, tabindex: 0, role: "slider", "aria-label": "False-positive rate of the attacker", "aria-valuemin": 0, "aria-valuemax": 0.5 });
   picture.append(handle);
   const place = (/** @type {number} */ i) => {
-    chosen = Math.min(told.x.length - 1, Math.max(0, i));
-    handle.setAttribute("cx", String(across(sx, told.x[chosen])));
+    chosen = Math.min(reply.x.length - 1, Math.max(0, i));
+    handle.setAttribute("cx", String(across(sx, reply.x[chosen])));
     handle.setAttribute("cy", String(upwards(sy, best[chosen])));
-    handle.setAttribute("aria-valuenow", String(told.x[chosen]));
-    handle.setAttribute("aria-valuetext", `false alarms ${told.told.false_positives[chosen]}, misses at least ${told.told.false_negatives[chosen]}`);
+    handle.setAttribute("aria-valuenow", String(reply.x[chosen]));
+    handle.setAttribute("aria-valuetext", `false-positive rate ${reply.rounded.false_positives[chosen]}, false-negative rate at least ${reply.rounded.false_negatives[chosen]}`);
     moved(chosen);
   };
   const nearest = (/** @type {PointerEvent} */ event) => {
@@ -167,7 +167,7 @@ export function tradeoff(home, told, chosen, moved) {
     const x = (event.clientX - box.left - (box.width - WIDTH * scale) / 2) / scale;
     const rate = ((x - LEFT) / (WIDTH - LEFT - RIGHT)) * 0.5;
     let found = 0;
-    told.x.forEach((/** @type {number} */ v, /** @type {number} */ i) => { if (Math.abs(v - rate) < Math.abs(told.x[found] - rate)) found = i; });
+    reply.x.forEach((/** @type {number} */ v, /** @type {number} */ i) => { if (Math.abs(v - rate) < Math.abs(reply.x[found] - rate)) found = i; });
     return found;
   };
   picture.addEventListener("pointerdown", (event) => { picture.setPointerCapture(event.pointerId); place(nearest(event)); });

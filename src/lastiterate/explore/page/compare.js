@@ -1,7 +1,7 @@
 // Runs that were pinned, side by side.
 import { byId, element } from "./dom.js";
 
-/** @typedef {{words: Record<string, any>, delta: number, told: any}} Pin */
+/** @typedef {{words: Record<string, any>, delta: number, reply: any}} Pin */
 
 /** @type {Pin[]} */
 let pins = [];
@@ -34,7 +34,7 @@ function draw(show) {
       draw(show);
       byId("pin").focus();
     });
-    return element("tr", {}, element("td", {}, difference(one)), element("td", { class: "number" }, one.told.epsilon_text), element("td", {}, one.told.bound), element("td", {}, back, " ", drop));
+    return element("tr", {}, element("td", {}, difference(one)), element("td", { class: "number" }, one.reply.epsilon_text), element("td", {}, one.reply.bound), element("td", {}, back, " ", drop));
   });
   table.querySelector("tbody")?.replaceChildren(...rows);
 }

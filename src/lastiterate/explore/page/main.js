@@ -1,5 +1,5 @@
 // Puts the page together: a change asks for the answer first, and for everything else after it.
-import { showAnswer, showRemedies, showTrouble, showWitness } from "./answer.js";
+import { showAnswer, showRemedies, showTrouble, showLowerBound } from "./answer.js";
 import { Refused, ask, begin, progress } from "./api.js";
 import { asSvg } from "./chart.js";
 import { pin } from "./compare.js";
@@ -40,9 +40,9 @@ async function refresh() {
   const drawn = new Set(); // pictures that are no draft
   draft(question, (id) => late() || drawn.has(id));
   try {
-    const told = await ask("account", question);
+    const reply = await ask("account", question);
     if (late()) return;
-    answer = told;
+    answer = reply;
     drawn.add("account");
     showTrouble(null);
     showAnswer(answer);
@@ -58,30 +58,30 @@ async function refresh() {
     for (const id of ["code-python", "code-command", "code-toml"]) byId(id).textContent = "";
     return settle(round);
   }
-  byId("witness").textContent = "…";
+  byId("lower-bound").textContent = "…";
   const first = answer;
   await Promise.all([
     ...PICTURES.map((picture) =>
-      part(picture.question, { ...question, ...picture.more }, picture.id, (told) => {
+      part(picture.question, { ...question, ...picture.more }, picture.id, (reply) => {
         drawn.add(picture.id);
-        picture.draw(byId(picture.id), told, first);
+        picture.draw(byId(picture.id), reply, first);
       }, (why) => without(picture, why))),
-    part("witness", question, "witness", showWitness, (why) => showWitness({ says: why })),
-    part("remedies", question, "remedies", (told) => showRemedies(told.remedies, use), (why) => showRemedies([], use, why)),
-    part("code", question, "code", (told) => {
-      for (const name of ["python", "command", "toml"]) byId(`code-${name}`).textContent = told[name];
+    part("lower_bound", question, "lower-bound", showLowerBound, (why) => showLowerBound({ says: why })),
+    part("remedies", question, "remedies", (reply) => showRemedies(reply.remedies, use), (why) => showRemedies([], use, why)),
+    part("code", question, "code", (reply) => {
+      for (const name of ["python", "command", "toml"]) byId(`code-${name}`).textContent = reply[name];
     }, (why) => { byId("code-python").textContent = why; }),
   ]);
   settle(mine);
 
   /**
    * @param {string} kind @param {object} record @param {string} lane
-   * @param {(told: any) => void} show @param {(why: string) => void} fail
+   * @param {(reply: any) => void} show @param {(why: string) => void} fail
    */
   async function part(kind, record, lane, show, fail) {
     try {
-      const told = await ask(kind, record, lane);
-      if (!late()) show(told);
+      const reply = await ask(kind, record, lane);
+      if (!late()) show(reply);
     } catch (error) {
       if (!late() && /** @type {Refused} */ (error).status !== SUPERSEDED) fail(/** @type {Error} */ (error).message);
     }
@@ -94,10 +94,10 @@ function draft(question, late) {
   if (!controls.offer.batches[question.run.batches]?.drafted) return;
   const asked = { ...question, draft: true };
   const drafted = ask("account", asked, "draft");
-  drafted.then((told) => { if (!late("account")) showAnswer(told); }).catch(() => {});
+  drafted.then((reply) => { if (!late("account")) showAnswer(reply); }).catch(() => {});
   for (const picture of PICTURES.filter((one) => one.drafted)) {
     Promise.all([ask(picture.question, { ...asked, ...picture.more }, `draft-${picture.id}`), drafted])
-      .then(([told, sketch]) => { if (!late(picture.id)) picture.draw(byId(picture.id), told, sketch); })
+      .then(([reply, sketch]) => { if (!late(picture.id)) picture.draw(byId(picture.id), reply, sketch); })
       .catch(() => {}); // the whole answer says what is wrong
   }
 }
@@ -117,9 +117,9 @@ async function watch(mine) {
     if (mine !== round || !document.body.classList.contains("waiting")) return;
     let shown = "computing…";
     for (const lane of LANES) {
-      const told = await progress(lane).catch(() => null);
-      if (told) {
-        shown = told.share === null ? `${told.what}…` : `${told.what}: ${Math.round(100 * told.share)} %`;
+      const reply = await progress(lane).catch(() => null);
+      if (reply) {
+        shown = reply.share === null ? `${reply.what}…` : `${reply.what}: ${Math.round(100 * reply.share)} %`;
         break;
       }
     }
@@ -148,19 +148,19 @@ async function invert() {
   line.textContent = "searching…";
   const over = input("target-over").value;
   try {
-    const told = await ask("calibrate", { ...state(), epsilon: typed(input("target-epsilon").value), over });
+    const reply = await ask("calibrate", { ...state(), epsilon: typed(input("target-epsilon").value), over });
     const clips = controls.words.unit === "clip";
     if (over === "steps") {
-      const forever = told.steps >= 1e12;
-      line.textContent = forever ? "Any number of epochs meets it." : `${told.epochs_text} epochs (${told.steps.toLocaleString("en")} steps): ε = ${told.epsilon_text}`;
-      found = forever ? null : { epochs: told.epochs };
+      const forever = reply.steps >= 1e12;
+      line.textContent = forever ? "Any number of epochs meets it." : `${reply.epochs_text} epochs (${reply.steps.toLocaleString("en")} steps): ε = ${reply.epsilon_text}`;
+      found = forever ? null : { epochs: reply.epochs };
     } else if (over === "release_noise_std") {
-      found = { release_noise_std: told.release_noise_std };
-      line.textContent = `noise of ${told.release_noise_std.toPrecision(6)} on the published model: ε = ${told.epsilon_text}`;
+      found = { release_noise_std: reply.release_noise_std };
+      line.textContent = `noise of ${reply.release_noise_std.toPrecision(6)} on the published model: ε = ${reply.epsilon_text}`;
     } else {
-      found = clips ? { noise_multiplier: told.noise_multiplier } : { noise_std: told.noise_std };
-      const value = clips ? told.noise_multiplier : told.noise_std;
-      line.textContent = `${clips ? "a noise multiplier" : "noise"} of ${value.toPrecision(6)}: ε = ${told.epsilon_text}`;
+      found = clips ? { noise_multiplier: reply.noise_multiplier } : { noise_std: reply.noise_std };
+      const value = clips ? reply.noise_multiplier : reply.noise_std;
+      line.textContent = `${clips ? "a noise multiplier" : "noise"} of ${value.toPrecision(6)}: ε = ${reply.epsilon_text}`;
     }
     byId("use-found").hidden = found === null;
   } catch (error) {
@@ -168,12 +168,12 @@ async function invert() {
   }
 }
 
-async function forget() {
-  const line = byId("forgotten");
+async function unlearn() {
+  const line = byId("unlearning-found");
   line.textContent = "searching…";
   try {
-    const told = await ask("unlearning", { ...state(), epsilon: typed(input("forget-epsilon").value), examples: typed(input("forget-examples").value) });
-    line.textContent = `${told.extra_steps.toLocaleString("en")} extra steps, ${(100 * told.share_of_training).toPrecision(3)} % of the training: ε = ${told.epsilon_text}`;
+    const reply = await ask("unlearning", { ...state(), epsilon: typed(input("unlearn-epsilon").value), examples: typed(input("unlearn-examples").value) });
+    line.textContent = `${reply.extra_steps.toLocaleString("en")} extra steps, ${(100 * reply.share_of_training).toPrecision(3)} % of the training: ε = ${reply.epsilon_text}`;
   } catch (error) {
     if (/** @type {Refused} */ (error).status !== SUPERSEDED) line.textContent = /** @type {Error} */ (error).message;
   }
@@ -187,10 +187,10 @@ function taken(text) {
 function listenToButtons() {
   byId("run").addEventListener("submit", (event) => event.preventDefault());
   byId("target").addEventListener("submit", (event) => { event.preventDefault(); invert(); });
-  byId("forget").addEventListener("submit", (event) => { event.preventDefault(); forget(); });
+  byId("unlearn").addEventListener("submit", (event) => { event.preventDefault(); unlearn(); });
   byId("use-found").addEventListener("click", () => found && use(found));
   byId("pin").addEventListener("click", () => {
-    if (answer) pin({ words: controls.run(), delta: controls.words.delta, told: answer }, (one) => show(one.words, one.delta));
+    if (answer) pin({ words: controls.run(), delta: controls.words.delta, reply: answer }, (one) => show(one.words, one.delta));
   });
   byId("copy-link").addEventListener("click", async () => {
     try {
@@ -220,7 +220,6 @@ function listenToButtons() {
 }
 
 async function start() {
-  byId("to-api").setAttribute("href", `page/api.html${location.search}`);
   const offer = await begin();
   controls = new Controls(byId("controls"), offer, changed);
   const presets = /** @type {HTMLSelectElement} */ (byId("preset"));

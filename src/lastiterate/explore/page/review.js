@@ -42,17 +42,17 @@ function list(title, lines) {
   return lines?.length ? [element("h3", {}, title), element("ul", {}, ...lines.map((line) => element("li", {}, line)))] : [];
 }
 
-/** @param {HTMLElement} home @param {string} name @param {any} told @param {(words: Record<string, any>) => void} use */
-function show(home, name, told, use) {
-  const parts = [element("p", {}, element("strong", {}, told.holds ? `${name} holds.` : `${name} does not hold.`)), ...list("Because", told.reasons)];
-  if (told.statement) {
-    parts.push(element("h3", {}, "For a paper"), element("p", { class: "statement" }, told.statement));
-    parts.push(...list("The guarantee rests on this", told.assumptions), ...list("Any of these voids it", told.voided_by), ...list("Not checked", told.unchecked));
+/** @param {HTMLElement} home @param {string} name @param {any} reply @param {(words: Record<string, any>) => void} use */
+function show(home, name, reply, use) {
+  const parts = [element("p", {}, element("strong", {}, reply.holds ? `${name} holds.` : `${name} does not hold.`)), ...list("Because", reply.reasons)];
+  if (reply.statement) {
+    parts.push(element("h3", {}, "For a paper"), element("p", { class: "statement" }, reply.statement));
+    parts.push(...list("The guarantee rests on this", reply.assumptions), ...list("Any of these voids it", reply.voided_by), ...list("Not checked", reply.unchecked));
   }
-  if (told.words) {
+  if (reply.words) {
     const button = element("button", { type: "button" }, "Show this run in the controls");
-    button.addEventListener("click", () => use(told.words));
-    parts.push(element("p", {}, button, told.words_leave_out ? ` ${told.words_leave_out}` : ""));
+    button.addEventListener("click", () => use(reply.words));
+    parts.push(element("p", {}, button, reply.words_leave_out ? ` ${reply.words_leave_out}` : ""));
   }
   home.replaceChildren(...parts);
 }

@@ -1,4 +1,4 @@
-"""Starts the page on this computer."""
+"""Start of the server of the page on this computer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def serve(
     """
     _check.count("port", port, at_least=0, at_most=65_535)
     if not _is_loopback(host) and token is None:
-        must_be = "127.0.0.1, localhost or ::1; another only with a token (--token)"
+        must_be = "127.0.0.1, localhost or ::1; any other host needs a token (--token)"
         raise InvalidParameter("host", host, must_be=must_be)
     if token is not None and not (token.isascii() and len(token) >= _SHORTEST_TOKEN):
         must_be = f"at least {_SHORTEST_TOKEN} letters, digits and other plain characters"
@@ -51,13 +51,16 @@ def serve(
     secret = secrets.token_urlsafe(24) if token is None else token
     listening = socket.create_server((host, port), family=_family(host))
     bound = listening.getsockname()[1]
-    called = f"[{host}]" if ":" in host else host
-    names = {called, "127.0.0.1", "localhost", "[::1]"} if _is_loopback(host) else {called}
-    app = application(hosts=frozenset(f"{name}:{bound}" for name in names), token=secret, run=run)
-    address = f"http://{called}:{bound}/?token={secret}"
+    name = f"[{host}]" if ":" in host else host
+    names = {name, "127.0.0.1", "localhost", "[::1]"} if _is_loopback(host) else {name}
+    app = application(hosts=frozenset(f"{one}:{bound}" for one in names), token=secret, run=run)
+    address = f"http://{name}:{bound}/?token={secret}"
     print(f"open {address}\nCtrl-C ends it", flush=True)
     if not _is_loopback(host):
-        print("warning: others can reach this, and the way there is not encrypted", file=sys.stderr)
+        print(
+            "warning: other computers can reach this server, and the connection is not encrypted",
+            file=sys.stderr,
+        )
     if browser:
         threading.Timer(0.5, webbrowser.open, [address]).start()
     config = uvicorn.Config(

@@ -1,4 +1,4 @@
-"""A certificate that was dropped onto the page: the verdict, with reasons."""
+"""The verdict on a certificate that was dropped onto the page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lastiterate._digits import up
 from lastiterate.certificate.fields import on_trust
 from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
-from lastiterate.explore.page_runs import words_of
+from lastiterate.explore.page_runs import page_words
 from lastiterate.report.qualified import of_the_run_alone
 from lastiterate.report.run_text import without_steps
 from lastiterate.report.summary import summary
@@ -27,37 +27,37 @@ def review(record: Mapping[str, Any]) -> dict[str, Any]:
     if not text.lstrip().startswith("{"):  # anything else would be taken for the name of a file
         return _refuted(["it is not a JSON object"])
     try:
-        found = verified_certificate(text)
+        content = verified_certificate(text)
     except InvalidCertificate as error:
         return _refuted(error.reasons)
     stated = unambiguous_json(text)
     guarantee = stated["guarantee"]
-    told = summary(found.report, guarantee["delta"])
+    report = summary(content.report, guarantee["delta"])
     try:
-        words = words_of(found.report.run)
+        words = page_words(content.report.run)
     except InvalidParameter:
         words = None
-    told_of_it = " ".join([told.answer, *told.qualifications])
+    statement = " ".join([report.answer, *report.qualifications])
     return {
-        "holds": not (found.seeded or found.fitted_steps),
+        "holds": not (content.seeded or content.fitted_steps),
         "reasons": [
-            *([f"the training was {REPRODUCIBLE}"] if found.seeded else []),
-            *([without_steps(found.fitted_steps)] if found.fitted_steps else []),
+            *([f"the training was {REPRODUCIBLE}"] if content.seeded else []),
+            *([without_steps(content.fitted_steps)] if content.fitted_steps else []),
         ],
-        "statement": told_of_it,
+        "statement": statement,
         "epsilon_text": up(guarantee["epsilon"]),
         "delta": guarantee["delta"],
         "bound": guarantee["bound"],
-        "assumptions": list(told.assumptions),
-        "release": str(told.release),
-        "voided_by": list(told.release.voided_by),
+        "assumptions": list(report.assumptions),
+        "release": str(report.release),
+        "voided_by": list(report.release.voided_by),
         "unchecked": [
             _UNCHECKED,
             *(["who signed it"] if "signature" in stated else ["it is not signed"]),
             *on_trust(stated),
         ],
         "words": words,
-        "words_leave_out": of_the_run_alone(found.report),
+        "words_leave_out": of_the_run_alone(content.report),
     }
 
 

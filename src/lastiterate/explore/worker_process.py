@@ -1,4 +1,4 @@
-"""One process that computes: questions come as lines of JSON on stdin, answers go out on stdout.
+"""A worker process: it reads questions as lines of JSON on stdin and writes answers to stdout.
 
 It ends when stdin does, so that none is left when the server is gone.  Its argument is how many
 bytes of memory answers may take, where the platform can hold it to that.
@@ -20,8 +20,8 @@ from typing import Any
 
 from lastiterate._progress import listen
 from lastiterate.errors import BudgetExceeded, LastIterateError, NoBoundApplies, UnreachableTarget
-from lastiterate.explore.answers import answered
-from lastiterate.explore.workers import OUT_OF_MEMORY
+from lastiterate.explore.answers import answer
+from lastiterate.explore.worker_pool import OUT_OF_MEMORY
 
 FINE, BAD, SUPERSEDED, UNANSWERED, FAILED = 200, 400, 409, 422, 500
 _STEP = 0.02  # of progress that is worth a line
@@ -32,7 +32,7 @@ class _Stopped(BaseException):
 
 
 @dataclass
-class _Post:
+class _Inbox:
     """Messages received: questions to answer, and the number of one that is no longer wanted."""
 
     questions: SimpleQueue[tuple[int, str, Any] | None] = field(default_factory=SimpleQueue)
@@ -54,18 +54,18 @@ def main(memory: int | None = None) -> None:
         limit_memory(memory)
     out, sys.stdout = sys.stdout, sys.stderr  # what the library prints is no answer
     warnings.simplefilter("ignore")
-    post = _Post()
-    threading.Thread(target=post.read, args=(sys.stdin,), daemon=True).start()
+    inbox = _Inbox()
+    threading.Thread(target=inbox.read, args=(sys.stdin,), daemon=True).start()
 
     def say(*words: Any) -> None:
         out.write(json.dumps(words, allow_nan=False) + "\n")
         out.flush()
 
-    while (asked := post.questions.get()) is not None:
-        number, question, record = asked
-        with listen(_telling(say, post, number)):
-            status, answer = _status_and_answer(question, record)
-        say("answer", status, answer)
+    while (message := inbox.questions.get()) is not None:
+        number, question, record = message
+        with listen(_listener(say, inbox, number)):
+            status, reply = _status_and_answer(question, record)
+        say("answer", status, reply)
 
 
 def limit_memory(most: int) -> None:
@@ -92,8 +92,8 @@ def _used() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def _telling(
-    say: Callable[..., None], post: _Post, number: int
+def _listener(
+    say: Callable[..., None], inbox: _Inbox, number: int
 ) -> Callable[[str, float | None], None]:
     """A listener that reports progress, and stops the computation if it is no longer wanted.
 
@@ -101,20 +101,20 @@ def _telling(
     """
     last = -1.0
 
-    def tell(what: str, share: float | None) -> None:
+    def report(what: str, share: float | None) -> None:
         nonlocal last
-        if post.unwanted == number:
+        if inbox.unwanted == number:
             raise _Stopped
         if share is None or abs(share - last) >= _STEP:
             last = -1.0 if share is None else share
             say("progress", what, share)
 
-    return tell
+    return report
 
 
 def _status_and_answer(question: str, record: Any) -> tuple[int, Any]:
     try:
-        return FINE, answered(question, record)
+        return FINE, answer(question, record)
     except _Stopped:
         return SUPERSEDED, {"error": "superseded by a later question"}
     except (NoBoundApplies, UnreachableTarget, BudgetExceeded) as error:

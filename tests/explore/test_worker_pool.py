@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from lastiterate.explore.presets import PRESETS
-from lastiterate.explore.workers import NotComputed, Superseded, Workers
+from lastiterate.explore.page_options import PRESETS
+from lastiterate.explore.worker_pool import NotComputed, Superseded, WorkerPool
 
 QUICK = {"run": PRESETS["Million-row logistic"]}
 ON_LINUX = pytest.mark.skipif(sys.platform != "linux", reason="not enforced elsewhere")
@@ -36,7 +36,7 @@ def test_a_process_that_was_killed_is_replaced():
         status, told = await workers.ask("code", QUICK, urgent=True)
         return status, told, before, workers.processes
 
-    status, told, before, after = within(Workers(count=1), scenario)
+    status, told, before, after = within(WorkerPool(count=1), scenario)
     assert status == 200
     assert told["toml"]
     assert len(after) == 1
@@ -55,7 +55,7 @@ def test_a_superseded_question_stops_and_the_next_is_answered():
             await long
         return first, answer[0]
 
-    told, status = within(Workers(count=1, grace=0.0), scenario)
+    told, status = within(WorkerPool(count=1, grace=0.0), scenario)
     assert told[0] == "drawing"
     assert status == 200
 
@@ -69,13 +69,13 @@ def test_what_is_told_to_stop_keeps_its_process():
         long = asyncio.create_task(workers.ask("curve", LONG, lane="one/curve", urgent=True))
         while workers.progress("one/curve") in (None, ("waiting", None)):
             await asyncio.sleep(0.01)
-        workers.forget("one/")
+        workers.cancel("one/")
         with pytest.raises(Superseded):
             await long
         status, _ = await workers.ask("code", QUICK, urgent=True)
         return status, before, workers.processes
 
-    status, before, after = within(Workers(count=1, grace=60.0), scenario)
+    status, before, after = within(WorkerPool(count=1, grace=60.0), scenario)
     assert status == 200
     assert before == after
 
@@ -87,13 +87,13 @@ def test_what_does_not_stop_is_killed():
         os.kill(before[0], signal.SIGSTOP)  # does not hear that it should
         long = asyncio.create_task(workers.ask("curve", LONG, lane="one/curve", urgent=True))
         await asyncio.sleep(0)
-        workers.forget("one/")
+        workers.cancel("one/")
         with pytest.raises(Superseded):
             await long
         status, _ = await workers.ask("code", QUICK, urgent=True)
         return status, before, workers.processes
 
-    status, before, after = within(Workers(count=1, grace=0.05), scenario)
+    status, before, after = within(WorkerPool(count=1, grace=0.05), scenario)
     assert status == 200
     assert before != after
 
@@ -105,10 +105,10 @@ def test_drafts_of_a_page_that_begins_anew_are_kept():
             for lane in ("one/curve", "one/draft")
         ]
         await asyncio.sleep(0)
-        workers.forget("one/", but="one/draft")
+        workers.cancel("one/", but="one/draft")
         return await asyncio.gather(*waiting, return_exceptions=True)
 
-    other, draft = within(Workers(count=1), scenario)
+    other, draft = within(WorkerPool(count=1), scenario)
     assert isinstance(other, Superseded)
     assert draft[0] == 200
 
@@ -120,10 +120,10 @@ def test_a_page_that_begins_anew_is_not_waited_for():
             for lane in ("one/a", "one/b", "two/a")
         ]
         await asyncio.sleep(0)
-        workers.forget("one/")
+        workers.cancel("one/")
         return await asyncio.gather(*waiting, return_exceptions=True)
 
-    one, other, kept = within(Workers(count=1), scenario)
+    one, other, kept = within(WorkerPool(count=1), scenario)
     assert isinstance(one, Superseded)
     assert isinstance(other, Superseded)
     assert kept[0] == 200
@@ -136,7 +136,7 @@ def test_what_takes_too_long_is_given_up():
         workers.limit = 60.0
         return await workers.ask("code", QUICK, urgent=True)
 
-    assert within(Workers(count=1, limit=0.01), scenario)[0] == 200
+    assert within(WorkerPool(count=1, limit=0.01), scenario)[0] == 200
 
 
 def test_more_questions_than_can_wait_are_refused():
@@ -150,7 +150,7 @@ def test_more_questions_than_can_wait_are_refused():
         await asyncio.gather(*waiting, return_exceptions=True)
         return [task.exception() for task in refused]
 
-    refused = within(Workers(count=1), scenario)
+    refused = within(WorkerPool(count=1), scenario)
     assert 1 < len(refused) < 10
     assert all(one.status == 503 for one in refused)
 
@@ -162,11 +162,11 @@ def test_long_questions_leave_a_process_to_urgent_ones():
         idle = len(workers.processes)
         status, _ = await workers.ask("code", QUICK, urgent=True)
         unfinished = [task for task in long if not task.done()]
-        workers.forget("x/")
+        workers.cancel("x/")
         await asyncio.gather(*long, return_exceptions=True)
         return idle, status, unfinished
 
-    idle, status, unfinished = within(Workers(count=2, grace=0.0), scenario)
+    idle, status, unfinished = within(WorkerPool(count=2, grace=0.0), scenario)
     assert idle == 1
     assert status == 200
     assert unfinished
@@ -184,7 +184,7 @@ def test_what_needs_too_much_memory_is_told_so_and_its_process_replaced():
         status, _ = await workers.ask("code", QUICK, urgent=True)
         return refused.value.status, status, before, workers.processes
 
-    refused, status, before, after = within(Workers(count=1, memory=2**29), scenario)
+    refused, status, before, after = within(WorkerPool(count=1, memory=2**29), scenario)
     assert (refused, status) == (503, 200)
     assert before != after
 
@@ -193,7 +193,7 @@ def test_what_needs_too_much_memory_is_told_so_and_its_process_replaced():
 def test_allocations_beyond_the_limit_fail():
     code = """
 import numpy as np
-from lastiterate.explore.worker import limit_memory
+from lastiterate.explore.worker_process import limit_memory
 limit_memory({most})
 np.ones({most} // 16)
 np.ones({most} // 6)
@@ -203,4 +203,4 @@ np.ones({most} // 6)
     )
     assert found.returncode == 1
     assert "MemoryError" in found.stderr
-    assert Workers().memory == 2**32
+    assert WorkerPool().memory == 2**32

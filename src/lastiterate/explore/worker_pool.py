@@ -1,4 +1,4 @@
-"""A few processes that compute, told to stop when nobody waits, and replaced if they do not."""
+"""A pool of worker processes: superseded questions are stopped, hung processes replaced."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ class _Job:
     urgent: bool
     answer: asyncio.Future[tuple[int, Any]]
     process: Process | None = None
-    told: tuple[str, float | None] = ("waiting", None)
+    progress: tuple[str, float | None] = ("waiting", None)
 
 
 @dataclass(eq=False)
-class Workers:
+class WorkerPool:
     """Answers questions in `count` processes; a question supersedes earlier ones of its lane.
 
     One process is kept for urgent questions, so that these need not wait for long ones.
@@ -66,7 +66,7 @@ class Workers:
     _lanes: dict[str, _Job] = field(default_factory=dict)
 
     async def start(self) -> None:
-        """Begin the processes, which load the library meanwhile."""
+        """Start the processes, which load the library meanwhile."""
         while len(self._idle) < self.count:
             self._idle.append(await _process(self.memory))
 
@@ -81,13 +81,13 @@ class Workers:
 
     @property
     def processes(self) -> list[int]:
-        """The ids of those that wait for a question."""
+        """The process ids of idle workers."""
         return [process.pid for process in self._idle]
 
     def progress(self, lane: str) -> tuple[str, float | None] | None:
         """The task under way for a lane, and the share that is done; None where there is none."""
         job = self._lanes.get(lane)
-        return None if job is None else job.told
+        return None if job is None else job.progress
 
     async def ask(
         self,
@@ -116,8 +116,8 @@ class Workers:
             if lane is not None and self._lanes.get(lane) is job:
                 del self._lanes[lane]
 
-    def forget(self, prefix: str, *, but: str | None = None) -> None:
-        """Nobody waits any more for what was asked in lanes whose names begin so."""
+    def cancel(self, prefix: str, *, but: str | None = None) -> None:
+        """Cancel the questions of all lanes that begin with `prefix`, but not with `but`."""
         for lane in [lane for lane in self._lanes if lane.startswith(prefix)]:
             if but is None or not lane.startswith(but):
                 self._supersede(self._lanes.pop(lane))
@@ -168,7 +168,7 @@ class Workers:
         """Status and answer of the process; `NotComputed` if it must not be used again."""
         try:
             async with asyncio.timeout(self.limit):
-                status, answer = await _asked(process, job)
+                status, answer = await _reply(process, job)
         except TimeoutError:
             said = f"it took longer than {self.limit:g} seconds; `lastiterate account` has no limit"
             return NotComputed(503, said)
@@ -184,7 +184,7 @@ async def _process(memory: int) -> Process:
     return await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "lastiterate.explore.worker",
+        "lastiterate.explore.worker_process",
         str(memory),
         stdin=PIPE,
         stdout=PIPE,
@@ -200,7 +200,7 @@ def _tell_to_stop(process: Process, number: int) -> None:
 
 
 def _kill(process: Process) -> None:
-    """By its id: asking `process` to would take its return code from the loop, which warns."""
+    """Kill by id: `process.kill` would take the return code from the loop, which warns."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, _AT_ONCE)
@@ -211,7 +211,7 @@ async def _end(process: Process) -> None:
     await process.wait()
 
 
-async def _asked(process: Process, job: _Job) -> tuple[int, Any]:
+async def _reply(process: Process, job: _Job) -> tuple[int, Any]:
     assert process.stdin is not None
     assert process.stdout is not None
     process.stdin.write(job.line)
@@ -220,7 +220,7 @@ async def _asked(process: Process, job: _Job) -> tuple[int, Any]:
         kind, *said = json.loads(line)
         if kind == "answer":
             return said[0], said[1]
-        job.told = said[0], said[1]
+        job.progress = said[0], said[1]
     raise EOFError
 
 

@@ -1,10 +1,16 @@
-"""Runs to begin with."""
+"""What the page offers to choose from: example runs, models, batch rules, and where it begins."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
+import lastiterate
 from lastiterate.accounting import USUAL_DELTA
+from lastiterate.explore.model_kinds import MODELS
+from lastiterate.run.adjacency import IN_WORDS
+from lastiterate.run.batch_rules.rules import RULES, Resampling
+from lastiterate.run.description import NAMES
 
 PRESETS: dict[str, dict[str, Any]] = {
     "MNIST softmax": {
@@ -60,12 +66,41 @@ PRESETS: dict[str, dict[str, Any]] = {
 FIRST = "Million-row logistic"
 
 
-def delta_to_begin_with(examples: int) -> float:
+def usual_delta(examples: int) -> float:
     """The usual delta, or a smaller power of ten that is at most a tenth of 1/examples.
 
-    >>> delta_to_begin_with(50_000), delta_to_begin_with(1_000_000)
+    >>> usual_delta(50_000), usual_delta(1_000_000)
     (1e-05, 1e-07)
     """
     if USUAL_DELTA * examples < 1.0:
         return USUAL_DELTA
     return float(f"1e-{len(str(examples - 1)) + 1}")
+
+
+def page_options(run: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Everything that the page's controls offer, and the run to begin with."""
+    first = PRESETS[FIRST] if run is None else dict(run)
+    return {
+        "version": lastiterate.__version__,
+        "delta": usual_delta(first["examples"]),
+        "presets": PRESETS,
+        "deltas": {name: usual_delta(one["examples"]) for name, one in PRESETS.items()},
+        "run": first,
+        "batches": {
+            name: {
+                "says": RULES[name].in_words,
+                "sized": RULES[name].ordered,
+                "drafted": RULES[name].resampling in (Resampling.ONCE, Resampling.EACH_EPOCH),
+            }
+            for name in NAMES
+        },
+        "adjacencies": IN_WORDS,
+        "models": {
+            model.name: {
+                "name": model.in_words,
+                "says": model.says,
+                "by_feature_norm": model.by_feature_norm,
+            }
+            for model in MODELS.values()
+        },
+    }
