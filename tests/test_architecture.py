@@ -266,7 +266,7 @@ def command(*arguments):
 
 
 def test_accounting_for_public_or_shuffled_orders_loads_nothing_slow():
-    among = [*SLOW_TO_LOAD, "pydantic", "sklearn", "matplotlib"]
+    among = [*SLOW_TO_LOAD, "sklearn", "matplotlib"]
     rules = ("cyclic", "shuffled-once", "shuffled-each-epoch")
     assert loaded_by("; ".join(command("account", *RUN, rule) for rule in rules), among) == []
 
