@@ -24,6 +24,12 @@ from dp_accounting.privacy_accountant import NeighboringRelation
 
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter
+from lastiterate.profile.dp_accounting import (
+    accountant_cell,
+    accountant_losses,
+    compose_losses,
+    is_without_privacy,
+)
 from lastiterate.profile.pld import LossDistributionProfile, self_composed
 from lastiterate.run.adjacency import ADD_REMOVE, known_adjacency
 from lastiterate.run.training_run import TrainingRun
@@ -61,20 +67,20 @@ class LastIterateAccountant(PLDAccountant):
     iterates.
     """
 
-    _pld: Any
     _slack = 0.0
 
     def get_epsilon(self, target_delta: float) -> float:
         """The least epsilon; inf where there is none."""
-        return math.inf if self._contains_non_dp_event else self._losses().epsilon(target_delta)
+        return math.inf if is_without_privacy(self) else self._losses().epsilon(target_delta)
 
     def get_delta(self, target_epsilon: float) -> float:
         """The least delta."""
-        return 1.0 if self._contains_non_dp_event else self._losses().delta(target_epsilon)
+        return 1.0 if is_without_privacy(self) else self._losses().delta(target_epsilon)
 
     def _losses(self) -> LossDistributionProfile:
-        whole = LossDistributionProfile(self._pld)
-        return LossDistributionProfile(self._pld, slack=whole.slack + self._slack)
+        pld = accountant_losses(self)
+        whole = LossDistributionProfile(pld)
+        return LossDistributionProfile(pld, slack=whole.slack + self._slack)
 
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
         if not isinstance(event, LastIterateDpEvent):
@@ -87,9 +93,9 @@ class LastIterateAccountant(PLDAccountant):
                 error_message=f"the guarantee is for {stated}, this accountant for {own}",
             )
         if do_compose:
-            one = _losses_of(event.run, self._value_discretization_interval)
+            one = _losses_of(event.run, accountant_cell(self))
             all_together = self_composed(one, count)
-            self._pld = self._pld.compose(all_together.pld)
+            compose_losses(self, all_together.pld)
             self._slack += all_together.slack
         return None
 

@@ -16,7 +16,7 @@ from lastiterate.ledger.unit import Unit
 from lastiterate.profile import GaussianProfile, PureProfile
 from lastiterate.profile.delta_table import Curve, tabulated
 from lastiterate.profile.gaussian import SubsampledGaussian
-from lastiterate.profile.two_examples import twice
+from lastiterate.profile.group import for_pair
 
 GAUSSIAN, LAPLACE = dpa.GaussianDpEvent(3.0), dpa.LaplaceDpEvent(5.0)
 SAMPLED = dpa.PoissonSampledDpEvent(0.02, dpa.GaussianDpEvent(1.5))
@@ -159,7 +159,7 @@ class TestTwice:
                 pairs = [(p, q), (q, r)]
                 return np.array([max(between(a, b, e) for a, b in pairs) for e in epsilons])
 
-        doubled = twice(Exact(5.0))
+        doubled = for_pair(Exact(5.0))
         for epsilon in (0.0, 0.2, 0.5, 0.7):
             assert doubled.delta(epsilon) >= between(p, r, epsilon)
         assert doubled.delta(0.0) <= 2.001 * Exact(5.0).delta(0.0)

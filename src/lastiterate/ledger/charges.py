@@ -38,12 +38,11 @@ from lastiterate.other_releases import Release
 from lastiterate.other_releases import from_record as from_release
 from lastiterate.profile.dp_accounting import event_distribution
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.group import for_group
+from lastiterate.profile.group import for_group, for_pair
 from lastiterate.profile.pld import from_pld
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.pure import PureProfile
 from lastiterate.profile.selection import Tries
-from lastiterate.profile.two_examples import twice
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
 
@@ -190,7 +189,7 @@ def _event_cost(one: Mapping[str, Any], times: int, groups: int, adjacency: str)
         relation = events.REPLACED
     elif replaced:
         alone = from_pld(event_distribution(events.from_record(one), relation))
-        return _cost("event", for_group(twice(alone), groups)) | {"times": times}
+        return _cost("event", for_group(for_pair(alone), groups)) | {"times": times}
     if groups > 1:
         alone = from_pld(event_distribution(events.from_record(one), relation))
         return _cost("event", for_group(alone, groups)) | {"times": times}

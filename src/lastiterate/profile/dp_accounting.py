@@ -16,6 +16,7 @@ from lastiterate.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 
@@ -108,7 +109,27 @@ def event_distribution(event: DpEvent, relation: str) -> PrivacyLossDistribution
     except UnsupportedEventError as error:
         must_be = f"an event that dp-accounting knows the losses of for {relation} ({error})"
         raise InvalidParameter("event", event, must_be=must_be) from None
-    return made_whole(accountant._pld)
+    return made_whole(accountant_losses(accountant))
+
+
+def accountant_losses(accountant: PLDAccountant) -> PrivacyLossDistribution:
+    """The losses that an accountant has composed so far."""
+    return accountant._pld
+
+
+def compose_losses(accountant: PLDAccountant, pld: PrivacyLossDistribution) -> None:
+    """Composes an accountant with further losses."""
+    accountant._pld = accountant._pld.compose(pld)
+
+
+def accountant_cell(accountant: PLDAccountant) -> float:
+    """The size of an accountant's cells."""
+    return float(accountant._value_discretization_interval)
+
+
+def is_without_privacy(accountant: PLDAccountant) -> bool:
+    """Whether an accountant has composed an event that is not private at all."""
+    return bool(accountant._contains_non_dp_event)
 
 
 def _directions(pld: PrivacyLossDistribution) -> tuple[Any, Any]:

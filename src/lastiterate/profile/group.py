@@ -11,6 +11,8 @@ The best :math:`a_i` give the k-fold trade-off function of Dong, Roth and Su 202
 :math:`\delta(-t) = 1 - e^{-t}(1 - \delta(t))`.
 """
 
+from __future__ import annotations
+
 import math
 from functools import cached_property
 
@@ -20,6 +22,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
     TENS_OF_THOUSANDS_OF_ROUNDINGS,
+    THOUSANDS_OF_ROUNDINGS,
     at_least,
     ulps,
     up,
@@ -63,7 +66,7 @@ class GroupProfile(PrivacyProfile):
         return f"GroupProfile({self._profile!r}, size={self._size})"
 
     def deltas(self, epsilons: Array) -> Array:
-        """One by one, or, of very many, by chords of their own curve, which is convex too."""
+        """delta at each epsilon; at very many by chords of the curve, which is convex, too."""
         if epsilons.size > _MANY:
             return self._own_curve.deltas(epsilons)
         return self._one_by_one(epsilons)
@@ -77,7 +80,7 @@ class GroupProfile(PrivacyProfile):
         return GaussianProfile(mu).renyi(alpha) if mu < math.inf else math.inf
 
     def gdp(self) -> float:
-        """Gaussian guarantees add up."""
+        """mu: `size` times that of the profile."""
         mu = self._profile.gdp()
         return at_least(self._size * mu, ulps=2) if mu < math.inf else math.inf
 
@@ -127,3 +130,50 @@ class GroupProfile(PrivacyProfile):
                 whole = np.where(np.isnan(sums), np.inf, sums).min(axis=1)
         slack = TENS_OF_THOUSANDS_OF_ROUNDINGS * self._size
         return min(up(float(whole[_REACH]), slack), 1.0)
+
+
+_SHARES = np.linspace(0.0, 1.0, 33)
+_SIZES = np.geomspace(1e-3, 50.0, 40)  # for an epsilon far beyond where anything is left
+
+
+def for_pair(profile: PrivacyProfile) -> PrivacyProfile:
+    """The guarantee for data sets that are two steps apart, by splits of epsilon in two.
+
+    It uses finer splits than `for_group(profile, 2)`.
+
+    >>> for_pair(GaussianProfile(0.5)).gdp()
+    1.0
+    """
+    if isinstance(profile, GaussianProfile):
+        return GaussianProfile(2.0 * profile.mu)
+    return PairProfile(profile)
+
+
+class PairProfile(PrivacyProfile):
+    r"""Any guarantee, for data sets that are two steps apart.
+
+    From :math:`P \le e^a Q + \delta(a)` and :math:`Q \le e^b R + \delta(b)`, for any split
+    :math:`a + b = \varepsilon`: :math:`P \le e^\varepsilon R + \delta(a) + e^a \delta(b)`.
+    """
+
+    def __init__(self, profile: PrivacyProfile) -> None:
+        self.profile = profile
+
+    def deltas(self, epsilons: Array) -> Array:
+        """delta at each epsilon by the best of some splits, rounded up."""
+        whole = epsilons[:, np.newaxis]
+        first = np.hstack([whole * _SHARES, np.minimum(_SIZES, whole)])
+        second = whole - first
+        deltas = self.profile.deltas(np.concatenate([first.ravel(), second.ravel()]))
+        at_first, at_second = deltas.reshape(2, *first.shape)
+        both = at_first + np.exp(np.minimum(first, 700.0)) * at_second
+        return np.asarray(np.minimum(up(both.min(axis=1), THOUSANDS_OF_ROUNDINGS), 1.0))
+
+    def renyi(self, order: float) -> float:
+        """inf: Renyi divergences obey no triangle inequality."""
+        check_order(order)
+        return math.inf
+
+    def gdp(self) -> float:
+        """mu: twice that of the profile."""
+        return at_least(2.0 * self.profile.gdp(), ulps=1.0)

@@ -41,7 +41,7 @@ class LossDistributionProfile(PrivacyProfile):
             raise InvalidParameter("pld", pld, must_be=must_be)
         size = dp_accounting.size_of(pld)
         default = ulps(4) * math.log2(size + 1) * math.sqrt(size)
-        self._pld = pld
+        self._distribution = pld
         self._losses = [_Losses(losses) for losses in dp_accounting.losses_of(pld)]
         self.slack = default if slack is None else _check.number("slack", slack, at_least=0.0)
 
@@ -51,12 +51,12 @@ class LossDistributionProfile(PrivacyProfile):
     @property
     def pld(self) -> PrivacyLossDistribution:
         """The distribution itself."""
-        return self._pld
+        return self._distribution
 
     @property
     def discretization(self) -> float:
         """The size of its cells."""
-        return dp_accounting.cell_of(self._pld)
+        return dp_accounting.cell_of(self._distribution)
 
     def deltas(self, epsilons: Array) -> Array:
         largest = np.max([losses.deltas(epsilons) for losses in self._losses], axis=0)
@@ -76,7 +76,7 @@ class LossDistributionProfile(PrivacyProfile):
         own = self.discretization
         if discretization is not None and discretization != own:
             raise InvalidParameter("discretization", discretization, must_be=f"{own!r}, its own")
-        return self._pld
+        return self._distribution
 
 
 class _Losses:
