@@ -84,7 +84,9 @@ class TestModel:
         grid = {"feature_bound": [0.2, 100.0]}
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            warnings.filterwarnings("ignore", "rows lie closer together")  # as noise has it
+            warnings.filterwarnings(
+                "ignore", "rows differ by less than the noise"
+            )  # as noise has it
             chosen = PrivateSelection(model, grid, epsilon=8.0).fit(X, Y, public=(X, Y))
         assert chosen.best_params_["feature_bound"] == 0.2
 
@@ -103,9 +105,11 @@ class TestGuarantee:
     def test_is_of_the_tries_that_are_made(self, chosen, monkeypatch):
         """What is trained is what the certificate lists."""
         trained = []
-        original = candidates._tried
+        original = candidates._run_trial
         monkeypatch.setattr(
-            candidates, "_tried", lambda one, *a, **k: trained.append(one) or original(one, *a, **k)
+            candidates,
+            "_run_trial",
+            lambda one, *a, **k: trained.append(one) or original(one, *a, **k),
         )
         again = selection(tries=20.0).fit(X, Y)
         listed = json.loads(again.certificate_)["selection"]["candidates"]

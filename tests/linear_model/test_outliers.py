@@ -26,7 +26,7 @@ from lastiterate.linear_model import (
     PrivateRidge,
     PrivateScaler,
 )
-from lastiterate.linear_model.published_statistics import counted, warn_of_outliers
+from lastiterate.linear_model.published_statistics import noisy_outlier_counts, warn_of_outliers
 from lastiterate.other_releases import KINDS, OUTLIERS, Release
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
@@ -50,11 +50,11 @@ class TestWarnings:
             PrivateLogisticRegression().fit(PEOPLE / 1e5, RICH)
 
     def test_targets_beyond_their_bound(self):
-        with pytest.warns(OutlierWarning, match="have a target outside what was declared"):
+        with pytest.warns(OutlierWarning, match="have a target outside the declared range"):
             PrivateRidge(target_bound=1.0).fit(PEOPLE / 200, 1e3 * INCOME)
 
     def test_labels_that_were_not_declared(self):
-        with pytest.warns(OutlierWarning, match="a label that was not declared"):
+        with pytest.warns(OutlierWarning, match="an undeclared label"):
             PrivateLogisticRegression(classes=["a", "b"]).fit(PEOPLE / 200, RICH)
 
     def test_sparse_and_mapped_rows(self, tmp_path):
@@ -67,7 +67,9 @@ class TestWarnings:
     def test_none_where_too_few_to_tell_or_not_counted(self):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            warnings.filterwarnings("ignore", "rows lie closer together")  # as noise has it
+            warnings.filterwarnings(
+                "ignore", "rows differ by less than the noise"
+            )  # as noise has it
             PrivateLogisticRegression().fit(PEOPLE[:100], RICH[:100])
             model = PrivateLogisticRegression(counting=0, center=False).fit(PEOPLE, RICH)
         assert model.outliers_ == {}
@@ -80,11 +82,13 @@ class TestWarnings:
             counts = {"long rows": round(3.5 * release.noise_std)}
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
-                warnings.filterwarnings("ignore", "rows lie closer together")  # as noise has it
+                warnings.filterwarnings(
+                    "ignore", "rows differ by less than the noise"
+                )  # as noise has it
                 warn_of_outliers(counts, release, examples)
 
     def test_delta_that_allows_an_example_to_be_published(self):
-        with pytest.warns(PrivacyWarning, match="delta = 0.001 is not below 1 over the 4,000"):
+        with pytest.warns(PrivacyWarning, match="delta = 0.001 is not below 1/n for n = 4,000"):
             PrivateLogisticRegression(delta=1e-3).fit(PEOPLE / 200, RICH)
 
 
@@ -142,7 +146,9 @@ class TestCounts:
 
     def exact(self, rows, outside):
         silent = Release(OUTLIERS, 3.0**0.5, 1e-9)
-        counts = counted(self.examples(rows), np.array(outside), silent, Randomness(SeededBits(0)))
+        counts = noisy_outlier_counts(
+            self.examples(rows), np.array(outside), silent, Randomness(SeededBits(0))
+        )
         return np.array(list(counts.values()))
 
     def test_are_those_of_the_rows(self):
@@ -166,7 +172,11 @@ class TestCounts:
         examples, outside = self.examples([[1.0, 0.0]] * 50), np.zeros(50, dtype=bool)
         drawn = np.array(
             [
-                list(counted(examples, outside, release, Randomness(SeededBits(k))).values())
+                list(
+                    noisy_outlier_counts(
+                        examples, outside, release, Randomness(SeededBits(k))
+                    ).values()
+                )
                 for k in range(400)
             ]
         )

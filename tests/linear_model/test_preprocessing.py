@@ -279,7 +279,7 @@ class TestEverywhere:
 
 class TestOtherWordsOfFit:
     def test_weights_are_refused_in_words(self):
-        with pytest.raises(InvalidType, match="a weight scales what an example can reveal"):
+        with pytest.raises(InvalidType, match="a weight scales the sensitivity to an example"):
             model().fit(X, Y, sample_weight=np.ones(400))
         with pytest.raises(TypeError, match="sample_weight must be left out of fit"):
             make_pipeline(Normalizer(), model()).fit(

@@ -12,7 +12,7 @@ from lastiterate.linear_model import (
     PrivateScaler,
     PrivateScore,
 )
-from lastiterate.linear_model.private_score import total_of
+from lastiterate.linear_model.private_score import score_total
 from lastiterate.other_releases import ACCURACY, ERRORS, KINDS
 
 RNG = np.random.default_rng(0)
@@ -45,26 +45,26 @@ def test_a_loss_without_noise_is_covered_by_nothing():
 class TestSum:
     @pytest.mark.parametrize("label", ["yes", "no", "other", None, 7])
     def test_one_label_moves_the_accuracy_by_at_most_one(self, classifier, label):
-        before, count = total_of(classifier, X, SIDES)
+        before, count = score_total(classifier, X, SIDES)
         assert before == np.sum(classifier.predict(X) == SIDES)
         labels = SIDES.astype(object)
         labels[3] = label
-        after, _ = total_of(classifier, X, labels)
+        after, _ = score_total(classifier, X, labels)
         assert abs(after - before) <= KINDS[ACCURACY].sensitivity("replace")
         assert count == 2_000
 
     @pytest.mark.parametrize("target", [1e300, -1e300, np.inf, np.nan, 0.0])
     def test_one_target_moves_the_error_by_at_most_one(self, regressor, target):
-        before, _ = total_of(regressor, X, X[:, 0])
+        before, _ = score_total(regressor, X, X[:, 0])
         targets = X[:, 0].copy()
         targets[3] = target
-        after, _ = total_of(regressor, X, targets)
+        after, _ = score_total(regressor, X, targets)
         assert abs(after - before) <= KINDS[ERRORS].sensitivity("replace")
 
     def test_a_bound_set_later_does_not_shrink_the_unit(self, regressor):
-        before, _ = total_of(regressor, X, X[:, 0])
+        before, _ = score_total(regressor, X, X[:, 0])
         regressor.set_params(target_bound=1e-3)
-        assert total_of(regressor, X, X[:, 0])[0] == before
+        assert score_total(regressor, X, X[:, 0])[0] == before
         regressor.set_params(target_bound=5.0)
 
 
@@ -107,5 +107,5 @@ def test_refuses_too_few_targets(classifier):
 
 
 def test_a_pipeline_is_not_said_to_be_unfitted(classifier):
-    with pytest.raises(InvalidParameter, match=r"model\[-1\], on what it sees"):
+    with pytest.raises(InvalidParameter, match=r"model\[-1\], on transformed rows"):
         PrivateScore.of(make_pipeline(PrivateScaler(), classifier), X, SIDES, epsilon=1.0)

@@ -11,7 +11,10 @@ from scipy import sparse
 from lastiterate import account, verify
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model import OutlierWarning, PrivateLogisticRegression, PrivateSchema
-from lastiterate.linear_model.published_statistics import counted_undeclared, warn_of_undeclared
+from lastiterate.linear_model.published_statistics import (
+    noisy_undeclared_counts,
+    warn_of_undeclared,
+)
 from lastiterate.other_releases import KINDS, OUTLIERS, UNDECLARED, Release
 from lastiterate.train.noise import Randomness, SeededBits
 
@@ -96,7 +99,7 @@ COLUMNS = (("a", 0, 2), ("b", 2, 5), ("c", 5, 6))
 def exact(rows):
     """Counts almost without noise."""
     release = Release(UNDECLARED, 1.0, 1e-6)
-    return counted_undeclared(rows, COLUMNS, release, Randomness(SeededBits(0)))
+    return noisy_undeclared_counts(rows, COLUMNS, release, Randomness(SeededBits(0)))
 
 
 @pytest.mark.parametrize("kind", [np.array, sparse.csr_array, sparse.csr_matrix])
@@ -119,7 +122,9 @@ def test_one_row_moves_what_is_released_by_no_more_than_stated():
 def test_noise_is_that_of_the_release():
     release = Release(UNDECLARED, 1.0, 50.0)
     source, rows = Randomness(SeededBits(0)), np.zeros((1, 6))
-    draws = [list(counted_undeclared(rows, COLUMNS, release, source).values()) for _ in range(2000)]
+    draws = [
+        list(noisy_undeclared_counts(rows, COLUMNS, release, source).values()) for _ in range(2000)
+    ]
     np.testing.assert_allclose(np.std(draws, axis=0), 50.0 * math.sqrt(3), rtol=0.08)
 
 

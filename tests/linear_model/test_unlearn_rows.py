@@ -86,18 +86,20 @@ class TestAModelThatForgot:
         """
         from dataclasses import replace
 
-        from lastiterate.linear_model.removal_request import past_of
+        from lastiterate.linear_model.removal_request import model_history
         from lastiterate.train.noise import randomness
         from lastiterate.train.noisy_descent import Published, noisy_descent
 
         other = X.copy()
         other[[17, 203]] = -9.0
-        examples = model._prepared(other, Y).examples
+        examples = model._fit_inputs(other, Y).examples
         silent = np.isin(np.arange(600), [17, 203])
-        requests = past_of(model).requests
+        requests = model_history(model).requests
         seed = np.random.SeedSequence([1]).spawn(1)[-1].generate_state(1)[0]
         again = noisy_descent(
-            past_of(forgotten).requests.extra_run(past_of(forgotten).requests.done[-1].taken),
+            model_history(forgotten).requests.extra_run(
+                model_history(forgotten).requests.done[-1].taken
+            ),
             requests.objective,
             replace(examples, silent=silent),
             randomness(int(seed)),
@@ -225,7 +227,7 @@ class TestRefusals:
         self.refused(model, "at least one", rows=[])
         self.refused(model, "sequence", rows="17")
         self.refused(model, "whole number", rows=[1.5])
-        self.refused(model, "all that were left", rows=range(600))
+        self.refused(model, "all rows that were left", rows=range(600))
         self.refused(forgotten, "row 203 .counted from 0., removed before", rows=[1, 203])
 
     def test_other_data(self, model):

@@ -59,7 +59,7 @@ MODELS = {
     "ridge": (PrivateRidge(l2=0.01, **RIDGE), X[:, 0]),
     "huber": (PrivateHuberRegressor(target_bound=np.float64(2.5), **SMALL), X[:, 0]),
 }  # fmt: skip
-pytestmark = pytest.mark.filterwarnings("ignore:.*teach less than the noise hides")
+pytestmark = pytest.mark.filterwarnings("ignore:.*noise dominates")
 
 
 def outputs(model, rows):

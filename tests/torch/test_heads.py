@@ -19,7 +19,7 @@ COUNT, SIDE = 400, 8
 SEEDED = {"epsilon": 2.0, "classes": range(3), "feature_bound": 1.0, "random_state": 0, "epochs": 2}
 
 pytestmark = pytest.mark.filterwarnings(
-    "ignore:the training was reproducible", "ignore:.*teach less than the noise hides"
+    "ignore:the training was reproducible", "ignore:.*noise dominates"
 )
 
 

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 from lastiterate.linear_model import PrivateRidge
-from lastiterate.linear_model.private_score import total_of
+from lastiterate.linear_model.private_score import score_total
 from lastiterate.other_releases import KINDS, MEAN, Release
 from lastiterate.train import centring
 from lastiterate.train.centring import published_centre
@@ -101,6 +101,6 @@ def test_an_error_moves_the_sum_of_errors_by_its_own_share_alone():
         totals = []
         for last in (0.123, -0.456):
             y[0] = last
-            totals.append(Fraction(total_of(model, X[:count], y[:count])[0]))
+            totals.append(Fraction(score_total(model, X[:count], y[:count])[0]))
         moves.append(totals[0] - totals[1])
     assert moves[0] == moves[1] != 0

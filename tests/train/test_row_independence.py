@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, PrivateScaler
-from lastiterate.linear_model.private_score import total_of
+from lastiterate.linear_model.private_score import score_total
 from lastiterate.train import norms, row_sums
 from lastiterate.train.centring import Centre, sum_in_units
 from lastiterate.train.data import bounded
@@ -211,9 +211,9 @@ class TestNeighbours:
         X = np.random.default_rng(0).normal(size=(400, 2))
         y = np.tanh(X[:, 0])
         model = PrivateRidge(epsilon=1.0, target_range=(-1.0, 1.0), random_state=0).fit(X, y)
-        totals = [total_of(model, X, [*y[:-1], last])[0] for last in (y[-1], "none", None)]
+        totals = [score_total(model, X, [*y[:-1], last])[0] for last in (y[-1], "none", None)]
         assert max(totals) - min(totals) <= 1.0
-        text = [total_of(model, X, np.array([*y[:-1], last]))[0] for last in (y[-1], "none")]
+        text = [score_total(model, X, np.array([*y[:-1], last]))[0] for last in (y[-1], "none")]
         assert text == totals[:2]
 
 

@@ -1,4 +1,4 @@
-"""Linear models that are trained privately, in scikit-learn's manner."""
+"""Private linear models with the interface of scikit-learn."""
 
 try:
     import sklearn  # noqa: F401 - only whether it is there

@@ -1,8 +1,8 @@
-"""Which labels a classifier knows, and what becomes of others.
+"""The label set of a classifier, and the codes of labels.
 
-The label set is published with the model, so it must not come from the data: a label that one
-person alone has would tell of that person.  Declared, it is what was declared, whatever occurs;
-an example with another label counts, but its gradient is 0.
+The label set is published with the model, so it must not come from the data: a label that only one
+person has would reveal that person.  A declared label set is used as it is; an example with another
+label counts, but its gradient is 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WIDEST = "a sequence of at least two labels"
 
 @dataclass(frozen=True)
 class ClassLabels:
-    """The label set, for each example the place of its label in it, and which have none of it."""
+    """The label set, the position of each example's label in it, and a mask of unknown labels."""
 
     classes: NDArray[Any]
     codes: NDArray[np.intp]
@@ -34,7 +34,7 @@ class ClassLabels:
 
 
 def as_column(y: Any) -> NDArray[Any]:
-    """Labels as they are: in a list of several kinds each stays what it is."""
+    """Labels as a column; in a list of several types each label keeps its type."""
     if hasattr(y, "dtype") or hasattr(y, "__array__") or hasattr(y, "iloc"):
         return np.asarray(column_or_1d(y, warn=True))
     return np.asarray(column_or_1d(np.asarray(y, dtype=object), warn=True))
@@ -43,7 +43,7 @@ def as_column(y: Any) -> NDArray[Any]:
 def labels_of(targets: NDArray[Any], declared: Any) -> ClassLabels:
     """Targets coded by the declared labels; if None, by both booleans or the labels that occur."""
     if declared is None and targets.dtype.kind == "b":
-        declared = [False, True]  # all there are
+        declared = [False, True]
     if declared is None:
         return _inferred(targets)
     classes = _checked(declared)
@@ -59,8 +59,8 @@ def _inferred(targets: NDArray[Any]) -> ClassLabels:
         must_be = "of at least two classes; declare classes=.. if some may be absent"
         raise InvalidParameter("y", must_be=must_be, found=f"{classes.size} class")
     warn(
-        "the label set was taken from y and is published with the model, so that a label which "
-        "one example alone has tells of that example: declare it, classes=[..]",
+        "the label set was taken from y and is published with the model, so a label that only one "
+        "example has reveals that example: declare it, classes=[..]",
         PrivacyWarning,
     )
     return ClassLabels(classes, codes, np.zeros(targets.size, dtype=bool), LABELS_INFERRED)
@@ -88,17 +88,17 @@ def _checked(declared: Any) -> NDArray[Any]:
 
 
 def positions_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
-    """The position of each label among the classes, -1 for none; every label is looked up alone.
+    """The position of each label among the classes, -1 for none.
 
-    One label of another kind may turn a whole column into text or floats, so labels are known by
-    the number that they are or spell, else by their text.
+    One label of another type may turn a whole column into text or floats.  So every label is looked
+    up by itself: by the number that it is or spells, else by its text.
     """
     known = positions_by_key(classes.tolist())
 
     def position(label: Any) -> int:
         try:
             key = value_key(label)
-        except Exception:  # whatever it is that cannot be read, it is none of them
+        except Exception:  # a label that cannot be read is none of them
             return -1
         return -1 if key is None else known.get(key, -1)
 

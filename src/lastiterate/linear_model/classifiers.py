@@ -13,7 +13,8 @@ from sklearn.base import ClassifierMixin
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.class_labels import labels_of
-from lastiterate.linear_model.estimator import PrivateLinearModel, Task
+from lastiterate.linear_model.estimator import PrivateLinearModel
+from lastiterate.linear_model.fit_inputs import Task
 from lastiterate.train.class_prior import log_odds
 from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
 from lastiterate.train.settings import POSITIVE, Kind, documented, one_of, or_none, setting
@@ -26,14 +27,34 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         None,
         Kind("sequence"),
         "The label set, which is published.  An example with another label counts, but its "
-        "gradient is 0.  By default, with a warning, what occurs in `y`; booleans need none.",
+        "gradient is 0.  By default, with a warning, the labels in `y`; booleans need none.",
     )
 
     def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
-        """Train on rows `X` with labels `y`, charged to `ledger`.
+        """Train on rows `X` with labels `y`.
 
-        With a secret `key` (bytes, or the path of a file) the certificate tells whoever has it
-        whether data are the same again, without which nothing can be unlearned.
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (examples, features)
+            The rows; a `numpy.memmap` is read block by block.
+        y : array, shape (examples,)
+            The labels.
+        ledger : Ledger or path, optional
+            The ledger that the fit is charged to, before it begins.
+        key : bytes or path, optional
+            A secret key, or the file that holds it; needed for later unlearning.
+
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If settings or data cannot be used; messages quote no data.
+        BudgetExceeded
+            If the budget of the ledger does not suffice.
         """
         held = [X, y]
         del X, y
@@ -41,18 +62,53 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
     @discreet
     def decision_function(self, X: Any) -> Array:
-        """Scores: of the second class if there are two, else one column for each class."""
+        """The decision scores of rows.
+
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (examples, features)
+            The rows.
+
+        Returns
+        -------
+        ndarray
+            Scores of the second class if there are two, else one column for each class.
+        """
         outputs = self._outputs(X)
         return outputs.ravel() if outputs.shape[1] == 1 else outputs
 
     @discreet
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy, as in scikit-learn; published, a score on private data costs privacy."""
+        """The accuracy, as in scikit-learn; published, a score on private data costs privacy.
+
+        Parameters
+        ----------
+        X, y : array
+            Rows and labels.
+        sample_weight : array, optional
+            Weights of the examples.
+
+        Returns
+        -------
+        float
+            The score.
+        """
         return float(super().score(X, y, sample_weight=sample_weight))
 
     @discreet
     def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely labels."""
+        """The most likely labels of rows.
+
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (examples, features)
+            The rows.
+
+        Returns
+        -------
+        ndarray
+            One of `classes_` for each row.
+        """
         scores = self.decision_function(X)
         chosen = (scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return np.asarray(self.classes_[chosen])
@@ -69,7 +125,7 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         )
 
     def _offset(self, classes: NDArray[Any]) -> Array | None:
-        """Offset of the outputs from what is publicly known; None if there is none."""
+        """The offset of the outputs by public shares of the classes; None if there are none."""
         del classes
         return None
 
@@ -83,7 +139,7 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateLogisticRegression(_PrivateClassifier):
-    """Logistic regression, binary or multinomial, of which only the last iterate is published.
+    """Logistic regression, binary or multinomial, that publishes only the last iterate.
 
     Set `epsilon` and nothing else: all other choices follow from public quantities (the number of
     examples and of classes, and the bounds), so no tuning, which would itself cost privacy, is
@@ -94,11 +150,23 @@ class PrivateLogisticRegression(_PrivateClassifier):
     Attributes
     ----------
     privacy_ : PrivacyReport
-        What is certified of exactly what ran.
+        The report on exactly the training that ran.
     certificate_ : str
-        JSON; `lastiterate.verify` derives it again.
-    coef_, intercept_, classes_, parameters_, n_iter_, n_features_in_
-        As in scikit-learn; `parameters_` is all that was released.
+        The certificate, as JSON; `lastiterate.verify` derives it again.
+    parameters_ : ndarray
+        The released parameters.
+    coef_, intercept_, classes_, n_iter_, n_features_in_
+        As in scikit-learn, computed from `parameters_`.
+    outliers_, undeclared_ : dict
+        Noisy counts of rows and targets far from their bounds, and of undeclared values.
+    center_, center_bound_
+        The published mean of rows, and the bound on their distance from it; None if not centred.
+
+    Raises
+    ------
+    InvalidType
+        If a parameter of scikit-learn without counterpart is given; the message names the
+        substitute.
 
     Examples
     --------
@@ -119,13 +187,24 @@ class PrivateLogisticRegression(_PrivateClassifier):
     class_prior: Any = setting(
         None,
         or_none(Kind("mapping")),  # checked where the classes are known
-        'Publicly known shares of the classes, as in {"no": .98, "yes": .02}, with which the '
-        "intercept begins.  It must not come from the data.",
+        'Publicly known shares of the classes, as in {"no": .98, "yes": .02}, from which the '
+        "intercept starts.  They must not come from the data.",
     )
 
     @discreet
     def predict_proba(self, X: Any) -> Array:
-        """Probabilities, one column for each class."""
+        """The class probabilities of rows.
+
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (examples, features)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (examples, classes)
+            One column for each class.
+        """
         scores = self.decision_function(X)
         if scores.ndim == 1:
             positive = expit(scores)
@@ -134,7 +213,18 @@ class PrivateLogisticRegression(_PrivateClassifier):
 
     @discreet
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of the probabilities."""
+        """The logarithms of the class probabilities of rows.
+
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (examples, features)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (examples, classes)
+            One column for each class.
+        """
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
 
     def _offset(self, classes: NDArray[Any]) -> Array | None:
@@ -153,6 +243,27 @@ class PrivateLinearSVC(_PrivateClassifier):
     """Linear support vector machine for two classes, with a smoothed hinge loss.
 
     {parameters}
+
+    Attributes
+    ----------
+    privacy_ : PrivacyReport
+        The report on exactly the training that ran.
+    certificate_ : str
+        The certificate, as JSON; `lastiterate.verify` derives it again.
+    parameters_ : ndarray
+        The released parameters.
+    coef_, intercept_, classes_, n_iter_, n_features_in_
+        As in scikit-learn, computed from `parameters_`.
+    outliers_, undeclared_ : dict
+        Noisy counts of rows and targets far from their bounds, and of undeclared values.
+    center_, center_bound_
+        The published mean of rows, and the bound on their distance from it; None if not centred.
+
+    Raises
+    ------
+    InvalidType
+        If a parameter of scikit-learn without counterpart is given; the message names the
+        substitute.
 
     Examples
     --------

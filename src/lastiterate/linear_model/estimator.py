@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -13,30 +12,29 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate._html import card
 from lastiterate._numerics.arrays import Array
-from lastiterate.accounting import PrivacyReport, account
-from lastiterate.certificate.issue import issue
-from lastiterate.certificate.statements import NO_LABELS, caveats
+from lastiterate.accounting import PrivacyReport
 from lastiterate.ledger.charge_on_fit import reserved, the_ledger
+from lastiterate.linear_model.fit_inputs import FitInputs, FitResult, Task, certificate_of
 from lastiterate.linear_model.fit_warnings import (
     warn_of_delta,
-    warn_of_hopeless_task,
+    warn_of_dominant_noise,
     warn_of_lost_centre,
     warn_of_several_fits,
 )
 from lastiterate.linear_model.inputs import refuse_raw_frame, rows_alone, rows_and_targets
-from lastiterate.linear_model.preprocessing import Preprocessing, preprocessing_of
+from lastiterate.linear_model.preprocessing import preprocessing_of
 from lastiterate.linear_model.published_statistics import PublishedStatistics, check_text_columns
-from lastiterate.linear_model.sklearn_parameters import OfScikitLearn, refuse_other_words
-from lastiterate.linear_model.unlearn_rows import Unlearns
-from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED, Release
+from lastiterate.linear_model.sklearn_parameters import (
+    ScikitLearnParameters,
+    refuse_unknown_arguments,
+)
+from lastiterate.linear_model.unlearn_rows import UnlearningMixin
+from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED
 from lastiterate.train.centring import Centre
-from lastiterate.train.data import Examples, bounded
-from lastiterate.train.data_digest import data_digest, secret_key
-from lastiterate.train.default_releases import default_releases
-from lastiterate.train.defaults import default_run
+from lastiterate.train.data import bounded
+from lastiterate.train.data_digest import secret_key
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import noisy_descent
-from lastiterate.train.objectives import Objective
 from lastiterate.train.predictions import linear_outputs
 from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
@@ -44,148 +42,61 @@ from lastiterate.train.shards import AnyExamples
 from lastiterate.train.traceback_scrubbing import forget_locals
 
 
-@dataclass(frozen=True)
-class Task:
-    """Encoded targets and the loss they are for; what more the model remembers of them."""
+class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseEstimator):
+    """Base class of linear models that publish only the last iterate."""
 
-    objective: Objective
-    targets: NDArray[Any]
-    remember: dict[str, Any]
-    silent: NDArray[np.bool_] | None = None  # those without a target that counts
-    labels: str = NO_LABELS
-    outside: NDArray[np.bool_] | int = field(default_factory=lambda: np.zeros(0, dtype=bool))
-    offset: Array | None = None  # of the outputs, public
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """All that a training needs, checked."""
-
-    task: Task
-    examples: AnyExamples
-    settings: Any
-    trusted: str | None = None  # who else saw rows and iterates
-    to_forget: bool = False  # whether rows may have to go
-    preprocessing: Preprocessing = field(default_factory=Preprocessing)
-
-    def report(self, *more: Release) -> PrivacyReport:
-        """The report to be certified, derived before training, with `more` releases included."""
-        features = self.examples.features if self.settings.fit_intercept else 0  # else not centred
-        run = default_run(
-            self.task.objective,
-            self.settings,
-            examples=len(self.examples),
-            radius=self.examples.radius,
-            mapped=self.examples.is_mapped,
-            features=features,
-            even=self.to_forget,
-        )
-        return replace(
-            account(run, other_releases=(*default_releases(self.settings, run, features), *more)),
-            enforced=True,
-            seeded=self.settings.random_state is not None,
-            caveats=caveats(self.task.labels, self.trusted),
-            preprocessing=self.preprocessing.fitted,
-        )
-
-    def digest(self, key: bytes) -> str:
-        """Keyed digest of rows and targets, which must be in this process."""
-        assert isinstance(self.examples, Examples)
-        return data_digest(self.examples, key)
-
-
-@dataclass(frozen=True)
-class Trained:
-    """All that a training gives."""
-
-    parameters: Array
-    examples: AnyExamples  # around their centre
-    other_releases: PublishedStatistics
-
-
-def certified(
-    prepared: Prepared,
-    report: PrivacyReport,
-    trained: Trained,
-    *,
-    delta: float | None = None,
-    more: Sequence[Mapping[str, Any]] = (),
-    selection: Mapping[str, Any] | None = None,
-    key: bytes | None = None,
-) -> str:
-    """The certificate of a training and of its other releases, with `more` records of these."""
-    return issue(
-        report,
-        prepared.task.objective,
-        trained.examples,
-        trained.parameters,
-        delta=prepared.settings.delta if delta is None else delta,
-        provenance=trained.other_releases.source.provenance,
-        labels=prepared.task.labels,
-        other_releases=[*trained.other_releases.records, *more],
-        selection=selection,
-        data=None if key is None else prepared.digest(key),
-        trusted=prepared.trusted,
-        fitted=prepared.preprocessing.fitted,
-        declared_public=prepared.preprocessing.declared_public,
-    )
-
-
-class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
-    """A linear model of which only the last iterate is published."""
-
-    # The constant feature of the intercept, in units of the bound: large enough to be learnt, and
+    # The constant feature of the intercept, in units of the bound: large enough to be learned, and
     # small enough to add only 1 % to the norms that noise is proportional to
     # (benchmarks/validation.py: 1/4 is up to .1 points behind, 1/2 up to .3).
     _constant = 0.125
 
     def _fit(self, held: list[Any], ledger: Any = None, key: Any = None, other: Any = None) -> Self:
-        """On X and y, held in a list so that no traceback keeps them; `other` words are refused."""
-        self._forget()
+        """Fit on X and y, held in a list so that no traceback keeps them; `other` is refused."""
+        self._clear_fitted()
         try:
-            refuse_other_words(other or {})
-            self._fit_anew(*held, ledger=ledger, key=key)
+            refuse_unknown_arguments(other or {})
+            self._fit_once(*held, ledger=ledger, key=key)
         except BaseException as error:
             held.clear()
-            self._forget()
+            self._clear_fitted()
             forget_locals(error)
             raise
         return self
 
-    def _fit_anew(self, X: Any, y: Any, *, ledger: Any, key: Any) -> None:
+    def _fit_once(self, X: Any, y: Any, *, ledger: Any, key: Any) -> None:
         secret = None if key is None else secret_key(key)
-        # Short last steps would hide hardly anybody who goes later.
-        prepared = replace(self._prepared(X, y, ledger=ledger), to_forget=secret is not None)
-        report = prepared.report()
+        # Steps that become short would make later unlearning expensive.
+        inputs = replace(self._fit_inputs(X, y, ledger=ledger), for_unlearning=secret is not None)
+        report = inputs.report()
         charged = reserved(
-            prepared.settings.ledger,
+            inputs.settings.ledger,
             report,
             type(self).__name__,
             seeded=self.random_state is not None,
         )
-        trained = self._train(prepared, report, refuse=prepared.settings.feature_bound is None)
-        certificate = certified(prepared, report, trained, key=secret)
+        result = self._train(inputs, report, refuse=inputs.settings.feature_bound is None)
+        certificate = certificate_of(inputs, report, result, key=secret)
         if charged is not None:
             charged.settle(certificate)
-        self._become(prepared, report, trained, certificate)
-        trained.other_releases.warn(len(prepared.examples))
-        if "classes_" in prepared.task.remember and prepared.task.offset is None:
-            warn_of_lost_centre(trained.other_releases.lost, self._constant)
+        self._set_fitted(inputs, report, result, certificate)
+        result.other_releases.warn(len(inputs.examples))
+        if "classes_" in inputs.task.fitted_attributes and inputs.task.offset is None:
+            warn_of_lost_centre(result.other_releases.lost, self._constant)
 
-    def _prepared(self, X: Any, y: Any, *, ledger: Any = None) -> Prepared:
+    def _fit_inputs(self, X: Any, y: Any, *, ledger: Any = None) -> FitInputs:
         settings = self.checked()
         settings.ledger = the_ledger(self.ledger, ledger)
         warn_of_several_fits(charged=settings.ledger is not None)
         preprocessing = preprocessing_of(settings.preprocessing)
         preprocessing.warn()
-        prepared = replace(self._gathered(X, y, settings), preprocessing=preprocessing)
-        examples, task = prepared.examples, prepared.task
+        inputs = replace(self._gather_inputs(X, y, settings), preprocessing=preprocessing)
+        examples, task = inputs.examples, inputs.task
         warn_of_delta(settings.delta, len(examples))
-        classes = np.size(task.remember.get("classes_", 0))
-        warn_of_hopeless_task(settings, examples=len(examples), classes=classes)
-        return prepared
+        classes = np.size(task.fitted_attributes.get("classes_", 0))
+        warn_of_dominant_noise(settings, examples=len(examples), classes=classes)
+        return inputs
 
-    def _gathered(self, X: Any, y: Any, settings: Any) -> Prepared:
+    def _gather_inputs(self, X: Any, y: Any, settings: Any) -> FitInputs:
         """Rows and targets, checked and encoded."""
         refuse_raw_frame(X, settings.feature_bound)
         rows, targets = rows_and_targets(
@@ -193,42 +104,42 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
         )
         bound = 1.0 if settings.feature_bound is None else settings.feature_bound
         intercept = self._constant * bound if self.fit_intercept else 0.0
-        # Which targets count is the task's to say: a label that is no number is only unknown.
+        # The task decides which targets count: a label that is no number is only unknown.
         examples = bounded(rows, np.zeros(targets.size), bound=bound, intercept=intercept)
         check_text_columns(settings.text_columns, examples.features)
         task = settings._task(targets, examples.radius)
         task = replace(task, outside=settings._outside(targets, task))
         examples = replace(examples, targets=task.targets, silent=task.silent, offset=task.offset)
-        return Prepared(task, examples, settings)
+        return FitInputs(task, examples, settings)
 
-    def _train(self, prepared: Prepared, report: PrivacyReport, *, refuse: bool) -> Trained:
-        task, examples = prepared.task, prepared.examples
+    def _train(self, inputs: FitInputs, report: PrivacyReport, *, refuse: bool) -> FitResult:
+        task, examples = inputs.task, inputs.examples
         own = tuple(r for r in report.other_releases if r.kind in (MEAN, OUTLIERS, UNDECLARED))
         other_releases = PublishedStatistics(own, randomness(self.random_state))
         other_releases.count(examples, task.outside, refuse=refuse)
-        other_releases.count_undeclared(examples, prepared.settings.text_columns)
+        other_releases.count_undeclared(examples, inputs.settings.text_columns)
         examples = other_releases.centred(examples)
         parameters = noisy_descent(report.run, task.objective, examples, other_releases.source)
-        return Trained(parameters, examples, other_releases)
+        return FitResult(parameters, examples, other_releases)
 
-    def _become(
-        self, prepared: Prepared, report: PrivacyReport, trained: Trained, certificate: str
+    def _set_fitted(
+        self, inputs: FitInputs, report: PrivacyReport, result: FitResult, certificate: str
     ) -> None:
-        examples, centre = trained.examples, trained.examples.centre
+        examples, centre = result.examples, result.examples.centre
         # Only now, all at once: an interrupted fit leaves nothing behind.
         fitted = {
             "n_features_in_": examples.features,
-            "parameters_": trained.parameters,
+            "parameters_": result.parameters,
             "feature_bound_": examples.feature_bound,
             "privacy_": report,
             "certificate_": certificate,
             "n_iter_": report.run.steps,
-            "outliers_": trained.other_releases.counts,
-            "undeclared_": trained.other_releases.undeclared,
+            "outliers_": result.other_releases.counts,
+            "undeclared_": result.other_releases.undeclared,
             "center_": None if centre is None else centre.mean,
             "center_bound_": None if centre is None else centre.bound,
-            **prepared.task.remember,
-            **self._coefficients(trained.parameters, examples),
+            **inputs.task.fitted_attributes,
+            **self._coefficients(result.parameters, examples),
         }
         self.__dict__.update(fitted)
 
@@ -236,7 +147,7 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
         raise NotImplementedError
 
     def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_] | int:
-        """Which targets are not as declared."""
+        """A mask, or the number, of targets that are not as declared."""
         return np.zeros(targets.size, dtype=bool) if task.silent is None else task.silent
 
     def _coefficients(self, parameters: Array, examples: AnyExamples) -> dict[str, Any]:
@@ -255,7 +166,7 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
         return default if self.clip_norm is None else self.clip_norm / radius
 
     def _takes_any_target(self, y: Any) -> bool:
-        """Whether a target that is none of those expected is no reason to refuse all."""
+        """Whether an unexpected target is accepted."""
         del y
         return False
 
@@ -267,11 +178,11 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
             rows,
             self.coef_.reshape(-1, rows.shape[1]),
             np.atleast_1d(self.intercept_),
-            bound=self.feature_bound_,  # of the training, whatever is set by now
+            bound=self.feature_bound_,  # of the training, whatever is set now
             centre=None if self.center_ is None else Centre(self.center_, self.center_bound_),
         )
 
-    def _forget(self) -> None:
+    def _clear_fitted(self) -> None:
         for name in [name for name in vars(self) if name.endswith("_") and name[0] != "_"]:
             delattr(self, name)
 
@@ -296,4 +207,4 @@ class PrivateLinearModel(Unlearns, OfScikitLearn, Settings, BaseEstimator):
         return tags
 
     _numeric_targets = False
-    _here = True  # whether rows are in this process
+    _in_process = True  # whether rows are in this process

@@ -19,18 +19,25 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.settings import RunSettings
 
-# Ten digits are told apart in 19 % of cases at 2.8, 29 % at 5.7, 51 % at 11; twenty blobs in 17 %
-# at 1.8 and 72 % at 7.1; two digits in 76 % at 1.8 and 98 % at 7.1 (benchmarks/validation.py).
+# Accuracy on ten digits is 19 % at 2.8, 29 % at 5.7, 51 % at 11; on twenty blobs 17 % at 1.8 and
+# 72 % at 7.1; on two digits 76 % at 1.8 and 98 % at 7.1 (benchmarks/validation.py).
 _HOPELESS, _WORTHWHILE = 3.0, 10.0
-_MADE_UP = 0.6  # of the intercept, by weights
+_BY_WEIGHTS = 0.6  # of the intercept
 
 
 class TooFewExamplesWarning(UserWarning):
-    """Noise will drown whatever the examples could teach."""
+    """The noise dominates: too few examples for this epsilon.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from lastiterate.linear_model import TooFewExamplesWarning
+    >>> warnings.simplefilter("ignore", TooFewExamplesWarning)
+    """
 
 
-def warn_of_hopeless_task(settings: RunSettings, *, examples: int, classes: int) -> None:
-    """If noise is expected to drown what can be learnt; 1 class stands for a regression."""
+def warn_of_dominant_noise(settings: RunSettings, *, examples: int, classes: int) -> None:
+    """Warn if noise is expected to dominate; 1 class stands for a regression."""
     if settings.epsilon is None:
         return
     each = classes * (2.0 if settings.adjacency == "replace" else 1.0)
@@ -40,33 +47,33 @@ def warn_of_hopeless_task(settings: RunSettings, *, examples: int, classes: int)
     needed = _WORTHWHILE * each
     enough = GaussianProfile(needed / examples).epsilon(settings.delta)
     fewer = int(examples * mu * classes / needed)
-    told = f"{examples:,} examples"
-    remedies = [f"epsilon of {enough:.2g} or more", f"some {needed / mu:,.0f} examples"]
+    data = f"{examples:,} examples"
+    remedies = [f"epsilon of {enough:.2g} or more", f"about {needed / mu:,.0f} examples"]
     if classes > 1:
-        told += f" of {classes} classes"
+        data += f" of {classes} classes"
         if fewer >= 2:
             remedies.append(f"{fewer} classes")
     warn(
-        f"at epsilon = {settings.epsilon:g}, {told} teach less than the noise hides: expect a "
-        f"model that knows next to nothing.  It would take {' or '.join(remedies)}",
+        f"at epsilon = {settings.epsilon:g} noise dominates {data}: expect chance accuracy.  "
+        f"It would take {', or '.join(remedies)}",
         TooFewExamplesWarning,
     )
 
 
 def warn_of_lost_centre(lost: float, constant: float) -> None:
-    """By what was published alone: if rows are nearer to each other than their mean is known."""
-    if not lost * lost > _MADE_UP * (lost * lost + constant * constant):
+    """Warn if rows differ by less than the noise on their published mean."""
+    if not lost * lost > _BY_WEIGHTS * (lost * lost + constant * constant):
         return
     warn(
-        "rows lie closer together than noise lets their mean be known, so that a rare class may "
-        "be ranked at random.  Subtract from columns what is publicly known to be their middle, "
-        "and lower feature_bound (ranges in a schema, or PrivateScaler, do both); or state "
-        "class_prior if it is public; or raise epsilon or the number of examples",
+        "rows differ by less than the noise on their published mean, so a rare class may be "
+        "ranked at random.  Subtract publicly known middles from columns and lower "
+        "feature_bound (ranges in a schema, or PrivateScaler, do both); or declare class_prior "
+        "if it is public; or raise epsilon or the number of examples",
         TooFewExamplesWarning,
     )
 
 
-# Routines that fit the model several times, or fit something else on the same examples.
+# Modules that fit a model several times, or fit something else on the same examples.
 _SEVERAL = (
     "sklearn.calibration",
     "sklearn.ensemble",
@@ -91,7 +98,7 @@ _UNCHARGED_SCORES = (
 
 
 def warn_of_several_fits(*, charged: bool) -> None:
-    """If such a routine asked for this; `charged` if a ledger counts every fit."""
+    """Warn if such a module calls; `charged` if a ledger charges every fit."""
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
@@ -107,10 +114,10 @@ def warn_of_several_fits(*, charged: bool) -> None:
 
 
 def warn_of_delta(delta: float, examples: int) -> None:
-    """If it would allow publishing a whole example."""
+    """Warn if delta allows publishing a whole example."""
     if delta * examples >= 1.0:
         warn(
-            f"delta = {delta:g} is not below 1 over the {examples:,} examples: such a promise "
-            "would be kept by publishing one of them whole; take far less",
+            f"delta = {delta:g} is not below 1/n for n = {examples:,} examples: publishing one of "
+            "them in full would satisfy it; use a far smaller delta",
             PrivacyWarning,
         )

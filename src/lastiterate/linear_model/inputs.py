@@ -1,7 +1,8 @@
 """Validation of rows and targets, with errors that do not quote them.
 
-Others' messages name values: what could not be converted, what is complex, whole arrays.  Of those
-only sentences that are known to have none are passed on.
+Messages of numpy and scikit-learn quote values.  Only sentences that are known to quote none are
+passed on.  A raw data frame is refused: its columns have units and different ranges, and scaled
+down to a common length, only the largest column would be left of a row.
 """
 
 from __future__ import annotations
@@ -51,17 +52,17 @@ _REMEDIES = {
     'SimpleImputer(strategy="constant", fill_value=0, keep_empty_features=True)',
     "contains infinity": "clip columns to publicly known ranges, PrivateScaler(low=.., high=..) "
     "or PrivateSchema",
-    "not a number": "PrivateSchema makes features of text by the values that are publicly known",
+    "not a number": "PrivateSchema encodes text by publicly known values",
 }
 
 SCALED = (
     "map columns to [-1, 1] by publicly known ranges, PrivateScaler(low=.., high=..), and set "
-    "feature_bound to the longest row that can be, the square root of the number of columns; or, "
-    "if only the direction of rows matters, as of embeddings, set feature_bound=1"
+    "feature_bound to the norm of the longest possible row, the square root of the number of "
+    "columns; or, if only the direction of rows matters, as for embeddings, set feature_bound=1"
 )
 _ENCODED = (
-    "a PrivateSchema as the first step of a pipeline makes features of text and numbers by what is "
-    'publicly known of each column, as in PrivateSchema({"age": {"range": [18, 90]}, "job": '
+    "a PrivateSchema as the first step of a pipeline encodes text and numbers by public facts on "
+    'each column, as in PrivateSchema({"age": {"range": [18, 90]}, "job": '
     '{"values": ["clerk", "nurse"]}, "id": "drop"}), and its rows have feature_bound 1'
 )
 _TEXT = ("object", "str", "categor", "enum", "utf8", "large_str")  # types of pandas and polars
@@ -70,12 +71,12 @@ _TEXT = ("object", "str", "categor", "enum", "utf8", "large_str")  # types of pa
 def rows_and_targets(
     estimator: Any, X: Any, y: Any, *, numeric: bool, any_target: bool
 ) -> tuple[Any, NDArray[Any]]:
-    """Rows and targets for a fit; with `any_target`, no target is a reason to refuse all."""
+    """Rows and targets for a fit; with `any_target`, targets are not checked."""
     return _discreetly(lambda: _for_fit(estimator, X, y, numeric=numeric, any_target=any_target))
 
 
 def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
-    """Rows for a fitted model or for a scaler, which learns their width with `reset`."""
+    """Rows for a fitted model, or for a scaler; `reset` stores their width."""
     _refuse_dask("X", X)
     return _discreetly(
         lambda: validate_data(
@@ -116,20 +117,20 @@ def _by_rows(X: Any) -> Any:
 
 
 def _discreetly(action: Callable[[], _Result]) -> _Result:
-    """The result of the action, or an error without any value of the data or trace of one."""
+    """The result of the action; errors hold no value of the data."""
     try:
         return action()
     except LastIterateError:
         raise
     except Exception as error:
         forget_locals(error)
-        said = harmless_part(str(error))
+        found = harmless_part(str(error))
         kind = InvalidType if isinstance(error, TypeError) else InvalidParameter
-    # Outside the handler, so that the original is not kept behind it.
+    # Raised outside the handler, so the original error is not kept as its context.
     must_be = "numbers throughout, in rows of equal length"
-    said = said or "a value that is not a number"
-    remedy = next((do for what, do in _REMEDIES.items() if what in said), None)
-    raise kind("X and y", must_be=must_be, found=f"{said} -> {remedy}" if remedy else said)
+    found = found or "a value that is not a number"
+    remedy = next((do for what, do in _REMEDIES.items() if what in found), None)
+    raise kind("X and y", must_be=must_be, found=f"{found} -> {remedy}" if remedy else found)
 
 
 def harmless_part(message: str) -> str:
@@ -140,7 +141,7 @@ def harmless_part(message: str) -> str:
 
 
 def is_dask(given: Any) -> bool:
-    """Whether it is a collection of Dask's, which need not be loaded to tell."""
+    """Whether it is a Dask collection; does not import Dask."""
     return any(kind.__module__.partition(".")[0] == "dask" for kind in type(given).__mro__)
 
 
@@ -155,7 +156,7 @@ def _refuse_dask(name: str, given: Any) -> None:
 
 
 def refuse_raw_frame(X: Any, feature_bound: float | None) -> None:
-    """If it is visible from outside that nobody has said how long rows may be."""
+    """Refuse a data frame without a bound on its rows, and warn of one that is too large."""
     if not (hasattr(X, "columns") and hasattr(X, "shape")):
         return
     text = _text_columns(X)
@@ -167,14 +168,14 @@ def refuse_raw_frame(X: Any, feature_bound: float | None) -> None:
         raise InvalidParameter("feature_bound", must_be=must_be, found="a data frame, and none set")
     if feature_bound > math.sqrt(X.shape[1]):
         warn(
-            f"feature_bound = {feature_bound:g} lets columns of this data frame go beyond "
-            f"[-1, 1], and the longest column drowns all others: {SCALED}",
+            f"feature_bound = {feature_bound:g} allows columns of this data frame beyond [-1, 1], "
+            f"and the largest column dominates all others: {SCALED}",
             UserWarning,
         )
 
 
 def _text_columns(frame: Any) -> list[str]:
-    """The columns that hold text, or anything else that is no number, by their types alone."""
+    """The columns that hold no numbers, by their types."""
     types = getattr(frame, "dtypes", ())
     return [
         str(name)

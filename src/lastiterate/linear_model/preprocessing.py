@@ -1,7 +1,7 @@
-"""Preprocessing that learnt from the private examples, as far as it can be seen from a fit.
+"""Preprocessing steps that learned from the private examples.
 
-A model sees the pipelines that call its `fit`: they are on the stack, in the same process.  It does
-not see what was fitted before and apart.  Users state that, and correct what is seen, by
+The pipelines that call `fit` are found on the stack, in the same process.  Steps that were fitted
+before and separately are not.  Users declare those, and correct the others, by
 `preprocessing={"step": "private"}` or `"public"`.
 """
 
@@ -23,17 +23,17 @@ _PIPELINE, _TARGETS = "sklearn.pipeline.Pipeline", "sklearn.compose._target."
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """The steps that learnt from the examples, and those that are only stated not to have."""
+    """Steps that learned from the examples, and steps that are declared not to have."""
 
     fitted: tuple[str, ...] = ()
     declared_public: tuple[str, ...] = ()
 
     def warn(self) -> None:
-        """Warn if a step learnt from the examples."""
+        """Warn if a step learned from the examples."""
         if self.fitted:
             warn(
                 f"the steps {', '.join(self.fitted)} before this model learn from the examples, "
-                "which privacy_ does not include: declare what is public "
+                "which privacy_ does not include: declare public facts instead "
                 "(PrivateSchema, PrivateScaler(low=.., high=..), OneHotEncoder(categories=..)), "
                 "or fit them on public data and freeze them (sklearn.frozen.FrozenEstimator).  "
                 "The report and the certificate name them",
@@ -42,10 +42,10 @@ class Preprocessing:
 
 
 def preprocessing_of(declared: Mapping[str, str]) -> Preprocessing:
-    """Steps that pipelines on the stack have fitted, combined with what is declared of steps."""
+    """Steps fitted by pipelines on the stack, combined with the declared ones."""
     fitted: list[str] = []
     public: list[str] = []
-    seen = dict(_on_the_stack())
+    seen = dict(_steps_on_the_stack())
     for name, kind in seen.items():
         said = next((word for stem, word in declared.items() if _is_part(name, stem)), None)
         (public if said == PUBLIC else fitted).append(f"{name} ({kind})")
@@ -62,8 +62,8 @@ def _is_part(name: str, stem: str) -> bool:
     return name == stem or name.startswith(f"{stem}__")
 
 
-def _on_the_stack() -> Iterator[tuple[str, str]]:
-    """The name and the class of every learning step of every pipeline that calls."""
+def _steps_on_the_stack() -> Iterator[tuple[str, str]]:
+    """The name and the class of every learning step of every calling pipeline."""
     frame = sys._getframe(1)
     seen: list[Any] = []
     while frame is not None:
@@ -71,20 +71,20 @@ def _on_the_stack() -> Iterator[tuple[str, str]]:
         if not any(owner is one for one in seen):
             kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(owner).__mro__]
             if _PIPELINE in kinds:
-                yield from _learning(owner.steps[:-1])
+                yield from _learning_steps(owner.steps[:-1])
             elif any(kind.startswith(_TARGETS) for kind in kinds):
-                yield from _learning([("targets", owner.transformer)])
+                yield from _learning_steps([("targets", owner.transformer)])
             seen.append(owner)
         frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
 
 
-def _learning(steps: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Names and types of steps that learn more of the examples than their number and width."""
+def _learning_steps(steps: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Names and types of steps that learn more than the number and width of the examples."""
     for name, step, *_ in steps:
         inner = _parts(step)
         if inner is not None:
-            yield from _learning(inner, f"{prefix}{name}__")
-        elif _learns(step):
+            yield from _learning_steps(inner, f"{prefix}{name}__")
+        elif _is_learning(step):
             yield f"{prefix}{name}", type(step).__name__
 
 
@@ -97,14 +97,14 @@ def _parts(step: Any) -> list[Any] | None:
     return None
 
 
-def _learns(step: Any) -> bool:
+def _is_learning(step: Any) -> bool:
     if step is None or isinstance(step, str) or type(step).__module__.startswith("lastiterate"):
         return False
     if type(step).__module__.startswith("sklearn."):
         fixed = _FIXED.get(type(step).__name__)
         if fixed is not None:
             return not fixed(step)
-    # That a step needs no fitting does not say that it takes rows one by one.
+    # A step without fitting may still mix rows.
     return True
 
 
@@ -115,7 +115,7 @@ def _has_declared_categories(step: Any) -> bool:
 
 
 def _fills_in_a_constant(step: Any) -> bool:
-    """Whether empty cells become a constant; otherwise a column that is all empty is left out."""
+    """Whether empty cells become a constant, and empty columns are kept."""
     return bool(step.strategy == "constant" and step.keep_empty_features and not step.add_indicator)
 
 
@@ -123,8 +123,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
-# Transformers of scikit-learn that learn nothing of the examples but their number and width, and
-# change every row by itself, each on a condition.
+# Transformers of scikit-learn, each with the condition under which it learns only the number and
+# width of the examples, and maps every row by itself.
 _FIXED: dict[str, Callable[[Any], bool]] = {
     "AdditiveChi2Sampler": lambda _: True,
     "Binarizer": lambda _: True,

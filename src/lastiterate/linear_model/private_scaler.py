@@ -1,4 +1,4 @@
-"""Scaling that looks at nothing but the row it scales."""
+"""Scaling of each row by itself, without statistics of the data."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lastiterate.train.traceback_scrubbing import discreet
 
 
 class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Brings every row's norm within a bound, without statistics of the data.
+    """Scales every row to a norm within a bound, without statistics of the data.
 
     Fitting learns the number of features and nothing else, so it costs no privacy.  A scaler
     that learns means or variances from private data does.
@@ -31,6 +31,11 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     low, high : float or sequence, optional
         Publicly known ranges of the features, which are first mapped to [-1, 1]; values
         outside count as the ends.  Both or none.
+
+    Attributes
+    ----------
+    n_features_in_ : int
+        The number of features.
 
     Examples
     --------
@@ -49,7 +54,25 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @discreet
     def fit(self, X: Any, y: None = None) -> Self:
-        """Learn the number of features."""
+        """Store the number of features.
+
+        Parameters
+        ----------
+        X : array or sparse matrix
+            Rows, of which only the width is used.
+        y : None
+            Ignored.
+
+        Returns
+        -------
+        self
+            The fitted scaler.
+
+        Raises
+        ------
+        InvalidParameter
+            If the bound or the ranges cannot be used.
+        """
         rows = rows_alone(self, X, reset=True)
         _check.number("bound", self.bound, above=0.0)
         if self._range(rows.shape[1]) is not None and sparse.issparse(rows):
@@ -58,7 +81,18 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     @discreet
     def transform(self, X: Any) -> Any:
-        """The rows, each within the bound."""
+        """The rows, each scaled to a norm within the bound.
+
+        Parameters
+        ----------
+        X : array or sparse matrix
+            Rows.
+
+        Returns
+        -------
+        array or sparse matrix
+            The scaled rows.
+        """
         check_is_fitted(self, "n_features_in_")
         rows: Any = without_duplicates(rows_alone(self, X))
         return rows_within(rows, self.bound, self._range(rows.shape[1]))

@@ -1,4 +1,4 @@
-"""Columns of a table as features, by what is publicly known of them."""
+"""Columns of a table as features, by public facts on them."""
 
 from __future__ import annotations
 
@@ -25,40 +25,40 @@ _TABLE = (
 
 
 class PrivateSchema(TransformerMixin, BaseEstimator):
-    """Makes features of a table's columns by what is publicly known of them.
+    """Encodes the columns of a table as features, by public facts on the columns.
 
-    Numbers are mapped from their range to [-1, 1] or coded one-hot by intervals, text is coded
-    one-hot.  Fitting learns the
-    names of the columns and nothing else, so it costs no privacy: an encoder that learns which
-    values occur, or a scaler that learns means, does.  `lastiterate train` encodes by the same
-    rules, and its schema files are such mappings.
+    Numbers are mapped from their range to [-1, 1], or coded one-hot by intervals; text is coded
+    one-hot.  Fitting learns the names of the columns and nothing else, so it costs no privacy: an
+    encoder that learns which values occur, or a scaler that learns means, does.  `lastiterate
+    train` encodes by the same rules, and its schema files are such mappings.
 
     Parameters
     ----------
     schema : mapping or path
-        What is publicly known of the columns, or a JSON file of it, such as `lastiterate schema`
-        begins and `lastiterate train` takes.  For each column `{"range": [low, high]}`;
+        Public facts on the columns, or a JSON file of them, as `lastiterate schema` begins and
+        `lastiterate train` takes it.  For each column `{"range": [low, high]}`;
         `{"cuts": [30, 45]}`, which makes one feature of each interval between public cut points, or
-        `{"range": [0, 90], "bins": 9}` for intervals of equal width; `{"values": [..]}`, of which
-        any other is all zeros; `"as it is"`; or `"drop"`.  A column without an entry is refused,
-        unless there is an entry for `"*"`, which stands for all others.  Beside a range or cuts,
-        `"missing": 0` says what an empty cell counts as, and `"indicator": True` adds a feature
-        that tells those apart; beside values `"missing"` is one of them.
+        `{"range": [0, 90], "bins": 9}` for intervals of equal width; `{"values": [..]}`, where
+        any other value is all zeros; `"as it is"`; or `"drop"`.  A column without an entry is
+        refused, unless there is an entry for `"*"`, which stands for all others.  Next to a range
+        or cuts, `"missing": 0` is the value of an empty cell, and `"indicator": True` adds a
+        feature for empty cells; next to values, `"missing"` is one of them.
     target : str, optional
-        A column that is no feature, whatever the schema says of it.  Left out, it is the name of
-        `y` where that has one, as a column of a data frame does, and no feature is called so.
+        A column that is no feature, whatever the schema says of it.  By default the name of `y`,
+        if it has one (as a column of a data frame does) and no feature has that name.
     bound : float or None, default=1.0
-        All features are divided by one public number, so that no row is longer than this: the
-        `feature_bound` of the models.  None leaves them as they are, which columns that are taken
-        as they are need.
+        The largest norm of a row, for `feature_bound` of the models: all features are divided by
+        one public number.  None leaves them unscaled; columns that are taken as they are need it.
     dtype : dtype, default=numpy.float64
-        Of the features; or `numpy.float32`.
+        The type of the features, or `numpy.float32`.
 
     Attributes
     ----------
     text_columns_ : dict
-        Where the features of each column of values are: what models take as `text_columns` to
-        count, with noise, rows that have none of these values.
+        The features of each column of values, for `text_columns` of the models, which count, with
+        noise, rows that have none of these values.
+    feature_names_in_, n_features_in_
+        The names and the number of the columns.
 
     Examples
     --------
@@ -91,9 +91,24 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         self.dtype = dtype
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn the names of the columns, every one of which the schema must describe.
+        """Store the names of the columns; the schema must describe every one of them.
 
-        Of `y` at most the name is used.
+        Parameters
+        ----------
+        X : table
+            A data frame of pandas, polars or Dask, a table of pyarrow, or a mapping of columns.
+        y : optional
+            The target, of which only the name is used.
+
+        Returns
+        -------
+        self
+            The fitted encoder.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If the table has no names, or the schema does not fit to it.
         """
         names = _columns(X)
         target = self.target
@@ -114,10 +129,23 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
 
     @discreet
     def transform(self, X: Any) -> Any:
-        """One row of features for each of the table; columns that were not fitted are left out.
+        """The features of a table; columns that were not fitted are left out.
 
-        For a data frame of Dask they are a Dask array, of which nothing is computed yet: each
-        partition becomes a block, whose number of rows is not known before.
+        Parameters
+        ----------
+        X : table
+            A table with the columns of the fit.
+
+        Returns
+        -------
+        array, shape (rows, features)
+            The features.  For a Dask data frame it is a Dask array, not computed yet: each
+            partition becomes a block, whose number of rows is unknown.
+
+        Raises
+        ------
+        InvalidParameter
+            If a column is missing, or a cell cannot be encoded; messages quote no cell.
         """
         check_is_fitted(self, "encoder_")
         names = _columns(X)
@@ -129,7 +157,7 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
             raise InvalidParameter("X", must_be=must_be, found=found)
         if not is_dask(X):
             return self._encoded(X)
-        # A copy: what is computed later must not depend on whether this object is fitted again.
+        # A copy, so that a later fit of this object does not change what is computed then.
         meta = self._encoded(X._meta)
         read = X[[name for name in names if name in self.encoder_.column_kinds]]
         return read.map_partitions(_of_partition, copy(self), meta=meta)
@@ -142,7 +170,18 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         return rows if factor == 1.0 else np.multiply(rows, factor, out=rows)
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
-        """Names of the features, by column and value."""
+        """The names of the features, by column and value.
+
+        Parameters
+        ----------
+        input_features : optional
+            Ignored.
+
+        Returns
+        -------
+        ndarray of str
+            The names.
+        """
         del input_features
         check_is_fitted(self, "encoder_")
         return np.array(self.encoder_.names, dtype=object)
@@ -178,10 +217,10 @@ def _of_partition(part: Any, schema: PrivateSchema) -> NDArray[Any]:
 
 
 def _columns(X: Any) -> list[str]:
-    """The names."""
-    said: Any = X if isinstance(X, Mapping) else getattr(X, "column_names", None)
-    said = getattr(X, "columns", None) if said is None else said
-    names = [] if said is None or not hasattr(X, "__getitem__") else list(said)
+    """The names of the columns; raises if the table has none or not all are different."""
+    given: Any = X if isinstance(X, Mapping) else getattr(X, "column_names", None)
+    given = getattr(X, "columns", None) if given is None else given
+    names = [] if given is None or not hasattr(X, "__getitem__") else list(given)
     if not names or not all(isinstance(name, str) for name in names):
         raise InvalidType("X", must_be=_TABLE, found=f"a {type(X).__name__}")
     if len(set(names)) < len(names):

@@ -1,8 +1,7 @@
-"""A score on private data, with noise: part of the budget spent on knowing how good a model is.
+"""A score on private data, published with noise.
 
-A loss or an accuracy on private examples tells of each of them, without any noise of its own.  Here
-it gets some.  Predictions are those of a model that was published already, so that the score is a
-sum to which one example adds at most 1.
+A loss or an accuracy on private examples reveals them unless noise is added.  Predictions are those
+of a model that was published before, so the score is a sum to which one example adds at most 1.
 """
 
 from __future__ import annotations
@@ -40,8 +39,9 @@ _UNIT = 2.0**-20  # sums of thousands of millions of whole units are exact
 class PrivateScore:
     """The score of a fitted model on private examples, published with noise.
 
-    For classifiers the accuracy; for regressors the mean of absolute errors, each cut to
-    `target_bound`, in units of it.  The number of examples is public.
+    For classifiers the accuracy; for regressors the mean absolute error, each error clipped to
+    `target_bound` and in units of it.  The number of examples is public.  Made by
+    `PrivateScore.of`.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ class PrivateScore:
     std : float
         The standard deviation of that noise.
     release : Release
-        What was published, for `account(run, other_releases=[..])`.
+        The release, for `account(run, other_releases=[..])`.
     examples_per_person : int
-        How many of the examples may belong to one person, as the model was told.
+        The largest number of examples of one person, as set for the model.
 
     Examples
     --------
@@ -92,14 +92,28 @@ class PrivateScore:
         X, y : array
             The examples.
         epsilon, delta : float
-            What the score alone may cost.
+            The guarantee of the score alone.
         random_state : int, optional
-            For tests: whoever knows it can remove the noise.
+            A seed, for tests: whoever knows it can remove the noise.
         ledger : Ledger or path, optional
-            Where the score is charged before it is computed.
+            The ledger that the score is charged to, before it is computed.
+
+        Returns
+        -------
+        PrivateScore
+            The noisy score.
+
+        Raises
+        ------
+        InvalidParameter
+            If the model is a pipeline, or a parameter or the data cannot be used.
+        BudgetExceeded
+            If the budget of the ledger does not suffice.
         """
         if isinstance(model, Pipeline):
-            must_be = "a private model; score a pipeline's last step, model[-1], on what it sees"
+            must_be = (
+                "a private model; score the last step of a pipeline, model[-1], on transformed rows"
+            )
             raise InvalidParameter("model", must_be=must_be, found="a Pipeline")
         check_is_fitted(model, "parameters_")
         mu = gaussian_parameter(
@@ -118,7 +132,7 @@ class PrivateScore:
             seeded=random_state is not None,
         )
         try:
-            total, count = total_of(model, X, y)
+            total, count = score_total(model, X, y)
         except BaseException as error:
             forget_locals(error)
             del X, y
@@ -130,43 +144,54 @@ class PrivateScore:
 
     @property
     def privacy(self) -> PrivacyProfile:
-        """Guarantee of the score alone, complete for examples that the model was not fitted on."""
+        """The guarantee of the score alone; all there is for examples outside the fit."""
         return for_group(GaussianProfile(self.release.mu), self.examples_per_person)
 
     def joint_report(self, report: PrivacyReport) -> PrivacyReport:
-        """Report on the model and the score together, for examples that the model was fitted on."""
+        """The report on model and score together, for examples that the model was fitted on.
+
+        Parameters
+        ----------
+        report : PrivacyReport
+            The report on the model.
+
+        Returns
+        -------
+        PrivacyReport
+            The report on both releases.
+        """
         return report.with_release(self.release)
 
 
-def total_of(model: Any, X: Any, y: Any) -> tuple[float, int]:
-    """The sum over examples of what is at most 1 each, and their number."""
+def score_total(model: Any, X: Any, y: Any) -> tuple[float, int]:
+    """The sum of scores of examples, each at most 1, and their number."""
     rows = rows_alone(model, X)
     targets = as_column(y)
     if targets.size != rows.shape[0]:
         must_be = f"as long as X, {rows.shape[0]}"
         raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
-    each = _right(model, rows, targets) if is_classifier(model) else _errors(model, rows, targets)
-    # In whole units, so that the sum is exact and an example moves it by no more than 1.
+    each = _correct(model, rows, targets) if is_classifier(model) else _errors(model, rows, targets)
+    # In whole units, so that the sum is exact and one example changes it by at most 1.
     return float(np.sum(np.rint(each / _UNIT))) * _UNIT, int(targets.size)
 
 
-def _right(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
-    """1 where a prediction is right; a label that the model does not know never is."""
+def _correct(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
+    """1 where a prediction is correct; a label unknown to the model never is."""
     known = positions_of(targets, model.classes_)
     return np.asarray(positions_of(model.predict(rows), model.classes_) == known, dtype=np.float64)
 
 
 def _errors(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
-    # One by one: a target that is no number must not change what the others are.
+    # One by one: a target that is no number must not change the others.
     numbers = np.array([_number(one) for one in targets.tolist()], dtype=np.float64)
     with np.errstate(over="ignore"):
         errors = np.abs(numbers - model.predict(rows)) / model.target_bound_
-    # What is no number counts as wholly wrong, which tells no more than any target may.
+    # A target that is no number has the largest error, as any target may.
     return np.clip(np.where(np.isnan(errors), 1.0, errors), 0.0, 1.0)
 
 
 def _number(target: Any) -> float:
-    """The target as a number, nan if it is none."""
+    """The target as a number; nan if it is none."""
     try:
         return float(target)
     except (TypeError, ValueError, OverflowError):

@@ -13,7 +13,8 @@ from sklearn.base import RegressorMixin
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.linear_model.estimator import PrivateLinearModel, Task
+from lastiterate.linear_model.estimator import PrivateLinearModel
+from lastiterate.linear_model.fit_inputs import Task
 from lastiterate.train.objectives import Huber, Objective
 from lastiterate.train.settings import POSITIVE, Kind, documented, or_none, setting
 from lastiterate.train.shards import AnyExamples
@@ -21,7 +22,7 @@ from lastiterate.train.traceback_scrubbing import discreet
 
 
 def _range(name: str, value: Any) -> tuple[float, float]:
-    must_be = "(low, high), two finite numbers of which the first is the less"
+    must_be = "(low, high), two finite numbers with low < high"
     try:
         low, high = (_check.number(name, end) for end in value)
     except (TypeError, ValueError):
@@ -36,9 +37,8 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     target_range: Any = setting(
         None,
         or_none(Kind("(low, high)", _range)),
-        "Targets outside count as its ends.  It must not depend on the data; errors are in "
-        "proportion to it, and its middle should be typical.  This, or `target_bound`, must be "
-        "given.",
+        "The public range of targets; targets outside count as its ends.  Errors are in proportion "
+        "to it, and its middle should be typical.  This, or `target_bound`, must be given.",
     )
     target_bound: float | None = setting(
         None, or_none(POSITIVE), "For targets around 0: short for (-target_bound, target_bound)."
@@ -49,26 +49,46 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _constant = 0.25
 
     def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
-        """Train on rows `X` with targets `y`, charged to `ledger`.
+        """Train on rows `X` with targets `y`.
 
-        With a secret `key` (bytes, or the path of a file) the certificate tells whoever has it
-        whether data are the same again, without which nothing can be unlearned.
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (examples, features)
+            The rows; a `numpy.memmap` is read block by block.
+        y : array, shape (examples,)
+            The targets.
+        ledger : Ledger or path, optional
+            The ledger that the fit is charged to, before it begins.
+        key : bytes or path, optional
+            A secret key, or the file that holds it; needed for later unlearning.
+
+        Returns
+        -------
+        self
+            The fitted model.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If settings or data cannot be used; messages quote no data.
+        BudgetExceeded
+            If the budget of the ledger does not suffice.
         """
         held = [X, y]
         del X, y
         return self._fit(held, ledger, key, other)
 
     def checked(self) -> Self:
-        """Also that targets have one range."""
+        """A checked copy of the settings, with exactly one range of targets."""
         if (self.target_range is None) == (self.target_bound is None):
             name = "exactly one of target_range and target_bound"
-            must_be = "given: what is publicly known of the targets, as in target_range=(0, 100)"
+            must_be = "given: the public range of the targets, as in target_range=(0, 100)"
             found = "neither" if self.target_range is None else "both"
             raise InvalidParameter(name, must_be=must_be, found=found)
         return super().checked()
 
     def _declared(self) -> tuple[float, float]:
-        """The middle of the range, and how far it goes to either side."""
+        """The middle and half the width of the range."""
         if self.target_range is None:
             assert self.target_bound is not None
             return 0.0, self.target_bound
@@ -77,22 +97,46 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     @discreet
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R2, as in scikit-learn; published, a score on private data costs privacy."""
+        """The coefficient R2, as in scikit-learn; published, it costs privacy on private data.
+
+        Parameters
+        ----------
+        X, y : array
+            Rows and targets.
+        sample_weight : array, optional
+            Weights of the examples.
+
+        Returns
+        -------
+        float
+            The score.
+        """
         return float(super().score(X, y, sample_weight=sample_weight))
 
     @discreet
     def predict(self, X: Any) -> Array:
-        """The expected targets."""
+        """The predicted targets of rows.
+
+        Parameters
+        ----------
+        X : array or sparse matrix, shape (examples, features)
+            The rows.
+
+        Returns
+        -------
+        ndarray, shape (examples,)
+            The predictions.
+        """
         return self._outputs(X).ravel()
 
     def _scaled(self, targets: NDArray[Any]) -> Array:
-        """From the middle of the range, in units of its half, and within it."""
+        """Targets relative to the middle of the range, in units of half its width."""
         try:
             numbers = np.asarray(targets, dtype=np.float64)
         except (TypeError, ValueError):
             numbers = np.array(math.nan)
         if not np.isfinite(numbers).all():
-            raise InvalidParameter("y", must_be="finite numbers", found="a target that is not")
+            raise InvalidParameter("y", must_be="finite numbers", found="another target")
         middle, half = self._declared()
         return (numbers - middle) / half
 
@@ -127,12 +171,35 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateRidge(_PrivateRegressor):
-    """Least squares with a penalty, of which only the last iterate is published.
+    """Least squares with a penalty that publishes only the last iterate.
 
-    Errors larger than half of `target_range` are clipped to it: targets are within the range, so
-    they occur only where a prediction is not.
+    Errors larger than half of `target_range` are clipped.  They occur only where a prediction is
+    outside the range.
 
     {parameters}
+
+    Attributes
+    ----------
+    privacy_ : PrivacyReport
+        The report on exactly the training that ran.
+    certificate_ : str
+        The certificate, as JSON; `lastiterate.verify` derives it again.
+    parameters_ : ndarray
+        The released parameters.
+    coef_, intercept_, n_iter_, n_features_in_
+        As in scikit-learn, computed from `parameters_`.
+    outliers_, undeclared_ : dict
+        Noisy counts of rows and targets far from their bounds, and of undeclared values.
+    center_, center_bound_
+        The published mean of rows, and the bound on their distance from it; None if not centred.
+    target_bound_ : float
+        Half of the range of targets.
+
+    Raises
+    ------
+    InvalidType
+        If a parameter of scikit-learn without counterpart is given; the message names the
+        substitute.
 
     Examples
     --------
@@ -151,12 +218,35 @@ class PrivateRidge(_PrivateRegressor):
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateHuberRegressor(_PrivateRegressor):
-    """Regression that is linear in large errors, of which only the last iterate is published.
+    """Regression with the Huber loss that publishes only the last iterate.
 
-    A smaller `threshold` needs less noise and is less swayed by outliers: the better choice at a
-    small epsilon, and where targets have an offset.
+    A smaller `threshold` needs less noise and depends less on outliers.  It is the better choice
+    at a small epsilon, and for targets with an offset.
 
     {parameters}
+
+    Attributes
+    ----------
+    privacy_ : PrivacyReport
+        The report on exactly the training that ran.
+    certificate_ : str
+        The certificate, as JSON; `lastiterate.verify` derives it again.
+    parameters_ : ndarray
+        The released parameters.
+    coef_, intercept_, n_iter_, n_features_in_
+        As in scikit-learn, computed from `parameters_`.
+    outliers_, undeclared_ : dict
+        Noisy counts of rows and targets far from their bounds, and of undeclared values.
+    center_, center_bound_
+        The published mean of rows, and the bound on their distance from it; None if not centred.
+    target_bound_ : float
+        Half of the range of targets.
+
+    Raises
+    ------
+    InvalidType
+        If a parameter of scikit-learn without counterpart is given; the message names the
+        substitute.
 
     Examples
     --------

@@ -1,8 +1,7 @@
-"""Making a fitted model forget some of its rows, by a few more steps without them."""
+"""Unlearning of rows: extra steps of a fitted model without them."""
 
 from __future__ import annotations
 
-import warnings
 from copy import copy
 from dataclasses import replace
 from typing import Any, Self
@@ -14,27 +13,25 @@ from lastiterate._warning import warn
 from lastiterate.accounting import account
 from lastiterate.certificate import statements
 from lastiterate.certificate.chain import issue_request
-from lastiterate.certificate.issue import features_record
 from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.ledger.charge_on_fit import reserved, the_ledger
 from lastiterate.linear_model.removal_request import (
-    Past,
-    check_labels,
-    checked_rows,
-    listed,
-    past_of,
-    silenced,
+    ModelHistory,
+    as_row_list,
+    check_labels_remain,
+    model_history,
+    recognised_examples,
+    removal_mask,
+    row_numbers,
 )
-from lastiterate.train.centring import Centre
-from lastiterate.train.data import Examples
-from lastiterate.train.data_digest import data_digest, same, secret_key
+from lastiterate.train.data_digest import secret_key
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import Published, noisy_descent
 from lastiterate.train.traceback_scrubbing import forget_locals
 from lastiterate.unlearn.unlearning_result import Unlearning
 
 
-class Unlearns:
+class UnlearningMixin:
     """Methods of fitted models that plan and carry out the unlearning of rows."""
 
     def plan_unlearning(
@@ -51,20 +48,32 @@ class Unlearns:
         Parameters
         ----------
         rows : int or sequence of int
-            How many, or which; how many is all that matters.
+            The number of rows to remove, or the rows, of which only the number matters.
         epsilon, delta : float, optional
-            The target; delta is that of the fit if left out.
+            The target for the removed rows; by default delta is that of the fit.
         extra_steps : int, optional
-            Instead of a target.
+            The number of extra steps, instead of a target.
         noisier : float
-            How many times as much noise on release as the training had: more of it, fewer steps.
+            The noise on release, as a multiple of that of the training; more noise, fewer steps.
+
+        Returns
+        -------
+        Unlearning
+            The extra steps and the guarantee for the removed rows.
+
+        Raises
+        ------
+        InvalidCertificate
+            If the model's certificate is damaged.
+        InvalidParameter
+            If a parameter is outside its range, or the model is the result of a selection.
         """
-        past = past_of(self)
-        many = rows if isinstance(rows, int | np.integer) else len(listed(rows))
-        left = past.requests.run.batches.examples - len(past.removed) - 1
+        history = model_history(self)
+        many = rows if isinstance(rows, int | np.integer) else len(as_row_list(rows))
+        left = history.requests.run.batches.examples - len(history.removed) - 1
         many = _check.count("rows", many, at_least=1, at_most=max(left, 1))
-        noise = past.requests.noise(noisier)
-        return _planned(past, many, epsilon, _delta(past, delta), extra_steps, noise)
+        noise = history.requests.noise(noisier)
+        return _plan(history, many, epsilon, _delta(history, delta), extra_steps, noise)
 
     def unlearn(
         self,
@@ -80,31 +89,57 @@ class Unlearns:
         ledger: Any = None,
         at_any_cost: bool = False,
     ) -> Self:
-        """A new model that has forgotten some rows; this one stays as it is.
+        """A new model without some rows; this one stays as it is.
 
-        What it publishes is (epsilon, delta)-close to what it would publish had those rows never
-        been part of any sum; `unlearning_` says what that is worth, and what it does not promise.
+        The new model is (epsilon, delta)-close to the model that would have been published if the
+        rows had been left out of every gradient sum.  `unlearning_` states the guarantee and its
+        limits.
 
         Parameters
         ----------
-        X, y
-            All that the model was fitted on, the rows to forget included, in the same order.
+        X, y : array
+            All rows and targets of the fit, including the rows to remove, in the same order.
         rows : sequence of int
-            Which rows of `X` must go, counted from 0.
+            The rows of `X` to remove, counted from 0.
         key : bytes or path
-            The secret that the model was fitted with, by which the data are known again.
+            The secret key of the fit, by which the data are recognised.
         epsilon, delta : float, optional
-            The target, for which as few steps are taken as are enough; delta is that of the fit if
-            left out.
+            The target for the removed rows, met with as few steps as possible; by default delta is
+            that of the fit.
         extra_steps : int, optional
-            Instead of a target.
+            The number of extra steps, instead of a target.
         noisier : float
-            How many times as much noise on release as the training had: more of it, fewer steps.
+            The noise on release, as a multiple of that of the training; more noise, fewer steps.
         ledger : Ledger or path, optional
-            Where the steps are charged, which see those who stay once more.
+            The ledger that the extra steps are charged to; retained rows take part in them.
         at_any_cost : bool
-            Whether to go on where the target takes as many steps as training again, or more; by
-            default that is refused.  A model trained with `l2`, such as .01, needs fewer.
+            Whether to continue if the target takes as many steps as training again, or more; by
+            default that raises.  A model trained with `l2`, such as .01, needs fewer.
+
+        Returns
+        -------
+        estimator
+            The new model, with `unlearning_` and `privacy_of_newest_`.
+
+        Raises
+        ------
+        InvalidCertificate
+            If the model's certificate is damaged.
+        InvalidParameter
+            If data or key are not those of the fit, a row was removed before, or unlearning costs
+            as much as training again.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lastiterate.linear_model import PrivateLogisticRegression
+        >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
+        >>> y = X[:, 0] > 0.0
+        >>> key = b"a secret of 16 bytes or more"
+        >>> model = PrivateLogisticRegression(epsilon=1.0, l2=0.1).fit(X, y, key=key)
+        >>> new = model.unlearn(X, y, rows=[17, 203], key=key, epsilon=0.5)
+        >>> new.unlearning_.examples, new.unlearning_.epsilon(1e-5) <= 0.5
+        (2, True)
         """
         held = [X, y]
         del X, y
@@ -132,35 +167,35 @@ def _unlearn(
     ledger: Any,
     at_any_cost: bool,
 ) -> None:
-    past = past_of(model)
+    history = model_history(model)
     secret = secret_key(key)
-    examples = _same_examples(model, held, past, secret)
-    asked = checked_rows(rows, len(examples))
-    silent, digests = silenced(examples, asked, past, secret)
-    if past.training["labels"] == statements.LABELS_INFERRED:
-        check_labels(examples.targets, silent)
-    noise = past.requests.noise(noisier)
-    found = _planned(past, asked.size, epsilon, _delta(past, delta), extra_steps, noise)
+    examples = recognised_examples(model, held, history, secret)
+    requested = row_numbers(rows, len(examples))
+    silent, digests = removal_mask(examples, requested, history, secret)
+    if history.training["labels"] == statements.LABELS_INFERRED:
+        check_labels_remain(examples.targets, silent)
+    noise = history.requests.noise(noisier)
+    found = _plan(history, requested.size, epsilon, _delta(history, delta), extra_steps, noise)
     if found.share_of_training >= 1.0:
         if extra_steps is None and not at_any_cost:
             _refuse_cost(found)
         _warn_of_cost(found)
-    requests = past.requests.with_request(asked.size, found.extra_steps, noise)
+    requests = history.requests.with_request(requested.size, found.extra_steps, noise)
     extra = requests.extra_run(requests.done[-1].taken)
     seed = model.random_state
-    about = f"{type(model).__name__}, request {len(requests.done)} to be forgotten"
+    about = f"{type(model).__name__}, unlearning request {len(requests.done)}"
     charged = None
     if (book := the_ledger(model.ledger, ledger)) is not None:
         charged = reserved(book, account(extra), about, seeded=seed is not None)
     if seed is not None:
         # Not the noise of the training once more.
         state = np.random.SeedSequence([_check.count("random_state", seed, at_least=0)])
-        seed = int(state.spawn(len(past.chain))[-1].generate_state(1)[0])
+        seed = int(state.spawn(len(history.chain))[-1].generate_state(1)[0])
     source = randomness(seed)
-    begun = past.requests.run.steps + sum(one.steps for one in past.requests.done)
+    begun = history.requests.run.steps + sum(one.steps for one in history.requests.done)
     parameters = noisy_descent(
         extra,
-        past.requests.objective,
+        history.requests.objective,
         replace(examples, silent=silent),
         source,
         Published(model.parameters_, begun),
@@ -170,20 +205,20 @@ def _unlearn(
         requests,
         removed=digests,
         parameters=parameters,
-        delta=_delta(past, delta),
+        delta=_delta(history, delta),
         provenance=source.provenance,
     )
     if charged is not None:
         charged.settle()
-    staying = replace(
+    retained = replace(
         requests.retained_report,
-        seeded=past.seeded or seed is not None,
-        caveats=statements.caveats(past.training["labels"], past.training.get("trusted")),
-        preprocessing=statements.fitted_steps(past.training),
+        seeded=history.seeded or seed is not None,
+        caveats=statements.caveats(history.training["labels"], history.training.get("trusted")),
+        preprocessing=statements.fitted_steps(history.training),
     )
     fitted = {
         "parameters_": parameters,
-        "privacy_": staying,
+        "privacy_": retained,
         "certificate_": certificate,
         "n_iter_": begun + found.extra_steps,
         "unlearning_": found,
@@ -195,27 +230,25 @@ def _unlearn(
 
 def _refuse_cost(found: Unlearning) -> None:
     must_be = (
-        "set where unlearning costs as much as training again: train again without those who go "
-        "instead; a model trained with a penalty (l2=0.01, or `lastiterate train --l2 0.01`) needs "
-        "far fewer steps to unlearn, and noisier=2.5 (--noisier 2.5) fewer"
+        "set where unlearning costs as much as training again: train again without the removed "
+        "rows instead; a model trained with a penalty (l2=0.01, or `lastiterate train --l2 0.01`) "
+        "needs far fewer steps to unlearn, and noisier=2.5 (--noisier 2.5) fewer"
     )
     steps = f"{found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of a training"
-    raise InvalidParameter(
-        "at_any_cost", must_be=must_be, found=f"{steps}, of which none was taken"
-    )
+    raise InvalidParameter("at_any_cost", must_be=must_be, found=f"{steps}; none was taken")
 
 
 def _warn_of_cost(found: Unlearning) -> None:
     warn(
-        f"forgetting takes {found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of "
-        "a training, and those who stay pay for them: train again without those who go "
-        "(plan_unlearning tells beforehand)",
+        f"unlearning takes {found.extra_steps:,} steps, {100.0 * found.share_of_training:.3g} % of "
+        "a training, each at a privacy cost for retained rows: train again without the removed "
+        "rows (plan_unlearning tells beforehand)",
         PrivacyWarning,
     )
 
 
-def _planned(
-    past: Past,
+def _plan(
+    history: ModelHistory,
     many: int,
     epsilon: float | None,
     delta: float,
@@ -229,43 +262,14 @@ def _planned(
         )
     if extra_steps is not None:
         steps = _check.count("extra_steps", extra_steps, at_least=1)
-        return past.requests.with_request(many, steps, noise).request_guarantee(
-            len(past.requests.done)
+        return history.requests.with_request(many, steps, noise).request_guarantee(
+            len(history.requests.done)
         )
     assert epsilon is not None
     epsilon = _check.target_epsilon("epsilon", epsilon)
-    return past.requests.plan_request(many, epsilon=epsilon, delta=delta, noise=noise)
+    return history.requests.plan_request(many, epsilon=epsilon, delta=delta, noise=noise)
 
 
-def _delta(past: Past, delta: float | None) -> float:
-    given = past.training["guarantee"]["delta"] if delta is None else delta
+def _delta(history: ModelHistory, delta: float | None) -> float:
+    given = history.training["guarantee"]["delta"] if delta is None else delta
     return _check.number("delta", given, above=0.0, below=1.0)
-
-
-def _same_examples(model: Any, held: list[Any], past: Past, secret: bytes) -> Examples:
-    """The examples of the training, around its centre, or a refusal."""
-    training = past.training
-    if "data" not in training:
-        must_be = (
-            "fitted with a key (fit(X, y, key=..)): without one, whether these are the rows that "
-            "it was trained on cannot be known; train again without those who go"
-        )
-        raise InvalidParameter("model", must_be=must_be, found="one fitted without")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # all was said when it was fitted
-        prepared = model._prepared(*held)
-    held.clear()
-    described = (prepared.task.objective.as_record(), features_record(prepared.examples))
-    if described != (training["objective"], training["features"]):
-        must_be = "as they were when the model was fitted"
-        raise InvalidParameter("settings and data", must_be=must_be, found="others")
-    if not same(data_digest(prepared.examples, secret), training["data"]):
-        must_be = (
-            "the rows and targets that the model was fitted on, in the same order and of the same "
-            "types, those that went before included, and key the secret that it was fitted with"
-        )
-        raise InvalidParameter("X and y", must_be=must_be, found="others, or another key")
-    examples: Examples = prepared.examples
-    if model.center_ is None:
-        return examples
-    return replace(examples, centre=Centre(model.center_, model.center_bound_))

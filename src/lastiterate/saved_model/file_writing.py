@@ -6,7 +6,7 @@ MODEL, CERTIFICATE = "model.json", "certificate.json"
 
 
 def write_text(path: Path, text: str) -> None:
-    """The whole file or, if interrupted, none."""
+    """Write a file completely or, if interrupted, not at all."""
     draft = path.with_name(f".{path.name}.draft")
     try:
         draft.write_text(text, encoding="utf-8", newline="")
@@ -17,8 +17,8 @@ def write_text(path: Path, text: str) -> None:
 
 
 def write_together(folder: Path, texts: dict[str, str]) -> None:
-    """All of the files or, if interrupted, none."""
-    made = [each for each in (folder, *folder.parents) if not each.exists()]
+    """Write all files or, if interrupted, none."""
+    created = [each for each in (folder, *folder.parents) if not each.exists()]
     drafts = {folder / name: folder / f".{name}.draft" for name in texts}
     written: list[Path] = []
     try:
@@ -32,7 +32,7 @@ def write_together(folder: Path, texts: dict[str, str]) -> None:
     except BaseException:
         for path in (*drafts.values(), *written):
             path.unlink(missing_ok=True)
-        for each in made:
+        for each in created:
             if each.is_dir():
                 each.rmdir()
         raise

@@ -1,4 +1,4 @@
-"""Reads a model back, if its certificate holds and is its own."""
+"""Reads a saved model, and checks that its certificate holds and belongs to it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,25 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
     Parameters
     ----------
     folder : str or Path
-        What `save` or `lastiterate train` wrote.
+        The folder that `save` or `lastiterate train` wrote.
     signed_by : str or Path, optional
         A file with a public key (Ed25519), to check that its owner signed the certificate.
+
+    Returns
+    -------
+    estimator or Pipeline
+        The fitted model, or a pipeline that ends in it.
+
+    Raises
+    ------
+    InvalidCertificate
+        If the certificate does not hold, or belongs to another model.
+    InvalidParameter
+        If the folder holds no saved model, or its file was altered.
+
+    Examples
+    --------
+    See `save`.
     """
     where = Path(folder)
     absent = [name for name in (MODEL, CERTIFICATE) if not (where / name).is_file()]

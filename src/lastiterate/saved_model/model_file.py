@@ -1,6 +1,6 @@
-"""model.json: what `lastiterate train` and `lastiterate.save` write, and who checks it reads.
+"""model.json: the model file that `lastiterate train` and `lastiterate.save` write.
 
-Those that Python saves say more: the steps before the model, the kind of the labels, the settings
+Files that Python saves hold more: the steps before the model, the type of the labels, the settings
 of the estimator, and an offset of its outputs.
 """
 
@@ -32,12 +32,12 @@ from lastiterate.train.predictions import linear_outputs
 FORMAT, PYTHON_FORMAT = "lastiterate model 2", "lastiterate model 3"
 MODELS = ("logistic", "svc", "ridge", "huber")
 EXPECTED_FILE = "a model.json as `lastiterate train` or lastiterate.save wrote it"
-# What is not how the model is to be used, but what it learnt.
+# The learned part; the rest describes how to use the model.
 _LEARNED = ("parameters", "coef", "intercept", "center", "center_bound")
 
 
 class AlteredModel(InvalidParameter):
-    """A file that `train` wrote, and somebody changed."""
+    """A model file that was altered after `train` wrote it."""
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class SavedModel:
 
     @property
     def encoding(self) -> dict[str, Any]:
-        """How it is to be used: names, ranges, values and classes."""
+        """The part that describes how to use the model: names, ranges, values and classes."""
         return {name: part for name, part in self.record.items() if name not in _LEARNED}
 
     @cached_property
@@ -98,7 +98,7 @@ class SavedModel:
         )
 
     def matches_certificate(self, described: Mapping[str, Any]) -> bool:
-        """Whether what predicts is what this certificate is about."""
+        """Whether the numbers that predict are those that the certificate describes."""
         features = described["features"]
         if self.record["feature_bound"] != features["bound"] or not self._centre_matches(described):
             return False
@@ -109,7 +109,7 @@ class SavedModel:
         return np.array_equal(coef, expected[0]) and np.array_equal(intercept, expected[1])
 
     def _centre_matches(self, described: Mapping[str, Any]) -> bool:
-        """Whether the centre is the one that was charged for."""
+        """Whether the centre is the certified one."""
         stated = [one for one in described["other_releases"] if one["kind"] == MEAN]
         if self.centre is None or not stated:
             return self.centre is None and not stated
@@ -118,7 +118,7 @@ class SavedModel:
     def _expected_coefficients(
         self, constant: float, bound: float, width: int
     ) -> tuple[Array, Array]:
-        """Coefficients and intercepts of what was released, as estimators have them."""
+        """Coefficients and intercepts, computed from the released parameters."""
         parameters = self.parameters
         coef, intercept = parameters[:, :width].copy(), np.zeros(len(parameters))
         if constant:
@@ -168,7 +168,7 @@ def read_model(path: Path) -> SavedModel:
 
 
 def is_complete(record: dict[str, Any]) -> bool:
-    """Whether it can predict; a digest can be computed of anything."""
+    """Whether a record has all parts that predictions need."""
     try:
         columns, classes = tuple(record["columns"]), record["classes"]
         width = Encoder.of(dict(record["schema"]), columns).width
@@ -208,7 +208,7 @@ def is_complete(record: dict[str, Any]) -> bool:
 
 
 def labels_in(record: Mapping[str, Any]) -> NDArray[Any] | None:
-    """The labels that Python knew, of their own kind; None for numbers."""
+    """The labels with the type that they had in Python; None for numbers."""
     stated = record["labels"]
     if stated is None and record["classes"] is None:
         return None
@@ -222,12 +222,12 @@ def labels_in(record: Mapping[str, Any]) -> NDArray[Any] | None:
 
 
 def digest(record: dict[str, Any]) -> str:
-    """Tells a damaged model from a whole one; no proof of where it came from."""
+    """The digest of a record, which detects damage; it does not prove the origin."""
     return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def learned_record(model: Any) -> dict[str, Any]:
-    """Its parameters, all that was released, and what predictions are computed from."""
+    """The released parameters of a model, and the numbers that predictions use."""
     centre = model.center_
     return {
         "parameters": model.parameters_.tolist(),

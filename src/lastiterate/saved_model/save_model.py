@@ -43,7 +43,7 @@ ESTIMATORS: dict[str, Any] = {
 }
 
 
-# Secrets, what belongs to this machine, and what can only be False.
+# Secrets, settings of this machine, and a setting that can only be False.
 UNSAVED_SETTINGS = ("random_state", "ledger", "warm_start")
 CLASS_PRIOR = "class_prior"
 _ALONE = (
@@ -66,9 +66,15 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
         A fitted private model, alone or as the last step of a pipeline after a PrivateSchema and
         PrivateScalers.  Other steps are refused: they cannot be written as data.
     folder : str or Path
-        Where the files go; it is made if need be.
+        The folder for the files; it is created if it does not exist.
     overwrite : bool
-        Whether to replace such files that are there.
+        Whether to replace existing files.
+
+    Raises
+    ------
+    InvalidParameter, InvalidType
+        If the model is not fitted, was changed since, or has steps that cannot be written as data;
+        or if the folder holds a model and `overwrite` is False.
 
     Examples
     --------
@@ -89,12 +95,14 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     described = read(estimator.certificate_)
     same = described.get("model") == model_digest(estimator.parameters_)
     if not (is_complete(saved.record) and same and saved.matches_certificate(described)):
-        must_be = "as it was fitted: fit it again, or set back what was changed since"
+        must_be = "as it was fitted: fit it again, or undo later changes"
         raise InvalidParameter("model", must_be=must_be, found="other numbers than certified")
     certificate = chain_tied_to_encoding(estimator.certificate_, saved.encoding)
     where = Path(folder)
     if where.exists() and not where.is_dir():
-        raise InvalidParameter("folder", str(folder), must_be="a folder, or a place for one")
+        raise InvalidParameter(
+            "folder", str(folder), must_be="a folder, or a path where none exists"
+        )
     there = [name for name in (MODEL, CERTIFICATE) if (where / name).exists()]
     if there and not overwrite:
         must_be = "a folder without a saved model, unless overwrite=True"
@@ -118,8 +126,8 @@ def _pipeline_parts(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
     check_is_fitted(model, "parameters_")
     other = [
         of
-        for place, (of, one) in enumerate(steps)
-        if not (isinstance(one, PrivateScaler) or (isinstance(one, PrivateSchema) and place == 0))
+        for index, (of, one) in enumerate(steps)
+        if not (isinstance(one, PrivateScaler) or (isinstance(one, PrivateSchema) and index == 0))
     ]
     if other:
         must_be = f"a private model after at most a PrivateSchema and PrivateScalers: {_ALONE}"
@@ -163,7 +171,7 @@ def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str
 
 
 def _columns_of(first: Any) -> tuple[list[str], dict[str, Any]]:
-    """The names of what goes in, and what is public of them."""
+    """The names of the input columns, and the schema that describes them."""
     if not isinstance(first, PrivateSchema):
         names = [str(name) for name in getattr(first, "feature_names_in_", ())]
         if len(set(names)) < first.n_features_in_:
@@ -204,7 +212,7 @@ def _settings(estimator: Any, kind: Any) -> dict[str, Any]:
         if each.name in UNSAVED_SETTINGS or (
             value is None and not each.metadata["kind"].may_be_none
         ):
-            continue  # on a cluster some are left out that are not here
+            continue  # some settings may be None on a cluster only
         if each.name == CLASS_PRIOR and value is not None:
             value = [[label, share] for label, share in value.items()]
         plain = _plain(each.name, value)
