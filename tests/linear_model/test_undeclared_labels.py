@@ -173,7 +173,7 @@ class TestProspects:
         return model.fit(rows, np.arange(examples) % classes)
 
     def test_hopeless_tasks_are_said_to_be(self):
-        words = r"epsilon = 0.5 noise dominates 500 examples of 20 classes.* epsilon of \S+ or more, or about \d"
+        words = r"0.5 noise dominates 500 examples of 20 classes.* of \S+ or more, or about \d"
         with pytest.warns(TooFewExamplesWarning, match=words):
             self.fit(500, 20, epsilon=0.5)
         with pytest.warns(TooFewExamplesWarning, match="or 3 classes"):
