@@ -131,7 +131,10 @@ def confidence(percent):
     assert float(percent) / 100 == default
 
 
-@claim("docs/audit.md", r"(half) of them judge, so the last line above is ([\d,]+) runs a world")
+@claim(
+    "docs/audit.md",
+    r"(half) of them judge, so the last line above is ([\d,]+) runs",
+)
 def judged(_, runs):
     verdict = empirical.audit(
         lambda world, seeds: world + np.random.default_rng(seeds).normal(size=len(seeds)),
