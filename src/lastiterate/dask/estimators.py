@@ -35,7 +35,11 @@ class PrivateLogisticRegression(DaskClassifier, classifiers.PrivateLogisticRegre
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     ...     model.privacy_.epsilon(1e-5) <= 1.0
+    ...     model.predict(X).shape, model.decision_function(X).shape
+    ...     model.predict_proba(X).shape, model.predict_log_proba(X).shape
     True
+    ((4000,), (4000,))
+    ((4000, 2), (4000, 2))
     """
 
     @discreet
@@ -72,7 +76,9 @@ class PrivateLinearSVC(DaskClassifier, classifiers.PrivateLinearSVC):
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateLinearSVC(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     ...     model.privacy_.epsilon(1e-5) <= 1.0
+    ...     model.predict(X).shape, model.decision_function(X).shape
     True
+    ((4000,), (4000,))
     """
 
 
@@ -99,7 +105,9 @@ class PrivateRidge(DaskRegressor, regressors.PrivateRidge):
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateRidge(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
     ...     model.privacy_.epsilon(1e-5) <= 1.0
+    ...     model.predict(X).shape
     True
+    (4000,)
     """
 
 
@@ -126,5 +134,7 @@ class PrivateHuberRegressor(DaskRegressor, regressors.PrivateHuberRegressor):
     >>> with Client(processes=False, dashboard_address=None):
     ...     model = PrivateHuberRegressor(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
     ...     model.privacy_.epsilon(1e-5) <= 1.0
+    ...     model.predict(X).shape
     True
+    (4000,)
     """

@@ -43,6 +43,8 @@ class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             The ledger that the fit is charged to, before it begins.
         key : bytes or path, optional
             A secret key, or the file that holds it; needed for later unlearning.
+        **other
+            Refused: weights and other arguments that scikit-learn's `fit` may have.
 
         Returns
         -------
@@ -162,12 +164,6 @@ class PrivateLogisticRegression(_PrivateClassifier):
     center_, center_bound_
         The published mean of rows, and the bound on their distance from it; None if not centred.
 
-    Raises
-    ------
-    InvalidType
-        If a parameter of scikit-learn without counterpart is given; the message names the
-        substitute.
-
     Examples
     --------
     >>> import numpy as np
@@ -176,6 +172,10 @@ class PrivateLogisticRegression(_PrivateClassifier):
     >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
     >>> model.score(X, X[:, 0] > 0.0) > 0.9, model.privacy_.epsilon(delta=1e-5) <= 1.0
     (True, True)
+    >>> model.predict([[2.0, 0.0, 0.0]]), model.decision_function([[2.0, 0.0, 0.0]]) > 0.0
+    (array([ True]), array([ True]))
+    >>> model.predict_proba(X).shape, model.predict_log_proba(X).shape
+    ((2000, 2), (2000, 2))
     """
 
     clip: str = setting(
@@ -259,19 +259,16 @@ class PrivateLinearSVC(_PrivateClassifier):
     center_, center_bound_
         The published mean of rows, and the bound on their distance from it; None if not centred.
 
-    Raises
-    ------
-    InvalidType
-        If a parameter of scikit-learn without counterpart is given; the message names the
-        substitute.
-
     Examples
     --------
     >>> import numpy as np
     >>> from lastiterate.linear_model import PrivateLinearSVC
     >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
-    >>> PrivateLinearSVC(epsilon=1.0).fit(X, X[:, 0] > 0.0).score(X, X[:, 0] > 0.0) > 0.9
-    True
+    >>> model = PrivateLinearSVC(epsilon=1.0).fit(X, X[:, 0] > 0.0)
+    >>> model.score(X, X[:, 0] > 0.0) > 0.9, model.privacy_.epsilon(delta=1e-5) <= 1.0
+    (True, True)
+    >>> model.predict([[2.0, 0.0, 0.0]]), model.decision_function([[2.0, 0.0, 0.0]]) > 0.0
+    (array([ True]), array([ True]))
     """
 
     smoothing: float = setting(

@@ -39,7 +39,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
 
     Examples
     --------
-    >>> PrivateScaler(bound=5.0).fit_transform([[3.0, 4.0], [30.0, 40.0]])
+    >>> PrivateScaler(bound=5.0).fit([[3.0, 4.0]]).transform([[3.0, 4.0], [30.0, 40.0]])
     array([[3., 4.],
            [3., 4.]])
     >>> PrivateScaler(bound=2.0, low=[0, 0], high=[100, 1]).fit_transform([[75, 1], [120, 0]])

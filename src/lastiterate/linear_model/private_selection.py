@@ -84,6 +84,10 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
     >>> chosen = PrivateSelection(model, grid, epsilon=1.0).fit(X, y)
     >>> chosen.privacy_.epsilon(1e-5) <= 1.0, sorted(chosen.best_params_)
     (True, ['epochs', 'feature_bound'])
+    >>> chosen.predict(X[:1]).shape, chosen.predict_proba(X[:1]).shape
+    ((1,), (1, 2))
+    >>> chosen.decision_function(X[:1]).shape, 0.0 <= chosen.score(X, y) <= 1.0
+    ((1,), True)
     """
 
     def __init__(
@@ -128,6 +132,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
             Public rows and targets to score on.
         ledger : Ledger or path, optional
             The ledger that the selection is charged to; by default the one of the estimator.
+        **other
+            Refused: weights and other arguments that scikit-learn's `fit` may have.
 
         Returns
         -------

@@ -61,6 +61,8 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
             The ledger that the fit is charged to, before it begins.
         key : bytes or path, optional
             A secret key, or the file that holds it; needed for later unlearning.
+        **other
+            Refused: weights and other arguments that scikit-learn's `fit` may have.
 
         Returns
         -------
@@ -79,7 +81,24 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         return self._fit(held, ledger, key, other)
 
     def checked(self) -> Self:
-        """A checked copy of the settings, with exactly one range of targets."""
+        """A copy of the settings in which every value is checked.
+
+        Returns
+        -------
+        estimator
+            The copy, not fitted.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If a setting is outside its range, or not exactly one range of targets is given.
+
+        Examples
+        --------
+        >>> from lastiterate.linear_model import PrivateRidge
+        >>> PrivateRidge(target_range=(0, 1)).checked().target_range
+        (0.0, 1.0)
+        """
         if (self.target_range is None) == (self.target_bound is None):
             name = "exactly one of target_range and target_bound"
             must_be = "given: the public range of the targets, as in target_range=(0, 100)"
@@ -195,20 +214,16 @@ class PrivateRidge(_PrivateRegressor):
     target_bound_ : float
         Half of the range of targets.
 
-    Raises
-    ------
-    InvalidType
-        If a parameter of scikit-learn without counterpart is given; the message names the
-        substitute.
-
     Examples
     --------
     >>> import numpy as np
     >>> from lastiterate.linear_model import PrivateRidge
     >>> X = np.random.default_rng(0).normal(size=(5_000, 3)) / 4
     >>> model = PrivateRidge(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
-    >>> model.score(X, X[:, 0]) > 0.8
-    True
+    >>> model.score(X, X[:, 0]) > 0.8, model.privacy_.epsilon(1e-5) <= 1.0
+    (True, True)
+    >>> model.predict([[0.5, 0.0, 0.0]]) > 0.2
+    array([ True])
     """
 
     def _objective(self, radius: float) -> Objective:
@@ -242,20 +257,16 @@ class PrivateHuberRegressor(_PrivateRegressor):
     target_bound_ : float
         Half of the range of targets.
 
-    Raises
-    ------
-    InvalidType
-        If a parameter of scikit-learn without counterpart is given; the message names the
-        substitute.
-
     Examples
     --------
     >>> import numpy as np
     >>> from lastiterate.linear_model import PrivateHuberRegressor
     >>> X = np.random.default_rng(0).normal(size=(5_000, 3)) / 4
     >>> model = PrivateHuberRegressor(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
-    >>> model.score(X, X[:, 0]) > 0.8
-    True
+    >>> model.score(X, X[:, 0]) > 0.8, model.privacy_.epsilon(1e-5) <= 1.0
+    (True, True)
+    >>> model.predict([[0.5, 0.0, 0.0]]) > 0.2
+    array([ True])
     """
 
     threshold: float = setting(

@@ -67,6 +67,15 @@ class UnlearningMixin:
             If the model's certificate is damaged.
         InvalidParameter
             If a parameter is outside its range, or the model is the result of a selection.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lastiterate.linear_model import PrivateLogisticRegression
+        >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
+        >>> model = PrivateLogisticRegression(epsilon=1.0, l2=0.1).fit(X, X[:, 0] > 0.0)
+        >>> model.plan_unlearning(2, epsilon=0.5).epsilon(1e-5) <= 0.5
+        True
         """
         history = model_history(self)
         many = rows if isinstance(rows, int | np.integer) else len(as_row_list(rows))

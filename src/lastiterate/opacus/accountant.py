@@ -1,4 +1,4 @@
-"""The accountant that Opacus is given, and how it is made known to Opacus."""
+"""The accountant for Opacus, and its registration."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from lastiterate.opacus.training_record import (
     TrainingRecord,
     UserStatement,
     composition_reasons,
+    planned_record,
     run_of,
 )
 from lastiterate.opacus.watched_gradients import WatchedGradients
@@ -46,7 +47,9 @@ class OpacusAccountant(IAccountant):
     --------
     >>> import lastiterate.opacus as lo
     >>> made = lo.register(loss=lo.softmax(feature_bound=1.0, classes=2))
-    >>> made().get_epsilon(1e-5)
+    >>> accountant = made()
+    >>> accountant.watch(None)
+    >>> accountant.get_epsilon(1e-5)
     0.0
     """
 
@@ -83,8 +86,13 @@ class OpacusAccountant(IAccountant):
     def watch(self, loader: Any) -> None:
         """Count the batches of this loader.
 
-        Call it only if Opacus does not make the loader itself.  Raises `RefusedTraining` if an
-        example may be twice in one batch, or earlier steps saw other batches.
+        Call it only if Opacus does not make the loader itself.
+
+        Parameters
+        ----------
+        loader : DataLoader or None
+            The loader; None if it is not known.  `RefusedTraining` is raised if an example may be
+            twice in one batch, or earlier steps saw other batches.
         """
         if loader is None:
             self._loader = None
@@ -120,17 +128,14 @@ class OpacusAccountant(IAccountant):
         reasons = self._reasons(record, stated)
         if reasons and reasons != self._warned:
             self._warned = reasons
-            charged = (
-                "every iterate is charged for: " if composition_reasons(record, stated) else ""
-            )
+            prefix = "every iterate is charged for: "
+            charged = prefix if composition_reasons(record, stated) else ""
             warn(f"{charged}{'; '.join(reasons)}", UserWarning)
         return account(run_of(record, stated))
 
     def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:
         """Epsilon of the training so far or, before any step, of the plan Opacus asks about."""
-        if not self.history:
-            return 0.0
-        return self.report().epsilon(delta)
+        return self.report().epsilon(delta) if self.history else 0.0
 
     def __len__(self) -> int:
         return sum(times for *_, times in self.history)
@@ -186,7 +191,7 @@ class OpacusAccountant(IAccountant):
             return self._record, self.stated
         if not self.history:
             raise InvalidParameter("steps", 0, must_be="at least 1: nothing was trained yet")
-        return self.plan.watched(self.history), self.stated
+        return planned_record(self.plan, self.history), self.stated
 
     def _reasons(self, record: TrainingRecord, stated: UserStatement) -> tuple[str, ...]:
         charged = composition_reasons(record, stated)

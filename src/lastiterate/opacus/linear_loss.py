@@ -94,9 +94,22 @@ class LinearLoss:
         return up(self.lipschitz + NORM_SLACK_OF_OPACUS, _OF_FLOAT32)
 
     def asymmetry(self, clip: float) -> float:
-        """The distance of the clipped Jacobian from a symmetric one; 0 if the clip never acts.
+        """The distance of the clipped Jacobian from a symmetric one, as derived above.
 
-        For three classes or more, as derived above.
+        Parameters
+        ----------
+        clip : float
+            The `max_grad_norm`.
+
+        Returns
+        -------
+        float
+            The distance; 0 if the clip never acts, or for one or two classes.
+
+        Examples
+        --------
+        >>> softmax(feature_bound=1.0, classes=10).asymmetry(2.1)
+        0.0
         """
         if self.one_direction:
             return 0.0
@@ -104,7 +117,23 @@ class LinearLoss:
         return up(4.0 * beyond * self.lipschitz, FEW_ROUNDINGS) if beyond > 0.0 else 0.0
 
     def mismatch(self, shapes: list[tuple[int, ...]]) -> str | None:
-        """A description of the trained tensors if they are not one such layer, otherwise None."""
+        """The reason why trained tensors are not one such layer.
+
+        Parameters
+        ----------
+        shapes : list of tuple
+            The shapes of the trained tensors.
+
+        Returns
+        -------
+        str or None
+            The reason; None if they are.
+
+        Examples
+        --------
+        >>> softmax(feature_bound=1.0, classes=10).mismatch([(10, 4), (10,)]) is None
+        True
+        """
         weights = [shape for shape in shapes if len(shape) == 2 and shape[0] == self.outputs]
         biases = [shape for shape in shapes if shape == (self.outputs,)]
         if len(weights) == 1 and len(biases) == self.bias and len(shapes) == 1 + self.bias:

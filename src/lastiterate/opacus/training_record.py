@@ -247,39 +247,41 @@ class TrainingPlan:
     data_loader: Any = None
     poisson_sampling: bool = True
 
-    def watched(self, history: list[tuple[float, float, int]]) -> TrainingRecord:
-        """The record of these steps by the plan; composition if the plan is incomplete."""
-        reasons = []
-        decay = size = 0.0
-        if self.optimizer is None or self.max_grad_norm is None or self.data_loader is None:
-            reasons.append("the plan has no optimizer, max_grad_norm or data_loader")
-        else:
-            reasons += optimizer_deviations(self.optimizer)
-            group = self.optimizer.param_groups[0]
-            size, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
-        clip = 1.0 if self.max_grad_norm is None else self.max_grad_norm
-        clip = _check.number("max_grad_norm", clip, above=0.0)
-        batches = self._batches(history[0][1])
-        divisor = max(int(batches.examples * (1 / batches.per_pass)), 1)  # as Opacus computes it
-        steps = [
-            OptimizerStep(
-                size, decay, _check.number("noise_multiplier", noise, above=0.0), clip, divisor
-            )
-            for noise, _, times in history
-            for _ in range(times)
-        ]
-        passes = [1 + k // batches.per_pass for k in range(len(steps))]
-        if not batches.even:
-            reasons.append(SMALLER_LAST_BATCH)
-        return TrainingRecord(steps, passes, batches, True, reasons)
 
-    def _batches(self, rate: float) -> Batches:
-        if self.data_loader is None:
-            each = max(1, round(1.0 / rate))
-            if self.poisson_sampling:
-                return Batches.poisson(each, rate, each)
-            return Batches(SHUFFLED, each, each, 1)
-        read = WatchedLoader.of(self.data_loader).batches
-        if not self.poisson_sampling:
-            return read
-        return Batches.poisson(read.examples, 1 / read.per_pass, read.per_pass)
+def planned_record(plan: TrainingPlan, history: list[tuple[float, float, int]]) -> TrainingRecord:
+    """The record of these steps by the plan; composition if the plan is incomplete."""
+    reasons = []
+    decay = size = 0.0
+    if plan.optimizer is None or plan.max_grad_norm is None or plan.data_loader is None:
+        reasons.append("the plan has no optimizer, max_grad_norm or data_loader")
+    else:
+        reasons += optimizer_deviations(plan.optimizer)
+        group = plan.optimizer.param_groups[0]
+        size, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
+    clip = 1.0 if plan.max_grad_norm is None else plan.max_grad_norm
+    clip = _check.number("max_grad_norm", clip, above=0.0)
+    batches = _planned_batches(plan, history[0][1])
+    divisor = max(int(batches.examples * (1 / batches.per_pass)), 1)  # as Opacus computes it
+    steps = [
+        OptimizerStep(
+            size, decay, _check.number("noise_multiplier", noise, above=0.0), clip, divisor
+        )
+        for noise, _, times in history
+        for _ in range(times)
+    ]
+    passes = [1 + k // batches.per_pass for k in range(len(steps))]
+    if not batches.even:
+        reasons.append(SMALLER_LAST_BATCH)
+    return TrainingRecord(steps, passes, batches, True, reasons)
+
+
+def _planned_batches(plan: TrainingPlan, rate: float) -> Batches:
+    if plan.data_loader is None:
+        each = max(1, round(1.0 / rate))
+        if plan.poisson_sampling:
+            return Batches.poisson(each, rate, each)
+        return Batches(SHUFFLED, each, each, 1)
+    read = WatchedLoader.of(plan.data_loader).batches
+    if not plan.poisson_sampling:
+        return read
+    return Batches.poisson(read.examples, 1 / read.per_pass, read.per_pass)

@@ -48,7 +48,17 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
 
     Examples
     --------
-    See `save`.
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import lastiterate as li
+    >>> from lastiterate.linear_model import PrivateRidge
+    >>> X = np.random.default_rng(0).normal(size=(2_000, 3)) / 4
+    >>> model = PrivateRidge(epsilon=1.0, target_range=(-1, 1)).fit(X, X[:, 0])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     li.save(model, folder)
+    ...     loaded = li.load(folder)
+    >>> loaded.privacy_.epsilon(1e-5) == model.privacy_.epsilon(1e-5)
+    True
     """
     where = Path(folder)
     absent = [name for name in (MODEL, CERTIFICATE) if not (where / name).is_file()]

@@ -39,7 +39,17 @@ def save(fitted: FittedHead, folder: str | Path) -> None:
 
     Examples
     --------
-    See `fit_head`.
+    >>> import os, tempfile, torch
+    >>> import lastiterate.torch as lt
+    >>> rows = torch.randn(1_000, 4)
+    >>> pairs = torch.utils.data.TensorDataset(rows, (rows[:, 0] > 0).long())
+    >>> loader = torch.utils.data.DataLoader(pairs, batch_size=500)
+    >>> model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Linear(4, 2))
+    >>> fitted = lt.fit_head(model, "1", loader, epsilon=1.0, classes=2, feature_bound=3.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     lt.save(fitted, folder)
+    ...     sorted(os.listdir(folder))
+    ['certificate.json', 'head.safetensors']
     """
     head, where = fitted.head, Path(folder)
     where.mkdir(parents=True, exist_ok=True)
@@ -81,7 +91,17 @@ def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> Pr
 
     Examples
     --------
-    See `fit_head`.
+    >>> import tempfile, torch
+    >>> import lastiterate.torch as lt
+    >>> rows = torch.randn(1_000, 4)
+    >>> pairs = torch.utils.data.TensorDataset(rows, (rows[:, 0] > 0).long())
+    >>> loader = torch.utils.data.DataLoader(pairs, batch_size=500)
+    >>> model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Linear(4, 2))
+    >>> fitted = lt.fit_head(model, "1", loader, epsilon=1.0, classes=2, feature_bound=3.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     lt.save(fitted, folder)
+    ...     lt.load(model, folder).epsilon(1e-5) <= 1.0
+    True
     """
     with safe_open(str(Path(folder) / WEIGHTS), framework="pt") as file:
         settings = json.loads(file.metadata()["lastiterate"])
@@ -131,7 +151,15 @@ def verify(model: nn.Module, name: str, certificate: str | Path) -> PrivacyRepor
 
     Examples
     --------
-    See `fit_head`.
+    >>> import torch
+    >>> import lastiterate.torch as lt
+    >>> rows = torch.randn(1_000, 4)
+    >>> pairs = torch.utils.data.TensorDataset(rows, (rows[:, 0] > 0).long())
+    >>> loader = torch.utils.data.DataLoader(pairs, batch_size=500)
+    >>> model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Linear(4, 2))
+    >>> fitted = lt.fit_head(model, "1", loader, epsilon=1.0, classes=2, feature_bound=3.0)
+    >>> lt.verify(model, "1", fitted.certificate_).epsilon(1e-5) <= 1.0
+    True
     """
     return _verified(linear_layer(model, name), certificate)
 

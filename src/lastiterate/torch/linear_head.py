@@ -50,7 +50,15 @@ class FittedHead:
 
     Examples
     --------
-    See `fit_head`.
+    >>> import torch
+    >>> import lastiterate.torch as lt
+    >>> rows = torch.randn(1_000, 4)
+    >>> pairs = torch.utils.data.TensorDataset(rows, (rows[:, 0] > 0).long())
+    >>> loader = torch.utils.data.DataLoader(pairs, batch_size=500)
+    >>> model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Linear(4, 2))
+    >>> fitted = lt.fit_head(model, "1", loader, epsilon=1.0, classes=2, feature_bound=3.0)
+    >>> fitted.name, fitted.classes_.tolist(), fitted.privacy_.epsilon(1e-5) <= 1.0
+    ('1', [0, 1], True)
     """
 
     name: str

@@ -67,7 +67,27 @@ class Unlearning(BestProfile):
         return self.report.profiles
 
     def epsilon(self, delta: float) -> float:
-        """The epsilon of that account at this delta."""
+        """The epsilon for the removed examples.
+
+        Parameters
+        ----------
+        delta : float
+            The delta, in (0, 1).
+
+        Returns
+        -------
+        float
+            The epsilon, rounded up.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun(
+        ...     loss=li.Loss(smoothness=1.0, regulariser=0.1), sensitivity=1.0,
+        ...     batches=li.FullBatch(examples=100), steps=50, step_size=1.0, noise_std=0.1)
+        >>> round(li.unlearning(run, extra_steps=20).epsilon(1e-5), 3) > 0.0
+        True
+        """
         return self.report.epsilon(delta)
 
     @property
@@ -133,6 +153,15 @@ class Unlearning(BestProfile):
         ------
         InvalidParameter
             If no batch rule describes training and extra steps as one run.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun(
+        ...     loss=li.Loss(smoothness=1.0, regulariser=0.1), sensitivity=1.0,
+        ...     batches=li.FullBatch(examples=100), steps=50, step_size=1.0, noise_std=0.1)
+        >>> li.unlearning(run, extra_steps=20).then(extra_steps=10).run.steps
+        70
         """
         longer = self._as_one_run
         if not longer:

@@ -1,0 +1,11 @@
+"""Public names of `lastiterate.opacus` have the sections of numpydoc, and examples."""
+
+import pytest
+
+import lastiterate.opacus as package
+from tests.estimator_docstrings import lacks
+
+
+@pytest.mark.parametrize("name", package.__all__)
+def test_has_all_sections(name):
+    assert not lacks(getattr(package, name))
