@@ -1,4 +1,7 @@
-"""python -m lastiterate.reproduce [ID | all] [--out FOLDER] [--data FOLDER]"""
+"""python -m lastiterate.reproduce [ID | all] [--out FOLDER] [--data PATH] [--seeds N] [--coverage]
+
+The command `lastiterate reproduce` is the same.
+"""
 
 import argparse
 from pathlib import Path
@@ -6,50 +9,71 @@ from pathlib import Path
 from rich.console import Console
 
 from lastiterate.errors import LastIterateError
-from lastiterate.reproduce.items import FigureItem, find
-from lastiterate.reproduce.page import as_text, write_page
-from lastiterate.reproduce.registry import ITEMS, PAPERS
+from lastiterate.reproduce.all_items import ITEMS, PAPERS, as_text, find, write_page
+from lastiterate.reproduce.items import FigureItem
 
 
 def main(arguments: list[str] | None = None, console: Console | None = None) -> int:
-    """List, or reproduce one or all; the exit code is 1 where print and computation differ."""
+    """The exit code: 0, 1 where print and computation differ, 2 for a wrong argument."""
     parser = argparse.ArgumentParser(prog="python -m lastiterate.reproduce", description=__doc__)
     parser.add_argument("id", nargs="?", help="a table or figure, or all; without it a list")
     parser.add_argument("--out", type=Path, default=Path("reproduced"), help="where files go")
-    parser.add_argument("--data", type=Path, help="the folder with MNIST, for accuracies")
+    parser.add_argument("--data", type=Path, help="a folder with MNIST, or a file of features")
+    parser.add_argument("--seeds", type=int, default=5, help="trainings that are averaged")
+    parser.add_argument("--coverage", action="store_true", help="list every item of the papers")
     options = parser.parse_args(arguments)
     out = console or Console()
     try:
-        return _run(options, out)
+        return reproduce(
+            options.id, out=options.out, data=options.data, seeds=options.seeds,
+            coverage=options.coverage, console=out,
+        )  # fmt: skip
     except LastIterateError as error:
         out.print(str(error), style="red", markup=False)
         return 2
 
 
-def _run(options: argparse.Namespace, out: Console) -> int:
-    if options.id is None:
-        for item in ITEMS.values():
-            out.print(f"{item.id:16s} {item.title}", markup=False)
-        out.print("", *(f"{short}: {paper}" for short, paper in PAPERS.items()), sep="\n")
+def reproduce(
+    item: str | None,
+    *,
+    out: Path,
+    data: Path | None,
+    seeds: int,
+    coverage: bool,
+    console: Console,
+) -> int:
+    """Print a list, the coverage, a table or the paths of figures; the exit code."""
+    if coverage:
+        return _coverage(console)
+    if item is None:
+        for one in ITEMS.values():
+            console.print(f"{one.id:16s} {one.title}", markup=False)
+        console.print("", *(f"{short}: {paper}" for short, paper in PAPERS.items()), sep="\n")
         return 0
-    if options.id == "all":
-        page = write_page(list(ITEMS.values()), options.out, data=options.data)
-        out.print(f"written: {page}", markup=False)
+    if item == "all":
+        page = write_page(list(ITEMS.values()), out, data=data, seeds=seeds)
+        console.print(f"written: {page}", markup=False)
         return 0
-    item = find(ITEMS, options.id)
-    if isinstance(item, FigureItem):
-        options.out.mkdir(parents=True, exist_ok=True)
-        for path in item.save(options.out):
-            out.print(f"written: {path}", markup=False)
-        for note in item.notes:
-            out.print(note, markup=False)
+    found = find(item)
+    if isinstance(found, FigureItem):
+        out.mkdir(parents=True, exist_ok=True)
+        for path in found.save(out):
+            console.print(f"written: {path}", markup=False)
+        for note in found.notes:
+            console.print(note, markup=False)
         return 0
-    if item.needs_data and options.data is None:
-        out.print(f"{item.id} needs --data, a folder with MNIST", markup=False)
-        return 2
-    table = item.compute(options.data) if item.needs_data else item.compute()
-    out.print(as_text(table))
+    table = found.table(data, seeds)
+    console.print(as_text(table))
     return 1 if table.unexplained else 0
+
+
+def _coverage(console: Console) -> int:
+    from lastiterate.reproduce.coverage import coverage_tables, summary
+
+    for table in coverage_tables():
+        console.print(table)
+    console.print(summary(), markup=False)
+    return 0
 
 
 if __name__ == "__main__":

@@ -1,125 +1,143 @@
-"""Bok, Su and Altschuler 2024, Tables 2, 5 and 6: accuracies on MNIST, from the data folder.
+"""Bok, Su and Altschuler 2024, Tables 2, 5 and 6: accuracies on MNIST, means over seeds.
 
-Each run is trained twice: with gradients clipped by their norm, as published (so that the stated
-epsilon is not certified), and with residuals scaled by the mass on wrong classes, which is the
-gradient of a convex loss of the same norm (so that it is).
+Training images are clipped to norm 8; test images are not, as in the authors' code.  Gradients are
+clipped by their norm, as published, so that the epsilon stated for these runs is not certified.
 """
 
 import gzip
-import math
-from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter
 from lastiterate.reproduce import printed
 from lastiterate.reproduce.items import Cell, Table, TableItem
+from lastiterate.reproduce.softmax_training import (
+    Batches,
+    Clipping,
+    Floats,
+    Labels,
+    Settings,
+    accuracy,
+    clipped_rows,
+    trained,
+    with_intercept,
+)
 
-_CLIP, _STEP, _NOISE, _BATCH, _FEATURE_NORM = 5.0, 0.05, 0.01, 1_500, 8.0
-_CLASSES = 10
-
-Floats = NDArray[np.float32]
-Labels = NDArray[np.int64]
+_FEATURE_NORM = 8.0
+_WITHIN = 0.1  # their means over ten runs have standard deviations of .01 to .03
+_COLUMNS: tuple[tuple[Batches, float], ...] = (
+    ("cyclic", 0.002),
+    ("cyclic", 0.004),
+    ("sampled", 0.002),
+    ("sampled", 0.004),
+)
 
 
 def read_mnist(folder: Path) -> tuple[Floats, Labels, Floats, Labels]:
-    """Images clipped to norm 8 with a constant 1 appended, and labels; training, then test."""
+    """Training images clipped to norm 8 and their labels, then test images and theirs.
+
+    A constant 1 is appended to every image.
+    """
     root = Path(folder) / "mnist" if (Path(folder) / "mnist").is_dir() else Path(folder)
-    parts: list[NDArray[np.generic]] = []
-    for name in ("train", "t10k"):
-        images, labels = (
-            root / f"{name}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1")
-        )
-        if not (images.is_file() and labels.is_file()):
-            must_be = f"a folder with {images.name} and {labels.name}"
-            raise InvalidParameter("data", str(folder), must_be=must_be)
-        pixels = np.frombuffer(gzip.decompress(images.read_bytes()), np.uint8, offset=16)
-        x = pixels.reshape(-1, 784).astype(np.float32) / 255.0
-        norms = np.linalg.norm(x, axis=1, keepdims=True)
-        x *= np.minimum(1.0, _FEATURE_NORM / np.maximum(norms, 1e-12))
-        parts.append(np.hstack([x, np.ones((len(x), 1), np.float32)]))
-        answers = np.frombuffer(gzip.decompress(labels.read_bytes()), np.uint8, offset=8)
-        parts.append(answers.astype(np.int64))
-    return tuple(parts)  # type: ignore[return-value]  # four parts
+    x, y = _images(root, "train")
+    x_test, y_test = _images(root, "t10k")
+    return with_intercept(clipped_rows(x, _FEATURE_NORM)), y, with_intercept(x_test), y_test
 
 
-def residuals(logits: Floats, y: Labels, norms: Floats, *, sound: bool) -> Floats:
-    """Rows whose outer product with the features is the clipped gradient."""
-    p = np.exp(logits - logits.max(axis=1, keepdims=True))
-    p /= p.sum(axis=1, keepdims=True)
-    rows = np.arange(len(y))
-    wrong = 1.0 - p[rows, y]
-    p[rows, y] -= 1.0
-    if sound:
-        scale = np.minimum(1.0, _CLIP / (math.sqrt(2.0) * norms) / np.maximum(wrong, 1e-30))
-    else:
-        size = np.linalg.norm(p, axis=1) * norms
-        scale = np.minimum(1.0, _CLIP / np.maximum(size, 1e-30))
-    return np.asarray(p * scale[:, None], dtype=np.float32)
+def _images(root: Path, name: str) -> tuple[Floats, Labels]:
+    images, labels = (root / f"{name}-{kind}-ubyte.gz" for kind in ("images-idx3", "labels-idx1"))
+    if not (images.is_file() and labels.is_file()):
+        must_be = f"a folder with {images.name} and {labels.name}"
+        raise InvalidParameter("data", str(root), must_be=must_be)
+    pixels = np.frombuffer(gzip.decompress(images.read_bytes()), np.uint8, offset=16)
+    x = pixels.reshape(-1, 784).astype(np.float32) / np.float32(255.0)
+    answers = np.frombuffer(gzip.decompress(labels.read_bytes()), np.uint8, offset=8)
+    return x, answers.astype(np.int64)
 
 
-def trained(
-    x: Floats, y: Labels, *, regulariser: float, epochs: int, sampled: bool, sound: bool, seed: int
-) -> Iterator[tuple[int, Floats]]:
-    """The weights after each epoch.  Seeded: a reproduction, not a private release."""
-    rng = np.random.default_rng(seed)
-    weights = np.zeros((x.shape[1], _CLASSES), np.float32)
-    norms = np.linalg.norm(x, axis=1)
-    for epoch in range(1, epochs + 1):
-        for first in range(0, len(x) - _BATCH + 1, _BATCH):
-            chosen = (
-                rng.choice(len(x), _BATCH, replace=False)
-                if sampled
-                else np.arange(first, first + _BATCH)
-            )
-            batch = x[chosen]
-            clipped = residuals(batch @ weights, y[chosen], norms[chosen], sound=sound)
-            gradient = batch.T @ clipped / _BATCH + regulariser * weights
-            noise = rng.standard_normal(weights.shape, dtype=np.float32) * _NOISE
-            weights = (weights - _STEP * (gradient + noise)).astype(np.float32)
-        yield epoch, weights
-
-
-def _accuracy(x: Floats, y: Labels, weights: Floats) -> float:
-    return float(np.mean(np.argmax(x @ weights, axis=1) == y)) * 100.0
-
-
-def accuracies(
-    number: int, data: Path, *, regulariser: float = 0.002, sampled: bool = False, seed: int = 0
-) -> Table:
-    """Table 2, 5 (training) or 6 (test), one run of each clipping."""
+@lru_cache(maxsize=16)
+def mean_accuracies(
+    data: Path, seeds: int, batches: Batches, regulariser: float, clipping: Clipping = "norm"
+) -> NDArray[np.float64]:
+    """Training and test accuracy after 50, 100 and 200 epochs: a row for each, means of seeds."""
     x, y, x_test, y_test = read_mnist(data)
-    column = 2 * sampled + printed.REGULARISERS.index(regulariser)
-    cells = []
-    for sound in (False, True):
-        done = trained(
-            x, y, regulariser=regulariser, epochs=200, sampled=sampled, sound=sound, seed=seed
+    settings = Settings(
+        clip_norm=5.0, step_size=0.05, noise_std=0.01, batch_size=1_500, regulariser=regulariser,
+        epochs=max(printed.EPOCHS), batches=batches, clipping=clipping,
+    )  # fmt: skip
+    rows = [
+        [
+            (accuracy(x, y, weights), accuracy(x_test, y_test, weights))
+            for epoch, weights in trained(x, y, settings, seed)
+            if epoch in printed.EPOCHS
+        ]
+        for seed in track(f"training, {batches} batches, lambda = {regulariser}", range(seeds))
+    ]
+    return np.asarray(np.mean(rows, axis=0))
+
+
+def table_2(data: Path, seeds: int) -> Table:
+    """Table 2: cyclic batches, lambda = .002; another clipping in the notes."""
+    found = mean_accuracies(data, seeds, *_COLUMNS[0])
+    cells = [
+        Cell(f"{epochs} epochs, {what}", found[row, column], table[epochs][0], 2, within=_WITHIN)
+        for row, epochs in enumerate(printed.EPOCHS)
+        for column, (what, table) in enumerate(
+            (("training", printed.TABLE_5), ("test", printed.TABLE_6))
         )
-        name = "sound clipping" if sound else "norm clipping"
-        why = "another clipping, for which the guarantee holds" if sound else _ONE_RUN
-        for epoch, weights in done:
-            if epoch not in printed.EPOCHS:
-                continue
-            if number in (2, 5):
-                ours, value = _accuracy(x, y, weights), printed.TABLE_5[epoch][column]
-                cells.append(Cell(f"{epoch} epochs, {name}, training", ours, value, 2, why))
-            if number in (2, 6):
-                ours, value = _accuracy(x_test, y_test, weights), printed.TABLE_6[epoch][column]
-                cells.append(Cell(f"{epoch} epochs, {name}, test", ours, value, 2, why))
-    batches = "sampled" if sampled else "cyclic"
-    title = f"accuracy in per cent, {batches} batches, lambda = {regulariser}"
-    return Table(f"bsa-table-{number}", title, tuple(cells))
+    ]
+    convex = mean_accuracies(data, seeds, *_COLUMNS[0], "wrong mass")
+    listed = ", ".join(f"{a:.2f}/{b:.2f}" for a, b in convex)
+    notes = (
+        _means(seeds),
+        "With a clipping that keeps losses convex, for which the stated epsilon holds: "
+        f"{listed} (training/test after 50, 100, 200 epochs).",
+    )
+    return Table("bsa-table-2", "accuracy in per cent, cyclic, lambda = .002", tuple(cells), notes)
 
 
-_ONE_RUN = (
-    "one run, with our reading of the preprocessing, which the paper does not state in full; print "
-    "is the mean of ten, with deviations of .02 to .08"
-)
+def table_5_or_6(number: int, data: Path, seeds: int) -> Table:
+    """Table 5 (training) or 6 (test): both kinds of batches, both regularisers."""
+    table = printed.TABLE_5 if number == 5 else printed.TABLE_6
+    cells = []
+    for column, (batches, regulariser) in enumerate(_COLUMNS):
+        found = mean_accuracies(data, seeds, batches, regulariser)[:, number - 5]
+        cells += [
+            Cell(
+                f"{epochs} epochs, {batches}, lambda = {regulariser}", value, table[epochs][column],
+                2, within=_WITHIN,
+            )
+            for epochs, value in zip(printed.EPOCHS, found.tolist(), strict=True)
+        ]  # fmt: skip
+    what = "training" if number == 5 else "test"
+    title = f"{what} accuracy in per cent"
+    return Table(f"bsa-table-{number}", title, tuple(cells), (_means(seeds),))
 
+
+def _means(seeds: int) -> str:
+    return (
+        f"Means over {seeds} seeds; print has means over ten.  Cells agree within {_WITHIN:g}.  "
+        "Norm clipping: the stated epsilon is not certified (see the errata)."
+    )
+
+
+_MNIST = "a folder with MNIST"
 TABLES = (
-    TableItem("bsa-table-2", "accuracy on MNIST", lambda data: accuracies(2, data), True),
-    TableItem("bsa-table-5", "training accuracy on MNIST", lambda data: accuracies(5, data), True),
-    TableItem("bsa-table-6", "test accuracy on MNIST", lambda data: accuracies(6, data), True),
+    TableItem("bsa-table-2", "accuracy on MNIST", table_2, _MNIST),
+    TableItem(
+        "bsa-table-5",
+        "training accuracy on MNIST",
+        lambda data, seeds: table_5_or_6(5, data, seeds),
+        _MNIST,
+    ),
+    TableItem(
+        "bsa-table-6",
+        "test accuracy on MNIST",
+        lambda data, seeds: table_5_or_6(6, data, seeds),
+        _MNIST,
+    ),
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lastiterate import _check
 from lastiterate.errors import InvalidParameter, MissingExtra
 
 if TYPE_CHECKING:
@@ -15,18 +16,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cell:
-    """One printed number and ours."""
+    """One printed number and ours; `within` is how far apart random results may be."""
 
     where: str
     ours: float
     printed: float
     digits: int
     explained: str = ""
+    within: float = 0.0
 
     @property
     def agrees(self) -> bool:
-        """Whether ours, rounded as printed, is what is printed."""
-        return round(self.ours, self.digits) == self.printed
+        """Whether ours, rounded as printed, is what is printed, or within the tolerance."""
+        if round(self.ours, self.digits) == self.printed:
+            return True
+        return abs(self.ours - self.printed) <= self.within
 
 
 @dataclass(frozen=True)
@@ -46,12 +50,24 @@ class Table:
 
 @dataclass(frozen=True)
 class TableItem:
-    """How to compute a table; `needs_data` where that takes a data folder."""
+    """How to compute a table.
+
+    `data` says what it is trained on, empty where nothing is trained; then `compute` takes no
+    arguments, and otherwise the path of the data and the number of seeds.
+    """
 
     id: str
     title: str
     compute: Callable[..., Table]
-    needs_data: bool = False
+    data: str = ""
+
+    def table(self, data: Path | None = None, seeds: int = 5) -> Table:
+        """The table; `InvalidParameter` where it needs data and none are given."""
+        if not self.data:
+            return self.compute()
+        if data is None:
+            raise InvalidParameter("data", None, must_be=f"given: --data, {self.data}")
+        return self.compute(data, _check.count("seeds", seeds, at_least=1))
 
 
 @dataclass(frozen=True)
@@ -65,7 +81,7 @@ class FigureItem:
     size: tuple[float, float] = field(default=(7.2, 3.2))
 
     def save(self, folder: Path) -> list[Path]:
-        """The figure as PNG and SVG."""
+        """The paths of the figure as PNG and as SVG."""
         canvas = self.canvas()
         paths = [folder / f"{self.id}.{kind}" for kind in ("png", "svg")]
         for path in paths:
@@ -94,9 +110,3 @@ _STYLE: Any = {
     "lines.linewidth": 1.6,
     "svg.fonttype": "none",
 }
-
-
-def find(items: dict[str, TableItem | FigureItem], id_: str) -> TableItem | FigureItem:
-    if id_ not in items:
-        raise InvalidParameter("id", id_, must_be=f"one of {', '.join(items)}")
-    return items[id_]

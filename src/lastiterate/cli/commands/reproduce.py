@@ -5,8 +5,6 @@ from typing import Annotated
 
 import typer
 
-from lastiterate.errors import InvalidParameter
-
 
 def register(app: typer.Typer) -> None:
     """Add this command."""
@@ -14,7 +12,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _items(typed: str) -> list[str]:
-    from lastiterate.reproduce.registry import ITEMS
+    from lastiterate.reproduce.all_items import ITEMS
 
     return [item for item in (*ITEMS, "all") if item.startswith(typed)]
 
@@ -25,19 +23,20 @@ def reproduce(
         typer.Argument(metavar="ITEM", help="a table or figure, or all", autocompletion=_items),
     ] = None,
     out: Annotated[Path, typer.Option(help="where files go")] = Path("reproduced"),
-    data: Annotated[Path | None, typer.Option(help="the folder with MNIST, for accuracies")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="the folder with MNIST, or an .npz file of features")
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="how many trainings are averaged")] = 5,
+    coverage: Annotated[
+        bool, typer.Option("--coverage", help="list every item of the papers and where it is")
+    ] = False,
 ) -> int:
     """The tables and figures of the papers, beside print.
 
     Example: lastiterate reproduce bsa-table-3
     """
-    from lastiterate.reproduce.__main__ import main
-    from lastiterate.reproduce.items import find
-    from lastiterate.reproduce.registry import ITEMS
+    from rich.console import Console
 
-    if item not in (None, "all"):
-        found = find(ITEMS, item)
-        if data is None and getattr(found, "needs_data", False):
-            raise InvalidParameter("data", None, must_be="given: --data, the folder with MNIST")
-    arguments = ([] if item is None else [item]) + [f"--out={out}"]
-    return main(arguments + ([] if data is None else [f"--data={data}"]))
+    from lastiterate.reproduce.__main__ import reproduce as print_item
+
+    return print_item(item, out=out, data=data, seeds=seeds, coverage=coverage, console=Console())

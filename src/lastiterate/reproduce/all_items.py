@@ -1,16 +1,47 @@
-"""Tables as text and as HTML, and one page with everything."""
+"""Every table and figure by id, and one page that shows them all."""
 
 from __future__ import annotations
 
 import html
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as TextTable
 
 from lastiterate._progress import track
+from lastiterate.errors import InvalidParameter
+from lastiterate.reproduce import (
+    accuracy,
+    bsa_figures,
+    bsa_tables,
+    hoelder_network,
+    renyi_figures,
+    unlearning_figures,
+    ys_experiments,
+)
 from lastiterate.reproduce.items import FigureItem, Table, TableItem
 
+ITEMS: dict[str, TableItem | FigureItem] = {
+    item.id: item
+    for item in (
+        *bsa_tables.TABLES,
+        *accuracy.TABLES,
+        *ys_experiments.TABLES,
+        *unlearning_figures.TABLES,
+        *bsa_figures.FIGURES,
+        *renyi_figures.FIGURES,
+        *hoelder_network.FIGURES,
+    )
+}
+PAPERS = {  # as the ids begin
+    "bsa": "Bok, Su and Altschuler 2024",
+    "ys": "Ye and Shokri 2022",
+    "cl": "Chien and Li 2024",
+    "cys": "Chourasia, Ye and Shokri 2021",
+    "cwcl": "Chien, Wang, Chen and Li 2024",
+    "at": "Altschuler and Talwar 2022",
+}
 _HEAD = """<!doctype html><html lang="en"><meta charset="utf-8">
 <title>Tables and figures, computed anew</title><style>
 body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#222}
@@ -22,12 +53,20 @@ td:first-child,th:first-child{text-align:left}
 """
 
 
+def find(id_: str) -> TableItem | FigureItem:
+    """The item with this id, or `InvalidParameter` with the list of them."""
+    if id_ not in ITEMS:
+        raise InvalidParameter("id", id_, must_be=f"one of {', '.join(ITEMS)}")
+    return ITEMS[id_]
+
+
 def as_text(table: Table) -> TextTable:
-    """For a terminal."""
+    """The table for a terminal."""
     result = TextTable(title=f"{table.id}: {table.title}", box=SIMPLE_HEAD)
-    result.add_column("cell")
-    for heading in ("ours", "printed", "difference"):
-        result.add_column(heading, justify="right")
+    if table.cells:
+        result.add_column("cell")
+        for heading in ("ours", "printed", "difference"):
+            result.add_column(heading, justify="right")
     result.add_column("")
     for cell in table.cells:
         verdict = "" if cell.agrees else cell.explained or "DIFFERS"
@@ -38,6 +77,10 @@ def as_text(table: Table) -> TextTable:
             f"{cell.ours - cell.printed:+.{cell.digits + 2}f}",
             verdict,
         )
+    if not table.cells:
+        for note in table.notes:
+            result.add_row(note)
+        return result
     result.caption = "\n".join(table.notes) or None
     return result
 
@@ -54,10 +97,8 @@ def _table_html(table: Table) -> str:
         )
     notes = "".join(f'<p class="note">{html.escape(note)}' for note in table.notes)
     head = "<tr><th>cell<th>ours<th>printed<th>difference<th>"
-    return (
-        f'<h2 id="{table.id}">{table.id}: {html.escape(table.title)}</h2>'
-        f"<table>{head}{''.join(rows)}</table>{notes}\n"
-    )
+    listed = f"<table>{head}{''.join(rows)}</table>" if rows else ""
+    return f'<h2 id="{table.id}">{table.id}: {html.escape(table.title)}</h2>{listed}{notes}\n'
 
 
 def _figure_html(item: FigureItem, folder: Path) -> str:
@@ -68,26 +109,28 @@ def _figure_html(item: FigureItem, folder: Path) -> str:
     return f'<h2 id="{item.id}">{item.id}: {html.escape(item.title)}</h2>{drawing}{notes}\n'
 
 
+def _item_html(item: TableItem | FigureItem, folder: Path, data: Path | None, seeds: int) -> str:
+    try:
+        if isinstance(item, FigureItem):
+            return _figure_html(item, folder)
+        return _table_html(item.table(data, seeds))
+    except (ImportError, InvalidParameter) as missing:
+        return f"<h2>{item.id}</h2><p>{html.escape(str(missing))}\n"
+
+
 def write_page(
-    items: list[TableItem | FigureItem],
+    items: Sequence[TableItem | FigureItem],
     folder: Path,
     *,
     data: Path | None = None,
+    seeds: int = 5,
 ) -> Path:
-    """One page with all of `items`; what needs data or an extra that is missing says so."""
+    """The path of one page with all of `items`.
+
+    An item that needs data, or an extra that is missing, says so instead.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [_HEAD]
-    for item in track("reproducing", items):
-        try:
-            if isinstance(item, FigureItem):
-                parts.append(_figure_html(item, folder))
-            elif item.needs_data and data is None:
-                parts.append(f"<h2>{item.id}</h2><p>needs --data, a folder with MNIST\n")
-            else:
-                table = item.compute(data) if item.needs_data else item.compute()
-                parts.append(_table_html(table))
-        except ImportError as missing:
-            parts.append(f"<h2>{item.id}</h2><p>{html.escape(str(missing))}\n")
+    parts = [_item_html(item, folder, data, seeds) for item in track("reproducing", items)]
     page = folder / "index.html"
-    page.write_text("".join(parts), encoding="utf-8")
+    page.write_text("".join([_HEAD, *parts]), encoding="utf-8")
     return page

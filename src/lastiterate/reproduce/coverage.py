@@ -1,0 +1,227 @@
+"""Every item of the five papers, where the library has it, and in which state.
+
+A place is an id of the catalogue (`published/..`), an id of `lastiterate reproduce`, or an
+importable name written `module:name`.  Tests check that each of them exists.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from importlib import import_module
+
+from rich.box import SIMPLE_HEAD
+from rich.table import Table as TextTable
+
+from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
+from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.reproduce.all_items import ITEMS, PAPERS
+
+
+class State(Enum):
+    """Whether an item can be had from the library."""
+
+    WORKS = "works"
+    PARTIAL = "partial"
+    MISSING = "missing"
+    NO_NUMBER = "no number"  # a proof device, a remark or a sketch
+    NOT_AT_HAND = "not at hand"  # for want of a text or of data
+
+
+@dataclass(frozen=True)
+class Covered:
+    """One item of a paper."""
+
+    paper: str
+    item: str
+    where: tuple[str, ...]
+    note: str = ""
+    state: State = State.WORKS
+
+    def missing(self) -> list[str]:
+        """The places that do not exist."""
+        return [place for place in self.where if not _exists(place)]
+
+
+def _exists(place: str) -> bool:
+    if ":" in place:
+        module, _, name = place.partition(":")
+        found = import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part, None)  # type: ignore[assignment]  # any object
+        return found is not None
+    return any(place in known for known in (RECORDS, LOWER_BOUNDS, APPROXIMATIONS, ITEMS))
+
+
+def _of(paper: str, *items: tuple[str, tuple[str, ...] | str, str] | Covered) -> list[Covered]:
+    return [
+        one
+        if isinstance(one, Covered)
+        else Covered(paper, one[0], (one[1],) if isinstance(one[1], str) else one[1], one[2])
+        for one in items
+    ]
+
+
+def _no_number(paper: str, item: str, note: str) -> Covered:
+    return Covered(paper, item, (), note, State.NO_NUMBER)
+
+
+_BSA, _AT = "published/bok-su-altschuler", "published/altschuler-talwar"
+_YS, _CL, _CYS = "published/ye-shokri", "published/chien-li", "published/chourasia-ye-shokri"
+_CODE = "lastiterate.bounds.published"
+
+COVERAGE: tuple[Covered, ...] = (
+    *_of(
+        "bsa",
+        ("Lemmas 2.5, 2.7, 3.1, A.2", "lastiterate:compose", ""),
+        ("Theorem 3.3 = C.3, Lemmas 3.2, C.4, C.6, C.8, C.10, C.11", "lastiterate:optimal_shifts",
+         ""),
+        ("Theorem 4.1", f"{_BSA}/full-batch-composition", ""),
+        ("Theorem 4.2 = C.5", f"{_BSA}/full-batch", ""),
+        ("Theorems 4.3, C.7", (f"{_BSA}/full-batch-bounded", f"{_BSA}/full-batch-bounded-from"),
+         ""),
+        ("Theorem 4.4", f"{_BSA}/cyclic-composition", ""),
+        ("Theorem 4.5", f"{_BSA}/cyclic", ""),
+        ("Theorem 4.6", f"{_BSA}/cyclic-bounded", ""),
+        ("Definition 4.7, Theorem 4.8, Proposition D.4", f"{_BSA}/sampled-composition", ""),
+        ("Theorems 4.9, C.13, footnote 10",
+         (f"{_BSA}/sampled-strongly-convex", f"{_BSA}/sampled-shifts"),
+         "C.13 with one fraction for all shifts; any choice is valid"),
+        ("Theorem 4.10, footnote 11", f"{_BSA}/sampled-bounded-domain", ""),
+        ("Lemma A.5, Propositions C.14, C.15",
+         (f"{_BSA}/sampled-composition-estimate", f"{_BSA}/sampled-estimate",
+          f"{_BSA}/sampled-bounded-estimate"), "estimates"),
+        ("Theorem C.16", f"{_BSA}/bounded-lower", "by the law of the walk"),
+        ("Theorem C.17", f"{_BSA}/cyclic-lower", ""),
+        ("Proposition 5.1, Corollaries 5.2, 5.4, section D.4", "lastiterate:langevin", ""),
+        ("Conversions A.1, A.3, A.4",
+         ("lastiterate:GaussianProfile", "lastiterate.profile.renyi:RenyiProfile"), ""),
+        _no_number("bsa", "Lemmas A.6 to A.11, 2.3, appendix B", "used in proofs only"),
+        _no_number("bsa", "Lemma C.12, conjecture in footnote 9", "inside Theorem 4.9; unproved"),
+        ("Constrained and strongly convex: said to be similar", "fixed-order/convex", ""),
+        ("Algorithms (1), Langevin sampling",
+         ("lastiterate.linear_model:PrivateLogisticRegression",
+          "lastiterate.reproduce.softmax_training:trained", "lastiterate:langevin"), ""),
+        ("Tables 1, 3, 4, 7, 8, 9", tuple(f"bsa-table-{k}" for k in (1, 3, 4, 7, 8, 9)), ""),
+        ("Tables 10, 11, 12", tuple(f"bsa-table-{k}" for k in (10, 11, 12)),
+         "E* as their code has it, and as it should be"),
+        ("Table 2", "bsa-table-2", "needs MNIST"),
+        ("Tables 5, 6", ("bsa-table-5", "bsa-table-6"), "needs MNIST"),
+        ("Figure 1", "bsa-figure-1", ""),
+        ("Figure 2", "bsa-figure-2", ""),
+        _no_number("bsa", "Figures 3, 5", "sketches"),
+        ("Figure 4", "bsa-figure-4", ""),
+        ("Figures 6, 7, 8, 9", tuple(f"bsa-figure-{k}" for k in (6, 7, 8, 9)), ""),
+        ("Figure 10", "bsa-figure-10", "estimates"),
+    ),
+    *_of(
+        "at",
+        ("Lemmas 2.5 to 2.9, 2.15, 2.16, 5.7, Definition 2.13",
+         ("lastiterate:compose", "lastiterate:optimal_shifts"), ""),
+        ("Lemma 2.11", f"{_CODE}.sampled_gaussian:sampled_gaussian", "the larger direction"),
+        ("Lemma 2.12, largest order",
+         (f"{_CODE}.sampled_gaussian:quadratic_bound", f"{_CODE}.sampled_gaussian:largest_order"),
+         ""),
+        ("Proposition 2.17", f"{_AT}/iteration", ""),
+        ("Proposition 3.2", f"{_AT}/bounded", ""),
+        ("Proposition 5.6", f"{_AT}/bounded-strongly-convex", ""),
+        ("Theorems 3.1, 1.3 through (3.6)", f"{_AT}/sampled-bounded", "as published"),
+        ("Theorem 5.1 through (5.3), Remark 5.3", f"{_AT}/sampled-strongly-convex",
+         "as published"),
+        ("Footnote 10", f"{_AT}/sampled-bounded", "any batch size"),
+        ("Theorem 4.1",
+         (f"{_AT}/bounded-lower", f"{_CODE}.altschuler_talwar.random_walk_lower_bound:renyi_rate"),
+         "the rate as printed, and as far as it is proved"),
+        ("Remark 1.4", "lastiterate.profile.renyi:RenyiProfile.epsilon", ""),
+        Covered("at", "Remark 5.2", ("random-order/sampled",), "not quantified in print",
+                State.NO_NUMBER),
+        ("Section 1.2: smoothing, L = MD",
+         (f"{_CODE}.altschuler_talwar.weaker_assumptions:gaussian_smoothed",
+          f"{_CODE}.altschuler_talwar.weaker_assumptions:moreau_smoothed",
+          f"{_CODE}.altschuler_talwar.weaker_assumptions:lipschitz_on_ball"),
+         "a search over unknown norms is said to be possible, without a procedure"),
+        ("Section 6: clipped linear models", "lastiterate.train.objectives:Softmax",
+         "by clipping that keeps losses convex"),
+        ("Figure 1", "at-figure-1", "a sketch, drawn with numbers"),
+    ),
+    *_of(
+        "ys",
+        ("Theorem 2.1", f"{_YS}/naive", ""),
+        _no_number("ys", "Lemmas 3.1, 3.2", "the shifts imply what follows from them"),
+        ("Theorem 3.3", f"{_YS}/fixed-order", "by position, too"),
+        ("Lemma 4.1, Theorem 4.2", f"{_YS}/shuffled", ""),
+        ("Theorem 4.3", f"{_YS}/sampled", ""),
+        ("Proposition 5.1", "lastiterate.train.objectives:Softmax.loss", ""),
+        ("Proposition 5.2", "lastiterate.reproduce.softmax_training:residuals",
+         "false for three classes; see the errata"),
+        ("Corollary 5.3", f"{_YS}/clipped-logistic", "as published"),
+        ("Corollary 5.3: epsilon of normalisation",
+         f"{_CODE}.ye_shokri.logistic_regression:normalisation", ""),
+        ("Algorithms 1, 2",
+         ("ys-algorithm-2", "lastiterate.reproduce.softmax_training:trained"),
+         "on your features; not certified"),
+        ("Figure 1", "ys-figure-1", ""),
+        ("Figure 2", "ys-figure-2", ""),
+        ("Appendices D.4, D.7: convex losses, full batches",
+         (f"{_YS}/full-batch", f"{_AT}/iteration"),
+         "inferred: the text is not at hand"),
+        Covered("ys", "Tables of accuracies", ("ys-privacy", "ys-algorithm-2"),
+                "their privacy is computed; the features they were trained on are not at hand",
+                State.NOT_AT_HAND),
+    ),
+    *_of(
+        "cl",
+        ("Theorem 3.1", f"{_CL}/smooth", ""),
+        ("Lemmas 3.2 to 3.5, 3.8 to 3.10, A.2", f"{_CODE}.chien_li.distances:forward_distances",
+         ""),
+        ("Theorem 3.7", f"{_CL}/hoelder", ""),
+        ("Theorem 3.12", f"{_CL}/sampled", "as published"),
+        ("Theorem 3.12 for convex losses, left to the reader", f"{_CL}/sampled", "as published"),
+        ("Theorem A.1", f"{_CL}/cyclic", ""),
+        ("Corollary A.3", f"{_CL}/shuffled", ""),
+        ("Algorithm of A.2, reshuffled every epoch",
+         ("random-order/shuffled", "lastiterate:ShuffledEachEpoch"), ""),
+        ("Zero-out adjacency", "lastiterate:TrainingRun", 'adjacency="zero-out"'),
+        ("Figure 1(a)", "cl-figure-1", ""),
+        ("Figure 1(b)", "cl-figure-1", "with a curve that print does not have"),
+        ("Figure 2(a)", "cl-figure-2", "estimated constants"),
+        _no_number("cl", "Table 1, sections A.14, A.15", "assumptions compared; examples"),
+    ),
+    *_of(
+        "cys",
+        ("Theorem 1, composition", f"{_CYS}/linear", ""),
+        ("Theorem 2 for any log-Sobolev constant",
+         f"{_CODE}.chourasia_ye_shokri.diffusion_bounds:log_sobolev", ""),
+        ("(66), any balance", f"{_CYS}/balanced", ""),
+        ("Corollary 1, Lemma 5", f"{_CYS}/strongly-convex", ""),
+        ("Corollary 2", f"{_CYS}/squared-loss", ""),
+        ("Theorem 3", f"{_CYS}/squared-lower", ""),
+        ("Lemma 6, Theorem 4 (72)", "lastiterate:plan", ""),
+        ("Theorem 4 (71), Renyi target",
+         f"{_CODE}.chourasia_ye_shokri.risk_plans:planned_for_renyi", ""),
+        _no_number("cys", "Lemmas 1 to 4, 7 to 9", "used in proofs only"),
+        ("Theorems 6, 7", "lastiterate.profile.renyi:RenyiProfile", ""),
+        ("Noisy gradient descent, Figure 2", "cys-figure-2", ""),
+    ),
+)  # fmt: skip
+
+
+def coverage_tables() -> list[TextTable]:
+    """A table for each paper, for a terminal."""
+    tables = []
+    for key in dict.fromkeys(one.paper for one in COVERAGE):
+        table = TextTable(title=PAPERS[key], box=SIMPLE_HEAD, title_justify="left", expand=True)
+        for heading, share in (("item", 3), ("where", 5), ("state", 1), ("note", 3)):
+            table.add_column(heading, overflow="fold", ratio=share)
+        for one in COVERAGE:
+            if one.paper == key:
+                table.add_row(one.item, "\n".join(one.where), one.state.value, one.note)
+        tables.append(table)
+    return tables
+
+
+def summary() -> str:
+    """How many items there are in each state."""
+    counts = {state: sum(one.state is state for one in COVERAGE) for state in State}
+    listed = ", ".join(f"{count} {state.value}" for state, count in counts.items())
+    return f"{len(COVERAGE)} items: {listed}"
