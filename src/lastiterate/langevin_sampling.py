@@ -31,8 +31,9 @@ from lastiterate.run.batch_rules.rules import FullBatch
 from lastiterate.run.domain import Ball, Domain, Unbounded
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.grid import BITS
 from lastiterate.train.noise import randomness
-from lastiterate.train.release_noise import on_grid, project
+from lastiterate.train.release_noise import project
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,8 @@ class LangevinChain:
         Returns
         -------
         array
-            Rounded, as trained models are, to a grid far below the noise of the last step.
+            Its distance from the start is on a grid far below the noise, as trained models are.
+            What rounds inside `gradient` is not accounted for.
         """
         if not callable(gradient):
             raise InvalidType("gradient", gradient, must_be="a function of the point")
@@ -94,13 +96,15 @@ class LangevinChain:
         eta = float(np.max(self.run.step_size))
         noise = math.sqrt(2.0 * eta)
         away = np.zeros_like(centre)
-        for step in track("sampling", range(self.run.steps)):
+        unit = noise * 2.0**-BITS
+        for _ in track("sampling", range(self.run.steps)):
             slope = _checked(gradient(centre + away), centre.shape)
-            last = step == self.run.steps - 1
-            normal = source.release_normal if last else source.normal
-            away += noise * normal(centre.shape) - eta * slope
+            # On the grid of the noise, of which the floor is added, as in training.
+            drawn = source.rounded_normals(centre.shape, BITS)
+            whole = np.rint((away - eta * slope) / unit) + drawn
+            away = np.asarray(unit * whole, dtype=np.float64)
             project(away, self.run.domain)
-        return on_grid(centre + away, noise=noise)
+        return np.asarray(centre + away)
 
 
 def langevin(

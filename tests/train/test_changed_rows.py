@@ -33,7 +33,8 @@ def during(monkeypatch):
         usual, done = getattr(Randomness, method), []
 
         def first_that(self, *args):
-            if not done:
+            # Noise of other releases is no matrix.
+            if not done and (method != "rounded_normals" or len(args[0]) == 2):
                 done.append(True)
                 action()
             return usual(self, *args)
@@ -55,7 +56,7 @@ def test_what_is_written_after_training_began_is_not_used(during, batches, kind)
         (rows if isinstance(rows, np.ndarray) else rows.data)[:] *= 1e4
         sides[:] = ~sides
 
-    done = during("normals", spoil)
+    done = during("rounded_normals", spoil)
     np.testing.assert_array_equal(model(**settings).fit(rows, sides).parameters_, expected)
     assert done
 
@@ -92,7 +93,7 @@ class TestMapped:
     def test_each_batch_is_brought_within_the_bound_as_it_is_read(self, during, tmp_path):
         rows = self.mapped(tmp_path / "rows")
         expected = model(batch_size=50).fit(rows, SIDES).parameters_
-        done = during("normals", lambda: (1e4 * LONG).tofile(tmp_path / "rows"))
+        done = during("rounded_normals", lambda: (1e4 * LONG).tofile(tmp_path / "rows"))
         np.testing.assert_allclose(
             model(batch_size=50).fit(rows, SIDES).parameters_, expected, rtol=1e-6
         )
@@ -103,7 +104,7 @@ class TestMapped:
     )
     def test_files_that_become_none(self, during, tmp_path, spoilt, match):
         rows = self.mapped(tmp_path / "rows")
-        done = during("normals", lambda: spoilt.tofile(tmp_path / "rows"))
+        done = during("rounded_normals", lambda: spoilt.tofile(tmp_path / "rows"))
         with pytest.raises(InvalidParameter, match=match):
             model(batch_size=50).fit(rows, SIDES)
         assert done

@@ -8,8 +8,9 @@ import lastiterate as li
 from lastiterate._progress import listen
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.data import bounded
+from lastiterate.train.gradient_sum import _times
 from lastiterate.train.noise import Randomness, SeededBits
-from lastiterate.train.noisy_descent import _times, noisy_descent
+from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 
 from .problems import RULES, examples, run_of
@@ -20,18 +21,12 @@ class Recorder(Randomness):
 
     def __init__(self, seed=0, *, silent=False):
         super().__init__(SeededBits(seed))
-        self.silent, self.drawn, self.released = silent, [], []
+        self.silent, self.drawn = silent, []
 
-    def normals(self, shape, count):
-        drawn = super().normals(shape, count)
-        if len(shape) == 2:
-            self.drawn.extend(drawn)
+    def rounded_normals(self, shape, bits):
+        drawn = super().rounded_normals(shape, bits)
+        self.drawn.append(drawn * 2.0**-bits)
         return np.zeros_like(drawn) if self.silent else drawn
-
-    def release_normal(self, shape):
-        drawn = super().release_normal(shape)
-        self.released.append(drawn)
-        return np.zeros(shape) if self.silent else drawn
 
 
 class Noted(Logistic, abstract=True):
@@ -62,14 +57,13 @@ class TestWhatRanIsWhatWasAccounted:
     @pytest.mark.parametrize("name", RULES)
     def test_one_batch_and_one_draw_of_noise_a_step(self, name):
         run, seen, source = observed(RULES[name])
-        assert len(seen) == run.steps == len(source.drawn)
-        assert len(source.released) == 1
+        assert len(seen) == run.steps == len(source.drawn) - 1  # and one for the release
         if run.batches.exact_size:
             assert {batch.size for batch in seen} == {run.batches.batch_size}
         for batch in seen:
             assert np.unique(batch).size == batch.size
         together = np.concatenate([drawn.ravel() for drawn in source.drawn])
-        assert together.size == run.steps * 5
+        assert together.size == (run.steps + 1) * 5
         assert np.unique(together).size == together.size  # nothing is used twice
 
     @pytest.mark.parametrize("name", ["cyclic", "once", "each"])
@@ -123,8 +117,9 @@ class TestWhatRanIsWhatWasAccounted:
         run = run_of(data, li.FullBatch(103), steps=1, step_size=0.25, noise_std=0.7)
         quiet = noisy_descent(run, Logistic(), data, Recorder(silent=True))
         loud = noisy_descent(run, Logistic(), data, Recorder())
-        noise = (quiet - loud) / (0.25 * 0.7)
-        np.testing.assert_allclose(noise, Recorder().normal((1, 401)), atol=1e-5)
+        noise = (loud - quiet) / (0.25 * 0.7)
+        drawn = Recorder().rounded_normals((1, 401), 40) * 2.0**-40
+        np.testing.assert_allclose(noise, drawn, atol=1e-10)
         assert stats.kstest(noise.ravel(), "norm").pvalue > 1e-3
 
     def test_release_noise(self):
@@ -133,7 +128,7 @@ class TestWhatRanIsWhatWasAccounted:
         bare = noisy_descent(run.replace(release_noise_std=0.0), Logistic(), data, Recorder())
         source = Recorder()
         noise = (noisy_descent(run, Logistic(), data, source) - bare) / 3.0
-        np.testing.assert_allclose(noise, source.released[0], atol=1e-5)
+        np.testing.assert_allclose(noise, source.drawn[-1], atol=1e-10)
 
     def test_schedules(self):
         data = examples()
@@ -143,8 +138,8 @@ class TestWhatRanIsWhatWasAccounted:
         end = noisy_descent(run, Logistic(), data, source)
         expected = np.zeros((1, 5))
         for size, noise, drawn in zip(sizes, noises, source.drawn, strict=True):
-            expected -= size * (literal_gradient(data, expected) + noise * drawn)
-        np.testing.assert_allclose(end, expected, atol=1e-7)
+            expected -= size * (literal_gradient(data, expected) - noise * drawn)
+        np.testing.assert_allclose(end, expected, atol=1e-10)
 
 
 def literal_gradient(data, parameters, clip=0.25):
@@ -254,13 +249,14 @@ class TestDomain:
 
 
 class TestRelease:
-    def test_is_rounded_to_a_grid_far_below_the_noise(self):
+    @pytest.mark.parametrize("release, noise", [(0.3, 0.3), (0.0, 0.9 * 0.35)])
+    def test_is_on_the_grid_of_its_noise(self, release, noise):
         data = examples()
-        run = run_of(data, li.FullBatch(103), release_noise_std=0.3)
-        end = noisy_descent(run, Logistic(), data, Recorder())
-        grid = 2.0**-25  # 0.3 lies between 2^-2 and 2^-1
-        np.testing.assert_array_equal(end / grid, np.rint(end / grid))
-        assert (end / grid % 2).any()
+        run = run_of(data, li.FullBatch(103), step_size=0.9, noise_std=0.35)
+        end = noisy_descent(run.replace(release_noise_std=release), Logistic(), data, Recorder())
+        units = end / np.nextafter(noise, 1.0) * 2.0**40
+        np.testing.assert_allclose(units, np.rint(units), atol=1e-2)
+        assert (np.rint(units) % 2).any()
 
     def test_progress_tells_steps_only(self):
         data, heard = examples(), []

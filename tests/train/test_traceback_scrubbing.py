@@ -13,7 +13,7 @@ from lastiterate.linear_model import (
     PrivateScaler,
 )
 from lastiterate.linear_model.inputs import harmless_part
-from lastiterate.train.data import Examples
+from lastiterate.train import gradient_sum
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic
 
@@ -145,15 +145,15 @@ def test_rows_to_predict_or_to_scale(rows, fitted):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ValueError])
 @pytest.mark.parametrize("after", [0, 5])
 def test_an_interrupted_fit_keeps_nothing(monkeypatch, error, after):
-    usual, done = Examples.batch, []
+    usual, done = gradient_sum.counted_batches, []
 
-    def interrupted(self, chosen):
+    def interrupted(own, chosen):
         done.append(True)
         if len(done) > after:
             raise error
-        return usual(self, chosen)
+        return usual(own, chosen)
 
-    monkeypatch.setattr(Examples, "batch", interrupted)
+    monkeypatch.setattr(gradient_sum, "counted_batches", interrupted)
     with pytest.raises(error) as caught:
         PrivateLogisticRegression(epsilon=8.0).fit(with_one(NUMBER, float), SIDES)
     assert_discreet(caught.value)

@@ -48,10 +48,12 @@ class OwnUnlearner:
     def _released(self, data: list[Examples], seed: int) -> Array:
         randomness = Randomness(SeededBits(seed))
         start, begun = None, 0
+        taken: tuple[TrainingRun, ...] = ()
         for run, examples in zip(self.stages, data, strict=True):
             parameters = noisy_descent(run, self.objective, examples, randomness, start)
             begun += run.steps
-            start = Published(parameters, begun)
+            taken = (*taken, run)
+            start = Published(parameters, begun, taken)
         return parameters.ravel()
 
     def data(self, *, used: bool) -> Examples:

@@ -100,6 +100,11 @@ class UnlearningHistory:
         mus = [self.current_request_guarantee(number).gdp() for number in range(len(self.done))]
         return GaussianProfile(at_least(sum(mus), ulps=2.0 * len(mus)))
 
+    @property
+    def runs(self) -> tuple[TrainingRun, ...]:
+        """The training and the extra steps of every request, each from what was published last."""
+        return (self.run, *(self.extra_run(one.taken) for one in self.done))
+
     def extra_run(self, taken: RequestSteps) -> TrainingRun:
         """The extra steps as a run that starts at the published parameters."""
         steps = _check.count("extra_steps", taken.steps, at_least=1)

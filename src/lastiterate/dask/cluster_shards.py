@@ -99,6 +99,7 @@ class ClusterShards:
     feature_bound: float
     intercept: float
     streamed: bool
+    is_sparse: bool
     offset: Array | None = None
     centre: Centre | None = None
 
@@ -216,6 +217,7 @@ def shard_blocks(
             lengths=layout.lengths[chunks].tolist(),
             features=blocks.features,
             precision=str(blocks.dtype),
+            is_sparse=not blocks.dense,
             encode=encode,
             bound=bound,
             intercept=intercept,
@@ -232,9 +234,10 @@ def shard_blocks(
         layout,
         sum(others, first),
         blocks.features,
-        str(blocks.dtype),
+        "float64",
         bound,
         intercept,
         streamed=not held,
+        is_sparse=not blocks.dense,
         offset=offset,
     )

@@ -21,7 +21,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples, bounded
-from lastiterate.train.noisy_descent import check_targets, gradient_sum
+from lastiterate.train.gradient_sum import check_targets, gradient_sum
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import Selection, compressed
 
@@ -83,6 +83,7 @@ class ShardPlan:
     lengths: Sequence[int]
     features: int
     precision: str
+    is_sparse: bool
     encode: Encode
     bound: float
     intercept: float
@@ -229,6 +230,7 @@ class Shard:
         plan = self._plan
         if sparse.issparse(rows):
             rows = compressed(rows)
+            rows = rows if plan.is_sparse else rows.toarray()
         elif hasattr(rows, "tocsr"):
             rows = rows.tocsr()
         elif not isinstance(rows, np.ndarray):

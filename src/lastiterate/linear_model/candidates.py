@@ -26,7 +26,7 @@ from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.selection import SelectedProfile, Tries
 from lastiterate.train.noise import SECURE, Randomness
-from lastiterate.train.release_noise import on_grid
+from lastiterate.train.release_noise import noisy
 
 # Settings that all trials share, and units of errors.
 _OWN = ("epsilon", "delta", "noise_std", "adjacency", "random_state", "ledger", "warm_start")
@@ -175,8 +175,8 @@ def _run_trial(
         return Trial(candidate, model, inputs, result, score, score)
     release = candidate.report.other_releases[-1]
     total, count = score_total(model, X, y)
-    noisy = np.array([total]) + release.noise_std * source.release_normal((1,))
-    published = float(on_grid(noisy, noise=release.noise_std)[0])
+    whole = np.array([total])
+    published = float(noisy(whole, release.noise_std, source, largest=2.0 * count)[0])
     share = min(max(published / count, 0.0), 1.0)
     better = share if release.kind == ACCURACY else -share
     return Trial(candidate, model, inputs, result, better, published)

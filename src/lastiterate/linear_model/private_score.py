@@ -29,7 +29,7 @@ from lastiterate.profile.group import for_group
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.noise import randomness
-from lastiterate.train.release_noise import on_grid
+from lastiterate.train.release_noise import noisy
 from lastiterate.train.traceback_scrubbing import forget_locals
 
 _UNIT = 2.0**-20  # sums of thousands of millions of whole units are exact
@@ -137,8 +137,8 @@ class PrivateScore:
             forget_locals(error)
             del X, y
             raise
-        noisy = np.array([total]) + release.noise_std * source.release_normal((1,))
-        published = float(on_grid(noisy, noise=release.noise_std)[0])
+        whole = np.array([total])
+        published = float(noisy(whole, release.noise_std, source, largest=2.0 * count)[0])
         share = min(max(published / count, 0.0), 1.0)
         return cls(share, release.noise_std / count, release, most)
 

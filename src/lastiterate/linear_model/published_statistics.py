@@ -33,6 +33,7 @@ from lastiterate.train.centring import as_published, centre_of_sum, lost_distanc
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
 from lastiterate.train.norms import chunks
+from lastiterate.train.release_noise import noisy
 from lastiterate.train.rows import Rows
 from lastiterate.train.shards import AnyExamples
 
@@ -70,8 +71,8 @@ def noisy_outlier_counts(
 ) -> dict[str, int]:
     """The count of outliers of each kind, with the noise of the release, rounded."""
     exact = np.array([*examples.far_rows(), np.sum(outside)], dtype=np.float64)
-    noisy = exact + release.noise_std * source.release_normal((3,))
-    return dict(zip(OUTLIER_COUNTS, np.rint(noisy).astype(int).tolist(), strict=True))
+    published = noisy(exact, release.noise_std, source, largest=2.0 * len(examples))
+    return dict(zip(OUTLIER_COUNTS, np.rint(published).astype(int).tolist(), strict=True))
 
 
 def warn_of_outliers(counts: dict[str, int], release: Release, examples: int) -> None:
@@ -138,8 +139,9 @@ def noisy_undeclared_counts(
     exact = np.zeros(len(columns))
     for _, some in chunks(rows):
         exact += [_without_any(some, first, after) for _, first, after in columns]
-    noise = _noise_per_count(release, len(columns)) * source.release_normal((len(columns),))
-    counts = np.rint(exact + noise).astype(int).tolist()
+    noise_std = _noise_per_count(release, len(columns))
+    published = noisy(exact, noise_std, source, largest=2.0 * rows.shape[0])
+    counts = np.rint(published).astype(int).tolist()
     return dict(zip((name for name, _, _ in columns), counts, strict=True))
 
 

@@ -47,5 +47,5 @@ def secure_normal(
     scale = _check.number("std", std, at_least=0.0)
     sizes = [shape] if isinstance(shape, int) else list(shape)
     counts = tuple(_check.count("shape", size, at_least=0) for size in sizes)
-    drawn = torch.from_numpy(scale * Randomness().normal(counts))
+    drawn = torch.from_numpy(scale * 2.0**-40 * Randomness().rounded_normals(counts, 40))
     return drawn.to(device=device, dtype=torch.get_default_dtype() if dtype is None else dtype)

@@ -18,8 +18,7 @@ squared lengths come for nothing.  Left out, a row moves the sum by at most :mat
 The sum is exact, so that a row moves it by its own vector and by no rounding of others.  In units
 of :math:`2^{-31}` coordinates are whole numbers, rounded towards 0, and the half square is that of
 the row so rounded.  It is off by less than a unit, so rows are first made shorter by a few units:
-then the distances above hold for what is added.  Noise is rounded to units, too, which is the same
-as rounding what is published.
+then the distances above hold for what is added.
 
 No row is ever changed: x counts as :math:`\alpha x - \beta m`, and the trainer knows both factors
 of every row, so that sparse rows stay sparse and files stay files.
@@ -48,7 +47,7 @@ from lastiterate.train.norms import (
     norm_factors,
     with_huge_rows_scaled,
 )
-from lastiterate.train.release_noise import on_grid
+from lastiterate.train.release_noise import noisy
 from lastiterate.train.row_sums import owners, squared_norms, squares_and_products
 from lastiterate.train.rows import Rows, own_copy, without_duplicates
 
@@ -137,9 +136,9 @@ def centre_of_sum(
     """The centre published from the exact sum, after the noise of the release is added."""
     if not examples <= _MOST_ROWS:
         raise InvalidParameter("X", must_be=f"of at most {_MOST_ROWS} rows", found=f"{examples}")
-    drawn = np.rint(release.noise_std / _UNIT * source.release_normal((total.size,)))
-    noisy = [int(a) + int(b) for a, b in zip(total, drawn, strict=True)]
-    published = on_grid(_UNIT * np.array(noisy, dtype=np.float64), noise=release.noise_std)
+    published = noisy(
+        _UNIT * total.astype(np.float64), release.noise_std, source, largest=2.0 * examples
+    )
     return centre_of(published, release, examples=examples, bound=bound)
 
 

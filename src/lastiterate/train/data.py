@@ -27,6 +27,8 @@ from lastiterate.train.noise import Order
 from lastiterate.train.norms import SHORTEST, far_rows, norm_factors, with_huge_rows_scaled
 from lastiterate.train.rows import Rows, Selection, is_mapped, own_copy, read, without_duplicates
 
+PROVED, FAST = "proved", "fast"  # products in float64, or in the precision of the rows
+
 
 class Batch(NamedTuple):
     """Rows, and for each its target and the factor that brings its norm within the bound.
@@ -48,8 +50,9 @@ class Batch(NamedTuple):
 class Examples:
     """Features and targets; `intercept` is the constant that every row is followed by, 0 for none.
 
-    Made by `bounded`.  Those that are `silent` count, but have gradient 0 whatever the model.  To
-    the outputs, one for each row of parameters, `offset` is added.
+    Made by `bounded`.  Products are float64 unless `arithmetic` is "fast".  Examples that are
+    `silent` count, but have gradient 0 whatever the model.  To the outputs, one for each row of
+    parameters, `offset` is added.
     """
 
     rows: Rows
@@ -59,6 +62,8 @@ class Examples:
     silent: NDArray[np.bool_] | None = None
     centre: Centre | None = None
     offset: Array | None = None
+    arithmetic: str = PROVED
+    counted: bool = False  # whether rows were overwritten by those that count
 
     def __len__(self) -> int:
         return int(self.targets.size)
@@ -83,9 +88,14 @@ class Examples:
         return is_mapped(self.rows)
 
     @property
+    def is_sparse(self) -> bool:
+        """Whether entries of 0 are left out."""
+        return not isinstance(self.rows, np.ndarray)
+
+    @property
     def precision(self) -> str:
-        """Floating-point type of the rows, and so of products with them."""
-        return str(self.rows.dtype)
+        """Floating-point type of products with the rows."""
+        return "float64" if self.arithmetic == PROVED else str(self.rows.dtype)
 
     def around(self, centre: Centre) -> Examples:
         """The examples, with rows counted around this centre."""
@@ -138,7 +148,7 @@ class Examples:
     def batch(self, chosen: Selection) -> Batch:
         """Some of them."""
         if self.is_mapped:
-            return self._read(chosen)._made(slice(None))
+            return self.read(chosen)._made(slice(None))
         if not isinstance(chosen, slice) or self.least_factor < SHORTEST:
             return self._made(chosen)
         # Views of the same memory in every epoch, which take longer to make than to look up.
@@ -157,15 +167,17 @@ class Examples:
         return self.centre.factors_and_reaches(self.rows, bound=self.feature_bound)
 
     @cached_property
-    def _shifts(self) -> Array:
+    def shifts(self) -> Array:
+        """For each row, how much of the centre is subtracted from it."""
         assert self.centre is not None
         return self.reaches * (self.feature_bound / self.centre.bound)
 
     @cached_property
-    def _shifted_factors(self) -> Array:
-        return self.factors * self._shifts
+    def row_factors(self) -> Array:
+        """For each row, what it is multiplied by before its part of the centre is subtracted."""
+        return self.factors if self.centre is None else self.factors * self.shifts
 
-    def _read(self, chosen: Selection) -> Examples:
+    def read(self, chosen: Selection) -> Examples:
         """The chosen examples, with rows read from the file as they are now."""
         silent = None if self.silent is None else self.silent[chosen]
         rows = read(self.rows, chosen)
@@ -177,12 +189,12 @@ class Examples:
         silent = None if self.silent is None else self.silent[chosen]
         shifts, mean = None, None
         if self.centre is not None:
-            shifts, mean = self._shifts[chosen], self.centre.mean
+            shifts, mean = self.shifts[chosen], self.centre.mean
         if least < SHORTEST:
             rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
             factors = factors if shifts is None else factors * shifts
         elif shifts is not None:
-            factors = self._shifted_factors[chosen]
+            factors = self.row_factors[chosen]
         return Batch(rows, targets, factors, silent, least < 1.0 or mean is not None, shifts, mean)
 
 

@@ -5,12 +5,7 @@ for every training anew: whoever sees the model cannot predict it.  A generator 
 or pickled, or used after a fork, so that the same noise is never used twice.  (A snapshot of a
 whole virtual machine that is resumed twice during one training cannot be noticed.)
 
-**Floating point.**  Noise is drawn in float64 by Box and Muller's method from 64-bit uniforms, cut
-off only beyond 9 standard deviations, where less than 2^-63 of the mass lies.  Its values are not
-those of an ideal Gaussian: some floats cannot occur.  What is done about that: the published
-parameters hold the sum of the noise of all steps and, for the release, of four independent
-draws, and are rounded to a grid 2^-24 as fine as the noise.  No proof is claimed that this
-makes the guarantee hold for floats as it does for real numbers.
+Noise is the floor of a Gaussian number on a grid, exactly (`rounded_normal`).
 """
 
 from __future__ import annotations
@@ -24,9 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import Array
 from lastiterate.errors import LastIterateError, MissingExtra
-from lastiterate.train.compiled import compiled
 from lastiterate.train.rounded_normal import rounded_normals
 
 Words = NDArray[np.uint64]
@@ -34,7 +27,6 @@ Order = NDArray[np.intp]
 
 SECURE = "secure: AES-256-CTR keyed by the operating system"
 REPRODUCIBLE = "reproducible: not private against someone who knows the seed"
-_RELEASE_DRAWS = 4
 
 
 class DuplicatedRandomness(LastIterateError, RuntimeError):
@@ -101,28 +93,6 @@ class Randomness:
         """Whether the guarantee holds against someone who knows the program and its seed."""
         return self._bits.provenance
 
-    def normal(self, shape: tuple[int, ...]) -> Array:
-        """Independent standard normal numbers."""
-        return np.asarray(self.normals(shape, 1)[0])
-
-    def normals(self, shape: tuple[int, ...], count: int) -> Array:
-        """The stacked results of `count` successive calls of `normal`."""
-        size = math.prod(shape)
-        half = (size + 1) // 2
-        words = self._bits.words(count * 2 * half).view(np.int64).reshape(count, 2 * half)
-        normal = np.empty((count, 2 * half))
-        fast = compiled("normal", words.size)
-        if fast is None:
-            _box_muller(words[:, :half], words[:, half:], normal)
-        else:
-            fast.normals(words, normal)
-        return normal[:, :size].reshape(count, *shape)
-
-    def release_normal(self, shape: tuple[int, ...]) -> Array:
-        """Standard normal numbers, each from the sum of independent ones."""
-        draws = self.normal((_RELEASE_DRAWS, *shape))
-        return np.asarray(draws.sum(axis=0) / _RELEASE_DRAWS**0.5)
-
     def rounded_normals(self, shape: tuple[int, ...], bits: int) -> NDArray[np.int64]:
         """The floors of 2^bits N for independent standard normal N."""
         return rounded_normals(self._bits.words, math.prod(shape), bits).reshape(shape)
@@ -153,11 +123,16 @@ class Randomness:
 
     def each_with_probability(self, count: int, numerator: int, denominator: int) -> Order:
         """Each whole number below `count`, independently, with a probability that is a ratio."""
-        # Rounded up to a multiple of 2^-64.
-        threshold = -(-(numerator << 64) // denominator)
-        if threshold >= 1 << 64:
+        if numerator >= denominator:
             return np.arange(count)
-        return np.flatnonzero(self._bits.words(count) < np.uint64(threshold))
+        threshold, rest = divmod(numerator << 64, denominator)
+        words = self._bits.words(count)
+        chosen = words < np.uint64(threshold)
+        # A word that is the threshold itself is in with what is left of the probability.
+        tied = np.flatnonzero(words == np.uint64(threshold))
+        if tied.size and rest:
+            chosen[tied[self.each_with_probability(tied.size, rest, denominator)]] = True
+        return np.flatnonzero(chosen)
 
     def each_to_a_position(
         self, count: int, positions: int, numerator: int, denominator: int
@@ -177,26 +152,6 @@ class Randomness:
         while (again := np.flatnonzero(words > beyond)).size:
             words[again] = self._bits.words(again.size)
         return words % np.uint64(limit)
-
-
-def _box_muller(radii: NDArray[np.int64], angles: NDArray[np.int64], out: Array) -> None:
-    # |k + 1/2| 2^-63 is uniform on (0, 1), to 63 bits.
-    radius = radii.astype(np.float64)
-    radius += 0.5
-    np.abs(radius, out=radius)
-    radius *= 2.0**-63
-    np.log(radius, out=radius)
-    radius *= -2.0
-    np.sqrt(radius, out=radius)
-    # Cosine and sine of an angle from the tangent of its half, the fastest to compute.
-    tangent = angles.astype(np.float64)
-    tangent *= np.pi / 2.0**64
-    np.tan(tangent, out=tangent)
-    square = tangent * tangent
-    radius /= 1.0 + square
-    half = radius.shape[1]
-    np.multiply(radius, 1.0 - square, out=out[:, :half])
-    np.multiply(radius, 2.0 * tangent, out=out[:, half:])
 
 
 def randomness(random_state: Any) -> Randomness:

@@ -6,54 +6,56 @@ r"""Noisy gradient descent, exactly as a `TrainingRun` describes it.
 and then the noise on release.  Nothing else leaves: no loss, no iterate but the last.  Whoever
 listens to its progress hears how many steps are done.
 
-Two matrix products a step, in the precision of the rows; everything else, and sums over more than
-2,048 rows, in float64.  What the rounding of those products does to the guarantee is *not*
-charged.  Measured on MNIST in float32 (epsilon 1, 5,070 steps) it moves a step by 3e-6 of the
-noise; were every step's rounding an adversary's choice, that would add 4e-4 to a mu of 0.27.  The
-worst case that can be proved is larger; with float64 rows both are smaller by nine orders of
-magnitude.  How long a step takes may depend on the data (clipped residuals are solved for, very
-long rows are copied), so whoever can time a training from nearby learns something that is not
-accounted for.
+**On a grid.** Iterates are whole multiples of a unit, 2^-40 of the noise of the step, and so are
+steps, rounded to the nearest, and noise, the floor of a Gaussian number (`rounded_normal`).
+`arithmetic` bounds how far all this is from the formula above.  That no whole number overflows
+follows from public quantities, before the first step.  The noise of a step is drawn after its
+gradient is computed, and none is drawn ahead: what rounds a gradient must not depend on noise that
+is yet to be added.
+
+How long a step takes may depend on the data and on the noise (clipped residuals are solved for,
+noise is drawn by rejection), so whoever can time a training from nearby learns something that is
+not accounted for.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._progress import track
-from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.arithmetic import chosen_grid, problem_of
 from lastiterate.train.batching import batch_sequence
 from lastiterate.train.compiled import compiled
-from lastiterate.train.data import Batch, Examples
+from lastiterate.train.counted_rows import counted_once
+from lastiterate.train.data import PROVED, Examples
+from lastiterate.train.gradient_sum import check_targets, gradient_sum
+from lastiterate.train.grid import Grid
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
-from lastiterate.train.release_noise import on_grid, project
-from lastiterate.train.rows import Rows, Selection
+from lastiterate.train.release_noise import project
 from lastiterate.train.run_claims import broken_promises
 from lastiterate.train.shards import AnyExamples, GradientSum
+from lastiterate.train.step_error import Problem
 from lastiterate.train.traceback_scrubbing import forget_locals
 
-_SUMMED = 2_048  # rows, at most, in one product of float32
-_UNROLLED = 4  # rows of the left factor that BLAS takes at a time
-_DRAWN = 1 << 16  # normal numbers, about
 _KEPT = 1 << 24  # bytes
 
 
 @dataclass(frozen=True, eq=False)
 class Published:
-    """Parameters to go on from, and how many steps led to them."""
+    """Parameters to go on from, how many steps led to them, and the runs that took them."""
 
     parameters: Array
     steps: int
+    runs: tuple[TrainingRun, ...] = ()
 
 
 def noisy_descent(
@@ -96,43 +98,83 @@ def _descended(
     for broken in broken_promises(run, objective, examples.radius):
         raise broken
     randomness = Randomness() if randomness is None else randomness
+    grid = _grid(run, problem_of(objective, examples), start)
     batches = _batches(run, objective, examples, randomness)
-    parameters = np.zeros((objective.outputs, examples.parameters))
+    state = State(np.zeros((objective.outputs, examples.parameters)), run.domain)
     if start is not None:
-        parameters += start.parameters
+        state.parameters += start.parameters
         if run.batches.resampling is Resampling.NEVER:
             batches = islice(batches, start.steps % run.batches.batches_per_epoch, None)
-    steps, noises = _each_step(run.step_size), _each_step(run.noise_std)
-    normal = _normal_draws(run, randomness, parameters.shape)
-    size, regulariser = run.batches.batch_size, run.loss.regulariser
-    fast = compiled("step", size * objective.outputs)
+    compiled("rounded", run.steps * state.parameters.size)  # loaded now, for many short draws
     _keep_freed_memory()
     for done, gradient in zip(track("training", range(run.steps)), batches, strict=False):
-        noise = noises(done)
-        direction = gradient(parameters)
-        if fast is not None and noise > 0.0:
-            fast.step(parameters, direction, next(normal), size, regulariser, noise, steps(done))
-        else:
-            direction /= size
-            if regulariser:
-                direction += regulariser * parameters
-            if noise > 0.0:
-                direction += noise * next(normal)
-            direction *= steps(done)
-            parameters -= direction
-        project(parameters, run.domain)
-    return _published(run, parameters, randomness)
+        state.move_to(float(grid.units[done]))
+        total = gradient(state.parameters)
+        # Drawn only now, so that nothing that rounds the gradient knows it.
+        noise = _drawn(randomness, grid, done, state.parameters.shape)
+        state.step(run, total, noise, float(grid.sizes[done]))
+    return _published(run, state, grid, randomness)
 
 
-def _normal_draws(
-    run: TrainingRun, randomness: Randomness, shape: tuple[int, ...]
-) -> Iterator[Array]:
-    """One for each step; several at a time where no batch is drawn in between."""
-    at_once = 1
-    if run.batches.resampling in (Resampling.NEVER, Resampling.ONCE):
-        at_once = max(_DRAWN // math.prod(shape), 1)
-    for done in range(0, run.steps, at_once):
-        yield from randomness.normals(shape, min(at_once, run.steps - done))
+def _grid(run: TrainingRun, problem: Problem, start: Published | None) -> Grid:
+    """The part of the grid of all runs so far that is the last one's."""
+    earlier = () if start is None else start.runs
+    unknown = 0.0 if start is None or earlier else float(np.linalg.norm(start.parameters))
+    grid, _ = chosen_grid((*earlier, run), problem, start=unknown)
+    own = run.steps + (run.release_noise_std > 0.0)
+    return Grid(grid.sizes[-own:], grid.noises[-own:], grid.bits)
+
+
+def _drawn(
+    randomness: Randomness, grid: Grid, done: int, shape: tuple[int, ...]
+) -> NDArray[np.int64]:
+    if grid.noises[done] > 0.0:
+        return randomness.rounded_normals(shape, grid.bits)
+    return np.zeros(shape, np.int64)
+
+
+class State:
+    """An iterate, as whole numbers of a unit and as the parameters that gradients are taken at."""
+
+    def __init__(self, parameters: Array, domain: Domain) -> None:
+        self.parameters, self._domain = parameters, domain
+        self._whole = np.zeros(parameters.shape, np.int64)
+        self._unit = 0.0
+
+    def move_to(self, unit: float) -> None:
+        """Bring the iterate into the domain and to the grid of this unit."""
+        project(self.parameters, self._domain)
+        if unit != self._unit or not isinstance(self._domain, Unbounded):
+            self._whole = np.rint(self.parameters / unit).astype(np.int64)
+            self._unit = unit
+
+    def step(
+        self, run: TrainingRun, total: Array, noise: NDArray[np.int64], step_size: float
+    ) -> None:
+        """Subtract the step, rounded to the grid, and add the noise."""
+        size, regulariser = run.batches.batch_size, run.loss.regulariser
+        per_unit = step_size / self._unit
+        if (fast := compiled("step", total.size)) is not None:
+            fast.step(
+                self._whole,
+                self.parameters,
+                total,
+                noise,
+                size,
+                regulariser,
+                per_unit,
+                self._unit,
+            )
+            return
+        total /= size
+        total += regulariser * self.parameters
+        total *= per_unit
+        self.add(noise - np.rint(total, out=total).astype(np.int64))
+
+    def add(self, moved: NDArray[np.int64]) -> None:
+        """Move by so many units."""
+        self._whole += moved
+        np.multiply(self._whole, self._unit, out=self.parameters)
 
 
 def _batches(
@@ -142,79 +184,8 @@ def _batches(
         return examples.batches(run.batches, objective, randomness)
     own, batches = batch_sequence(run.batches, examples, randomness)
     check_targets(objective, own)
+    own = counted_once(own) if own.arithmetic == PROVED else own
     return (partial(gradient_sum, objective, own, chosen) for chosen in batches)
-
-
-def gradient_sum(
-    objective: Objective, own: Examples, chosen: Selection, parameters: Array
-) -> Array:
-    """The sum over some of the examples, without the penalty."""
-    batch, intercept = own.batch(chosen), own.intercept
-    rows, width = batch.rows, batch.rows.shape[1]
-    constants = intercept * parameters[:, width] if intercept else np.zeros(len(parameters))
-    outputs = _outputs(parameters[:, :width], batch, constants)
-    if own.offset is not None:
-        outputs += own.offset[:, np.newaxis]
-    residual = objective.residual(outputs, batch.targets)
-    if batch.silent is not None:
-        residual[:, batch.silent] = 0.0
-    gradient = np.empty_like(parameters)
-    if intercept:
-        gradient[:, width] = intercept * np.add.reduce(residual, axis=1)
-    gradient[:, :width] = _times(residual, rows, batch.factors if batch.scaled else None)
-    if batch.shifts is not None and batch.mean is not None:
-        gradient[:, :width] -= np.outer(residual @ batch.shifts, batch.mean)
-    return gradient
-
-
-def _outputs(weights: Array, batch: Batch, constants: Array) -> Array:
-    """Outputs of the scaled, centred rows in float64, after products in the rows' precision."""
-    # Long and thin is what BLAS does faster than short and wide.
-    products = batch.rows @ weights.T.astype(batch.rows.dtype)
-    at_centre = None if batch.mean is None else weights @ batch.mean
-    if (fast := compiled("outputs", products.size)) is None:
-        outputs = np.ascontiguousarray(products.T, dtype=np.float64)
-        if batch.scaled:
-            outputs *= batch.factors
-        if at_centre is not None and batch.shifts is not None:
-            outputs -= np.outer(at_centre, batch.shifts)
-        outputs += constants[:, np.newaxis]
-        return outputs
-    outputs = np.empty((constants.size, len(products)))
-    if at_centre is None:
-        fast.outputs(products, batch.factors, constants, outputs)
-    else:
-        fast.centred(products, batch.factors, at_centre, batch.shifts, constants, outputs)
-    return outputs
-
-
-def _times(residual: Array, rows: Rows, factors: Array | None = None) -> NDArray[Any]:
-    """(factors * residual) @ rows, with sums of many rows in float64.
-
-    In float32 one example would change how the sums over all others round.
-    """
-    if not isinstance(rows, np.ndarray):
-        left = residual if factors is None else residual * factors
-        return np.asarray((rows.T @ left.T).T)
-    outputs = residual.shape[0]
-    # Rows beyond a multiple of four would be multiplied one by one; one row alone is no matter.
-    padded = outputs if outputs == 1 else -(-outputs // _UNROLLED) * _UNROLLED
-    left = np.empty((padded, len(rows)), rows.dtype)
-    if padded > outputs:
-        left[outputs:] = 0.0
-    if factors is None:
-        left[:outputs] = residual
-    elif (fast := compiled("outputs", residual.size)) is not None:
-        fast.weighed(residual, factors, left)
-    else:
-        np.multiply(residual, factors, out=left[:outputs], casting="same_kind")
-    if rows.dtype == np.float64 or len(rows) <= _SUMMED:
-        return (left @ rows)[:outputs]
-    total = np.zeros((padded, rows.shape[1]))
-    for start in range(0, len(rows), _SUMMED):
-        part = slice(start, start + _SUMMED)
-        total += left[:, part] @ rows[part]
-    return total[:outputs]
 
 
 def _keep_freed_memory() -> None:
@@ -226,21 +197,10 @@ def _keep_freed_memory() -> None:
     np.empty(_KEPT, dtype=np.uint8)
 
 
-def _published(run: TrainingRun, parameters: Array, randomness: Randomness) -> Array:
-    """Parameters with release noise, projected, and rounded to a grid far below the noise."""
+def _published(run: TrainingRun, state: State, grid: Grid, randomness: Randomness) -> Array:
+    """Parameters with the noise on release, in the domain."""
     if run.release_noise_std > 0.0:
-        parameters += run.release_noise_std * randomness.release_normal(parameters.shape)
-        project(parameters, run.domain)
-    last = _each_step(run.step_size)(run.steps - 1) * _each_step(run.noise_std)(run.steps - 1)
-    return on_grid(parameters, noise=max(run.release_noise_std, last))
-
-
-def _each_step(schedule: float | tuple[float, ...]) -> Callable[[int], float]:
-    return schedule.__getitem__ if isinstance(schedule, tuple) else lambda _: schedule
-
-
-def check_targets(objective: Objective, examples: Examples) -> None:
-    """That they are such as the constants of the loss hold for."""
-    if not objective.admits(examples.targets):
-        must_be = f"targets as {type(objective).__name__} codes them"
-        raise InvalidParameter("examples.targets", must_be=must_be, found="others")
+        state.move_to(float(grid.units[-1]))
+        state.add(_drawn(randomness, grid, -1, state.parameters.shape))
+    project(state.parameters, run.domain)
+    return state.parameters

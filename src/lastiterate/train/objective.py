@@ -22,7 +22,7 @@ class Objective(ABC):
     """A convex loss of the outputs of a linear model.
 
     `residual_bound` is c, `curvature` is h, `residual_error` is how far a computed residual may be
-    from the exact one, rounding of products apart.
+    from the exact one of the same outputs, and `loss_at_start` bounds the loss at outputs of 0.
 
     An objective is a frozen dataclass of keywords that states, as class attributes,
 
@@ -64,14 +64,18 @@ class Objective(ABC):
         return self.clip
 
     @property
+    @abstractmethod
     def residual_error(self) -> float:
-        """How far a computed residual may be from the exact one."""
-        return 0.0
+        """How far a computed residual may be from the exact one of the same outputs."""
 
     @property
     @abstractmethod
     def curvature(self) -> float:
         """The Lipschitz constant of the residual."""
+
+    @abstractmethod
+    def loss_at_start(self, offset: float) -> float:
+        """A bound on the loss, whose infimum is 0, at outputs of norm `offset`; inf if none is."""
 
     @abstractmethod
     def residual(self, u: Array, y: NDArray[Any]) -> Array:

@@ -17,6 +17,7 @@ Residuals have one row for each output and one column for each example.
 """
 
 import inspect
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -45,6 +46,8 @@ __all__ = [
 ]
 
 CLIPS = ("envelope", "margin")  # of several classes
+ELEMENTARY = 2.0**-44  # relative error of exponentials and logarithms that is allowed for
+_ROUNDING = 2.0**-53
 _FAR = 1e6  # targets of residuals that are clipped whatever the iterate, in units of the clip
 
 
@@ -85,6 +88,13 @@ class Logistic(Objective):
     @property
     def curvature(self) -> float:
         return _spread(self.clip)
+
+    @property
+    def residual_error(self) -> float:
+        return 2.0 * ELEMENTARY  # the sigmoid is an exponential and two roundings, at most 1
+
+    def loss_at_start(self, offset: float) -> float:
+        return _up(math.log(2.0) + self.clip * offset)
 
     def admits(self, y: NDArray[Any]) -> bool:
         return _are_labels(y, 2)
@@ -141,7 +151,17 @@ class Softmax(Objective):
 
     @property
     def residual_error(self) -> float:
-        return envelope.TOLERANCE if self.kind == "envelope" else 0.0
+        # An exponential, a sum of all classes and a division; the margin's factor adds as much
+        # twice over.  Where the envelope is solved for, logarithms of all classes are off by the
+        # error of an exponential and by that of their sum, times the root of their number.
+        rounded = 4.0 * (ELEMENTARY + 2.0 * (self.classes + 16) * _ROUNDING)
+        if self.kind == "margin" or self.clip == 2**0.5:
+            return rounded
+        root = math.sqrt(self.classes)
+        return _up(envelope.TOLERANCE + root * (ELEMENTARY + 4.0 * self.classes * _ROUNDING))
+
+    def loss_at_start(self, offset: float) -> float:
+        return _up(math.log(self.classes) + self.clip * offset)
 
     @property
     def curvature(self) -> float:
@@ -182,6 +202,14 @@ class Huber(Objective):
     def curvature(self) -> float:
         return 1.0
 
+    @property
+    def residual_error(self) -> float:
+        return 2.0 * _ROUNDING * self.clip  # what is clipped has no error
+
+    def loss_at_start(self, offset: float) -> float:
+        del offset
+        return math.inf  # any finite target is admitted
+
     def admits(self, y: NDArray[Any]) -> bool:
         return y.dtype.kind in "fiub" and bool(np.isfinite(y).all())
 
@@ -217,6 +245,13 @@ class SmoothedHinge(Objective):
     def curvature(self) -> float:
         return at_least(1.0 / self.width, ulps=1)
 
+    @property
+    def residual_error(self) -> float:
+        return 4.0 * _ROUNDING * self.clip  # what is clipped has no error
+
+    def loss_at_start(self, offset: float) -> float:
+        return _up(self.clip * (1.0 + offset))
+
     def admits(self, y: NDArray[Any]) -> bool:
         return _are_labels(y, 2)
 
@@ -232,6 +267,10 @@ class SmoothedHinge(Objective):
 def _are_labels(y: NDArray[Any], classes: int) -> bool:
     """Whether these are whole numbers in 0, .., classes - 1."""
     return y.dtype.kind in "fiub" and bool(np.isin(y, np.arange(classes)).all())
+
+
+def _up(value: float) -> float:
+    return at_least(value, ulps=ULPS)
 
 
 def _spread(mass: float) -> float:

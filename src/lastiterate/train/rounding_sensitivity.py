@@ -54,6 +54,7 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.objectives import Objective
 
 _MOST = 1e-3
+_SOLVED = 2e-12  # below it there is only rounding, which is not charged here
 LEAST_REST = 0.05  # of the variance, at a hidden end
 
 
@@ -71,7 +72,7 @@ def charged_sensitivity(
     noise of all releases together, by default that of two like the run's.
     """
     exact = objective.sensitivity(radius=radius, adjacency=run.adjacency)
-    if objective.residual_error == 0.0:
+    if objective.residual_error < _SOLVED:
         return exact
     if isinstance(run.domain, Ball) and run.batches.longest_wait(run.steps) > 1:
         must_be = "'margin' for batches on a bounded domain: no sensitivity covers its error there"

@@ -53,6 +53,9 @@ class Shards(Protocol):
     def is_mapped(self) -> bool: ...
 
     @property
+    def is_sparse(self) -> bool: ...
+
+    @property
     def precision(self) -> str: ...
 
     def around(self, centre: Centre) -> Shards:

@@ -42,3 +42,23 @@ def weighed(residual: Array, factors: Array, out: NDArray[Any]) -> None:
     for i in range(residual.shape[0]):
         for k in range(residual.shape[1]):
             out[i, k] = residual[i, k] * factors[k]
+
+
+@njit(**STEP_BY_STEP)
+def scaled_rows(rows: NDArray[Any], factors: Array, out: Array) -> None:
+    """factors * rows in float64, row by row."""
+    for k in range(rows.shape[0]):
+        factor = factors[k]
+        for j in range(rows.shape[1]):
+            out[k, j] = np.float64(rows[k, j]) * factor
+
+
+@njit(**STEP_BY_STEP)
+def centred_rows(
+    rows: NDArray[Any], factors: Array, shifts: Array, mean: Array, out: Array
+) -> None:
+    """factors * rows - shifts * mean in float64, row by row."""
+    for k in range(rows.shape[0]):
+        factor, shift = factors[k], shifts[k]
+        for j in range(rows.shape[1]):
+            out[k, j] = np.float64(rows[k, j]) * factor - shift * mean[j]

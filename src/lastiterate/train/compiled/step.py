@@ -1,6 +1,8 @@
-"""A step of noisy descent in one pass, rounded as numpy does in several."""
+"""A step of noisy descent on the grid in one pass, rounded as numpy does in several."""
 
+import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.train.compiled.elementary import STEP_BY_STEP
@@ -8,17 +10,18 @@ from lastiterate.train.compiled.elementary import STEP_BY_STEP
 
 @njit(**STEP_BY_STEP)
 def step(
+    whole: NDArray[np.int64],
     parameters: Array,
     gradient_sum: Array,
-    normal: Array,
+    noise: NDArray[np.int64],
     batch_size: int,
     regulariser: float,
-    noise: float,
-    step_size: float,
+    per_unit: float,
+    unit: float,
 ) -> None:
-    """Change the parameters in place."""
-    for i in range(parameters.shape[0]):
-        for k in range(parameters.shape[1]):
-            old = parameters[i, k]
-            direction = (gradient_sum[i, k] / batch_size + regulariser * old) + noise * normal[i, k]
-            parameters[i, k] = old - direction * step_size
+    """Change the whole numbers and the parameters in place; `per_unit` is step size over unit."""
+    for i in range(whole.shape[0]):
+        for k in range(whole.shape[1]):
+            direction = gradient_sum[i, k] / batch_size + regulariser * parameters[i, k]
+            whole[i, k] += noise[i, k] - np.int64(np.rint(direction * per_unit))
+            parameters[i, k] = unit * whole[i, k]
