@@ -138,7 +138,7 @@ class TestSampler:
 
     def test_a_draw_is_rounded_to_a_grid_far_below_the_noise(self):
         draw = chain(steps=3, step_size=0.5).sample(lambda x: x, np.zeros(50), random_state=0)
-        grid = 2.0 ** (1 - 24)  # of noise 1
+        grid = 2.0**-40  # of noise 1
         np.testing.assert_array_equal(draw / grid, np.rint(draw / grid))
         assert (draw / grid % 2).any()
 

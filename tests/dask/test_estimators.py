@@ -76,7 +76,7 @@ class TestFit:
         remote = there.PrivateLinearSVC(**settings).fit(X.astype("float32"), Y)
         local = here.PrivateLinearSVC(**settings).fit(ROWS.astype("float32"), LABELS)
         np.testing.assert_allclose(remote.parameters_, local.parameters_, rtol=1e-3)
-        assert json.loads(remote.certificate_)["arithmetic"]["products"] == "float32"
+        assert json.loads(remote.certificate_)["arithmetic"]["products"] == "float64"
 
     def test_leaves_nothing_on_the_cluster(self, client, model):
         del model

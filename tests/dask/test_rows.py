@@ -27,6 +27,7 @@ def shard(rows, lengths, kind):
         precision=str(rows.dtype),
         encode=as_they_are,
         bound=BOUND,
+        is_sparse=sparse.issparse(kind(rows)),
         intercept=0.0,
         offset=None,
         sources=None,

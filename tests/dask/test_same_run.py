@@ -112,10 +112,9 @@ class TestNoise:
         data, source = examples(), Recorder(3)
         run = run_of(data, RULES[name], release_noise_std=0.3)
         noisy_descent(run, Logistic(), on_cluster(client, data), source)
-        assert len(source.drawn) == run.steps
-        assert len(source.released) == 1
+        assert len(source.drawn) == run.steps + 1
         together = np.concatenate([drawn.ravel() for drawn in source.drawn])
-        assert np.unique(together).size == together.size == run.steps * 5
+        assert np.unique(together).size == together.size == (run.steps + 1) * 5
 
 
 class TestModels:

@@ -230,13 +230,14 @@ class Shard:
         plan = self._plan
         if sparse.issparse(rows):
             rows = compressed(rows)
-            rows = rows if plan.is_sparse else rows.toarray()
         elif hasattr(rows, "tocsr"):
             rows = rows.tocsr()
         elif not isinstance(rows, np.ndarray):
             self._refuse(k, "X", "numpy arrays or scipy's sparse matrices", type(rows).__name__)
         else:
             rows = np.ascontiguousarray(rows)
+        if isinstance(rows, np.ndarray) == plan.is_sparse:
+            self._refuse(k, "X", "all dense or all sparse", "the other kind")
         shape = (plan.lengths[k], plan.features)
         if rows.shape != shape:
             self._refuse(k, "X", f"of {shape[0]} rows and {shape[1]} columns", "others")

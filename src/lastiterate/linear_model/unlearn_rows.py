@@ -207,7 +207,7 @@ def _unlearn(
         history.requests.objective,
         replace(examples, silent=silent),
         source,
-        Published(model.parameters_, begun, past.requests.runs),
+        Published(model.parameters_, begun, history.requests.runs),
     )
     certificate = issue_request(
         model.certificate_,
