@@ -2,7 +2,8 @@ r"""Bok, Su and Altschuler 2024: closed forms in f-DP, for full batches and fixe
 
 Their convention is this library's: L is the largest difference of two gradients, the noise is
 sigma on the averaged gradient.  Below c = max(|1 - eta m|, |1 - eta M|), l = n // b batches an
-epoch, E epochs, r = L/(b sigma), and k = D b/(eta L), the diameter in units of an arrival.
+epoch, E epochs, r = L/(b sigma), and k = D b/(eta L), the diameter in units of the per-step
+sensitivity.
 """
 
 import math
