@@ -21,7 +21,7 @@ class ReportForms:
         return as_text(self._whole)
 
     def _repr_html_(self) -> str:
-        from lastiterate.report.notebook import as_card
+        from lastiterate.report.html import as_card
 
         return as_card(self._whole)
 

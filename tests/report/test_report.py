@@ -17,8 +17,7 @@ from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED
 from lastiterate.other_releases import Release
 from lastiterate.report.assumptions import assumptions
 from lastiterate.report.plain_text import as_text
-from lastiterate.report.reasons import charges
-from lastiterate.report.run_text import release_rule
+from lastiterate.report.run_text import charges, release_rule
 from lastiterate.report.summary import as_record, summary
 from lastiterate.run.batch_rules.rules import RULES as BATCH_RULES
 from tests.readme_run import accounted
@@ -97,7 +96,7 @@ class TestText:
         assert max(map(len, text.splitlines())) <= 100
         for part in ("epsilon = ", "<- used", "You state that", "You may publish", "voids the"):
             assert part in text
-        assert "nan" not in text.split("What other bounds")[0].replace("nance", "")
+        assert "nan" not in text.split("Bounds for such batches")[0].replace("nance", "")
 
     def test_the_lower_bound_is_named_and_the_ratio_is_to_it(self):
         told = told_of("full")
@@ -215,10 +214,10 @@ class TestWhy:
         assert told.bounds[0].epsilon < told.bounds[1].epsilon
         assert "composition/fixed-order gives the same here" in told.why
 
-    def test_shrinking_is_claimed_only_where_losses_curve(self):
+    def test_contraction_is_claimed_only_where_losses_curve(self):
         flat = RUN.replace(loss=li.Loss(smoothness=1.0))
-        assert "shrinking" in charges(CATALOGUE["fixed-order/convex"], RUN)
-        assert "shrinking" not in charges(CATALOGUE["fixed-order/convex"], flat)
+        assert "contracting" in charges(CATALOGUE["fixed-order/convex"], RUN)
+        assert "contracting" not in charges(CATALOGUE["fixed-order/convex"], flat)
 
 
 class TestAssumptions:
@@ -287,13 +286,13 @@ class TestAssumptions:
 class TestRelease:
     def test_follows_what_the_bound_refuses(self):
         last = release_rule(CATALOGUE["random-order/shuffled"], RUN)
-        assert last.allowed == "the parameters after step 80"
+        assert last.allowed == ("the parameters after step 80",)
         assert any("order of the batches" in one for one in last.voided_by)
         assert any("checkpoint" in one for one in last.voided_by)
         fixed = release_rule(CATALOGUE["fixed-order/convex"], RUN)
-        assert fixed.allowed == "the parameters after step 80, and the order of the batches"
+        assert fixed.allowed == ("the parameters after step 80", "the order of the batches")
         every = release_rule(CATALOGUE["composition/fixed-order"], RUN)
-        assert every.allowed == "the parameters after every step, and the order of the batches"
+        assert every.allowed == ("the parameters after every step", "the order of the batches")
         assert not any("checkpoint" in one for one in every.voided_by)
 
 

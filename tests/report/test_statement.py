@@ -26,7 +26,7 @@ class TestStatement:
             "delta = 1e-05",
             "one example being replaced by another",
             f"lastiterate {li.__version__}, bound {report.bound}",
-            "Only this may be published: the parameters after step 2,000, and the order of the",
+            "Only this may be published: the parameters after step 2,000; the order of the",
             "stated by whoever trained the model",
             "- Every batch has exactly 1,500",
             "Any of these voids it:",

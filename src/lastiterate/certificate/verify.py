@@ -38,7 +38,7 @@ from lastiterate.errors import (
     PrivacyWarning,
 )
 from lastiterate.other_releases import from_record as from_release
-from lastiterate.report.run_text import without_steps
+from lastiterate.report.run_text import fitted_steps_text
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.train.data import checked_bounds
 from lastiterate.train.noise import REPRODUCIBLE
@@ -74,7 +74,7 @@ class VerifiedCertificate:
         if self.seeded:
             warn(f"the training was {REPRODUCIBLE}", PrivacyWarning)
         if self.fitted_steps:
-            warn(without_steps(self.fitted_steps), PrivacyWarning)
+            warn(fitted_steps_text(self.fitted_steps), PrivacyWarning)
 
 
 def verify(

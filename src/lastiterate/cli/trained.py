@@ -9,9 +9,8 @@ from pathlib import Path
 from lastiterate._digits import up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.other_releases import KINDS
-from lastiterate.report.plain_text import as_text
-from lastiterate.report.run_text import change_hidden, how_certain
-from lastiterate.report.text_columns import wrapped
+from lastiterate.report.plain_text import as_text, wrapped
+from lastiterate.report.run_text import certainty_text, protected_change
 
 _INSIDE = "    "
 _NOTHING_ELSE = (
@@ -42,8 +41,8 @@ class Trained:
     def _parts(self, width: int) -> Iterator[list[str]]:
         report, run = self.report, self.report.run
         yield wrapped(
-            f"{how_certain(report.certainty)}: epsilon = {up(report.epsilon(self.delta))} at "
-            f"delta = {self.delta:g}, {change_hidden(run)}",
+            f"{certainty_text(report.certainty)}: epsilon = {up(report.epsilon(self.delta))} at "
+            f"delta = {self.delta:g}, {protected_change(run)}",
             width,
         )
         if self.score is not None:

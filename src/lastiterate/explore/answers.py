@@ -17,8 +17,13 @@ from lastiterate.explore import page_curves
 from lastiterate.explore.certificate_review import review
 from lastiterate.explore.page_runs import as_code, description, run_from_page
 from lastiterate.explore.remedies import remedies
-from lastiterate.report.reasons import refusals, why
-from lastiterate.report.run_text import beside_the_lower_bound, how_certain, what_was_done
+from lastiterate.report.run_text import (
+    certainty_text,
+    lower_bound_text,
+    refusals,
+    run_sentence,
+    why_least,
+)
 from lastiterate.report.summary import ranked, with_inf_as_text
 from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.run.training_run import TrainingRun
@@ -91,9 +96,9 @@ def _account(record: Record) -> Answer:
         "draft": draft,
         "if": if_one_example_is(run.adjacency, run.examples_per_person),
         "bound": best.id,
-        "kind": how_certain(report.certainty),
-        "why": why(run, RECORDS[best.id], second, equal=equal),
-        "done": what_was_done(run),
+        "kind": certainty_text(report.certainty),
+        "why": why_least(run, RECORDS[best.id], second, equal=equal),
+        "done": run_sentence(run),
         "composition": None
         if composed is None
         else {
@@ -139,7 +144,7 @@ def _lower_bound(record: Record) -> Answer:
         "epsilon_text": down(epsilon),
         "ratio": ratio,
         "ratio_text": times(ratio),
-        "says": beside_the_lower_bound(strongest, epsilon, ratio),
+        "says": lower_bound_text(strongest, epsilon, ratio),
     }
 
 

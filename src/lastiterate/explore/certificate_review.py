@@ -10,8 +10,8 @@ from lastiterate.certificate.fields import on_trust
 from lastiterate.certificate.verify import verified_certificate
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.explore.page_runs import page_words
-from lastiterate.report.qualified import of_the_run_alone
-from lastiterate.report.run_text import without_steps
+from lastiterate.report.assumptions import training_alone_text
+from lastiterate.report.run_text import fitted_steps_text
 from lastiterate.report.summary import summary
 from lastiterate.run.serialise import unambiguous_json
 from lastiterate.train.noise import REPRODUCIBLE
@@ -42,7 +42,7 @@ def review(record: Mapping[str, Any]) -> dict[str, Any]:
         "holds": not (content.seeded or content.fitted_steps),
         "reasons": [
             *([f"the training was {REPRODUCIBLE}"] if content.seeded else []),
-            *([without_steps(content.fitted_steps)] if content.fitted_steps else []),
+            *([fitted_steps_text(content.fitted_steps)] if content.fitted_steps else []),
         ],
         "statement": statement,
         "epsilon_text": up(guarantee["epsilon"]),
@@ -57,7 +57,7 @@ def review(record: Mapping[str, Any]) -> dict[str, Any]:
             *on_trust(stated),
         ],
         "words": words,
-        "words_leave_out": of_the_run_alone(content.report),
+        "words_leave_out": training_alone_text(content.report),
     }
 
 

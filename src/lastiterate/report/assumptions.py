@@ -1,14 +1,14 @@
-"""Assumptions that whoever describes a run vouches for, in words with the run's numbers.
+"""Assumptions that a guarantee rests on, with the run's numbers, and sentences that qualify it.
 
-They are only those that the bound in question rests on.  What can be read off the numbers, such
-as step sizes of at most 2/smoothness, was checked and is not repeated here.
-"""
+Only the assumptions of the bound in question are listed.  Conditions on the numbers, such as step
+sizes of at most 2/smoothness, are checked and not repeated here."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from lastiterate._digits import short
+from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.conditions import CONVEX
 from lastiterate.other_releases import KINDS, Release
@@ -121,4 +121,44 @@ def _domain(bound: Bound, run: TrainingRun) -> Iterator[str]:
         f"every iterate and the published model are projected onto one closed convex set of "
         f"diameter {short(run.domain.diameter)}, "
         "chosen without regard to the examples"
+    )
+
+
+SELECTED = (
+    "The model is the best of a secret number of tries, and the run described here is one of them: "
+    "the guarantee is of the choice among all."
+)
+SEEDED = "The noise came from a seed: this is not private against anyone who knows the seed."
+TRIES_KNOWN = "how many tries there were, how long they took, or another of the models tried"
+
+
+def qualifications(report: PrivacyReport) -> tuple[str, ...]:
+    """Sentences that qualify the number by facts that the run does not hold."""
+    said = [SELECTED] if report.selected else []
+    if report.followed is not None:
+        said.append(_followed(*report.followed))
+    if report.seeded:
+        said.append(SEEDED)
+    return (*said, *report.caveats)
+
+
+def training_alone_text(report: PrivacyReport) -> str:
+    """A sentence on what a number derived from the run alone leaves out; empty if nothing."""
+    left_out = []
+    if report.other_releases:
+        left_out.append("what is published beside the model")
+    if report.selected:
+        left_out.append("the choice among several tries")
+    if report.followed is not None:
+        left_out.append("the steps of unlearning requests")
+    if not left_out:
+        return ""
+    return f"This is of the training alone: it does not include {' or '.join(left_out)}."
+
+
+def _followed(steps: int, requests: int) -> str:
+    often = "1 unlearning request" if requests == 1 else f"{requests:,} unlearning requests"
+    return (
+        f"{often} followed, with {steps:,} extra steps that saw those who stay once more: the "
+        "guarantee is theirs, of all models that were published, together."
     )

@@ -1,4 +1,4 @@
-"""A report as one page: no scripts, nothing fetched, readable by day and by night."""
+"""Reports as HTML: a page without scripts, in light and dark colours, and a notebook card."""
 
 from __future__ import annotations
 
@@ -8,19 +8,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastiterate._digits import mu, times, up
+from lastiterate._html import card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import InvalidParameter
 from lastiterate.plot import delta_by_epsilon, epsilon_by_steps, shift_schedule, tradeoff
 from lastiterate.plot.save import as_svg
+from lastiterate.report.assumptions import training_alone_text
 from lastiterate.report.page_style import CSS, themed
-from lastiterate.report.qualified import of_the_run_alone
 from lastiterate.report.run_text import (
     COLUMNS_EXPLAINED,
     LISTED_ONLY,
+    MAY_BE_PUBLISHED,
     VOIDED_BY,
-    what_is_protected,
-    what_was_done,
+    protection_sentence,
+    run_sentence,
 )
 from lastiterate.report.summary import Summary, summary
 from lastiterate.run.adjacency import if_one_example_is
@@ -37,26 +39,28 @@ def write_html(report: PrivacyReport, path: str | Path, *, delta: float, title: 
 
 def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report") -> str:
     """The page as text."""
-    told = summary(report, delta)
+    content = summary(report, delta)
     body = [
         f"<h1>{escape(title)}</h1>",
-        _answer(told),
-        f"<p>{escape(what_was_done(report.run))} {escape(what_is_protected(report.run))}</p>",
-        *(f"<p>{escape(one)}</p>" for one in told.qualifications),
+        _answer(content),
+        f"<p>{escape(run_sentence(report.run))} {escape(protection_sentence(report.run))}</p>",
+        *(f"<p>{escape(one)}</p>" for one in content.qualifications),
         *_of_the_run(report, delta),
         "<h2>Bounds that apply</h2>",
-        _bounds(told),
-        f"<p>{escape(told.why)}</p>",
+        _bounds(content),
+        f"<p>{escape(content.why)}</p>",
         *_VOUCHED_FOR[report.enforced],
-        _bullets(told.assumptions),
+        _bullets(content.assumptions),
         "<h2>What may be published</h2>",
-        f"<p>{escape(str(told.release))} {VOIDED_BY}</p>",
-        _bullets(told.release.voided_by),
+        f"<p>{MAY_BE_PUBLISHED}</p>",
+        _bullets(content.release.allowed),
+        f"<p>{VOIDED_BY}</p>",
+        _bullets(content.release.voided_by),
         "<h2>What it means for an attacker</h2>",
-        *_picture("tradeoff", lambda: tradeoff(report), _tradeoff_caption(told)),
+        *_picture("tradeoff", lambda: tradeoff(report), _tradeoff_caption(content)),
         *_picture("delta", lambda: delta_by_epsilon(report, delta=_shown(delta)), _DELTA),
         *_why_pictures(report),
-        *_refused(told),
+        *_refused(content),
         "<h2>The run</h2>",
         "<details open><summary>As TOML, which <code>lastiterate account</code> takes</summary>",
         f"<pre>{escape(report.run.to_toml().strip())}</pre></details>",
@@ -99,30 +103,37 @@ _PLAN = (
 )
 
 
-def _answer(told: Summary) -> str:
-    without = f"<p><strong>{escape(told.not_included)}</strong></p>" if told.not_included else ""
-    beside = f"{told.beside_the_other_adjacency} {told.tightness}".strip()
+def _answer(content: Summary) -> str:
+    without = (
+        f"<p><strong>{escape(content.not_included)}</strong></p>" if content.not_included else ""
+    )
+    condition = if_one_example_is(content.adjacency, content.per_person)
+    beside = f"{content.other_adjacency_sentence} {content.tightness}".strip()
     return (
-        f'<p class="answer"><strong>&epsilon; = {escape(up(told.epsilon))}</strong> at &delta; = '
-        f"{told.delta:g} {if_one_example_is(told.adjacency, told.per_person)}, {told.kind}</p>"
+        f'<p class="answer"><strong>&epsilon; = {escape(up(content.epsilon))}</strong> at '
+        f"&delta; = {content.delta:g} {condition}, {content.kind}</p>"
         f"{without}\n<p>{escape(beside)}</p>"
     )
 
 
-def _bounds(told: Summary) -> str:
+def _bounds(content: Summary) -> str:
     heads = ("&epsilon;", "&mu; (GDP)", "advantage", "ratio")
     rows = []
-    for row in told.near:
+    for row in content.near:
         name = escape(row.id) + ("" if row.used else " *")
         works = RECORDS[row.id].source.parts
         source = "".join(f'<div class="source">{escape(str(one))}</div>' for one in works)
         cells = [up(row.epsilon), mu(row.mu), up(row.advantage), times(row.ratio)]
         numbers = "".join(f'<td class="number">{escape(cell)}</td>' for cell in cells)
-        chosen = ' class="used"' if row.id == told.bound else ""
+        chosen = ' class="used"' if row.id == content.bound else ""
         rows.append(f'<tr{chosen}><td><span class="id">{name}</span>{source}</td>{numbers}</tr>')
     columns = "".join(f'<th class="number">{one}</th>' for one in heads)
     table = f"<table><tr><th>bound, and where it is from</th>{columns}</tr>\n"
-    notes = (told.listed_apart, LISTED_ONLY if told.lists_more else "", COLUMNS_EXPLAINED)
+    notes = (
+        content.far_bounds_text,
+        LISTED_ONLY if content.lists_unused else "",
+        COLUMNS_EXPLAINED,
+    )
     paragraphs = "".join(f"\n<p>{escape(one)}</p>" for one in notes if one)
     return f'<div class="wide">{table}' + "\n".join(rows) + f"\n</table></div>{paragraphs}"
 
@@ -131,14 +142,14 @@ def _bullets(clauses: Iterable[str]) -> str:
     return "<ul>" + "".join(f"<li>{escape(clause)}</li>" for clause in clauses) + "</ul>"
 
 
-def _refused(told: Summary) -> list[str]:
-    if not told.refusals:
+def _refused(content: Summary) -> list[str]:
+    if not content.refusals:
         return []
     rows = [
         f'<tr><td class="id">{"<br>".join(map(escape, one.bounds))}</td>'
         f"<td>{escape(one.reason.needs)}</td><td>{escape(one.reason.found)}</td>"
         f"<td>{escape(one.reason.remedy)}</td></tr>"
-        for one in told.refusals
+        for one in content.refusals
     ]
     head = "<tr><th>bound</th><th>needs</th><th>found</th><th>what would help</th></tr>"
     return [
@@ -147,28 +158,28 @@ def _refused(told: Summary) -> list[str]:
     ]
 
 
-def _tradeoff_caption(told: Summary) -> str:
-    most = told.per_person
+def _tradeoff_caption(content: Summary) -> str:
+    most = content.per_person
     unit = "one example" if most == 1 else f"the examples of one person, at most {most:,},"
     return (
         f"Whoever tries to tell two data sets that differ in {unit} apart, by what is published, "
-        "errs at least so often. Dashed: mechanisms that add Gaussian noise once."
+        "errs at least so often. Dashed: Gaussian mechanisms."
     )
 
 
 def _of_the_run(report: PrivacyReport, delta: float) -> list[str]:
-    """Epsilon by steps, where the run is what the report is of."""
+    """Epsilon by steps, if the report is of one run."""
     if report.of_more_than_the_run:
         return []
-    caption = f"{_STEPS} {of_the_run_alone(report)}".strip()
+    caption = f"{_STEPS} {training_alone_text(report)}".strip()
     return _picture("steps", lambda: epsilon_by_steps(report.run, delta=delta), caption)
 
 
 def _why_pictures(report: PrivacyReport) -> list[str]:
-    """The engine's plan, of runs that it can be written out for."""
+    """The shift schedule, for runs that have a single one."""
     if report.of_more_than_the_run:
         return []
-    caption = f"{_PLAN} {of_the_run_alone(report)}".strip()
+    caption = f"{_PLAN} {training_alone_text(report)}".strip()
     try:
         drawn = _picture("plan", lambda: shift_schedule(report.run), caption)
     except InvalidParameter:
@@ -187,3 +198,20 @@ def _picture(name: str, draw: Callable[[], Figure], caption: str) -> list[str]:
 def _shown(delta: float) -> float:
     """A delta that the picture can mark."""
     return delta if 0.0 < delta < 1.0 else USUAL_DELTA
+
+
+def as_card(report: PrivacyReport) -> str:
+    """The first lines of the printed report and what voids the guarantee, as HTML."""
+    content = summary(report, USUAL_DELTA)
+    rows = [
+        (row.id, f"epsilon {up(row.epsilon)}, mu {mu(row.mu)}, advantage {up(row.advantage)}")
+        for row in content.near
+    ]
+    lead = f"{run_sentence(report.run)} {protection_sentence(report.run)} {content.tightness}"
+    notes = [
+        *([content.not_included] if content.not_included else []),
+        *content.qualifications,
+        f"{content.release}",
+        f"{VOIDED_BY} {'; '.join(content.release.voided_by)}.",
+    ]
+    return card(content.answer, rows, lead=lead, notes=notes)

@@ -1,4 +1,4 @@
-"""A run in words: what was done, and what may be published of it."""
+"""Sentences about a run and its bounds: its steps, its releases, and why a bound is least."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lastiterate._digits import down, short, times, up
+from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound, Certainty
-from lastiterate.other_releases import KINDS
-from lastiterate.other_releases import Release as Statistic
+from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.bounds.conditions import CONVEX
+from lastiterate.bounds.quantities import gaps
+from lastiterate.errors import Unmet
+from lastiterate.other_releases import KINDS, Release
 from lastiterate.run.adjacency import IN_WORDS, if_one_example_is
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
@@ -22,6 +26,7 @@ _RELEASED = {
 
 
 FAR = 10.0  # times the best; such bounds are named apart
+MAY_BE_PUBLISHED = "You may publish the following, and nothing else:"
 VOIDED_BY = "Any of these voids the guarantee:"
 VOUCHED_FOR = {False: "You state that", True: "The trainer enforced that"}
 COLUMNS_EXPLAINED = (
@@ -33,24 +38,24 @@ LISTED_ONLY = "* as published: the proof has a gap, so it is listed and not used
 
 
 @dataclass(frozen=True)
-class Release:
-    """The outputs that the guarantee allows to be published, and what would void it."""
+class ReleaseRule:
+    """The outputs that may be published, and those that would void the guarantee."""
 
-    allowed: str
+    allowed: tuple[str, ...]
     voided_by: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"You may publish {self.allowed}; nothing else."
+        return f"You may publish {'; '.join(self.allowed)}; nothing else."
 
 
-def what_was_done(run: TrainingRun) -> str:
-    """Steps and batches, in a line."""
+def run_sentence(run: TrainingRun) -> str:
+    """A sentence on the steps and batches of a run."""
     counted = "1 step" if run.steps == 1 else f"{run.steps:,} steps"
     return f"{counted} of noisy gradient descent, {run.batches.described()}."
 
 
-def what_is_protected(run: TrainingRun) -> str:
-    """A text on what is released, and on the change to the data that is protected."""
+def protection_sentence(run: TrainingRun) -> str:
+    """A sentence on what is released, and on the change to the data that is protected."""
     noise = " with noise added" if run.release_noise_std > 0.0 else ""
     return f"Released: {_RELEASED[run.releases]}{noise}. Protected: {unit_of_privacy(run)}."
 
@@ -61,8 +66,8 @@ def unit_of_privacy(run: TrainingRun) -> str:
     return f"{who} being {changed}"
 
 
-def change_hidden(run: TrainingRun) -> str:
-    """The change of the data that the guarantee is about, without a verb."""
+def protected_change(run: TrainingRun) -> str:
+    """A noun phrase for the change of the data that the guarantee covers."""
     return " ".join(_changed(run))
 
 
@@ -74,24 +79,24 @@ def _changed(run: TrainingRun) -> tuple[str, str]:
     return f"all examples of one person, at most {most:,},", changed
 
 
-def instead(adjacency: str, epsilon: float, per_person: int = 1) -> str:
+def other_adjacency_text(adjacency: str, epsilon: float, per_person: int = 1) -> str:
     """A sentence with the epsilon of the same training under this other adjacency."""
     condition = if_one_example_is(adjacency, per_person)
     return f"{condition.capitalize()} instead: epsilon = {up(epsilon)}."
 
 
-def listed_apart(rows: Iterable[tuple[str, float]]) -> str:
-    """Bounds whose number says nothing beside the best one, in a sentence."""
+def far_bounds_text(rows: Iterable[tuple[str, float]]) -> str:
+    """A sentence that lists bounds far above the least one."""
     named = ", ".join(f"{id_} ({up(epsilon)})" for id_, epsilon in rows)
     return f"Also valid, but at least {FAR:g} times as large: {named}."
 
 
-def how_certain(certainty: Certainty) -> str:
+def certainty_text(certainty: Certainty) -> str:
     """The words for the certainty of an epsilon: certified, or only as published."""
     return "certified" if certainty is Certainty.UPPER else "as published, not certified"
 
 
-def without_steps(steps: Sequence[str]) -> str:
+def fitted_steps_text(steps: Sequence[str]) -> str:
     """A clause on preprocessing steps that learnt from the same examples and are not included."""
     many = len(steps) > 1
     return (
@@ -101,8 +106,8 @@ def without_steps(steps: Sequence[str]) -> str:
     )
 
 
-def beside_the_lower_bound(bound: str | None, epsilon: float, ratio: float) -> str:
-    """How far the answer is from the best of all valid guarantees, as far as that is known."""
+def lower_bound_text(bound: str | None, epsilon: float, ratio: float) -> str:
+    """A sentence that compares epsilon with the lower bound."""
     if bound is None or not ratio < math.inf:
         return "No lower bound is known."
     return (
@@ -112,19 +117,18 @@ def beside_the_lower_bound(bound: str | None, epsilon: float, ratio: float) -> s
 
 
 def release_rule(
-    bound: Bound, run: TrainingRun, other_releases: Sequence[Statistic] = ()
-) -> Release:
-    """Derived from what the bound refuses: its hypotheses decide, not the run's own plan."""
+    bound: Bound, run: TrainingRun, other_releases: Sequence[Release] = ()
+) -> ReleaseRule:
+    """The outputs that the bound's hypotheses allow, whatever the run itself releases."""
     secret, only_last = needs_secret_order(bound, run), needs_last_iterate_only(bound, run)
     if only_last:
         noise = ", with the noise on release" if run.release_noise_std > 0.0 else ""
-        allowed = f"the parameters after step {run.steps:,}{noise}"
+        allowed = [f"the parameters after step {run.steps:,}{noise}"]
     else:
-        allowed = "the parameters after every step"
+        allowed = ["the parameters after every step"]
     if not secret and run.batches.ordered:
-        allowed += ", and the order of the batches"
-    for one in other_releases:
-        allowed += f", and {KINDS[one.kind].published}"
+        allowed.append("the order of the batches")
+    allowed += [KINDS[one.kind].published for one in other_releases]
     voided = []
     if only_last:
         voided.append("any other iterate, such as a checkpoint or an average of iterates")
@@ -132,7 +136,7 @@ def release_rule(
     if secret:
         voided.append("the order of the batches, or the seed it came from")
     voided.append("the noise, or the seed it came from")
-    return Release(allowed, tuple(voided))
+    return ReleaseRule(tuple(allowed), tuple(voided))
 
 
 def needs_secret_order(bound: Bound, run: TrainingRun) -> bool:
@@ -151,3 +155,45 @@ def scheduled(value: Schedule) -> str:
         return short(value)
     low, high = min(value), max(value)
     return short(low) if low == high else f"between {short(low)} and {short(high)}, as scheduled,"
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An unmet hypothesis, and the bounds that need it."""
+
+    bounds: tuple[str, ...]
+    reason: Unmet
+
+
+def why_least(run: TrainingRun, best: Bound, second: Bound | None, *, equal: bool) -> str:
+    """A sentence on what the bound with the least epsilon charges for, and the next one."""
+    because = charges(best, run)
+    if second is None:
+        return f"{best.id} is the only bound that applies: it {because}."
+    if equal:
+        return f"{best.id} {because}; {second.id} gives the same here."
+    return f"{best.id} is the least: it {because}. Next, {second.id} {charges(second, run)}."
+
+
+def charges(bound: Bound, run: TrainingRun) -> str:
+    """A verb phrase on what a bound charges for."""
+    if not bound.charges:
+        return f"gives {bound.gives}"
+    curved = CONVEX in bound.needs and bool((gaps(run) > 0.0).all())
+    return bound.charges.format(
+        fading="every step contracting the influence of earlier ones"
+        if curved
+        else "later noise hiding the influence of earlier steps",
+        counts="charges the most exposed place in the order, counting on"
+        if run.batches.ordered
+        else "counts on",
+    )
+
+
+def refusals(report: PrivacyReport) -> list[Refusal]:
+    """The unmet hypotheses of the bounds for such batches, each of them once."""
+    concerned: dict[Unmet, list[str]] = {}
+    for id_, reasons in report.unmet.items():
+        for reason in reasons if RECORDS[id_].is_about(report.run) else ():
+            concerned.setdefault(reason, []).append(id_)
+    return [Refusal(tuple(ids), reason) for reason, ids in concerned.items()]

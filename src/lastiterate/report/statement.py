@@ -10,7 +10,7 @@ from lastiterate._digits import up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.profile.group import for_group
-from lastiterate.report.run_text import unit_of_privacy, what_was_done
+from lastiterate.report.run_text import run_sentence, unit_of_privacy
 from lastiterate.report.summary import summary
 
 FORMATS = ("text", "markdown", "model-card")
@@ -21,28 +21,28 @@ def statement(
 ) -> str:
     """A privacy statement: the release, the protected unit, the guarantee and its assumptions."""
     _check.choice("format", format, among=FORMATS)
-    told = summary(report, delta)
+    content = summary(report, delta)
     vouched = (
         "enforced by the trainer" if report.enforced else "stated by whoever trained the model"
     )
     sentences = [
-        f"{what_was_done(report.run)}",
-        f"Only this may be published: {told.release.allowed}.",
-        f"This is (epsilon, delta)-differentially private with epsilon = {up(told.epsilon)} and "
-        f"delta = {delta:g}, {told.kind}, against {unit_of_privacy(report.run)}; the number of "
+        f"{run_sentence(report.run)}",
+        f"Only this may be published: {'; '.join(content.release.allowed)}.",
+        f"This is (epsilon, delta)-differentially private with epsilon = {up(content.epsilon)} and "
+        f"delta = {delta:g}, {content.kind}, against {unit_of_privacy(report.run)}; the number of "
         "examples is public.",
-        *told.qualifications,
+        *content.qualifications,
     ]
-    if told.not_included:
-        sentences.append(told.not_included)
+    if content.not_included:
+        sentences.append(content.not_included)
     if max_examples_per_user is not None:
         sentences.append(_of_users(report, delta, max_examples_per_user))
     sentences.append(
-        f"Accountant: lastiterate {lastiterate.__version__}, bound {told.bound} "
-        f"({RECORDS[told.bound].source})."
+        f"Accountant: lastiterate {lastiterate.__version__}, bound {content.bound} "
+        f"({RECORDS[content.bound].source})."
     )
-    rests = [f"{one[0].upper()}{one[1:]}." for one in told.assumptions]
-    voided = [f"{one[0].upper()}{one[1:]}." for one in told.release.voided_by]
+    rests = [f"{one[0].upper()}{one[1:]}." for one in content.assumptions]
+    voided = [f"{one[0].upper()}{one[1:]}." for one in content.release.voided_by]
     assumed = f"It rests on the following, {vouched}:"
     if format == "text":
         lines = [" ".join(sentences), "", assumed, *(f"- {one}" for one in rests)]

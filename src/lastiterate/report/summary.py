@@ -1,7 +1,7 @@
-"""Everything that a report tells, once: as a summary for the pages, and as a record for programs.
+"""The contents of a report: a summary for texts and pages, and a record for programs.
 
-The keys of the record are stable.  What has no finite value is the string "inf", since JSON has
-no infinity.
+The keys of the record are stable.  An infinite value is the string "inf", since JSON has no
+infinity.
 """
 
 from __future__ import annotations
@@ -17,19 +17,25 @@ from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, ratio_to_lower
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.report.assumptions import assumptions, noise_of_release
-from lastiterate.report.qualified import TRIES_KNOWN, qualifications
-from lastiterate.report.reasons import Refusal, refusals, why
+from lastiterate.report.assumptions import (
+    TRIES_KNOWN,
+    assumptions,
+    noise_of_release,
+    qualifications,
+)
 from lastiterate.report.run_text import (
     FAR,
-    Release,
-    beside_the_lower_bound,
-    how_certain,
-    instead,
-    listed_apart,
+    Refusal,
+    ReleaseRule,
+    certainty_text,
+    far_bounds_text,
+    fitted_steps_text,
+    lower_bound_text,
+    other_adjacency_text,
+    refusals,
     release_rule,
     unit_of_privacy,
-    without_steps,
+    why_least,
 )
 from lastiterate.run.adjacency import if_one_example_is
 
@@ -63,9 +69,9 @@ class Summary:
     lower_epsilon: float
     ratio_to_lower_bound: float
     why: str
-    qualifications: tuple[str, ...]  # without which the number would say too much
+    qualifications: tuple[str, ...]  # that limit what epsilon means
     assumptions: tuple[str, ...]
-    release: Release
+    release: ReleaseRule
     refusals: tuple[Refusal, ...]
     preprocessing: tuple[str, ...] = ()  # steps that learnt from the same examples
 
@@ -73,22 +79,20 @@ class Summary:
     def kind(self) -> str:
         """Whether the number is certified, in words."""
         alone = " for the training alone" if self.preprocessing else ""
-        return how_certain(self.certainty) + alone
+        return certainty_text(self.certainty) + alone
 
     @property
     def not_included(self) -> str:
         """A sentence on preprocessing that the number leaves out; empty where there is none."""
         if not self.preprocessing:
             return ""
-        said = without_steps(self.preprocessing)
+        said = fitted_steps_text(self.preprocessing)
         return f"{said[0].upper()}{said[1:]}."
 
     @property
     def tightness(self) -> str:
-        """How far the number is from the best possible, in a sentence."""
-        return beside_the_lower_bound(
-            self.lower_bound, self.lower_epsilon, self.ratio_to_lower_bound
-        )
+        """A sentence that compares epsilon with the lower bound."""
+        return lower_bound_text(self.lower_bound, self.lower_epsilon, self.ratio_to_lower_bound)
 
     @property
     def answer(self) -> str:
@@ -100,11 +104,11 @@ class Summary:
         return f"{said} {if_one_example_is(self.adjacency, self.per_person)}, {self.kind}."
 
     @property
-    def beside_the_other_adjacency(self) -> str:
+    def other_adjacency_sentence(self) -> str:
         """A sentence with epsilon under the other adjacency; empty where that is not known."""
         if self.other_adjacency is None:
             return ""
-        return instead(*self.other_adjacency, self.per_person)
+        return other_adjacency_text(*self.other_adjacency, self.per_person)
 
     @property
     def near(self) -> tuple[Row, ...]:
@@ -112,14 +116,14 @@ class Summary:
         return tuple(row for row in self.bounds if row.ratio < FAR)
 
     @property
-    def listed_apart(self) -> str:
+    def far_bounds_text(self) -> str:
         """The other bounds, in a sentence; empty where there are none."""
         far = [(row.id, row.epsilon) for row in self.bounds if row not in self.near]
-        return listed_apart(far) if far else ""
+        return far_bounds_text(far) if far else ""
 
     @property
-    def lists_more(self) -> bool:
-        """Whether bounds are listed that do not answer."""
+    def lists_unused(self) -> bool:
+        """Whether bounds are listed that `account` does not use."""
         return any(not row.used for row in self.bounds)
 
 
@@ -144,7 +148,7 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
         lower_bound=strongest,
         lower_epsilon=0.0 if strongest is None else lower[strongest],
         ratio_to_lower_bound=ratio_to_lower(best.epsilon, max(lower.values(), default=0.0)),
-        why=_why(report, rows),
+        why=_why_least(report, rows),
         qualifications=qualifications(report),
         assumptions=(
             *assumptions(bound, report.run),
@@ -156,13 +160,13 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
     )
 
 
-def _release(report: PrivacyReport, bound: Bound) -> Release:
+def _release(report: PrivacyReport, bound: Bound) -> ReleaseRule:
     rule = release_rule(bound, report.run, report.other_releases)
     if report.followed is not None:
         requests = report.followed[1]
         those = "its request" if requests == 1 else f"each of its {requests:,} requests"
-        allowed = f"{rule.allowed}, and the parameters after the extra steps of {those}"
-        rule = replace(rule, allowed=allowed)
+        more = f"the parameters after the extra steps of {those}"
+        rule = replace(rule, allowed=(*rule.allowed, more))
     if report.selected:
         rule = replace(rule, voided_by=(*rule.voided_by, TRIES_KNOWN))
     return rule
@@ -194,46 +198,46 @@ def _ratio(epsilon: float, least: float) -> float:
     return epsilon / least if least > 0.0 else math.inf
 
 
-def _why(report: PrivacyReport, rows: tuple[Row, ...]) -> str:
+def _why_least(report: PrivacyReport, rows: tuple[Row, ...]) -> str:
     best, *others = (row for row in rows if row.used)
     second = RECORDS[others[0].id] if others else None
     equal = bool(others) and is_one(others[0].ratio)
-    return why(report.run, RECORDS[best.id], second, equal=equal)
+    return why_least(report.run, RECORDS[best.id], second, equal=equal)
 
 
 def as_record(
     report: PrivacyReport, *, delta: float, at_epsilon: float | None = None
 ) -> dict[str, Any]:
     """The summary as dicts, lists, strings and numbers, ready for JSON."""
-    told = summary(report, delta, at_epsilon=at_epsilon)
+    content = summary(report, delta, at_epsilon=at_epsilon)
     record: dict[str, Any] = {
         "delta": delta,
-        "epsilon": told.epsilon,
-        "adjacency": told.adjacency,
-        "other_adjacency": _pair(("adjacency", "epsilon"), told.other_adjacency),
-        "asked": _pair(("epsilon", "delta"), told.asked),
-        "bound": told.bound,
-        "certainty": told.certainty.name.lower(),
-        "all": {row.id: row.epsilon for row in told.bounds},
-        "bounds": [_plain(row) for row in told.bounds],
+        "epsilon": content.epsilon,
+        "adjacency": content.adjacency,
+        "other_adjacency": _pair(("adjacency", "epsilon"), content.other_adjacency),
+        "asked": _pair(("epsilon", "delta"), content.asked),
+        "bound": content.bound,
+        "certainty": content.certainty.name.lower(),
+        "all": {row.id: row.epsilon for row in content.bounds},
+        "bounds": [_plain(row) for row in content.bounds],
         "lower": {
-            "bound": told.lower_bound,
-            "epsilon": told.lower_epsilon,
-            "gap": told.ratio_to_lower_bound,
+            "bound": content.lower_bound,
+            "epsilon": content.lower_epsilon,
+            "gap": content.ratio_to_lower_bound,
         },
-        "why": told.why,
-        "examples_per_person": told.per_person,
+        "why": content.why,
+        "examples_per_person": content.per_person,
         "protected": unit_of_privacy(report.run),
-        "qualifications": list(told.qualifications),
+        "qualifications": list(content.qualifications),
         "selected": report.selected,
         "followed": _pair(("extra_steps", "requests"), report.followed),
         "seeded": report.seeded,
-        "assumptions": list(told.assumptions),
+        "assumptions": list(content.assumptions),
         "enforced": report.enforced,
         "preprocessing": list(report.preprocessing),
         "release": {
-            "allowed": told.release.allowed,
-            "voided_by": list(told.release.voided_by),
+            "allowed": list(content.release.allowed),
+            "voided_by": list(content.release.voided_by),
         },
         "other_releases": [one.as_record() | {"mu": one.mu} for one in report.other_releases],
         "unmet": {id_: [str(one) for one in reasons] for id_, reasons in report.unmet.items()},

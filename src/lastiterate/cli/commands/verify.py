@@ -59,7 +59,7 @@ def verify(
     """
     from lastiterate.certificate.fields import on_trust
     from lastiterate.certificate.verify import verified_certificate
-    from lastiterate.report.run_text import without_steps
+    from lastiterate.report.run_text import fitted_steps_text
 
     if certificate.is_dir():
         beside = certificate / "model.json"
@@ -82,7 +82,7 @@ def verify(
     if found.seeded:
         print(_SEEDED)
     if found.fitted_steps:
-        print(without_steps(found.fitted_steps))
+        print(fitted_steps_text(found.fitted_steps))
     stated = described["guarantee"]
     run = found.report.run
     whose = "one example"
