@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import lastiterate as li
-from lastiterate.cli import demo_run, main
+from lastiterate.cli import main
+from lastiterate.cli.commands import demo
 
 ROOT = Path(__file__).parent.parent.parent
 EPOCHS = (10, 300)  # the least and the most that it shows
@@ -22,8 +23,8 @@ def shown(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
     printed = io.StringIO()
     with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
-        assert (demo_run.EPOCHS[0], demo_run.EPOCHS[-1]) == EPOCHS
-        patch.setattr(demo_run, "EPOCHS", EPOCHS)
+        assert (demo.EPOCHS[0], demo.EPOCHS[-1]) == EPOCHS
+        patch.setattr(demo, "EPOCHS", EPOCHS)
         patch.setenv("COLUMNS", "80")
         patch.chdir(folder)
         assert main(["demo"]) == 0
@@ -36,11 +37,11 @@ def numbers(text, line):
 
 
 def test_the_first_comparison_is_of_one_run_and_true(shown):
-    every = numbers(shown[1], demo_run.EVERY)
-    last = numbers(shown[1], demo_run.POISSON)
-    shuffled = numbers(shown[1], demo_run.SHUFFLED)
+    every = numbers(shown[1], demo.EVERY)
+    last = numbers(shown[1], demo.POISSON)
+    shuffled = numbers(shown[1], demo.SHUFFLED)
     assert len(every) == len(last) == len(shuffled) == len(EPOCHS)
-    run = demo_run.run_of(EPOCHS[0], "poisson")
+    run = demo.dp_sgd_run(EPOCHS[0], "poisson")
     certified = li.account(run)
     assert last[0] == pytest.approx(certified.epsilon(1e-5), abs=1.1e-4)
     composed = certified.all["composition/sampled"].epsilon(1e-5)
@@ -53,7 +54,7 @@ def test_the_first_comparison_is_of_one_run_and_true(shown):
 
 
 def test_it_grows_without_curvature_as_is_said():
-    run = demo_run.run_of(10, "shuffled-each-epoch").replace(loss=li.Loss(smoothness=1.0))
+    run = demo.dp_sgd_run(10, "shuffled-each-epoch").replace(loss=li.Loss(smoothness=1.0))
     longer = run.replace(steps=30 * run.steps)
     assert li.account(longer).epsilon(1e-5) > 2 * li.account(run).epsilon(1e-5)
 
@@ -67,20 +68,20 @@ def test_the_table_is_of_the_readme_s_run(monkeypatch):
         (li.ShuffledEachEpoch, "shuffled-each-epoch"),
     ):
         run = epsilon_by_epochs.logistic_regression(rule, *epsilon_by_epochs.SMALL, 30, 0.01)
-        assert demo_run.run_of(30, name) == run
+        assert demo.dp_sgd_run(30, name) == run
 
 
 def test_it_fits_one_screen(shown):
     lines = shown[1].splitlines()
-    assert len(lines) <= 40
+    assert len(lines) <= 35
     assert max(map(len, lines)) <= 80
 
 
 def test_every_step_would_have_been_charged_more(shown):
-    assert "certified: epsilon = 4.0000 at delta = 1e-05, one example replaced" in shown[1]
+    assert "Certified: epsilon = 4.0000 at delta = 1e-05, one example replaced" in shown[1]
     composed, sampled = map(
         float,
-        re.search(r"epsilon = (\S+) for these shuffled batches, and (\S+) if", shown[1]).groups(),
+        re.search(r"epsilon = (\S+): it charges every iterate;\s+(\S+) if", shown[1]).groups(),
     )
     report = li.verify(shown[0] / "lastiterate-demo" / "certificate.json")
     every = li.account(
@@ -93,8 +94,8 @@ def test_every_step_would_have_been_charged_more(shown):
 
 
 def test_the_model_is_of_use(shown):
-    private, chance = numbers(shown[1], "accuracy on 450")
-    (public,) = numbers(shown[1], "Without privacy: accuracy")[:1]
+    (private,) = numbers(shown[1], "accuracy on 450")
+    public, chance = numbers(shown[1], "without privacy")
     assert 80.0 < private <= public
     assert chance < 15.0
 
@@ -119,9 +120,15 @@ def test_what_is_shown_can_be_typed(shown, capsys, monkeypatch):
     assert "holds: epsilon = 4" in capsys.readouterr().out
 
 
+def test_the_full_report_is_behind_an_option(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr("lastiterate.cli.commands.demo.EPOCHS", (1,))
+    assert main(["demo", "--report", "--out", str(tmp_path)]) == 0
+    assert (tmp_path / "report.txt").read_text() in capsys.readouterr().out
+
+
 def test_without_matplotlib_it_says_so(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    monkeypatch.setattr("lastiterate.cli.demo_run.EPOCHS", (1,))
+    monkeypatch.setattr("lastiterate.cli.commands.demo.EPOCHS", (1,))
     assert main(["demo", "--out", str(tmp_path)]) == 0
     assert "no picture: drawing needs matplotlib" in capsys.readouterr().out
     assert not (tmp_path / "epsilon.png").exists()

@@ -55,7 +55,7 @@ class TestLabelsOfATestFile:
         code, said = trained(SCHEMA, ["0.9,right,yes", "-0.9,left,no", "0.9,right,yes."])
         assert code == 0
         words = " ".join(said.split())
-        assert "1 of them have another label than was declared, which counts as wrong" in words
+        assert "1 of them have an undeclared label, which counts as wrong" in words
 
 
 class TestColumnsOfATestFile:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate.cli import main
-from lastiterate.cli.ranking import area_in_words, area_under_roc
+from lastiterate.cli.model_score import area_under_roc, auc_text
 
 CLASSES = ("no", "yes")
 
@@ -28,11 +28,11 @@ class TestArea:
 
     def test_needs_rows_of_both_kinds(self):
         assert np.isnan(area_under_roc(np.arange(3.0), np.zeros(3, dtype=bool)))
-        assert area_in_words(np.zeros((3, 1)), np.zeros(3, dtype=int), CLASSES, better=False) == ""
+        assert auc_text(np.zeros((3, 1)), np.zeros(3, dtype=int), CLASSES, better=False) == ""
 
     def test_more_classes_are_averaged(self):
         outputs, truth = np.eye(3)[[0, 1, 2, 1]], np.array([0, 1, 2, -1])
-        assert "AUC 1.000" in area_in_words(outputs, truth, ("a", "b", "c"), better=True)
+        assert "AUC 1.000" in auc_text(outputs, truth, ("a", "b", "c"), better=True)
 
 
 class TestWords:
@@ -40,22 +40,22 @@ class TestWords:
 
     def said(self, outputs, classes=CLASSES, truth=None):
         labels = (self.truth if truth is None else truth).astype(int)
-        return area_in_words(outputs.reshape(-1, 1), labels, classes, better=False)
+        return auc_text(outputs.reshape(-1, 1), labels, classes, better=False)
 
     def test_a_ranking_is_no_nothing(self):
         said = self.said(np.random.default_rng(0).normal(size=1_000) + 2.0 * self.truth)
-        assert "always answering 'no', but the model ranks rows" in said
+        assert "always predicting 'no', but the model ranks rows" in said
         assert "--positive yes --top 100" in said
         assert "--threshold" in said
 
     def test_the_rarer_label_may_be_the_first(self):
         said = self.said(2.0 * ~self.truth - 1.0, classes=("ill one", "well"), truth=~self.truth)
-        assert "always answering 'well'" in said
+        assert "always predicting 'well'" in said
         assert "--positive 'ill one'" in said
 
     def test_chance_is_nothing(self):
         said = self.said(np.random.default_rng(0).normal(size=1_000))
-        assert "Neither shows that the model has learnt anything" in said
+        assert "Neither shows that the model learned anything" in said
 
     def test_the_wrong_order_is_no_ranking(self):
         assert "ranks" not in self.said(-1.0 * self.truth)

@@ -134,7 +134,7 @@ def test_compare_says_why_a_run_that_ends_cannot_go_on(capsys, tmp_path):
     (tmp_path / "run.toml").write_text(run.to_toml())
     assert main(["account", str(tmp_path / "run.toml")]) == 0
     capsys.readouterr()
-    assert "one that can go on" in refusal(capsys, "compare", str(tmp_path / "run.toml"))
+    assert "one of any length" in refusal(capsys, "compare", str(tmp_path / "run.toml"))
 
 
 def test_every_answer_says_of_which_change_of_data(capsys):

@@ -86,7 +86,9 @@ class TestSchema:
         answer(capsys, "schema", "t.csv", "--target", "rich", "--out", "new.json")
         text = answer(capsys, *TRAIN[:5], "new.json", code=2)
         assert "empty ranges or values of id, age, job, weight, pay, rich" in text
-        assert "nothing is yet" in answer(capsys, "schema", "t.csv", "--out", "new.json", code=2)
+        assert "a new file or folder" in answer(
+            capsys, "schema", "t.csv", "--out", "new.json", code=2
+        )
         answer(capsys, "schema", "t.csv", "--out", "new.json", "--force")
 
     @pytest.mark.parametrize("header", [f"{TOKEN},nurse", f"{TOKEN},7"])
@@ -164,15 +166,15 @@ class TestRefusals:
     def test_nothing_is_overwritten_in_silence(self, capsys, folder):
         answer(capsys, *TRAIN)
         before = (folder / "model" / "model.json").read_text()
-        assert "unless you add --force" in answer(capsys, *TRAIN, code=2)
+        assert "add --force to overwrite" in answer(capsys, *TRAIN, code=2)
         assert (folder / "model" / "model.json").read_text() == before
         answer(capsys, *TRAIN, "--force")
         assert (folder / "model" / "model.json").read_text() != before
         words = ["predict", "model", "t.csv", "--out", "s.json"]
-        assert "unless you add --force" in answer(capsys, *words, code=2)
+        assert "add --force to overwrite" in answer(capsys, *words, code=2)
         assert json.loads((folder / "s.json").read_text()) == SCHEMA
         page = [*TRAIN, "--out", "other", "--html", "s.json"]
-        assert "unless you add --force" in answer(capsys, *page, code=2)
+        assert "add --force to overwrite" in answer(capsys, *page, code=2)
 
 
 class TestPredicting:
@@ -243,7 +245,7 @@ class TestScores:
         found = np.array(columns(answer(capsys, "predict", "model", "test.csv"))["rich"])
         assert f"{np.mean(found == truth):.1%} (" in line
         frequent = max(np.mean(truth == "no"), np.mean(truth == "yes"))
-        assert f"alone: {frequent:.1%})" in line
+        assert f"most frequent label: {frequent:.1%})" in line
         certificate = json.loads((folder / "model" / "certificate.json").read_text())
         assert [one["kind"] for one in certificate["other_releases"]] == [
             "mean",

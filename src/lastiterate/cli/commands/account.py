@@ -13,7 +13,6 @@ import lastiterate as li
 from lastiterate import _check
 from lastiterate._digits import up
 from lastiterate._progress import track
-from lastiterate.cli.columns import epsilon_table
 from lastiterate.cli.options.option_types import among
 from lastiterate.cli.options.run_options import Save, takes_run
 from lastiterate.cli.run_file import check_new
@@ -42,10 +41,15 @@ def register(app: typer.Typer) -> None:
         (
             "calibrate",
             calibrate_command,
-            "The least noise, or the most steps, for a target.",
+            "The least noise, or the most steps, for a target epsilon.",
             f"calibrate {EXAMPLE} --epsilon 1",
         ),
-        ("compare", compare_command, "Every bound as training goes on.", f"compare {EXAMPLE}"),
+        (
+            "compare",
+            compare_command,
+            "Epsilon of every bound by the number of steps.",
+            f"compare {EXAMPLE}",
+        ),
     ):
         text = f"{says}\n\nExample: lastiterate {example}"
         wrapped = takes_run(
@@ -60,7 +64,7 @@ def account_command(
     run: TrainingRun,
     delta: Delta = 1e-5,
     epsilon: Annotated[
-        float | None, typer.Option(help="also say which delta this epsilon has")
+        float | None, typer.Option(help="also print the delta of this epsilon")
     ] = None,
     including: Including = None,
     as_json: AsJson = False,
@@ -123,7 +127,7 @@ def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = Fal
     check_delta(delta)
     if not (run.is_constant and run.batches.any_length):
         must_be = (
-            "one that can go on: a schedule, or an order told by its steps, ends with the run; "
+            "one of any length: a schedule or a given order ends with the run; "
             "`lastiterate account` answers for it, and `plot epsilon-by-steps` up to its end"
         )
         raise InvalidParameter("run", must_be=must_be, found="such a run")
@@ -138,11 +142,24 @@ def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = Fal
         return
     condition = if_one_example_is(run.adjacency, run.examples_per_person)
     print(f"epsilon at delta = {delta:g} {condition}")
-    print(epsilon_table("steps", {f"{steps:,}": row for steps, row in rows.items()}))
+    print("\n".join(_table(rows)))
+
+
+def _table(rows: dict[int, dict[str, float]]) -> list[str]:
+    """Lines of a table: a row for each number of steps, a column for each bound."""
+    from lastiterate.report.plain_text import WIDEST, ruled
+
+    ids = list(dict.fromkeys(id_ for row in rows.values() for id_ in row))
+    head = ["steps", *(id_.replace("/", "/\n", 1) for id_ in ids)]
+    lines = [
+        [f"{steps:,}", *(up(row[id_]) if id_ in row else "-" for id_ in ids)]
+        for steps, row in rows.items()
+    ]
+    return ruled(head, lines, line_width(WIDEST))
 
 
 def check_delta(delta: float) -> None:
-    """At 0 no such training has a finite epsilon, and at 1 everything is private."""
+    """Raise an error unless delta is in (0, 1)."""
     _check.number("delta", delta, above=0.0, below=1.0)
 
 

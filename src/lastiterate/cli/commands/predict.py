@@ -1,18 +1,21 @@
-"""predict: what a model says of new rows."""
+"""predict: labels or numbers for new rows."""
+
+from __future__ import annotations
 
 import csv
 import io
 import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate.cli.atomic_write import refuse_overwriting
-from lastiterate.cli.choosing import Choice
 from lastiterate.cli.options.table_options import Data, Delimiter, Force
+from lastiterate.cli.terminal import refuse_overwriting
 from lastiterate.errors import InvalidParameter
 from lastiterate.saved_model.file_writing import write_text
 from lastiterate.saved_model.model_file import SavedModel, read_model
@@ -34,57 +37,54 @@ def predict(
         typer.Argument(metavar="MODEL", help="the model.json that train wrote, or its folder"),
     ],
     data: Data,
-    proba: Annotated[bool, typer.Option("--proba", help="and the probability of each class")] = (
-        False
-    ),
+    proba: Annotated[
+        bool, typer.Option("--proba", help="also print the probability of each class")
+    ] = (False),
     scores: Annotated[
-        bool, typer.Option("--scores", help="and the score of each class, or of the second of two")
+        bool, typer.Option("--scores", help="also print the score of each class")
     ] = False,
     top: Annotated[
         int | None,
-        typer.Option(help="only so many rows, those with the highest score of --positive first"),
+        typer.Option(help="print only this many rows, by decreasing score of --positive"),
     ] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(
-            help="answer --positive where its probability is above this, not the likeliest"
-        ),
+        typer.Option(help="predict --positive where its probability is above this"),
     ] = None,
     positive: Annotated[
         str | None,
-        typer.Option(help="the label of --top and --threshold; the second of two if left out"),
+        typer.Option(help="the label of --top and --threshold [default: the second of two]"),
     ] = None,
-    id_: Annotated[str | None, typer.Option("--id", help="a column to repeat beside them")] = None,
+    id_: Annotated[str | None, typer.Option("--id", help="a column to copy to the output")] = None,
     delimiter: Delimiter = None,
-    out: Annotated[Path | None, typer.Option(help="a CSV file; else printed")] = None,
+    out: Annotated[Path | None, typer.Option(help="a CSV file [default: printed]")] = None,
     force: Force = False,
 ) -> None:
-    """Labels, or numbers, for new rows, one a line.
+    """Predict the labels or numbers of new rows, one per line.
 
-    The rows need the columns that the model was trained on; others are not looked at.
+    The rows need the columns that the model was trained on; others are ignored.
 
-    Where one label is rare, hardly any row may be more likely than not to have it. Then rank:
-    --top 100 prints the 100 rows with the highest probability of it, with their numbers, or choose
-    a --threshold below a half.
+    A rare label may have a probability below 1/2 in every row. Then rank rows: --top 100 prints the
+    100 rows with its highest probability, with their row numbers; or use a --threshold below 1/2.
 
     Example: lastiterate predict model/model.json people.csv --proba
     """
     saved = read_model(model / "model.json" if model.is_dir() else model)
     refuse_overwriting(out, force=force)
-    _check_asked(saved, proba=proba, scores=scores)
-    choice = Choice.of(saved, top=top, threshold=threshold, positive=positive)
+    _check_columns(saved, proba=proba, scores=scores)
+    selection = RowSelection.of(saved, top=top, threshold=threshold, positive=positive)
     outputs, ids = _outputs(saved, open_table(data, delimiter=delimiter), id_)
     columns = {} if top is None else {_ROW: [str(k + 1) for k in range(len(outputs))]}
     columns |= {} if id_ is None else {id_: ids}
     likely = probabilities(outputs) if saved.record["model"] == "logistic" else None
     named = f"predicted {saved.target}" if id_ == saved.target else saved.target
-    columns[named] = choice.labels(predicted(saved, outputs), likely)
+    columns[named] = selection.labels(predicted(saved, outputs), likely)
     if likely is not None and (proba or top is not None):
         columns |= _named("probability of", saved, likely)
     if scores or (top is not None and saved.record["model"] == "svc"):
         columns |= _named("score of", saved, outputs)
     text = io.StringIO()
-    lines = choice.listed(list(zip(*columns.values(), strict=True)), outputs)
+    lines = selection.listed(list(zip(*columns.values(), strict=True)), outputs)
     csv.writer(text, lineterminator="\n").writerows([list(columns), *lines])
     if out is None:
         sys.stdout.write(text.getvalue())
@@ -125,7 +125,7 @@ def _outputs(saved: SavedModel, file: TableFile, id_: str | None) -> tuple[Array
     return np.concatenate(outputs), ids
 
 
-def _check_asked(saved: SavedModel, *, proba: bool, scores: bool) -> None:
+def _check_columns(saved: SavedModel, *, proba: bool, scores: bool) -> None:
     kind = saved.record["model"]
     if proba and kind != "logistic":
         must_be = "left out: only --model logistic has probabilities"
@@ -142,3 +142,83 @@ def _named(what: str, saved: SavedModel, numbers: Array) -> dict[str, list[str]]
         f"{what} {label}": [f"{number:.6g}" for number in numbers[:, k].tolist()]
         for k, label in enumerate(classes)
     }
+
+
+@dataclass(frozen=True)
+class RowSelection:
+    """The options --positive, --top and --threshold of a prediction."""
+
+    classes: tuple[str, ...] | None  # None for numbers, which are ranked by themselves
+    positive: int
+    top: int | None
+    threshold: float | None
+
+    @classmethod
+    def of(
+        cls,
+        saved: SavedModel,
+        *,
+        top: int | None,
+        threshold: float | None,
+        positive: str | None,
+    ) -> RowSelection:
+        """The checked options; an error if the model has no such label or no probabilities."""
+        if top is not None:
+            _check.count("top", top, at_least=1)
+        if threshold is not None:
+            _check.number("threshold", threshold, at_least=0.0, below=1.0)
+            if saved.record["model"] != "logistic":
+                must_be = "left out: only --model logistic has probabilities; --top ranks rows"
+                found = f"a model of kind {saved.record['model']}"
+                raise InvalidParameter("threshold", must_be=must_be, found=found)
+        needed = top is not None or threshold is not None
+        return cls(saved.classes, _index(saved.classes, positive, needed), top, threshold)
+
+    def labels(self, most_likely: list[str], probabilities: Array | None) -> list[str]:
+        """The most likely labels, or those that the threshold gives."""
+        if self.threshold is None:
+            return most_likely
+        assert self.classes is not None
+        assert probabilities is not None
+        others = probabilities.copy()
+        others[:, self.positive] = -1.0
+        chosen = np.where(
+            probabilities[:, self.positive] > self.threshold, self.positive, others.argmax(axis=1)
+        )
+        return [self.classes[k] for k in chosen]
+
+    def listed(self, lines: list[Any], outputs: Array) -> list[Any]:
+        """All lines, or those of the rows with the highest scores, the highest first."""
+        if self.top is None:
+            return lines
+        order = np.argsort(-self._scores(outputs), kind="stable")[: self.top]
+        return [lines[k] for k in order]
+
+    def _scores(self, outputs: Array) -> Array:
+        """Scores that rank rows as the probability of the positive label does."""
+        if outputs.shape[1] == 1:
+            return outputs[:, 0] if self.positive == 1 else -outputs[:, 0]
+        from scipy.special import log_softmax
+
+        return np.asarray(log_softmax(outputs, axis=1)[:, self.positive])
+
+
+def _index(classes: tuple[str, ...] | None, positive: str | None, needed: bool) -> int:
+    """The index of the positive label; 1 for regression."""
+    if classes is None:
+        if positive is not None:
+            must_be = "left out: the model predicts numbers, which --top ranks as they are"
+            raise InvalidParameter("positive", positive, must_be=must_be)
+        return 1
+    must_be = f"one of the labels {', '.join(classes)}"
+    if positive is None:
+        if needed and len(classes) > 2:
+            must_be += ", whose probability --top and --threshold go by"
+            raise InvalidParameter("positive", must_be=must_be, found="none")
+        return 1
+    if positive not in classes:
+        raise InvalidParameter("positive", positive, must_be=must_be)
+    if not needed:
+        must_be = "left out without --top or --threshold"
+        raise InvalidParameter("positive", positive, must_be=must_be)
+    return classes.index(positive)

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 from lastiterate import _check
-from lastiterate.cli.atomic_write import refuse_overwriting
 from lastiterate.cli.options.table_options import (
     CLASSIFICATION,
     REGRESSION,
@@ -16,6 +15,7 @@ from lastiterate.cli.options.table_options import (
     Delimiter,
     Force,
 )
+from lastiterate.cli.terminal import refuse_overwriting
 from lastiterate.saved_model.file_writing import write_text
 
 _NEXT = """\

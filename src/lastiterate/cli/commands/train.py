@@ -11,7 +11,6 @@ import numpy as np
 import typer
 
 from lastiterate import _check
-from lastiterate.cli.atomic_write import refuse_overwriting
 from lastiterate.cli.options.table_options import (
     CLASSIFICATION,
     REGRESSION,
@@ -25,7 +24,7 @@ from lastiterate.cli.options.table_options import (
     read_schema,
     shares_of,
 )
-from lastiterate.cli.terminal import line_width
+from lastiterate.cli.terminal import line_width, refuse_overwriting
 from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.saved_model.file_writing import write_together
 from lastiterate.saved_model.model_file import (
@@ -39,7 +38,7 @@ from lastiterate.tables.table_files import open_table
 from lastiterate.tables.target import LabelTarget, Target
 
 if TYPE_CHECKING:
-    from lastiterate.cli.scoring import Asked
+    from lastiterate.cli.model_score import TestOptions
 
 _TASK_OF = dict(zip(MODELS, (CLASSIFICATION,) * 2 + (REGRESSION,) * 2, strict=True))
 _DEFAULT = {CLASSIFICATION: "logistic", REGRESSION: "huber"}
@@ -56,8 +55,8 @@ def train(
     schema: Annotated[
         Path | None, typer.Option(help="JSON: what is publicly known about each column")
     ] = None,
-    epsilon: Annotated[float, typer.Option(help="the guarantee")] = 1.0,
-    delta: Annotated[float, typer.Option(help="well below 1 over the examples")] = 1e-5,
+    epsilon: Annotated[float, typer.Option(help="of the guarantee")] = 1.0,
+    delta: Annotated[float, typer.Option(help="of the guarantee; well below 1/rows")] = 1e-5,
     task: Annotated[str, typer.Option(help="classification or regression")] = CLASSIFICATION,
     model: Annotated[
         str | None, typer.Option(help="logistic or svc; for regression huber or ridge")
@@ -70,7 +69,8 @@ def train(
         typer.Option(help="the range of the target, unless the schema has it"),
     ] = None,
     feature_bound: Annotated[
-        float | None, typer.Option(help="public; longer rows are scaled down to it")
+        float | None,
+        typer.Option(help="public bound on the norm of a row; longer rows are scaled down"),
     ] = None,
     clip_norm: ClipNorm = None,
     class_prior: ClassPrior = None,
@@ -85,35 +85,38 @@ def train(
         bool, typer.Option("--test-is-public", help="its rows need no protection")
     ] = False,
     test_epsilon: Annotated[
-        float | None, typer.Option(help="or the part of --epsilon that its score may cost")
+        float | None, typer.Option(help="or the part of --epsilon to spend on the score")
     ] = None,
     delimiter: Delimiter = None,
     mapped: Annotated[
-        Path | None, typer.Option(help="keep rows in this file meanwhile, if memory is too small")
+        Path | None,
+        typer.Option(help="keep the encoded rows in this file while training, to save memory"),
     ] = None,
     key: Annotated[
         Path | None,
-        typer.Option(help="a file with a secret of yours, without which no row can be unlearned"),
+        typer.Option(help="key file; needed for later unlearning"),
     ] = None,
     sign: Annotated[
         Path | None, typer.Option(help="a private key (Ed25519) to sign the certificate with")
     ] = None,
-    html: Annotated[Path | None, typer.Option(help="the report as a page with pictures")] = None,
+    html: Annotated[
+        Path | None, typer.Option(help="also write the report as a page with pictures")
+    ] = None,
     ledger: Annotated[
         Path | None,
-        typer.Option(help="deduct this run from the budget; refuse to train if it does not fit"),
+        typer.Option(help="charge this run to a ledger; refuse to train if its budget is exceeded"),
     ] = None,
     out: Annotated[Path, typer.Option(help="where model.json and certificate.json go")] = Path(
         "model"
     ),
     force: Force = False,
-    report: Annotated[bool, typer.Option("--report", help="print the whole report, too")] = False,
+    report: Annotated[bool, typer.Option("--report", help="also print the full report")] = False,
 ) -> None:
     """Train a private linear model on a table, and certify what ran.
 
     Reads the table as its schema says, trains with as little noise as the guarantee allows, and
-    writes model.json, which is all that is released, and certificate.json, from which `lastiterate
-    verify` derives the guarantee again without the data. Nothing is tuned on the data.
+    writes model.json and certificate.json, from which `lastiterate verify` derives the guarantee
+    again without the data. Nothing is tuned on the data.
 
     --schema lists what is publicly known about each column: {"age": {"range": [18, 90]},
     "job": {"values": ["a", "b"]}, "name": "drop", "income": {"values": ["low", "high"]}}.
@@ -127,20 +130,19 @@ def train(
     kind = _kind(task, model)
     _check_extra()
     from lastiterate.certificate.issue import tied_to_encoding
-    from lastiterate.cli.fitting import fitted
-    from lastiterate.cli.scoring import Asked
-    from lastiterate.cli.trained import Trained
-    from lastiterate.report.plain_text import WIDEST
+    from lastiterate.cli.model_score import TestOptions
+    from lastiterate.cli.trained_model import TrainingSummary, fit_table
+    from lastiterate.report.plain_text import WIDEST, as_text
 
     signer = None if sign is None else _signer(sign)
     refuse_overwriting(out / "model.json", out / "certificate.json", html, mapped, force=force)
     if html is not None:
         _check_pictures()
-    book = None if ledger is None else _ledger(ledger)
+    open_ledger = None if ledger is None else _ledger(ledger)
     if test is not None and test_is_public and test.resolve() == data.resolve():
         must_be = "left out where --test is the file to train on, whose rows are private"
         raise InvalidParameter("--test-is-public", must_be=must_be, found="the same file")
-    asked = Asked.of(test, public=test_is_public, epsilon=test_epsilon, whole=epsilon)
+    test_options = TestOptions.of(test, public=test_is_public, epsilon=test_epsilon, whole=epsilon)
     table = open_table(data, delimiter=delimiter)
     if target not in table.names:
         # Without a header, the names are a row.
@@ -156,12 +158,12 @@ def train(
         must_be = f"given where columns are taken as they are: {', '.join(encoder.unbounded)}"
         raise InvalidParameter("feature_bound", must_be=must_be, found="none")
     other_columns = {target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))}
-    tested = None
-    if asked is not None:
-        other = open_table(asked.path, delimiter=delimiter)
-        tested = encode_file(other, encoder, other_columns, dtype=np.float32)
-        if asked.epsilon is None:
-            _refuse_other_spellings(tested, encoder, truth, asked.path)
+    test_table = None
+    if test_options is not None:
+        test_file = open_table(test_options.path, delimiter=delimiter)
+        test_table = encode_file(test_file, encoder, other_columns, dtype=np.float32)
+        if test_options.epsilon is None:
+            _refuse_other_spellings(test_table, encoder, truth, test_options.path)
     settings: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,
@@ -173,12 +175,12 @@ def train(
         **({} if prior is None else {"class_prior": dict(enumerate(prior))}),
         "feature_bound": encoder.feature_bound if feature_bound is None else feature_bound,
         "text_columns": encoder.text_columns,
-        "ledger": book,
+        "ledger": open_ledger,
     }
-    with warnings.catch_warnings(record=True) as told, _removed_after(mapped):
+    with warnings.catch_warnings(record=True) as caught, _removed_after(mapped):
         warnings.simplefilter("always")
-        read = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=mapped)
-        made = fitted(kind, settings, truth, read, asked, tested, key)
+        encoded = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=mapped)
+        trained = fit_table(kind, settings, truth, encoded, test_options, test_table, key)
     saved = SavedModel(
         {
             "format": FORMAT,
@@ -189,10 +191,10 @@ def train(
             **_declared(truth),
             "class_prior": prior,
             "clip_norm": clip_norm,
-            **made.learnt(),
+            **trained.record(),
         }
     )
-    certificate = tied_to_encoding(made.certificate, saved.encoding)
+    certificate = tied_to_encoding(trained.certificate, saved.encoding)
     if signer is not None:
         certificate = signer.signed(certificate)
     write_together(out, {"model.json": saved.text(), "certificate.json": certificate})
@@ -201,27 +203,30 @@ def train(
         out / "certificate.json": "what ran, for `lastiterate verify`",
     }
     if html is not None:
-        made.report.to_html(html, delta=delta)
-        files[html] = "the whole report, with pictures"
-    done = Trained(made.report, delta, files, made.score, _public(asked), key)
+        trained.report.to_html(html, delta=delta)
+        files[html] = "the full report, with pictures"
+    public = _public(test_options)
+    summary = TrainingSummary(trained.report, delta, files, trained.score, public, key)
     width = line_width(WIDEST)
-    print(done.in_full(width) if report else done.in_short(width))
-    for one in told:
+    if report:
+        print(f"{as_text(trained.report, delta=delta, width=width)}\n")
+    print(summary.as_text(width))
+    for one in caught:
         print(f"warning: {one.message}", file=sys.stderr)
 
 
-def _public(asked: "Asked | None") -> tuple[str, ...]:
-    """Names what the guarantee does not protect."""
-    rows = () if asked is None or asked.epsilon is not None else (f"the rows of {asked.path.name}",)
+def _public(test: "TestOptions | None") -> tuple[str, ...]:
+    """What the guarantee does not protect."""
+    rows = () if test is None or test.epsilon is not None else (f"the rows of {test.path.name}",)
     return ("the column names and the schema", "the number of rows", *rows)
 
 
 def _refuse_other_spellings(
     read: EncodedTable, encoder: Encoder, truth: Target, path: Path
 ) -> None:
-    """Text of a public file of which no row has a declared value: the schema is about another.
+    """Raise an error if a column of a public test file has no declared value in any row.
 
-    Of a private one that would tell: of values that are rare, a single row decides.
+    For a private file the error itself would leak: a single row may decide it.
     """
     unseen = encoder.unseen(read.rows)
     if isinstance(truth, LabelTarget) and not (read.other_columns[truth.name] >= 0).any():
@@ -233,7 +238,7 @@ def _refuse_other_spellings(
 
 
 def _schema_of(encoder: Encoder, described: dict[str, Any]) -> dict[str, Any]:
-    """The columns that are features, and what is public of them."""
+    """The feature columns and their public schema."""
     columns = list(encoder.column_kinds)
     return {
         "columns": columns,
@@ -249,7 +254,7 @@ def _declared(truth: Target) -> dict[str, Any]:
 
 @contextmanager
 def _removed_after(mapped: Path | None) -> Iterator[None]:
-    """The file of encoded rows, which are as private as the table."""
+    """Remove the file of encoded rows afterwards: they are as private as the table."""
     try:
         yield
     finally:
@@ -258,7 +263,7 @@ def _removed_after(mapped: Path | None) -> Iterator[None]:
 
 
 def _kind(task: str, model: str | None) -> str:
-    """Which model; another task's is refused."""
+    """The kind of model for a task; a model of the other task is refused."""
     _check.choice("task", task, among=TASKS)
     if model is None:
         return _DEFAULT[task]

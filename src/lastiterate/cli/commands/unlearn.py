@@ -12,7 +12,6 @@ import typer
 
 from lastiterate import _check
 from lastiterate._digits import up
-from lastiterate.cli.atomic_write import refuse_overwriting
 from lastiterate.cli.options.table_options import (
     CLASSIFICATION,
     REGRESSION,
@@ -21,6 +20,7 @@ from lastiterate.cli.options.table_options import (
     Force,
     declared_target,
 )
+from lastiterate.cli.terminal import refuse_overwriting
 from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.saved_model.file_writing import write_together

@@ -1,0 +1,133 @@
+"""The model that `train` fits, its score, and the text that is printed about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from lastiterate._digits import up
+from lastiterate.accounting import PrivacyReport
+from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.certificate.issue import with_other_release
+from lastiterate.cli.model_score import JointBudget, TestOptions, private_score, public_score
+from lastiterate.linear_model import PrivateScore
+from lastiterate.other_releases import published_record
+from lastiterate.report.plain_text import in_columns, wrapped
+from lastiterate.report.run_text import certainty_text, protected_change, release_rule
+from lastiterate.saved_model.model_file import learned_record
+from lastiterate.saved_model.save_model import ESTIMATORS
+from lastiterate.tables.file_encoding import EncodedTable
+from lastiterate.tables.target import LabelTarget, Target
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A fitted model, its score, and the report and certificate of both together."""
+
+    model: Any
+    report: PrivacyReport
+    certificate: str
+    score: str | None = None
+
+    def record(self) -> dict[str, Any]:
+        """The fitted parameters and other learned values, as a model.json holds them."""
+        return learned_record(self.model)
+
+
+def fit_table(
+    kind: str,
+    settings: dict[str, Any],
+    target: Target,
+    table: EncodedTable,
+    test: TestOptions | None,
+    test_table: EncodedTable | None,
+    key: Path | None = None,
+) -> TrainedModel:
+    """A model fitted on the encoded table, with its score on the test table if there is one."""
+    unit = None
+    if isinstance(target, LabelTarget):
+        # Labels are indices, so that only declared labels are ever compared.
+        settings = settings | {"classes": list(range(len(target.classes)))}
+    else:
+        low, high = target.range
+        unit = high / 2.0 - low / 2.0
+        settings = settings | {"target_range": (low, high)}
+
+    def make(epsilon: float) -> Any:
+        return ESTIMATORS[kind](**settings | {"epsilon": epsilon})
+
+    targets = table.other_columns[target.name]
+    if test is None or test_table is None or test.epsilon is None:
+        model = make(settings["epsilon"]).fit(table.rows, targets, key=key)
+        text = None
+        if test is not None and test_table is not None:
+            outputs = model._outputs(test_table.rows)
+            classes = target.classes if isinstance(target, LabelTarget) else None
+            text = public_score(
+                outputs, test_table.other_columns[target.name], test.path.name, classes=classes
+            )
+        return TrainedModel(model, model.privacy_, model.certificate_, text)
+    epsilon, delta = settings["epsilon"], settings["delta"]
+    budget = JointBudget.of(epsilon, delta, test.epsilon, labels=unit is None)
+    model = budget.fit(make, table.rows, targets, key)
+    test_targets = test_table.other_columns[target.name]
+    score = PrivateScore.of(
+        model,
+        test_table.rows,
+        test_targets,
+        epsilon=test.epsilon,
+        delta=delta,
+        ledger=settings["ledger"],
+    )
+    report = score.joint_report(model.privacy_)
+    published = published_record(score.release, score.value)
+    certificate = with_other_release(model.certificate_, report, published)
+    text = private_score(score.value, score.std, test_targets.size, test.path.name, unit=unit)
+    return TrainedModel(model, report, certificate, text)
+
+
+_INSIDE = "    "
+_NOTHING_ELSE = (
+    "Publish nothing else that depends on these rows: no checkpoint, no loss or score on them, no "
+    "setting chosen by looking at them."
+)
+
+
+@dataclass(frozen=True)
+class TrainingSummary:
+    """What `train` prints: the guarantee, the score, and what may be published."""
+
+    report: PrivacyReport
+    delta: float
+    files: Mapping[Path, str]  # with their descriptions
+    score: str | None = None
+    public: tuple[str, ...] = ()  # what the guarantee does not protect
+    secret: Path | None = None
+
+    def as_text(self, width: int) -> str:
+        """The summary in lines of this width."""
+        return "\n".join(self._lines(width))
+
+    def _lines(self, width: int) -> Iterator[str]:
+        report, run = self.report, self.report.run
+        yield from wrapped(
+            f"{certainty_text(report.certainty)}: epsilon = {up(report.epsilon(self.delta))} at "
+            f"delta = {self.delta:g}, {protected_change(run)}",
+            width,
+        )
+        if self.score is not None:
+            yield from wrapped(self.score, width)
+        yield from ("", "You may publish:")
+        bound = RECORDS[report.bound_at(self.delta)]
+        allowed = release_rule(bound, run, report.other_releases).allowed
+        yield from in_columns([(" -", item) for item in allowed], width, apart=1)
+        yield "in these files:"
+        longest = max(len(str(path)) for path in self.files)
+        # Never wrapped: a path that is broken cannot be copied.
+        yield from (f"{_INSIDE}{path!s:<{longest}}   {what}" for path, what in self.files.items())
+        yield from wrapped(_NOTHING_ELSE, width)
+        yield from wrapped(f"Treated as public: {', '.join(self.public)}.", width)
+        if self.secret is not None:
+            yield from wrapped(f"Keep secret: {self.secret}.", width)
