@@ -278,10 +278,10 @@ class TestAudited:
                 expected = {seen: float(p) for seen, p in law.items()}
                 assert followed == pytest.approx(expected, abs=1e-12)
             return
-        for place in range(rule.position_count(run.steps)):
-            ((seen, probability),) = law_of(chain(run, place=place), run.steps).items()
+        for position in range(rule.position_count(run.steps)):
+            ((seen, probability),) = law_of(chain(run, position=position), run.steps).items()
             assert probability == 1.0
-            assert list(seen) == rule.participations(place, run.steps).tolist()
+            assert list(seen) == rule.participations(position, run.steps).tolist()
         (last,) = law_of(chain(run), run.steps)
         assert last[-1] == run.steps - 1
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
-_PLACES = Decimal("0.0001")
+_FOUR_DECIMALS = Decimal("0.0001")
 _PLAIN_FROM, _PLAIN_TO = 1e-3, 1e6
 _SAME = 1e-9
 
 
 def up(value: float) -> str:
-    """At least `value`: four decimals, or four digits where those would say too little.
+    """`value` rounded up to four decimals, or to four digits if it is small or large.
 
     >>> up(3.48259), up(3e-7), up(float("inf"))
     ('3.4826', '3e-7', 'inf')
@@ -29,7 +29,7 @@ def mu(value: float) -> str:
 
 
 def down(value: float) -> str:
-    """At most `value`."""
+    """`value` rounded down to four decimals, or to four digits if it is small."""
     return _rounded(value, ROUND_FLOOR)
 
 
@@ -61,5 +61,5 @@ def _rounded(value: float, direction: str) -> str:
         return str(value)
     exact = Decimal(value)
     if value == 0.0 or _PLAIN_FROM <= value < _PLAIN_TO:
-        return str(exact.quantize(_PLACES, direction))
+        return str(exact.quantize(_FOUR_DECIMALS, direction))
     return f"{Context(prec=4, rounding=direction).create_decimal(exact).normalize():.4g}"

@@ -203,14 +203,14 @@ class TestParticipation:
         for k in range(6):
             assert sum(chain.step(k)).sum(axis=1) == pytest.approx(1.0)
 
-    def test_another_place(self):
+    def test_another_position(self):
         run = li.TrainingRun(
             loss=li.Loss(), sensitivity=1.0, batches=li.Cyclic(3, 1), steps=7, step_size=1.0,
             noise_std=1.0,
         )  # fmt: skip
-        assert participation.participation(run, place=1).positions == {2, 5}
-        with pytest.raises(InvalidParameter, match="place must be"):
-            participation.participation(run, place=3)
+        assert participation.participation(run, position=1).positions == {2, 5}
+        with pytest.raises(InvalidParameter, match="position must be"):
+            participation.participation(run, position=3)
 
 
 class TestRefusals:

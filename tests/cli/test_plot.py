@@ -35,7 +35,7 @@ def test_a_run_without_a_plan_to_draw_is_not_said_to_be_uncertified(capsys, batc
     capsys.readouterr()
     assert main(["plot", "shift-schedule", *run]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "RUN must be one whose example is paid off by a single plan" in line
+    assert "RUN must be one whose guarantee comes from a single sequence of shifts" in line
     assert "says nothing of its guarantee" in line
     assert "no certified bound" not in line
 

@@ -196,7 +196,7 @@ class TestPlans:
         assert max(told["distance"]) == pytest.approx(largest, rel=1e-4)
 
     def test_where_there_is_none_it_is_said(self):
-        with pytest.raises(InvalidParameter, match="paid off by a single plan"):
+        with pytest.raises(InvalidParameter, match="a single sequence of shifts"):
             answer("plan", {"run": CYCLIC | {"batches": "poisson"}})
 
 

@@ -39,7 +39,7 @@ def flattest(run):
     gap = run.loss.strong_convexity
     whole, unit = (
         stationary_quadratics.hidden_steps(run, gap).whole,
-        stationary_quadratics.arrival_over_deviation(run, gap),
+        stationary_quadratics.shift_over_deviation(run, gap),
     )
     return [
         threshold_profile(whole, unit * g, unit * (g - 1.0))

@@ -206,7 +206,7 @@ class TestPlan:
         assert worst_schedule(RUNS["non-convex"]).shifts.mu == pytest.approx(bound.gdp(), rel=1e-6)
 
     def test_refusals(self):
-        with pytest.raises(InvalidParameter, match="paid off by a single plan"):
+        with pytest.raises(InvalidParameter, match="a single sequence of shifts"):
             plot.shift_schedule(RUN.replace(releases="every-iterate"))
         with pytest.raises(InvalidParameter, match="steps must be at most"):
             plot.shift_schedule(RUN.replace(steps=10**9))

@@ -60,12 +60,12 @@ def ulps(count: float) -> float: ...
 @overload
 def ulps(count: Array) -> Array: ...
 def ulps(count: float | Array) -> float | Array:
-    """So many units in the last place of 1, as a relative amount."""
+    """This many units in the last place of 1, as a relative amount."""
     return count * _ULP
 
 
 def ulps_of(dtype: DTypeLike, count: float) -> float:
-    """So many units in the last place of 1 in this precision, as a relative amount."""
+    """This many units in the last place of 1 in this precision, as a relative amount."""
     return count * float(np.finfo(dtype).eps)
 
 

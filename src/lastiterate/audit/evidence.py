@@ -87,7 +87,7 @@ class Evidence:
 
 
 def margins(false: Array, missed: Array, certificate: Certificate) -> Array:
-    """By how much pairs of limits contradict a certificate, in standard deviations."""
+    """The amount by which pairs of limits contradict a certificate, in standard deviations."""
     edge = 1e-12
     grid = np.unique(np.concatenate([np.geomspace(1e-6, 0.5, 60), np.linspace(0.02, 1.0, 50)]))
     allowed = np.array([certificate.tradeoff(float(rate)) for rate in grid])

@@ -62,12 +62,12 @@ class OwnTrainer:
         rule, last = self.run.batches, self.run.steps - 1
         if rule.resampling is not Resampling.NEVER:
             return 0
-        place = next(
+        position = next(
             i
             for i in range(rule.position_count(last + 1))
             if last in rule.participations(i, last + 1)
         )
-        return place * rule.batch_size
+        return position * rule.batch_size
 
 
 def certified_trainer(

@@ -111,8 +111,8 @@ def _worst_of(
     lows, highs = (np.array([span[end] for span in spans.values()]) for end in (0, 1))
     best: list[tuple[float, Family, Parameters, LowerProfile]] = []
 
-    def loss(place: Array) -> float:
-        values = lows + np.clip(place, 0.0, 1.0) * (highs - lows)
+    def loss(point: Array) -> float:
+        values = lows + np.clip(point, 0.0, 1.0) * (highs - lows)
         parameters = dict(zip(spans, values.tolist(), strict=True))
         try:
             lower = family.lower(run, parameters)
@@ -127,7 +127,7 @@ def _worst_of(
         loss(np.zeros(0))
     else:
         starts = _scattered(len(spans), max(tries // 2, 1))
-        losses = [loss(place) for place in starts]
+        losses = [loss(point) for point in starts]
         first = starts[int(np.argmin(losses))]
         simplex = np.vstack([first, first + np.diag(np.where(first < 0.5, 0.2, -0.2))])
         if tries > len(starts):

@@ -149,7 +149,7 @@ class Ledger:
         return self.budget.guarantee(Book(self.entries()))
 
     def largest_epsilon(self) -> float:
-        """At the ledger's delta, of the most costly Gaussian release that still fits."""
+        """The epsilon, at the ledger's delta, of the largest Gaussian release that still fits."""
         return self.budget.largest_epsilon(Book(self.entries()).costs())
 
     def add(

@@ -38,7 +38,7 @@ class Unit:
         return f"all examples of one person, at most {self.examples_per_person:,}, {changed}"
 
     def groups_of(self, covered: int) -> int:
-        """Into how many groups of so many examples those of a person fall."""
+        """The number of groups of this many examples that the examples of a person fall into."""
         self.check(covered)
         return -(-self.examples_per_person // covered)
 

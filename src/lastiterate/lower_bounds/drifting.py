@@ -14,8 +14,8 @@ autoregression; with :math:`w_k = \prod_{j>k}|a_j|` the last iterates are Gaussi
 **Why it is exact.** Where a factor of 0 is admitted (:math:`\eta M \ge 1`), w is any sequence that
 ends with 1 and has :math:`0 \le w_k \le c_{k+1} w_{k+1}`, c the largest factor in size.  In units
 of the end these are the non-decreasing sequences, a convex cone, and the largest :math:`\mu(w)` is
-the norm of the projection of the arrivals onto it: their isotonic regression, whose norm is the
-price of the best shifts in `shifts.optimal_shifts`.
+the norm of the projection of the sensitivities onto it: their isotonic regression.  Its norm is
+the cost of the best shifts in `shifts.optimal_shifts`.
 """
 
 import math
@@ -49,7 +49,7 @@ _IMPROVED_STEPS = 5_000
 def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     r"""The most exposed of the drifting instances that the run's description admits.
 
-    **Bound.** :math:`\mu(w)` as above, w the isotonic regression of the arrivals where that is
+    **Bound.** :math:`\mu(w)` as above, w the isotonic regression of the sensitivities where that is
     admitted.
 
     **Holds when.** the order is fixed, nothing bounds single gradients, one example is replaced by
@@ -76,15 +76,15 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
         return MeansLowerProfile([1.0], [_mu_of_expanding(run, np.log(largest), release)])
     with np.errstate(all="ignore"):
         reach = suffix_products(quantities.every_step(largest, run.steps))
-        arrivals = reach * quantities.every_step(quantities.sensitivities(run), run.steps)
+        sensitivities = reach * quantities.every_step(quantities.sensitivities(run), run.steps)
         noise = np.square(reach * quantities.every_step(quantities.noises(run), run.steps))
-    if not (np.isfinite(arrivals).all() and np.isfinite(noise).all()):
+    if not (np.isfinite(sensitivities).all() and np.isfinite(noise).all()):
         return MeansLowerProfile([1.0], [0.0])
     kept = np.divide(least, largest, out=np.ones(least.size), where=largest > 0.0)
     kept = quantities.every_step(kept, run.steps)
     most = max(1, _MOST_ENTRIES // run.steps)
     latest = sorted(quantities.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
-    mus = [_mu(seen, arrivals[seen], noise, release, kept) for seen in latest]
+    mus = [_mu(seen, sensitivities[seen], noise, release, kept) for seen in latest]
     return MeansLowerProfile([1.0], [max(mus)])
 
 
@@ -96,12 +96,12 @@ def _mu_of_expanding(run: TrainingRun, growth: Array, release: float) -> float:
     """
     growths = quantities.every_step(growth, run.steps)
     reach = np.append(suffix_sums(growths[1:]), 0.0)
-    arrivals = reach + np.log(quantities.every_step(quantities.sensitivities(run), run.steps))
+    sensitivities = reach + np.log(quantities.every_step(quantities.sensitivities(run), run.steps))
     noise = 2.0 * (reach + np.log(quantities.every_step(quantities.noises(run), run.steps)))
     noise[-1] = np.logaddexp(noise[-1], math.log(release) if release > 0.0 else -math.inf)
     most = max(1, _MOST_ENTRIES // run.steps)
     latest = sorted(quantities.patterns(run), key=lambda seen: -int(seen.max(initial=-1)))[:most]
-    squares = [_square_of_pools(arrivals[seen], noise, seen) for seen in latest if seen.size]
+    squares = [_square_of_pools(sensitivities[seen], noise, seen) for seen in latest if seen.size]
     # Logarithms as large as these are known to fewer digits.
     kept = down(1.0, MILLIONS_OF_ROUNDINGS) - 1e-14 * float(np.abs(noise).max())
     return math.sqrt(max(squares, default=0.0)) * max(kept, 0.0)
@@ -183,7 +183,7 @@ def _isotonic_weights(most: Array, masses: Array, variances: Array, release: flo
 def _improved(
     slopes: Array, ends: tuple[Array, Array], may: Admitted, seen: Array, release: float
 ) -> Array:
-    """By gradient ascent on the logarithm of mu, in the logarithms of the slopes."""
+    """Slopes improved by gradient ascent on the logarithm of mu, in their logarithms."""
     low, high = (np.log(np.maximum(end, 1e-12)) for end in ends)
     masses, variances = may.shifts * seen, may.noise_stds**2
 

@@ -76,7 +76,7 @@ class Quadratics(Family):
             return may.plain
         bend = parameters.get("bend", 0.0)
         slopes = np.asarray((1.0 - bend) * may.steepest + bend * may.gentlest)
-        # A loss of several curvatures may bend on the way, so that no arrivals cancel.
+        # A loss of several curvatures may bend on the way, so that no participations cancel.
         return slopes if may.has_one_curvature else np.abs(slopes)
 
     def pair(self, run: TrainingRun, parameters: Parameters) -> Pair:
@@ -92,7 +92,7 @@ class Quadratics(Family):
 
 
 class DriftingQuadratics(Quadratics):
-    """Each step at a place of its own, with the curvature that exposes most."""
+    """Each step at a point of its own, with the curvature that exposes most."""
 
     id = "drifting-quadratics"
     says = "iterates travel past curvatures that vary; exact for a fixed order if eta M >= 1"

@@ -23,7 +23,7 @@ ComplexArray = NDArray[np.complex128]
 _GROUPS = 3_000
 _BLOCK = 1 << 20
 _FLAT_EPOCH = 1.0 / 1_000.0  # an epoch that forgets less is one group
-_FORGOTTEN = 8.0  # minus the logarithm of the root of a weight as good as 0
+_NEGLIGIBLE = 8.0  # minus the logarithm of the root of a weight as good as 0
 _EXPONENTS = 2.0 ** np.arange(-6.0, 9.0)
 
 
@@ -150,7 +150,7 @@ def _whole_epochs(gap: float, start: int, steps: int, length: int, chance: float
         return _joined([])
     if gap * length > _FLAT_EPOCH:
         # Where an epoch has been forgotten, all before it are taken for one more.
-        reach = min(count, 1 + math.ceil(2.0 * _FORGOTTEN / (gap * length)))
+        reach = min(count, 1 + math.ceil(2.0 * _NEGLIGIBLE / (gap * length)))
         bounds = start + length * np.arange(reach + 1)
         edges = _edges(gap, bounds.tolist())
         low, high, sizes = _weights(gap, edges)
@@ -209,7 +209,7 @@ def _edges(gap: float, bounds: Sequence[int]) -> IntArray:
     ages = np.array(bounds, dtype=np.int64)
     if gap > 0.0:
         log_c = geometric.log_of(min(gap, 0.999_999))
-        least = math.exp(max(last * log_c / 2.0, -_FORGOTTEN))
+        least = math.exp(max(last * log_c / 2.0, -_NEGLIGIBLE))
         logs = np.log(np.linspace(1.0, least, _GROUPS))
         inner = np.minimum(2.0 * logs / log_c, float(last)).astype(np.int64) + 1
         ages = np.concatenate([ages, inner])

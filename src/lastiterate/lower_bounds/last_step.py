@@ -13,8 +13,8 @@ the direction that remembers, in the last step along the one that forgets.
 
 **Bounded gradients.** The others' loss has curvature :math:`1/\eta - \lambda` along the direction
 that forgets, on a stretch that is long beside the noise (`stretch`); the example's own loss is
-linear, with a share of its slope in each direction.  In a batch of exact size it has the place of
-another, which may pull the other way.
+linear, with a share of its slope in each direction.  In a batch of exact size it replaces another
+example, which may pull the other way.
 """
 
 import math
@@ -28,8 +28,8 @@ from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.lower_bounds.saturating_gradients import Stretch, VaryingStretch, stretches
 from lastiterate.lower_bounds.stationary_quadratics import (
-    arrival_over_deviation,
     hidden_steps,
+    shift_over_deviation,
     unsteady,
 )
 from lastiterate.lower_bounds.two_statistics import (
@@ -77,19 +77,19 @@ def _travelling(run: TrainingRun) -> LowerProfile:
     span = quadratic_curvatures(run)
     assert span is not None
     gap = _step(run) * span[0]
-    own = _arrival(run) / _spread(run)
-    factors = (arrival_over_deviation(run, gap), 0.0)
+    own = _own_shift(run) / _spread(run)
+    factors = (shift_over_deviation(run, gap), 0.0)
     tails = gaussian_tails(edges_up_to(own), (own, 0.0))
     return two_statistics_profile(hidden_steps(run, gap), factors, tails, last_in_sum=False)
 
 
 def _held(run: TrainingRun) -> Iterator[LowerProfile]:
     gap = _step(run) * run.loss.regulariser
-    hidden, unit = hidden_steps(run, gap), arrival_over_deviation(run, gap)
+    hidden, unit = hidden_steps(run, gap), shift_over_deviation(run, gap)
     for stretch, share in product(_stretches(run), _SHARES):
         along = math.sqrt(1.0 - share * share)
         sides = (stretch.bound, stretch.bound - 1.0)
-        ours, theirs = (_arrival(run) * (along * side + stretch.pull) for side in sides)
+        ours, theirs = (_own_shift(run) * (along * side + stretch.pull) for side in sides)
         factors = (unit * share * sides[0], unit * share * sides[1])
         tails = stretch.tails(ours, theirs, _spread(run))
         yield two_statistics_profile(hidden, factors, tails, last_in_sum=True)
@@ -97,14 +97,14 @@ def _held(run: TrainingRun) -> Iterator[LowerProfile]:
 
 def _stretches(run: TrainingRun) -> list[Stretch | VaryingStretch]:
     most_participations = hidden_steps(run, 0.0).whole.most(1e-15)
-    return list(stretches(run, _arrival(run), most_participations))
+    return list(stretches(run, _own_shift(run), most_participations))
 
 
 def _step(run: TrainingRun) -> float:
     return float(np.max(run.step_size))
 
 
-def _arrival(run: TrainingRun) -> float:
+def _own_shift(run: TrainingRun) -> float:
     """L/(b sigma), rounded down: both worlds scaled alike are the same result, told less well."""
     noise = float(np.max(run.noise_std))
     return down(run.sensitivity / run.batches.batch_size / noise, MILLIONS_OF_ROUNDINGS)
@@ -115,7 +115,7 @@ def _spread(run: TrainingRun) -> float:
     return math.hypot(1.0, run.release_noise_std / (_step(run) * float(np.max(run.noise_std))))
 
 
-def _does_not_forget(run: TrainingRun) -> str | None:
+def _contracts_in_part(run: TrainingRun) -> str | None:
     span = local_curvatures(run)
     if span is None:
         return "no loss that obeys the description"
@@ -134,7 +134,9 @@ def _no_room(run: TrainingRun) -> str | None:
     if run.batches.largest_size not in (run.batches.batch_size, run.batches.examples):
         return f"largest_batch={run.batches.largest_size}"
     if not _stretches(run):
-        return f"a bound of {_arrival(run) * run.batches.batch_size:.3g} times the noise of a step"
+        return (
+            f"a bound of {_own_shift(run) * run.batches.batch_size:.3g} times the noise of a step"
+        )
     return None
 
 
@@ -147,7 +149,7 @@ LOWER_BOUNDS = (
             conditions.UNBOUNDED,
             conditions.NOISY,
             Hypothesis("constant steps on convex losses", unsteady, "see lower/quadratic"),
-            Hypothesis("step_size * smoothness >= 1", _does_not_forget, "see lower/quadratic"),
+            Hypothesis("step_size * smoothness >= 1", _contracts_in_part, "see lower/quadratic"),
             Hypothesis(
                 "losses of more than one curvature, or a bound on gradients far above the noise",
                 _no_room,

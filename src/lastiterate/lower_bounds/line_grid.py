@@ -48,7 +48,7 @@ class Laws:
 class _Points:
     """Weighted points: masses has axes point, world, hidden state."""
 
-    places: Array
+    points: Array
     masses: Array
     absolute: float = 0.0
     relative: float = 0.0
@@ -145,7 +145,7 @@ def _after(
     density, atoms = np.zeros((targets.size, 2, states)), np.zeros((2, 2, states))
     most_terms, farthest = 1, float(np.abs(targets).max())
     for chosen, world, masses in _branches(law, step, fork):
-        centres = chosen(law.places)
+        centres = chosen(law.points)
         matrix, terms = kernels.between(centres, targets, std)
         density[:, world] += matrix @ masses
         most_terms = max(most_terms, terms)
@@ -155,14 +155,14 @@ def _after(
             atoms[0, world] += ndtr((low - centres) / std) @ masses
             atoms[1, world] += ndtr((centres - high) / std) @ masses
             most_terms = max(most_terms, centres.size)
-    # Terms of a sum, the exponential's own rounding, and that of places times its slope.
+    # Terms of a sum, the exponential's own rounding, and that of points times its slope.
     rounding = ulps(most_terms + states + 128 + 3.0 * REACH * farthest / std)
     return density, atoms, rounding
 
 
 def _window(law: _Points, step: Step, longest: float, cuts: tuple[float, ...]) -> Array:
     """Panels over all that the step may reach, but for `_BEYOND`."""
-    images = [chosen(law.places) for chosen in step.maps]
+    images = [chosen(law.points) for chosen in step.maps]
     reach = REACH * step.noise_std
     low = min(float(image.min()) for image in images) - reach
     high = max(float(image.max()) for image in images) + reach
@@ -191,12 +191,12 @@ def _pushed(
     masses = weights[..., None, None] * density.reshape(*nodes.shape, *density.shape[1:])
     held, dropped = _held(masses.sum(axis=(1, 2, 3)))
     missed = quadrature.integration_error(edges, step.noise_std, following.noise_std, steepest)
-    places, masses = nodes[held].ravel(), masses[held].reshape(-1, *density.shape[1:])
+    points, masses = nodes[held].ravel(), masses[held].reshape(-1, *density.shape[1:])
     if step.domain is not None:
-        places = np.concatenate([places, step.domain])
+        points = np.concatenate([points, step.domain])
         masses = np.concatenate([masses, atoms])
     absolute = law.absolute + missed + 2 * _BEYOND + dropped
-    return _Points(places, masses, absolute, law.relative + relative)
+    return _Points(points, masses, absolute, law.relative + relative)
 
 
 def _held(masses: Array) -> tuple[slice, float]:

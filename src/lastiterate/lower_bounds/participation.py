@@ -1,4 +1,4 @@
-"""When the example in question takes part: a chain of hidden states, the same in both worlds.
+"""The participation of one example as a chain of hidden states, the same for both data sets.
 
 In step k (from 0) a run in state i goes to state j and sees the example with probability `takes[i,
 j]`, and goes there without seeing it with probability `stays[i, j]`.  Every rule of
@@ -41,10 +41,10 @@ class Participation(ABC):
         """(stays, takes) of step k, counted from 0."""
 
     @abstractmethod
-    def lower_profile(self, arrivals: Array) -> LowerProfile:
-        """N(0, 1) against N(S, 1), rounded down: S sums the arrivals of the steps taken part in.
+    def lower_profile(self, shifts: Array) -> LowerProfile:
+        """N(0, 1) against N(S, 1), rounded down: S sums the shifts of the steps taken part in.
 
-        Where chance decides, arrivals are at least 0.
+        Where chance decides, shifts are at least 0.
         """
 
     def expected(self, steps: int) -> Array:
@@ -70,8 +70,8 @@ class Always(Participation):
     def step(self, k: int) -> tuple[Array, Array]:
         return np.zeros((1, 1)), np.ones((1, 1))
 
-    def lower_profile(self, arrivals: Array) -> LowerProfile:
-        return MeansLowerProfile([1.0], [abs(float(arrivals @ np.ones(arrivals.size)))])
+    def lower_profile(self, shifts: Array) -> LowerProfile:
+        return MeansLowerProfile([1.0], [abs(float(shifts @ np.ones(shifts.size)))])
 
 
 @dataclass(frozen=True)
@@ -90,13 +90,13 @@ class AtSteps(Participation):
         seen = float(k + 1 in self.positions)
         return np.full((1, 1), 1.0 - seen), np.full((1, 1), seen)
 
-    def lower_profile(self, arrivals: Array) -> LowerProfile:
-        return MeansLowerProfile([1.0], [abs(float(arrivals @ self.expected(arrivals.size)))])
+    def lower_profile(self, shifts: Array) -> LowerProfile:
+        return MeansLowerProfile([1.0], [abs(float(shifts @ self.expected(shifts.size)))])
 
 
 @dataclass(frozen=True)
-class AtDrawnPlace(Participation):
-    """At a place drawn once, each as likely: `seen[place]` are its steps, counted from 1.
+class AtDrawnPosition(Participation):
+    """Participation at a position drawn once: `seen[position]` are its steps, counted from 1.
 
     With probability `left_out` never.
     """
@@ -113,9 +113,9 @@ class AtDrawnPlace(Participation):
         takes = np.array([*(float(k + 1 in steps) for steps in self.seen), 0.0])
         return np.diag(1.0 - takes), np.diag(takes)
 
-    def lower_profile(self, arrivals: Array) -> LowerProfile:
-        steps = [[k - 1 for k in sorted(seen) if k <= arrivals.size] for seen in self.seen]
-        sums = [float(arrivals[seen].sum()) for seen in steps]
+    def lower_profile(self, shifts: Array) -> LowerProfile:
+        steps = [[k - 1 for k in sorted(seen) if k <= shifts.size] for seen in self.seen]
+        sums = [float(shifts[seen].sum()) for seen in steps]
         return MeansLowerProfile(down(self.start, MILLIONS_OF_ROUNDINGS).tolist(), [*sums, 0.0])
 
 
@@ -146,8 +146,8 @@ class OncePerEpoch(Participation):
             stays, takes = np.repeat(stays[:1], 2, axis=0), np.repeat(takes[:1], 2, axis=0)
         return stays, takes
 
-    def lower_profile(self, arrivals: Array) -> LowerProfile:
-        return smoothed_lower_profile(arrivals, self.each, one_of=self.length)
+    def lower_profile(self, shifts: Array) -> LowerProfile:
+        return smoothed_lower_profile(shifts, self.each, one_of=self.length)
 
 
 @dataclass(frozen=True)
@@ -166,31 +166,31 @@ class AnyStep(Participation):
     def step(self, k: int) -> tuple[Array, Array]:
         return np.full((1, 1), 1.0 - self.probability), np.full((1, 1), self.probability)
 
-    def lower_profile(self, arrivals: Array) -> LowerProfile:
-        return smoothed_lower_profile(arrivals, self.probability)
+    def lower_profile(self, shifts: Array) -> LowerProfile:
+        return smoothed_lower_profile(shifts, self.probability)
 
 
-def participation(run: TrainingRun, *, place: int | None = None) -> Participation:
-    """How the run's batches see one example.
+def participation(run: TrainingRun, *, position: int | None = None) -> Participation:
+    """The participation of one example in the batches of the run.
 
-    In a fixed order `place` is the example's: by default the one that is seen last.  An order that
-    is released is forgotten, which tells less.
+    In a fixed order `position` is that of the example: by default the one that is seen last.  An
+    order that is released is ignored, which makes the lower bound smaller.
     """
     if run.batches.resampling in _BY_CHANCE:
         return _BY_CHANCE[run.batches.resampling](run.batches, run.steps)
     if run.batches.resampling is not Resampling.NEVER:
         raise InvalidType("batches", run.batches, must_be="of a kind whose chances are known")
-    places = range(run.batches.position_count(run.steps))
-    if place is None:
-        place = max(
-            places, key=lambda i: int(run.batches.participations(i, run.steps).max(initial=-1))
+    positions = range(run.batches.position_count(run.steps))
+    if position is None:
+        position = max(
+            positions, key=lambda i: int(run.batches.participations(i, run.steps).max(initial=-1))
         )
-    _check.count("place", place, at_least=0, at_most=len(places) - 1)
-    return AtSteps(_steps_of(run.batches, place, run.steps))
+    _check.count("position", position, at_least=0, at_most=len(positions) - 1)
+    return AtSteps(_steps_of(run.batches, position, run.steps))
 
 
-def _steps_of(rule: BatchRule, place: int, steps: int) -> frozenset[int]:
-    return frozenset((rule.participations(place, steps) + 1).tolist())
+def _steps_of(rule: BatchRule, position: int, steps: int) -> frozenset[int]:
+    return frozenset((rule.participations(position, steps) + 1).tolist())
 
 
 def left_out(rule: BatchRule) -> float:
@@ -198,9 +198,9 @@ def left_out(rule: BatchRule) -> float:
     return max(1.0 - rule.batches_per_epoch * rule.batch_size / rule.examples, 0.0)
 
 
-def _at_drawn_place(rule: BatchRule, steps: int) -> Participation:
-    places = range(rule.batches_per_epoch)
-    return AtDrawnPlace(tuple(_steps_of(rule, i, steps) for i in places), left_out(rule))
+def _at_drawn_position(rule: BatchRule, steps: int) -> Participation:
+    positions = range(rule.batches_per_epoch)
+    return AtDrawnPosition(tuple(_steps_of(rule, i, steps) for i in positions), left_out(rule))
 
 
 def _once_per_epoch(rule: BatchRule, steps: int) -> Participation:
@@ -214,14 +214,14 @@ def _any_step(rule: BatchRule, steps: int) -> Participation:
 
 
 def probability_of_a_step(rule: BatchRule) -> float:
-    """That a step sees an example, of a rule that draws every batch anew."""
+    """The probability that a step sees an example, for a rule that draws every batch anew."""
     if rule.resampling is not Resampling.EACH_STEP:
         raise InvalidType("batches", rule, must_be="drawn anew every step")
     return cast(SampledRule, rule).probability
 
 
 _BY_CHANCE: dict[Resampling, Callable[[BatchRule, int], Participation]] = {
-    Resampling.ONCE: _at_drawn_place,
+    Resampling.ONCE: _at_drawn_position,
     Resampling.EACH_EPOCH: _once_per_epoch,
     Resampling.EACH_STEP: _any_step,
 }

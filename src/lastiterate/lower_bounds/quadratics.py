@@ -25,7 +25,7 @@ from lastiterate.lower_bounds.admitted_maps import seen_together
 from lastiterate.lower_bounds.participation import Participation, probability_of_a_step
 from lastiterate.lower_bounds.random_sums import law_of_sum
 from lastiterate.lower_bounds.stationary_quadratics import (
-    arrival_over_deviation,
+    shift_over_deviation,
     steady_profile,
     unsteady,
 )
@@ -44,17 +44,17 @@ def autoregression_lower_profile(
     """The lower bounds from an instance with these slopes, rounded down."""
     weights = np.append(np.cumprod(slopes[:0:-1])[::-1], 1.0)
     variance = float(((weights * noise_stds) ** 2).sum()) + release_noise_std**2
-    arrivals = down(weights * shifts / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
-    if rule.by_chance and arrivals.min() < 0.0:  # thresholds need not be good tests
+    shifts_over_deviation = down(weights * shifts / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
+    if rule.by_chance and shifts_over_deviation.min() < 0.0:  # thresholds need not be good tests
         return MeansLowerProfile([1.0], [0.0])
-    return rule.lower_profile(arrivals)
+    return rule.lower_profile(shifts_over_deviation)
 
 
 def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
     r"""The most exposed of the quadratics that the run's description admits.
 
     **Bound.** The exact curve of the instance above; for a shuffled order that of the mixture
-    over its place, for sampled batches over the steps in which it takes part, each by thresholds.
+    over its position, for sampled batches over the steps in which it takes part, by thresholds.
 
     **Holds when.** the domain is unbounded, and some quadratic has the stated smoothness, strong
     convexity and bound on gradients (where batches vary in size, one curved by the penalty alone).
@@ -85,7 +85,7 @@ def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
 def _endless_profiles(
     run: TrainingRun, curvatures: tuple[float, float], period: int
 ) -> Iterator[LowerProfile]:
-    """The last place of a fixed order, by sums of powers: of curvatures that never overshoot."""
+    """The last position of a fixed order, by sums of powers: of curvatures that never overshoot."""
     step = float(np.max(run.step_size))
     for curvature in np.linspace(*curvatures, _CURVATURES).tolist():
         gap = step * curvature
@@ -93,7 +93,7 @@ def _endless_profiles(
             visits = geometric.sum_of_powers(
                 period * geometric.log_of(gap), -(-run.steps // period)
             )
-            mean = seen_together(run) * arrival_over_deviation(run, gap) * visits
+            mean = seen_together(run) * shift_over_deviation(run, gap) * visits
             yield MeansLowerProfile([1.0], [down(mean, MILLIONS_OF_ROUNDINGS)])
     yield MeansLowerProfile([1.0], [0.0])
 
@@ -106,7 +106,7 @@ def _profile(run: TrainingRun, curvature: float) -> MeansLowerProfile | None:
         reach = np.append(np.cumprod(factors[:0:-1])[::-1], 1.0)  # of step k at the end
         variance = float(np.sum((etas * sigmas * reach) ** 2)) + run.release_noise_std**2
     if run.steps > etas.size:
-        # Earlier steps have added no more variance than this, and their arrivals are left out.
+        # Earlier steps have added no more variance than this, and their shifts are left out.
         variance += _earlier_variance(run, float(np.max(np.abs(factors))), float(reach[0] ** 2))
     if not (0.0 < variance < math.inf):
         return None
@@ -133,21 +133,21 @@ def _means(run: TrainingRun, shifts: Array) -> tuple[list[float], list[float]] |
     if rule.resampling is Resampling.EACH_STEP:
         # Earlier participations than those at hand only add to the distance.
         return law_of_sum(shifts, probability_of_a_step(rule))
-    means = _means_of_places(run, shifts, first)
+    means = _means_by_position(run, shifts, first)
     if rule.resampling is Resampling.NEVER:
         return [1.0], [max(means)]
     if rule.resampling is not Resampling.ONCE:
-        raise ValueError(f"no law of the places of {rule!r} is known")
+        raise ValueError(f"no law of the positions of {rule!r} is known")
     rest = max(0.0, 1.0 - rule.share * len(means))
     shares = [*([rule.share] * len(means)), rest]
     return [down(share, MILLIONS_OF_ROUNDINGS) for share in shares], [*means, 0.0]
 
 
-def _means_of_places(run: TrainingRun, shifts: Array, first: int) -> list[float]:
-    """The distance for each place that is seen from step `first` on."""
+def _means_by_position(run: TrainingRun, shifts: Array, first: int) -> list[float]:
+    """The distance for each position that is seen from step `first` on."""
     period = run.batches.period
     if period is not None:
-        # Not every step before has to be listed, nor every place.
+        # Not every step before has to be listed, nor every position.
         sums = np.bincount(np.arange(shifts.size) % period, shifts)
         return [abs(float(one)) for one in sums]
     late = (pattern[pattern >= first] - first for pattern in quantities.patterns(run))
@@ -189,7 +189,7 @@ LOWER_BOUNDS = (
                 "state all of the strong convexity as a regulariser, or no bound on gradients",
             ),
             Hypothesis(
-                "constant steps on convex losses, or a law of the places that few draws decide",
+                "constant steps on convex losses, or a law of the positions that few draws decide",
                 _no_law,
                 "keep step_size and noise_std fixed",
             ),

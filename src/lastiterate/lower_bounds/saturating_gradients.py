@@ -41,7 +41,7 @@ class Stretch:
 
     In units of the sensitivity the example has the gradient `bound` in our world and 1 less in
     theirs, and the others pull against it with `pull`.  Before the last step the iterate is
-    Gaussian, of deviation `noise`, around a place at most `moved` from the middle of the stretch,
+    Gaussian, of deviation `noise`, around a point at most `moved` from the middle of the stretch,
     and on it but for a chance of `lost`.  A last step with the example keeps `kept` of that.
     """
 
@@ -86,7 +86,7 @@ class VaryingStretch:
     pull: float = 0.0
 
     def tails(self, ours: float, theirs: float, spread: float) -> Tails:
-        """As of a `Stretch`."""
+        """The tails of a `Stretch`."""
         kept = float(self.shares[-1])
         edges = edges_up_to(ours / spread)
         wider = np.sqrt(spread**2 + self.shares**2 / (1.0 - kept**2))[:, None]
@@ -112,11 +112,11 @@ class VaryingStretch:
 
 
 def stretches(
-    run: TrainingRun, arrival: float, most_participations: float
+    run: TrainingRun, shift: float, most_participations: float
 ) -> Iterator[Stretch | VaryingStretch]:
     """The stretches that the run admits and that are long enough for the noise.
 
-    The example moves a step by `arrival`, and is seen by no more than `most_seen` steps, but for
+    The example moves a step by `shift`, and is seen by no more than `most_seen` steps, but for
     a chance of 1e-15.
     """
     bound = 1.0 if run.adjacency == "zero-out" else 0.5  # the others keep within the sensitivity
@@ -124,8 +124,8 @@ def stretches(
     forgets = 1.0 - float(np.max(run.step_size)) * penalty
     if not forgets > 0.0:
         return
-    move = 2.0 * bound * up(arrival, MILLIONS_OF_ROUNDINGS)
-    unit = up(forgets / (arrival * size), MILLIONS_OF_ROUNDINGS)  # of gradient, to a unit of length
+    move = 2.0 * bound * up(shift, MILLIONS_OF_ROUNDINGS)
+    unit = up(forgets / (shift * size), MILLIONS_OF_ROUNDINGS)  # of gradient, to a unit of length
     lost = 2.0 * run.steps * float(ndtr(-_NEVER_EXCEEDED)) + 2.0 * _NEVER
     if not run.batches.exact_size:
         shares, chances = _kept(run)

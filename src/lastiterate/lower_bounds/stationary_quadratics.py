@@ -36,19 +36,19 @@ def unsteady(run: TrainingRun) -> str | None:
     if not run.loss.convex:
         return "convex=False"
     if rule.resampling is Resampling.ONCE and rule.period != rule.batches_per_epoch:
-        return "places that return at different times"
+        return "positions that return at different times"
     return None
 
 
 def hidden_steps(run: TrainingRun, gap: float) -> HiddenSteps:
-    """When the batches see an example, and how much of that is left in the end."""
+    """The steps that see an example, with the weight that each has in the end."""
     return _BY_CHANCE[run.batches.resampling](run.batches, gap, run.steps)
 
 
 def sides(run: TrainingRun) -> list[float]:
     """Admitted values of `ours`.
 
-    In a batch of exact size the example has the place of another.  The other may be as it is in
+    In a batch of exact size the example has the position of another.  The other may be as it is in
     the second world, or, where an example may be left out, pull the other way.  In other batches
     all others may have no gradient, and the example has any of the two that its bound allows.
     """
@@ -60,7 +60,7 @@ def sides(run: TrainingRun) -> list[float]:
     return [2.0 if run.gradient_bound is None else min(run.gradient_bound / run.sensitivity, 2.0)]
 
 
-def arrival_over_deviation(run: TrainingRun, gap: float) -> float:
+def shift_over_deviation(run: TrainingRun, gap: float) -> float:
     """(eta L/b) over the standard deviation of the last iterate, rounded down."""
     step, noise = float(run.step_size), float(run.noise_std)  # type: ignore[arg-type]  # no schedule
     log_c = geometric.log_of(gap)
@@ -76,13 +76,13 @@ def steady_profile(run: TrainingRun, curvatures: tuple[float, float]) -> BestLow
     gaps = {least, *(max(most * 10.0**-k, least) for k in range(_OTHER_GAPS))}
     profiles = []
     for gap in sorted(gaps) if most > least else [least]:
-        whole, unit = hidden_steps(run, gap).whole, arrival_over_deviation(run, gap)
+        whole, unit = hidden_steps(run, gap).whole, shift_over_deviation(run, gap)
         profiles += [threshold_profile(whole, unit * g, unit * (g - 1.0)) for g in sides(run)]
     return BestLowerProfile(tuple(profiles))
 
 
 def _each(rule: BatchRule) -> float:
-    """The chance of each place."""
+    """The probability of each position."""
     return (1.0 - left_out(rule)) / rule.batches_per_epoch
 
 

@@ -46,7 +46,7 @@ def gaussian_tails(edges: Array, means: tuple[float, float], *, lost: float = 0.
 
 
 def edges_up_to(highest: float) -> Array:
-    """From -inf over 0 to far above this mean, and inf."""
+    """Edges from -inf over 0 to far above this mean, and inf."""
     return np.concatenate([[-np.inf], np.linspace(0.0, min(highest + 8.0, 37.0), _EDGES), [np.inf]])
 
 
@@ -60,12 +60,12 @@ def two_statistics_profile(
     most, (ours, theirs) = within_reach((hidden.if_last, hidden.if_not), factors)
     low, high = (min(theirs, 0.0), max(ours, 0.0))
     low, high = low * (most + 1.0) - _BEYOND, high * (most + 1.0) + _BEYOND
-    places = np.linspace(low, high, _CELLS)
+    edges = np.linspace(low, high, _CELLS)
 
     def cells(draws: Draws, factor: float, shift: float, *, above_truth: bool) -> Array:
         if factor == 0.0:
-            return _normal_cells(places)
-        under = below(places - factor * shift, draws, factor, above_truth=above_truth)
+            return _normal_cells(edges)
+        under = below(edges - factor * shift, draws, factor, above_truth=above_truth)
         rising = np.maximum.accumulate(under)
         return np.diff(np.concatenate([[0.0], rising, [1.0]]))
 
@@ -88,9 +88,9 @@ def two_statistics_profile(
     )
 
 
-def _normal_cells(places: Array) -> Array:
-    """N(0, 1) probabilities between `places`, to all digits: small ones must not become 0."""
-    ends = np.concatenate([[-np.inf], places, [np.inf]])
+def _normal_cells(edges: Array) -> Array:
+    """N(0, 1) probabilities between `edges`, to all digits: small ones must not become 0."""
+    ends = np.concatenate([[-np.inf], edges, [np.inf]])
     lows, highs = ends[:-1], ends[1:]
     return np.asarray(np.where(lows > 0.0, ndtr(-lows) - ndtr(-highs), ndtr(highs) - ndtr(lows)))
 
@@ -100,7 +100,7 @@ def _mass(cells: Array, tails: Array) -> Array:
 
 
 def _accepted(ours: Array, theirs: Array) -> Array:
-    """For each likelihood ratio (a row) and cell of x, from which edge of y on to accept."""
+    """The first accepted edge of y for each likelihood ratio (a row) and cell of x."""
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = np.nan_to_num(np.log(ours) - np.log(theirs), nan=-np.inf)
     rising = np.maximum.accumulate(ratios, axis=1)

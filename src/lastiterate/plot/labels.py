@@ -59,19 +59,19 @@ def finish(figure: Figure, panels: Sequence[tuple[Axes, Sequence[End]]]) -> None
     for _ in range(2):  # numbers on the axes may change with the frame, and the frame with them
         _fit(figure, [axes for axes, _ in panels], texts)
     for (axes, ends), column in zip(panels, texts, strict=True):
-        _place(axes, ends, column)
+        _write_names(axes, ends, column)
 
 
 def mark(axes: Axes, x: float, text: str) -> None:
     """A dotted line at x, named above the frame, the name kept inside of it."""
     low, high = axes.get_xlim()
     log = axes.get_xscale() == "log"
-    place = math.log(x / low) / math.log(high / low) if log else (x - low) / (high - low)
+    share = math.log(x / low) / math.log(high / low) if log else (x - low) / (high - low)
     axes.axvline(x, color=INK, linewidth=0.8, linestyle=(0, (1, 2)), zorder=0)
-    side = "left" if place < 0.25 else "right" if place > 0.75 else "center"
+    side = "left" if share < 0.25 else "right" if share > 0.75 else "center"
     axes.annotate(
         text,
-        (min(max(place, 0.0), 1.0), 1.0),
+        (min(max(share, 0.0), 1.0), 1.0),
         (0, 4),
         xycoords="axes fraction",
         textcoords="offset points",
@@ -132,7 +132,7 @@ def _fit(figure: Figure, frames: Sequence[Axes], texts: Sequence[Sequence[Text]]
         top = bottom - below - _EDGE
 
 
-def _place(axes: Axes, ends: Sequence[End], column: Sequence[Text]) -> None:
+def _write_names(axes: Axes, ends: Sequence[End], column: Sequence[Text]) -> None:
     if not ends:
         return
     figure = cast("Figure", axes.figure)

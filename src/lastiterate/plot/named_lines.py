@@ -44,14 +44,14 @@ def lines(
     line_styles : {name: LineStyle}, optional
         How each is drawn.
     mark : (float, str), optional
-        A place on the axis and its name; curves have a dot there, but for the `undotted`.
+        A point on the axis and its name; curves have a dot there, but for the `undotted`.
     """
-    places = _check.numbers("x", x, at_least=-1e300).tolist()
-    _check_curves(curves, len(places))
+    points = _check.numbers("x", x, at_least=-1e300).tolist()
+    _check_curves(curves, len(points))
     with style():
         canvas = figure()
         axes = canvas.add_subplot()
-        scale(axes, "x", places, whole=all(place.is_integer() for place in places))
+        scale(axes, "x", points, whole=all(point.is_integer() for point in points))
         scale(axes, "y", [value for curve in curves.values() for value in curve])
         axes.set_xlabel(across, loc="right")
         heading(axes, up, marks=mark is not None)
@@ -60,13 +60,13 @@ def lines(
         for name, values in curves.items():
             line_style = drawn[name]
             shown = [value if math.isfinite(value) else math.nan for value in values]
-            alone = "o" if len(places) == 1 else ""
+            alone = "o" if len(points) == 1 else ""
             axes.plot(
-                places, shown, color=line_style.colour, linestyle=line_style.dash, marker=alone
+                points, shown, color=line_style.colour, linestyle=line_style.dash, marker=alone
             )
-            ends += _end(name, places, values, line_style)
-            if mark is not None and mark[0] in places and name not in undotted:
-                here = shown[places.index(mark[0])]
+            ends += _end(name, points, values, line_style)
+            if mark is not None and mark[0] in points and name not in undotted:
+                here = shown[points.index(mark[0])]
                 axes.plot([mark[0]], [here], "o", ms=4.5, color=line_style.colour, clip_on=False)
         if mark is not None:
             named_mark(axes, *mark)
@@ -85,9 +85,9 @@ def _check_curves(curves: object, length: int) -> None:
 
 
 def _end(
-    name: str, places: Sequence[float], values: Sequence[float], line_style: LineStyle
+    name: str, points: Sequence[float], values: Sequence[float], line_style: LineStyle
 ) -> list[End]:
-    """The name of a curve at its last value; where that is before the others', with its place."""
+    """The name of a curve at its last value; where that is before the others', with its x."""
     known = [k for k, value in enumerate(values) if not math.isnan(value)]
     if not known:
         return []
@@ -96,5 +96,5 @@ def _end(
         return [End(last, f"{name}\n(not finite)", line_style)]
     ends_early = known[-1] < len(values) - 1
     return [
-        End(last, f"{name}\n(up to {places[known[-1]]:,g})" if ends_early else name, line_style)
+        End(last, f"{name}\n(up to {points[known[-1]]:,g})" if ends_early else name, line_style)
     ]

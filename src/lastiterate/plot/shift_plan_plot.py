@@ -1,4 +1,4 @@
-"""Why it converges: how the distance between two runs is paid off."""
+"""The picture of the shifts that cover the distance between two runs."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _COLUMNS = 1_200  # more steps than this are drawn as bands
-_FAINTEST = 1e-6  # of an arrival; less is not shown
+_FAINTEST = 1e-6  # of a per-step sensitivity; less is not shown
 _MOST_STEMS = 120
 _FEW = 60  # so few points are marked one by one
 
 
 def shift_schedule(run: TrainingRun) -> Figure:
-    r"""The distance z_k between two runs that differ in one example, and what is paid of it, a_k.
+    r"""The picture of the distance z_k between two runs, and of the shifts a_k that cover it.
 
-    Every time the example is seen the distance grows by one arrival; steps shrink it, noise
-    hides what is paid of it, and mu^2 is the sum of the squares of what is paid over the
-    noise.  Composition pays each arrival at once.  Shown for the most exposed position in the
-    order, with every distance in arrivals.
+    The runs differ in one example.  Each participation of it adds its sensitivity to the distance.
+    Steps contract the distance, and the shift a_k reduces it; mu^2 is the sum of the squares of the
+    shifts over the noise.  Composition shifts by each sensitivity at once.  Shown for the most
+    exposed position in the order, in units of the sensitivity of a step.
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
     schedule = drawable(run)
     unit = float(schedule.sensitivities.max())
-    paid, distance = schedule.shifts.a / unit, schedule.shifts.z / unit
+    shifts, distance = schedule.shifts.a / unit, schedule.shifts.z / unit
     if run.release_noise_std == 0.0:
-        paid, distance = paid[:-1], distance[:-1]
+        shifts, distance = shifts[:-1], distance[:-1]
     with style():
         canvas = figure(7.2, 5.2)
         upper, lower = canvas.subplots(2, 1, sharex=True)
         upper_ends = _draw_distance(upper, distance, schedule.diameter / unit)
         composed = bool(np.max(run.noise_std) > 0.0)
-        lower_ends = _draw_paid(lower, paid, schedule, composed=composed)
-        scale(lower, "x", [0.0, float(paid.size)], logs=False, whole=True)
+        lower_ends = _draw_shifts(lower, shifts, schedule, composed=composed)
+        scale(lower, "x", [0.0, float(shifts.size)], logs=False, whole=True)
         lower.set_xlabel(
             "step" if run.release_noise_std == 0.0 else "step, then release", loc="right"
         )
@@ -57,7 +57,7 @@ def shift_schedule(run: TrainingRun) -> Figure:
 
 
 def drawable(run: TrainingRun) -> ShiftSchedule:
-    """The plan of the most exposed position; `InvalidParameter` where there is nothing to show."""
+    """The shifts of the most exposed position; `InvalidParameter` if there is nothing to show."""
     try:
         schedule = worst_schedule(run)
     except NoBoundApplies as error:
@@ -69,11 +69,11 @@ def drawable(run: TrainingRun) -> ShiftSchedule:
 
 
 def _nothing_to_draw(error: NoBoundApplies) -> InvalidParameter:
-    """A run may well be certified, and not by paying off a distance as this picture shows."""
+    """The error for a run that no single sequence of shifts covers; it may have a guarantee."""
     reasons = dict.fromkeys(str(reasons[0]) for reasons in error.unmet.values())
     must_be = (
-        "one whose example is paid off by a single plan, which is what this picture shows (this "
-        "says nothing of its guarantee, which `account` tells)"
+        "one whose guarantee comes from a single sequence of shifts, which this picture shows "
+        "(`account` may certify it all the same)"
     )
     return InvalidParameter("run", must_be=must_be, found=f"one that {'; and '.join(reasons)}")
 
@@ -82,39 +82,41 @@ def _draw_distance(axes: Axes, distance: Array, diameter: float) -> list[End]:
     line_style, cap = LineStyle(BLUE, "-"), LineStyle(GREY, (0, (3, 2)))
     _draw(axes, np.arange(float(distance.size)), distance, line_style)
     scale(axes, "y", distance.tolist(), logs=False)
-    heading(axes, "distance between the two runs, in arrivals")
+    heading(axes, "distance between the two runs, in sensitivities of a step")
     _grid(axes)
-    ends = [End(float(distance[-1]), "z: paid down to 0", line_style)]
+    ends = [End(float(distance[-1]), "z: reduced to 0", line_style)]
     if diameter <= axes.get_ylim()[1]:
         axes.axhline(diameter, color=cap.colour, linestyle=cap.dash, linewidth=0.9)
         ends.append(End(diameter, "diameter", cap))
     return ends
 
 
-def _draw_paid(axes: Axes, paid: Array, schedule: ShiftSchedule, *, composed: bool) -> list[End]:
+def _draw_shifts(
+    axes: Axes, shifts: Array, schedule: ShiftSchedule, *, composed: bool
+) -> list[End]:
     line_style, at_once = LineStyle(VERMILLION, "-"), LineStyle(GREY, "-")
-    steps = np.arange(1.0, paid.size + 1.0)
-    visible = np.where(paid > _FAINTEST, paid, math.nan)
+    steps = np.arange(1.0, shifts.size + 1.0)
+    visible = np.where(shifts > _FAINTEST, shifts, math.nan)
     scale(axes, "y", [*visible[np.isfinite(visible)].tolist(), 1.0, 0.2], logs=True)
     bottom = axes.get_ylim()[0]
-    arrived = schedule.sensitivities / schedule.sensitivities.max()
+    added = schedule.sensitivities / schedule.sensitivities.max()
     if schedule.participations.size <= _MOST_STEMS:
-        axes.vlines(schedule.participations + 1, bottom, arrived, color=FAINT, linewidth=1.0)
-        axes.plot(schedule.participations + 1, arrived, "o", ms=2.5, color=GREY, clip_on=False)
+        axes.vlines(schedule.participations + 1, bottom, added, color=FAINT, linewidth=1.0)
+        axes.plot(schedule.participations + 1, added, "o", ms=2.5, color=GREY, clip_on=False)
     else:
-        axes.plot(schedule.participations + 1, arrived, color=GREY, linewidth=1.0)
+        axes.plot(schedule.participations + 1, added, color=GREY, linewidth=1.0)
     _draw(axes, steps, visible, line_style)
-    heading(axes, "paid in each step, in arrivals")
+    heading(axes, "shift in each step, in sensitivities of a step")
     _grid(axes)
-    # What was seen in the very last step is paid in it: a line up, named where it begins.
+    # A participation in the very last step is covered there: a line up, named where it begins.
     before = visible[np.isfinite(visible)][-2:][0]
     count = f"{schedule.participations.size:,} " + (
-        "arrival" if schedule.participations.size == 1 else "arrivals"
+        "participation" if schedule.participations.size == 1 else "participations"
     )
-    name = f"{count}: paid at\nonce by composition" if composed else count
+    name = f"{count},\nas composition shifts" if composed else count
     return [
-        End(float(arrived[-1]), name, at_once),
-        End(float(before), f"a: the best plan,\nmu = {up(schedule.shifts.mu)}", line_style),
+        End(float(added[-1]), name, at_once),
+        End(float(before), f"a: the best shifts,\nmu = {up(schedule.shifts.mu)}", line_style),
     ]
 
 
