@@ -27,7 +27,7 @@ def all_of_them() -> dict[str, str]:
         "shift-schedule": plot.shift_schedule(RUN),
         "tradeoff": plot.tradeoff(li.account(RUN)),
         "two-laws": two_laws((1, 100, 1_000, 10_000)),
-        "lending": lending(),
+        "transport": transport(),
     }
     return {f"{name}.svg": as_svg(one) for name, one in drawn.items()}
 
@@ -66,29 +66,29 @@ def composed(steps: int) -> float:
     return SHIFT * float(np.sqrt(steps))
 
 
-def lending() -> Figure:
-    """Who lends to whom, among the places of the last epoch."""
-    lenders, alone, together = range(14), range(14, 20), range(20, 24)
+def transport() -> Figure:
+    """Transport of mass between the positions of the last epoch."""
+    receiving, separate, joint = range(14), range(14, 20), range(20, 24)
     with style():
         canvas = figure(7.2, 2.6)
         axes = canvas.subplots()
         kinds = (
-            (lenders, BLUE, "lenders"),
-            (alone, GREEN, "moved one by one"),
-            (together, VERMILLION, "hidden together"),
+            (receiving, BLUE, "receiving positions"),
+            (separate, GREEN, "transported one by one"),
+            (joint, VERMILLION, "jointly"),
         )
-        for places, colour, word in kinds:
-            left, width = places[0], len(places)
-            axes.bar(places, 1.0, width=0.86, align="edge", color=colour, alpha=0.75)
+        for positions, colour, word in kinds:
+            left, width = positions[0], len(positions)
+            axes.bar(positions, 1.0, width=0.86, align="edge", color=colour, alpha=0.75)
             axes.text(left + width / 2, -0.15, word, ha="center", va="top", color=colour,
                       fontweight="bold", fontsize=8.0)  # fmt: skip
-        for start, end in ((4, 14.4), (7, 16.4), (10, 18.4)):
-            _arrow(axes, (start + 0.4, 1.05), (end, 1.05), BLUE, -0.45)
-        axes.text(8.0, 3.2, "each gets a loan of its own,\nout of the lenders' e^epsilon",
-                  ha="center", va="center", color=BLUE, fontsize=8.0)  # fmt: skip
+        for start, end in ((14.4, 4.4), (16.4, 7.4), (18.4, 10.4)):
+            _arrow(axes, (start, 1.05), (end, 1.05), GREEN, 0.45)
+        axes.text(8.0, 3.2, "each is compared on its own\nwith a receiving position",
+                  ha="center", va="center", color=GREEN, fontsize=8.0)  # fmt: skip
         for start in (20.4, 22.4):
             _arrow(axes, (start, 1.05), (start - 14.0, 1.05), VERMILLION, 0.3)
-        words = "counted with lenders, behind them\nand behind each other"
+        words = "all are compared together\nwith a receiving position"
         axes.text(19.0, 3.2, words, ha="center", va="center", color=VERMILLION, fontsize=8.0)
         for number, (left, right) in enumerate(((20.0, 21.9), (22.0, 22.9), (23.0, 23.9))):
             axes.plot([left, left, right, right], [-0.85, -1.1, -1.1, -0.85], color=VERMILLION)
