@@ -8,9 +8,9 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 import lastiterate as li
-from lastiterate.bounds.composition.composed_moments import Compared, ComposedMomentsProfile
+from lastiterate.bounds.composition.composed_moments import ComposedMomentsProfile, StepPair
 from lastiterate.bounds.fixed_order.convex import latest_order_mu
-from lastiterate.bounds.subsampling.participation_energy.residual_law import unpaid_law
+from lastiterate.bounds.subsampling.participation_energy.residual_law import residual_law
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.run.batch_rules.rules import BatchRule
 from lastiterate.shifts.optimal_shifts import optimal_shifts
@@ -53,13 +53,13 @@ class TestCompositionOfSampledSteps:
     @pytest.mark.parametrize(
         "relation, compared",
         [
-            ("ADD_OR_REMOVE_ONE", Compared.WITH_STILL),
-            ("REPLACE_ONE", Compared.WITH_MIRRORED),
+            ("ADD_OR_REMOVE_ONE", StepPair.MIXTURE_AND_NORMAL),
+            ("REPLACE_ONE", StepPair.MIRRORED_MIXTURES),
         ],
     )
     @pytest.mark.parametrize("chance, ratio", [(0.01, 1.0), (0.1, 0.5), slow(0.001, 2.0)])
     def test_moments_are_above_an_optimistic_account(
-        self, relation: str, compared: Compared, chance: float, ratio: float
+        self, relation: str, compared: StepPair, chance: float, ratio: float
     ) -> None:
         steps = 3_000
         optimistic = from_gaussian_mechanism(
@@ -109,7 +109,7 @@ class TestManyEpochs:
 class TestWhatIsOldIsForgotten:
     def test_what_is_left_of_the_past_does_not_grow_with_its_length(self) -> None:
         past = [
-            unpaid_law(gap=1e-6, steps=steps, probability=1e-6, cap=np.inf)
+            residual_law(gap=1e-6, steps=steps, probability=1e-6, cap=np.inf)
             for steps in (12 * 10**6, 10**9, 10**12)
         ]
         means = [float(law.levels @ law.masses) for law in past]

@@ -9,7 +9,7 @@ from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 import lastiterate as li
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS
-from lastiterate.bounds.composition.delta_lower_bound import composed_at_least
+from lastiterate.bounds.composition.delta_lower_bound import composed_delta_lower_bound
 from lastiterate.profile.best import LazyProfiles
 from tests.reference.gaussian import delta_of_gaussian
 
@@ -106,7 +106,7 @@ def test_steps_that_always_see_the_example_are_a_gaussian(ratio, mirrored):
     """There the statistic is the best one, but for its cells."""
     mu = (2.0 if mirrored else 1.0) * ratio * math.sqrt(9)
     for epsilon in (0.5, 2.0):
-        found = composed_at_least(1.0, ratio, 9, epsilon, mirrored=mirrored)
+        found = composed_delta_lower_bound(1.0, ratio, 9, epsilon, mirrored=mirrored)
         exact = float(delta_of_gaussian(mu, epsilon))
         assert 0.8 * exact < found <= exact * (1 + 1e-9)
 
@@ -120,12 +120,12 @@ def test_sampled_steps_tell_nearly_what_is_certified_of_them(probability, ratio,
     certified = one.self_compose(steps)
     for delta in (1e-3, 1e-5):
         epsilon = certified.get_epsilon_for_delta(delta)
-        at = composed_at_least(probability, ratio, steps, epsilon, mirrored=False)
-        near = composed_at_least(probability, ratio, steps, 0.95 * epsilon, mirrored=False)
+        at = composed_delta_lower_bound(probability, ratio, steps, epsilon, mirrored=False)
+        near = composed_delta_lower_bound(probability, ratio, steps, 0.95 * epsilon, mirrored=False)
         assert at <= delta * (1 + 1e-9) < near
 
 
 def test_where_nothing_is_known_nothing_is_said():
-    assert composed_at_least(0.1, 1.0, 10**9, 1.0, mirrored=False) == 0.0
-    assert composed_at_least(0.1, 1.0, 10, 800.0, mirrored=False) == 0.0
-    assert composed_at_least(0.1, math.nan, 10, 1.0, mirrored=False) == 0.0
+    assert composed_delta_lower_bound(0.1, 1.0, 10**9, 1.0, mirrored=False) == 0.0
+    assert composed_delta_lower_bound(0.1, 1.0, 10, 800.0, mirrored=False) == 0.0
+    assert composed_delta_lower_bound(0.1, math.nan, 10, 1.0, mirrored=False) == 0.0

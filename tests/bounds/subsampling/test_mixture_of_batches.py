@@ -8,7 +8,7 @@ import pytest
 from scipy.special import ndtr
 
 import lastiterate as li
-from lastiterate.bounds.subsampling.mixture_transport import HiddenMixtureProfile
+from lastiterate.bounds.subsampling.mixture_transport import MixtureTransportProfile
 from tests.reference.all_orders import hockey_sticks, means
 from tests.reference.enumeration import law_of_mu
 
@@ -36,7 +36,7 @@ class Attack:
         mus, weights = law_of_mu(
             steps=self.steps, probability=self.size / self.examples, contraction=self.limit
         )
-        self.bound = HiddenMixtureProfile(weights, self.ratio * mus)
+        self.bound = MixtureTransportProfile(weights, self.ratio * mus)
         self.allowed = np.array([self.bound.delta(epsilon) for epsilon in EPSILONS])
         # The differing example, its other version, and all others.
         shape = (self.examples + 1, self.steps)
@@ -85,7 +85,7 @@ class TestOracle:
                 probability=attack.size / attack.examples,
                 contraction=attack.limit,
             )
-            short = HiddenMixtureProfile(weights, 0.9 * attack.ratio * mus)
+            short = MixtureTransportProfile(weights, 0.9 * attack.ratio * mus)
             attack.allowed = np.array([short.delta(epsilon) for epsilon in EPSILONS])
             largest = max(largest, attack.climbed(25))
         assert largest > 1.01
@@ -101,30 +101,30 @@ class TestProfile:
         return float(np.max(weights @ ndtr(mus[:, None] - z) - math.exp(epsilon) * ndtr(-z)))
 
     def test_is_that_of_a_random_mean(self):
-        profile = HiddenMixtureProfile(*self.LAW)
+        profile = MixtureTransportProfile(*self.LAW)
         for delta in (0.1, 1e-2, 1e-4, 1e-6):
             epsilon = profile.epsilon(delta)
             # The two differ in what is heavier than the price, which is charged a little more.
             assert self.exact(epsilon) <= delta <= 1.05 * self.exact(epsilon)
 
     def test_chords_lie_above_and_near(self):
-        profile = HiddenMixtureProfile(*self.LAW)
+        profile = MixtureTransportProfile(*self.LAW)
         for epsilon in (0.0, 0.3, 1.0, 3.0, 6.0):
             assert self.exact(epsilon) <= profile.delta(epsilon) * (1 + 1e-9)
             assert profile.delta(epsilon) <= 1.3 * self.exact(epsilon)
 
     def test_what_is_lost_is_charged_and_lent_to(self):
-        whole = HiddenMixtureProfile(*self.LAW)
-        less = HiddenMixtureProfile(*self.LAW, lost=1e-6)
+        whole = MixtureTransportProfile(*self.LAW)
+        less = MixtureTransportProfile(*self.LAW, lost=1e-6)
         assert less.epsilon(1e-6) == math.inf
         assert less.epsilon(1e-4) > whole.epsilon(1e-4 - 1e-6)
-        infinite = HiddenMixtureProfile([0.5, 0.5 - 1e-6, 1e-6], [0.5, 0.5, math.inf])
+        infinite = MixtureTransportProfile([0.5, 0.5 - 1e-6, 1e-6], [0.5, 0.5, math.inf])
         assert infinite.epsilon(1e-6) == math.inf > infinite.epsilon(1e-5)
 
     @pytest.mark.parametrize("delta", [math.nan, -1e-6, 1.5, "small"])
     def test_no_delta_is_refused_by_name(self, delta):
         with pytest.raises(li.LastIterateError, match="delta"):
-            HiddenMixtureProfile(*self.LAW).epsilon(delta)
+            MixtureTransportProfile(*self.LAW).epsilon(delta)
 
     def test_nothing_leaks_without_mus(self):
-        assert HiddenMixtureProfile([1.0], [0.0]).epsilon(1e-6) < 1e-9
+        assert MixtureTransportProfile([1.0], [0.0]).epsilon(1e-6) < 1e-9

@@ -7,8 +7,8 @@ import pytest
 from scipy.special import ndtr
 
 import lastiterate as li
-from lastiterate.bounds.subsampling.lagrangian_table import Borrowed
-from lastiterate.bounds.subsampling.moment_transport import HiddenMomentsProfile
+from lastiterate.bounds.subsampling.lagrangian_table import LagrangianTable
+from lastiterate.bounds.subsampling.mixture_transport import MomentTransportProfile
 from lastiterate.profile.dp_accounting import losses_of
 from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.pld import self_composed, to_pld
@@ -23,7 +23,7 @@ def random_law(rng):
 
 def profile_of(weights, mus, **others):
     logs = np.log([weights @ np.exp(rate * mus**2) for rate in RATES])
-    return HiddenMomentsProfile(RATES, logs, **others)
+    return MomentTransportProfile(RATES, logs, **others)
 
 
 def exact(weights, mus, epsilon):
@@ -77,7 +77,7 @@ def test_above_every_law(seed):
 
 
 def exact_before(weights, mus, tail, epsilon):
-    """The same, with a loss of the tail besides: what is left of epsilon must do."""
+    """The same, composed with a tail: its loss is subtracted from epsilon."""
     z = np.linspace(-6, 20, 2_001)
     hit, fooled = weights @ ndtr(mus[:, None] - z), ndtr(-z)
     (losses,) = losses_of(tail.pld)
@@ -88,12 +88,12 @@ def exact_before(weights, mus, tail, epsilon):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_above_every_law_with_what_follows(seed):
+def test_above_every_law_composed_with_a_tail(seed):
     rng = np.random.default_rng(seed)
     weights, mus = random_law(rng)
     step = SubsampledGaussian(0.02, float(rng.uniform(0.3, 1.2)))
     tail = self_composed(to_pld(step, discretization=1e-3), 30)
-    ours = profile_of(weights, mus, followed_by=tail)
+    ours = profile_of(weights, mus, composed_with=tail)
     for delta in (1e-3, 1e-6):
         assert exact_before(weights, mus, tail, ours.epsilon(delta)) <= delta * (1.0 + 1e-6)
 
@@ -101,48 +101,48 @@ def test_above_every_law_with_what_follows(seed):
 @pytest.mark.parametrize("mu", [0.05, 0.7, 3.0])
 def test_a_certain_mu_is_nearly_gaussian(mu):
     rates = RATES / mu**2
-    profile = HiddenMomentsProfile(rates, rates * mu**2)
+    profile = MomentTransportProfile(rates, rates * mu**2)
     assert profile.epsilon(1e-6) == pytest.approx(li.GaussianProfile(mu).epsilon(1e-6), rel=0.01)
     assert profile.epsilon(1e-6) >= li.GaussianProfile(mu).epsilon(1e-6)
 
 
 def test_what_is_lost_is_charged():
-    profile = HiddenMomentsProfile(RATES, RATES, lost=1e-6)
+    profile = MomentTransportProfile(RATES, RATES, lost=1e-6)
     assert profile.epsilon(1e-6) == math.inf
-    assert profile.epsilon(1e-5) > HiddenMomentsProfile(RATES, RATES).epsilon(1e-5 - 1e-6)
+    assert profile.epsilon(1e-5) > MomentTransportProfile(RATES, RATES).epsilon(1e-5 - 1e-6)
 
 
-@pytest.mark.parametrize("price", [0.5, 1.4, 2.5])
-def test_moments_may_be_of_all_but_what_is_lost(price):
-    """Of which nothing is known: at worst it is told apart at once."""
+@pytest.mark.parametrize("multiplier", [0.5, 1.4, 2.5])
+def test_moments_may_be_of_all_but_what_is_lost(multiplier):
+    """Nothing is known of it: at worst it reveals the data set."""
     mu, lost = 0.3, 0.01
-    profile = HiddenMomentsProfile(RATES, RATES * mu**2 + math.log1p(-lost), lost=lost)
-    epsilon, delta = profile._at(price)
+    profile = MomentTransportProfile(RATES, RATES * mu**2 + math.log1p(-lost), lost=lost)
+    epsilon, delta = profile._at(multiplier)
     assert delta >= (1.0 - lost) * li.GaussianProfile(mu).delta(epsilon) + lost * (1.0 - 1e-9)
 
 
 def test_larger_mus_cost_more():
-    least = HiddenMomentsProfile(RATES, RATES).epsilon(1e-5)
-    assert HiddenMomentsProfile(RATES, RATES, more=0.1).epsilon(1e-5) > least + 0.1
-    assert HiddenMomentsProfile(RATES, 1.1 * RATES).epsilon(1e-5) > least + 0.1
+    least = MomentTransportProfile(RATES, RATES).epsilon(1e-5)
+    assert MomentTransportProfile(RATES, RATES, extra_mu=0.1).epsilon(1e-5) > least + 0.1
+    assert MomentTransportProfile(RATES, 1.1 * RATES).epsilon(1e-5) > least + 0.1
 
 
 def test_nothing_is_promised_without_moments():
-    profile = HiddenMomentsProfile(RATES, np.full(RATES.size, np.inf))
+    profile = MomentTransportProfile(RATES, np.full(RATES.size, np.inf))
     assert profile.epsilon(0.5) == math.inf
     assert profile.delta(1.0) == 1.0
 
 
-@pytest.mark.parametrize("price", [1e-2, 1e-6])
-def test_costs_between_the_rows_of_the_table_are_above_the_curves(price):
+@pytest.mark.parametrize("multiplier", [1e-2, 1e-6])
+def test_costs_between_the_rows_of_the_table_are_above_the_curves(multiplier):
     step = to_pld(SubsampledGaussian(0.1, 1.0), discretization=1e-3)
     tail = self_composed(step, 5)
     mus = np.linspace(0.2, 1.9, 60)
-    asked, costs = Borrowed(1.0, tail).at_price(price, mus)
-    assert np.all(np.diff(asked) >= 0.0)
+    logs, costs = LagrangianTable(1.0, tail).at_multiplier(multiplier, mus)
+    assert np.all(np.diff(logs) >= 0.0)
     losses = tail.pld._pmf_remove.to_dense_pmf()
     at = losses._discretization * (losses._lower_loss + np.arange(losses._probs.size))
-    for mu, log, cost in zip(mus, asked, costs, strict=True):
+    for mu, log, cost in zip(mus, logs, costs, strict=True):
         after = log - at
         a = after / mu - mu / 2
         curve = ndtr(-a) - np.exp(after) * ndtr(-a - mu)

@@ -8,9 +8,9 @@ import pytest
 
 import lastiterate as li
 from lastiterate.bounds.subsampling import poisson
-from lastiterate.bounds.subsampling.linear_plan import Plan
+from lastiterate.bounds.subsampling.linear_plan import LinearPlan
 from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS
-from lastiterate.bounds.subsampling.shift_windows import Shape
+from lastiterate.bounds.subsampling.shift_windows import PlanShape
 from tests.reference.all_orders import hockey_sticks
 from tests.reference.sampled_walk import sampled_pair
 
@@ -93,7 +93,7 @@ class TestSoundness:
         truth = exact(0.2, np.full(8, 0.9), np.ones(8), other, 0.0)
         for _ in range(12):
             edges = tuple(sorted(set(rng.integers(1, 9, int(rng.integers(1, 4))).tolist())))
-            shape = Shape(int(rng.integers(1, 4)), edges, int(rng.integers(0, 3)))
+            shape = PlanShape(int(rng.integers(1, 4)), edges, int(rng.integers(0, 3)))
 
             monkeypatch.setattr(poisson, "best_shape", lambda shape=shape, **_: shape)
             profile = HIDDEN_PARTICIPATIONS.profile(run)
@@ -144,8 +144,8 @@ class TestSoundness:
         """The instance that refutes it: what the check of plans is for."""
         run = described(300, 6, 1.0, 1.0, "zero-out")
         honest = HIDDEN_PARTICIPATIONS.profile(run)
-        true = Plan.variance
-        monkeypatch.setattr(Plan, "variance", lambda self, group: 2.0 * true(self, group))
+        true = LinearPlan.variance
+        monkeypatch.setattr(LinearPlan, "variance", lambda self, group: 2.0 * true(self, group))
         claimed = HIDDEN_PARTICIPATIONS.profile(run)
         (truth,) = exact(0.3, np.ones(6), np.ones(6), np.zeros(6), 0.0, [0.5])
         assert claimed.delta(0.5) < truth <= honest.delta(0.5)

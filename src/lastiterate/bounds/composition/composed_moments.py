@@ -1,25 +1,25 @@
-r"""Very many steps, each a normal result moved by a hidden, random amount: by their moments.
+r"""The composition of very many steps, each a mixture of Gaussians, by moments.
 
-Where steps are so many that the rounding of Fourier transforms counts, logarithms of moments still
-add up, and are known to within a share of themselves.  In one step let
+With very many steps the rounding of Fourier transforms is too large.  Logarithms of moments still
+add up, with small relative errors.  In one step let
 :math:`m(z) = \sum_j w_j e^{a_j z - a_j^2/2}` be the likelihood ratio of :math:`E\,N(Y, 1)` to
-N(0, 1), Y being :math:`a_j \ge 0` with probability :math:`w_j`, and
+N(0, 1), where Y is :math:`a_j \ge 0` with probability :math:`w_j`.  Let
 :math:`\psi_\beta(x) = x^\beta - 1 - \beta(x - 1)`, which is convex.  The moment of order
-:math:`\alpha`, less 1, is an average over a normal z of
+:math:`\alpha`, minus 1, is an average over a normal z of
 
-* :math:`\psi_\alpha(m)` and :math:`\psi_{1-\alpha}(m)`: moved against still, and still against
-  moved;
-* :math:`m(-z)\,\psi_\alpha(m(z)/m(-z))`: moved one way against moved the other way;
+* :math:`\psi_\alpha(m)` and :math:`\psi_{1-\alpha}(m)`: the mixture against N(0, 1), and N(0, 1)
+  against the mixture;
+* :math:`m(-z)\,\psi_\alpha(m(z)/m(-z))`: the mixture against its mirror image;
 * :math:`\psi_\alpha(m) + \psi_{1-\alpha}(m)` where :math:`m \ge 1`, else 0: the larger of both
   directions at every epsilon (C_p of Dong, Roth and Su 2022), by
   :math:`\alpha(\alpha-1)\int_1^\infty (\gamma^{\alpha-2} + \gamma^{-\alpha-1}) H_\gamma\,d\gamma`.
 
-Each of them falls and then rises in z, so that in a cell it is at most what it is at its ends.
+Each of them falls and then rises in z, so in a cell it is at most its larger value at the ends.
 
 **Large losses** make large moments, but are rare.  In terms with :math:`\psi_\alpha` results beyond
-some z are left out, and their probability over all T steps, :math:`\tau`, is charged
-delta = 1.  What is left, P' and Q', lacks more of P than of Q.  So its moment is at most
-:math:`(1 + e)^T`, e being the average of the rest; and
+some z are truncated, and their probability over all T steps, :math:`\tau`, is added to delta.  The
+remaining measures P' and Q' lack more of P than of Q.  So their moment is at most
+:math:`(1 + e)^T`, where e is the average of the rest; and
 :math:`\int \phi(P'/Q')\,dQ' \le (1 + e)^T - 1 + \alpha\tau` with the function of `renyi`.
 Both ways from there to delta hold with the moment :math:`(1 + e)^T + \alpha\tau`.
 """
@@ -35,35 +35,35 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, ulps, up
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 from lastiterate.profile.renyi import log_deltas, rounded_up_exp
 
-_ORDERS = 60
+_ORDERS = 60  # number of orders
 _CELLS = 150  # in a standard deviation
-_FARTHEST = 38.0  # standard deviations, beyond which there is 1e-316
-_CHARGED = (0.0, *(10.0**-i for i in range(4, 17, 3)))  # chances of results left out
+_LARGEST_Z = 38.0  # standard deviations, beyond which there is 1e-316
+_TRUNCATED = (0.0, *(10.0**-i for i in range(4, 17, 3)))  # probabilities of truncated results
 _NEARLY_ONE = 1e-4  # beta (x - 1), below which the difference in psi would cancel
 _LARGEST_LOG = 600.0
 
 
-class Compared(Enum):
-    """The result that a moved result is compared with."""
+class StepPair(Enum):
+    """The pair of laws of one step."""
 
-    WITH_STILL = "the result that is not moved"
-    WITH_MIRRORED = "the result that is moved the other way"
-    WITH_STILL_AT_WORST = "the result that is not moved, in the worse direction at every epsilon"
+    MIXTURE_AND_NORMAL = "a mixture against N(0, 1), and N(0, 1) against the mixture"
+    MIRRORED_MIXTURES = "a mixture against its mirror image"
+    WORSE_DIRECTION = "a mixture and N(0, 1), in the worse direction at every epsilon"
 
 
 class ComposedMomentsProfile(PrivacyProfile):
-    """So many independent steps; level 0 is a step that is not moved.
+    """The profile of independent steps with mean levels[j] with probability masses[j].
 
     >>> levels, masses = np.array([0.0, 1.0]), np.array([1.0 - 1e-6, 1e-6])
-    >>> few = ComposedMomentsProfile(levels, masses, 10**6, Compared.WITH_STILL)
-    >>> many = ComposedMomentsProfile(levels, masses, 10**10, Compared.WITH_STILL)
+    >>> few = ComposedMomentsProfile(levels, masses, 10**6, StepPair.MIXTURE_AND_NORMAL)
+    >>> many = ComposedMomentsProfile(levels, masses, 10**10, StepPair.MIXTURE_AND_NORMAL)
     >>> few.epsilon(1e-6) < 0.01 < many.epsilon(1e-6) < 1.0
     True
     """
 
-    def __init__(self, levels: Array, masses: Array, steps: int, compared: Compared) -> None:
+    def __init__(self, levels: Array, masses: Array, steps: int, pair: StepPair) -> None:
         levels, masses = levels[masses > 0.0], masses[masses > 0.0]
-        self._parts = [_Part(levels, masses, steps, compared, charged) for charged in _CHARGED]
+        self._parts = [_Part(levels, masses, steps, pair, truncated) for truncated in _TRUNCATED]
 
     def __repr__(self) -> str:
         return "ComposedMomentsProfile()"
@@ -72,31 +72,33 @@ class ComposedMomentsProfile(PrivacyProfile):
         return np.array([min(part.delta(float(one)) for part in self._parts) for one in epsilons])
 
     def renyi(self, order: float) -> float:
-        """inf: some results are always left out."""
+        """inf, since some results are truncated."""
         check_order(order)
         return math.inf
 
     def gdp(self) -> float:
-        """inf: tails are heavier than a Gaussian's."""
+        """inf, since tails are heavier than those of a Gaussian."""
         return math.inf
 
 
 class _Part:
-    """Moments of all orders, but for results that have the chance `charged` altogether."""
+    """Moments of all orders, without results of the probability `truncated` in all steps."""
 
     def __init__(
-        self, levels: Array, masses: Array, steps: int, compared: Compared, charged: float
+        self, levels: Array, masses: Array, steps: int, pair: StepPair, truncated: float
     ) -> None:
-        end = _end(levels, masses, charged / steps)
+        end = _end(levels, masses, truncated / steps)
         ratios = _Ratios(levels, masses, end)
         self._lost = min(up(steps * ratios.beyond, MILLIONS_OF_ROUNDINGS), 1.0)
-        spread = math.sqrt(steps * math.exp(min(_log_excess(ratios, 2.0, compared), 100.0)))
+        spread = math.sqrt(steps * math.exp(min(_log_excess(ratios, 2.0, pair), 100.0)))
         spread = min(max(spread, 1e-6), 1e3)
         self._orders = 1.0 + np.geomspace(0.02, 60.0, _ORDERS) / spread
-        logs = np.array([_log_excess(ratios, float(one), compared) for one in self._orders])
+        logs = np.array([_log_excess(ratios, float(one), pair) for one in self._orders])
         with np.errstate(over="ignore"):
-            known = np.where(logs > _LARGEST_LOG, logs, np.log1p(np.exp(logs)))
-        moments = np.logaddexp(steps * known, np.log(self._orders) + math.log(self._lost + TINY))
+            step_logs = np.where(logs > _LARGEST_LOG, logs, np.log1p(np.exp(logs)))
+        moments = np.logaddexp(
+            steps * step_logs, np.log(self._orders) + math.log(self._lost + TINY)
+        )
         self._divergences = up(moments, MILLIONS_OF_ROUNDINGS) / (self._orders - 1.0)
 
     def delta(self, epsilon: float) -> float:
@@ -104,32 +106,32 @@ class _Part:
         return min(up(rounded_up_exp(log) + self._lost, ulps(2)), 1.0)
 
 
-def _end(levels: Array, masses: Array, chance: float) -> float:
-    """The threshold that a result exceeds with a probability of about `chance`."""
-    top = float(levels.max()) + _FARTHEST
+def _end(levels: Array, masses: Array, probability: float) -> float:
+    """The threshold that a result exceeds with about this probability."""
+    top = float(levels.max()) + _LARGEST_Z
     edges = np.linspace(0.0, top, 4000)
     beyond = ndtr(levels - edges[:, None]) @ masses
-    return float(edges[min(int(np.searchsorted(-beyond, -chance)), edges.size - 1)])
+    return float(edges[min(int(np.searchsorted(-beyond, -probability)), edges.size - 1)])
 
 
 class _Ratios:
     """m - 1 and log m at the edges of cells up to `end`, and at those mirrored."""
 
     def __init__(self, levels: Array, masses: Array, end: float) -> None:
-        edges = np.linspace(-_FARTHEST, end, math.ceil((end + _FARTHEST) * _CELLS) + 1)
+        edges = np.linspace(-_LARGEST_Z, end, math.ceil((end + _LARGEST_Z) * _CELLS) + 1)
         edges = np.sort(np.append(edges, 0.0))
         self.excess, self.log = _ratio(levels, masses, edges)
         self.mirrored, self.log_mirrored = _ratio(levels, masses, -edges)
-        # Each cell lies on one side of 0, where normal tails tell it to many digits.
+        # Each cell lies on one side of 0, where differences of normal tails are precise.
         away = np.abs(edges)
         closer, farther = np.minimum(away[:-1], away[1:]), np.maximum(away[:-1], away[1:])
         tail = log_ndtr(-closer)
         with np.errstate(divide="ignore"):
             self.log_cells = tail + np.log(-np.expm1(log_ndtr(-farther) - tail))
         self.beyond = float(ndtr(levels - end) @ masses)
-        self.below = float(ndtr(levels - _FARTHEST) @ masses)
-        still = float(masses[levels == 0.0].sum())
-        self.least_log = math.log(still) if still > 0.0 else -math.inf
+        self.below = float(ndtr(levels - _LARGEST_Z) @ masses)
+        absent = float(masses[levels == 0.0].sum())
+        self.least_log = math.log(absent) if absent > 0.0 else -math.inf
 
 
 def _ratio(levels: Array, masses: Array, at: Array) -> tuple[Array, Array]:
@@ -138,46 +140,47 @@ def _ratio(levels: Array, masses: Array, at: Array) -> tuple[Array, Array]:
     with np.errstate(over="ignore", under="ignore"):
         excess = np.expm1(np.minimum(exponents, _LARGEST_LOG)) @ masses
         direct = top + np.log(np.exp(exponents - top[:, None]) @ masses)
-    # Near 1 its distance from 1 tells the logarithm; elsewhere that may overflow or cancel.
+    # Near 1 the logarithm comes from the distance to 1, which elsewhere may overflow or cancel.
     near = np.abs(excess) < 0.5
     return excess, np.where(near, np.log1p(np.where(near, excess, 0.0)), direct)
 
 
-def _log_excess(ratios: _Ratios, order: float, compared: Compared) -> float:
-    """log of the moment of one step, less 1; rounded up."""
+def _log_excess(ratios: _Ratios, order: float, pair: StepPair) -> float:
+    """The logarithm of the moment of one step minus 1, rounded up."""
     excess, log = ratios.excess, ratios.log
-    if compared is Compared.WITH_MIRRORED:
+    if pair is StepPair.MIRRORED_MIXTURES:
         mirrored, other = ratios.mirrored, ratios.log_mirrored
         with np.errstate(over="ignore", divide="ignore", invalid="ignore"):
             near = (np.abs(excess) < 0.5) & (np.abs(mirrored) < 0.5)
             apart = np.where(near, (excess - mirrored) / (1.0 + mirrored), np.expm1(log - other))
-        ways = [other + _log_psi(apart, log - other, order)]
+        terms = [other + _log_psi(apart, log - other, order)]
     else:
         forwards, backwards = _log_psi(excess, log, order), _log_psi(excess, log, 1.0 - order)
-        ways = [forwards, backwards]
-        if compared is Compared.WITH_STILL_AT_WORST:
-            ways = [np.where(excess >= 0.0, np.logaddexp(forwards, backwards), -np.inf)]
+        terms = [forwards, backwards]
+        if pair is StepPair.WORSE_DIRECTION:
+            terms = [np.where(excess >= 0.0, np.logaddexp(forwards, backwards), -np.inf)]
     inside = max(
-        float(np.logaddexp.reduce(np.maximum(way[:-1], way[1:]) + ratios.log_cells)) for way in ways
+        float(np.logaddexp.reduce(np.maximum(term[:-1], term[1:]) + ratios.log_cells))
+        for term in terms
     )
     whole = float(np.logaddexp(inside, _log_outside(ratios, order)))
     return whole + MILLIONS_OF_ROUNDINGS * (1.0 + abs(whole))
 
 
 def _log_outside(ratios: _Ratios, order: float) -> float:
-    r"""log of a bound on the part of the moment outside the cells that is not left out.
+    r"""The logarithm of a bound on the part of the moment outside the cells.
 
     Below them psi is at most the larger of twice the order and its value at the least ratio; if
     the mirrored ratio m is in it, that times the order, and one.  Above them
     :math:`\psi_{1-\alpha}(m)` is at most the order times m.
     """
-    low = float(log_ndtr(-_FARTHEST))
+    low = float(log_ndtr(-_LARGEST_Z))
     low += np.logaddexp((1.0 - order) * ratios.least_log, math.log(2.0 * order))
     return float(np.logaddexp(low, math.log(order * (ratios.below + ratios.beyond) + TINY)))
 
 
 def _log_psi(excess: Array, log: Array, exponent: float) -> Array:
-    """log psi of a ratio, given less 1 and as a logarithm; rounded up."""
+    """The logarithm of psi of a ratio, given by its excess over 1 and its logarithm; rounded up."""
     power = exponent * log
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         curved = math.log(exponent * (exponent - 1.0) / 2.0) + 2.0 * np.log(np.abs(excess))

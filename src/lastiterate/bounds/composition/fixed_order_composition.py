@@ -1,4 +1,4 @@
-"""Composition: every iterate is charged for, as if all had been published."""
+"""The bound by composition of all steps, as if every iterate were published."""
 
 import math
 from typing import assert_never
@@ -16,48 +16,48 @@ from lastiterate.run.training_run import TrainingRun
 
 
 def worst_order_composition(run: TrainingRun) -> GaussianProfile:
-    r"""mu^2 = sum of (L/(b sigma_k))^2 over the participations of the most exposed example.
+    r"""mu-GDP with mu^2 the sum of (L/(b sigma_k))^2 over the most exposed participations.
 
     **Bound.** Each step in which the differing example takes part is a Gaussian mechanism;
     steps in which it does not are post-processing.
 
-    **Holds when.** every step has noise.  Convexity, smoothness and what is released play
-    no part.  Batches sampled anew every step are charged as if the example were always
-    in: no use is made of chance.
+    **Holds when.** every step has noise, whatever the losses and whatever is released.  Batches
+    sampled anew every step count as if the example were always in: there is no amplification.
 
-    **Tight** for losses about which nothing else is known, if all iterates are released.
+    **Tight** if all iterates are released and nothing else is known about the losses.
 
     **Source.** Dong, Roth and Su 2022, Corollary 3.3; Bok, Su and Altschuler 2024,
     Theorems 4.1 and 4.4.
 
     **Computed as** a sum of squares, rounded up.
     """
-    moved = max(quantities.gradient_change(run), TINY)
+    change = max(quantities.gradient_change(run), TINY)
     if run.is_constant:
         noise = float(np.max(run.noise_std))
         return quantities.gaussian(
-            moved / noise * math.sqrt(run.batches.most_participations(run.steps))
+            change / noise * math.sqrt(run.batches.most_participations(run.steps))
         )
     noise_std = quantities.every_step(np.array(run.noise_std), run.steps)
     largest = float((1.0 / noise_std).max())
     squares = (1.0 / noise_std / largest) ** 2
-    mu = moved * largest * math.sqrt(_worst_sum(run, squares))
+    mu = change * largest * math.sqrt(_worst_sum(run, squares))
     # numpy's pairwise sums of n terms are off by about log2 n ulps.
     return quantities.gaussian(up(mu, ulps(64)))
 
 
 def _worst_sum(run: TrainingRun, squares: Array) -> float:
-    drawn = run.batches.resampling
-    match drawn:
+    """The largest sum of squares over the participations of one example."""
+    resampling = run.batches.resampling
+    match resampling:
         case Resampling.NEVER | Resampling.ONCE:
-            return max(float(squares[seen].sum()) for seen in quantities.patterns(run))
+            return max(float(squares[steps].sum()) for steps in quantities.patterns(run))
         case Resampling.EACH_EPOCH:
             starts = np.arange(0, run.steps, run.batches.batches_per_epoch)
             return float(np.maximum.reduceat(squares, starts).sum())
         case Resampling.EACH_STEP:
             return float(squares.sum())
         case _:
-            assert_never(drawn)
+            assert_never(resampling)
 
 
 FIXED_ORDER_COMPOSITION = Bound(
@@ -68,7 +68,7 @@ FIXED_ORDER_COMPOSITION = Bound(
     certainty=Certainty.UPPER,
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Corollary 3.3"),
     evaluate=worst_order_composition,
-    for_persons=worst_order_composition,  # who loses most with all examples in one batch
+    for_persons=worst_order_composition,  # most exposed with all examples in one batch
     charges="charges every step that sees the example, as if all iterates were published",
     line_style=LineStyle(GREY),
     given_order=True,

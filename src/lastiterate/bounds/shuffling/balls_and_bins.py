@@ -29,8 +29,8 @@ from lastiterate.bounds.shuffling.position_transport import (
 from lastiterate.bounds.shuffling.positions import Positions
 from lastiterate.bounds.shuffling.proof_search import BoundedBatches, MixtureSearch
 from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
-from lastiterate.bounds.subsampling.fixed_size_majorant import Majorant, fixed_size_majorant
 from lastiterate.bounds.subsampling.poisson import BOUNDED_GRADIENTS
+from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
 from lastiterate.profile.gaussian_mixture_pld import shift_losses

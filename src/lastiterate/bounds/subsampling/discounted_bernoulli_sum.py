@@ -1,10 +1,10 @@
 r"""The law of the discounted sum of participations :math:`\sum_i V_i c^i`, rounded up.
 
-Each of `count` steps brings, with probability p and independently, an arrival that has since shrunk
-by a factor c a step.  Over so few steps that next to nothing shrinks, the sum is at most the number
-of arrivals, which is binomial.  The law for twice as many steps is that of :math:`Z + c^k Z'`,
-rounded up to a grid, which is a convolution; its tail is no larger than Chernoff's bound.  Where
-very much arrives, that bound is all that is used.
+:math:`V_i` are independent and 1 with probability p, for i below `count`.  Over so few steps that
+:math:`c^i` is nearly 1, the sum is at most the number of participations, which is binomial.  The
+law for twice as many steps is that of :math:`Z + c^k Z'`, rounded up to a grid, which is a
+convolution; its tail is no larger than Chernoff's bound.  With very many participations only that
+bound is used.
 """
 
 import math
@@ -24,51 +24,51 @@ from lastiterate._numerics.rounding import (
 from lastiterate._numerics.sums import length_of, suffix_sums
 
 _CELLS = 1 << 14
-_FEWEST = 64  # steps that are not halved for the sake of speed
-_MUCH = 1_500.0  # arrivals
-_NOT_SHRUNK = 4e-3
-_FORGOTTEN = 14.0  # minus the logarithm of what older arrivals add, over what comes on average
-_BLOCKS = 1 << 9
-_PARTS = 40  # of a standard deviation
+_FEWEST_STEPS = 64  # fewer are not halved, for the sake of speed
+_MANY = 1_500.0  # participations, on average
+_NEGLIGIBLE_DISCOUNT = 4e-3  # minus the logarithm of c^i
+_MEMORY = 14.0  # minus the logarithm of the share of the mean that older participations add
+_BLOCKS = 1 << 9  # of steps, for moments
+_PARTS = 40  # levels in a standard deviation
 _NEGLIGIBLE = 1e-19
-_CENTRE, _COARSER = 2.5, 8.0  # standard deviations, and how much farther apart beyond
+_CENTRE, _COARSER = 2.5, 8.0  # standard deviations, beyond which levels are farther apart
 _TILTS = np.linspace(0.02, 10.0, 100)  # over the standard deviation
 _LARGEST_TILT = 500.0
 
 
 @dataclass(frozen=True, eq=False)
-class Arrived:
-    """At most levels[i] with probability masses[i]; what is missing from 1 may be anything."""
+class DiscountedSum:
+    """A law: at most levels[i] with probability masses[i], or anything with the missing mass."""
 
     levels: Array
     masses: Array
 
 
 @lru_cache(maxsize=512)
-def arrived(gap: float, count: int, probability: float) -> Arrived:
-    """The law of the sum over `count` steps, the latest of which has not shrunk."""
+def discounted_sum(gap: float, count: int, probability: float) -> DiscountedSum:
+    """The law of the sum over `count` steps, c = 1 - `gap`."""
     log_c = log_of(gap)
     kept, older = count, 0.0
-    forgotten = _FORGOTTEN - math.log(probability)
-    if count * -log_c > forgotten:
-        kept = math.ceil(forgotten / -log_c)
-        if kept < count:  # as if each of the others had brought something
+    memory = _MEMORY - math.log(probability)
+    if count * -log_c > memory:
+        kept = math.ceil(memory / -log_c)
+        if kept < count:  # as if all older steps had the example
             older = up(math.exp(kept * log_c) / gap, MILLIONS_OF_ROUNDINGS)
     whole = up(sum_of_powers(log_c, kept, gap=gap), MILLIONS_OF_ROUNDINGS)
     mean = probability * whole
     if probability >= 1.0:
-        law = Arrived(np.array([whole]), np.ones(1))
-    elif kept * -log_c <= _NOT_SHRUNK and mean <= _MUCH:
+        law = DiscountedSum(np.array([whole]), np.ones(1))
+    elif kept * -log_c <= _NEGLIGIBLE_DISCOUNT and mean <= _MANY:
         law = _counted(kept, probability)
-    elif mean > _MUCH:
+    elif mean > _MANY:
         law = _by_tails(log_c, kept, probability)
     else:
         law = _on_grid(log_c, kept, probability, whole)
-    return Arrived(law.levels + older, law.masses)
+    return DiscountedSum(law.levels + older, law.masses)
 
 
-def _counted(count: int, probability: float) -> Arrived:
-    """The number of arrivals."""
+def _counted(count: int, probability: float) -> DiscountedSum:
+    """The binomial law of the number of participations."""
     mean = count * probability
     most = min(count, math.ceil(mean + 10.0 * math.sqrt(mean) + 30.0))
     numbers = np.arange(most, dtype=np.float64)
@@ -81,45 +81,47 @@ def _counted(count: int, probability: float) -> Arrived:
     return _coarser(np.arange(most + 1.0), law)
 
 
-def _on_grid(log_c: float, count: int, probability: float, whole: float) -> Arrived:
+def _on_grid(log_c: float, count: int, probability: float, whole: float) -> DiscountedSum:
     variance = probability * (1.0 - probability) * sum_of_powers(2.0 * log_c, count)
     mean = probability * whole
-    few = min(12.0, 45.0 / (1.0 + math.log1p(1.0 / mean)))  # if hardly anything comes
+    few = min(12.0, 45.0 / (1.0 + math.log1p(1.0 / mean)))  # for rare participations
     largest = min(whole, mean + 9.0 * math.sqrt(variance) + few)
-    per_arrival = max(int((_CELLS - 64) / (largest + 1.0)), 1)  # cells
-    law, off = _doubled(log_c, count, probability, per_arrival)
-    levels = up(np.arange(law.size) / per_arrival, ulps(8))
+    cells_per_unit = max(int((_CELLS - 64) / (largest + 1.0)), 1)
+    law, off = _doubled(log_c, count, probability, cells_per_unit)
+    levels = up(np.arange(law.size) / cells_per_unit, ulps(8))
     coarse = _coarser(levels, _rounded_up(law, relative=0.0, absolute=off))
     bounds = _chernoff(log_c, count, probability, coarse.levels)
-    beyond = off + max(1.0 - math.fsum(law), 0.0)  # what left the grid, too
+    beyond = off + max(1.0 - math.fsum(law), 0.0)  # and mass that left the grid
     above = np.append(suffix_sums(coarse.masses) + beyond, beyond)
     above[1:] = np.minimum(above[1:], bounds)
     above[0] = 1.0
-    return Arrived(coarse.levels, np.maximum(-np.diff(above), 0.0))
+    return DiscountedSum(coarse.levels, np.maximum(-np.diff(above), 0.0))
 
 
-def _doubled(log_c: float, count: int, probability: float, per_arrival: int) -> tuple[Array, float]:
+def _doubled(
+    log_c: float, count: int, probability: float, cells_per_unit: int
+) -> tuple[Array, float]:
     """The law of the sum on a grid, and how far its tails may be off."""
     known: dict[int, tuple[Array, float]] = {}
 
     def law(steps: int) -> tuple[Array, float]:
         if steps not in known:
-            if steps == 1 or steps * -log_c <= 1.01 * _NOT_SHRUNK:
+            if steps == 1 or steps * -log_c <= 1.01 * _NEGLIGIBLE_DISCOUNT:
                 counted = _counted(steps, probability)
-                places = np.rint(counted.levels * per_arrival).astype(np.int64)
-                inside = places < _CELLS
-                known[steps] = _put(places[inside], counted.masses[inside]), 0.0
+                cells = np.rint(counted.levels * cells_per_unit).astype(np.int64)
+                inside = cells < _CELLS
+                known[steps] = _put(cells[inside], counted.masses[inside]), 0.0
             else:
                 recent, older = law(steps // 2), law(steps - steps // 2)
                 known[steps] = _added(recent, older, math.exp(steps // 2 * log_c))
         return known[steps]
 
-    return law(_even(count, -_NOT_SHRUNK / log_c))
+    return law(_even(count, -_NEGLIGIBLE_DISCOUNT / log_c))
 
 
 def _even(count: int, few: float) -> int:
-    """At least as many steps, which can be halved until few are left."""
-    doublings = max(math.ceil(math.log2(max(count / max(few, _FEWEST), 1.0))), 0)
+    """A number of steps, at least `count`, that can be halved until few are left."""
+    doublings = max(math.ceil(math.log2(max(count / max(few, _FEWEST_STEPS), 1.0))), 0)
     parts = 1 << doublings
     return -(-count // parts) * parts
 
@@ -127,11 +129,11 @@ def _even(count: int, few: float) -> int:
 def _added(
     one: tuple[Array, float], other: tuple[Array, float], factor: float
 ) -> tuple[Array, float]:
-    """The law of one variable plus a multiple of another; what leaves the grid is left out."""
+    """The law of one variable plus a multiple of another; mass that leaves the grid is dropped."""
     shrunk = np.ceil(np.arange(_CELLS) * up(factor, ulps(256))).astype(np.int64)
     a, b = one[0], _put(shrunk, other[0])[:_CELLS]
     none, none_of_other = a[0], b[0]
-    # Without the chance of nothing, most of all where that is nearly 1, less is rounded.
+    # Without the atom at 0, which may be nearly 1, transforms have smaller rounding errors.
     some, some_of_other = np.append(0.0, a[1:]), np.append(0.0, b[1:])
     size = 2 * _CELLS
     product = np.fft.rfft(some, size) * np.fft.rfft(some_of_other, size)
@@ -142,12 +144,12 @@ def _added(
     return law, one[1] + other[1] + ulps(4.0 * math.log2(size) * math.sqrt(size)) * norms
 
 
-def _put(places: IntArray, masses: Array) -> Array:
-    return np.asarray(np.bincount(places, masses, _CELLS), dtype=np.float64)
+def _put(cells: IntArray, masses: Array) -> Array:
+    return np.asarray(np.bincount(cells, masses, _CELLS), dtype=np.float64)
 
 
 def _chernoff(log_c: float, count: int, probability: float, levels: Array) -> Array:
-    """Bounds of the probability to exceed these levels."""
+    """Upper bounds on the probability of exceeding each level."""
     sizes, steps = _blocks(log_c, count)
     spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
     tilts = np.append(np.minimum(_TILTS / spread, _LARGEST_TILT), np.linspace(1.0, 60.0, 60))
@@ -159,45 +161,45 @@ def _chernoff(log_c: float, count: int, probability: float, levels: Array) -> Ar
 
 
 def _blocks(log_c: float, count: int) -> tuple[Array, Array]:
-    """Arrivals in blocks, each as large as its largest, and how many steps there are in each."""
+    """The largest discount in each block of steps, and the number of steps in it."""
     starts = np.unique(np.floor(np.linspace(0.0, count, _BLOCKS + 1)))
     return up(np.exp(log_c * starts[:-1]), ulps(512)), np.diff(starts)
 
 
-def _by_tails(log_c: float, count: int, probability: float) -> Arrived:
+def _by_tails(log_c: float, count: int, probability: float) -> DiscountedSum:
     sizes, steps = _blocks(log_c, count)
     spread = math.sqrt(probability * (1.0 - probability) * float(steps @ sizes**2))
     tilts = np.minimum(_TILTS / spread, _LARGEST_TILT)
     grown = probability * np.expm1(tilts[:, None] * sizes)
     levels = np.maximum.accumulate((sizes * (grown + probability) / (1.0 + grown)) @ steps)
     above = np.minimum.accumulate(_chernoff(log_c, count, probability, levels))
-    # What lies between two levels is put at the higher one, the last of which is never exceeded.
+    # Mass between two levels is put at the higher one, and the last is never exceeded.
     levels = np.append(levels, max(float(sizes @ steps), float(levels[-1])))
-    return Arrived(levels, -np.diff(above, prepend=1.0, append=0.0))
+    return DiscountedSum(levels, -np.diff(above, prepend=1.0, append=0.0))
 
 
 def _rounded_up(masses: Array, *, relative: float, absolute: float) -> Array:
-    """Masses whose tails are larger by so much; some of it goes beyond the last."""
+    """Masses whose tails are larger by the stated errors; some goes beyond the last."""
     above = np.minimum(suffix_sums(masses) * (1.0 + relative) + absolute, 1.0)
     above[0] = 1.0
     return np.maximum(-np.diff(above, append=absolute), 0.0)
 
 
-def _coarser(levels: Array, masses: Array) -> Arrived:
-    """Levels a small part of a standard deviation apart, farther in the tails, rounded up."""
+def _coarser(levels: Array, masses: Array) -> DiscountedSum:
+    """The law on levels a small part of a standard deviation apart, rounded up."""
     last = int(np.flatnonzero(masses > 0.0)[-1]) + 1
     levels, masses = levels[:last], masses[:last]
     mean = float(masses @ levels)
     spread = math.sqrt(max(float(masses @ (levels - mean) ** 2), 0.0))
     some = max(float(masses[levels > 0.0].sum()), _NEGLIGIBLE)
-    # Of what hardly ever comes at all, parts of what comes if it does.
+    # For rare participations the unit is the mean given that there is one.
     unit, parts = (spread, _PARTS) if mean > spread else (0.5 * mean / some, 2 * _PARTS)
     if last == 1 or not unit > parts * (levels[1] - levels[0]):
-        return Arrived(levels, masses)
+        return DiscountedSum(levels, masses)
     away = (levels - mean) / unit
     inner = np.clip(away, -_CENTRE, _CENTRE)
     group = np.ceil(parts * (inner + (away - inner) / _COARSER)).astype(np.int64)
     group = np.where(levels == 0.0, group[0] - 1, group)
     ends = np.flatnonzero(np.diff(group, append=group[-1] + 1))
     sums = np.add.reduceat(masses, np.append(0, ends[:-1] + 1))
-    return Arrived(levels[ends], sums)
+    return DiscountedSum(levels[ends], sums)

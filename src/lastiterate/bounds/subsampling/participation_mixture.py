@@ -1,4 +1,9 @@
-"""The last iterate of runs whose batches are drawn anew every step."""
+"""The bounds that average over the steps in which a secretly drawn example takes part.
+
+Given the participations V the last iterate is mu(V)-GDP; hockey-stick divergence is jointly convex,
+so the average over V holds (`docs/tightness.md#averages`).  The law of mu(V) is that of
+`docs/tightness.md#participation-energy`.
+"""
 
 import math
 
@@ -16,17 +21,17 @@ from lastiterate._numerics.rounding import (
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
-from lastiterate.bounds.subsampling.fixed_size_majorant import fixed_size_majorant
 from lastiterate.bounds.subsampling.participation_energy.energy_with_release import law_with_release
 from lastiterate.bounds.subsampling.participation_energy.exact_windows import (
     LONGEST_WINDOW,
     best_windows,
-    rate_per_unpaid,
+    cost_per_residual,
 )
 from lastiterate.bounds.subsampling.participation_energy.residual_law import (
-    energy_of_payments,
-    unpaid_law,
+    residual_law,
+    shift_energy,
 )
+from lastiterate.bounds.subsampling.random_batch_sizes import fixed_size_majorant
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
@@ -40,24 +45,22 @@ from lastiterate.run.batch_rules.rules import (
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
-_CELLS = 8192
-_SHORT = 500
-_QUICK = 2_000  # steps, where a bound that hides participations is there to be better
+_CELLS = 8192  # of the grid of a sum
+_SHORT = 500  # steps of a run that tries several shares of the noise on release
+_QUICK_WINDOW = 2_000  # steps, if a bound that hides participations is likely to be better
 _LEAST_GAP = 1e-15  # less contraction than this is not used
-_NEVER = 1e-9  # a probability that may be charged without anyone noticing
-_MOST_RELEASED = 1e9  # more noise on release, relative to a step's, is not used
+_MOST_RELEASE_NOISE = 1e9  # in units of a step's noise; more is not used
 
 
-def sampled(run: TrainingRun) -> PrivacyProfile:
-    r"""A mixture over the participations of the differing example.
+def sampled_average(run: TrainingRun) -> PrivacyProfile:
+    r"""The average of Gaussian curves over the participations of the differing example.
 
     **Bound.** :math:`\delta(\varepsilon) = E_V\,\delta_{\mu(V)}(\varepsilon)`, V independent
     Bernoulli(b/n), with :math:`\mu(V)^2 \le r^2 ((\sqrt{q_R} + \kappa Z)^2 + e)`: :math:`q_R` is
-    the energy of a plan for the participations of the last R steps without contraction and the
-    release, Z what the earlier ones left after payments of energy e (at most the diameter), and
-    :math:`\kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}` the rate of paying it over those
-    steps and the release, which counts as h steps.  (Plans for different arrivals are
-    superposed; those for different steps are orthogonal.)  r = L/(b sigma).
+    the energy of shifts for the participations of the last R steps without contraction and the
+    release, Z the residual distance of earlier ones after shifts of energy e (at most the
+    diameter), and :math:`\kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}` the cost of shifting
+    it away over those steps and the release, which counts as h steps.  r = L/(b sigma).
 
     **Holds when.** every step draws its batch uniformly without replacement, independently and
     in secret; losses are convex and smooth, no step exceeds 2/smoothness, gradients are not
@@ -69,30 +72,29 @@ def sampled(run: TrainingRun) -> PrivacyProfile:
     **Source.** Bok, Su and Altschuler 2024, Theorem C.3; the law of the faces of the convex
     minorant of an exchangeable walk, Abramson and Pitman 2011.
 
-    **Computed as** the exact law by Fourier transforms, costs rounded up, what is cut charged
-    delta = 1; Z by a law that dominates it.  The better of two choices of R and payments.
+    **Computed as** the exact law by Fourier transforms, costs rounded up, truncated probability
+    added to delta; Z by a law that dominates it.  The better of two choices of R and shifts.
     """
     hides = run.adjacency == "replace"
-    return mixture(run, longest=_QUICK if hides else LONGEST_WINDOW)
+    return participation_mixture(run, longest=_QUICK_WINDOW if hides else LONGEST_WINDOW)
 
 
-def poisson(run: TrainingRun) -> PrivacyProfile:
-    r"""A mixture over the participations of the differing example, for batches of random size.
+def poisson_average(run: TrainingRun) -> PrivacyProfile:
+    r"""The average of Gaussian curves over participations, for batches of random size.
 
     **Bound.** As for batches of a fixed size, with the contraction that holds for every batch
     of at most K examples: :math:`1 - c = \min(\eta\lambda, 2 - \eta((M - \lambda) K/b +
     \lambda))`, :math:`\lambda` the shared regulariser, which alone counts since a batch may
-    be empty.  K is the size to which batches are cut, or, if steps on batches of that size
+    be empty.  K is the size to which batches are truncated, or, if steps on batches of that size
     contract less, one that hardly any exceeds and for which they are not too long; the
     probability of larger ones in any step, at most :math:`T\,P(\mathrm{Bin}(n, p) > K)`, is
-    charged delta = 1.
+    added to delta.
 
-    **Holds when.** every step includes every example independently and in secret with
-    probability p (b/n unless the rule states another), sums are divided by b, and larger
-    batches are cut uniformly at random (an example then takes part less often, which never
-    costs more); losses are convex and
-    smooth, no step exceeds 2/smoothness, gradients are not changed by norm clipping; step
-    size and noise are constant.  An example is replaced by another, or left out, of a public
+    **Holds when.** every step includes every example independently and in secret with probability p
+    (b/n unless the rule states another), sums are divided by b, and larger batches are truncated
+    uniformly at random (an example then takes part less often, which never costs more); losses are
+    convex and smooth, no step exceeds 2/smoothness, gradients are not changed by norm clipping;
+    step size and noise are constant.  An example is replaced by another, or left out, of a public
     number of examples.
 
     **Tight.** As for batches of a fixed size.
@@ -102,111 +104,110 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
     **Computed as** for batches of a fixed size.
     """
     hides = run.adjacency == "zero-out" or run.gradient_bound is not None
-    return _poisson_mixture(run, longest=_QUICK if hides else LONGEST_WINDOW)
+    return _poisson_mixture(run, longest=_QUICK_WINDOW if hides else LONGEST_WINDOW)
 
 
-def persons_sampled(run: TrainingRun) -> PrivacyProfile:
+def sampled_average_for_persons(run: TrainingRun) -> PrivacyProfile:
     """The average over the participations of all examples of a person, whose mus add up.
 
     One after the other, each is in a batch with probability at most b/(n - k + 1), whichever of
-    the others are: as if each were drawn on its own, from so many.
+    the others are in it: as if each were drawn independently, from so many examples.
     """
-    alone, size = with_single_examples(run), run.examples_per_person
+    single, size = with_single_examples(run), run.examples_per_person
     rule = run.batches
     if not rule.exchangeable:
-        return for_group(sampled(alone), size)
+        return for_group(sampled_average(single), size)
     fewer = type(rule).of_sizes(max(rule.examples - size + 1, rule.batch_size), rule.batch_size)
-    return _drawn_apart(mixture(alone.replace(batches=fewer), longest=_QUICK), size)
+    mixture = participation_mixture(single.replace(batches=fewer), longest=_QUICK_WINDOW)
+    return _sum_of_independent(mixture, size)
 
 
-def persons_in_poisson_batches(run: TrainingRun) -> PrivacyProfile:
+def poisson_average_for_persons(run: TrainingRun) -> PrivacyProfile:
     """The average over a person's participations, for examples drawn independently; mus add up."""
-    apart = _poisson_mixture(with_single_examples(run), longest=_QUICK)
-    return _drawn_apart(apart, run.examples_per_person)
+    mixture = _poisson_mixture(with_single_examples(run), longest=_QUICK_WINDOW)
+    return _sum_of_independent(mixture, run.examples_per_person)
 
 
 def _poisson_mixture(run: TrainingRun, *, longest: int) -> PrivacyProfile:
-    """The steps of the majorant, with the run's own probability of taking part in one."""
+    """The mixture of the majorant with the run's own probability of a participation."""
     majorant, rate = fixed_size_majorant(run), run.batches.share
-    return mixture(majorant.run, majorant.exceeded, longest=longest, probability=rate)
+    return participation_mixture(majorant.run, majorant.exceeded, longest=longest, probability=rate)
 
 
-def _drawn_apart(alone: PrivacyProfile, size: int) -> PrivacyProfile:
-    return BestProfile([several_draws(part, size) for part in parts_of(alone)])
+def _sum_of_independent(single: PrivacyProfile, size: int) -> PrivacyProfile:
+    return BestProfile([several_draws(mixture, size) for mixture in mixtures_of(single)])
 
 
-def parts_of(profile: PrivacyProfile) -> list[GaussianMixtureProfile]:
-    """Each bounds the law of what participations cost."""
+def mixtures_of(profile: PrivacyProfile) -> list[GaussianMixtureProfile]:
+    """The mixtures of a profile, each of which bounds the law of mu."""
     every = profile.profiles if isinstance(profile, BestProfile) else (profile,)
     return [part for part in every if isinstance(part, GaussianMixtureProfile)]
 
 
-def mixture(
+def participation_mixture(
     run: TrainingRun,
     lost: float = 0.0,
     *,
     longest: int = LONGEST_WINDOW,
     probability: float | None = None,
 ) -> PrivacyProfile:
-    """The average over participations, of which a probability `lost` gets no guarantee.
+    """The average over participations; a probability `lost` gets no guarantee.
 
-    No more than the `longest` last steps are solved exactly.  An example takes part in a step with
-    this probability; None is the share of the examples that a batch has.
+    At most the `longest` last steps are solved exactly.  An example takes part in a step with
+    `probability`, by default the share of the examples that a batch has.
     """
     gap = float(quantities.gaps(run)[0])
     gap = gap if gap > _LEAST_GAP else 0.0
     probability = run.batches.share if probability is None else probability
-    arrival, noise = float(quantities.sensitivities(run)[0]), float(quantities.noises(run)[0])
-    cap = up(quantities.diameter(run) / arrival, THOUSANDS_OF_ROUNDINGS)
-    relative = min(quantities.release_noise(run) / noise, _MOST_RELEASED)
+    sensitivity, noise = float(quantities.sensitivities(run)[0]), float(quantities.noises(run)[0])
+    cap = up(quantities.diameter(run) / sensitivity, THOUSANDS_OF_ROUNDINGS)
+    relative = min(quantities.release_noise(run) / noise, _MOST_RELEASE_NOISE)
     release_in_steps = at_most(relative**2, ulps=8)
-    ratio = at_least(arrival / noise, ulps=quantities.WIDENING)
+    ratio = at_least(sensitivity / noise, ulps=quantities.WIDENING)
     profiles: list[PrivacyProfile] = []
-    for used in _release_used(release_in_steps, run.steps):
-        rough = float(f"{used:.1e}")  # so that noise levels near each other share a window
-        for length, payment in best_windows(gap, run.steps, probability, cap, rough, longest):
+    for used in _used_releases(release_in_steps, run.steps):
+        rough = float(f"{used:.1e}")  # so that nearby noise levels share a window
+        for length, shift in best_windows(gap, run.steps, probability, cap, rough, longest):
             earlier = run.steps - length
             law = law_with_release(length, probability, used)
-            left = unpaid_law(
-                gap=gap, steps=earlier, probability=probability, cap=cap, payment=payment
+            residual = residual_law(
+                gap=gap, steps=earlier, probability=probability, cap=cap, shift=shift
             )
-            extra = rate_per_unpaid(gap, length, used) * left.levels
-            roots, masses = _added(np.sqrt(law.energies), law.masses, extra, left.masses)
-            paid = math.sqrt(energy_of_payments(gap, earlier, payment))
-            units = up(np.hypot(roots, paid), ulps(4))
-            all_lost = min(law.lost + left.lost + lost, 1.0)
-            profiles.append(GaussianMixtureProfile(masses, units * ratio, lost=all_lost))
+            extra = cost_per_residual(gap, length, used) * residual.levels
+            roots, masses = _sum_law(np.sqrt(law.energies), law.masses, extra, residual.masses)
+            shifted = math.sqrt(shift_energy(gap, earlier, shift))
+            mus = up(np.hypot(roots, shifted), ulps(4))
+            all_lost = min(law.lost + residual.lost + lost, 1.0)
+            profiles.append(GaussianMixtureProfile(masses, mus * ratio, lost=all_lost))
     return profiles[0] if len(profiles) == 1 else BestProfile(profiles)
 
 
-def mixture_at_least(run: TrainingRun, epsilon: float) -> float:
+def last_step_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
     """A lower bound on this bound's delta, from the very last step; 0 on a bounded domain."""
     if isinstance(run.domain, Ball):
         return 0.0
     noise = float(quantities.noises(run)[0])
-    moved = float(quantities.sensitivities(run)[0]) / math.hypot(
-        noise, quantities.release_noise(run)
-    )
-    known = run.batches.share * GaussianProfile(moved).delta(epsilon)
+    mu = float(quantities.sensitivities(run)[0]) / math.hypot(noise, quantities.release_noise(run))
+    known = run.batches.share * GaussianProfile(mu).delta(epsilon)
     return float(down(known, THOUSANDS_OF_ROUNDINGS))
 
 
-def _release_used(whole: float, steps: int) -> tuple[float, ...]:
-    """How much of it to use: in short runs, whose laws are lumpy, less is sometimes better."""
+def _used_releases(whole: float, steps: int) -> tuple[float, ...]:
+    """Parts of the release noise to use: in short runs, with coarse laws, less may be better."""
     return (whole, whole / 4.0, 0.0) if whole > 0.0 and steps <= _SHORT else (whole,)
 
 
-def _added(
+def _sum_law(
     one: Array, probability: Array, other: Array, probability_of_other: Array
 ) -> tuple[Array, Array]:
     """The law of the sum of two independent variables, rounded up to a grid."""
     if other.size == 1 and other[0] == 0.0:
         return one, probability
     cell = (one.max() + other.max()) / (_CELLS - 1)
-    place = np.ceil((one + other[:, None]) / cell).astype(np.int64)
+    index = np.ceil((one + other[:, None]) / cell).astype(np.int64)
     weights = probability * probability_of_other[:, None]
-    masses = np.zeros(int(place.max()) + 1)
-    np.add.at(masses, place.ravel(), weights.ravel())
+    masses = np.zeros(int(index.max()) + 1)
+    np.add.at(masses, index.ravel(), weights.ravel())
     sums = cell * np.arange(masses.size, dtype=np.float64)
     return up(sums, THOUSANDS_OF_ROUNDINGS), masses
 
@@ -232,32 +233,32 @@ _SOURCE = Citation(
     ),
 )
 
-SAMPLED = Bound(
+SAMPLED_AVERAGE = Bound(
     id="random-order/sampled/average",
     gives="the average over the steps in which a secretly sampled example takes part",
     covers=rules(Resampling.EACH_STEP, exact_size=True),
     needs=_NEEDS,
     certainty=Certainty.UPPER,
     source=_SOURCE,
-    evaluate=sampled,
-    for_persons=persons_sampled,
+    evaluate=sampled_average,
+    for_persons=sampled_average_for_persons,
     rests_on=_GIVEN_THE_BATCHES,
     charges=AVERAGES,
-    delta_lower_bound=mixture_at_least,
+    delta_lower_bound=last_step_delta_lower_bound,
     quick=False,
 )
 
-POISSON = Bound(
+POISSON_AVERAGE = Bound(
     id="random-order/poisson/average",
     gives="the same average for batches of random size",
-    covers=(PoissonSampled,),  # whose sizes have a law that is charged
+    covers=(PoissonSampled,),
     needs=_NEEDS,
     certainty=Certainty.UPPER,
     source=_SOURCE,
-    evaluate=poisson,
-    for_persons=persons_in_poisson_batches,
+    evaluate=poisson_average,
+    for_persons=poisson_average_for_persons,
     rests_on=_GIVEN_THE_BATCHES,
     charges=AVERAGES,
-    delta_lower_bound=mixture_at_least,
+    delta_lower_bound=last_step_delta_lower_bound,
     quick=False,
 )

@@ -1,30 +1,29 @@
-"""The bounds for batches drawn anew, as the catalogue lists them: each the least of its stages."""
+"""The bounds for batches drawn anew that the catalogue lists, each the least of its stages."""
 
 from lastiterate.bounds.line_style import DASHES, VERMILLION, LineStyle
 from lastiterate.bounds.staged_bound import StagedBound, least_of
 from lastiterate.bounds.subsampling.amplified_tail import SAMPLED_AMPLIFIED_TAIL
-from lastiterate.bounds.subsampling.participation_mixture import POISSON as AVERAGE_OF_POISSON
-from lastiterate.bounds.subsampling.participation_mixture import SAMPLED as AVERAGE_OF_SAMPLED
+from lastiterate.bounds.subsampling.participation_mixture import POISSON_AVERAGE, SAMPLED_AVERAGE
 from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
 
 
 def sampled(run: TrainingRun) -> PrivacyProfile:
-    r"""The least of an average over secret participations and of keeping them hidden.
+    r"""The least of an average over secret participations and of transport between them.
 
     **Bound.** :math:`E_V\,\delta_{\mu(V)}(\varepsilon)` over the steps V in which the example takes
-    part, :math:`\mu(V)` the value of `fixed-order/convex`; or less, where V stays hidden and the
-    last steps are charged as in composition (`amplified-tail`).
+    part, :math:`\mu(V)` the value of `fixed-order/convex`.  Or less, if V stays hidden and the last
+    steps are amplified by sampling (`random-order/sampled/amplified-tail`).
 
     **Holds when.** every batch is drawn uniformly without replacement, in secret; losses are convex
     and smooth, no step exceeds 2/smoothness, gradients are not changed by norm clipping; step size
     and noise are constant.
 
-    **Tight.** To some ten per cent where the past lasts.
+    **Tight.** To some ten per cent if contraction is weak.
 
-    **Source.** This library; Bok, Su and Altschuler 2024, Theorem C.3; Abramson and Pitman 2011;
-    Harris 1960.
+    **Source.** This library (`docs/tightness.md#sampled-batches`); Bok, Su and Altschuler 2024,
+    Theorem C.3; Abramson and Pitman 2011; Harris 1960.
 
     **Computed as** the least of its stages, each rounded up.
     """
@@ -32,18 +31,19 @@ def sampled(run: TrainingRun) -> PrivacyProfile:
 
 
 def poisson(run: TrainingRun) -> PrivacyProfile:
-    r"""The least of an average over secret participations and of keeping them hidden.
+    r"""The least of an average and of mixtures over secret participations.
 
     **Bound.** :math:`E_V\,\delta_{\mu(V)}(\varepsilon)` given that no batch is too large, or a
-    composition of few normal results, each moved by a hidden, random sum of participations.
+    product of few mixtures of Gaussians, each over a hidden sum of participations.
 
     **Holds when.** every step includes every example independently and in secret; losses are convex
     and smooth, no step exceeds 2/smoothness, gradients are not changed by norm clipping; step size
     and noise are constant.
 
-    **Tight.** Within a few per cent of linear losses' where the past lasts.
+    **Tight.** Within a few per cent of the exact value for linear losses if contraction is weak.
 
-    **Source.** This library; Kahane 1985; Bok, Su and Altschuler 2024, Theorem C.3.
+    **Source.** This library (`docs/tightness.md#poisson-batches`); Kahane 1985; Bok, Su and
+    Altschuler 2024, Theorem C.3.
 
     **Computed as** the least of its stages, each rounded up.
     """
@@ -52,7 +52,7 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
 
 SAMPLED: StagedBound = least_of(
     SAMPLED_AMPLIFIED_TAIL,
-    AVERAGE_OF_SAMPLED,
+    SAMPLED_AVERAGE,
     id="random-order/sampled",
     gives="an average over the steps in which a secretly sampled example takes part",
     source=SAMPLED_AMPLIFIED_TAIL.source,
@@ -63,7 +63,7 @@ SAMPLED: StagedBound = least_of(
 
 POISSON: StagedBound = least_of(
     HIDDEN_PARTICIPATIONS,
-    AVERAGE_OF_POISSON,
+    POISSON_AVERAGE,
     id="random-order/poisson",
     gives="an average over secret participations in batches of random size",
     source=HIDDEN_PARTICIPATIONS.source,

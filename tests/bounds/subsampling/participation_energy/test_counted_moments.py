@@ -7,7 +7,7 @@ import pytest
 
 from lastiterate.bounds.subsampling.participation_energy import block_shifts, counted_moments
 from lastiterate.bounds.subsampling.participation_energy.block_shifts import Block
-from lastiterate.bounds.subsampling.participation_energy.contracting_moments import steered_moments
+from lastiterate.bounds.subsampling.participation_energy.energy_moments import recursive_moments
 from tests.reference.enumeration import energy_of_ages, law_of_mu
 
 MANY = [*range(40), *(pytest.param(k, marks=pytest.mark.slow) for k in range(40, 1_200))]
@@ -36,7 +36,7 @@ class Instance:
 
     @property
     def found(self):
-        return steered_moments(
+        return recursive_moments(
             math.log(self.contraction), self.steps, self.probability, self.worth, self.rates
         ).logs
 
@@ -46,7 +46,7 @@ def coarse(monkeypatch):
     """Blocks of several steps, with more participations than are told apart."""
     monkeypatch.setattr(block_shifts, "_GROWTH", 0.5)
     monkeypatch.setattr(block_shifts, "_BLOCK", 2.0)
-    monkeypatch.setattr(counted_moments, "_AT_ONCE", 1)
+    monkeypatch.setattr(counted_moments, "_MOST_IN_BLOCK", 1)
     monkeypatch.setattr(counted_moments, "_MEMORIES", 20.0)
 
 
@@ -61,7 +61,7 @@ class TestCounted:
         """The largest excess of the truth over what is found."""
         return max(np.max(one.exact - one.found) for one in map(Instance, range(40)))
 
-    def test_arrivals_that_shrink_too_soon_are_noticed(self, monkeypatch):
+    def test_participations_that_shrink_too_soon_are_noticed(self, monkeypatch):
         def shrunk(log_c, steps, release):
             for block in honest(log_c, steps, release):
                 least = block.least_kept**2
@@ -69,7 +69,7 @@ class TestCounted:
 
         honest = block_shifts.blocks
         monkeypatch.setattr(
-            "lastiterate.bounds.subsampling.participation_energy.contracting_moments.blocks", shrunk
+            "lastiterate.bounds.subsampling.participation_energy.energy_moments.blocks", shrunk
         )
         assert self.worst() > 1e-3
 
@@ -87,26 +87,26 @@ class TestCounted:
 
         honest = block_shifts.blocks
         monkeypatch.setattr(
-            "lastiterate.bounds.subsampling.participation_energy.contracting_moments.blocks", louder
+            "lastiterate.bounds.subsampling.participation_energy.energy_moments.blocks", louder
         )
         assert self.worst() > 1e-3
 
 
-class TestArrived:
+class TestAveraged:
     """Against the sum of exponentials itself, of numbers of any size."""
 
     @staticmethod
     def problem(seed, size):
         rng = np.random.default_rng(seed)
-        arrival, counts, width = int(rng.integers(1, 5)), int(rng.integers(1, 7)), 12
-        at_once = int(rng.integers(0, counts))
-        least = int(rng.integers(0, arrival + 1))
+        unit, counts, width = int(rng.integers(1, 5)), int(rng.integers(1, 7)), 12
+        in_block = int(rng.integers(0, counts))
+        least = int(rng.integers(0, unit + 1))
         share = float(rng.choice([0.0, 0.3, 1.0]))
-        steps = rng.random((2, counts, width + at_once * arrival)) * size
+        steps = rng.random((2, counts, width + in_block * unit)) * size
         reached = np.cumsum(np.cumsum(steps, axis=1), axis=2)  # increasing in both
-        chances = rng.dirichlet(np.ones(at_once + 1), size=counts).T
-        chances = np.where(np.arange(at_once + 1)[:, None] <= np.arange(counts), chances, 0.0)
-        ends = (counted_moments._End(arrival, 1.0 - share), counted_moments._End(least, share))
+        chances = rng.dirichlet(np.ones(in_block + 1), size=counts).T
+        chances = np.where(np.arange(in_block + 1)[:, None] <= np.arange(counts), chances, 0.0)
+        ends = (counted_moments._End(unit, 1.0 - share), counted_moments._End(least, share))
         with np.errstate(divide="ignore"):
             return reached, np.log(chances), ends, width
 
@@ -116,7 +116,7 @@ class TestArrived:
         for n, of_n in enumerate(np.exp(log_chances)):
             for end in ends if n else (counted_moments._End(0, 1.0),):
                 for j in range(n, reached.shape[1]):
-                    weight = of_n[j] * end.chance
+                    weight = of_n[j] * end.probability
                     there = reached[:, j - n, n * end.cells : n * end.cells + width]
                     log = math.log(weight) if weight > 0.0 else -math.inf
                     found[:, j] = np.logaddexp(found[:, j], there + log)
@@ -128,7 +128,7 @@ class TestArrived:
         problem = self.problem(seed, size)
         exact = self.literally(*problem)
         assert np.all(
-            np.abs(counted_moments._arrived(*problem) - exact) <= 1e-12 * (1.0 + np.abs(exact))
+            np.abs(counted_moments._averaged(*problem) - exact) <= 1e-12 * (1.0 + np.abs(exact))
         )
 
 
@@ -143,7 +143,7 @@ class TestChances:
                 expected = ways / math.comb(age + steps, j)
                 assert found[n, j] == pytest.approx(expected, rel=1e-6)
 
-    def test_more_at_once_are_taken_together(self):
+    def test_more_in_a_block_are_taken_together(self):
         block = Block(10, 5, 1.0, 1.0, 1.0, 1.0)
         few = np.exp(counted_moments._log_chances(block, 4, 2))
         assert few.shape == (3, 5)
@@ -157,12 +157,12 @@ class TestChances:
         assert math.exp(counted_moments._log_beyond(steps, probability, most)) <= math.exp(-40.0)
 
 
-def test_counting_pays():
+def test_counting_helps():
     """A memory of a hundred steps, with a participation in forty: known to a few per cent."""
     rng = np.random.default_rng(0)
     rates = np.array([0.5, 1.0])
     problem = math.log1p(-0.01), 1_500, 0.025, 7.5
-    found = steered_moments(*problem, rates).logs
+    found = recursive_moments(*problem, rates).logs
     drawn = (np.flatnonzero(rng.random(1_200) < 0.025)[::-1] for _ in range(1_500))
     energies = np.array([energy_of_ages(ages, contraction=0.99, worth=7.5) for ages in drawn])
     simulated = np.log(np.exp(rates[:, None] * energies).mean(axis=1))

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from lastiterate.bounds.subsampling.participation_energy import energy_moments as module
-from lastiterate.bounds.subsampling.participation_energy.binomial_window import counts
-from lastiterate.bounds.subsampling.participation_energy.contracting_moments import steered_moments
-from lastiterate.bounds.subsampling.participation_energy.energy_moments import energy_moments
+from lastiterate.bounds.subsampling.participation_energy.block_shifts import binomial_window
+from lastiterate.bounds.subsampling.participation_energy.energy_moments import (
+    energy_moments,
+    recursive_moments,
+)
 from lastiterate.bounds.subsampling.participation_energy.face_moments import face_moments
 from tests.reference.enumeration import law_of_mu
 
@@ -20,43 +22,43 @@ def exact(**problem):
     return np.log([chances @ np.exp(rate * mus**2) for rate in RATES])
 
 
-class TestSteered:
+class TestRecursive:
     @pytest.mark.parametrize("contraction", [1.0, 0.97, 0.6])
     @pytest.mark.parametrize("worth", [0.0, 0.7, 6.0])
     @pytest.mark.parametrize("probability", [0.1, 0.5])
     def test_above_every_enumeration(self, contraction, worth, probability):
-        found = steered_moments(math.log(contraction), 9, probability, worth, RATES)
+        found = recursive_moments(math.log(contraction), 9, probability, worth, RATES)
         least = exact(steps=9, probability=probability, contraction=contraction, worth=worth)
         assert np.all(found.logs >= least)
-        # Payments that know the past only, and blocks, cost more, but not without limit.
+        # Shifts that know the past only, and blocks, cost more, but not without limit.
         assert np.all(found.logs[:2] <= 2.0 * least[:2])
 
     @pytest.mark.parametrize("diameter", [0.3, 1.5])
     @pytest.mark.parametrize("worth", [0.0, 4.0])
     def test_on_a_bounded_domain(self, diameter, worth):
         problem = {"steps": 6, "probability": 0.4, "worth": worth}
-        found = steered_moments(0.0, 6, 0.4, worth, RATES, cap=diameter)
+        found = recursive_moments(0.0, 6, 0.4, worth, RATES, cap=diameter)
         assert np.all(found.logs >= exact(**problem, diameter=diameter))
-        endless = steered_moments(0.0, 10**6, 0.4, worth, RATES, cap=diameter)
-        assert np.all(endless.logs < steered_moments(0.0, 10**4, 0.4, worth, RATES).logs)
+        endless = recursive_moments(0.0, 10**6, 0.4, worth, RATES, cap=diameter)
+        assert np.all(endless.logs < recursive_moments(0.0, 10**4, 0.4, worth, RATES).logs)
 
     def test_long_blocks_are_above_simulated_runs(self):
-        """With hundreds of steps in a block, and cells wider than an arrival."""
+        """With hundreds of steps in a block, and cells wider than a participation."""
         gap, steps, probability, released = 1e-3, 6_000, 0.4, 50.0
         rng = np.random.default_rng(0)
         unit = (1 - gap) ** np.arange(steps - 1, -1, -1)
-        # Every plan pays all that arrives with all the noise there is.
-        brought = (rng.random((400, steps)) < probability) @ unit
-        energies = brought**2 / (np.sum(unit**2) + released)
-        found = steered_moments(math.log1p(-gap), steps, probability, released, RATES)
+        # No shifts cost less than one of the whole sum with all the noise.
+        sums = (rng.random((400, steps)) < probability) @ unit
+        energies = sums**2 / (np.sum(unit**2) + released)
+        found = recursive_moments(math.log1p(-gap), steps, probability, released, RATES)
         sampled = np.mean(energies)
         assert sampled * RATES[0] <= found.logs[0] <= 1.2 * sampled * RATES[0]
 
-    def test_what_is_forgotten_is_charged(self):
+    def test_older_participations_count(self):
         shorter, longer = (
-            steered_moments(math.log(0.5), steps, 0.3, 1.0, RATES) for steps in (65, 10**9)
+            recursive_moments(math.log(0.5), steps, 0.3, 1.0, RATES) for steps in (65, 10**9)
         )
-        assert longer.older >= 0.0
+        assert longer.extra_mu >= 0.0
         assert np.allclose(longer.logs, shorter.logs, rtol=1e-6)
 
 
@@ -82,11 +84,11 @@ class TestFaces:
 
 
 @pytest.mark.parametrize("others", [(64.0, 1024.0), (1e-3,)])
-def test_no_rate_depends_on_what_else_was_asked(others):
+def test_no_rate_depends_on_the_others(others):
     """Neither at once nor before, though at some all that is known is that they are huge."""
     problem = {"gap": 1e-4, "steps": 300, "probability": 0.1, "release": 9.0}
     alone = energy_moments(**problem, rates=(0.5, 4.0)).logs
-    module._known.cache_clear()
+    module._cache.cache_clear()
     energy_moments(**problem, rates=(*others, 4.0))
     after = energy_moments(**problem, rates=(0.5, 4.0)).logs
     assert after == pytest.approx(alone, rel=1e-12)
@@ -95,22 +97,22 @@ def test_no_rate_depends_on_what_else_was_asked(others):
 def test_the_least_of_both():
     problem = {"gap": 0.0, "steps": 400, "probability": 0.05, "release": 20.0}
     best = energy_moments(**problem, rates=tuple(RATES))
-    steered = steered_moments(0.0, 400, 0.05, 20.0, RATES)
+    recursive = recursive_moments(0.0, 400, 0.05, 20.0, RATES)
     faces = face_moments(400, 0.05, 20.0, RATES)
-    assert np.array_equal(best.logs, np.minimum(steered.logs, faces.logs))
-    assert best.lost >= max(steered.lost, faces.lost)
+    assert np.array_equal(best.logs, np.minimum(recursive.logs, faces.logs))
+    assert best.lost >= max(recursive.lost, faces.lost)
 
 
-class TestCounts:
+class TestBinomialWindow:
     @pytest.mark.parametrize(
         "steps, probability", [(1, 0.3), (40, 0.5), (5_000, 1e-3), (10**9, 0.2)]
     )
     def test_all_but_what_is_lost(self, steps, probability):
-        found = counts(steps, probability)
+        found = binomial_window(steps, probability)
         assert math.fsum(np.exp(found.logs)) >= 1.0 - found.lost
         assert found.lost < 1e-15
         mean = np.exp(found.logs) @ found.values
         assert mean == pytest.approx(steps * probability, rel=1e-6)
 
     def test_all_of_a_certainty(self):
-        assert counts(7, 1.0).values.tolist() == [7.0]
+        assert binomial_window(7, 1.0).values.tolist() == [7.0]

@@ -71,7 +71,7 @@ class TestReleased:
     def test_another_worth_uses_the_same_transforms(self, monkeypatch):
         law_with_release(200, 0.05, 40.0)
         monkeypatch.setattr(
-            "lastiterate.bounds.subsampling.participation_energy.minorant_faces.coefficients",
+            "lastiterate.bounds.subsampling.participation_energy.energy_law.coefficients",
             lambda *_: pytest.fail("computed again"),
         )
         assert law_with_release(200, 0.05, 40.1).lost < 1e-8

@@ -1,18 +1,16 @@
-r"""Bounds on the energy of random participations when noise is added on release.
+r"""The law of an upper bound on the energy of participations with noise on release.
 
-The release is worth h steps of noise in which nothing arrives.  For any slope g a plan pays for
-the faces of the convex minorant at most g a step and leaves the excess x to the release, so that
-the energy is at most
+The release counts as h steps without participations.  For any slope g, shifts of at most g a step
+on the faces of the convex minorant leave an excess x to the release, so the energy is at most
 
 .. math:: \sum_{\text{flat faces}} N^2/l + g^2 k + x^2/h ,
 
-k being the length of the steep faces (those above g) together; paying for steep participations as
-they come costs N instead, if that is less.  The steep faces are the last k
-steps, and :math:`x = N - g k` with N participations in them.  Given k, they are independent of
-the flat ones: read backwards from their beginning, their walk stays above slope g, whose law is
-found by adding one step after another, and the flat faces of the other R - k steps obey the
-exponential formula restricted to :math:`N \le g l` (Spitzer's identity).  One set of transforms
-serves every h for which g is chosen.
+where k is the length of the steep faces (those above g) together.  Shifting steep participations as
+they come costs N instead, if that is less.  The steep faces are the last k steps, and :math:`x = N
+- g k` with N participations in them.  Given k, they are independent of the flat ones: read
+backwards from their beginning, their walk stays above slope g, and its law is computed step by
+step.  The flat faces of the other R - k steps obey the exponential formula restricted to :math:`N
+\le g l` (Spitzer's identity).  One set of transforms serves every h for which g is chosen.
 """
 
 import math
@@ -26,7 +24,7 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import up
-from lastiterate.bounds.subsampling.participation_energy import minorant_faces
+from lastiterate.bounds.subsampling.participation_energy import energy_law
 from lastiterate.bounds.subsampling.participation_energy.energy_law import (
     TAIL,
     ParticipationLaw,
@@ -38,14 +36,15 @@ from lastiterate.bounds.subsampling.participation_energy.energy_law import (
 from lastiterate.errors import NumericalFailure
 
 _MOST_STEEP = 4000  # steps
+# Shares of the run's noise in all noise, and slopes above the mean relative to it.
 _SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-_SLOPES = [0.05 * 1.8**k for k in range(35)]  # above the mean, relative to it
-_UNLIKELY = 28.0  # e-folds
-_BALANCE = 2.8  # of what is left to the release and its slope, by trial
+_SLOPES = [0.05 * 1.8**k for k in range(35)]
+_STEEP_FOLDS = 28.0  # longer steep faces are rarer than e^-28
+_BALANCE = 2.8  # of the excess left to the release and its slope, by trial
 
 
 class _Slope(NamedTuple):
-    """A slope, how long steep faces are at most, and the least release for which it is chosen."""
+    """A slope, the longest steep faces, and the least release for which the slope is chosen."""
 
     slope: float
     longest: int
@@ -53,13 +52,13 @@ class _Slope(NamedTuple):
 
 
 def law_with_release(steps: int, probability: float, release_in_steps: float) -> ParticipationLaw:
-    """The law of the energy over `steps` steps and a release worth so many more, rounded up."""
+    """The law of the energy over `steps` steps and a release worth some more, rounded up."""
     chosen = _slope(steps, probability, release_in_steps)
     if chosen is None:
         return participation_law(steps, probability)
     parts = _parts(steps, probability, chosen)
     costs = _steep_costs(parts.steep, chosen.slope, release_in_steps)
-    spectrum = minorant_faces.transforms(minorant_faces.in_cells(costs, parts.cell), parts.steep)
+    spectrum = energy_law.transforms(energy_law.in_cells(costs, parts.cell), parts.steep)
     return law_on_grid((spectrum * parts.flat).sum(axis=0), parts.cell, parts.cut + TAIL)
 
 
@@ -76,9 +75,9 @@ def _decay(probability: float, slope: float) -> float:
 
 
 def _slope(steps: int, probability: float, release_in_steps: float) -> _Slope | None:
-    """A slope that leaves the release no more than it hides well; None: use no release."""
+    """A slope with an excess that the release hides well; None if the release is not used."""
     if steps <= _MOST_STEEP:
-        for share in _SHARES:  # of the run in all the noise: then one chord is near the best
+        for share in _SHARES:  # one chord is then near the best
             if release_in_steps >= steps * (1.0 / share - 1.0):
                 slope = without_ties(steps, probability * share)
                 return _Slope(slope, steps, steps * (1.0 / share - 1.0))
@@ -108,7 +107,7 @@ def _longest_steep(steps: int, probability: float, slope: float) -> int:
     """Steps that steep faces do not exceed except with a probability of about e^-28."""
     rate = slope * math.log(slope / probability)
     rate += (1.0 - slope) * math.log((1.0 - slope) / (1.0 - probability))
-    return min(steps, math.ceil(_UNLIKELY / max(rate, 1e-12)))
+    return min(steps, math.ceil(_STEEP_FOLDS / max(rate, 1e-12)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +124,7 @@ class _Parts:
 def _parts(steps: int, probability: float, chosen: _Slope) -> _Parts:
     slope, longest, least = chosen
     steep = _steep_masses(longest, probability, slope)
-    counts, masses, cut = minorant_faces.face_counts(steps, probability)
+    counts, masses, cut = energy_law.face_counts(steps, probability)
     lengths = np.arange(1, steps + 1)[:, None]
     masses = np.where(counts <= slope * lengths, masses, 0.0)
     costs = counts.astype(float) ** 2 / lengths
@@ -133,8 +132,8 @@ def _parts(steps: int, probability: float, chosen: _Slope) -> _Parts:
     flat_end = largest_cost(costs, masses, steep.sum(axis=1))
     steep_end = _quantile(_steep_costs(steep, slope, least), steep)
     cell = cell_of_grid(flat_end + steep_end)
-    spectrum = minorant_faces.transforms(minorant_faces.in_cells(costs, cell), masses)
-    return _Parts(steep, minorant_faces.coefficients(spectrum, steps - longest), cell, cut)
+    spectrum = energy_law.transforms(energy_law.in_cells(costs, cell), masses)
+    return _Parts(steep, energy_law.coefficients(spectrum, steps - longest), cell, cut)
 
 
 def _steep_masses(longest: int, probability: float, slope: float) -> Array:
@@ -162,5 +161,5 @@ def _steep_costs(steep: Array, slope: float, release_in_steps: float) -> Array:
     lengths = np.arange(steep.shape[0])[:, None]
     counts = np.arange(steep.shape[1], dtype=np.float64)
     excess = np.maximum(counts - slope * lengths, 0.0)
-    # The other plan pays for each participation as it comes.
+    # The second term shifts each participation as it comes.
     return np.minimum(slope**2 * lengths + excess**2 / release_in_steps, counts)

@@ -1,14 +1,12 @@
-r"""How many of the last steps to solve exactly, and how much to pay before them.
+r"""The choice of the last R steps to solve exactly, and of the shifts before them.
 
-What earlier participations left, Z, is paid over the last R steps and the release in proportion
-to what is left of each step's noise: that costs :math:`\kappa Z` with
-:math:`\kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}`.  Together with the plan for the
-participations of those steps, of energy q, and that of earlier payments, of energy e, which
-concern other steps,
+With q the energy of the last R steps, Z the residual distance of earlier participations and e the
+energy of the shifts before,
 
-.. math:: \mu^2 \le (\sqrt q + \kappa Z)^2 + e .
+.. math:: \mu^2 \le (\sqrt q + \kappa Z)^2 + e , \qquad
+    \kappa = c^R / \sqrt{1 + c^2 + .. + c^{2(R-1)} + h}
 
-Every choice of R and of the payments is valid; those made here are judged by rough quantiles.
+(`docs/tightness.md#participation-energy`).  Every choice is valid; rough quantiles compare them.
 """
 
 import math
@@ -21,38 +19,38 @@ from lastiterate._numerics.geometric import log_of, power, sum_of_powers
 from lastiterate._numerics.rounding import at_least
 from lastiterate.bounds.subsampling.participation_energy.residual_law import (
     RATES,
-    energy_of_payments,
     peaks,
+    shift_energy,
     terms,
 )
 
 LONGEST_WINDOW = 8_000
 _SLOPES = (0.5, 0.8, 1.02, 1.05, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.3, 2.7, 3.2, 4.0)
-_LONGEST_SECOND = 4_000
+_LONGEST_SECOND = 4_000  # of the second window
 _MEMORY = 12.0  # time constants
-_LEAST_KEPT = math.exp(-700.0)  # what is less would underflow
+_LEAST_POWER = math.exp(-700.0)  # smaller ones would underflow
 
 
 class Window(NamedTuple):
-    """The last `length` steps, and what is paid in the step before them (then c^j of it)."""
+    """The last `length` steps, and the shift in the step before them (c^j of it at age j)."""
 
     length: int
-    payment: float
+    shift: float
 
 
-def rate_per_unpaid(gap: float, window: int, release_in_steps: float) -> float:
+def cost_per_residual(gap: float, window: int, release_in_steps: float) -> float:
     """kappa, rounded up."""
     log_c = log_of(gap)
-    kept = max(power(log_c, window), _LEAST_KEPT)
+    kept = max(power(log_c, window), _LEAST_POWER)
     return at_least(
         kept / math.sqrt(sum_of_powers(2 * log_c, window) + release_in_steps), ulps=10_000
     )
 
 
 class _Quantiles(NamedTuple):
-    """How far out what is unpaid, in e-folds, and energies, in variances, are looked at."""
+    """Quantiles at which residuals, in e-folds, and energies, in variances, are compared."""
 
-    unpaid: float
+    residual: float
     energy: float
 
 
@@ -68,7 +66,7 @@ def best_windows(
     release_in_steps: float,
     longest: int = LONGEST_WINDOW,
 ) -> tuple[Window, ...]:
-    """The windows and payments whose cost looks least, near the mean and far out."""
+    """The windows and shifts whose cost looks least, near the mean and far out."""
     problem = _Problem(gap, steps, probability, cap, release_in_steps, longest)
     first, second = (_best(problem, quantiles) for quantiles in (_NEAR, _FAR))
     return (first,) if second == first or second.length > _LONGEST_SECOND else (first, second)
@@ -85,11 +83,11 @@ class _Problem(NamedTuple):
 
 def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
     gap, steps, probability = problem[:3]
-    # What is older than this is forgotten, so that endless runs all get the same window.
+    # Older steps are neglected, so that very long runs all have the same window.
     steps = min(steps, math.ceil(_MEMORY / gap)) if gap > 0.0 else steps
     longest = min(steps, problem.longest)
     lengths = sorted({max(1, round(longest * 0.9**k)) for k in range(90)})
-    # Payments are worth their cost in windows comparable with the memory of the run.
+    # Shifts before the window help if its length is comparable with the memory of the run.
     memory = min(1.0 / gap, 2.0 * longest) if gap > 0.0 else 2.0 * longest
     choices = [Window(length, 0.0) for length in lengths] + [
         Window(length, slope * probability * power(log_of(gap), length))
@@ -103,20 +101,21 @@ def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
 
 def _cost(window: Window, problem: _Problem, quantiles: _Quantiles) -> float:
     gap, steps, probability, cap, release_in_steps, _ = problem
-    length, payment = window
+    length, shift = window
     spread = probability * (1 - probability) * (math.log1p(length / (1 + release_in_steps)) + 0.58)
     inside = math.sqrt(probability**2 * length + quantiles.energy * spread)
-    left = min(cap, _unpaid(problem, steps - length, payment, quantiles.unpaid))
+    left = min(cap, _residual(problem, steps - length, shift, quantiles.residual))
     return math.hypot(
-        inside + rate_per_unpaid(gap, length, release_in_steps) * left,
-        math.sqrt(energy_of_payments(gap, steps - length, payment)),
+        inside + cost_per_residual(gap, length, release_in_steps) * left,
+        math.sqrt(shift_energy(gap, steps - length, shift)),
     )
 
 
-def _unpaid(problem: _Problem, steps: int, payment: float, folds: float) -> float:
+def _residual(problem: _Problem, steps: int, shift: float, folds: float) -> float:
+    """A quantile of the residual distance, roughly."""
     if steps == 0:
         return 0.0
     listed = terms(problem.gap, steps, most=256)
     rates = RATES[::6]
-    largest = peaks(listed, problem.probability, payment, rates)
+    largest = peaks(listed, problem.probability, shift, rates)
     return float(np.min((largest + folds) / rates))
