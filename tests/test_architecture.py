@@ -22,16 +22,21 @@ STOREYS = {
     "notions": {"run", "shifts", "profile", "other_releases", "tables"},
     "bounds": {"bounds", "lower_bounds"},
     "questions": {
-        "accounting", "calibration", "planning", "langevin_sampling", "unlearn", "train",
-        "certificate", "ledger", "report", "report_forms", "plot", "dp_accounting",
+        "accounting", "privacy_report", "report_bounds", "report_forms", "calibration", "planning",
+        "langevin_sampling", "unlearn", "train", "certificate", "ledger", "report", "plot",
+        "dp_accounting",
     },
     "places of work": {
         "linear_model", "saved_model", "torch", "opacus", "dask", "audit", "reproduce", "explore",
         "cli",
     },
 }  # fmt: skip
-# A report is asked to print itself, so the module is loaded when it is.
-LOADED_LATER = {("report_forms", "dp_accounting"), ("report_forms", "report")}
+# A report is asked to print itself or for another report, so these are loaded when it is.
+LOADED_LATER = {
+    ("privacy_report", "accounting"),
+    ("report_forms", "dp_accounting"),
+    ("report_forms", "report"),
+}
 STRANGERS = [("run", "shifts"), ("run", "profile"), ("shifts", "profile")]
 
 

@@ -65,6 +65,15 @@ def calibrate(
         Certified to meet the target; unless at an end of its range, within a relative 1e-6 of
         not meeting it.
 
+    Raises
+    ------
+    UnreachableTarget
+        If no value in the range meets the target.
+    NoBoundApplies
+        If no bound applies to the run.
+    InvalidParameter, InvalidType
+        If an argument is out of range.
+
     Examples
     --------
     >>> import lastiterate as li

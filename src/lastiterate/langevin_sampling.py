@@ -38,7 +38,21 @@ from lastiterate.train.release_noise import project
 
 @dataclass(frozen=True)
 class LangevinChain:
-    """A chain, the guarantee of its last point, and the means to run it."""
+    """A Langevin chain, the guarantee of its last point, and the means to run it.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The chain as full-batch descent.
+
+    Examples
+    --------
+    >>> from lastiterate import langevin
+    >>> chain = langevin(smoothness=1.0, strong_convexity=1.0, sensitivity=0.5, step_size=0.1,
+    ...                  steps=200)
+    >>> chain.privacy.epsilon(1e-5) < chain.exponential_mechanism.epsilon(1e-5)
+    True
+    """
 
     run: TrainingRun
 
@@ -86,6 +100,18 @@ class LangevinChain:
         array
             Its distance from the start is on a grid far below the noise, as trained models are.
             What rounds inside `gradient` is not accounted for.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If `gradient` is no function or returns another shape or values that are not finite.
+
+        Examples
+        --------
+        >>> from lastiterate import langevin
+        >>> chain = langevin(smoothness=1.0, sensitivity=0.5, step_size=0.1, steps=20)
+        >>> chain.sample(lambda x: x, start=[0.0, 0.0], random_state=0).shape
+        (2,)
         """
         if not callable(gradient):
             raise InvalidType("gradient", gradient, must_be="a function of the point")
@@ -135,6 +161,16 @@ def langevin(
         How many the chain takes.
     domain : Unbounded or Ball
         With `Ball` the density is restricted to a ball of that diameter around the start.
+
+    Returns
+    -------
+    LangevinChain
+        The chain, with its guarantee and the means to run it.
+
+    Raises
+    ------
+    InvalidParameter, InvalidType
+        If an argument is out of range; a step size must be at most 2/smoothness.
 
     Examples
     --------

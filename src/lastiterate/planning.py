@@ -29,7 +29,7 @@ _LENGTHS = 40
 
 @dataclass(frozen=True)
 class PublishedPlan:
-    """Chourasia, Ye and Shokri 2021, Theorem 4, in this library's convention."""
+    """The plan of Chourasia, Ye and Shokri 2021, Theorem 4, in this library's convention."""
 
     run: TrainingRun
     excess_risk: float
@@ -37,7 +37,25 @@ class PublishedPlan:
 
 @dataclass(frozen=True)
 class Plan:
-    """A run that meets the target, and a bound on its expected excess risk."""
+    """A run that meets the target, and a bound on its expected excess risk.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        The run.
+    excess_risk : float
+        The bound.
+    published : PublishedPlan
+        The plan of Chourasia, Ye and Shokri for the same target.
+
+    Examples
+    --------
+    >>> from lastiterate import plan
+    >>> found = plan(examples=1_000, dimension=2, lipschitz=1.0, smoothness=1.0,
+    ...              strong_convexity=0.5, epsilon=1.0, delta=1e-5)
+    >>> found.run.steps > 0, found.excess_risk < found.published.excess_risk
+    (True, True)
+    """
 
     run: TrainingRun
     excess_risk: float
@@ -74,6 +92,16 @@ def plan(
         The target, together with `delta`.
     delta : float
         Of (epsilon, delta)-DP.
+
+    Returns
+    -------
+    Plan
+        The run, a bound on its expected excess risk, and the plan of a paper for comparison.
+
+    Raises
+    ------
+    InvalidParameter, InvalidType
+        If an argument is out of range.
 
     Examples
     --------

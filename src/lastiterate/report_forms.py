@@ -32,9 +32,30 @@ class ReportForms:
         delta: float = USUAL_DELTA,
         title: str = "Privacy report",
     ) -> str | None:
-        """All that `print` tells, and pictures, as one page that needs nothing else.
+        """The report, with pictures, as one page that needs nothing else.
 
-        Its text where no path is given.  Needs the extra `plot`.
+        It needs the extra `plot`.
+
+        Parameters
+        ----------
+        path : str or Path, optional
+            Where to write the page.
+        delta : float
+            The delta at which epsilon is stated.
+        title : str
+            The title of the page.
+
+        Returns
+        -------
+        str or None
+            The text of the page, if no path is given.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> page = li.account(run).to_html(title="Ours")  # doctest: +SKIP
         """
         from lastiterate.report.html import as_html, write_html
 
@@ -44,7 +65,7 @@ class ReportForms:
         return None
 
     def to_dp_event(self) -> Any:
-        """As an event of `dp_accounting`, to be composed with others.
+        """The report as an event of `dp_accounting`, to be composed with others.
 
         For adjacency "zero-out" a GaussianDpEvent of 1/mu, for accountants of REPLACE_SPECIAL
         (with Poisson batches ADD_OR_REMOVE_ONE); without a mu, and for "replace", an event that
@@ -52,6 +73,24 @@ class ReportForms:
         of more than a run (other releases, private selection, unlearning) has no event for
         "replace" and is refused there.  For persons with several examples the event is of whole
         persons, and all others composed with it must be, too.
+
+        Returns
+        -------
+        dp_accounting.DpEvent
+            The event.
+
+        Raises
+        ------
+        InvalidParameter
+            If the report is of more than a run and its adjacency is "replace".
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> type(li.account(run).to_dp_event()).__name__
+        'GaussianDpEvent'
         """
         from lastiterate.dp_accounting import event_of
 
@@ -64,9 +103,30 @@ class ReportForms:
         max_examples_per_user: int | None = None,
         format: str = "text",
     ) -> str:
-        """The paragraph for a paper or a model card: "text", "markdown" or "model-card".
+        """The paragraph for a paper or a model card.
 
-        With `max_examples_per_user`, also what group privacy gives a user with so many examples.
+        Parameters
+        ----------
+        delta : float
+            The delta at which epsilon is stated.
+        max_examples_per_user : int, optional
+            If given, the paragraph also states what group privacy gives a user with so many
+            examples.
+        format : {"text", "markdown", "model-card"}
+            The format of the paragraph.
+
+        Returns
+        -------
+        str
+            The paragraph.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> "epsilon" in li.account(run).statement()
+        True
         """
         from lastiterate.report.statement import statement
 
@@ -75,7 +135,27 @@ class ReportForms:
         )
 
     def to_json(self, *, delta: float = USUAL_DELTA) -> str:
-        """All that `print` tells, as JSON with stable keys."""
+        """The report as JSON with stable keys.
+
+        Parameters
+        ----------
+        delta : float
+            The delta at which epsilon is stated.
+
+        Returns
+        -------
+        str
+            JSON with all that `print` shows.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> import json
+        >>> json.loads(li.account(run).to_json())["bound"]
+        'composition/sampled'
+        """
         from lastiterate.report.summary import as_json
 
         return as_json(self._whole, delta=delta)

@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastiterate.shifts.optimal_shifts import optimal_shifts, pattern_mus
-from lastiterate.shifts.sparse_patterns import NOTHING_SPENT, Arrivals, Spent, mus_of_few
+from lastiterate.shifts.sparse_patterns import NOTHING_SPENT, Participations, Spent, mus_of_few
 from tests.reference.shifts import gdp_of_linear_shifts
 
 
-def written_out(gap, arrivals, release, spent=NOTHING_SPENT):
+def written_out(gap, participations, release, spent=NOTHING_SPENT):
     """The least mu, by the engine, of every arrival as a step of its own."""
     seen = {}
-    for one in arrivals:
+    for one in participations:
         for k in range(one.more + 1):
             seen[one.tail + k * one.period] = seen.get(one.tail + k * one.period, 0.0) + one.times
     steps = max(seen) + 1
@@ -38,12 +38,12 @@ def written_out(gap, arrivals, release, spent=NOTHING_SPENT):
 )
 def test_is_the_engine_s_optimum(gap, tails, times, more, period, release):
     tails = sorted(tails, reverse=True)
-    arrivals = [
-        Arrivals(tail, factor, more if i == 0 else 0, period)
+    participations = [
+        Participations(tail, factor, more if i == 0 else 0, period)
         for i, (tail, factor) in enumerate(zip(tails, times, strict=False))
     ]
-    found = float(mus_of_few(gap=gap, arrivals=arrivals, release_in_steps=release))
-    exact = written_out(gap, arrivals, release)
+    found = float(mus_of_few(gap=gap, participations=participations, release_in_steps=release))
+    exact = written_out(gap, participations, release)
     # The engine's is rounded up too, by far less.
     assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-8)
 
@@ -58,36 +58,42 @@ def test_is_the_engine_s_optimum(gap, tails, times, more, period, release):
 def test_where_noise_of_the_last_steps_is_spent(gap, tails, more, steps, share):
     tails = sorted(tails, reverse=True)
     spent = Spent(steps, share)
-    arrivals = [Arrivals(tail, 1.0, more * (i == 0), 7) for i, tail in enumerate(tails)]
+    participations = [Participations(tail, 1.0, more * (i == 0), 7) for i, tail in enumerate(tails)]
     if more and tails[0] + 1 < steps:
         with pytest.raises(ValueError, match="spent"):
-            mus_of_few(gap=gap, arrivals=arrivals, spent=spent)
+            mus_of_few(gap=gap, participations=participations, spent=spent)
         return
-    found = float(mus_of_few(gap=gap, arrivals=arrivals, release_in_steps=0.5, spent=spent))
-    exact = written_out(gap, arrivals, 0.5, spent)
+    found = float(
+        mus_of_few(gap=gap, participations=participations, release_in_steps=0.5, spent=spent)
+    )
+    exact = written_out(gap, participations, 0.5, spent)
     assert exact * (1 - 1e-11) <= found <= exact * (1 + 1e-8)
 
 
 def test_of_which_some_have_more_before_them():
     tails, more = np.array([0, 3, 7]), np.array([2, 1, 0])
-    found = mus_of_few(gap=0.01, arrivals=[Arrivals(tails, 1.0, more, 9)])
+    found = mus_of_few(gap=0.01, participations=[Participations(tails, 1.0, more, 9)])
     for one, tail, count in zip(found, tails.tolist(), more.tolist(), strict=True):
-        exact = written_out(0.01, [Arrivals(tail, 1.0, count, 9)], 0.0)
+        exact = written_out(0.01, [Participations(tail, 1.0, count, 9)], 0.0)
         assert one == pytest.approx(exact, rel=1e-8)
 
 
 def test_many_at_once():
     tails = np.array([0, 3, 7])
-    together = mus_of_few(gap=0.1, arrivals=[Arrivals(9, 1.0, 5, 10), Arrivals(tails)])
+    together = mus_of_few(
+        gap=0.1, participations=[Participations(9, 1.0, 5, 10), Participations(tails)]
+    )
     for tail, mu in zip(tails.tolist(), together, strict=True):
-        alone = mus_of_few(gap=0.1, arrivals=[Arrivals(9, 1.0, 5, 10), Arrivals(tail)])
+        alone = mus_of_few(
+            gap=0.1, participations=[Participations(9, 1.0, 5, 10), Participations(tail)]
+        )
         assert mu == pytest.approx(float(alone), rel=1e-14)
 
 
 @pytest.mark.parametrize("gap", [1e-12, 1e-4])
 def test_a_trillion_arrivals_cost_nothing(gap):
     few, many = (
-        float(mus_of_few(gap=gap, arrivals=[Arrivals(0, 1.0, more, 1000)]))
+        float(mus_of_few(gap=gap, participations=[Participations(0, 1.0, more, 1000)]))
         for more in (10**9, 10**12)
     )
     assert few <= many * (1 + 1e-8)

@@ -19,7 +19,7 @@ from scipy.stats import beta, binom
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.profile.lower import OneTestLowerProfile
-from lastiterate.profile.privacy_profile import least_misses
+from lastiterate.profile.tradeoff import least_misses
 
 
 class Certificate(Protocol):

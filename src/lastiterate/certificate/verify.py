@@ -95,6 +95,23 @@ def verify(
         The published parameters (`model.parameters_`), to check that they are the certified ones.
     signed_by : str or Path, optional
         A file with a public key (Ed25519), to check that its owner signed the certificate.
+
+    Returns
+    -------
+    PrivacyReport
+        The report that the run implies.
+
+    Raises
+    ------
+    InvalidCertificate
+        If anything in the certificate does not follow from its run, with every reason.
+
+    Examples
+    --------
+    >>> from lastiterate import verify
+    >>> verify("{}")
+    Traceback (most recent call last):
+    lastiterate.errors.InvalidCertificate: ...
     """
     content = verified_certificate(certificate, parameters=parameters, signed_by=signed_by)
     content.warn()

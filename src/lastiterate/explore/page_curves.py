@@ -18,7 +18,8 @@ from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule
 from lastiterate.errors import InvalidParameter, NoBoundApplies
 from lastiterate.plot.growth import stopped
 from lastiterate.plot.shift_plan_plot import drawable
-from lastiterate.profile.privacy_profile import PrivacyProfile, least_misses
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.tradeoff import least_misses
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.unlearn.unlearning_plan import unlearning

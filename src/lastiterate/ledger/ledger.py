@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from lastiterate.errors import InvalidLedger, InvalidParameter
-from lastiterate.ledger import chargeable, charges, opening
+from lastiterate.errors import InvalidParameter
+from lastiterate.ledger import chargeable, charges
 from lastiterate.ledger.book import ADDED, PUBLISHED, RESERVED, SETTLED, WITHDRAWN, Book
-from lastiterate.ledger.budget import Budget
 from lastiterate.ledger.charges import Charge
-from lastiterate.ledger.journal import Entry, Journal, head
-from lastiterate.ledger.unit import PER_PERSON, Unit
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.ledger.journal import Entry
+from lastiterate.ledger.ledger_file import LedgerFile
 
 
-class Ledger:
+class Ledger(LedgerFile):
     """The privacy budget of a data set, and every release that was charged to it.
 
     A release is charged before it is made: what does not fit into the budget is refused, and a
@@ -61,96 +57,10 @@ class Ledger:
     >>> folder.cleanup()
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        epsilon: float | None = None,
-        delta: float | None = None,
-        adjacency: str | None = None,
-        examples_per_person: int | None = None,
-        adaptive: bool | None = None,
-        allow_seeded: bool | None = None,
-    ) -> None:
-        self._journal = Journal(path)
-        opened = opening.opened(
-            self._journal,
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            examples_per_person=examples_per_person,
-            adaptive=adaptive,
-            seeded=allow_seeded,
-        )
-        where = os.fspath(self.path)
-        self.budget = Budget(where, opened["epsilon"], opened["delta"], opened["adaptive"])
-        self.unit = Unit(opened["adjacency"], opened[PER_PERSON])
-        self.allow_seeded: bool = opened["seeded"]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path,)
-
-    def __repr__(self) -> str:
-        return f"Ledger({os.fspath(self.path)!r})"
-
     def __str__(self) -> str:
         from lastiterate.ledger.ledger_text import as_text
 
         return as_text(self)
-
-    @property
-    def epsilon(self) -> float:
-        """Epsilon of the budget."""
-        return self.budget.epsilon
-
-    @property
-    def delta(self) -> float:
-        """Delta of the budget."""
-        return self.budget.delta
-
-    @property
-    def adjacency(self) -> str:
-        """The kind of change that is hidden."""
-        return self.unit.adjacency
-
-    @property
-    def examples_per_person(self) -> int:
-        """How many examples of one person are counted together."""
-        return self.unit.examples_per_person
-
-    @property
-    def adaptive(self) -> bool:
-        """Whether settings may depend on earlier releases."""
-        return self.budget.adaptive
-
-    @property
-    def path(self) -> Path:
-        """The file."""
-        return self._journal.path
-
-    def entries(self) -> Sequence[Entry]:
-        """All entries, first to last, the chain checked."""
-        return self._journal.entries()
-
-    def head(self) -> str:
-        """The hash of the last entry: kept elsewhere, it shows that nothing was cut off since."""
-        return head(self.entries())
-
-    def spent(self) -> PrivacyProfile:
-        """All that was charged, together: what is held against the budget."""
-        return self.budget.spent(Book(self.entries()).costs())
-
-    def guarantee(self) -> PrivacyProfile:
-        """The proved guarantee of all that was charged.
-
-        It is what is spent, if costs were fixed beforehand.  In an adaptive ledger it is the
-        budget, however little of it is spent, and whatever was published already on top of it.
-        """
-        return self.budget.guarantee(Book(self.entries()))
-
-    def largest_epsilon(self) -> float:
-        """The epsilon, at the ledger's delta, of the largest Gaussian release that still fits."""
-        return self.budget.largest_epsilon(Book(self.entries()).costs())
 
     def add(
         self,
@@ -161,7 +71,7 @@ class Ledger:
         examples_per_person: int | None = None,
         already_published: bool = False,
     ) -> Entry:
-        """Charge a release.
+        """The entry that charges a release.
 
         Parameters
         ----------
@@ -180,6 +90,28 @@ class Ledger:
         already_published : bool, default=False
             Charge it even beyond the budget, because it cannot be undone.  Its cost must have been
             fixed without a look at other releases, also in an adaptive ledger.
+
+        Returns
+        -------
+        mapping
+            The entry.
+
+        Raises
+        ------
+        BudgetExceeded
+            If the release does not fit into the budget.
+        InvalidParameter, InvalidType
+            If the release cannot be charged in this ledger, or is charged already.
+
+        Examples
+        --------
+        >>> import tempfile, lastiterate as li
+        >>> from dp_accounting import GaussianDpEvent
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
+        >>> ledger.add(GaussianDpEvent(8.0), "how many are married")["about"]
+        'how many are married'
+        >>> folder.cleanup()
         """
         made = chargeable.understood(
             release,
@@ -210,7 +142,39 @@ class Ledger:
         return self._journal.append(entry)
 
     def reserve(self, charge: Charge, about: str = "", *, seeded: bool = False) -> str:
-        """Charge what is about to be made, or refuse; the id to settle it by."""
+        """The id of a reservation: a charge for a release that is about to be made.
+
+        Parameters
+        ----------
+        charge : mapping
+            The charge, as the trainers describe it.
+        about : str, optional
+            What it is, for readers.
+        seeded : bool
+            Whether its noise comes from a seed.
+
+        Returns
+        -------
+        str
+            The id to `settle` or `withdraw` it by.
+
+        Raises
+        ------
+        BudgetExceeded, InvalidParameter
+            If it does not fit into the budget, or is seeded and the ledger does not allow that.
+
+        Examples
+        --------
+        >>> import tempfile, lastiterate as li
+        >>> from lastiterate.ledger.charges import stated
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
+        >>> charge = stated(0.5, 0.0, adjacency="replace", examples_per_person=1)
+        >>> id_ = ledger.reserve(charge, "a histogram")
+        >>> len(id_)
+        16
+        >>> folder.cleanup()
+        """
         self._check_seed(seeded)
         costs = charges.costs_of(charge, self.unit)
 
@@ -229,7 +193,37 @@ class Ledger:
         return str(self._journal.append(entry)["id"])
 
     def settle(self, id_: str, certificate: str | None = None) -> Entry:
-        """Say that what was reserved was made; its cost stays what it was."""
+        """The entry that a reserved release was made; its cost stays what it was.
+
+        Parameters
+        ----------
+        id_ : str
+            The id of the reservation.
+        certificate : str, optional
+            The certificate of the release.
+
+        Returns
+        -------
+        mapping
+            The entry.
+
+        Raises
+        ------
+        InvalidParameter
+            If there is no such reservation, or the certificate is of something else.
+
+        Examples
+        --------
+        >>> import tempfile, lastiterate as li
+        >>> from lastiterate.ledger.charges import stated
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
+        >>> charge = stated(0.5, 0.0, adjacency="replace", examples_per_person=1)
+        >>> id_ = ledger.reserve(charge, "a histogram")
+        >>> ledger.settle(id_)["what"]
+        'settled'
+        >>> folder.cleanup()
+        """
         record = None if certificate is None else chargeable.certificate_record(certificate)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
@@ -243,9 +237,38 @@ class Ledger:
         return self._journal.append(entry)
 
     def withdraw(self, id_: str, because: str) -> Entry:
-        """Take back a reservation of which nothing was ever published or looked at.
+        """The entry that takes back a reservation of which nothing was published or looked at.
 
-        A training that failed stays charged until its owner says so, with a reason, which is kept.
+        A training that failed stays charged until its owner says so, with a reason.
+
+        Parameters
+        ----------
+        id_ : str
+            The id of the reservation.
+        because : str
+            The reason, which is kept.
+
+        Returns
+        -------
+        mapping
+            The entry.
+
+        Raises
+        ------
+        InvalidParameter
+            If there is no such reservation, or no reason.
+
+        Examples
+        --------
+        >>> import tempfile, lastiterate as li
+        >>> from lastiterate.ledger.charges import stated
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
+        >>> charge = stated(0.5, 0.0, adjacency="replace", examples_per_person=1)
+        >>> id_ = ledger.reserve(charge, "a histogram")
+        >>> ledger.withdraw(id_, "the disk was full")["what"]
+        'withdrawn'
+        >>> folder.cleanup()
         """
         if not because.strip():
             raise InvalidParameter("because", because, must_be="a reason")
@@ -255,23 +278,6 @@ class Ledger:
             return {"what": WITHDRAWN, "id": id_, "because": because}
 
         return self._journal.append(entry)
-
-    def verify(self, *, head: str | None = None) -> PrivacyProfile:
-        """Check the whole chain and derive every cost and certificate again.
-
-        The guarantee, or `InvalidLedger` with every reason.  With the `head` of an earlier day:
-        that it is part of the chain.  Without one, entries that were cut off at the end, or a file
-        that was written anew as a whole, are not noticed.
-        """
-        from lastiterate.ledger.verify_entries import wrong_entries
-
-        entries = self.entries()
-        reasons = wrong_entries(entries, self.unit)
-        if head is not None and head not in [entry["hash"] for entry in entries]:
-            reasons.append(f"no entry has the hash {head}")
-        if reasons:
-            raise InvalidLedger(os.fspath(self.path), reasons)
-        return self.budget.guarantee(Book(entries))
 
     def _check_seed(self, seeded: bool) -> None:
         if seeded and not self.allow_seeded:

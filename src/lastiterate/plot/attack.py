@@ -15,7 +15,8 @@ from lastiterate.errors import InvalidType
 from lastiterate.plot.labels import End, finish
 from lastiterate.plot.style import FAINT, GREY, LineStyle, figure, heading, line_styles, style
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile, least_misses
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.tradeoff import least_misses
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

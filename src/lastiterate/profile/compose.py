@@ -15,11 +15,29 @@ _LEAST_DELTA, _FARTHEST, _LOOKS = 1e-12, 1e9, 100
 
 
 def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
-    """The guarantee of all of `profiles` together, for independent randomness.
+    """The guarantee of several results together, for independent randomness.
 
-    Gaussian guarantees compose exactly; where one is known only through its Renyi
-    divergences these add up; all others go through privacy loss distributions.
+    Gaussian guarantees compose exactly; where one is known only through its Renyi divergences,
+    these add up; all others go through privacy loss distributions.
 
+    Parameters
+    ----------
+    *profiles : PrivacyProfile
+        Guarantees for the same adjacency.
+
+    Returns
+    -------
+    PrivacyProfile
+        The guarantee of all together.
+
+    Raises
+    ------
+    InvalidParameter, InvalidType
+        If there is none, or one is no `PrivacyProfile`.
+
+    Examples
+    --------
+    >>> from lastiterate import GaussianProfile, compose
     >>> compose(GaussianProfile(3.0), GaussianProfile(4.0)).gdp()
     5.000000000000003
     """

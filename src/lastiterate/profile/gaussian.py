@@ -16,7 +16,12 @@ _ROOT_HALF = math.sqrt(0.5)
 
 @dataclass(frozen=True)
 class GaussianProfile(PrivacyProfile):
-    """mu-GDP; mu = inf promises nothing.
+    """The guarantee of mu-Gaussian differential privacy.
+
+    Parameters
+    ----------
+    mu : float
+        At least 0; inf promises nothing.
 
     Examples
     --------

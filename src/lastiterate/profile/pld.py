@@ -119,7 +119,20 @@ def from_pld(pld: PrivacyLossDistribution) -> LossDistributionProfile:
     rounding (about 1e-11); Gaussian and Renyi guarantees do not follow from it where some
     mass sits at infinite loss.
 
+    Parameters
+    ----------
+    pld : dp_accounting.pld.PrivacyLossDistribution
+        Losses, rounded up, in both directions.
+
+    Returns
+    -------
+    PrivacyProfile
+        The guarantee that the losses imply.
+
+    Examples
+    --------
     >>> from dp_accounting.pld import privacy_loss_distribution
+    >>> from lastiterate import from_pld
     >>> pld = privacy_loss_distribution.from_gaussian_mechanism(1.0)
     >>> round(from_pld(pld).epsilon(1e-5), 3)
     4.377

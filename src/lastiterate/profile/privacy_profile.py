@@ -17,27 +17,98 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import at_most, ulps
 from lastiterate._numerics.search import least_below
-from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.profile.tradeoff import curve_tradeoff, false_positive_rates
 
 _LARGEST_EPSILON = 1e15
 
 
 class PrivacyProfile(ABC):
-    """An upper bound on the privacy loss of one published result."""
+    """An upper bound on the privacy loss of one published result.
+
+    It holds for both directions of adjacent data sets.  A subclass has `deltas`, `renyi` and `gdp`.
+
+    Examples
+    --------
+    >>> from lastiterate import GaussianProfile
+    >>> profile = GaussianProfile(1.0)
+    >>> round(profile.epsilon(1e-5), 4), round(profile.compose(profile).gdp(), 4)
+    (4.3772, 1.4142)
+    """
 
     @abstractmethod
     def deltas(self, epsilons: Array) -> Array:
-        """delta at each epsilon >= 0, rounded up."""
+        """delta at each of several epsilons, rounded up.
+
+        Parameters
+        ----------
+        epsilons : array
+            Numbers at least 0.
+
+        Returns
+        -------
+        array
+            Of the same shape.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lastiterate import GaussianProfile
+        >>> GaussianProfile(1.0).deltas(np.array([0.0, 1.0])).round(4)
+        array([0.3829, 0.1269])
+        """
 
     def delta(self, epsilon: float) -> float:
-        """The least delta of (epsilon, delta)-DP."""
+        """The least delta of (epsilon, delta)-DP.
+
+        Parameters
+        ----------
+        epsilon : float
+            At least 0.
+
+        Returns
+        -------
+        float
+            delta, rounded up.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If `epsilon` is out of range or no number.
+
+        Examples
+        --------
+        >>> from lastiterate import GaussianProfile
+        >>> round(GaussianProfile(1.0).delta(1.0), 4)
+        0.1269
+        """
         value = _check.number("epsilon", epsilon, at_least=0.0, infinite=True)
         return float(self.deltas(np.array([value]))[0])
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon of (epsilon, delta)-DP; inf if there is none."""
+        """The least epsilon of (epsilon, delta)-DP; inf if there is none.
+
+        Parameters
+        ----------
+        delta : float
+            Of (epsilon, delta)-DP, in [0, 1].
+
+        Returns
+        -------
+        float
+            epsilon, rounded up.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If `delta` is out of range or no number.
+
+        Examples
+        --------
+        >>> from lastiterate import GaussianProfile
+        >>> round(GaussianProfile(1.0).epsilon(1e-5), 4)
+        4.3772
+        """
         target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
 
         def curve(epsilon: float) -> float:
@@ -59,91 +130,159 @@ class PrivacyProfile(ABC):
     def tradeoff(self, fpr: Any) -> float | Array:
         """The least false-negative rate of any test with this false-positive rate.
 
-        An array of rates gives an array of the same shape.
+        Parameters
+        ----------
+        fpr : float or array
+            False-positive rates in [0, 1].
+
+        Returns
+        -------
+        float or array
+            Rates of the same shape, rounded down.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If `fpr` is out of range or no number.
+
+        Examples
+        --------
+        >>> from lastiterate import GaussianProfile
+        >>> round(GaussianProfile(1.0).tradeoff(0.05), 4)
+        0.7405
         """
-        rates = _rates(fpr)
+        rates = false_positive_rates(fpr)
         if rates is None:
             return self._tradeoff_at(_check.number("fpr", fpr, at_least=0.0, at_most=1.0))
         found = [self._tradeoff_at(float(alpha)) for alpha in rates.ravel()]
         return np.array(found, dtype=np.float64).reshape(rates.shape)
 
     def _tradeoff_at(self, alpha: float) -> float:
-        """The trade-off at one rate in [0, 1], which was checked.
-
-        It is the sup over epsilon of 1 - delta - e^epsilon alpha and
-        e^-epsilon (1 - delta - alpha); every epsilon gives a valid value, so a search suffices.
-        """
-        epsilons = np.concatenate([[0.0], np.geomspace(1e-6, 700.0, 400)])
-        best = 0.0
-        for _ in range(3):
-            values = self._tradeoffs(alpha, epsilons)
-            top = int(np.argmax(values))
-            best = max(best, float(values[top]))
-            near = epsilons[max(top - 1, 0)], epsilons[min(top + 1, epsilons.size - 1)]
-            epsilons = np.linspace(*near, 100)
-        return at_most(best, ulps=16)
-
-    def _tradeoffs(self, alpha: float, epsilons: Array) -> Array:
-        off = ulps(4) * (1.0 + np.exp(epsilons) * alpha)
-        return least_misses(alpha, epsilons, self.deltas(epsilons), off=off)
+        """The trade-off at one rate in [0, 1], which was checked."""
+        return curve_tradeoff(self.deltas, alpha)
 
     @abstractmethod
     def renyi(self, order: float) -> float:
-        """Renyi divergence of an order >= 1; inf if none is known."""
+        """The Renyi divergence; inf if none is known.
+
+        Parameters
+        ----------
+        order : float
+            At least 1, where it is the Kullback-Leibler divergence.
+
+        Returns
+        -------
+        float
+            The divergence, rounded up.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If `order` is out of range or no number.
+
+        Examples
+        --------
+        >>> from lastiterate import GaussianProfile
+        >>> round(GaussianProfile(1.0).renyi(8.0), 9)
+        4.0
+        """
 
     @abstractmethod
     def gdp(self) -> float:
-        """The least mu for which the result is mu-GDP; inf if there is none."""
+        """The least mu of Gaussian differential privacy; inf if there is none.
+
+        Returns
+        -------
+        float
+            mu, rounded up.
+
+        Examples
+        --------
+        >>> from lastiterate import GaussianProfile
+        >>> GaussianProfile(1.0).gdp()
+        1.0
+        """
 
     def cheap(self) -> PrivacyProfile:
-        """A guarantee that may be weaker, and whose whole curve is quick to compute."""
+        """A guarantee that may be weaker, and whose whole curve is quick to compute.
+
+        Returns
+        -------
+        PrivacyProfile
+            This one, unless its curve takes long.
+
+        Examples
+        --------
+        >>> from lastiterate import GaussianProfile
+        >>> GaussianProfile(1.0).cheap()
+        GaussianProfile(mu=1.0)
+        """
         return self
 
     def advantage(self) -> float:
-        """The most by which any attacker's true-positive rate exceeds its false-positive rate."""
+        """The most by which any attacker's true-positive rate exceeds its false-positive rate.
+
+        Returns
+        -------
+        float
+            delta at epsilon = 0.
+
+        Examples
+        --------
+        >>> from lastiterate import GaussianProfile
+        >>> round(GaussianProfile(1.0).advantage(), 4)
+        0.3829
+        """
         return self.delta(0.0)
 
     def compose(self, *others: PrivacyProfile) -> PrivacyProfile:
-        """The guarantee of publishing this and the others, one after the other."""
+        """The guarantee of publishing this result and others, one after the other.
+
+        Parameters
+        ----------
+        *others : PrivacyProfile
+            Guarantees for the same adjacency, of independent randomness.
+
+        Returns
+        -------
+        PrivacyProfile
+            The guarantee of all together.
+
+        Examples
+        --------
+        >>> from lastiterate import GaussianProfile
+        >>> round(GaussianProfile(3.0).compose(GaussianProfile(4.0)).gdp(), 9)
+        5.0
+        """
         from lastiterate.profile.compose import compose  # it knows every kind of profile
 
         return compose(self, *others)
 
     def to_pld(self, *, discretization: float = 1e-4) -> Any:
-        """A pessimistic `dp_accounting` privacy loss distribution."""
+        """A pessimistic `dp_accounting` privacy loss distribution.
+
+        Parameters
+        ----------
+        discretization : float
+            The size of the cells of losses.
+
+        Returns
+        -------
+        dp_accounting.pld.PrivacyLossDistribution
+            The losses in both directions.
+
+        Examples
+        --------
+        >>> from lastiterate import GaussianProfile
+        >>> pld = GaussianProfile(1.0).to_pld(discretization=1e-2)
+        >>> round(pld.get_epsilon_for_delta(1e-5), 2)
+        4.38
+        """
         from lastiterate.profile.pld import to_pld  # loads dp_accounting
 
         return to_pld(self, discretization=discretization)
 
 
-def _rates(fpr: Any) -> Array | None:
-    """Rates in [0, 1] as an array; None if a single number was given, or nothing of the kind."""
-    if isinstance(fpr, (str, bytes)) or np.ndim(fpr) == 0:
-        return None
-    rates = np.asarray(fpr)
-    must_be = "a number in [0, 1], or an array of such numbers"
-    if rates.dtype.kind not in "iuf" and rates.size:
-        raise InvalidType("fpr", fpr, must_be=must_be)
-    rates = rates.astype(np.float64)
-    if not ((rates >= 0.0) & (rates <= 1.0)).all():  # nan fails both
-        raise InvalidParameter("fpr", fpr, must_be=must_be)
-    return rates
-
-
 def check_order(order: float) -> float:
     """A Renyi order, at least 1 (1 is the Kullback-Leibler divergence)."""
     return _check.number("order", order, at_least=1.0, infinite=True)
-
-
-def least_misses(
-    fpr: float | Array, epsilons: Array, deltas: Array, *, off: float | Array = 0.0
-) -> Array:
-    """The least false-negative rates that (epsilon, delta)-DP, each by itself, leaves possible.
-
-    1 - delta - e^epsilon fpr and e^-epsilon (1 - delta - fpr), whichever is more; negative where
-    nothing is said.  `off` is what the numerators may be off by.
-    """
-    kept, growth = 1.0 - deltas, np.exp(epsilons)
-    with np.errstate(over="ignore"):
-        steep = kept - growth * fpr - off
-    return np.asarray(np.maximum(steep, (kept - fpr - off) / growth))

@@ -14,7 +14,7 @@ from typing import Any
 from lastiterate import _check
 from lastiterate._digits import is_one, up
 from lastiterate._progress import track
-from lastiterate.accounting import PrivacyReport, ratio_to_lower
+from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.report.assumptions import (
@@ -37,6 +37,7 @@ from lastiterate.report.run_text import (
     unit_of_privacy,
     why_least,
 )
+from lastiterate.report_bounds import ratio_to_lower
 from lastiterate.run.adjacency import if_one_example_is
 
 

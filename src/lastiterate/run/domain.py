@@ -7,7 +7,14 @@ from lastiterate import _check
 
 @dataclass(frozen=True)
 class Unbounded:
-    """No projection."""
+    """No projection: iterates may be anywhere.
+
+    Examples
+    --------
+    >>> from lastiterate import Unbounded
+    >>> Unbounded()
+    Unbounded()
+    """
 
 
 @dataclass(frozen=True)
@@ -15,6 +22,17 @@ class Ball:
     """Projection, after every step, onto a closed convex set of this diameter.
 
     The name says the usual case; the guarantee needs convexity and the diameter only.
+
+    Parameters
+    ----------
+    diameter : float
+        The largest distance of two points of the set.
+
+    Examples
+    --------
+    >>> from lastiterate import Ball
+    >>> Ball(diameter=2.0)
+    Ball(diameter=2.0)
     """
 
     diameter: float

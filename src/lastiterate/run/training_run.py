@@ -130,22 +130,57 @@ class TrainingRun(RunFormats):
         Two gradients differ by at most twice the largest; what one adds is known by a clip or by
         `loss.lipschitz`.
 
+        Parameters
+        ----------
+        adjacency : {"replace", "zero-out"}
+            The other adjacency.
+
+        Returns
+        -------
+        TrainingRun or None
+            The same training, with the sensitivity of that adjacency.
+
+        Examples
+        --------
         >>> run = TrainingRun.from_dp_sgd(
         ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
         >>> run.under("replace").sensitivity
         4.0
         """
-        asked, bound = known_adjacency(adjacency, self.batches), self.gradient_bound
-        if asked == self.adjacency:
+        wanted, bound = known_adjacency(adjacency, self.batches), self.gradient_bound
+        if wanted == self.adjacency:
             return self
         if self.adjacency == "zero-out":
-            return self.replace(adjacency=asked, sensitivity=2.0 * self.sensitivity)
+            return self.replace(adjacency=wanted, sensitivity=2.0 * self.sensitivity)
         if bound is None:
             return None
-        return self.replace(adjacency=asked, sensitivity=bound)
+        return self.replace(adjacency=wanted, sensitivity=bound)
 
     def replace(self, **changes: Any) -> TrainingRun:
-        """This run with some fields changed; all others, noise included, stay as they are."""
+        """This run with some fields changed; all others, noise included, stay as they are.
+
+        Parameters
+        ----------
+        **changes
+            Fields of the run and their new values.
+
+        Returns
+        -------
+        TrainingRun
+            The changed run; this one stays as it is.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If a run has no such field, or a value is out of range.
+
+        Examples
+        --------
+        >>> run = TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> run.replace(steps=10).steps
+        10
+        """
         unknown = changes.keys() - {f.name for f in dataclasses.fields(self)}
         if unknown:
             names = ", ".join(f.name for f in dataclasses.fields(self))

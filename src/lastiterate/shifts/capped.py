@@ -44,7 +44,7 @@ def best_capped_start(c: Array, last: Piece, diameter: float, best: float) -> Pi
         )
         if piece.minorant.energy < best:
             best, chosen = piece.minorant.energy, piece
-        # Postponed arrivals would be counted both in the first block and after it.
+        # Postponed masses would be counted both in the first block and after it.
         if not piece.minorant.postponed:
             bound = _bound_from(piece.minorant, begin, steps, entry, mass, variance)
             below = np.maximum(below, bound)

@@ -1,8 +1,8 @@
 r"""The optimal shifts of the interpolated process, for linear moduli.
 
 Two copies of the run, one on each data set, are joined by a third that starts at one and
-ends at the other.  Between them stands a distance z that every step maps to at most
-:math:`c_k z + s_k`; paying :math:`a_k` of it at step k costs
+ends at the other.  Its distance z from the end is mapped by every step to at most
+:math:`c_k z + s_k`; a shift by :math:`a_k` at step k shortens it and costs
 :math:`(a_k / \text{noise}_k)^2`, and projection onto a set of diameter D caps it:
 
 .. math:: y_k = c_k z_{k-1} + s_k, \quad 0 \le a_k \le y_k, \quad
@@ -48,11 +48,23 @@ _LEAST_VARIANCE = 1e-200
 
 @dataclass(frozen=True)
 class Shifts:
-    """A feasible plan and its cost.
+    """A feasible plan of shifts, and its cost `mu`.
 
-    `mu` is the cost; `a[k]` is paid in step k + 1; `z[k]` is the distance after k steps, so
-    that `z` has one entry more, begins with `start` and ends with 0.  The plan is written
-    out when it is first looked at.
+    The plan is written out when it is first looked at.  `optimal_shifts` makes it.
+
+    Parameters
+    ----------
+    mu : float
+        The cost: the last iterate is mu-GDP.
+    _written_out : function
+        Computes the shifts and distances.
+
+    Examples
+    --------
+    >>> from lastiterate import optimal_shifts
+    >>> plan = optimal_shifts(contraction=0.5, sensitivity=[1.0, 0.0], noise=1.0)
+    >>> plan.a.size, plan.z.size, float(plan.z[-1])
+    (2, 3, 0.0)
     """
 
     mu: float
@@ -64,10 +76,12 @@ class Shifts:
 
     @property
     def a(self) -> Array:
+        """The shift of each step."""
         return self._plan[0]
 
     @property
     def z(self) -> Array:
+        """The distance before the first step and after each; it begins with `start`, ends at 0."""
         return self._plan[1]
 
 
@@ -79,23 +93,47 @@ def optimal_shifts(
     start: float = 0.0,
     diameter: float = math.inf,
 ) -> Shifts:
-    """The least mu for which a plan pays a distance down to 0, and the plan.
+    """The plan of shifts that brings the distance down to 0 at the least cost mu.
 
-    Step k maps a distance z to at most contraction[k] z + sensitivity[k]; paying a of it costs
-    (a / noise[k])^2, projection caps it at `diameter`, and mu^2 is the sum of what is paid.
-    Scalars and arrays are broadcast to the number of steps.  A step with noise 0 cannot
-    pay; a distance that no later step can pay gives mu = inf.
+    Step k maps a distance z to at most contraction[k] z + sensitivity[k]; a shift by a costs
+    (a / noise[k])^2, projection caps the distance at `diameter`, and mu^2 is the sum of all costs.
+    A step with noise 0 cannot shift; a distance that no later step can remove gives mu = inf.
 
-    **Tight.** The optimum to about 1e-12 relative, except that where
-    the units C_k span more than 260 decades a past too faint to matter is charged as it
-    arrives, and a run that expands so far is cut where a plan has paid everything off.
+    **Tight.** The optimum to about 1e-12 relative, except that where the units C_k span more than
+    260 decades a past too faint to matter is shifted at once, and a run that expands so far is cut
+    where a plan has reached distance 0.
 
-    **Computed as** isotonic regression of the arrivals, in units normalised so that
-    nothing over- or underflows; the payments are checked to cover every arrival and scaled
-    up by what rounding left open.  mu is rounded up.
+    **Computed as** isotonic regression of the sensitivities, in units normalised so that nothing
+    over- or underflows; the shifts are checked to cover every sensitivity and scaled up by what
+    rounding left open.  mu is rounded up.
+
+    Parameters
+    ----------
+    contraction : float or array
+        The Lipschitz constant of each step, at least 0.  Numbers and arrays are broadcast to the
+        number of steps.
+    sensitivity : float or array
+        The distance that each step adds: 0 in steps that do not see the example.
+    noise : float or array
+        The standard deviation of each step's noise.
+    start : float
+        The distance before the first step.
+    diameter : float
+        The diameter of the convex set onto which every iterate is projected.
+
+    Returns
+    -------
+    Shifts
+        The plan: its cost `mu`, the shifts `a` and the distances `z`.
+
+    Raises
+    ------
+    InvalidParameter, InvalidType
+        If an argument is negative, no number, or of another length.
 
     Examples
     --------
+    >>> from lastiterate import optimal_shifts
     >>> plan = optimal_shifts(contraction=[1.0, 1.0], sensitivity=[1.0, 0.0], noise=1.0)
     >>> round(plan.mu, 12), plan.a.round(12), plan.z.round(12)
     (0.707106781187, array([0.5, 0.5]), array([0. , 0.5, 0. ]))
@@ -108,7 +146,7 @@ def optimal_shifts(
     if largest == 0.0:
         return Shifts(0.0, lambda: (np.zeros(c.size), np.zeros(c.size + 1)))
     if largest_noise == 0.0:
-        return _unpayable(c, start)
+        return _impossible(c, start)
     unit, noise_unit = _unit(largest), _unit(largest_noise)
     if unit != 1.0 or noise_unit != 1.0:
         s, n = np.where(s > 0.0, np.maximum(s / unit, TINY), 0.0), n / noise_unit
@@ -116,12 +154,12 @@ def optimal_shifts(
     pieces = _cheapest(*scaled)
     energy = math.fsum(piece.minorant.energy for piece in pieces)
     if math.isinf(energy):
-        return _unpayable(c, start)
+        return _impossible(c, start)
     slack = _slack(c.size)
 
     def written_out() -> tuple[Array, Array]:
-        payments, distances = write_out(*scaled, pieces)
-        return payments * up(unit, ulps(slack)), distances * unit
+        shifts, distances = write_out(*scaled, pieces)
+        return shifts * up(unit, ulps(slack)), distances * unit
 
     mu = unit / noise_unit * max(math.sqrt(energy), LEAST_MU)
     return Shifts(at_least(mu, ulps=slack), written_out)
@@ -138,8 +176,8 @@ def pattern_mus(
 ) -> list[float]:
     """mu for each of several sets of participating steps (indices from 0) of the same run.
 
-    `sensitivity` is what a participation in each step would bring.  With a `period` the patterns
-    are every so many steps from each of the first on, and the last step is the release.
+    `sensitivity` is the distance that a participation in each step would add.  With a `period` the
+    patterns are every so many steps from each of the first on, and the last step is the release.
     """
     with np.errstate(all="ignore"):
         units = suffix_products(contraction)
@@ -158,10 +196,10 @@ def pattern_mus(
             energy = sparse_minorant(pattern, masses[pattern], variances).energy
             mus.append(max(at_least(math.sqrt(energy), ulps=_slack(units.size)), LEAST_MU))
         else:
-            arriving = np.zeros(units.size)
-            arriving[pattern] = sensitivity[pattern]
+            added = np.zeros(units.size)
+            added[pattern] = sensitivity[pattern]
             plan = optimal_shifts(
-                contraction=contraction, sensitivity=arriving, noise=noise, diameter=diameter
+                contraction=contraction, sensitivity=added, noise=noise, diameter=diameter
             )
             mus.append(plan.mu)
     return mus
@@ -193,7 +231,7 @@ def _unit(largest: float) -> float:
     return 1.0 if 1e-9 < largest < 1e9 else largest
 
 
-def _unpayable(c: Array, start: float) -> Shifts:
+def _impossible(c: Array, start: float) -> Shifts:
     distances = np.full(c.size + 1, math.inf)
     distances[0] = start
     return Shifts(math.inf, lambda: (np.zeros(c.size), distances))

@@ -7,11 +7,11 @@ variance :math:`n^2 c^{2(t + (i-1) l + 1)} G_l`, where :math:`G_k = 1 + c^2 + ..
 
 For :math:`c \le 1` their slopes fall (or stay) with time, so all participations but the last
 share one chord, the last has its own or joins them, and a start at the diameter has its own
-or joins them.  For :math:`c > 1` the slopes rise, so every participation pays for itself,
-except that noise on release or a long tail may draw the last few into one chord.
+or joins them.  For :math:`c > 1` the slopes rise, so every participation is covered by its own
+steps, except that noise on release or a long tail may draw the last few into one chord.
 
 Powers and their sums are taken from 1 - c, since c itself rounds to 1 once 1 - c < 1e-16.
-Distances are measured in arrivals and noise in the noise of a step, so that only their
+Distances are measured in sensitivities and noise in the noise of a step, so that only their
 ratios can be extreme; those are cut off, on the safe side, where squares would overflow.
 """
 
@@ -153,8 +153,8 @@ def _expanding(run: _Scaled) -> float:
     """c > 1, measured at a participation; `joined` earlier ones share the last one's chord."""
     length, more, shrink = run.period, run.participations - 1, -run.log_c
     if run.noise == 0.0:
-        paid = power(run.log_c, run.tail) * sum_of_powers(length * run.log_c, run.participations)
-        return _quotient(paid * paid, run.release * run.release)
+        shift = power(run.log_c, run.tail) * sum_of_powers(length * run.log_c, run.participations)
+        return _quotient(shift * shift, run.release * run.release)
     own = sum_of_powers(2 * shrink, length)
     left = run.release * power(shrink, run.tail)
     hidden = sum_of_powers(2 * shrink, run.tail + 1) + left * left

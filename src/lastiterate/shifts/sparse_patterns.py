@@ -1,10 +1,10 @@
 r"""The optimal shifts for many patterns at once, each of few participations in equal steps.
 
-In final units an arrival `tail` steps before the end has mass :math:`c^{tail}`, and the steps from
-it up to the next one the variance :math:`\sum c^{2\tau}` over their own tails: isotonic
+In final units a participation `tail` steps before the end has mass :math:`c^{tail}`, and the steps
+from it up to the next one the variance :math:`\sum c^{2\tau}` over their own tails: isotonic
 regression of a few blocks, written out as :math:`g_i = \max_{a \le i} \min_{b \ge i}` of the mass
-of the blocks a to b over their variance.  Arrivals at equal distances before all others share
-one block, since for :math:`c \le 1` their slopes fall with time.
+of the blocks a to b over their variance.  Participations at equal distances before all others
+share one block, since for :math:`c \le 1` their slopes fall with time.
 
 Of the noise of the last steps a share may be spent on something else; what is left is then the
 variance of these steps.  Where steps are not alike, the same holds of the masses and variances that
@@ -27,8 +27,11 @@ from lastiterate.shifts.minorant import LEAST_MU
 
 
 @dataclass(frozen=True)
-class Arrivals:
-    """`times` an arrival, `tail` steps before the end; before it `more` others, `period` apart."""
+class Participations:
+    """A participation `tail` steps before the end, and `more` before it, `period` apart.
+
+    Its sensitivity is `times` that of a step.
+    """
 
     tail: ArrayLike
     times: ArrayLike = 1.0
@@ -50,48 +53,49 @@ NOTHING_SPENT = Spent(0, 0.0)
 def mus_of_few(
     *,
     gap: float,
-    arrivals: list[Arrivals],
+    participations: list[Participations],
     release_in_steps: float = 0.0,
     spent: Spent = NOTHING_SPENT,
 ) -> Array:
-    """mu for arrivals and noise of 1, rounded up; tails must not rise along the list.
+    """mu for sensitivities and noise of 1, rounded up; tails must not rise along the list.
 
-    Only the first of `arrivals` may have others before it, and these must be older than what is
-    spent.  1 - `gap` is the contraction, at most 1; noise on release counts as so many steps.
+    Only the first of `participations` may have others before it, and these must be older than the
+    steps whose noise is spent.  1 - `gap` is the contraction, at most 1; noise on release counts as
+    so many steps.
     """
     written = tuple(
         (_written(one.tail, np.int64), _written(one.times), _written(one.more), one.period)
-        for one in arrivals
+        for one in participations
     )
     return _mus(gap, written, release_in_steps, spent)
 
 
 def mus_of_positions(masses: Array, variances: Array, period: int) -> Array:
-    """mu, not rounded up yet, of each place that is first seen in one of the first `period` steps.
+    """mu, not rounded up yet, of each position first seen in one of the first `period` steps.
 
     After that it is seen every `period` steps.  Masses and variances are in final units, step by
-    step, all above 0; the last variance is that of the release, which brings nothing.  For few
+    step, all above 0; the last variance is that of the release.  For few
     passes: time and memory grow with their square.
     """
     steps = variances.size - 1
     epochs = [variances[first : first + period] for first in range(0, steps, period)]
     epochs[-1] = variances[(len(epochs) - 1) * period :]
     cut = min(steps - (len(epochs) - 1) * period, period)
-    found = [_mus_of_some(masses, epochs, slice(0, cut), period)]
+    mus = [_mus_of_some(masses, epochs, slice(0, cut), period)]
     if cut < period and len(epochs) > 1:
         epochs[-2:] = [np.concatenate(epochs[-2:])]
-        found.append(_mus_of_some(masses, epochs, slice(cut, period), period))
-    return np.concatenate(found)
+        mus.append(_mus_of_some(masses, epochs, slice(cut, period), period))
+    return np.concatenate(mus)
 
 
 def _mus_of_some(masses: Array, epochs: list[Array], those: slice, period: int) -> Array:
     """mu of positions seen in every epoch; steps after the last full epoch are part of the last."""
-    arrivals = [masses[k * period : (k + 1) * period][those] for k in range(len(epochs))]
-    # What an epoch has left after a place, and the next one before it: nothing cancels.
+    participations = [masses[k * period : (k + 1) * period][those] for k in range(len(epochs))]
+    # The variance of an epoch after a position, and of the next one before it: nothing cancels.
     left = [suffix_sums(epoch)[those] for epoch in epochs]
     until = [np.append(0.0, prefix_sums(epoch))[those] for epoch in epochs[1:]]
     owned = [a + b for a, b in zip(left, [*until, np.zeros(1)], strict=True)]
-    return np.maximum(np.sqrt(_energies(arrivals, owned)), LEAST_MU)
+    return np.maximum(np.sqrt(_energies(participations, owned)), LEAST_MU)
 
 
 _Written = tuple[bytes, tuple[int, ...]]
@@ -117,22 +121,22 @@ def _mus(
 ) -> Array:
     """The cached result of `mus_of_few`: noise levels that differ by a factor share it."""
     log_c = log_of(gap)
-    arrivals = [
-        Arrivals(_read(tail, np.int64), _read(times), _read(more), period)
+    participations = [
+        Participations(_read(tail, np.int64), _read(times), _read(more), period)
         for tail, times, more, period in written
     ]
-    tails = np.broadcast_arrays(*(np.asarray(one.tail) for one in arrivals))
+    tails = np.broadcast_arrays(*(np.asarray(one.tail) for one in participations))
     masses = [
         np.asarray(one.times) * _powers(log_c, tail)
-        for one, tail in zip(arrivals, tails, strict=True)
+        for one, tail in zip(participations, tails, strict=True)
     ]
     ends = [*tails[1:], np.full_like(tails[0], -1)]
     variances = [_left(log_c, tail, end, spent) for tail, end in zip(tails, ends, strict=True)]
     variances[-1] = variances[-1] + release_in_steps
-    first = arrivals[0]
+    first = participations[0]
     if np.any(first.more):
         if np.any(tails[0] + 1 < spent.steps):
-            raise ValueError("noise is spent before the first of several arrivals")
+            raise ValueError("noise is spent before the first of several participations")
         masses.insert(0, np.asarray(first.times) * _sums(log_c, tails[0] + first.period, first))
         span = np.asarray(first.more, dtype=np.float64) * first.period
         variances.insert(0, _powers(2 * log_c, tails[0] + 1) * sums_of_powers(2 * log_c, span))
@@ -154,10 +158,10 @@ def _powers(log_c: float, exponents: Array) -> Array:
     return np.exp(logs_of_powers(log_c, exponents))
 
 
-def _sums(log_c: float, nearest: Array, arrivals: Arrivals) -> Array:
+def _sums(log_c: float, nearest: Array, participations: Participations) -> Array:
     """c^nearest + c^(nearest + period) + .., as many as there are more."""
-    epoch = arrivals.period * log_c
-    count = np.asarray(arrivals.more, dtype=np.float64)
+    epoch = participations.period * log_c
+    count = np.asarray(participations.more, dtype=np.float64)
     return np.asarray(_powers(log_c, nearest) * sums_of_powers(epoch, count))
 
 
@@ -174,7 +178,7 @@ def _energies(masses: list[Array], variances: list[Array]) -> Array:
 
 
 def _slope(masses: list[Array], variances: list[Array]) -> Array:
-    """inf where arrivals have no noise of their own."""
+    """The slope of these blocks; inf where they have no noise."""
     mass, variance = reduce(np.add, masses), reduce(np.add, variances)
     slope = np.full(np.broadcast_shapes(np.shape(mass), np.shape(variance)), np.inf)
     return np.asarray(np.divide(mass, variance, out=slope, where=variance > 0.0))

@@ -27,10 +27,10 @@ _GAIN = 1e-9
 def concave_shifts(
     moduli: Moduli, noise: Array, *, start: float = 0.0, diameter: float = math.inf
 ) -> Shifts:
-    """A plan for moduli of any number of branches, and its mu."""
+    """The best plan of shifts that was found for concave moduli."""
     steps = noise.size
-    arrivals = moduli(np.zeros(steps))
-    largest = max(float(arrivals.max()), start)
+    sensitivities = moduli(np.zeros(steps))
+    largest = max(float(sensitivities.max()), start)
     if largest == 0.0:
         return optimal_shifts(
             contraction=np.ones(steps), sensitivity=0.0, noise=noise, diameter=diameter
@@ -61,7 +61,7 @@ def _follow(plan: Shifts, solve: Callable[[Array], Shifts]) -> Shifts:
 
 
 def _levels(moduli: Moduli, largest: float, diameter: float, steps: int) -> Array:
-    """Distances at which to take the first tangents: from one arrival to the farthest reach."""
+    """Distances at which to take the first tangents: from one sensitivity to the farthest reach."""
     reach, ceiling = largest, min(diameter, 1e9 * largest)
     while reach < ceiling:
         further = reach + steps * float((moduli(np.full(steps, reach)) - reach).max())

@@ -19,7 +19,7 @@ _NEGLIGIBLE = 1e-30
 
 @dataclass(frozen=True)
 class Piece:
-    """Steps [begin, begin + units.size) paid for by themselves, from distance `start` on."""
+    """Steps [begin, begin + units.size) with a plan of their own, from distance `start` on."""
 
     begin: int
     start: float
@@ -57,9 +57,9 @@ def piece_from(
 def _plan_in_pieces(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
     """Plans in pieces, found from the end, where the units span too many decades for one piece.
 
-    Where the run contracts, what is left of the distance at the beginning of a piece is
-    its start, and nothing earlier is paid.  Where it expands, all is paid off
-    at the beginning of a block of the piece's own plan, where the optimum (all but) does.
+    Where the run contracts, the distance at the beginning of a piece is its start, and there are no
+    earlier shifts.  Where it expands, shifts remove all distance at the beginning of a block of the
+    piece's own plan, as the optimum (all but) does.
     """
     pieces: list[Piece] = []
     end = c.size
@@ -81,7 +81,7 @@ def _plan_in_pieces(c: Array, s: Array, n: Array, start: float) -> list[Piece]:
         if contracted:
             pieces.append(piece)
             break
-        cut = _first_step_paid_off(piece)
+        cut = _first_step_without_distance(piece)
         pieces.append(
             piece_from(
                 begin + cut,
@@ -112,15 +112,15 @@ def _units_before(c: Array, end: int) -> tuple[int, Array]:
         reach *= 4
 
 
-def _first_step_paid_off(piece: Piece) -> int:
-    """A block's first step, clear of the beginning of the piece, where missing the past shows."""
+def _first_step_without_distance(piece: Piece) -> int:
+    """A block's first step, away from the beginning of the piece, where the missing past shows."""
     starts = piece.minorant.block_starts
     clear = starts[starts >= piece.units.size // 8]
     return int(clear[0]) if clear.size else int(starts[-1]) if starts.size else 0
 
 
 def _forward(c: Array, s: Array, start: float) -> tuple[float, float]:
-    """The unpaid distance after these steps, rounded up, and its logarithm."""
+    """The distance after these steps without shifts, rounded up, and its logarithm."""
     logs = np.log(c)
     ahead = np.append(np.cumsum(logs[::-1])[::-1][1:], 0.0)
     with np.errstate(divide="ignore"):
@@ -135,39 +135,39 @@ def _forward(c: Array, s: Array, start: float) -> tuple[float, float]:
 def write_out(
     c: Array, s: Array, n: Array, start: float, diameter: float, pieces: list[Piece]
 ) -> tuple[Array, Array]:
-    """Payments and distances step by step."""
-    payments, distances = np.zeros(c.size), np.zeros(c.size + 1)
+    """The shifts and distances step by step."""
+    shifts, distances = np.zeros(c.size), np.zeros(c.size + 1)
     first = pieces[0]
     if first.begin > 0:
         distances[: first.begin] = _forward_path(c, s, start, diameter, first.begin)
         distances[first.begin] = first.start
     for piece in pieces:
         end = piece.begin + piece.units.size
-        paid = piece.variances * piece.minorant.slopes(piece.units.size)
-        payments[piece.begin : end] = paid / piece.units
-        left = _left_to_pay(piece.masses * piece.minorant.scale, paid)
+        own = piece.variances * piece.minorant.slopes(piece.units.size)
+        shifts[piece.begin : end] = own / piece.units
+        left = _remaining_distances(piece.masses * piece.minorant.scale, own)
         distances[piece.begin + 1 : end] = left / piece.units[:-1]
     distances[0] = start
-    return payments, distances
+    return shifts, distances
 
 
-def _left_to_pay(masses: Array, paid: Array) -> Array:
-    """Arrived minus paid after each step but the last, by the side with less to cancel."""
-    arrived, owed = prefix_sums(masses)[:-1], suffix_sums(paid)[1:]
-    from_start = arrived - prefix_sums(paid)[:-1]
-    from_end = owed - suffix_sums(masses)[1:]
-    return np.maximum(np.where(arrived < owed, from_start, from_end), 0.0)
+def _remaining_distances(masses: Array, shifts: Array) -> Array:
+    """Masses minus shifts up to each step but the last, by the side with less to cancel."""
+    before, after = prefix_sums(masses)[:-1], suffix_sums(shifts)[1:]
+    from_start = before - prefix_sums(shifts)[:-1]
+    from_end = after - suffix_sums(masses)[1:]
+    return np.maximum(np.where(before < after, from_start, from_end), 0.0)
 
 
 def _forward_path(c: Array, s: Array, start: float, diameter: float, upto: int) -> Array:
-    """Unpaid distances before the first payment: the diameter, or tracked where there is none."""
+    """Distances before the first shift: the diameter, or the run's own where there is none."""
     path = np.full(upto, diameter)
     if math.isinf(diameter):
         position = np.cumsum(np.log(np.maximum(c[: upto - 1], 1e-300)))
         with np.errstate(divide="ignore"):
-            arrivals = np.logaddexp.accumulate(
+            added = np.logaddexp.accumulate(
                 np.append(math.log(start) if start else -math.inf, np.log(s[: upto - 1]) - position)
             )
-        path[1:] = np.exp(np.minimum(position + arrivals[1:], 700.0))
+        path[1:] = np.exp(np.minimum(position + added[1:], 700.0))
     path[0] = start
     return path

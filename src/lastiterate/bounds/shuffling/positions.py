@@ -22,7 +22,7 @@ from lastiterate._numerics.rounding import ulps, up
 from lastiterate.bounds.shuffling.end_windows import EndWindows, end_windows
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
 from lastiterate.bounds.shuffling.mixture_divergence import PositionMixture
-from lastiterate.shifts.sparse_patterns import NOTHING_SPENT, Arrivals, Spent, mus_of_few
+from lastiterate.shifts.sparse_patterns import NOTHING_SPENT, Participations, Spent, mus_of_few
 
 _SINGLE_POSITIONS = 60  # the latest ones, which are not grouped
 _GROUPS = 90  # of all others
@@ -95,14 +95,16 @@ class Positions(ABC):
         run = self._run
         return (run.examples - batches * run.batch_size) / run.examples
 
-    def mus_of(self, participations: list[Arrivals], reserved: Spent = NOTHING_SPENT) -> Array:
+    def mus_of(
+        self, participations: list[Participations], reserved: Spent = NOTHING_SPENT
+    ) -> Array:
         """mu of these participations, from the noise that is not reserved; rounded up."""
         if not participations:
             return np.zeros(1)
         run = self._run
         mus = mus_of_few(
             gap=run.gap,
-            arrivals=participations,
+            participations=participations,
             release_in_steps=run.release_in_steps,
             spent=reserved,
         )
@@ -110,7 +112,7 @@ class Positions(ABC):
             return np.atleast_1d(up(mus * run.ratio, ulps(8)))
 
     def _mixture_of(
-        self, windows: EndWindows, mus: Array, earlier: list[Arrivals]
+        self, windows: EndWindows, mus: Array, earlier: list[Participations]
     ) -> PositionMixture:
         """The mixture with `mus` of positions outside windows, and `earlier` ones inside."""
         weights, hidden = self.weights(), windows.tails.size
@@ -145,13 +147,13 @@ class FixedPositions(Positions):
         if count == self._tails.size:
             return self.mus_of([self._every_epoch(tails, late)])
         earlier_visits = self._earlier_visits(tails)
-        before = Arrivals(
+        before = Participations(
             tails + self.length,
             np.where(earlier_visits > 0, receiving + late, 0.0),
             np.maximum(earlier_visits - 1, 0),
             self.length,
         )
-        last = [Arrivals(self._tails[count], receiving), Arrivals(tails, late)]
+        last = [Participations(self._tails[count], receiving), Participations(tails, late)]
         return self.mus_of([before, *last] if self.epochs else last)
 
     def joint_laws(
@@ -162,7 +164,7 @@ class FixedPositions(Positions):
         receiving_mus = self.mus_of([self._every_epoch(tails, 1.0)], reserved)
         # The late position's participations in earlier epochs, as late as they can have been.
         both, only_late = self._ends_of_epochs(late + receiving), self._ends_of_epochs(late)
-        residual_mus = self.mus_of([*both, Arrivals(tails, receiving)], reserved)
+        residual_mus = self.mus_of([*both, Participations(tails, receiving)], reserved)
         without_receiving = float(self.mus_of(only_late, reserved)[0])
         weights, mus = self.weights(), self.mus()
         transported = self.transport_mus(count, receiving, late)
@@ -189,12 +191,16 @@ class FixedPositions(Positions):
         earlier = self._ends_of_epochs(1.0)
         return self._mixture_of(windows, with_no_position(mus, 0.0, self._none), earlier)
 
-    def _every_epoch(self, tails: IntArray, factor: float) -> Arrivals:
-        return Arrivals(tails, factor, self._earlier_visits(tails), self.length)
+    def _every_epoch(self, tails: IntArray, factor: float) -> Participations:
+        return Participations(tails, factor, self._earlier_visits(tails), self.length)
 
-    def _ends_of_epochs(self, factor: float) -> list[Arrivals]:
+    def _ends_of_epochs(self, factor: float) -> list[Participations]:
         """Participations at the ends of all epochs but the last."""
-        return [Arrivals(self.length, factor, self.epochs - 1, self.length)] if self.epochs else []
+        return (
+            [Participations(self.length, factor, self.epochs - 1, self.length)]
+            if self.epochs
+            else []
+        )
 
     def _earlier_visits(self, tails: IntArray) -> IntArray:
         """The number of participations of each position before its last one."""

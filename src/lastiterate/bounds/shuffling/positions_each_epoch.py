@@ -17,7 +17,7 @@ from lastiterate.bounds.shuffling.positions import (
     position_groups,
     with_no_position,
 )
-from lastiterate.shifts.sparse_patterns import Arrivals, Spent
+from lastiterate.shifts.sparse_patterns import Participations, Spent
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class PositionsEachEpoch(Positions):
             self._parts.append(_Epoch(tails + end, sizes))
             end += self.length
         whole = self.epochs - truncated
-        self._ends = [Arrivals(end, 1.0, whole - 1, self.length)] if whole else []
+        self._ends = [Participations(end, 1.0, whole - 1, self.length)] if whole else []
 
     def weights(self) -> Array:
         absent, weights = 1.0, []
@@ -78,7 +78,11 @@ class PositionsEachEpoch(Positions):
     def mus(self) -> Array:
         mus = [
             self.mus_of(
-                [*self._ends, *(Arrivals(tail) for tail in part.others), Arrivals(part.tails)]
+                [
+                    *self._ends,
+                    *(Participations(tail) for tail in part.others),
+                    Participations(part.tails),
+                ]
             )
             for part in self._parts
         ]
@@ -89,10 +93,10 @@ class PositionsEachEpoch(Positions):
         result: list[Array] = []
         receiving_epoch, tail = self._epoch_and_tail(count)
         for part in self._parts:
-            own = Arrivals(part.tails[: count - sum(map(len, result))], late)
+            own = Participations(part.tails[: count - sum(map(len, result))], late)
             # Against positions in the epoch before, those in that epoch are exchanged too.
-            others = [Arrivals(one, max(late, 1.0)) for one in part.others]
-            received = [] if receiving_epoch is None else [Arrivals(tail, receiving)]
+            others = [Participations(one, max(late, 1.0)) for one in part.others]
+            received = [] if receiving_epoch is None else [Participations(tail, receiving)]
             later = [*others, *received] if part is receiving_epoch else [*received, *others]
             result.append(self.mus_of([*self._ends, *later, own]))
             if sum(map(len, result)) == count:
@@ -133,7 +137,7 @@ class PositionsEachEpoch(Positions):
         windows = end_windows(tails[:hidden], noise_share)
         mus, none, _ = self._receiving_mus(hidden, 1.0, windows.reserved)
         # Hidden positions of a truncated epoch take part in the epoch before, too.
-        earlier = [*self._ends, *(Arrivals(tail) for tail in self._parts[0].others)]
+        earlier = [*self._ends, *(Participations(tail) for tail in self._parts[0].others)]
         absent = float(self.weights().size > tails.size)
         return self._mixture_of(windows, with_no_position(mus, none, absent), earlier)
 
@@ -154,11 +158,13 @@ class PositionsEachEpoch(Positions):
             tails = part.tails[max(count - skipped, 0) :]
             skipped += part.tails.size
             visited = number == int(self._receives_before_the_truncated_epoch(count))
-            earlier = [*self._ends, *(Arrivals(tail) for tail in part.others)]
+            earlier = [*self._ends, *(Participations(tail) for tail in part.others)]
             if tails.size:
-                mus.append(self.mus_of([*earlier, Arrivals(tails)], reserved))
+                mus.append(self.mus_of([*earlier, Participations(tails)], reserved))
                 factor = receiving if visited else 1.0
-                residual_mus.append(self.mus_of([*earlier, Arrivals(tails, factor)], reserved))
+                residual_mus.append(
+                    self.mus_of([*earlier, Participations(tails, factor)], reserved)
+                )
         none = float(self.mus_of(self._ends, reserved)[0])
         empty = [np.zeros(0)]
         return np.concatenate(mus or empty), none, np.concatenate(residual_mus or empty)
@@ -176,11 +182,11 @@ class PositionsEachEpoch(Positions):
         absent = self.absent(int(last.sizes.sum()))
         at_receiving = min(float(receiving.sum()) / absent, 1.0)
         number = positions.weights.size - size
-        latest = [Arrivals(before.tails[number])] if number < before.tails.size else []
+        latest = [Participations(before.tails[number])] if number < before.tails.size else []
         kept = _LatePositions(
             positions.weights[:size] * at_receiving,
-            self.mus_of([*self._ends, *latest, Arrivals(last.tails)]),
-            self.mus_of([*self._ends, *latest, Arrivals(last.tails, late)]),
+            self.mus_of([*self._ends, *latest, Participations(last.tails)]),
+            self.mus_of([*self._ends, *latest, Participations(last.tails, late)]),
         )
         elsewhere = _LatePositions(
             positions.weights[:size] * (1.0 - at_receiving),

@@ -1,1 +1,1 @@
-"""How batches are drawn: each rule is one class that says all that is known of it."""
+"""Batch rules: one class each, which says all that is known of it."""

@@ -1,4 +1,4 @@
-"""Rules by which every example picks a batch of the epoch on its own."""
+"""Rules by which every example draws its batch of an epoch on its own."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ def binomial_exceeded_with(probability: float, count: int, share: float) -> int:
 
 
 class _Bins(InOrder, abstract=True):
-    """Places are picked independently, each with probability batch_size/examples.
+    """A rule by which positions are drawn independently, each with probability batch_size/examples.
 
-    So a batch has `batch_size` examples on average, and one may have them all.  Examples that
-    would not fill a last batch are, on average, as many as pick none.
+    So a batch has `batch_size` examples on average, and one may have them all.  On average, as many
+    examples are in no batch as would not fill a last one.
     """
 
     exact_size = False
@@ -50,10 +50,10 @@ class _Bins(InOrder, abstract=True):
     def _thrown(self, source: RandomSource) -> list[IntArray]:
         """The examples of each batch of an epoch."""
         length = self.batches_per_epoch
-        positions = source.each_to_a_position(self.examples, length, self.batch_size, self.examples)
-        in_a_bin = np.flatnonzero(positions >= 0)
-        by_bin = in_a_bin[np.argsort(positions[in_a_bin], kind="stable")]
-        ends = np.cumsum(np.bincount(positions[in_a_bin], minlength=length))
+        drawn = source.each_to_a_position(self.examples, length, self.batch_size, self.examples)
+        in_a_bin = np.flatnonzero(drawn >= 0)
+        by_bin = in_a_bin[np.argsort(drawn[in_a_bin], kind="stable")]
+        ends = np.cumsum(np.bincount(drawn[in_a_bin], minlength=length))
         return np.split(by_bin, ends[:-1])
 
     def stated(self, *, secret: bool) -> str:
@@ -72,18 +72,28 @@ class _Bins(InOrder, abstract=True):
 
 @dataclass(frozen=True)
 class BallsAndBins(_Bins):
-    """Every example picks one of the batches of an epoch on its own, in secret, once.
+    """Batches of an epoch among which every example draws one on its own, in secret, once.
 
-    As easily done as a shuffle, but where one example is tells nothing of where another is.  It
-    picks each of the `examples // batch_size` batches with probability batch_size/examples, and
-    none with what is left of 1.  Sums of gradients are divided by `batch_size`, whatever the size
-    of a batch, so that longer steps than the largest batch allows expand: bounds for the last
-    iterate charge the probability of batches that are too large for the step size.  They are
-    never cut: another example would have to leave, and both would be seen.
+    As easily done as a shuffle, but the batch of one example says nothing of that of another.  An
+    example is in each of the `examples // batch_size` batches with probability
+    batch_size/examples, and in none with the rest of 1.  Batches may be larger than `batch_size`,
+    and steps that are too long for such a batch expand: bounds for the last iterate charge the
+    probability of these batches.  Batches are never cut: another example would have to leave, and
+    both would be seen.
 
-    An example that is left out (adjacency="zero-out") has picked a batch to which it adds nothing;
-    one that is replaced leaves its batch to the other.
+    An example that is left out (adjacency="zero-out") is in a batch to which it adds nothing; one
+    that is replaced leaves its batch to the other.
 
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        How many of them a batch has on average; sums of gradients are divided by it.
+
+    Examples
+    --------
+    >>> from lastiterate import BallsAndBins
     >>> rule = BallsAndBins(examples=60_000, batch_size=1_500)
     >>> rule.batches_per_epoch, rule.largest_size
     (40, 60000)
@@ -97,9 +107,22 @@ class BallsAndBins(_Bins):
 
 @dataclass(frozen=True)
 class BallsAndBinsEachEpoch(_Bins):
-    """Every example picks one of the batches on its own, in secret, before every epoch anew.
+    """Batches among which every example draws one on its own, in secret, before every epoch.
 
     All else is as for `BallsAndBins`.
+
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        How many of them a batch has on average; sums of gradients are divided by it.
+
+    Examples
+    --------
+    >>> from lastiterate import BallsAndBinsEachEpoch
+    >>> BallsAndBinsEachEpoch(examples=60_000, batch_size=1_500).batches_per_epoch
+    40
     """
 
     name = "balls-and-bins-each-epoch"

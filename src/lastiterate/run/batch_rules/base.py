@@ -1,50 +1,22 @@
-"""The interface of batch rules, which is all that accounting, training and audits use."""
+"""Batch rules: what each declares, and the register of all."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from lastiterate import _check
-from lastiterate._numerics.arrays import IntArray
 from lastiterate.errors import InvalidParameter
-
-Selection = slice | IntArray
-
-
-class Resampling(Enum):
-    """When chance decides which examples a batch has."""
-
-    NEVER = "never"
-    ONCE = "once, before the first step"
-    EACH_EPOCH = "before each epoch"
-    EACH_STEP = "before each step"
-
-
-class RandomSource(Protocol):
-    """The random draws that batches need: uniform, independent of the data, and secret."""
-
-    def permutation(self, count: int, /) -> IntArray: ...
-
-    def subset(self, count: int, size: int, /) -> IntArray: ...
-
-    def each_with_probability(
-        self, count: int, numerator: int, denominator: int, /
-    ) -> IntArray: ...
-
-    def each_to_a_position(
-        self, count: int, position_count: int, numerator: int, denominator: int, /
-    ) -> IntArray: ...
-
+from lastiterate.run.batch_rules.batch_order import BatchOrder
+from lastiterate.run.batch_rules.batch_order import RandomSource as RandomSource
+from lastiterate.run.batch_rules.batch_order import Resampling as Resampling
+from lastiterate.run.batch_rules.batch_order import Selection as Selection
 
 RULES: dict[str, type[BatchRule]] = {}
 
 
 def rules(*resampling: Resampling, exact_size: bool | None = None) -> tuple[type[BatchRule], ...]:
-    """The rules drawn at one of these times, and of this kind."""
+    """The rules that draw at one of these times, with or without an exact batch size."""
     return tuple(
         rule
         for rule in RULES.values()
@@ -53,14 +25,23 @@ def rules(*resampling: Resampling, exact_size: bool | None = None) -> tuple[type
 
 
 @dataclass(frozen=True)
-class BatchRule(ABC):
-    """Which examples each step sees.
+class BatchRule(BatchOrder):
+    """A rule that says which examples each step sees.
 
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        How many of them a batch has, exactly or on average.
+
+    Notes
+    -----
     A rule is a frozen dataclass that states, as class attributes,
 
     ==============  ======================================================================
     name            as files of settings and the command call it
-    resampling      when chance decides
+    resampling      when batches are drawn
     in_words        the order of the batches, after "batches of 10 of 100 examples .."
     openly          how batches come about, if their order may be known
     in_secret       the same, if the guarantee rests on its being secret
@@ -73,8 +54,15 @@ class BatchRule(ABC):
                     then several examples of one person do not stay together
     ==============  ======================================================================
 
-    and implements the abstract methods of `PositionedRule` or `SampledRule`.  One that lacks
-    any of this cannot be defined or made.
+    and implements the abstract methods of `PositionedRule` or `SampledRule`.  A class that lacks
+    any of this cannot be defined or instantiated.
+
+    Examples
+    --------
+    >>> from lastiterate import Cyclic
+    >>> rule = Cyclic(examples=100, batch_size=10)
+    >>> rule.batches_per_epoch, rule.share, rule.resampling.name
+    (10, 0.1, 'NEVER')
     """
 
     examples: int
@@ -118,7 +106,31 @@ class BatchRule(ABC):
 
     @classmethod
     def of_sizes(cls, examples: int, batch_size: int | None) -> Self:
-        """The rule for so many examples; a batch size of None is as good as not stated."""
+        """The rule for so many examples.
+
+        Parameters
+        ----------
+        examples : int
+            How many there are.
+        batch_size : int or None
+            The size of batches; None if it is not stated.
+
+        Returns
+        -------
+        BatchRule
+            A rule of this class.
+
+        Raises
+        ------
+        InvalidParameter
+            If the rule needs a batch size and has none.
+
+        Examples
+        --------
+        >>> from lastiterate import Cyclic
+        >>> Cyclic.of_sizes(100, 10)
+        Cyclic(examples=100, batch_size=10)
+        """
         if batch_size is None:
             raise InvalidParameter("batch_size", None, must_be="given for these batches")
         return cls(examples, batch_size)
@@ -139,68 +151,105 @@ class BatchRule(ABC):
         return self.batch_size
 
     def size_exceeded_with(self, probability: float) -> int:
-        """How many examples a batch has or fewer, but for this probability."""
+        """A size that a batch exceeds with at most this probability.
+
+        Parameters
+        ----------
+        probability : float
+            0 gives the largest size.
+
+        Returns
+        -------
+        int
+            The size.
+
+        Examples
+        --------
+        >>> from lastiterate import PoissonSampled
+        >>> rule = PoissonSampled(examples=1_000, batch_size=100)
+        >>> rule.size_exceeded_with(0.0), rule.size_exceeded_with(1e-9)
+        (1000, 161)
+        """
         del probability
         return self.largest_size
 
-    @property
-    @abstractmethod
-    def steps_per_pass(self) -> int:
-        """How many steps users call an epoch."""
-
-    @property
-    @abstractmethod
-    def period(self) -> int | None:
-        """Steps from one participation to the next, where these are always as many.
-
-        Batches drawn anew every step may have the same example every time.
-        """
-
-    @abstractmethod
-    def position_count(self, steps: int) -> int:
-        """How many places are told apart, of which an example has one."""
-
-    @abstractmethod
-    def participations(self, position: int, steps: int) -> IntArray:
-        """The steps, counted from 0, that may see the example at this place."""
-
-    @abstractmethod
-    def longest_wait(self, steps: int) -> int:
-        """The most steps from a participation up to the next, or up to the end."""
-
-    @abstractmethod
-    def selections(self, source: RandomSource) -> Iterator[Selection]:
-        """The endless sequence of batches, as indices into `arrangement`."""
-
-    def arrangement(self, source: RandomSource) -> IntArray | None:
-        """The order in which examples are laid out before training; None is as they are."""
-        del source
-        return None
-
-    def most_participations(self, steps: int) -> int:
-        """In how many of so many steps an example may take part."""
-        if self.period is not None:
-            return -(-steps // self.period)
-        return max(
-            self.participations(position, steps).size
-            for position in range(self.position_count(steps))
-        )
-
     def check_length(self, steps: int) -> None:
-        """Refuses a number of steps that the rule cannot have."""
+        """A check that the rule can have this number of steps.
+
+        Parameters
+        ----------
+        steps : int
+            The length of the run.
+
+        Raises
+        ------
+        InvalidParameter
+            If it cannot.
+
+        Examples
+        --------
+        >>> from lastiterate import FixedOrder
+        >>> FixedOrder(examples=9, batch_size=3, positions=[2, 4]).check_length(steps=4)
+        """
         del steps
 
     def stopped(self, steps: int) -> BatchRule:
-        """The rule of the same run after so many steps."""
+        """The rule of the same run if it stops early.
+
+        Parameters
+        ----------
+        steps : int
+            The steps that are taken.
+
+        Returns
+        -------
+        BatchRule
+            The rule.
+
+        Examples
+        --------
+        >>> from lastiterate import FixedOrder
+        >>> FixedOrder(examples=9, batch_size=3, positions=[2, 4]).stopped(steps=3)
+        FixedOrder(examples=9, batch_size=3, positions=(2,))
+        """
         del steps
         return self
 
     def described(self) -> str:
-        """The batches of each step in words, after "100 steps of noisy gradient descent, ..."."""
+        """The batches in words, after "100 steps of noisy gradient descent, ...".
+
+        Returns
+        -------
+        str
+            A clause.
+
+        Examples
+        --------
+        >>> from lastiterate import Cyclic
+        >>> Cyclic(examples=100, batch_size=10).described()
+        'batches of 10 of 100 examples in the same order every epoch'
+        """
         return f"batches of {self.batch_size:,} of {self.examples:,} examples {self.in_words}"
 
     def stated(self, *, secret: bool) -> str:
-        """The claims that the person who describes a run vouches for, after "you state that"."""
+        """The claims for which the person who describes a run vouches, after "you state that".
+
+        Parameters
+        ----------
+        secret : bool
+            Whether the guarantee needs the order to be secret.
+
+        Returns
+        -------
+        str
+            A clause.
+
+        Examples
+        --------
+        >>> from lastiterate import FullBatch
+        >>> FullBatch(examples=100).stated(secret=False)
+        'every step averages the gradients of all 100 examples'
+        """
         how = self.in_secret if secret else self.openly
         return (
             f"every batch has exactly {self.batch_size:,} of {self.examples:,} examples, "

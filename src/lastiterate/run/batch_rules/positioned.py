@@ -1,4 +1,4 @@
-"""Rules that give every example a place, which one step after another sees."""
+"""Rules that give every example a position, and those of them whose order is fixed."""
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Set
@@ -14,7 +14,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.batch_rules.base import BatchRule, RandomSource, Resampling, Selection
 
 _MOST_LISTED = 8
-_FOLLOW_FROM_VISITED = (
+_FOLLOW_FROM_POSITIONS = (
     "period",
     "position_count",
     "participations",
@@ -24,33 +24,51 @@ _FOLLOW_FROM_VISITED = (
 )
 
 
-def _said_at(cls: type, name: str) -> int:
-    """How far up its bases a class finds this."""
+def _defined_at(cls: type, name: str) -> int:
+    """How far up its bases a class finds this attribute."""
     return next(i for i, base in enumerate(cls.__mro__) if name in vars(base))
 
 
 class PositionedRule(BatchRule, abstract=True):
-    """Every example has a place, and each step sees the examples of one place.
+    """A rule by which every example has a position, and each step sees the examples of one.
 
-    Drawn `ONCE`, an example's place is uniform among `batches_per_epoch`, or it has none with the
-    probability of being left over.  Drawn `EACH_EPOCH`, the same holds in every epoch anew, whose
-    `batches_per_epoch` steps see each place once.  Places are numbered from 0.
+    Resampled `ONCE`, an example's position is uniform among `batches_per_epoch`, or it has none
+    with the probability of being left over.  Resampled `EACH_EPOCH`, the same holds in every epoch
+    anew, whose `batches_per_epoch` steps see each position once.  Positions are numbered from 0.
     """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuses what was said of the steps of another rule, if this one visits as it likes."""
-        own, shared = _said_at(cls, "position_at"), cls.__mro__.index(PositionedRule)
-        taken = [one for one in _FOLLOW_FROM_VISITED if own < _said_at(cls, one) < shared]
-        if taken:
+        """Refuses methods of another rule that do not follow from this rule's `position_at`."""
+        own, shared = _defined_at(cls, "position_at"), cls.__mro__.index(PositionedRule)
+        inherited = [one for one in _FOLLOW_FROM_POSITIONS if own < _defined_at(cls, one) < shared]
+        if inherited:
             raise TypeError(
-                f"batch rule {cls.__name__} says which places are visited, but takes "
-                f"{', '.join(taken)} from a rule that visits others: derive from PositionedRule"
+                f"batch rule {cls.__name__} has its own `position_at`, but inherits "
+                f"{', '.join(inherited)} from a rule with another one: derive from PositionedRule"
             )
         super().__init_subclass__(**kwargs)
 
     @abstractmethod
     def position_at(self, steps: IntArray) -> IntArray:
-        """The place that each of these steps, counted from 0, sees; -1 is none of interest."""
+        """The position that each step sees.
+
+        Parameters
+        ----------
+        steps : array of int
+            Steps, counted from 0.
+
+        Returns
+        -------
+        array of int
+            Positions, counted from 0; -1 is none of interest.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from lastiterate import Cyclic
+        >>> Cyclic(examples=100, batch_size=10).position_at(np.array([0, 9, 10]))
+        array([0, 9, 0])
+        """
 
     @property
     def steps_per_pass(self) -> int:
@@ -67,7 +85,7 @@ class PositionedRule(BatchRule, abstract=True):
 
     def participations(self, position: int, steps: int) -> IntArray:
         if self.resampling is Resampling.EACH_EPOCH:
-            raise ValueError("an example has another place in every epoch")
+            raise ValueError("an example has another position in every epoch")
         if self.period is not None:
             return np.arange(position, steps, self.period)
         return np.flatnonzero(self.position_at(np.arange(steps)) == position)
@@ -114,7 +132,7 @@ class PositionedRule(BatchRule, abstract=True):
 
 
 class InOrder(PositionedRule, abstract=True):
-    """The places are visited in the same order every epoch."""
+    """A rule by which the positions are visited in the same order every epoch."""
 
     @property
     def period(self) -> int | None:
@@ -126,7 +144,19 @@ class InOrder(PositionedRule, abstract=True):
 
 @dataclass(frozen=True)
 class FullBatch(InOrder):
-    """Every step sees every example."""
+    """Full batches: every step sees every example.
+
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+
+    Examples
+    --------
+    >>> from lastiterate import FullBatch
+    >>> FullBatch(examples=100).batches_per_epoch
+    1
+    """
 
     name = "full"
     resampling = Resampling.NEVER
@@ -159,8 +189,19 @@ class FullBatch(InOrder):
 class Cyclic(InOrder):
     """One fixed partition into batches, visited in the same, public order every epoch.
 
-    Examples that do not fill a batch of `batch_size` are left out of every epoch (drop_last=True
-    in PyTorch's words): a smaller batch would have a larger sensitivity.
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        How many of them each batch has.  Examples that do not fill a batch are left out of every
+        epoch (drop_last=True in PyTorch): a smaller batch would have a larger sensitivity.
+
+    Examples
+    --------
+    >>> from lastiterate import Cyclic
+    >>> Cyclic(examples=60_000, batch_size=1_500).batches_per_epoch
+    40
     """
 
     name = "cyclic"
@@ -172,11 +213,20 @@ class Cyclic(InOrder):
 
 @dataclass(frozen=True)
 class FixedOrder(PositionedRule):
-    """Any fixed order, told by the steps that see the example most exposed by it.
+    """Any fixed order, given by the steps that see the most exposed example.
 
-    `positions` are the steps, counted from 1 as in x_1, .., x_T, in which that one example is in
-    the batch.
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        How many of them each batch has.
+    positions : sequence of int
+        The steps, counted from 1 as in x_1, .., x_T, in which that example is in the batch.
 
+    Examples
+    --------
+    >>> from lastiterate import FixedOrder
     >>> FixedOrder(examples=100, batch_size=10, positions=[3, 13, 20])
     FixedOrder(examples=100, batch_size=10, positions=(3, 13, 20))
     """

@@ -26,7 +26,25 @@ class SampledRule(BatchRule, abstract=True):
 
     @abstractmethod
     def sample_batch(self, source: RandomSource) -> IntArray:
-        """The examples of one step."""
+        """The examples of one step.
+
+        Parameters
+        ----------
+        source : RandomSource
+            The random draws.
+
+        Returns
+        -------
+        array of int
+            Indices of examples.
+
+        Examples
+        --------
+        >>> from lastiterate import SampledWithoutReplacement
+        >>> from lastiterate.train.noise import randomness
+        >>> SampledWithoutReplacement(100, 10).sample_batch(randomness(0)).size
+        10
+        """
 
     @property
     def steps_per_pass(self) -> int:
@@ -51,14 +69,23 @@ class SampledRule(BatchRule, abstract=True):
 
 @dataclass(frozen=True)
 class PoissonSampled(SampledRule):
-    """Every step includes each example with the same probability, independently and in secret.
+    """Batches that each example joins with the same probability, every step anew and in secret.
 
-    `batch_size` is the number by which the sum of gradients is divided.  The probability is
-    `sample_rate`; left out, it is batch_size/examples, so that `batch_size` is the expected size.
-    The two differ in Opacus wherever the batch size does not divide the number of examples.  A
-    batch of more than `largest_batch` examples is cut to that size uniformly at random; None, as
-    in Opacus, cuts nothing.
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        The number by which the sum of gradients is divided.
+    largest_batch : int, optional
+        A larger batch is cut to this size uniformly at random; None, as in Opacus, cuts nothing.
+    sample_rate : float, optional
+        The probability; batch_size/examples if left out, so that `batch_size` is the expected
+        size.  The two differ in Opacus where the batch size does not divide the examples.
 
+    Examples
+    --------
+    >>> from lastiterate import PoissonSampled
     >>> rule = PoissonSampled(examples=50_000, batch_size=510, sample_rate=1 / 98)
     >>> rule.share == 1 / 98, rule.steps_per_pass
     (True, 98)
@@ -150,7 +177,21 @@ class PoissonSampled(SampledRule):
 
 @dataclass(frozen=True)
 class SampledWithoutReplacement(SampledRule):
-    """Every step draws `batch_size` distinct examples in secret, anew."""
+    """Batches of distinct examples that every step draws anew, in secret.
+
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        How many of them each batch has.
+
+    Examples
+    --------
+    >>> from lastiterate import SampledWithoutReplacement
+    >>> SampledWithoutReplacement(examples=60_000, batch_size=1_500).probability
+    0.025
+    """
 
     name = "sampled"
     resampling = Resampling.EACH_STEP

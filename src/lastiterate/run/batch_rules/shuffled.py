@@ -11,11 +11,11 @@ from lastiterate.run.batch_rules.positioned import InOrder
 
 
 class _Blocks(InOrder, abstract=True):
-    """The places are fixed blocks of consecutive examples; chance decides when each is visited.
+    """A rule whose positions are fixed blocks of consecutive examples, visited in random order.
 
-    Each single example's place is uniform, which is all that averages over places use, but which
-    examples share one is no secret: two examples cannot have changed places on their own.
-    Examples beyond the last full block would never be seen, so there must be none.
+    The position of every single example is uniform, which is all that averages over positions use.
+    But which examples share a block is no secret: two examples cannot have been exchanged on their
+    own.  Examples beyond the last full block would never be seen, so there must be none.
     """
 
     def __post_init__(self) -> None:
@@ -47,9 +47,22 @@ class _Blocks(InOrder, abstract=True):
 
 @dataclass(frozen=True)
 class ShuffledBlocksEachEpoch(_Blocks):
-    """Fixed blocks of consecutive examples, visited in an order shuffled before every epoch.
+    """Fixed blocks of consecutive examples, in a secret order that is shuffled before every epoch.
 
-    What can be done with a file that is too large to be shuffled itself.
+    For files that are too large to be shuffled themselves.
+
+    Parameters
+    ----------
+    examples : int
+        How many there are, a multiple of `batch_size`.
+    batch_size : int
+        How many examples a block has.
+
+    Examples
+    --------
+    >>> from lastiterate import ShuffledBlocksEachEpoch
+    >>> ShuffledBlocksEachEpoch(examples=60_000, batch_size=1_500).batches_per_epoch
+    40
     """
 
     name = "shuffled-blocks-each-epoch"
@@ -65,9 +78,22 @@ class ShuffledBlocksEachEpoch(_Blocks):
 
 @dataclass(frozen=True)
 class ShuffledBlocksOnce(_Blocks):
-    """Fixed blocks of consecutive examples, visited in one order, shuffled in secret.
+    """Fixed blocks of consecutive examples, in one secret order for all epochs.
 
-    What can be done with a file that is too large to be shuffled itself.
+    For files that are too large to be shuffled themselves.
+
+    Parameters
+    ----------
+    examples : int
+        How many there are, a multiple of `batch_size`.
+    batch_size : int
+        How many examples a block has.
+
+    Examples
+    --------
+    >>> from lastiterate import ShuffledBlocksOnce
+    >>> ShuffledBlocksOnce(examples=60_000, batch_size=1_500).batches_per_epoch
+    40
     """
 
     name = "shuffled-blocks-once"
@@ -79,9 +105,21 @@ class ShuffledBlocksOnce(_Blocks):
 
 @dataclass(frozen=True)
 class ShuffledEachEpoch(InOrder):
-    """The examples are shuffled in secret before every epoch.
+    """Batches from a secret shuffle of the examples before every epoch.
 
-    Examples that do not fill a batch are left out of that epoch.
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        How many of them each batch has.  Examples that do not fill a batch are left out of that
+        epoch.
+
+    Examples
+    --------
+    >>> from lastiterate import ShuffledEachEpoch
+    >>> ShuffledEachEpoch(examples=60_000, batch_size=1_500).batches_per_epoch
+    40
     """
 
     name = "shuffled-each-epoch"
@@ -98,9 +136,21 @@ class ShuffledEachEpoch(InOrder):
 
 @dataclass(frozen=True)
 class ShuffledOnce(InOrder):
-    """The examples are shuffled in secret, once; then the batches are visited in order.
+    """Batches from one secret shuffle of the examples, visited in the same order every epoch.
 
-    Examples that do not fill a batch are left out of every epoch.
+    Parameters
+    ----------
+    examples : int
+        How many there are.
+    batch_size : int
+        How many of them each batch has.  Examples that do not fill a batch are left out of every
+        epoch.
+
+    Examples
+    --------
+    >>> from lastiterate import ShuffledOnce
+    >>> ShuffledOnce(examples=60_000, batch_size=1_500).batches_per_epoch
+    40
     """
 
     name = "shuffled-once"

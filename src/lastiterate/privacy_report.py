@@ -1,0 +1,223 @@
+"""The certified guarantee of one run, with the reasons for it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from lastiterate import _check
+from lastiterate._digits import up
+from lastiterate._progress import track
+from lastiterate.bounds.bound import Certainty
+from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
+from lastiterate.errors import Unmet
+from lastiterate.other_releases import Release
+from lastiterate.profile.best import (
+    LazyProfiles,
+    changed_profiles,
+    cheap,
+)
+from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.report_bounds import ReportBounds, person_mu
+from lastiterate.report_forms import USUAL_DELTA, ReportForms
+from lastiterate.run.adjacency import ADJACENCIES
+from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.training_run import TrainingRun
+
+_COMPOSITION = "composition/"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PrivacyReport(ReportForms, ReportBounds):
+    """The certified guarantee of one run: at every point the best of the bounds that apply.
+
+    A report is a `PrivacyProfile` and answers, and composes, as one.  `account` makes it.
+
+    Parameters
+    ----------
+    run : TrainingRun
+        What was done.
+    all : mapping of str to PrivacyProfile
+        The guarantee of each bound that applies, by id.  Bounds that are only as published are
+        listed for comparison; they answer only if no proved bound was asked for.
+    unmet : mapping of str to sequence of Unmet
+        The reasons of each bound that does not apply.
+    other_releases : tuple of Release
+        Statistics of the same examples that were published, too; every guarantee includes them.
+    enforced : bool
+        Whether one of the library's trainers carried the run out, so that nobody has to vouch for
+        its description.
+    selected : bool
+        Whether the published model is the best of several, of which `run` is one: nothing about
+        that follows from the run alone.
+    followed : tuple of int, optional
+        How many extra steps were taken after the run to unlearn examples, in how many requests: the
+        guarantee is then of all models that were published on the way.
+    seeded : bool
+        Whether the noise came from a seed.
+    caveats : tuple of str
+        Whom else the guarantee leaves out.
+    preprocessing : tuple of str
+        Steps that learnt from the same examples before the run, which no guarantee here includes.
+
+    Examples
+    --------
+    >>> import lastiterate as li
+    >>> run = li.TrainingRun.from_dp_sgd(
+    ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+    >>> report = li.account(run)
+    >>> report.bound, sorted(report.unmet)[:1], report.certainty.name
+    ('composition/sampled', ['fixed-order/convex'], 'UPPER')
+    """
+
+    run: TrainingRun
+    all: Mapping[str, PrivacyProfile]
+    unmet: Mapping[str, Sequence[Unmet]]
+    other_releases: tuple[Release, ...] = ()
+    enforced: bool = False
+    selected: bool = False
+    followed: tuple[int, int] | None = None
+    seeded: bool = False
+    caveats: tuple[str, ...] = ()
+    preprocessing: tuple[str, ...] = ()
+
+    @cached_property
+    def under_other_adjacency(self) -> PrivacyReport | None:
+        """The report on this training under the other adjacency, where that takes little time.
+
+        None where it takes longer, where this report is of more than the run or not certified, and
+        where the run does not say what one example alone can add, as `TrainingRun.under`.
+        """
+        from lastiterate.accounting import account  # it makes reports
+
+        if self.of_more_than_the_run:
+            return None
+        (other,) = (one for one in ADJACENCIES if one != self.run.adjacency)
+        run = self.run.under(other) if self._is_quick() else None
+        if run is None or self.certainty is not Certainty.UPPER:
+            return None
+        return account(run, other_releases=[one.under(other) for one in self.other_releases])
+
+    def cheap(self) -> PrivacyReport:
+        """The report of the bounds whose whole curves take little time, by these curves."""
+        quick = [id_ for id_ in self.used if RECORDS[id_].is_quick(self.run)] or list(self.used)
+        used = LazyProfiles(quick, self.used.__getitem__)
+        return replace(self, all=changed_profiles(used, cheap))
+
+    def _is_quick(self) -> bool:
+        if self.run.batches.resampling is Resampling.EACH_STEP:
+            return all(id_.startswith(_COMPOSITION) for id_ in self.all)
+        return bool(NON_CONVEX.unmet(self.run))
+
+    @property
+    def bound(self) -> str:
+        """The id of the bound with the least epsilon at delta = 1e-5."""
+        return self.bound_at(USUAL_DELTA)
+
+    def bound_at(self, delta: float) -> str:
+        """The id of the bound with the least epsilon at this delta (ties: the least mu).
+
+        Parameters
+        ----------
+        delta : float
+            Of (epsilon, delta)-DP.
+
+        Returns
+        -------
+        str
+            The id, as in `all`.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> li.account(run).bound_at(1e-9)
+        'composition/sampled'
+        """
+        epsilons = self._epsilons(delta)
+        least = min(epsilons.values())
+        best = [id_ for id_ in self.used if epsilons.get(id_) == least]
+        return best[0] if len(best) == 1 else min(best, key=lambda id_: self.used[id_].gdp())
+
+    def epsilon(self, delta: float) -> float:
+        """The least epsilon of (epsilon, delta)-DP; inf if there is none."""
+        return min(self._epsilons(delta).values())
+
+    def _epsilons(self, delta: float) -> Mapping[str, float]:
+        """The epsilon of every bound that may have the least, computed once for each delta."""
+        delta = _check.number("delta", delta, at_least=0.0, at_most=1.0)
+        if delta not in self._known:
+            epsilons: dict[str, float] = {}
+            for id_ in track("accounting", self._most_promising_first):
+                least = min(epsilons.values(), default=math.inf)
+                if not self._is_above(id_, least, delta):
+                    epsilons[id_] = self.used[id_].epsilon(delta)
+            self._known[delta] = epsilons
+        return self._known[delta]
+
+    @cached_property
+    def _known(self) -> dict[float, Mapping[str, float]]:
+        return {}
+
+    @property
+    def _most_promising_first(self) -> list[str]:
+        """Ids of the bounds that answer; those with a quick lower bound on delta come last."""
+        return sorted(self.used, key=lambda id_: RECORDS[id_].has_delta_lower_bound)
+
+    def _is_above(self, id_: str, epsilon: float, delta: float) -> bool:
+        """Whether this bound is known to be worse without being evaluated."""
+        if self.of_more_than_the_run or not epsilon < math.inf:
+            return False
+        return RECORDS[id_].is_above(self.run, epsilon, delta)
+
+    def with_release(self, release: Release) -> PrivacyReport:
+        """The report if a statistic of the same examples is published, too.
+
+        Parameters
+        ----------
+        release : Release
+            The statistic and its noise.
+
+        Returns
+        -------
+        PrivacyReport
+            Of the model and all other releases together.
+
+        Examples
+        --------
+        >>> from lastiterate.other_releases import Release
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> more = li.account(run).with_release(Release("mean", sensitivity=2.0, noise_std=4.0))
+        >>> len(more.other_releases), more.epsilon(1e-5) > li.account(run).epsilon(1e-5)
+        (1, True)
+        """
+        from lastiterate.accounting import account  # it makes reports
+
+        other_releases = (*self.other_releases, release)
+        if not self.of_more_than_the_run:
+            names = ("enforced", "seeded", "caveats", "preprocessing")
+            kept = {name: getattr(self, name) for name in names}
+            return replace(account(self.run, other_releases=other_releases), **kept)
+        more = person_mu([release], self.run)
+        every = {id_: compose_with_gaussian(profile, more) for id_, profile in self.all.items()}
+        return replace(self, all=every, other_releases=other_releases)
+
+    def __repr__(self) -> str:
+        epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
+        of = f"adjacency={self.run.adjacency!r}, bound={self.bound!r}, steps={self.run.steps}"
+        if self.run.examples_per_person > 1:
+            of += f", examples_per_person={self.run.examples_per_person}"
+        more = [
+            name
+            for name in ("other_releases", "selected", "followed", "seeded")
+            if getattr(self, name)
+        ]
+        apart = [f"not including={list(self.preprocessing)}"] if self.preprocessing else []
+        return f"PrivacyReport({', '.join([epsilon, of, *more, *apart])})"

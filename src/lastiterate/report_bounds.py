@@ -1,0 +1,152 @@
+"""The bounds behind a report: those that answer, their stages and positions, and lower bounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+
+from lastiterate._progress import track
+from lastiterate.bounds.bound import Certainty
+from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+from lastiterate.other_releases import Release, joint_mu
+from lastiterate.profile.best import BestProfile, LazyProfiles, StagedProfile
+from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
+from lastiterate.profile.lower import BestLowerProfile, LowerProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.report_forms import USUAL_DELTA
+from lastiterate.run.training_run import TrainingRun
+
+
+class ReportBounds(BestProfile):
+    """The part of a `PrivacyReport` that knows bounds; what it needs of the report is listed."""
+
+    run: TrainingRun
+    all: Mapping[str, PrivacyProfile]
+    other_releases: tuple[Release, ...]
+    selected: bool
+    followed: tuple[int, int] | None
+
+    @cached_property
+    def used(self) -> Mapping[str, PrivacyProfile]:
+        """The bounds that answer: the proved ones, or all if none of these was asked for."""
+        proved = [id_ for id_ in self.all if RECORDS[id_].certainty is Certainty.UPPER]
+        return LazyProfiles(proved, self.all.__getitem__) if proved else self.all
+
+    @property
+    def profiles(self) -> tuple[PrivacyProfile, ...]:
+        """The profiles of the bounds that answer."""
+        return tuple(self.used[id_] for id_ in track("accounting", list(self.used)))
+
+    @property
+    def certainty(self) -> Certainty:
+        """`UPPER`, unless nothing but bounds that are only as published was asked for."""
+        return RECORDS[next(iter(self.used))].certainty
+
+    def explain(self, delta: float = USUAL_DELTA) -> Mapping[str, float]:
+        """The epsilon of every bound and, below it, of every stage of its proof that applies.
+
+        Parameters
+        ----------
+        delta : float
+            Of (epsilon, delta)-DP.
+
+        Returns
+        -------
+        mapping of str to float
+            By the ids of bounds and stages.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> list(li.account(run).explain())
+        ['composition/fixed-order', 'composition/sampled']
+        """
+        found: dict[str, float] = {}
+        for id_, profile in self.used.items():
+            found[id_] = profile.epsilon(delta)
+            if isinstance(profile, StagedProfile):
+                found |= {stage: one.epsilon(delta) for stage, one in profile.stages.items()}
+        return found
+
+    @property
+    def of_more_than_the_run(self) -> bool:
+        """Whether more models than that of `run` were trained: nothing follows from it alone."""
+        return self.selected or self.followed is not None
+
+    @cached_property
+    def lower_bounds(self) -> Mapping[str, LowerProfile]:
+        """Each lower bound that applies, by id."""
+        if self.of_more_than_the_run:
+            return {}
+        applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
+        return {bound.id: bound.evaluate(self.run) for bound in applying}
+
+    @property
+    def lower(self) -> BestLowerProfile:
+        """The largest of the lower bounds that apply: no valid guarantee is below it."""
+        return BestLowerProfile(tuple(self.lower_bounds.values()))
+
+    def ratio_to_lower_bound(self, delta: float) -> float:
+        """epsilon over the best lower bound's; inf where no lower bound says anything.
+
+        Parameters
+        ----------
+        delta : float
+            Of (epsilon, delta)-DP.
+
+        Returns
+        -------
+        float
+            At least 1.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun(
+        ...     loss=li.Loss(smoothness=1.0), sensitivity=1.0, batches=li.FullBatch(examples=100),
+        ...     steps=10, step_size=0.1, noise_std=0.1)
+        >>> round(li.account(run).ratio_to_lower_bound(1e-5), 6)
+        1.0
+        """
+        return ratio_to_lower(self.epsilon(delta), self.lower.epsilon(delta))
+
+    def by_position(self) -> Sequence[PrivacyProfile]:
+        """The guarantee of each position in the order of the batches, first to last.
+
+        Returns
+        -------
+        sequence of PrivacyProfile
+            By the best bound that tells positions apart; this report alone if none does.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> len(li.account(run).by_position())
+        1
+        """
+        able = [id_ for id_ in self.used if RECORDS[id_].by_position is not None]
+        if self.of_more_than_the_run or not able:
+            return [self]
+        best = min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
+        positions = RECORDS[best].positions(self.run)
+        assert positions is not None
+        more = person_mu(self.other_releases, self.run)
+        return [compose_with_gaussian(profile, more) for profile in positions]
+
+
+def ratio_to_lower(certified: float, lower: float) -> float:
+    """A certified epsilon over a lower bound on every valid one."""
+    if certified == 0.0:
+        return 1.0
+    return certified / lower if lower > 0.0 else math.inf
+
+
+def person_mu(other_releases: Sequence[Release], run: TrainingRun) -> float:
+    """The GDP mu of other releases for one person, each of whose examples changes them."""
+    return run.examples_per_person * joint_mu(other_releases)
