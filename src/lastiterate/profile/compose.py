@@ -10,6 +10,7 @@ from lastiterate.profile.best import BestProfile, FallbackProfile, StagedProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile
+from lastiterate.profile.rounded import RoundedProfile, Rounding
 
 _LEAST_DELTA, _FARTHEST, _LOOKS = 1e-12, 1e9, 100
 
@@ -49,6 +50,8 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
     profiles = tuple(map(_if_alone, profiles))
     if len(profiles) == 1:
         return profiles[0]
+    if any(_rounding(profile) is not None for profile in profiles):
+        return _compose_computed(profiles)
     if any(isinstance(p, BestProfile) for p in profiles):
         return _compose_best(list(profiles))
     gaussian = [p for p in profiles if isinstance(p, GaussianProfile)]
@@ -61,6 +64,34 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
     if any(isinstance(p, (RenyiProfile, ZCDPProfile)) for p in others):
         return _add_divergences(others)
     return _compose_losses(others)
+
+
+def _compose_computed(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
+    """The exact results composed, and then how far all computed ones are from them."""
+    whole = Rounding(0.0, 0.0)
+    for profile in profiles:
+        whole = whole.beside(_rounding(profile) or Rounding(0.0, 0.0))
+    return RoundedProfile(compose(*map(_exact, profiles)), whole)
+
+
+def _rounding(profile: PrivacyProfile) -> Rounding | None:
+    """How far the result is from the exact one; None where that is not told apart."""
+    if isinstance(profile, RoundedProfile):
+        return profile.rounding
+    if isinstance(profile, BestProfile):
+        found = {_rounding(one) for one in profile.profiles}
+        return found.pop() if len(found) == 1 else None
+    return None
+
+
+def _exact(profile: PrivacyProfile) -> PrivacyProfile:
+    """The guarantee of the exact result."""
+    if _rounding(profile) is None:
+        return profile
+    if isinstance(profile, RoundedProfile):
+        return profile.exact
+    assert isinstance(profile, BestProfile)
+    return BestProfile([_exact(one) for one in profile.profiles])
 
 
 def _if_alone(profile: PrivacyProfile) -> PrivacyProfile:

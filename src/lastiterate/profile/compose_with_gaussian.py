@@ -29,6 +29,7 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 from lastiterate.profile.renyi import averaged
+from lastiterate.profile.rounded import RoundedProfile
 
 # Cells of l: as wide as this, or as this many standard deviations, whichever is less.
 _WIDTH = 0.05
@@ -43,6 +44,8 @@ def compose_with_gaussian(profile: PrivacyProfile, mu: float) -> PrivacyProfile:
     mu = _check.number("mu", mu, at_least=0.0, infinite=True)
     if mu == 0.0:
         return profile
+    if isinstance(profile, RoundedProfile):
+        return RoundedProfile(compose_with_gaussian(profile.exact, mu), profile.rounding)
     if _is_gaussian(profile) or math.isinf(mu):
         whole = math.hypot(profile.gdp(), mu)
         return GaussianProfile(at_least(whole, ulps=2.0))

@@ -1,0 +1,122 @@
+r"""The guarantee of a computed result, from that of exact arithmetic.
+
+**Bound.** On every data set let the computed result and the exact one be mu-GDP from each other, in
+both directions, but for events of probability `failure` (`train.arithmetic`).  If the exact one is
+:math:`(\varepsilon, \delta)`-DP then the computed one is, for every :math:`\kappa > 0`,
+
+.. math:: \big(\varepsilon + 2\kappa,\; e^\kappa\delta
+          + (1 + e^{\varepsilon + \kappa})\,\delta_\mu(\kappa)
+          + (1 + e^{\varepsilon + 2\kappa})\,\mathit{failure}\big)\text{-DP},
+
+where :math:`\delta_\mu` is the curve of mu-GDP.
+
+**Proof.** Computed on D, exact on D, exact on D', computed on D'.  For an event S, but for
+failures, :math:`P(S) \le e^\kappa P_0(S) + \delta_\mu(\kappa)`, then
+:math:`P_0(S) \le e^\varepsilon P_0'(S) + \delta`, and
+:math:`P_0'(S) \le e^\kappa P'(S) + \delta_\mu(\kappa)`; insert each into the one before.  A failure
+adds its probability to P(S) and to P'(S), which counts :math:`e^{\varepsilon+2\kappa}` times.
+
+It uses nothing of what the exact guarantee rests on, so that it holds for every bound, and it is
+applied once, after all compositions: several computed results are, all together,
+:math:`\sqrt{\sum\mu^2}`-GDP from the exact ones.  Distances add up linearly: mu-GDP becomes
+:math:`(\mu_0 + 2\mu)`-GDP.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
+from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+
+_MULTIPLES = (5.0, 6.0, 7.0, 7.5, 8.0, 8.5, 9.0, 10.0, 12.0)  # of mu, to be tried as kappa
+_FARTHEST = 600.0  # an epsilon whose power is finite
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """How far a computed result is from the exact one, on any data set."""
+
+    mu: float
+    failure: float
+
+    def __post_init__(self) -> None:
+        _check.number("mu", self.mu, at_least=0.0, infinite=True)
+        _check.number("failure", self.failure, at_least=0.0, at_most=1.0)
+
+    def beside(self, other: Rounding) -> Rounding:
+        """The distance of two results together."""
+        mu = at_least(math.hypot(self.mu, other.mu), ulps=2.0)
+        return Rounding(mu, min(at_least(self.failure + other.failure, ulps=1.0), 1.0))
+
+
+class RoundedProfile(PrivacyProfile):
+    """The guarantee of a computed result whose exact counterpart has the guarantee `exact`.
+
+    >>> exact = GaussianProfile(0.25)
+    >>> computed = RoundedProfile(exact, Rounding(mu=1e-6, failure=1e-18))
+    >>> exact.epsilon(1e-5) < computed.epsilon(1e-5) < exact.epsilon(1e-5) + 2e-5
+    True
+    """
+
+    def __init__(self, exact: PrivacyProfile, rounding: Rounding) -> None:
+        self.exact, self.rounding = exact, rounding
+
+    def deltas(self, epsilons: Array) -> Array:
+        """The least over several kappa, rounded up."""
+        mu, failure = self.rounding.mu, self.rounding.failure
+        if mu == 0.0:
+            return self._at(epsilons, 0.0, 0.0, failure)
+        if not math.isfinite(mu):
+            return np.ones_like(epsilons)
+        between = GaussianProfile(mu)
+        found = [
+            self._at(epsilons, kappa, between.delta(kappa), failure)
+            for kappa in (multiple * mu for multiple in _MULTIPLES)
+        ]
+        return np.asarray(np.min(found, axis=0))
+
+    def _at(self, epsilons: Array, kappa: float, between: float, failure: float) -> Array:
+        # Rounded down: less of epsilon is left for the exact result.
+        left = epsilons - up(2.0 * kappa, MILLIONS_OF_ROUNDINGS)
+        left = np.where(epsilons > 0.0, left - 1e-15 * np.minimum(epsilons, 1e300), left)
+        known = self._two_sided(left)
+        power = np.exp(np.minimum(left, _FARTHEST))
+        whole = (
+            math.exp(kappa) * known
+            + (1.0 + power * math.exp(kappa)) * between
+            + (1.0 + power * math.exp(2.0 * kappa)) * failure
+        )
+        lost = between > 0.0 or failure > 0.0
+        whole = np.where((left > _FARTHEST) & lost, 1.0, up(whole, MILLIONS_OF_ROUNDINGS))
+        return np.minimum(whole, 1.0)
+
+    def _two_sided(self, epsilons: Array) -> Array:
+        """The exact curve, at negative epsilons too, where both directions say the same."""
+        known = self.exact.deltas(np.abs(epsilons))
+        shrunk = np.exp(-np.abs(epsilons))
+        return np.where(epsilons >= 0.0, known, 1.0 - shrunk + shrunk * known)
+
+    def renyi(self, order: float) -> float:
+        """No Renyi divergence is finite where something may fail."""
+        alpha = check_order(order)
+        if self.rounding.mu == 0.0 and self.rounding.failure == 0.0:
+            return self.exact.renyi(alpha)
+        return math.inf
+
+    def gdp(self) -> float:
+        """The exact mu and twice the distance: of all but the failures, which curves include."""
+        return at_least(self.exact.gdp() + 2.0 * self.rounding.mu, ulps=2.0)
+
+    def cheap(self) -> PrivacyProfile:
+        return RoundedProfile(self.exact.cheap(), self.rounding)
+
+    def __repr__(self) -> str:
+        of = f"mu={self.rounding.mu:.3g}, failure={self.rounding.failure:.3g}"
+        return f"RoundedProfile({self.exact!r}, {of})"
