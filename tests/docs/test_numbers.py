@@ -39,10 +39,11 @@ NOT_CLAIMED = (
     r"^\| (?:50,000|the same|1,000,000)\b.* epochs \|.*$",  # compared in tests/test_examples.py
     r"^#.*$",
     r"^\| (?:Ye|Altschuler|Chien|Bok), .*$",
-    rf"(?:Theorem|Table)s? {PAPERS_OWN}(?:(?:,| and| to) {PAPERS_OWN})*",
+    r"(?:Theorem|Table|Corollary|Proposition|Observation)s? "
+    rf"{PAPERS_OWN}(?:(?:,| and| to) {PAPERS_OWN})*",
     r"\(\d+(?:\.\d+)?\)",
     r"Apache-2\.0",
-    r"about \.3 points lower after 50 epochs \(`python -m lastiterate\.reproduce bsa-table-2",
+    r"about \.3 points lower after 50 epochs \(`lastiterate reproduce bsa-table-2",
 )
 NUMBER = re.compile(
     r"(?<![\w.^])(?:\d*\.\d+|\d+e-?\d+|\d{1,3}(?:,\d{3})+|\d+(?= (?:%|per cent|points|times)))"
