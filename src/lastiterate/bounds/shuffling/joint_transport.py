@@ -99,7 +99,7 @@ class TransportGrid:
 
 
 class JointTransport:
-    """One joint transport, made for an epsilon and valid for all.
+    """One joint transport, computed for an epsilon and valid for all.
 
     Of the hidden positions the shares `retained` are not transported.
     """

@@ -28,7 +28,7 @@ from lastiterate.bounds.shuffling.lognormal_sums import DifferenceCalls
 from lastiterate.errors import InvalidParameter
 
 _LARGEST_G = 9.0  # standard deviations
-_WIDEST = 0.2  # of epsilon, to both sides of that a divergence is made for
+_WIDEST = 0.2  # share of its epsilon, to both sides, for which a divergence is computed
 _ROUNDED_ONE = 1.0 - 1e-9  # least sum of probabilities
 _LEAST_G = -2.0  # from which on thresholds are on the grid,
 _LARGEST_THRESHOLD = 3.0  # unless they exceed so many times that at G = 0
@@ -91,7 +91,7 @@ class MixtureGrid:
 
 
 class MixtureDivergence:
-    """The divergence of one pair of laws in one direction, made for epsilons around one."""
+    """The divergence of one pair of laws in one direction, for epsilons near a given one."""
 
     def __init__(
         self, mixture: PositionMixture, pair: MixturePair, epsilon: float, grid: MixtureGrid
@@ -117,7 +117,7 @@ class MixtureDivergence:
         self._calls = self._table(mixture, at, grid)
 
     def delta(self, epsilon: float) -> float:
-        """delta, rounded up; 1 for epsilons far from that it was made for."""
+        """delta, rounded up; 1 for epsilons far from the given one."""
         if not self._least <= epsilon <= self._most:
             return 1.0
         unit, kappas, thresholds = self._arguments(math.exp(epsilon))

@@ -29,13 +29,13 @@ from scipy.special import ndtri
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import (
     TENS_OF_THOUSANDS_OF_ROUNDINGS,
-    THOUSANDS_OF_ROUNDINGS,
     down,
     ulps,
     up,
 )
 from lastiterate._numerics.search import close_in
 from lastiterate.errors import InvalidParameter
+from lastiterate.profile.delta_curve import chords
 from lastiterate.profile.gaussian import deltas_on_both_sides
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
@@ -148,7 +148,7 @@ class TransportProfile(PrivacyProfile):
         shares, values = self._revealed.weights, np.array(mus, dtype=np.float64)
         if any(directions) and not (shares.size == values.size and np.all(np.isfinite(values))):
             raise InvalidParameter("weights", weights, must_be="positive, with mus below inf")
-        self._last_answer = math.nan, math.nan  # delta and epsilon, which are asked for again
+        self._last_answer = math.nan, math.nan  # delta and epsilon, for repeated calls
         self._directions = [
             [_Transport(shares, values, transport_mus) for transport_mus in transports]
             for transports in directions
@@ -159,7 +159,7 @@ class TransportProfile(PrivacyProfile):
 
     def deltas(self, epsilons: Array) -> Array:
         few = epsilons.size <= _FEW_EPSILONS
-        hidden = self._one_by_one(epsilons) if few else self._by_chords(epsilons)
+        hidden = self._one_by_one(epsilons) if few else chords(epsilons, *self._curve)
         return np.asarray(np.minimum(self._revealed.deltas(epsilons), hidden))
 
     def epsilon(self, delta: float) -> float:
@@ -193,18 +193,11 @@ class TransportProfile(PrivacyProfile):
 
     @cached_property
     def _curve(self) -> tuple[Array, Array]:
-        """Epsilons, and deltas there."""
+        """Knots of epsilon and deltas there, between which chords lie above delta."""
         reach = min(self._revealed.epsilon(_NEGLIGIBLE_DELTA), _LARGEST_EPSILON)
         knots = np.linspace(0.0, reach, _KNOTS)
         by_direction = [_deltas_by_blocks(transports, knots) for transports in self._directions]
         return knots, np.asarray(np.max(by_direction, axis=0))
-
-    def _by_chords(self, epsilons: Array) -> Array:
-        """Chords between knots: delta is convex in e^epsilon, so they lie above it."""
-        knots, deltas = self._curve
-        # e^epsilon - 1 separates knots near 0, too.
-        chords = np.interp(np.expm1(np.minimum(epsilons, knots[-1])), np.expm1(knots), deltas)
-        return np.asarray(up(chords, THOUSANDS_OF_ROUNDINGS))
 
 
 def _deltas_by_blocks(transports: Sequence[_Transport], knots: Array) -> Array:

@@ -50,7 +50,7 @@ _LARGEST_MU = 15.0  # above it nothing is certified
 class MixtureTransportProfile(ParametricProfile):
     """The profile of mu_i-GDP with probability weight_i, if i stays hidden.
 
-    A probability `lost` gets no guarantee.
+    A probability `lost` has no guarantee.
 
     Examples
     --------
@@ -96,7 +96,7 @@ class MixtureTransportProfile(ParametricProfile):
 class MomentTransportProfile(ParametricProfile):
     """The profile of mu-GDP for a hidden mu, with log E e^(rates mu^2) at most `logs`.
 
-    A probability `lost` gets no guarantee, and mu itself may be larger by `extra_mu`.  The profile
+    A probability `lost` has no guarantee, and mu itself may be larger by `extra_mu`.  The profile
     `composed_with` is that of a mechanism that is released as well, whatever mu is.
 
     Examples

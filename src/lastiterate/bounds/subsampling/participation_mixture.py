@@ -151,7 +151,7 @@ def participation_mixture(
     longest: int = LONGEST_WINDOW,
     probability: float | None = None,
 ) -> PrivacyProfile:
-    """The average over participations; a probability `lost` gets no guarantee.
+    """The average over participations; a probability `lost` has no guarantee.
 
     At most the `longest` last steps are solved exactly.  An example takes part in a step with
     `probability`, by default the share of the examples that a batch has.

@@ -113,7 +113,7 @@ def contractions_without_example(run: TrainingRun) -> list[LimitedContraction]:
     def gap(size: int) -> Fraction:
         return min(eta * shared, 2 - eta * (own * size + shared))
 
-    # Below the largest batch: the differing examples take the place of no other.
+    # Below the largest batch: the differing examples displace no other example.
     most = max(batches.largest_size - run.examples_per_person, 0)
     sizes = [most]
     if gap(most) < eta * shared:
