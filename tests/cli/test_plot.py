@@ -36,7 +36,7 @@ def test_a_run_without_a_plan_to_draw_is_not_said_to_be_uncertified(capsys, batc
     assert main(["plot", "shift-schedule", *run]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert "RUN must be one whose guarantee comes from a single sequence of shifts" in line
-    assert "says nothing of its guarantee" in line
+    assert "`account` may certify it" in line
     assert "no certified bound" not in line
 
 
