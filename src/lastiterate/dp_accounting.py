@@ -106,7 +106,7 @@ def _losses_of(run: str, cell: float) -> Any:
 
 
 def event_of(report: PrivacyReport) -> Any:
-    """As `PrivacyReport.to_dp_event`."""
+    """The event of a report, see `PrivacyReport.to_dp_event`."""
     from dp_accounting.dp_event import GaussianDpEvent
 
     mu = report.gdp()

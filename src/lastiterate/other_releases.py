@@ -100,7 +100,7 @@ class Release:
 
     @classmethod
     def of_mu(cls, kind: str, mu: float, *, adjacency: str) -> Release:
-        """With so much noise that it is worth this mu."""
+        """A release of this kind whose noise gives this mu."""
         _check.choice("kind", kind, among=tuple(KINDS))
         sensitivity = at_least(KINDS[kind].sensitivity(adjacency), ulps=1.0)
         noise = at_least(sensitivity / _check.number("mu", mu, above=0.0), ulps=2.0)

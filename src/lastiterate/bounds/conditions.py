@@ -250,7 +250,7 @@ def enough_noise(largest_ratio: float, *, remedy: str) -> Hypothesis:
 
 
 def one_of(bounds: tuple[Bound, ...], *, needs: str, remedy: str) -> Hypothesis:
-    """That one of these bounds, at least, covers the run."""
+    """The hypothesis that at least one of these bounds covers the run."""
 
     def none_covers(run: TrainingRun) -> str | None:
         covered = any(not bound.unmet(run) for bound in bounds)

@@ -103,7 +103,7 @@ def position_count(run: TrainingRun) -> int:
 
 
 def patterns(run: TrainingRun) -> Iterator[IntArray]:
-    """For each place the steps, counted from 0, in which its examples take part."""
+    """The steps, counted from 0, in which the examples of each position take part."""
     for position in range(position_count(run)):
         yield run.batches.participations(position, run.steps)
 

@@ -59,7 +59,7 @@ _ROUNDING = 1e-12  # relative; other machines may round the same constants other
 
 @dataclass(frozen=True)
 class VerifiedCertificate:
-    """What a valid certificate implies; `radius` bounds the norm of a row with its intercept."""
+    """The content of a valid certificate; `radius` bounds the norm of a row with its intercept."""
 
     report: PrivacyReport
     objective: Objective
@@ -125,7 +125,7 @@ def verified_certificate(
     signed_by: str | Path | None = None,
     encoding: Mapping[str, Any] | None = None,
 ) -> VerifiedCertificate:
-    """What a valid certificate implies, or `InvalidCertificate` with every reason; never warns."""
+    """The content of a valid certificate, or `InvalidCertificate` with every reason."""
     record = read(certificate)
     if UNLEARNING in record or EARLIER in record:
         content, reasons = _derived_chain(record, signed_by)

@@ -18,7 +18,7 @@ BEFORE_A_LINE = 5.0  # each line after the first waits four times as long
 
 @contextmanager
 def progress_bar() -> Iterator[None]:
-    """On stderr while something long is computed: a bar, gone when it is done, or lines.
+    """A context that shows progress on stderr: a bar on terminals, else lines.
 
     Lines, and few of them, where stderr is not a terminal.
     """

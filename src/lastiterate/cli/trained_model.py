@@ -97,7 +97,7 @@ _NOTHING_ELSE = (
 
 @dataclass(frozen=True)
 class TrainingSummary:
-    """What `train` prints: the guarantee, the score, and what may be published."""
+    """The summary that `train` prints: guarantee, score, and what may be published."""
 
     report: PrivacyReport
     delta: float

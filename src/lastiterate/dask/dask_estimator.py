@@ -170,7 +170,7 @@ class DaskEstimator(PrivateLinearModel):
 
     @discreet
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """As in scikit-learn; published, a score on private data costs privacy."""
+        """The score as in scikit-learn; publishing one on private data costs privacy."""
         if not is_collection(X):
             return float(super().score(X, y, sample_weight=sample_weight))
         if sample_weight is not None:

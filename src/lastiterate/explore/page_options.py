@@ -1,4 +1,4 @@
-"""What the page offers to choose from: example runs, models, batch rules, and where it begins."""
+"""The choices of the page: example runs, models, batch rules, and its first run."""
 
 from __future__ import annotations
 

@@ -67,5 +67,5 @@ def _changes(words: Mapping[str, Any], run: TrainingRun) -> Iterator[tuple[str, 
 
 
 def _rounded(value: float) -> float:
-    """To two digits, as one would type it."""
+    """A number rounded to two digits, as one would type it."""
     return float(f"{value:.2g}")

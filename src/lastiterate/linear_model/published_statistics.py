@@ -135,7 +135,7 @@ def check_text_columns(columns: TextColumns, features: int) -> None:
 def noisy_undeclared_counts(
     rows: Rows, columns: TextColumns, release: Release, source: Randomness
 ) -> dict[str, int]:
-    """For each text column the noisy count of rows that have none of its values, rounded."""
+    """The noisy count, for each text column, of rows that have none of its values."""
     exact = np.zeros(len(columns))
     for _, some in chunks(rows):
         exact += [_without_any(some, first, after) for _, first, after in columns]

@@ -89,7 +89,7 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
 
 
 def _mu_of_expanding(run: TrainingRun, growth: Array, release: float) -> float:
-    """By logarithms: what arrived long ago is larger at the end than floating point has numbers.
+    """The mu of expanding steps, by logarithms, since early shifts grow beyond floating point.
 
     Every factor of 0 is admitted, so the regression is one, and each of its pools adds the square
     of what arrives in it over its noise.

@@ -130,7 +130,7 @@ def sum_of_draws(levels: Array, masses: Array, count: int) -> tuple[Array, Array
 
 
 def _coarse(levels: Array, masses: Array) -> tuple[Array, Array]:
-    """On a geometric grid, every level but 0 rounded up."""
+    """Levels and masses on a geometric grid, every level but 0 rounded up."""
     top = float(levels.max(initial=0.0))
     if not 0.0 < top < math.inf:
         return levels, masses
@@ -155,6 +155,6 @@ def _added(one: tuple[Array, Array], other: tuple[Array, Array]) -> tuple[Array,
 
 
 def _heavier(masses: Array, density: float) -> Array:
-    """So much more for the largest levels, until all is used up."""
+    """Masses with `density` times as much on the largest levels, until all is used up."""
     above = np.minimum(np.cumsum((masses * density)[::-1]), math.fsum(masses))
     return np.diff(above, prepend=0.0)[::-1]

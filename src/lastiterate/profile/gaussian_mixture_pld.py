@@ -148,7 +148,7 @@ def _tails(means: Array, masses: Array, edges: Array) -> _Tails:
 
 
 def _edges(levels: Array, masses: Array) -> Array:
-    """From far below 0 to where P has next to nothing left."""
+    """Edges from far below 0 to where P has almost no mass left."""
     top = _FARTHEST + float(levels.max(initial=0.0))
     if top > _FARTHEST + 1.0:
         tops = np.linspace(_FARTHEST, top, 33)

@@ -63,7 +63,7 @@ class LossDistributionProfile(PrivacyProfile):
         return np.asarray(np.clip(largest + self.slack, TINY, 1.0))
 
     def renyi(self, order: float) -> float:
-        """From the masses themselves; inf where some mass sits at infinite loss."""
+        """The Renyi divergence of the masses; inf if some mass has infinite loss."""
         alpha = check_order(order)
         return max(losses.renyi(alpha) for losses in self._losses)
 

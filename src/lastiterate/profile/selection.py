@@ -79,7 +79,7 @@ class Tries:
 
     @classmethod
     def of_mean(cls, mean: float, *, shape: float) -> Tries:
-        """With at most this many tries on average."""
+        """The law with at most this many tries on average."""
         mean = _check.number("tries", mean, above=1.0, at_most=1e6)
 
         def enough(log_stop: float) -> bool:
@@ -134,11 +134,11 @@ class AverageProfile(PrivacyProfile):
         return np.asarray(np.minimum(up(mean, THOUSANDS_OF_ROUNDINGS), 1.0))
 
     def renyi(self, order: float) -> float:
-        """At most the largest."""
+        """The largest divergence of the profiles."""
         return max(profile.renyi(order) for profile in self.profiles)
 
     def gdp(self) -> float:
-        """At most the largest."""
+        """The largest mu of the profiles."""
         return max(profile.gdp() for profile in self.profiles)
 
 

@@ -102,7 +102,7 @@ class Description:
         return cls(**words)
 
     def changed(self, words: Mapping[str, Any]) -> Description:
-        """With these words in place of the former ones, and of what they contradict."""
+        """The description with these words instead of the former ones and their opposites."""
         dropped: dict[str, Any] = {}
         for pair in (*SAID_EITHER_WAY, ("diameter", "domain"), ("batch_size", "sample_rate")):
             for said, other in (pair, pair[::-1]):
@@ -254,7 +254,7 @@ class Description:
         return multiplier * clip / rule.batch_size
 
     def _sensitivity(self, loss: Loss, adjacency: str) -> float:
-        """As stated, or what follows from the least bound on gradients."""
+        """The sensitivity as stated, or from the least bound on gradients."""
         if self.sensitivity is not None:
             return self.sensitivity
         known = [

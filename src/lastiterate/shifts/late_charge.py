@@ -1,4 +1,4 @@
-r"""What a participation costs at most if it is charged at a later step, for concave moduli.
+r"""The charge at a later step that covers a participation, for concave moduli.
 
 Let :math:`w_k` be the moduli of steps in which an example does not take part, concave and
 non-decreasing, and let it take part once, in step i, which adds s_i.  With
@@ -41,7 +41,7 @@ class StepValues:
 
 
 def late_charges(idle: Moduli, sensitivities: list[float], steps: range) -> list[float]:
-    """For each of `steps` what to charge there for a participation in it or in an earlier one."""
+    """The charges at `steps`, each for a participation in that step or in an earlier one."""
     values, charges, charge = StepValues(idle), [], 0.0
     for step in steps:
         charge = max(sensitivities[step], values.increase(step, charge))

@@ -19,7 +19,7 @@ from lastiterate._numerics.rounding import ulps, up
 
 @dataclass(frozen=True)
 class LeastEnergies:
-    """For each row the least energy from its start, from a cap, and after composition."""
+    """The least energy of each row: from its start, from a cap, and after composition."""
 
     from_start: Array
     from_cap: Array

@@ -39,7 +39,7 @@ class BadCells(Exception):
 
 
 def numbers_of(column: Any) -> Array:
-    """As numbers, nan where a cell is missing."""
+    """The column as numbers, nan where a cell is missing."""
     cells = _as_array(column)
     if cells.dtype.kind in "fiub":
         numbers = cells.astype(np.float64)
@@ -51,7 +51,7 @@ def numbers_of(column: Any) -> Array:
 
 
 def positions_of(column: Any, values: tuple[str, ...]) -> NDArray[np.intp]:
-    """For each cell its place among the values, -1 for none."""
+    """The position of each cell among the values, -1 for none."""
     if _is_arrow(column):
         found = _arrow_positions(column, values)
         if found is not None:
@@ -101,7 +101,7 @@ def missing_in(column: Any, rows: NDArray[np.intp]) -> NDArray[np.intp]:
 
 
 def texts_of(column: Any) -> list[str]:
-    """As they are written; empty where missing."""
+    """The cells as they are written; empty where missing."""
     return ["" if _is_nothing(cell) else _text(cell) for cell in _as_array(column).tolist()]
 
 

@@ -159,7 +159,7 @@ class Numeric:
             out[:, -1] = np.isnan(numbers_of(column))
 
     def numbers(self, column: Any) -> Array:
-        """As they are written, with what is missing filled in."""
+        """The numbers of a column, with missing cells filled in."""
         numbers = numbers_of(column)
         empty = np.isnan(numbers)
         if self.missing is None and empty.any():

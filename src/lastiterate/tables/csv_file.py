@@ -194,7 +194,7 @@ _SAMPLE = 1_000  # rows in which a name is looked for
 
 
 def check_bytes(path: str, first: bytes) -> None:
-    """That a file is text in UTF-8, by its first bytes."""
+    """Raise unless the first bytes of a file are text in UTF-8."""
     found = next((what for mark, what in _BEGINNINGS.items() if first.startswith(mark)), None)
     if found is None and b"\x00" in first:
         found = "bytes of value 0, as in UTF-16"
@@ -231,7 +231,7 @@ def checked_names(path: str, line: Sequence[str], delimiter: str) -> tuple[str, 
 
 
 def check_is_no_row(path: str, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """That no name occurs again below itself, among others, as a value does.
+    """Raise if a name occurs again below itself, among others, as a value does.
 
     Where nothing else occurs, it is the name of an answer that some gave.
     """

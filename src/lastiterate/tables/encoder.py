@@ -26,7 +26,7 @@ class Encoder:
 
     @classmethod
     def of(cls, schema: Mapping[str, Any], columns: Sequence[str]) -> Encoder:
-        """For a table with these columns, every one of which the schema must describe."""
+        """The encoder of a table with these columns, all of which the schema must describe."""
         described = {str(name): rule_of(str(name), rule) for name, rule in schema.items()}
         rest = described.pop(REST, None)
         unknown = sorted(set(described) - set(columns))

@@ -37,7 +37,7 @@ class InMemory:
         self._most = available_memory() / _COPIES
 
     def check(self, rows: int) -> None:
-        """That so many will fit."""
+        """Raise unless this many rows fit into memory."""
         size = rows * self._rows.shape[1] * self._rows.itemsize
         if size > self._most:
             must_be = (
@@ -47,7 +47,7 @@ class InMemory:
             raise InvalidParameter("data", must_be=must_be, found=f"{size / 1e9:.3g} GB or more")
 
     def more(self, count: int) -> NDArray[Any]:
-        """So many rows at the end, to be filled."""
+        """New rows at the end, to be filled."""
         before, width = self._rows.shape
         self.check(before + count)
         self._rows.resize((before + count, width), refcheck=False)
@@ -70,7 +70,7 @@ class InFile:
         path.write_bytes(b"")
 
     def more(self, count: int) -> NDArray[Any]:
-        """So many rows, to be filled."""
+        """New rows, to be filled."""
         self._block = np.empty((count, self._width), dtype=self._dtype)
         return self._block
 

@@ -159,7 +159,7 @@ def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]
 
 
 def _periodic_mu(run: TrainingRun, diameter: float, period: int, *, tail: int) -> float:
-    """For a constant schedule, `tail` steps after the last participation."""
+    """The mu of a constant schedule, `tail` steps after the last participation."""
     gap, arrival, noise = (float(x[0]) for x in _constants(run))
     periodic = PeriodicRun(
         gap=gap,
@@ -180,7 +180,7 @@ def _constants(run: TrainingRun) -> tuple[Array, Array, Array]:
 def rolled_up_mu(
     run: TrainingRun, seen: IntArray, diameter: float, *, times: float | Array = 1.0
 ) -> float:
-    """For a constant schedule and participations in the steps `seen`, counted from 1.
+    """The mu of a constant schedule with participations in the steps `seen`, from 1.
 
     The idle steps from each up to the next are rolled into a single step; `times` is how many
     participations there are in each.
@@ -218,7 +218,7 @@ def epochs_of(run: TrainingRun) -> list[range]:
 def latest_order_mu(
     run: TrainingRun, diameter: float, epochs: Sequence[range], *, last: int | None = None
 ) -> float:
-    """For an order drawn anew every epoch, as late as it may be.
+    """The mu of the latest possible order, for an order that is drawn anew every epoch.
 
     A participation that is moved later within its epoch, or made larger, leaves more to pay
     after every step, so it never lowers mu: each of `epochs` is charged its largest arrival, as

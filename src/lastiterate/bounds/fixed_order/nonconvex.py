@@ -96,7 +96,7 @@ def _work(run: TrainingRun, positions: int) -> int:
 
 
 def _position_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
-    """For each of these positions the least mu of all ways that can be afforded."""
+    """The least mu of each of these positions, by all methods that are quick enough."""
     ways = []
     if run.is_constant:
         ways.append([_closed_form_mu(run, position) for position in chosen])
@@ -108,7 +108,7 @@ def _position_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
 
 
 def _written_out_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
-    """From the last steps, as many as still help; inf where they cannot be written out."""
+    """The mus from the last steps, as many as still help; inf if there are too many."""
     too_long = run.steps > _MOST_STEPS
     if too_long and not (run.is_constant and np.isfinite(quantities.diameter(run))):
         return [np.inf] * len(chosen)
@@ -125,7 +125,7 @@ def _written_out_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
 
 
 def _window_mus(run: TrainingRun, chosen: Sequence[int], window: int) -> list[float]:
-    """From the last `window` steps, which begin at the diameter unless they are all there are."""
+    """The mus from the last `window` steps, which start at the diameter unless they are all."""
     cap = quantities.diameter(run)
     wanted = set(chosen)
     seen = [pattern for i, pattern in enumerate(_late_patterns(run, window)) if i in wanted]
@@ -166,7 +166,7 @@ def _linear_mus(run: TrainingRun, chosen: Sequence[int]) -> list[float]:
 
 
 def _closed_form_mu(run: TrainingRun, position: int) -> float:
-    """For constant schedules and a known Lipschitz constant; no cap."""
+    """The mu of a constant schedule with a known Lipschitz constant, without a cap."""
     rise = linear_rise(run)
     period = run.batches.period
     if rise is None or period is None:

@@ -83,7 +83,7 @@ def _counted_from(first: int, group: PositionGroup) -> PositionGroup:
 
 
 def _groups(run: TrainingRun, steps: range, count: int) -> tuple[PositionGroup, ...]:
-    """So many groups of the positions in these steps, the latest being the smallest."""
+    """A number of groups of the positions in these steps; the latest are the smallest."""
     rule = run.batches
     edges = _edges(len(steps), count, since_end=run.steps - steps.stop)
     stretches = [steps[a:b] for a, b in pairwise(edges)]

@@ -126,7 +126,7 @@ class MixtureDivergence:
         return min(up(total, MILLIONS_OF_ROUNDINGS), 1.0)
 
     def _arguments(self, alpha: float) -> tuple[Array, Array, Array]:
-        """For every G the factor of the call function, its kappa, and its threshold."""
+        """The factor of the call function, its kappa and its threshold for every G."""
         (first, first_window), (second, second_window) = self._first, self._second
         mixture_second = self._pair is MixturePair.MIXTURE_SECOND
         unit = alpha * second_window if mixture_second else first_window

@@ -216,7 +216,7 @@ def train(
 
 
 def _public(test: "TestOptions | None") -> tuple[str, ...]:
-    """What the guarantee does not protect."""
+    """The list of what the guarantee does not protect."""
     rows = () if test is None or test.epsilon is not None else (f"the rows of {test.path.name}",)
     return ("the column names and the schema", "the number of rows", *rows)
 

@@ -40,5 +40,5 @@ def among(words: Iterable[str]) -> Callable[[str], list[str]]:
 
 
 def flag(name: str) -> str:
-    """As a parameter is typed."""
+    """The flag of a parameter as it is typed."""
     return f"--{name.replace('_', '-')}"

@@ -22,7 +22,7 @@ class SampledRule(BatchRule, abstract=True):
     @property
     @abstractmethod
     def probability(self) -> float:
-        """That a step sees an example."""
+        """The probability that a step sees an example."""
 
     @abstractmethod
     def sample_batch(self, source: RandomSource) -> IntArray:
@@ -133,7 +133,7 @@ class PoissonSampled(SampledRule):
 
     @property
     def probability(self) -> float:
-        """To be drawn, and to be among those that the largest batch keeps."""
+        """The probability to be drawn and kept in a batch of at most the largest size."""
         if self.largest_size >= self.examples:
             return self.share
         from scipy.stats import binom  # which takes long to load

@@ -42,7 +42,7 @@ Entries = tuple[Interval, Interval, Interval]
 
 @dataclass(frozen=True)
 class Start:
-    """What steps before the first one cost: X_0 is kappa `matrix`, at a cost of `weight`/kappa."""
+    """The cost of steps before the first one: X_0 is kappa `matrix`, and costs `weight`/kappa."""
 
     matrix: Array
     weight: float

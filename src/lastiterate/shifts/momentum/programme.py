@@ -63,7 +63,7 @@ class Programme:
         return np.asarray(self.weights > 0.0)
 
     def slacks(self, kappa: Array, matrices: Array, *, constant: float = 1.0) -> tuple[Array, ...]:
-        """What is left of every inequality: of matrices for k < T, of numbers for T.
+        """The slack of every inequality: matrices for k < T, numbers for T.
 
         With `constant` 0 it is their change along a direction.
         """
@@ -77,7 +77,7 @@ class Programme:
         return left, last - self.last_maps @ matrices[-1]
 
     def below_caps(self, matrices: Array, *, constant: float = 1.0) -> Array:
-        """What the caps leave of the matrices, or the change of it."""
+        """The distance of the matrices to their caps, or its change."""
         return np.asarray(constant * self.caps[:, None] * np.array([1.0, 0.0, 1.0]) - matrices)
 
     @property

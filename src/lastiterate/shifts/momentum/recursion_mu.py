@@ -108,7 +108,7 @@ def _composed(run: LinearRun) -> float:
 
 
 def _start(run: LinearRun, norm: CommonNorm, cut: int) -> Start | None:
-    """What the first `cut` steps cost, where distances shrink in the norm; None if not surely so.
+    """The cost of the first `cut` steps if distances shrink in the norm; None if unsure.
 
     X_k = x rate^(k - cut) P^-1 is feasible with kappa_k = x rate^(k - cut) c, as long as
     (1 - rate) P^-1 >= c B B'.
