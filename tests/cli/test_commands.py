@@ -204,7 +204,7 @@ class TestTraining:
             raise KeyboardInterrupt
 
         if when == "training":
-            monkeypatch.setattr(Randomness, "normal", interrupt)
+            monkeypatch.setattr(Randomness, "rounded_normals", interrupt)
         else:
             # After the first of the two files.
             replace, moved = Path.replace, []
@@ -316,7 +316,7 @@ class TestTraining:
         )
         text = capsys.readouterr().err
         assert "of the examples are more than ten times as long" in text
-        assert "warning: delta = 0.01 is not below 1 over the 3,000 examples" in text
+        assert "warning: delta = 0.01 is not below 1/n for n = 3,000 examples" in text
 
     def test_labels_must_be_declared(self, capsys, people, tmp_path):
         schema = tmp_path / "columns.json"
@@ -347,12 +347,22 @@ class TestTraining:
         words = ["train", str(people[0]), "--target", "income", "--schema", str(schema)]
         assert "to predict numbers, add --task regression" in said(capsys, *words, code=2)
 
+    def test_a_misspelt_target_lists_columns(self, capsys, people, tmp_path):
+        words = ["train", str(people[0]), "--target", "incom", "--schema", str(people[1])]
+        text = said(capsys, *words, "--classes", "yes,no", code=2)
+        names = people[0].read_text().splitlines()[0].replace(",", ", ")
+        assert f"the header: {names}; got --target='incom'" in text
+        text = said(capsys, "schema", str(people[0]), "--target", "incom", code=2)
+        assert "the header, such as income; got" in text
+
     def test_without_a_header_no_row_is_printed(self, capsys, tmp_path):
         file = tmp_path / "rows.csv"
         file.write_text("AliceSmith,teacher,yes\nBob,clerk,no\n")
         text = said(capsys, "train", str(file), "--target", "y", "--classes", "yes,no", code=2)
         assert "one of the 3 names in the first line" in text
         assert "Alice" not in text
+        text = said(capsys, "schema", str(file), "--target", "y", code=2)
+        assert "the 3 names in the first line of the file, the header; got" in text
         file.write_text("AliceSmith,55,55\nBob,44,44\n")
         assert "Alice" not in said(capsys, "train", str(file), "--target", "y", code=2)
 

@@ -70,10 +70,7 @@ class TestColumnsOfATestFile:
         other = SCHEMA | {"side": {"values": ["Left", "Right"]}}
         code, said = trained(other)
         assert code == 0
-        assert (
-            "100 % (a noisy count, give or take 0 %) of the rows have none of the values that were"
-            in said
-        )
+        assert "100 % (a noisy count, give or take 0 %) of the rows have none of the values" in said
         assert "for the column 'side'" in said
         other_releases = json.loads((tmp_path / "m" / "certificate.json").read_text())[
             "other_releases"

@@ -79,7 +79,7 @@ def test_a_plan_writes_nothing_and_needs_no_key(folder, capsys):
         ({"rows": "401"}, r"[1, 400]"),
         ({"rows": "3,3"}, "each of them once"),
         ({"rows": "3-9"}, "17,203"),
-        ({"data": "other.csv"}, "X and y must be the rows"),
+        ({"data": "other.csv"}, "data and key must be those of the training"),
     ],
 )
 def test_nothing_is_written_on_failure(folder, capsys, asked, told):

@@ -29,7 +29,7 @@ def logistic(**settings):
 
 def test_said_with_what_to_do():
     (text,) = told(logistic(), CLOSE, RARE)
-    for remedy in ("PrivateScaler", "feature_bound", "class_prior", "epsilon"):
+    for remedy in ("ranges in a schema", "the feature bound", "the class prior", "epsilon"):
         assert remedy in text
 
 

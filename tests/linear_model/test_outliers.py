@@ -39,14 +39,16 @@ RICH = INCOME > 100
 
 class TestWarnings:
     def test_raw_columns(self):
-        with pytest.warns(OutlierWarning, match=r"of the examples are more than ten times.*Scaler"):
+        with pytest.warns(
+            OutlierWarning, match=r"of the examples are more than ten times.*public ranges"
+        ):
             PrivateLogisticRegression(feature_bound=1.0).fit(PEOPLE, RICH)
         scaled = PrivateScaler(2**0.5, low=[18, 0], high=[90, 200]).fit_transform(PEOPLE)
         model = PrivateLogisticRegression(feature_bound=2**0.5).fit(scaled, RICH)
         assert model.score(scaled, RICH) > 0.95
 
     def test_rows_that_noise_drowns(self):
-        with pytest.warns(OutlierWarning, match="shorter than a tenth of feature_bound"):
+        with pytest.warns(OutlierWarning, match="shorter than a tenth of the feature bound"):
             PrivateLogisticRegression().fit(PEOPLE / 1e5, RICH)
 
     def test_targets_beyond_their_bound(self):

@@ -155,7 +155,7 @@ class TestAModelThatForgot:
         )
         most = model.plan_unlearning(1, extra_steps=10**6)
         assert most.gdp() == pytest.approx(floor, rel=1e-6)
-        with pytest.raises(li.UnreachableTarget, match=r"mean and outliers.*center=False"):
+        with pytest.raises(li.UnreachableTarget, match=r"mean and outliers.*stay published"):
             model.plan_unlearning(20, epsilon=0.5)
 
 
@@ -240,10 +240,10 @@ class TestRefusals:
             (X, ~Y),
             (X.astype(np.float32), Y),
         ):
-            self.refused(model, "X and y must be the rows", X=rows, y=targets)
+            self.refused(model, "data and key must be those of the training", X=rows, y=targets)
 
     def test_another_key(self, model):
-        self.refused(model, "another key", key=KEY[::-1])
+        self.refused(model, "the same secret key", key=KEY[::-1])
         self.refused(model, "16 to 64 bytes", key=b"short")
         self.refused(model, "a secret of", key=17)
 

@@ -79,5 +79,5 @@ def test_what_was_chosen_among_several_is_refused():
         lambda: model.plan_unlearning(1, epsilon=1.0),
         lambda: model.unlearn(X, y, rows=[3], epsilon=1.0, key=bytes(32)),
     ):
-        with pytest.raises(li.InvalidParameter, match="the best of several tries"):
+        with pytest.raises(li.InvalidParameter, match="the best of several trials"):
             asked()

@@ -66,9 +66,9 @@ def warn_of_lost_centre(lost: float, constant: float) -> None:
         return
     warn(
         "rows differ by less than the noise on their published mean, so a rare class may be "
-        "ranked at random.  Subtract publicly known middles from columns and lower "
-        "feature_bound (ranges in a schema, or PrivateScaler, do both); or declare class_prior "
-        "if it is public; or raise epsilon or the number of examples",
+        "ranked at random.  Subtract publicly known middles from columns and lower the feature "
+        "bound (ranges in a schema do both); or declare the class prior if it is public; or "
+        "raise epsilon or the number of examples",
         TooFewExamplesWarning,
     )
 

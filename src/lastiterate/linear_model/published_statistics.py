@@ -41,14 +41,13 @@ _TOO_NOISY = 8.0
 _LONG, _SHORT, _TARGETS = OUTLIER_COUNTS
 # The share, and the number of standard deviations of the noise above it, from which on to warn.
 _THRESHOLDS = {_LONG: (0.5, 2.0), _SHORT: (0.5, 2.0), _TARGETS: (0.05, 4.0)}
-_LENGTH = "more than ten times as long as feature_bound"
+_LENGTH = "more than ten times as long as the feature bound"
 _ADVICE = {
-    _LONG: f"are {_LENGTH} and are scaled down to it, so little but their direction is left: "
-    "map columns to [-1, 1] by ranges that are publicly known (in a schema, or "
-    "PrivateScaler), or, if they lie around 0, raise feature_bound",
-    _SHORT: "are shorter than a tenth of feature_bound, so noise dominates them: lower "
-    "feature_bound, or map columns to [-1, 1] by ranges that are publicly known (in a schema, or "
-    "PrivateScaler)",
+    _LONG: f"are {_LENGTH} and are scaled down to it, so little but their direction is left: map "
+    "columns to [-1, 1] by public ranges (a schema has them), or, if rows are centred around 0, "
+    "raise the feature bound",
+    _SHORT: "are shorter than a tenth of the feature bound, so noise dominates them: lower the "
+    "bound, or map columns to [-1, 1] by public ranges (a schema has them)",
     _TARGETS: "have a target outside the declared range, which counts as its end, or an undeclared "
     "label, whose gradient is 0: check the spelling of the declared labels (capitals, endings, "
     "blanks), or declare the publicly known labels, or range, of the target",

@@ -155,7 +155,9 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         except (TypeError, ValueError):
             numbers = np.array(math.nan)
         if not np.isfinite(numbers).all():
-            raise InvalidParameter("y", must_be="finite numbers", found="another target")
+            raise InvalidParameter(
+                "y", must_be="finite numbers", found="a target that is no finite number"
+            )
         middle, half = self._declared()
         return (numbers - middle) / half
 

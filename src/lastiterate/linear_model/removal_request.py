@@ -147,10 +147,10 @@ def recognised_examples(
         raise InvalidParameter("settings and data", must_be=must_be, found="others")
     if not same(data_digest(prepared.examples, secret), training["data"]):
         must_be = (
-            "the rows and targets that the model was fitted on, in the same order and of the same "
-            "types, including rows removed before, and key the secret key of the fit"
+            "those of the training: the same rows and targets in the same order and of the same "
+            "types, including rows removed before, and the same secret key"
         )
-        raise InvalidParameter("X and y", must_be=must_be, found="others, or another key")
+        raise InvalidParameter("data and key", must_be=must_be, found="others")
     examples: Examples = prepared.examples
     if model.center_ is None:
         return examples

@@ -14,6 +14,7 @@ from lastiterate.tables.cells import BadCells, numbers_of
 from lastiterate.tables.column_rules import is_unfilled
 from lastiterate.tables.json_file import read_object
 from lastiterate.tables.table_files import TableFile, readable
+from lastiterate.tables.target import check_is_column
 
 _SCHEMA = 'JSON such as {"age": {"range": [0, 100]}, "job": {"values": ["a", "b"]}, "id": "drop"}'
 
@@ -50,9 +51,8 @@ _ROWS = 1_000
 
 def skeleton(file: TableFile, *, target: str | None = None, regression: bool = False) -> str:
     """JSON with an entry for every column, as the first rows tell numbers from text."""
-    if target is not None and target not in file.names:
-        must_be = f"one of the {len(file.names)} names in the first line of the file"
-        raise InvalidParameter("target", target, must_be=must_be)
+    if target is not None:
+        check_is_column(target, file.names)
     with readable(file.path):
         cells = file.sample(_ROWS)
         entries: dict[str, Any] = {name: _entry(cells[name]) for name in file.names}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -14,9 +16,26 @@ from lastiterate.tables.cells import BadCells, missing_in
 from lastiterate.tables.column_rules import Categorical, Numeric
 
 
+def check_is_column(target: str, names: Sequence[str], public: Container[str] = ()) -> None:
+    """Raise `InvalidParameter` unless the target is a column.
+
+    The error lists similar names and names that are `public`.  In a file without a header the
+    first line is a row, so it lists no others.
+    """
+    if target in names:
+        return
+    similar = get_close_matches(target, names)
+    shown = [name for name in names if name in similar or name in public]
+    columns = f": {', '.join(shown)}" if len(shown) == len(names) else ""
+    if shown and not columns:
+        columns = f", such as {', '.join(shown)}"
+    must_be = f"one of the {len(names)} names in the first line of the file, the header{columns}"
+    raise InvalidParameter("target", target, must_be=must_be)
+
+
 @dataclass(frozen=True)
 class LabelTarget:
-    """The place of each label among the declared ones; -1 for others, which teach nothing."""
+    """A target of declared labels: the position of each label, -1 for undeclared ones."""
 
     name: str
     rule: Categorical
@@ -36,14 +55,14 @@ class LabelTarget:
         return self.rule.values
 
     def encode(self, column: Any, *, before: int = 0) -> NDArray[np.intp]:
-        """Errors count rows from `before`."""
+        """The position of each label; errors count rows from `before`."""
         positions: NDArray[np.intp] = self.rule.positions(column)
         empty = missing_in(column, np.flatnonzero(positions < 0))
         if empty.size:
             bad = BadCells("an empty cell", empty.tolist())
             must_be = (
-                'a label in every row: leave out rows without one, or name in the schema, "missing"'
-                ": .., the label that an empty cell stands for"
+                'a label in every row: leave out rows without one, or set "missing" in the schema '
+                "to the label of an empty cell"
             )
             found = bad.found(before)
             raise InvalidParameter(f"target {self.name!r}", must_be=must_be, found=found)
@@ -52,7 +71,7 @@ class LabelTarget:
 
 @dataclass(frozen=True)
 class NumberTarget:
-    """Numbers; those outside the range count as its ends."""
+    """A target of numbers; those outside the range count as its ends."""
 
     name: str
     rule: Numeric
@@ -65,13 +84,13 @@ class NumberTarget:
         return self.rule.range
 
     def encode(self, column: Any, *, before: int = 0) -> Array:
-        """Errors count rows from `before`."""
+        """The numbers; errors count rows from `before`."""
         try:
             return self.rule.numbers(column)
         except BadCells as bad:
             must_be = (
-                'a finite number in every row: leave out rows without one, or name in the schema, "'
-                'missing": .., what an empty cell stands for'
+                'a finite number in every row: leave out rows without one, or set "missing" in the '
+                "schema to the number of an empty cell"
             )
             found = bad.found(before)
             raise InvalidParameter(f"target {self.name!r}", must_be=must_be, found=found) from None

@@ -185,8 +185,7 @@ class _UnlearningProblem:
                 f"({epsilon:g}, {delta:g})",
                 f"the other releases ({kinds}) stay published, and they alone have epsilon "
                 f"{up(alone)} for {self.examples:,} of the examples",
-                possible_with="a larger epsilon, fewer examples at once, or training again "
-                "(center=False and counting=0 publish nothing else)",
+                possible_with="a larger epsilon, fewer examples at once, or training again",
             )
 
     def _with(self, release_noise: float) -> TrainingRun:

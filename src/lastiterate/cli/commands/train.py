@@ -34,8 +34,9 @@ from lastiterate.saved_model.model_file import (
 )
 from lastiterate.tables.encoder import REST, Encoder
 from lastiterate.tables.file_encoding import EncodedTable, encode_file
+from lastiterate.tables.schema_file import schema_in
 from lastiterate.tables.table_files import open_table
-from lastiterate.tables.target import LabelTarget, Target
+from lastiterate.tables.target import LabelTarget, Target, check_is_column
 
 if TYPE_CHECKING:
     from lastiterate.cli.model_score import TestOptions
@@ -144,10 +145,7 @@ def train(
         raise InvalidParameter("--test-is-public", must_be=must_be, found="the same file")
     test_options = TestOptions.of(test, public=test_is_public, epsilon=test_epsilon, whole=epsilon)
     table = open_table(data, delimiter=delimiter)
-    if target not in table.names:
-        # Without a header, the names are a row.
-        must_be = f"one of the {len(table.names)} names in the first line of the file, the header"
-        raise InvalidParameter("target", target, must_be=must_be)
+    check_is_column(target, table.names, public=() if schema is None else schema_in(schema))
     described = read_schema(schema, data, target)
     truth = declared_target(
         target, task, described.pop(target, None), classes=classes, target_range=target_range
