@@ -134,3 +134,87 @@ def gdp_hoelder(*, T, eta, K, n, sigma, D, L, lam, starts=2, seed=0):
         grown = distance + eta * L * distance**lam + s
         distance = min(grown, distance + 2 * eta * K, D)
     return float(np.sqrt(min(values)) / sigma)
+
+
+def forward_distances(pattern, *, eta, K, b, D, L, lam):
+    """Lemma A.2, with the projection's D: W_inf(W_t, W_t') for t = 0..T-1."""
+    distances = [0.0]
+    met = False
+    for t, seen in enumerate(pattern[:-1]):
+        before = distances[t]
+        if seen and not met:
+            after, met = 2 * eta * K / b, True
+        elif seen:
+            grown = before + eta * L * (b - 1) / b * before**lam + 2 * eta * K / b
+            after = min(grown, before + 2 * eta * K)
+        elif met:
+            after = min(before + eta * L * before**lam, before + 2 * eta * K)
+        else:
+            after = 0.0
+        distances.append(min(after, D))
+    return distances
+
+
+def energy_of_order(pattern, *, eta, K, b, D, L, lam=1.0, starts=2, seed=0):
+    """Theorem A.1 for one order: sigma^2 2 epsilon(alpha)/alpha, the minimum over every tau.
+
+    pattern[t] says whether the example is in batch t.
+    """
+    rng, h = np.random.default_rng(seed), _inverse(eta * L, lam)
+    D_t = forward_distances(pattern, eta=eta, K=K, b=b, D=D, L=L, lam=lam)
+    values = []
+    for tau in range(len(pattern)):
+        s = 2 * eta * K / b * np.asarray(pattern[tau:], dtype=float)
+        if D_t[tau] == 0:
+            values.append((s**2).sum())  # a = 0, beta = 1
+        elif lam == 1:
+            values.append(_water_filling(s, D_t[tau], 1 + eta * L))
+        else:
+            values.append(_least_of_pattern(s, D_t[tau], h, starts, rng))
+    return min(values)
+
+
+def _water_filling(s, distance, c):
+    """min of sum (s + a)^2, a >= 0, sum a_i c^-i >= distance: s + a = max(s, x c^-i)."""
+    weights = c ** -np.arange(1.0, len(s) + 1)
+    low, high = 0.0, (distance + (weights * s).sum()) / weights[-1] ** 2 + s.max() / weights[-1]
+    for _ in range(300):
+        x = (low + high) / 2
+        enough = (weights * np.maximum(x * weights - s, 0)).sum() >= distance
+        low, high = (low, x) if enough else (x, high)
+    return (np.maximum(high * weights, s) ** 2).sum()
+
+
+def _least_of_pattern(s, distance, h, starts, rng):
+    """The same without a closed form: at the best beta = s/(s + a) the cost is sum (s + a)^2."""
+    count, values = len(s), []
+    profiles = [np.ones(count), np.arange(1.0, count + 1), 1.0 * (s == 0) + 0.01]
+    profiles += [rng.exponential(size=count) for _ in range(starts)]
+    for profile in profiles:
+        scale = distance / profile.sum()
+        while _accumulated(scale * profile, h)[0] < distance:
+            scale *= 2
+        found = minimize(
+            lambda a: ((s + a) ** 2).sum(),
+            scale * profile,
+            jac=lambda a: 2 * (s + a),
+            method="SLSQP",
+            bounds=[(0, None)] * count,
+            constraints={
+                "type": "ineq",
+                "fun": lambda a: _accumulated(a, h)[0] - distance,
+                "jac": lambda a: _accumulated(a, h)[1],
+            },
+            options={"maxiter": 300, "ftol": 1e-15},
+        )
+        a = np.maximum(found.x, 0)
+        if _accumulated(a, h)[0] >= distance * (1 - 1e-9):
+            values.append(((s + a) ** 2).sum())
+    return min(values)
+
+
+def renyi_of_orders(alpha, energies, sigma):
+    """Corollary A.3: orders are alike probable."""
+    exponents = (alpha - 1) * alpha * np.asarray(energies) / (2 * sigma**2)
+    top = exponents.max()
+    return (top + np.log(np.mean(np.exp(exponents - top)))) / (alpha - 1)

@@ -9,14 +9,13 @@ then (`late_charge`): where steps expand, an earlier participation may be worse 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, ulps, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, ulps, up
 from lastiterate.bounds import quantities
 from lastiterate.bounds.fixed_order.position_groups import PositionGroup, Window, last_epochs
 from lastiterate.bounds.fixed_order.step_moduli import late, moduli
@@ -30,7 +29,8 @@ from lastiterate.shifts.tangents import concave_shifts
 _SIZES = ((4_096, 64), (256, 1_024))  # choices, and steps of a window
 _EVERY_STEP = 128  # steps that are all columns
 _LARGEST_UNIT = 1e100
-_LEAST_DISTANCE = 1e-6  # at which tangents are taken, in sensitivities
+_LEAST_DISTANCES = (1e-6, 1e-13)  # at which tangents are taken, in sensitivities
+_FIRST_CHOICES, _MORE_CHOICES = 5, 6  # whose plans tangents are taken at
 _WALKED = 20_000  # earlier steps of which the distance is followed
 
 
@@ -81,16 +81,30 @@ class LastEpochs:
 
     @cached_property
     def _energies(self) -> tuple[Array, Array]:
-        """The least energies of shifts from the window's beginning on, and from a later cap."""
-        slopes: list[Array] = []
+        """The least energies of shifts from the window's beginning on, and from a later cap.
+
+        Tangents are taken at the plans of some choices, then of those that still cost most.
+        """
         before = capped = np.full(len(self._choices), np.inf)
-        for distances in self._paths():
-            slope, offset = self._idle.tangent(distances)
-            if any(np.array_equal(slope, other) for other in slopes):
-                continue
-            slopes.append(slope)
-            found = self._energies_for(distances, slope, offset)
-            before, capped = np.minimum(before, found[0]), np.minimum(capped, found[1])
+        slopes: list[Array] = []
+        rows = np.unique(np.linspace(0, len(self._choices) - 1, _FIRST_CHOICES).astype(int))
+        waiting: list[int] = rows.tolist()
+        solved: set[int] = set()
+        while waiting and len(solved) < _FIRST_CHOICES + _MORE_CHOICES:
+            row = waiting.pop(0)
+            solved.add(row)
+            path = self._path(row)
+            for least in _LEAST_DISTANCES:
+                distances = np.maximum(path, least * max(*self._sensitivities, TINY))
+                slope, offset = self._idle.tangent(distances)
+                if any(np.array_equal(slope, other) for other in slopes):
+                    continue
+                slopes.append(slope)
+                found = self._energies_for(distances, slope, offset)
+                before, capped = np.minimum(before, found[0]), np.minimum(capped, found[1])
+            if not waiting and len(slopes) > 1:
+                worst = int(np.argmax(np.minimum(before, capped)))
+                waiting = [worst] if worst not in solved else []
         return before, capped
 
     @cached_property
@@ -137,23 +151,18 @@ class LastEpochs:
         worst = ratios[:steps].reshape(before, length).max(axis=1)
         return up(float(np.square(worst).sum()), MILLIONS_OF_ROUNDINGS)
 
-    def _paths(self) -> Iterator[Array]:
-        """Distances at which to take tangents, step by step: those of plans for some choices."""
-        rows = np.linspace(0, len(self._choices) - 1, 5).astype(int)
-        for row in np.unique(rows):
-            chosen = [
-                groups[k] for groups, k in zip(self.window.epochs, self._choices[row], strict=True)
-            ]
-            seen = [group.steps[-1] for group in chosen if group.steps is not None]
-            plan = concave_shifts(
-                moduli(self.run, np.array(seen, dtype=np.intp), self.window.steps),
-                self._noise,
-                start=self._start,
-                diameter=self._cap,
-            )
-            if math.isfinite(plan.mu):
-                least = _LEAST_DISTANCE * max(*self._sensitivities, self._start)
-                yield np.maximum(plan.z[:-1], least)
+    def _path(self, row: int) -> Array:
+        """Distances at which to take tangents, step by step: those of the plan for a choice."""
+        chosen = zip(self.window.epochs, self._choices[row], strict=True)
+        groups = [epoch[number] for epoch, number in chosen]
+        seen = [group.steps[-1] for group in groups if group.steps is not None]
+        plan = concave_shifts(
+            moduli(self.run, np.array(seen, dtype=np.intp), self.window.steps),
+            self._noise,
+            start=self._start if math.isfinite(self._start) else 0.0,
+            diameter=self._cap,
+        )
+        return np.nan_to_num(plan.z[:-1], nan=0.0, posinf=1e9)
 
     def _energies_for(self, distances: Array, slope: Array, offset: Array) -> tuple[Array, Array]:
         """The least energies of all choices, for these tangents."""

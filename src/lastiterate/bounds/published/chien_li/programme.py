@@ -16,6 +16,7 @@ from lastiterate._numerics.search import last_true
 
 _CANDIDATES = 32
 _ROUNDS = 4
+_HALVINGS = 64
 _FARTHEST = 1e60
 
 
@@ -33,10 +34,34 @@ def least_energies(
     near_enough = starts < _FARTHEST
     if near_enough.any():
         with np.errstate(over="ignore", invalid="ignore"):
-            result[near_enough] = _searched(
+            solve = _water_filling if order == 1.0 else _searched
+            result[near_enough] = solve(
                 arrivals[near_enough], starts[near_enough], lengths[near_enough], rise, order
             )
     return result
+
+
+def _water_filling(
+    arrivals: Array, starts: Array, lengths: Array, rise: float, order: float
+) -> Array:
+    """For linear growth by c: s_k + a_k = max(s_k, x c^-i) in the i-th step, for the least x."""
+    assert order == 1.0
+    steps = arrivals.shape[1]
+    ages = np.arange(steps) - (steps - lengths)[:, None] + 1.0
+    weights = np.where(ages > 0.0, np.exp(-ages * math.log1p(rise)), 0.0)
+    s = np.where(ages > 0.0, arrivals, 0.0)
+    first = math.exp(-math.log1p(rise))
+    low = np.zeros(starts.size)
+    # All of it in the first step would do.
+    high = up((starts / first + s.max(axis=1)) / first, THOUSANDS_OF_ROUNDINGS)
+    hidden = up(starts, THOUSANDS_OF_ROUNDINGS)
+    for _ in range(_HALVINGS):
+        x = (low + high) / 2.0
+        shifts = np.maximum(x[:, None] * weights - s, 0.0)
+        enough = np.sum(weights * shifts, axis=1) >= hidden
+        low, high = np.where(enough, low, x), np.where(enough, x, high)
+    energies = np.sum(np.square(np.maximum(high[:, None] * weights, s)), axis=1)
+    return np.asarray(up(energies, THOUSANDS_OF_ROUNDINGS))
 
 
 def _searched(arrivals: Array, starts: Array, lengths: Array, rise: float, order: float) -> Array:

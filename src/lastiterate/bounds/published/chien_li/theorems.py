@@ -17,10 +17,14 @@ from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.published.chien_li import distances
 from lastiterate.bounds.published.chien_li.programme import least_energy_linear
+from lastiterate.bounds.published.chien_li.reshuffled import energies_of_orders
+from lastiterate.bounds.published.chien_li.starts import least_energy
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile, averaged_at_orders
 from lastiterate.run.batch_rules.rules import (
     Cyclic,
     FullBatch,
+    Resampling,
+    ShuffledEachEpoch,
     ShuffledOnce,
 )
 from lastiterate.run.training_run import TrainingRun
@@ -107,58 +111,65 @@ def hoelder(run: TrainingRun) -> ZCDPProfile:
 
     **Computed as** the least over some starts and first payments; feasible, rounded up.
     """
-    energy = float(
-        distances.least_energy(run, [np.ones(run.steps)], distances.some_lengths(run.steps, 24))[0]
-    )
+    energy = float(least_energy(run, np.ones((1, run.steps)))[0])
     return ZCDPProfile(distances.rate(run, energy))
 
 
 def cyclic(run: TrainingRun) -> ZCDPProfile:
-    r"""Batches in a fixed order; the last position, which is the most exposed.
+    r"""Batches in a given order; the position, or the order, that is the most exposed.
 
-    **Bound.** As `hoelder`, an arrival being paid only in steps that take part.
+    **Bound.** :math:`R_\alpha \le \frac{\alpha}{2\sigma^2}\min_{\tau,\beta,a}
+    \Big(\sum_j \frac{s^2}{\beta_{t_j}} + \sum_{t\ge\tau}\frac{a_t^2}{1-\beta_t}\Big)` over
+    participations :math:`t_j \ge \tau`, where the shifts a bring the distance at :math:`\tau` to 0
+    against g; the largest of all positions.
 
-    **Holds when.** gradients are Hoelder-continuous (or Lipschitz) and the order is fixed.
+    **Holds when.** gradients are Hoelder-continuous (or Lipschitz).  (The shifts imply it, as for
+    `smooth`.)
 
-    **Tight.** A stationary point of their programme.
+    **Tight.** The minimum over every start, each to a stationary point of their programme.
 
     **Source.** Theorem A.1.
 
-    **Computed as** the least over some starts and first payments; feasible, rounded up.
+    **Computed as** the least over all starts that lower bounds do not exclude; feasible, rounded
+    up.  Of runs shuffled every epoch positions in the last epochs are written out.
     """
-    pattern = np.zeros(run.steps)
-    pattern[:: -run.batches.batches_per_epoch] = 1.0
-    energy = float(distances.least_energy(run, [pattern], distances.some_lengths(run.steps, 24))[0])
-    return ZCDPProfile(distances.rate(run, energy))
+    if run.batches.resampling is Resampling.EACH_EPOCH:
+        return ZCDPProfile(distances.rate(run, float(energies_of_orders(run)[1].max())))
+    return max(cyclic_by_position(run), key=lambda profile: profile.rho)
 
 
 def cyclic_by_position(run: TrainingRun) -> Sequence[ZCDPProfile]:
     """The guarantee of each position in the order of the batches."""
-    patterns = []
-    for pattern in quantities.patterns(run):
-        seen = np.zeros(run.steps)
-        seen[pattern] = 1.0
-        patterns.append(seen)
-    energies = distances.least_energy(run, patterns, distances.some_lengths(run.steps, 8))
+    if run.batches.resampling is Resampling.EACH_EPOCH:
+        return [cyclic(run)]
+    patterns = np.zeros((quantities.position_count(run), run.steps))
+    for row, seen in zip(patterns, quantities.patterns(run), strict=True):
+        row[seen] = 1.0
+    energies = least_energy(run, patterns)
     return [ZCDPProfile(distances.rate(run, float(energy))) for energy in energies]
 
 
 def shuffled(run: TrainingRun) -> RenyiProfile:
-    r"""The average over a secret order, drawn once.
+    r"""The average over a secret order, drawn once or before every epoch.
 
-    **Bound.** :math:`\frac{1}{\alpha-1}\log\frac1l\sum_j e^{(\alpha-1)\alpha\rho_j}`, with
-    :math:`\rho_j` that of `cyclic` at position j.
+    **Bound.** :math:`\frac{1}{\alpha-1}\log E_B\, e^{(\alpha-1)\alpha\rho(B)}`, with
+    :math:`\rho(B)` that of `cyclic` for the positions B.
 
-    **Holds when.** as `cyclic`, with the examples shuffled once and in secret.
+    **Holds when.** as `cyclic`, with the examples shuffled in secret.
 
-    **Tight.** As `cyclic`.
+    **Tight.** As `cyclic`.  Of runs shuffled every epoch the statement itself where no plan starts
+    before the epochs that are written out, and above it elsewhere.
 
-    **Source.** Corollary A.3, for one order drawn for all epochs.
+    **Source.** Corollary A.3.
 
     **Computed as** the largest term and what the others fall short of it; rounded up.
     """
-    rates = np.array([profile.rho for profile in cyclic_by_position(run)])
-    weights = np.full(rates.size, 1.0 / rates.size)
+    if run.batches.resampling is Resampling.EACH_EPOCH:
+        weights, energies = energies_of_orders(run)
+        rates = np.array([distances.rate(run, float(energy)) for energy in energies])
+    else:
+        rates = np.array([profile.rho for profile in cyclic_by_position(run)])
+        weights = np.full(rates.size, 1.0 / rates.size)
     return RenyiProfile(partial(averaged_at_orders, weights, rates), at_once=True)
 
 
@@ -216,7 +227,7 @@ BOUNDS = (
     Bound(
         id=f"{PAPER}/cyclic",
         gives="Renyi divergences of the last iterate, by position",
-        covers=(Cyclic, ShuffledOnce),
+        covers=(Cyclic, ShuffledOnce, ShuffledEachEpoch),
         needs=(*HOELDER, _FEW),
         certainty=Certainty.UPPER,
         source=cite("Theorem A.1"),
@@ -226,7 +237,7 @@ BOUNDS = (
     Bound(
         id=f"{PAPER}/shuffled",
         gives="Renyi divergences, averaged over a secret order",
-        covers=(ShuffledOnce,),
+        covers=(ShuffledOnce, ShuffledEachEpoch),
         needs=(SECRET_ORDER, *HOELDER, _FEW),
         certainty=Certainty.UPPER,
         source=cite("Corollary A.3"),
