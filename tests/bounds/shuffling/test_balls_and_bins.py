@@ -16,7 +16,7 @@ from tests.reference.all_picks import every_pick, hockey_sticks, last_iterates
 RULES = [li.BallsAndBins, li.BallsAndBinsEachEpoch]
 SHUFFLED = {li.BallsAndBins: li.ShuffledOnce, li.BallsAndBinsEachEpoch: li.ShuffledEachEpoch}
 EPSILONS = (0.0, 0.3, 0.8, 1.5, 2.5)
-SHAPES = [  # examples, batch size, steps; at most some thousand picks
+SHAPES = [  # examples, batch size, steps; at most some thousand draws
     (2, 1, 2), (3, 1, 3), (3, 1, 5), (4, 1, 4), (4, 2, 4), (5, 2, 2), (3, 1, 6), (2, 1, 5),
 ]  # fmt: skip
 
@@ -46,7 +46,7 @@ def leaked(run, curvatures, added, other):
 
 
 def random_leak(rng, run, own):
-    """Of an instance that obeys the description; others mark the places, mostly."""
+    """The deltas of an instance that obeys the description; others mark positions, mostly."""
     examples, steps, most = run.batches.examples, run.steps, run.sensitivity
     curvatures = own * rng.choice([0.0, 1.0, rng.random()], steps)
     left_out = run.adjacency == "zero-out"
@@ -163,7 +163,7 @@ class TestLargeBatches:
 
 
 class TestExpansion:
-    """Two batches of one: if both examples pick the same, its steps expand by 1/0.7, twenty times.
+    """Two batches of one: if both examples draw the same, its steps expand by 1/0.7, twenty times.
 
     The empty batch's steps contract by 0.7, so that in this world nothing is ever forgotten.
     """

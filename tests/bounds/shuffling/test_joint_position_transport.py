@@ -85,7 +85,7 @@ class TestVisit:
     """The exchanged example's visit to the receiving position must count."""
 
     def exact(self, epsilon):
-        """Two batches of one; the other example marks the early place, the second step forgets."""
+        """Two batches of one; the other example marks the early position; step two contracts."""
         seen = epochs_seen(2, 1, 2, each=True)
         added, other = np.array([[0.0, 0.0], [1.0, 0.0]]), np.array([[1.0, 1.0], [1.0, 0.0]])
         steps = np.array([1.0, 0.283])

@@ -9,7 +9,7 @@ from tests.reference.gaussian import delta_of_gaussian
 
 
 def revealed(run):
-    """The average over places, which lets them be known in the end."""
+    """The report of the average over positions, which holds even if these are revealed."""
     return li.account(
         run,
         bounds=["random-order/shuffled/average-once", "random-order/shuffled/average-each-epoch"],
@@ -100,9 +100,3 @@ class TestShuffled:
             grouped = li.account(run.replace(batches=batches)).epsilon(1e-4)
             monkeypatch.undo()
             assert exact * (1 - 1e-12) <= grouped <= exact * 1.05
-
-
-def _name(batches):
-    return {"ShuffledOnce": "shuffled-once", "ShuffledEachEpoch": "shuffled-each-epoch"}[
-        batches.__name__
-    ]

@@ -78,7 +78,7 @@ def attack(count, seed):
             gained += any(
                 certified < 0.98 * profile.delta(epsilon)
                 for id_, profile in report.all.items()
-                if "hidden" not in id_
+                if "average" in id_
             )
     return worst, gained
 
@@ -99,7 +99,7 @@ class TestVisit:
     """The example whose position is taken visits the receiving position, which must count."""
 
     def exact(self, epsilon):
-        """Two batches of one; the other example marks the early place, the second step forgets."""
+        """Two batches of one; the other example marks the early position; step two contracts."""
         seen = epochs_seen(2, 1, 2, each=True)
         added = np.array([[0.0, 0.0], [1.0, 0.0]])
         other = np.array([[1.0, 1.0], [1.0, 0.0]])

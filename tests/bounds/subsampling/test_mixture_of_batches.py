@@ -104,7 +104,7 @@ class TestProfile:
         profile = MixtureTransportProfile(*self.LAW)
         for delta in (0.1, 1e-2, 1e-4, 1e-6):
             epsilon = profile.epsilon(delta)
-            # The two differ in what is heavier than the price, which is charged a little more.
+            # The two differ above the multiplier, where the bound is a little larger.
             assert self.exact(epsilon) <= delta <= 1.05 * self.exact(epsilon)
 
     def test_chords_lie_above_and_near(self):

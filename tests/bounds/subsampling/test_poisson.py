@@ -234,7 +234,7 @@ class TestMonotonicity:
 
 
 class TestCutBatches:
-    """Where batches are cut, an example may take another's place: that is charged."""
+    """An example may displace another in a truncated batch: that is added to delta."""
 
     def run_(self, largest):
         return described(

@@ -1,1 +1,1 @@
-"""Composition: every iterate is charged for, as if all had been published."""
+"""Bounds by composition: all steps count, as if every iterate were published."""

@@ -1,1 +1,1 @@
-"""The last iterate of runs whose batches come from secret positions: shuffled or binned."""
+"""Bounds for secret positions: batches are shuffled, or drawn by each example on its own."""

@@ -1,1 +1,1 @@
-"""The last iterate of runs that draw every batch anew: without replacement, or Poisson."""
+"""Bounds for batches drawn anew in every step: without replacement, or Poisson."""

@@ -43,7 +43,7 @@ class Instance:
 
 @pytest.fixture
 def coarse(monkeypatch):
-    """Blocks of several steps, with more participations than are told apart."""
+    """Blocks of several steps, with more participations than are distinguished."""
     monkeypatch.setattr(block_shifts, "_GROWTH", 0.5)
     monkeypatch.setattr(block_shifts, "_BLOCK", 2.0)
     monkeypatch.setattr(counted_moments, "_MOST_IN_BLOCK", 1)

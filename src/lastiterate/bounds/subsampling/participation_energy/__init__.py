@@ -1,1 +1,1 @@
-"""The law of what random participations cost.  In order: faces, law, release; unpaid, windows."""
+"""The law, or the moments, of the energy of random participations and of their residual."""

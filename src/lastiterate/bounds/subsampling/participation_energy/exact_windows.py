@@ -31,7 +31,7 @@ _MEMORY = 12.0  # time constants
 _LEAST_POWER = math.exp(-700.0)  # smaller ones would underflow
 
 
-class Window(NamedTuple):
+class ExactWindow(NamedTuple):
     """The last `length` steps, and the shift in the step before them (c^j of it at age j)."""
 
     length: int
@@ -65,7 +65,7 @@ def best_windows(
     cap: float,
     release_in_steps: float,
     longest: int = LONGEST_WINDOW,
-) -> tuple[Window, ...]:
+) -> tuple[ExactWindow, ...]:
     """The windows and shifts whose cost looks least, near the mean and far out."""
     problem = _Problem(gap, steps, probability, cap, release_in_steps, longest)
     first, second = (_best(problem, quantiles) for quantiles in (_NEAR, _FAR))
@@ -81,7 +81,7 @@ class _Problem(NamedTuple):
     longest: int
 
 
-def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
+def _best(problem: _Problem, quantiles: _Quantiles) -> ExactWindow:
     gap, steps, probability = problem[:3]
     # Older steps are neglected, so that very long runs all have the same window.
     steps = min(steps, math.ceil(_MEMORY / gap)) if gap > 0.0 else steps
@@ -89,8 +89,8 @@ def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
     lengths = sorted({max(1, round(longest * 0.9**k)) for k in range(90)})
     # Shifts before the window help if its length is comparable with the memory of the run.
     memory = min(1.0 / gap, 2.0 * longest) if gap > 0.0 else 2.0 * longest
-    choices = [Window(length, 0.0) for length in lengths] + [
-        Window(length, slope * probability * power(log_of(gap), length))
+    choices = [ExactWindow(length, 0.0) for length in lengths] + [
+        ExactWindow(length, slope * probability * power(log_of(gap), length))
         for length in lengths
         if length < steps and 0.2 * memory <= length <= 3.0 * memory and gap < 0.5
         for slope in _SLOPES
@@ -99,7 +99,7 @@ def _best(problem: _Problem, quantiles: _Quantiles) -> Window:
     return min(choices, key=lambda choice: _cost(choice, shorter, quantiles))
 
 
-def _cost(window: Window, problem: _Problem, quantiles: _Quantiles) -> float:
+def _cost(window: ExactWindow, problem: _Problem, quantiles: _Quantiles) -> float:
     gap, steps, probability, cap, release_in_steps, _ = problem
     length, shift = window
     spread = probability * (1 - probability) * (math.log1p(length / (1 + release_in_steps)) + 0.58)
