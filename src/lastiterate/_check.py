@@ -24,7 +24,7 @@ def number(
     infinite: bool = False,
     why: str = "",
 ) -> float:
-    """`value` as a float inside the stated interval; `why` is told with it."""
+    """`value` as a float inside the stated interval; an error also states `why`."""
     must_be = _interval("a number", above, at_least, below, at_most, infinite) + why
     if isinstance(value, (bool, np.bool_, str, bytes)) or not hasattr(value, "__float__"):
         raise InvalidType(name, value, must_be=must_be)

@@ -4,7 +4,7 @@ import sys
 import warnings
 from types import FrameType
 
-# The packages between a user's line and the library; none of their lines tells a user anything.
+# The packages between a user's line and the library; their lines say nothing to a user.
 _BETWEEN = frozenset({"lastiterate", "sklearn", "joblib", "opacus"})
 
 

@@ -45,7 +45,7 @@ def calibrate(
     Parameters
     ----------
     run : TrainingRun
-        Everything but what is calibrated is kept; a schedule of noise is scaled as a whole.
+        All other fields are kept; a schedule of noise is scaled as a whole.
     epsilon : float
         The target, together with `delta`; at most 100.
     delta : float
@@ -98,7 +98,7 @@ def calibrate_quickly(
 ) -> TrainingRun:
     """The run changed so that it meets (epsilon, delta)-DP by quick bounds alone.
 
-    Those are the bounds that are used where something else is published beside a model.
+    Those are the bounds that are used where there are other releases.
     """
     excess = _Excess(epsilon, delta, None, (), {})
     return _calibrated(run, excess.quickly(run) or excess, over)
@@ -178,7 +178,7 @@ def _least_noise(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
 def _least_log(
     changed: Callable[[float], TrainingRun], start: float, excess: _Excess
 ) -> float | None:
-    """Epsilon falls about as fast as noise grows, so its logarithm tells how far to go.
+    """Epsilon falls about as fast as noise grows, so its logarithm says how far to go.
 
     Where quick bounds are the least at first, they say where to begin: all of them together need no
     more noise.

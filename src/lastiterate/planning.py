@@ -156,8 +156,8 @@ def _best(
     allowed = account(unit).gdp()
     longest = 2.0 / (loss.smoothness + loss.strong_convexity)
     for eta in longest * np.geomspace(1e-3, 1.0, _STEP_SIZES):
-        forget = 1.0 / (eta * loss.strong_convexity)
-        for steps in np.unique(np.geomspace(1.0, 60.0 * forget + 1.0, _LENGTHS).astype(int)):
+        memory = 1.0 / (eta * loss.strong_convexity)
+        for steps in np.unique(np.geomspace(1.0, 60.0 * memory + 1.0, _LENGTHS).astype(int)):
             run = description.replace(steps=int(steps), step_size=float(eta))
             run = run.replace(noise_std=account(run, bounds="fixed-order").gdp() / allowed)
             risk = excess_risk(run, dimension)

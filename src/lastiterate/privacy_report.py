@@ -52,8 +52,8 @@ class PrivacyReport(ReportForms, ReportBounds):
         Whether one of the library's trainers carried the run out, so that nobody has to vouch for
         its description.
     selected : bool
-        Whether the published model is the best of several, of which `run` is one: nothing about
-        that follows from the run alone.
+        Whether the published model is the best of several, one of them `run`: nothing about that
+        follows from the run alone.
     followed : tuple of int, optional
         How many extra steps were taken after the run to unlearn examples, in how many requests: the
         guarantee is then of all models that were published on the way.

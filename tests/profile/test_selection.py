@@ -118,7 +118,7 @@ class TestAgainstEnumeratedLaws:
         elif mutant == "no factor":
             monkeypatch.setattr(Tries, "mean", 1.0)
         else:
-            monkeypatch.setattr(SelectedProfile, "_lean", lambda self: 0.0)
+            monkeypatch.setattr(SelectedProfile, "_least_epsilon", lambda self: 0.0)
         assert violations() > 0
 
     def test_pure_tries_are_as_in_the_papers(self):

@@ -61,7 +61,7 @@ def first_of_pools(masses: Array, widths: Array) -> NDArray[np.intp]:
         return np.asarray(found.blocks[:-1], dtype=np.intp)
     pools = _pooled(
         zip(masses.tolist(), widths.tolist(), strict=True),
-        # Quotients, since products of what is tiny vanish.
+        # Quotients, since products of tiny numbers vanish.
         falls=lambda one, other: one.mass / one.width >= other.mass / other.width,
         add=lambda x, y: x + y,
     )

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from lastiterate._numerics.rounding import ulps
 
-_FAR = 50.0  # values as large as this tell nothing but a sign
+_FAR = 50.0  # only the sign of larger values is used
 _CLOSE = ulps(1 << 11)  # curves are rounded by more
 _PATIENCE = 3  # rounds that may fail to halve what is left
 _BEYOND = 0.1  # of the way, where all points so far are on one side

@@ -75,17 +75,19 @@ def with_single_examples(run: TrainingRun) -> TrainingRun:
     return run.replace(examples_per_person=1, loss=loss)
 
 
-_Told = TypeVar("_Told")
+_Result = TypeVar("_Result")
 
 
-def _of_single_examples(told: Callable[[TrainingRun], _Told]) -> Callable[[TrainingRun], _Told]:
-    """`told`, wrapped to raise ValueError where a person may have several examples."""
+def _of_single_examples(
+    evaluate: Callable[[TrainingRun], _Result],
+) -> Callable[[TrainingRun], _Result]:
+    """`evaluate`, wrapped to raise ValueError where a person may have several examples."""
 
-    @wraps(told)
-    def guarded(run: TrainingRun) -> _Told:
+    @wraps(evaluate)
+    def guarded(run: TrainingRun) -> _Result:
         if run.examples_per_person != 1:
             raise ValueError("this is about single examples: ask `Bound.profile`")
-        return told(run)
+        return evaluate(run)
 
     return guarded
 
@@ -142,9 +144,9 @@ class Bound(Statement):
     `evaluate` is about single examples, and refuses runs in which a person may have several: what
     these are promised follows from it (`profile.group`), or, where more is proved, is what
     `for_persons` says, if that is less.  `by_position` gives the guarantee of each position in an
-    epoch, in order.  `rests_on` are the bounds that its proof applies, given what chance decides.
+    epoch, in order.  `rests_on` are the bounds that its proof applies, given all random draws.
     `charges` says how it comes to its number, after "it ..": reports fill in `{counts}` and
-    `{fading}`.  `supersedes` are bounds that need not be evaluated beside it, for a run.
+    `{fading}`.  `supersedes` are bounds that need not be evaluated as well, for a run.
     `delta_lower_bound` is a delta, quick to find, below which it is not at an epsilon: another
     bound may be known to be better without this one being evaluated.  `quick` says that its whole
     curve takes little time, `given_order` that it holds for every order of the batches, and then
@@ -195,13 +197,13 @@ class Bound(Statement):
         size = run.examples_per_person
         if size == 1:
             return self.evaluate(run)
-        one_by_one = for_group(self.evaluate(with_single_examples(run)), size)
+        by_group = for_group(self.evaluate(with_single_examples(run)), size)
         if self.for_persons is None:
-            return one_by_one
-        return BestProfile([self.for_persons(run), one_by_one])
+            return by_group
+        return BestProfile([self.for_persons(run), by_group])
 
     def is_above(self, run: TrainingRun, epsilon: float, delta: float) -> bool:
-        """Whether its epsilon at this delta is surely larger than this one, told quickly."""
+        """Whether its epsilon at this delta is surely larger than this one; quick to compute."""
         return run.examples_per_person == 1 and self.delta_lower_bound(run, epsilon) > delta
 
     @property

@@ -1,7 +1,7 @@
-r"""A run in the engine's terms: contractions, arrivals and noise.
+r"""The quantities of a run that shifts need: contractions, sensitivities and noise.
 
-Distances are in parameter space, in units of the largest step size.  The engine's answer is
-proportional to arrivals over noise, so the single roundings made here move mu by a few
+Distances are in parameter space, in units of the largest step size.  mu is
+proportional to sensitivities over noise, so the single roundings made here move mu by a few
 ulps, which `WIDENING` covers.  Contractions are rounded towards 1.
 """
 
@@ -21,7 +21,7 @@ WIDENING = 16  # ulps
 
 
 def widened(mu: float) -> float:
-    """A mu computed from a run's rounded arrivals and noise, rounded up."""
+    """A mu computed from a run's rounded sensitivities and noise, rounded up."""
     return at_least(mu, ulps=WIDENING)
 
 
@@ -98,7 +98,7 @@ def every_step(values: Array, steps: int) -> Array:
 
 
 def position_count(run: TrainingRun) -> int:
-    """How many places an example may have in the order of the batches."""
+    """The number of positions that an example may have in the order of the batches."""
     return run.batches.position_count(run.steps)
 
 

@@ -44,7 +44,7 @@ class StagedBound(Bound):
 
     def guarantee(self, run: TrainingRun) -> PrivacyProfile:
         """The least of the stages that hold, each evaluated when it is first needed."""
-        # Those of which a lower bound is known come last: they can often be left out.
+        # Stages with a quick lower bound on delta come last: they can often be left out.
         stages = sorted(self.applying(run), key=lambda stage: stage.has_delta_lower_bound)
         if len(stages) == 1:
             return stages[0].guarantee(run)

@@ -1,4 +1,4 @@
-"""Several guarantees for one result."""
+"""Several guarantees for one result: the best of them, each computed when it is needed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class BestProfile(PrivacyProfile):
 
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
-        """All of them."""
+        """The guarantees."""
         return self._profiles
 
     def __repr__(self) -> str:
@@ -152,7 +152,7 @@ def _never(name: str, epsilon: float, delta: float) -> bool:
 class StagedProfile(BestProfile):
     """The least of several guarantees, which are the stages of one proof.
 
-    `is_above` tells quickly that a stage has a larger epsilon at a delta than the one given, so
+    `is_above` knows quickly whether a stage has a larger epsilon at a delta than the one given, so
     that it need not be computed.  `quick` are the stages whose whole curves take little time.
     """
 
@@ -180,12 +180,12 @@ class StagedProfile(BestProfile):
 
     def epsilons(self, delta: float) -> dict[str, float]:
         """The epsilon of every stage that may have the least."""
-        found: dict[str, float] = {}
+        epsilons: dict[str, float] = {}
         for name in self.stages:
-            least = min(found.values(), default=math.inf)
+            least = min(epsilons.values(), default=math.inf)
             if not (least < math.inf and self._is_above(name, least, delta)):
-                found[name] = self.stages[name].epsilon(delta)
-        return found
+                epsilons[name] = self.stages[name].epsilon(delta)
+        return epsilons
 
     def each(self, change: Change) -> StagedProfile:
         """The least of the changed guarantees; a change must not make any of them smaller."""

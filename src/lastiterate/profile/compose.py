@@ -47,7 +47,7 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
     for profile in profiles:
         if not isinstance(profile, PrivacyProfile):
             raise InvalidType("profiles", profile, must_be="PrivacyProfiles")
-    profiles = tuple(map(_if_alone, profiles))
+    profiles = tuple(map(_simplified, profiles))
     if len(profiles) == 1:
         return profiles[0]
     if any(_rounding(profile) is not None for profile in profiles):
@@ -94,34 +94,34 @@ def _exact(profile: PrivacyProfile) -> PrivacyProfile:
     return BestProfile([_exact(one) for one in profile.profiles])
 
 
-def _if_alone(profile: PrivacyProfile) -> PrivacyProfile:
-    """The best of one is that one; what is there for small deltas is left out."""
+def _simplified(profile: PrivacyProfile) -> PrivacyProfile:
+    """The only profile of a best one, without fallbacks for small deltas."""
     if isinstance(profile, FallbackProfile):
-        return _if_alone(profile.usual)
+        return _simplified(profile.usual)
     if isinstance(profile, BestProfile) and len(profile.profiles) == 1:
         return profile.profiles[0]
     return profile
 
 
 def _compose_best(profiles: list[PrivacyProfile]) -> PrivacyProfile:
-    """The Gaussian guarantees of all, if all have one, and the curves of all: the better."""
+    """The better of two compositions: by Gaussian guarantees, if all have one, and by curves."""
     mus = [profile.gdp() for profile in profiles]
     ways: list[PrivacyProfile] = []
     if all(math.isfinite(mu) for mu in mus):
         ways.append(compose(*map(GaussianProfile, mus)))
-    known = {id(p): _that_matter(p) if isinstance(p, BestProfile) else p for p in profiles}
+    known = {id(p): _relevant(p) if isinstance(p, BestProfile) else p for p in profiles}
     plain = [known[id(p)] for p in profiles]
     if not all(isinstance(p, GaussianProfile) for p in plain):
         ways.append(_compose_losses(plain))
     return ways[0] if len(ways) == 1 else BestProfile(ways)
 
 
-def _that_matter(best: BestProfile) -> PrivacyProfile:
-    """`best` without the profiles that are the least at none of the epsilons looked at.
+def _relevant(best: BestProfile) -> PrivacyProfile:
+    """`best` without the profiles that are the least at none of some epsilons.
 
-    Leaving one out promises less, and a curve may take long to be written out.
+    The result is still valid, and a curve may take long to be written out.
     """
-    every = [p for one in best.profiles for p in _stages(one)]
+    every = [stage for profile in best.profiles for stage in _stages(profile)]
     gaussians = [p for p in every if isinstance(p, GaussianProfile)]
     others = [p for p in every if not isinstance(p, GaussianProfile)]
     kept = others + ([min(gaussians, key=lambda p: p.mu)] if gaussians else [])

@@ -54,12 +54,12 @@ class Curve:
         middle = 1.0 - (first * (1.0 + shrunk) - 2.0 * shrunk * second) / less
         middle_off = ulps(16) * (1.0 + first / less)
         factors = np.exp(-at[:0:-1])
-        places = np.concatenate([-at[:0:-1], at])
+        losses_at = np.concatenate([-at[:0:-1], at])
         masses = np.concatenate([factors * right[::-1], [max(middle, 0.0)], right])
         offs = np.concatenate([factors * off[::-1], [middle_off], off])
-        others = masses * np.exp(-np.maximum(places, -700.0))
+        others = masses * np.exp(-np.maximum(losses_at, -700.0))
         infinite = float(self.deltas[-1])
-        return LossCells(places, places, masses, others, offs, ulps(4) * others, infinite)
+        return LossCells(losses_at, losses_at, masses, others, offs, ulps(4) * others, infinite)
 
 
 def tabulated(profile: PrivacyProfile) -> Curve:
@@ -86,10 +86,10 @@ def tabulated(profile: PrivacyProfile) -> Curve:
 def atoms(losses: dp_accounting.Losses) -> LossCells:
     """The losses of a distribution that dp-accounting made."""
     kept = losses.masses > 0.0
-    places = np.asarray(
+    losses_at = np.asarray(
         losses.cell * (losses.first + np.arange(losses.masses.size)[kept]), dtype=np.float64
     )
     masses = losses.masses[kept]
-    others = masses * np.exp(-np.maximum(places, -700.0))
+    others = masses * np.exp(-np.maximum(losses_at, -700.0))
     zero = np.zeros(masses.size)
-    return LossCells(places, places, masses, others, zero, ulps(8) * others, losses.infinite)
+    return LossCells(losses_at, losses_at, masses, others, zero, ulps(8) * others, losses.infinite)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Losses(NamedTuple):
-    """The losses of one direction: masses[i] at cell (first + i), and what is infinite."""
+    """The losses of one direction: masses[i] at cell (first + i), and the infinite mass."""
 
     cell: float
     first: int

@@ -36,7 +36,7 @@ _MOST_LOST = 0.5  # beyond which no guarantee is of any use
 class LossCells:
     """Masses under P and under Q, rounding included in `off` (of P) and `other_off` (of Q).
 
-    The losses of cell i lie in [lows[i], highs[i]]; what is `infinite` is in no cell.
+    The losses of cell i lie in [lows[i], highs[i]]; the `infinite` mass is in no cell.
     """
 
     lows: Array
@@ -73,7 +73,7 @@ class LossCells:
 
 @dataclass(frozen=True, eq=False)
 class OnGrid:
-    """Masses of P at consecutive places of a grid, and what is infinite."""
+    """Masses of P at consecutive points of a grid, and the infinite mass."""
 
     first: int
     masses: Array
@@ -85,14 +85,14 @@ _NOTHING_PROMISED = LossCells(
 )
 
 
-def _counted(places: IntArray, masses: Array, size: int) -> Array:
-    return np.asarray(np.bincount(places, masses, size), dtype=np.float64)
+def _counted(points: IntArray, masses: Array, size: int) -> Array:
+    return np.asarray(np.bincount(points, masses, size), dtype=np.float64)
 
 
 def shift_losses(levels: Array, masses: Array, *, two_sided: bool = False) -> list[LossCells]:
     """The losses of P against Q and of Q against P; of one of them if they are the same.
 
-    Y is levels[i] with probability masses[i], and infinite with what is missing from 1.
+    Y is levels[i] with probability masses[i], and infinite with the rest of 1.
     """
     if not (np.all(levels >= 0.0) and np.all(masses >= 0.0)):
         raise InvalidParameter("levels", levels, must_be="at least 0, as must be their masses")

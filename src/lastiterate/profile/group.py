@@ -36,8 +36,8 @@ _REACH = 40  # the farthest an exponent may be from the mean, in cells
 _CELLS_OF_MEAN = 16
 _CELLS_OF_SCALE = 20
 _MANY = 50  # questions at once
-_INSTEAD_OF_INFINITY = (1.0, 5.0, 20.0, 100.0)
-_SCALE_DELTA = 0.01  # at which epsilon tells the scale of losses
+_LARGE_EPSILONS = (1.0, 5.0, 20.0, 100.0)
+_SCALE_DELTA = 0.01  # the epsilon at this delta is the scale of losses
 
 
 def for_group(profile: PrivacyProfile, size: int) -> PrivacyProfile:
@@ -69,9 +69,9 @@ class GroupProfile(PrivacyProfile):
         """delta at each epsilon; at very many by chords of the curve, which is convex, too."""
         if epsilons.size > _MANY:
             return self._own_curve.deltas(epsilons)
-        return self._one_by_one(epsilons)
+        return self._separate_deltas(epsilons)
 
-    def _one_by_one(self, epsilons: Array) -> Array:
+    def _separate_deltas(self, epsilons: Array) -> Array:
         return np.array([self._delta(float(epsilon)) for epsilon in epsilons])
 
     def renyi(self, order: float) -> float:
@@ -95,12 +95,12 @@ class GroupProfile(PrivacyProfile):
 
     @cached_property
     def _own_curve(self) -> ChordCurve:
-        return ChordCurve(self.epsilon, self._one_by_one)
+        return ChordCurve(self.epsilon, self._separate_deltas)
 
     @cached_property
     def _far(self) -> float:
         """The least delta of some finite epsilons, which holds beyond all of them."""
-        return min(self._delta(finite) for finite in _INSTEAD_OF_INFINITY)
+        return min(self._delta(finite) for finite in _LARGE_EPSILONS)
 
     def _delta(self, epsilon: float) -> float:
         if math.isinf(epsilon):
@@ -110,7 +110,7 @@ class GroupProfile(PrivacyProfile):
         cells = {epsilon / self._size / _CELLS_OF_MEAN, self._scale / _CELLS_OF_SCALE}
         found = min(self._by_cells(epsilon, cell) for cell in cells)
         # Cells that wide miss the best exponents, and no curve rises.
-        return min(found, self._far) if epsilon > _INSTEAD_OF_INFINITY[-1] else found
+        return min(found, self._far) if epsilon > _LARGE_EPSILONS[-1] else found
 
     def _by_cells(self, epsilon: float, cell: float) -> float:
         """The least sum over exponents that are whole cells away from their mean."""

@@ -83,7 +83,7 @@ class OneTestLowerProfile(LowerProfile):
 
 @dataclass(frozen=True)
 class MeansLowerProfile(LowerProfile):
-    """N(0, 1) against a mixture of N(mean, 1), told apart by thresholds.
+    """The lower bound of thresholds that separate N(0, 1) from a mixture of N(mean, 1).
 
     One mean is the Gaussian pair itself, and then every best test is a threshold.
     """
@@ -138,7 +138,7 @@ class MeansLowerProfile(LowerProfile):
 
 @dataclass(frozen=True)
 class BestLowerProfile(LowerProfile):
-    """The largest of several, all of which hold; of none, nothing."""
+    """The largest of several lower bounds; 0 for none."""
 
     profiles: tuple[LowerProfile, ...]
 

@@ -22,7 +22,7 @@ from lastiterate.profile.gaussian_mixture_pld import LossCells
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
 _CELLS = 1 << 15
-_NEVER = 38.0  # minus the logarithm of what is left beyond the grid
+_NEVER = 38.0  # minus the logarithm of the mass beyond the grid
 _TILTS = 40
 _LEAST_SPREAD = 1e-30
 _MILD = 6.0  # the logarithm of what a tilt adds to the rounding at epsilon 0
@@ -70,7 +70,7 @@ class SummedLossesProfile(PrivacyProfile):
 
 
 class _Total:
-    """Masses at the places of a grid, and what rounding may have hidden beyond each."""
+    """Masses at the points of a grid, and those that rounding may have hidden beyond each."""
 
     def __init__(
         self, at: Array, masses: Array, infinite: float, tilt: float, log_slack: float
@@ -104,9 +104,9 @@ def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
         grid = cells.on_grid(cell, least=-high, most=2.0 * high)
         first, masses = grid.first, grid.masses
         infinite += times * grid.infinite
-        places = cell * np.arange(first, first + masses.size, dtype=np.float64)
-        log_sum, tilted = _tilted(places, masses, tilt)
-        beyond += times * _tilted(places, masses, reach.tilt)[0]
+        points = cell * np.arange(first, first + masses.size, dtype=np.float64)
+        log_sum, tilted = _tilted(points, masses, tilt)
+        beyond += times * _tilted(points, masses, reach.tilt)[0]
         log_total += times * log_sum
         folded = np.bincount(np.arange(masses.size) % _CELLS, tilted, minlength=_CELLS)
         spectrum *= np.fft.rfft(folded) ** times
@@ -165,9 +165,9 @@ def _log_moments(losses: Array, masses: Array, tilts: Array) -> Array:
     return np.asarray(top + np.log(np.exp(exponents - top[:, None]) @ masses))
 
 
-def _tilted(places: Array, masses: Array, tilt: float) -> tuple[float, Array]:
-    """The logarithm of the sum of masses e^(tilt place), and these masses over it."""
-    exponents = tilt * places
+def _tilted(points: Array, masses: Array, tilt: float) -> tuple[float, Array]:
+    """The logarithm of the sum of masses e^(tilt point), and these masses over it."""
+    exponents = tilt * points
     top = float(exponents[masses > 0.0].max())
     with np.errstate(under="ignore"):
         weighted = masses * np.exp(np.minimum(exponents - top, 700.0))

@@ -58,7 +58,7 @@ from lastiterate._numerics.search import least_true
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
-_NEAR_ZERO = 1e-8  # a shape at which powers no longer tell from the logarithm
+_NEAR_ZERO = 1e-8  # below this shape powers cannot be told from the logarithm
 
 
 @dataclass(frozen=True)
@@ -153,9 +153,9 @@ class SelectedProfile(PrivacyProfile):
 
     def __init__(self, profile: PrivacyProfile, tries: Tries) -> None:
         self.profile, self.tries = profile, tries
-        self.shift = at_least((tries.shape + 1.0) * self._lean(), ulps=4.0)
+        self.shift = at_least((tries.shape + 1.0) * self._least_epsilon(), ulps=4.0)
 
-    def _lean(self) -> float:
+    def _least_epsilon(self) -> float:
         """The least epsilon_1."""
         stop = self.tries.stop
 
@@ -169,8 +169,8 @@ class SelectedProfile(PrivacyProfile):
     def deltas(self, epsilons: Array) -> Array:
         rest = epsilons - self.shift - ulps(4) * epsilons
         deltas = self.profile.deltas(np.maximum(rest, 0.0))
-        found = np.minimum(up(self.tries.mean * deltas, ulps(4)), 1.0)
-        return np.where(rest >= 0.0, found, 1.0)
+        known = np.minimum(up(self.tries.mean * deltas, ulps(4)), 1.0)
+        return np.where(rest >= 0.0, known, 1.0)
 
     def renyi(self, order: float) -> float:
         """inf: the curve alone is used."""

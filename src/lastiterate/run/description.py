@@ -19,10 +19,10 @@ from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
 
 NAMES = tuple(name for name, rule in RULES.items() if rule.from_sizes)
-# Two ways to say the same: a later word for one takes the place of the other.
-SAID_EITHER_WAY = (("epochs", "steps"), ("noise_multiplier", "noise_std"))
+# Two words for the same quantity: a later one replaces the other.
+ALTERNATIVES = (("epochs", "steps"), ("noise_multiplier", "noise_std"))
 _CONTRADICTIONS = (
-    *SAID_EITHER_WAY,
+    *ALTERNATIVES,
     ("noise_multiplier", "sensitivity"),
     ("batch_size", "sample_rate"),
     ("diameter", "domain"),
@@ -31,7 +31,7 @@ _CONTRADICTIONS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Description:
-    """A run as a user states it; None stands for what is not stated.
+    """A run as a user states it; None is a word that is not stated.
 
     A run is described either by `sensitivity` and `noise_std`, or as DP-SGD libraries have it, by
     `clip_norm` and `noise_multiplier`.
@@ -104,7 +104,7 @@ class Description:
     def changed(self, words: Mapping[str, Any]) -> Description:
         """The description with these words instead of the former ones and their opposites."""
         dropped: dict[str, Any] = {}
-        for pair in (*SAID_EITHER_WAY, ("diameter", "domain"), ("batch_size", "sample_rate")):
+        for pair in (*ALTERNATIVES, ("diameter", "domain"), ("batch_size", "sample_rate")):
             for said, other in (pair, pair[::-1]):
                 if said in words and other not in words:
                     dropped[other] = None
@@ -177,7 +177,7 @@ class Description:
         )
 
     def rule(self) -> BatchRule:
-        """The batches: of what is said of them, or as DP-SGD libraries draw them by default."""
+        """The batch rule as stated, or as DP-SGD libraries draw batches by default."""
         if isinstance(self.batches, BatchRule):
             return self._resized(self.batches)
         if self.batches is not None and not isinstance(self.batches, str):

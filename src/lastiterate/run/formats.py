@@ -124,7 +124,7 @@ class RunFormats:
     ) -> TrainingRun:
         """The run of a `dp_accounting` event, as Opacus, jax_privacy and others make them.
 
-        An event does not tell what was trained.  Some mechanisms that are not plain noisy gradient
+        An event does not say what was trained.  Some mechanisms that are not plain noisy gradient
         descent, such as banded matrix factorisation, have the event of one that is: describing
         these by `loss` and `step_size` would promise too much.
 

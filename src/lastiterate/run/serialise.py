@@ -108,7 +108,7 @@ def words_to_toml(words: Mapping[str, Any]) -> str:
 
 
 def _without_repetition(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Whoever reads the first of two values must not be told that the second holds."""
+    """The JSON of a text without repeated keys: readers may take the first or the second value."""
     names = [name for name, _ in pairs]
     if len(set(names)) != len(names):
         raise ValueError("a name occurs twice")

@@ -74,16 +74,16 @@ def convex_without_domain(run: TrainingRun) -> GaussianProfile:
 def convex_for_persons(run: TrainingRun) -> GaussianProfile:
     """mu-GDP for all examples of a person, as if all were in one batch.
 
-    On a bounded domain that is the worst only where one position has most of what arrives after any
+    On a bounded domain that is the worst only where one position has the most sensitivity after any
     step, as seen from the end; elsewhere k examples cost k times one.
     """
     rule = run.batches
-    one_place = (
+    one_position = (
         rule.resampling in (Resampling.EACH_EPOCH, Resampling.EACH_STEP)
         or quantities.position_count(run) == 1
     )
     regular = run.is_constant and rule.period is not None
-    if one_place or regular or not isinstance(run.domain, Ball):
+    if one_position or regular or not isinstance(run.domain, Ball):
         return convex(run)
     alone = convex(with_single_examples(run))
     return GaussianProfile(at_least(run.examples_per_person * alone.mu, ulps=2))
@@ -112,13 +112,13 @@ def _worst(run: TrainingRun, diameter: float) -> GaussianProfile:
 def grouped_positions(
     run: TrainingRun, diameter: float, period: int
 ) -> tuple[list[float], list[int]]:
-    """mu and the number of places of each of some groups, at the worst of the group.
+    """mu and the number of positions of each of some groups, at the worst of the group.
 
-    For constant schedules and participations at equal distances only: there a place that is seen
+    For constant schedules and participations at equal distances only: there a position that is seen
     later is never less exposed.
     """
     count = quantities.position_count(run)
-    tails = sorted((run.steps - 1 - place) % period for place in range(count))
+    tails = sorted((run.steps - 1 - position) % period for position in range(count))
     firsts = group_edges(count)
     mus = [_periodic_mu(run, diameter, period, tail=tails[first]) for first in firsts[:-1]]
     return [quantities.widened(mu) for mu in mus], [b - a for a, b in pairwise(firsts)]
@@ -139,17 +139,18 @@ def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]
         return [_worst(run, diameter)]
     if run.is_constant and rule.period is not None:
         tails = [
-            (run.steps - 1 - place) % rule.period for place in range(quantities.position_count(run))
+            (run.steps - 1 - position) % rule.period
+            for position in range(quantities.position_count(run))
         ]
         mus = [_periodic_mu(run, diameter, rule.period, tail=tail) for tail in tails]
         return [quantities.gaussian(mu) for mu in mus]
     if run.is_constant:
         mus = [rolled_up_mu(run, seen + 1, diameter) for seen in quantities.patterns(run)]
         return [quantities.gaussian(mu) for mu in mus]
-    contraction, arrival, noise = written_out(run)
+    contraction, added, noise = written_out(run)
     mus = pattern_mus(
         contraction=contraction,
-        sensitivity=arrival,
+        sensitivity=added,
         noise=noise,
         patterns=quantities.patterns(run),
         diameter=diameter,
@@ -160,10 +161,10 @@ def _by_position(run: TrainingRun, diameter: float) -> Sequence[GaussianProfile]
 
 def _periodic_mu(run: TrainingRun, diameter: float, period: int, *, tail: int) -> float:
     """The mu of a constant schedule, `tail` steps after the last participation."""
-    gap, arrival, noise = (float(x[0]) for x in _constants(run))
+    gap, added, noise = (float(x[0]) for x in _constants(run))
     periodic = PeriodicRun(
         gap=gap,
-        sensitivity=arrival,
+        sensitivity=added,
         noise=noise,
         period=period,
         participations=-(-(run.steps - tail) // period),
@@ -187,7 +188,7 @@ def rolled_up_mu(
     """
     if not seen.size:
         return 0.0
-    gap, arrival, noise = (float(x[0]) for x in _constants(run))
+    gap, added, noise = (float(x[0]) for x in _constants(run))
     idle = np.diff(seen, append=run.steps + 1) - 1
     # Sums of c^2j over the idle steps, and c to their number, rounded as the engine wants.
     log_kept = logs_of_powers(log_of(gap), idle)
@@ -197,7 +198,7 @@ def rolled_up_mu(
     contraction[0:-1:2] = quantities.contractions(np.array([gap]))
     contraction[1:-1:2] = np.minimum(up(np.exp(log_kept), off), 1.0)
     sensitivity = np.zeros(contraction.size)
-    sensitivity[0:-1:2] = arrival * np.asarray(times)
+    sensitivity[0:-1:2] = added * np.asarray(times)
     noises = np.full(contraction.size, noise)
     noises[1:-1:2] = down(noise * np.sqrt(spread), off)
     noises[-1] = quantities.release_noise(run)
@@ -220,11 +221,11 @@ def latest_order_mu(
 ) -> float:
     """The mu of the latest possible order, for an order that is drawn anew every epoch.
 
-    A participation that is moved later within its epoch, or made larger, leaves more to pay
-    after every step, so it never lowers mu: each of `epochs` is charged its largest arrival, as
-    seen from its end, at its end.  `last` is a step in which the example truly takes part
+    A participation that is moved later within its epoch, or made larger, leaves a larger
+    distance after every step, so it never lowers mu: `epochs` have their largest sensitivities, as
+    seen from their ends, at their ends.  `last` is a step in which the example truly takes part
     after these.  What came before the first of them is charged at the ends of blocks of epochs; in
-    a schedule as it arrived, unshrunk.
+    a schedule as it was added, unshrunk.
     """
     ends = [epoch[-1] for epoch in epochs] + ([last] if last else [])
     before = (epochs[0][0] - 1 if epochs else (last or 1) - 1) // run.batches.batches_per_epoch
@@ -232,13 +233,13 @@ def latest_order_mu(
         earlier, counts = _blocks(before, run.batches.batches_per_epoch)
         times = np.append(counts, np.ones(len(ends)))
         return rolled_up_mu(run, np.append(earlier, ends).astype(np.intp), diameter, times=times)
-    contraction, arrival, noise = written_out(run)
-    pattern = np.zeros(arrival.size)
+    contraction, added, noise = written_out(run)
+    pattern = np.zeros(added.size)
     for epoch in epochs:
         steps = slice(epoch[0] - 1, epoch[-1])
-        pattern[epoch[-1] - 1] = np.max(suffix_products(contraction[steps]) * arrival[steps])
+        pattern[epoch[-1] - 1] = np.max(suffix_products(contraction[steps]) * added[steps])
     if last:
-        pattern[last - 1] = arrival[last - 1]
+        pattern[last - 1] = added[last - 1]
     # Products over an epoch are off by a rounding for each step.
     pattern = up(pattern, ulps(4 * run.batches.batches_per_epoch))
     first = epochs[0][0] - 1 if epochs else 0
@@ -246,7 +247,7 @@ def latest_order_mu(
         contraction=contraction[first:],
         sensitivity=pattern[first:],
         noise=noise[first:],
-        start=before * float(arrival.max()),
+        start=before * float(added.max()),
         diameter=diameter,
     ).mu
 
@@ -265,10 +266,10 @@ def _blocks(epochs: int, length: int) -> tuple[IntArray, Array]:
 
 def written_out(run: TrainingRun) -> tuple[Array, Array, Array]:
     """Every step, and the release as one more."""
-    gap, arrival, noise = (quantities.every_step(x, run.steps) for x in _constants(run))
+    gap, added, noise = (quantities.every_step(x, run.steps) for x in _constants(run))
     return (
         np.append(quantities.contractions(gap), 1.0),
-        np.append(arrival, 0.0),
+        np.append(added, 0.0),
         np.append(noise, quantities.release_noise(run)),
     )
 

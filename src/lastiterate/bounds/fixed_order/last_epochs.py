@@ -168,7 +168,7 @@ class LastEpochs:
         """The least energies of all choices, for these tangents."""
         count, choices = self.window.steps + 1, self._choices
         slopes = np.repeat(slope[None, :], len(choices), axis=0)
-        arriving = np.repeat(offset[None, :], len(choices), axis=0)
+        sensitivities = np.repeat(offset[None, :], len(choices), axis=0)
         own_slope, own_offset = self._taking_part.tangent(distances)
         columns, composed = {0, count - 1}, np.full(slopes.shape, self._composed)
         for k, groups in enumerate(self.window.epochs):
@@ -180,11 +180,11 @@ class LastEpochs:
                 # Where a group has begun, the participation may be over.
                 composed[rows, group.steps[0] + 1 :] += self._at_once(group.steps)
                 if group.alone:
-                    slopes[rows, at], arriving[rows, at] = own_slope[at], own_offset[at]
+                    slopes[rows, at], sensitivities[rows, at] = own_slope[at], own_offset[at]
                 else:
-                    arriving[rows, at] += self._charge(group)
+                    sensitivities[rows, at] += self._charge(group)
         starts = np.arange(count) if count <= _EVERY_STEP else np.array(sorted(columns))
-        return self._solved(slopes, arriving, composed, starts)
+        return self._solved(slopes, sensitivities, composed, starts)
 
     def _charge(self, group: PositionGroup) -> float:
         assert group.steps is not None
@@ -197,15 +197,15 @@ class LastEpochs:
         return float(up(np.max(np.square(ratios)), ulps(8)))
 
     def _solved(
-        self, slopes: Array, arriving: Array, composed: Array, columns: IntArray
+        self, slopes: Array, sensitivities: Array, composed: Array, columns: IntArray
     ) -> tuple[Array, Array]:
-        """Columns begin at some steps: what arrives between two is hidden from the later on."""
+        """Columns begin at some steps: sensitivities between two are removed from the later on."""
         units = np.ones_like(slopes)
         units[:, :-1] = np.cumprod(slopes[:, :0:-1], axis=1)[:, ::-1]
         top = units.max(axis=1, keepdims=True)
         if not (top.max() < _LARGEST_UNIT and units.min() > 1.0 / _LARGEST_UNIT):
             return (np.full(len(slopes), np.inf),) * 2
-        masses, variances = units * arriving, np.square(units * self._noise)
+        masses, variances = units * sensitivities, np.square(units * self._noise)
         masses = np.add.reduceat(masses, np.append(0, columns[:-1] + 1), axis=1)
         variances = np.add.reduceat(variances, columns, axis=1)
         here = slopes[:, columns] * units[:, columns]

@@ -22,10 +22,10 @@ def moduli(run: TrainingRun, pattern: IntArray, window: int) -> Moduli:
     relative = late(quantities.relative_step_sizes(run), window)
     taking_part = np.zeros(window, dtype=bool)
     taking_part[pattern] = True
-    arrival = np.where(taking_part, late(quantities.sensitivities(run), window), 0.0)
+    sensitivity = np.where(taking_part, late(quantities.sensitivities(run), window), 0.0)
     keep = late(kept(run), window)
     known = [(late(rise, window), order) for rise, order in _known(run)]
-    branches = [(keep, rise, arrival, order) for rise, order in known]
+    branches = [(keep, rise, sensitivity, order) for rise, order in known]
     bound = run.gradient_bound
     if bound is not None:
         size = run.batches.batch_size

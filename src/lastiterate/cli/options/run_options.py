@@ -14,7 +14,7 @@ from lastiterate.cli.options.dp_sgd_defaults import assumptions, filled_in
 from lastiterate.cli.options.option_types import among, flag, whole_number
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.adjacency import ADD_REMOVE, ADJACENCIES
-from lastiterate.run.description import NAMES, SAID_EITHER_WAY, Description
+from lastiterate.run.description import ALTERNATIVES, NAMES, Description
 from lastiterate.run.training_run import RELEASES, TrainingRun
 
 RunFile = Annotated[
@@ -190,7 +190,7 @@ def takes_run(
 
 def _refuse_contradictions(said: dict[str, Any]) -> None:
     """Flags that would otherwise be ignored in silence."""
-    pairs = (*SAID_EITHER_WAY, ("noise_multiplier", "sensitivity"), ("batch_size", "sample_rate"))
+    pairs = (*ALTERNATIVES, ("noise_multiplier", "sensitivity"), ("batch_size", "sample_rate"))
     for one, other in pairs:
         if one in said and other in said:
             must_be = f"omitted: {flag(one)} already sets it"

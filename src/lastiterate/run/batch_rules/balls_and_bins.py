@@ -64,7 +64,7 @@ class _Bins(InOrder, abstract=True):
         rest = self.examples % self.batch_size
         none = f", or none with probability {rest:,}/{examples}" if rest else ""
         return (
-            f"each of {examples} examples picks one of the {self.batches_per_epoch:,} batches of "
+            f"each of {examples} examples draws one of the {self.batches_per_epoch:,} batches of "
             f"an epoch on its own, each with probability {size}/{examples}{none}, "
             f"{self.in_secret}, and {divided}"
         )
@@ -101,7 +101,7 @@ class BallsAndBins(_Bins):
 
     name = "balls-and-bins"
     resampling = Resampling.ONCE
-    in_words = "on average, each example in one picked on its own, once"
+    in_words = "on average, each example in one drawn on its own, once"
     in_secret = "once and in secret"
 
 
@@ -127,7 +127,7 @@ class BallsAndBinsEachEpoch(_Bins):
 
     name = "balls-and-bins-each-epoch"
     resampling = Resampling.EACH_EPOCH
-    in_words = "on average, each example in one picked on its own every epoch"
+    in_words = "on average, each example in one drawn on its own every epoch"
     in_secret = "anew every epoch and in secret"
 
     @property
