@@ -25,8 +25,8 @@ from lastiterate.run.batch_rules.rules import Cyclic, FullBatch
 from lastiterate.run.training_run import TrainingRun
 
 _WIDTH = 1.0  # of a panel, in standard deviations
-_WORK = 60_000.0  # steps times standard deviations across the interval
-_LONGEST = 2_000
+_WORK = 30_000.0  # steps times standard deviations across the interval
+_LONGEST = 1_000
 
 
 def bounded_lower_bound(run: TrainingRun) -> LowerProfile:

@@ -42,7 +42,7 @@ def reproduce(
     coverage: bool,
     console: Console,
 ) -> int:
-    """Print a list, the coverage, a table or the paths of figures; the exit code."""
+    """The exit code, after a list, the coverage, a table or the paths of figures are printed."""
     if coverage:
         return _coverage(console)
     if item is None:

@@ -51,7 +51,7 @@ class _Comparison(NamedTuple):
     converged: int | None = None
 
     def mus(self, count: int) -> tuple[float, float]:
-        """Of composition, and of the bound or composition, whichever is less."""
+        """The mu of composition, and of the bound or composition, whichever is less."""
         run = self.run_of(count)
         composed = CATALOGUE[f"published/bok-su-altschuler/{self.composition}"].profile(run).gdp()
         statement = CATALOGUE[f"published/bok-su-altschuler/{self.bound}"]
@@ -66,7 +66,10 @@ def _two_panels(
     counts: Sequence[int],
     deltas: Sequence[float],
 ) -> tuple[Any, Array]:
-    """Trade-off curves after `shown`, and epsilon by number of steps or epochs."""
+    """The right axes and the mu by length.
+
+    Left are trade-off curves after `shown`, right is epsilon by number of steps or epochs.
+    """
     left, right = canvas.subplots(1, 2)
     what = compared.what
     for count, red, blue in zip(shown, _REDS, _BLUES, strict=False):

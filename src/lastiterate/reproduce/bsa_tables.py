@@ -24,6 +24,7 @@ def _published(what: str, run: TrainingRun) -> PrivacyProfile:
 
 
 def table_1() -> Table:
+    """Table 1: epsilon by composition, Renyi divergences and their bound."""
     cells = []
     for epochs, values in printed.TABLE_1.items():
         run = runs.mnist(epochs, 0.002)
@@ -41,6 +42,7 @@ def table_1() -> Table:
 
 
 def table_3() -> Table:
+    """Table 3: mu by composition and their bound."""
     clt = APPROXIMATIONS["published/bok-su-altschuler/sampled-composition-estimate"]
     cells = []
     for epochs, values in printed.TABLE_3.items():
@@ -67,6 +69,7 @@ def table_3() -> Table:
 
 
 def table_4() -> Table:
+    """Table 4: epsilon, in detail."""
     cells = []
     for epochs, values in printed.TABLE_4.items():
         both = [runs.mnist(epochs, lam) for lam in printed.REGULARISERS]
@@ -89,6 +92,7 @@ def table_4() -> Table:
 
 
 def table_7() -> Table:
+    """Table 7: mu of full batches, by number of steps and contraction."""
     cells = []
     for steps, (composed, *values) in printed.TABLE_7.items():
         flat = runs.contracting(contraction=1.0, steps=steps, ratio=0.1)
@@ -102,6 +106,7 @@ def table_7() -> Table:
 
 
 def table_8() -> Table:
+    """Table 8: (t*, mu*) of full batches on a bounded domain."""
     cells = []
     for sensitivity, row in printed.TABLE_8.items():
         for eta, (steps, mu) in zip(printed.STEP_SIZES_8, row, strict=True):
@@ -119,6 +124,7 @@ def table_8() -> Table:
 
 
 def table_9() -> Table:
+    """Table 9: mu of cyclic batches, by number of epochs, batches and contraction."""
     cells = []
     for epochs, (composed, *values) in printed.TABLE_9.items():
         flat = runs.contracting(contraction=1.0, steps=10 * epochs, ratio=0.2, batches=10)
@@ -133,6 +139,7 @@ def table_9() -> Table:
 
 
 def table_10_to_12(length: int) -> Table:
+    """Table 10, 11 or 12: (E*, mu*) for 10, 20 or 40 cyclic batches on a bounded domain."""
     cells = []
     for sensitivity, row in printed.TABLES_10_TO_12[length].items():
         for eta, (epochs, mu) in zip(printed.STEP_SIZES_10, row, strict=True):
@@ -159,7 +166,10 @@ def table_10_to_12(length: int) -> Table:
 
 
 def e_star_of_their_code(length: int, sensitivity: float, eta: float) -> int:
-    """ceil((3 + (L/b)^2) k/l), k = b/(eta L): a product where (mu*/r)^2 = 1 + 4 k/l has a sum."""
+    """The printed E*, ceil((3 + (L/b)^2) k/l) with k = b/(eta L).
+
+    (mu*/r)^2 is 1 + 4 k/l; they multiply where its terms are to be added.
+    """
     k = 1.0 / (eta * sensitivity)
     return math.ceil(down((3.0 * k + sensitivity**2 * math.ceil(down(k, 1e-9))) / length, 1e-9))
 

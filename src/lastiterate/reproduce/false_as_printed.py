@@ -12,7 +12,7 @@ from lastiterate.errors import NumericalFailure
 
 
 def smaller_direction(order: float, q: float, noise: float) -> float:
-    """S_alpha as printed (Altschuler and Talwar 2.10, Chien and Li 3.11), by quadrature."""
+    """The divergence S_alpha as printed (Altschuler and Talwar 2.10, Chien and Li 3.11)."""
     return _divergence(order, q, noise, mixture_first=False)
 
 
@@ -40,7 +40,7 @@ def _divergence(order: float, q: float, noise: float, *, mixture_first: bool) ->
 def altschuler_talwar_3_6(
     order: float, *, T: int, D: float, L: float, b: int, n: int, eta: float, sigma: float
 ) -> float:
-    """(3.6) in its own symbols, the least over tau and the split of the noise: false."""
+    """The value of (3.6), which is false, the least over tau and the split of the noise."""
     best = math.inf
     for share in 1.0 / (1.0 + np.exp(-np.linspace(-8.0, 8.0, 65))):
         one = smaller_direction(order, b / n, b * sigma * math.sqrt(share) / (2.0 * L))
@@ -51,11 +51,11 @@ def altschuler_talwar_3_6(
 
 
 def chien_li_3_12_one_step(order: float, *, q: float, shift: float) -> float:
-    """(19) at T = 1, where tau = 0 and beta = 1; shift = 2 eta K/(b sigma): false."""
+    """The value of (19) at T = 1, which is false; shift = 2 eta K/(b sigma)."""
     return smaller_direction(order, q, 1.0 / shift)
 
 
 def ye_shokri_footnote_4(order: float, divergences: np.ndarray) -> float:
-    """epsilon_1 + log mean e^{(alpha-1)(epsilon_j - epsilon_1)}: lacks 1/(alpha - 1)."""
+    """The sum epsilon_1 + log mean e^{(alpha-1)(epsilon_j - epsilon_1)}: it lacks 1/(alpha - 1)."""
     top = float(divergences.max())
     return top + math.log(float(np.mean(np.exp((order - 1.0) * (divergences - top)))))

@@ -29,7 +29,7 @@ def _epochs(last: int) -> list[int]:
 
 
 def balle_in_epochs(run: TrainingRun, position: int) -> float:
-    """Balle et al. 2019, Theorem 5, composed over epochs: the divergence over the order.
+    """The divergence over the order by Balle et al. 2019, Theorem 5, composed over epochs.
 
     One pass costs r^2/2 in the last batch and r^2 c^(m+1)/(2 m) in one with m batches after it,
     with c^2 = 1 - 2 eta beta lambda/(beta + lambda).
@@ -134,7 +134,7 @@ def chien_li_1(canvas: Any) -> None:
 
 
 def altschuler_talwar_5_3_full_batch(run: TrainingRun) -> float:
-    """(5.3) for full batches, over the order: R s^2/(2 n_2^2) + c^2R D^2/(2 n_1^2), at its best.
+    """The least of (5.3) for full batches, over the order: R s^2/(2 n_2^2) + c^2R D^2/(2 n_1^2).
 
     n_1^2 + n_2^2 is the variance of a step's noise; b = n makes S_alpha that of a Gaussian.
     """

@@ -8,7 +8,7 @@ from lastiterate.run.training_run import TrainingRun
 
 
 def mnist(epochs: int, regulariser: float, batches: BatchRule | None = None) -> TrainingRun:
-    """Bok, Su and Altschuler's logistic regression, were its clipped steps contractions."""
+    """The run of Bok, Su and Altschuler's logistic regression, as if its steps contracted."""
     return TrainingRun(
         loss=Loss(smoothness=32.5 + regulariser, strong_convexity=regulariser),
         sensitivity=10.0,
@@ -43,7 +43,7 @@ def contracting(
 
 
 def ye_shokri_example(epochs: int, rule: type[Cyclic]) -> TrainingRun:
-    """Figures 1 and 2 of Ye and Shokri; `rule` is the kind of batches."""
+    """The run of Figures 1 and 2 of Ye and Shokri; `rule` is the kind of batches."""
     return TrainingRun(
         loss=Loss(smoothness=4.0, strong_convexity=1.0),
         **ye_shokri(sigma=2.0, S_g=4.0, step_size=0.02),
@@ -54,7 +54,7 @@ def ye_shokri_example(epochs: int, rule: type[Cyclic]) -> TrainingRun:
 
 
 def chourasia_example(steps: int) -> TrainingRun:
-    """Figure 2 of Chourasia, Ye and Shokri."""
+    """The run of Figure 2 of Chourasia, Ye and Shokri."""
     return TrainingRun(
         loss=Loss(smoothness=1.0, strong_convexity=1.0),
         **chourasia_ye_shokri(sigma=0.02, S_g=4.0, step_size=0.02),
@@ -65,7 +65,7 @@ def chourasia_example(steps: int) -> TrainingRun:
 
 
 def chien_li_example(steps: int, loss: Loss) -> TrainingRun:
-    """Figures 1 and 2(a) of Chien and Li."""
+    """The run of Figures 1 and 2(a) of Chien and Li."""
     return TrainingRun(
         loss=loss,
         **chien_li(sigma=1.0, K=2.0, step_size=0.1),

@@ -47,7 +47,7 @@ def langevin_epsilon(noise: float, *, examples: int = FULL, extra_steps: int = 1
 
 
 def sgd_epsilon(noise: float, *, examples: int = PARTS, size: int = SIZE, epochs: int = 1) -> float:
-    """After arXiv 2403.17105, for batches: its bound at twice the order, by the weak triangle.
+    """Epsilon after arXiv 2403.17105, for batches: its bound at twice the order.
 
     The weak triangle's factor was found from the noise that the figure needs, not from the text.
     """
@@ -65,7 +65,7 @@ def _converted(renyi: Callable[[Array], Array], delta: float) -> float:
 
 
 def ours(noise: float, *, batches: bool) -> Unlearning:
-    """At the same noise and settings, the place in the order being the worst."""
+    """The library's guarantee at the same noise and settings, for the worst position."""
     rule = Cyclic(PARTS, SIZE) if batches else FullBatch(FULL)
     penalty, step = _constants(rule.examples)
     epochs, length = (_EPOCHS, rule.batches_per_epoch) if batches else (_EPOCHS_FULL, 1)
@@ -90,15 +90,15 @@ def figures_3a() -> Table:
         Cell(f"batches of {SIZE}, sigma = {noise:g}", sgd_epsilon(noise), epsilon, digits)
         for epsilon, digits, _, noise in FIGURES
     ]
-    told = []
+    notes = []
     for name, batches, examples in (("full batches", False, FULL), ("batches", True, PARTS)):
         values = [
             f"{ours(noise[batches], batches=batches).epsilon(1.0 / examples):.3g}"
             for *_, a, b in FIGURES
             for noise in [(a, b)]
         ]
-        told.append(f"this library at the same noise, {name}: epsilon {', '.join(values)}")
-    return Table(_ID, _TITLE, (*full, *parts), tuple(told))
+        notes.append(f"this library at the same noise, {name}: epsilon {', '.join(values)}")
+    return Table(_ID, _TITLE, (*full, *parts), tuple(notes))
 
 
 _ID = "cwcl-figures-3a"

@@ -1,4 +1,4 @@
-"""Theorems of five papers, as published; a file or a folder for each paper, whole.
+"""Theorems of papers on the last iterate, as published; a folder for each paper.
 
 A paper exports BOUNDS and, where it has some, LOWER_BOUNDS and APPROXIMATIONS.
 """

@@ -31,7 +31,7 @@ def cite(where: str) -> Citation:
 
 
 def iteration(run: TrainingRun) -> ZCDPProfile:
-    r"""The original amplification by iteration, with the best shifts.
+    r"""Renyi divergences by the original amplification by iteration, with the best shifts.
 
     **Bound.** :math:`R_\alpha \le \frac\alpha2\sum_k (a_k/\eta\sigma)^2`, the least over shifts
     whose running sum never exceeds that of the per-step sensitivities and ends equal to it.
@@ -50,7 +50,7 @@ def iteration(run: TrainingRun) -> ZCDPProfile:
 
 
 def bounded_iteration(run: TrainingRun) -> ZCDPProfile:
-    r"""Amplification by iteration on a bounded domain, with the best number of unrolled steps.
+    r"""Renyi divergences on a bounded domain, with the best number of unrolled steps.
 
     **Bound.** :math:`R_\alpha \le \frac\alpha2\sum_{k>\tau} (a_k/\eta\sigma)^2`, the least over
     the start :math:`\tau`, where the distance is D, and the shifts after it.
@@ -67,7 +67,7 @@ def bounded_iteration(run: TrainingRun) -> ZCDPProfile:
 
 
 def bounded_strongly_convex(run: TrainingRun) -> ZCDPProfile:
-    r"""Strongly convex losses on a bounded domain, in a fixed order.
+    r"""Renyi divergences of strongly convex losses on a bounded domain, in a fixed order.
 
     **Bound.** As `bounded_iteration`, with distances that shrink by c in every step:
     :math:`z_t = c^{t-\tau} D + \sum_{i=\tau+1}^t c^{t-i}(s_i - a_i)`.  For full batches this is

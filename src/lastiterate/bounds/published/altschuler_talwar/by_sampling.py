@@ -23,7 +23,7 @@ _SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
 
 
 def sampled_bounded(run: TrainingRun) -> RenyiProfile:
-    r"""Sampled batches on a bounded domain.
+    r"""Renyi divergences of sampled batches on a bounded domain.
 
     **Bound.** :math:`R_\alpha \le \min_R R\, S_\alpha\big(\tfrac bn, \tfrac{b\sigma_2}{2C}\big)
     + \frac{\alpha D^2}{2\eta^2\sigma_1^2 R}`, the least over
@@ -43,7 +43,7 @@ def sampled_bounded(run: TrainingRun) -> RenyiProfile:
 
 
 def sampled_strongly_convex(run: TrainingRun) -> RenyiProfile:
-    r"""Sampled batches of strongly convex losses on a bounded domain.
+    r"""Renyi divergences of sampled batches of strongly convex losses on a bounded domain.
 
     **Bound.** :math:`R_\alpha \le \min_R R\, S_\alpha\big(\tfrac bn, \tfrac{b\sigma_2}{2C}\big)
     + c^{2R}\frac{\alpha D^2}{2\eta^2\sigma_1^2}`, else as `sampled_bounded`.
@@ -73,7 +73,10 @@ def _sampled(run: TrainingRun, gap: float, orders: Array) -> Array:
 
 
 def _unrolled_best(one: Array, start: Array, gap: float, run: TrainingRun) -> Array:
-    """min over R of R one + start/R, or + start c^{2R}: convex, so next to the stationary point."""
+    """The least over R of R one + start/R, or + start c^{2R}.
+
+    Both are convex, so that the least is next to the stationary point.
+    """
     log_c = log_of(gap)
     with np.errstate(all="ignore"):
         stationary = (

@@ -27,7 +27,7 @@ _POWER = 0.985
 
 
 def sampled_bounded_lower_bound(run: TrainingRun) -> OneTestLowerProfile:
-    r"""Sampled batches: a walk with random drift against one without.
+    r"""One test that tells a walk with random drift from one without.
 
     **Bound.** The test "x >= 0" has probability 1/2 without the drift and .985 with it; so the run
     is not (.1, .01)-DP, nor (100, .005)-Renyi.
@@ -95,7 +95,7 @@ def _one_gradient(run: TrainingRun) -> float:
 
 
 def _long_run(run: TrainingRun) -> int:
-    """Tbar, rounded up."""
+    """The number of steps Tbar, rounded up."""
     diameter = quantities.diameter(run)  # in units of the step size
     return math.ceil(0.75 * diameter * run.batches.examples / _one_gradient(run))
 

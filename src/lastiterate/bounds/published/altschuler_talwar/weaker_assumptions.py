@@ -70,7 +70,7 @@ def moreau_smoothed(*, lipschitz: float, width: float) -> Loss:
 
 
 def lipschitz_on_ball(*, smoothness: float, diameter: float) -> float:
-    """L = M D: a bound on gradients on the domain, if each vanishes somewhere in it.
+    """The bound M D on gradients on the domain, if each of them vanishes somewhere in it.
 
     Two of them then differ by at most 2 L, which is the `sensitivity`.
 

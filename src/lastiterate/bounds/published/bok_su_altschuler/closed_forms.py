@@ -28,7 +28,7 @@ from lastiterate.run.training_run import TrainingRun
 
 
 def full_batch_composition(run: TrainingRun) -> GaussianProfile:
-    r"""All iterates of full-batch descent.
+    r"""A Gaussian guarantee for all iterates of full-batch descent.
 
     **Bound.** :math:`\mu = r\sqrt T`.
 
@@ -44,7 +44,7 @@ def full_batch_composition(run: TrainingRun) -> GaussianProfile:
 
 
 def full_batch_strongly_convex(run: TrainingRun) -> GaussianProfile:
-    r"""The last iterate of full-batch descent on strongly convex losses.
+    r"""A Gaussian guarantee for the last iterate of full-batch descent on strongly convex losses.
 
     **Bound.** :math:`\mu = r\sqrt{\frac{1-c^T}{1+c^T}\,\frac{1+c}{1-c}}`.
 
@@ -76,7 +76,7 @@ def _unrolled(run: TrainingRun) -> tuple[float, int]:
 
 
 def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
-    r"""The last iterate of full-batch descent on a bounded domain.
+    r"""A Gaussian guarantee for the last iterate of full-batch descent on a bounded domain.
 
     **Bound.** :math:`\mu = r\sqrt{3k + \lceil k\rceil}`.
 
@@ -93,7 +93,7 @@ def full_batch_bounded(run: TrainingRun) -> GaussianProfile:
 
 
 def full_batch_bounded_from(run: TrainingRun) -> GaussianProfile:
-    r"""The last iterate of full-batch descent on a bounded domain, with the best unrolling.
+    r"""A Gaussian guarantee for full-batch descent on a bounded domain, with the best unrolling.
 
     **Bound.** :math:`\mu = r\min_{1\le R\le T}(\sqrt R + k/\sqrt R)`.
 
@@ -114,7 +114,7 @@ def full_batch_bounded_from(run: TrainingRun) -> GaussianProfile:
 
 
 def cyclic_composition(run: TrainingRun) -> GaussianProfile:
-    r"""All iterates of cyclic descent.
+    r"""A Gaussian guarantee for all iterates of cyclic descent.
 
     **Bound.** :math:`\mu = r\sqrt E`.
 
@@ -130,7 +130,7 @@ def cyclic_composition(run: TrainingRun) -> GaussianProfile:
 
 
 def cyclic_strongly_convex(run: TrainingRun) -> GaussianProfile:
-    r"""The last iterate of cyclic descent on strongly convex losses.
+    r"""A Gaussian guarantee for the last iterate of cyclic descent on strongly convex losses.
 
     **Bound.** :math:`\mu^2 = r^2\big(1 + c^{2l-2}\frac{1-c^2}{(1-c^l)^2}
     \frac{1-c^{l(E-1)}}{1+c^{l(E-1)}}\big)`.
@@ -153,7 +153,7 @@ def cyclic_strongly_convex(run: TrainingRun) -> GaussianProfile:
 
 
 def cyclic_bounded(run: TrainingRun) -> GaussianProfile:
-    r"""The last iterate of cyclic descent on a bounded domain.
+    r"""A Gaussian guarantee for the last iterate of cyclic descent on a bounded domain.
 
     **Bound.** :math:`\mu = r\sqrt{1 + (3k + \lceil k\rceil)/l}`.
 

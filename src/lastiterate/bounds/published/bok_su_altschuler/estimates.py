@@ -20,7 +20,7 @@ from lastiterate.run.training_run import TrainingRun
 
 
 def growth(mu: float) -> float:
-    """v(mu); about mu^2 where that is small, without cancelling."""
+    """The function v(mu), about mu^2 where that is small, without cancelling."""
     if mu > 25.0:
         return math.inf
     # 3 Phi(-mu/2) - 2 as 3 (Phi(-mu/2) - 1/2) - 1/2, and error functions for the differences.
@@ -34,12 +34,12 @@ def limit(mu: float, probability: float, steps: float) -> float:
 
 
 def composition_estimate(run: TrainingRun) -> Estimate:
-    """All iterates: Lemma A.5, as in the last column of their Table 3."""
+    """An estimate for all iterates: Lemma A.5, as in the last column of their Table 3."""
     return Estimate(limit(sensitivity_over_noise(run), run.batches.share, run.steps))
 
 
 def strongly_convex_estimate(run: TrainingRun) -> Estimate:
-    """The last iterate of strongly convex descent: Proposition C.14, the best R = t - tau."""
+    """An estimate for strongly convex descent: Proposition C.14, the best R = t - tau."""
     share, r = run.batches.share, sensitivity_over_noise(run)
     gap = constant_gap(run)
     R = np.arange(1.0, min(run.steps, 1_000_000) + 1)
@@ -49,7 +49,7 @@ def strongly_convex_estimate(run: TrainingRun) -> Estimate:
 
 
 def bounded_estimate(run: TrainingRun) -> Estimate:
-    """The last iterate on a bounded domain: Proposition C.15, the best R = t - tau."""
+    """An estimate on a bounded domain: Proposition C.15, the best R = t - tau."""
     share, r = run.batches.share, sensitivity_over_noise(run)
     far = quantities.diameter(run) / float(np.max(run.noise_std))  # D/(eta sigma)
     spread = 2.0 * share**2 * growth(2.0 * math.sqrt(2.0) * r)

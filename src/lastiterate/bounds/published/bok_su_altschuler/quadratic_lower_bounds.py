@@ -20,7 +20,7 @@ from lastiterate.run.training_run import TrainingRun
 
 
 def cyclic_lower_bound(run: TrainingRun) -> MeansLowerProfile:
-    r"""Quadratics of the least curvature, the example in the last batch.
+    r"""The exact privacy of quadratics of the least curvature, the example in the last batch.
 
     **Bound.** :math:`\mu = r\sqrt{\frac{1-c^{lE}}{1+c^{lE}}\frac{1-c^2}{(1-c^l)^2}}`, exactly.
 

@@ -55,7 +55,7 @@ class _Plan(NamedTuple):
         return total
 
     def profile(self, probability: float) -> PrivacyProfile:
-        """All parts composed, pessimistically."""
+        """The guarantee of all parts composed, pessimistically."""
         from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
         mu, steps = max(mu for mu, _ in self.sampled), sum(times for _, times in self.sampled)
@@ -92,12 +92,12 @@ def _lengths(most: int) -> list[int]:
 
 
 def _other(alpha: float) -> float:
-    """beta, rounded up."""
+    """The factor beta that belongs to alpha, rounded up."""
     return at_least(1.0 / math.sqrt(-math.expm1(-2.0 * math.log(alpha))), ulps=64)
 
 
 def strongly_convex(run: TrainingRun, *, shares: tuple[float, ...] = (1.0,)) -> PrivacyProfile:
-    r"""The last iterate on strongly convex losses.
+    r"""A guarantee for the last iterate on strongly convex losses.
 
     **Bound.** :math:`G(2\alpha r\frac{c^{k+1} - c^T}{1-c}) \otimes C_p(G(2\beta r)) \otimes
     C_p(G(2r))^{\otimes k}` for any k = 1..T (they write k = t - tau).
@@ -134,7 +134,7 @@ def strongly_convex(run: TrainingRun, *, shares: tuple[float, ...] = (1.0,)) -> 
 
 
 def shifts(run: TrainingRun) -> PrivacyProfile:
-    r"""The last iterate on strongly convex losses, with any shifts.
+    r"""A guarantee for the last iterate on strongly convex losses, with any shifts.
 
     **Bound.** :math:`G(2\alpha c z_{T-1}/(\eta\sigma)) \otimes C_p(G(2\beta r)) \otimes
     \bigotimes_k C_p(G(2a_k/(\eta\sigma)))`, with :math:`z_{T-1}` what shifts
@@ -154,7 +154,7 @@ def shifts(run: TrainingRun) -> PrivacyProfile:
 
 
 def bounded_domain(run: TrainingRun) -> PrivacyProfile:
-    r"""The last iterate on a bounded domain.
+    r"""A guarantee for the last iterate on a bounded domain.
 
     **Bound.** :math:`G(\frac{\alpha D}{\eta\sigma\sqrt k}) \otimes C_p(G(2\beta r))^{\otimes k}`
     for any k = 1..T (they write k = t - tau).
@@ -184,7 +184,7 @@ def bounded_domain(run: TrainingRun) -> PrivacyProfile:
 
 
 def _constants(run: TrainingRun) -> tuple[float, float, float]:
-    """r rounded up, 1 - c rounded down, p."""
+    """The constants r, rounded up, 1 - c, rounded down, and p."""
     probability = run.batches.share
     return (
         max(sensitivity_over_noise(run), _LEAST_RATIO),

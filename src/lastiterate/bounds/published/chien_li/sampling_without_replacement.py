@@ -26,7 +26,7 @@ _SPLITS = 1.0 / (1.0 + np.exp(-np.linspace(-7.0, 7.0, 43)))
 
 
 def sampled(run: TrainingRun) -> RenyiProfile:
-    r"""Batches drawn anew every step.
+    r"""Renyi divergences of batches drawn anew every step.
 
     **Bound.** :math:`R_\alpha \le \min_{\tau,\beta,a}\sum_{t\ge\tau}
     S_\alpha\big(\tfrac bn, \tfrac{\sqrt\beta\,\sigma b}{2C}\big)

@@ -40,7 +40,7 @@ def cite(where: str) -> Citation:
 
 
 def linear(run: TrainingRun) -> ZCDPProfile:
-    r"""All iterates.
+    r"""Renyi divergences of all iterates.
 
     **Bound.** :math:`R_\alpha \le \alpha r^2 T/2`.
 
@@ -58,7 +58,7 @@ def linear(run: TrainingRun) -> ZCDPProfile:
 
 
 def log_sobolev(run: TrainingRun, *, constant: float, balance: float = 0.5) -> ZCDPProfile:
-    r"""The last iterate, from a log-Sobolev constant c of every iterate and either data set.
+    r"""Renyi divergences of the last iterate, from a log-Sobolev constant c of all iterates.
 
     :math:`R_\alpha \le \frac{\alpha S_g^2}{8\gamma(1-\gamma)c\sigma^4n^2}
     (1 - e^{-2(1-\gamma)\sigma^2c\eta K})`: Theorem 2 through (66), with :math:`\gamma = 1/2` in
@@ -91,7 +91,10 @@ def log_sobolev(run: TrainingRun, *, constant: float, balance: float = 0.5) -> Z
 
 
 def _rate(run: TrainingRun, x: float, balance: float) -> float:
-    r"""(66) over the order, from x = 2 sigma^2 c eta: r^2/(2 g (1-g) x) (1 - e^{-(1-g) x K})."""
+    r"""The right-hand side of (66) over the order, from x = 2 sigma^2 c eta and g = balance.
+
+    It is r^2/(2 g (1 - g) x) (1 - e^{-(1-g) x K}).
+    """
     rest = (1.0 - balance) * x
     grown = run.steps if rest == 0.0 else -math.expm1(-rest * run.steps) / rest
     rate = sensitivity_over_noise(run) ** 2 * grown / (2.0 * balance)
@@ -99,7 +102,7 @@ def _rate(run: TrainingRun, x: float, balance: float) -> float:
 
 
 def balanced(run: TrainingRun) -> ZCDPProfile:
-    r"""The last iterate on strongly convex losses, with the best balance.
+    r"""Renyi divergences of the last iterate on strongly convex losses, with the best balance.
 
     **Bound.** :math:`R_\alpha \le \alpha\, r^2 \min_{0<\gamma\le1}
     \frac{1 - e^{-(1-\gamma)\eta\lambda T}}{2\gamma(1-\gamma)\eta\lambda}`: composition where
@@ -119,7 +122,7 @@ def balanced(run: TrainingRun) -> ZCDPProfile:
 
 
 def strongly_convex(run: TrainingRun) -> ZCDPProfile:
-    r"""The last iterate on strongly convex losses.
+    r"""Renyi divergences of the last iterate on strongly convex losses.
 
     **Bound.** :math:`R_\alpha \le \alpha\, r^2 \frac{2}{\eta\lambda}
     (1 - e^{-\eta\lambda T/2})`.
@@ -140,7 +143,7 @@ def strongly_convex(run: TrainingRun) -> ZCDPProfile:
 
 
 def squared_loss(run: TrainingRun) -> ZCDPProfile:
-    r"""The last iterate on losses that are all equally curved squares.
+    r"""Renyi divergences of the last iterate on losses that are all equally curved squares.
 
     **Bound.** :math:`R_\alpha \le \alpha\, r^2 \frac{2}{x(2-x)}
     (1 - e^{-x(2-x)T/2})` with :math:`x = \eta m`.
@@ -161,7 +164,7 @@ def squared_loss(run: TrainingRun) -> ZCDPProfile:
 
 
 def squared_lower_bound(run: TrainingRun) -> MeansLowerProfile:
-    r"""Full batches of quadratics.
+    r"""A lower bound from full batches of quadratics.
 
     **Bound.** :math:`\mu = r\sqrt{(1 - e^{-xT})/x}`, :math:`x = \eta m`: their
     :math:`\frac{\alpha S_g^2}{4\sigma^2n^2}(1 - e^{-\eta K})` has curvature 1.

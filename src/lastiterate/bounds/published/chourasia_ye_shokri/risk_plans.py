@@ -12,7 +12,7 @@ from lastiterate.run.training_run import TrainingRun
 def planned(
     description: TrainingRun, *, dimension: int, lipschitz: float, epsilon: float, delta: float
 ) -> tuple[TrainingRun, float]:
-    r"""Theorem 4: the run for a target, on full batches, and its excess risk.
+    r"""The run of Theorem 4 for (epsilon, delta), (72), on full batches, and its excess risk.
 
     sigma^2 = 8 L^2 (eps + 2 log(1/delta))/(m eps^2 n^2), eta = m/(2 M^2), K = log(..)/(eta m).
     Their risk is Lemma 6's, :math:`\frac{2ML^2}{m^2}e^{-m\eta K} + \frac{2Md\sigma^2}{m}`.

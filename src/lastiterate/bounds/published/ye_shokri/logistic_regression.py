@@ -46,7 +46,7 @@ def normalisation(*, noise_multiplier: float, order: float) -> float:
 
 
 def clipped_logistic(run: TrainingRun) -> RenyiProfile:
-    r"""`shuffled`, for regularised logistic regression with norm-clipped gradients.
+    r"""Renyi divergences of regularised logistic regression with norm-clipped gradients.
 
     **Bound.** As `shuffled`; with noise multiplier z, :math:`r^2/2 = 2/z^2`.
 

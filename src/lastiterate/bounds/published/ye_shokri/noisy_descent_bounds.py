@@ -43,7 +43,7 @@ def cite(where: str) -> Citation:
 
 
 def naive(run: TrainingRun) -> ZCDPProfile:
-    r"""The analysis of full batches, each batch taken for a data set of its own.
+    r"""Renyi divergences of full batches, each batch taken for a data set of its own.
 
     **Bound.** :math:`R_\alpha \le \alpha\, r^2 \frac{2}{\eta\lambda}
     (1 - e^{-\eta\lambda K/2})`.
@@ -65,7 +65,7 @@ def naive(run: TrainingRun) -> ZCDPProfile:
 
 
 def full_batch(run: TrainingRun) -> ZCDPProfile:
-    r"""The last iterate of full batches.
+    r"""Renyi divergences of the last iterate of full batches.
 
     **Bound.** :math:`R_\alpha \le \alpha\, r^2 \frac{2-x}{x}\big(1 - (1-\tfrac x2)^T\big)` with
     :math:`x = \eta\lambda`.  A step adds :math:`\alpha r^2`, the composition with half of its
@@ -106,7 +106,7 @@ def _rates(run: TrainingRun) -> tuple[float, Array]:
 
 
 def fixed_order(run: TrainingRun) -> ZCDPProfile:
-    r"""The last iterate, by position; the last batch is the most exposed.
+    r"""Renyi divergences of the last iterate for the last batch, the most exposed.
 
     **Bound.** For an example in batch j of 0..l-1,
     :math:`R_\alpha \le \alpha\big(\rho_{\lfloor l/2\rfloor}
@@ -133,7 +133,7 @@ def fixed_order_by_position(run: TrainingRun) -> Sequence[ZCDPProfile]:
 
 
 def shuffled(run: TrainingRun) -> RenyiProfile:
-    r"""The average over a secret order, drawn once.
+    r"""Renyi divergences, averaged over a secret order that is drawn once.
 
     **Bound.** The first term of `fixed_order` plus
     :math:`\frac{1}{\alpha-1}\log\frac1l\sum_j e^{(\alpha-1)\alpha\rho_j}`.
@@ -154,7 +154,7 @@ def shuffled(run: TrainingRun) -> RenyiProfile:
 
 
 def sampled(run: TrainingRun) -> RenyiProfile:
-    r"""Batches drawn anew every step.
+    r"""Renyi divergences of batches drawn anew every step.
 
     **Bound.** :math:`R_\alpha \le \frac{1}{\alpha-1}\log S_T`, :math:`S_0 = 1`,
     :math:`S_{k+1} = \frac bn e^{\alpha(\alpha-1)r^2/2} S_k + (1-\frac bn) S_k^{c^2}`.
@@ -192,7 +192,7 @@ def _sampled_divergences(run: TrainingRun, orders: Array) -> Array:
 
 
 def _log_mean_exp(less: Array, rise: Array, share: float) -> Array:
-    """log(1 + share (e^{less rise} - 1))/less; share rise where less is 0."""
+    """The mean log(1 + share (e^{less rise} - 1))/less; share rise where less is 0."""
     x = less * rise
     small = np.log1p(share * np.expm1(np.minimum(x, 50.0)))
     large = x + math.log(share) + np.log1p((1.0 / share - 1.0) * np.exp(-x))
