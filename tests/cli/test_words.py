@@ -7,9 +7,11 @@ import sys
 import pytest
 
 import lastiterate as li
+from lastiterate.bounds.catalogue import APPROXIMATIONS
 from lastiterate.cli import main
-from lastiterate.cli.commands.bounds import _explained
+from lastiterate.cli.commands.bounds import _explained, _statements
 from lastiterate.cli.plain_text_math import formula
+from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.run.batch_rules.rules import RULES
 from tests.slow import slow
 
@@ -68,12 +70,22 @@ def test_what_is_no_whole_number(capsys, text):
 
 
 class TestExplained:
-    @pytest.mark.parametrize("id_", li.CATALOGUE)
+    @pytest.mark.parametrize("id_", [*li.CATALOGUE, *LOWER_BOUNDS, *APPROXIMATIONS])
     def test_no_markup_is_left(self, id_):
-        text = _explained(li.CATALOGUE[id_])
+        text = _explained(_statements()[id_])
         for left in ("\\", "**", ":math:", "{", "}"):
             assert left not in text
         assert max(map(len, text.splitlines())) <= 96
+
+    @pytest.mark.parametrize("id_", [*li.CATALOGUE, *LOWER_BOUNDS, *APPROXIMATIONS])
+    def test_whatever_is_listed_can_be_explained(self, capsys, id_):
+        assert main(["bounds"]) == 0
+        assert id_ in capsys.readouterr().out.splitlines()
+        assert main(["bounds", "--explain", id_]) == 0
+        text = capsys.readouterr().out
+        assert text.startswith(f"{id_}\n")
+        assert ("a proved lower bound" in text) == (id_ in LOWER_BOUNDS)
+        assert ("not a bound)" in text) == (id_ in APPROXIMATIONS)
 
     def test_the_last_part_of_an_id_is_enough(self, capsys):
         assert main(["bounds", "--explain", "average-once"]) == 0

@@ -1,7 +1,8 @@
-"""bounds: the catalogue, and what one of them says."""
+"""bounds: the catalogue of bounds, lower bounds and estimates, and an explanation of each."""
 
 import inspect
 import textwrap
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,7 +12,9 @@ from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from lastiterate.bounds.bound import Bound
+    from lastiterate.bounds.bound import Approximation, Bound, LowerBound
+
+    Explainable = Bound | LowerBound | Approximation
 
 _WIDEST = 96
 
@@ -28,44 +31,85 @@ def bound_ids(typed: str) -> list[str]:
     return [id_ for id_ in RECORDS if id_.startswith(typed) or id_.split("/")[-1] == typed]
 
 
+def _explainable_ids(typed: str) -> list[str]:
+    return [id_ for id_ in _statements() if id_.startswith(typed)]
+
+
 def bounds(
     explain: Annotated[
         str | None,
-        typer.Option(help="an id, its last part, or a family", autocompletion=bound_ids),
+        typer.Option(help="an id, its last part, or a family", autocompletion=_explainable_ids),
     ] = None,
 ) -> None:
-    """The catalogue of bounds.
+    """List all bounds, lower bounds and estimates, or explain one.
 
     Example: lastiterate bounds --explain random-order/shuffled
     """
-    from lastiterate.bounds.catalogue import CATALOGUE
+    from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
+    from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 
     if explain is not None:
-        print("\n\n".join(_explained(bound) for bound in _found(explain)))
+        print("\n\n".join(_explained(one) for one in _named(explain)))
         return
-    for bound in CATALOGUE.values():
-        lines = [bound.id, *_wrapped(bound.gives, "    ")]
-        if bound.certainty.name != "UPPER":
-            lines += _wrapped(f"({bound.certainty.value})", "    ")
-        print("\n".join(lines))
+    parts = (
+        _listed("Bounds", CATALOGUE.values()),
+        _listed("Lower bounds", LOWER_BOUNDS.values()),
+        _listed("Estimates", APPROXIMATIONS.values()),
+    )
+    print("\n\n".join(parts))
 
 
-def _found(asked: str) -> "list[Bound]":
-    """Bounds with this whole id or in this family, or else those whose id has this last part."""
-    from lastiterate.bounds.catalogue import RECORDS, select
+def _certainty(one: "Explainable") -> str:
+    from lastiterate.bounds.bound import Approximation
 
-    try:
-        return select(asked)
-    except InvalidParameter as error:
-        named = [bound for id_, bound in RECORDS.items() if id_.split("/")[-1] == asked]
-        if not named:
-            raise InvalidParameter("explain", asked, must_be=error.must_be) from None
-        return named
+    if isinstance(one, Approximation):
+        return "an estimate from a limit theorem, not a bound"
+    return one.certainty.value.replace("`", "")
 
 
-def _explained(bound: "Bound") -> str:
-    certainty = bound.certainty.value.replace("`", "")
-    lines = [bound.id, *_wrapped(bound.gives, "    "), *_wrapped(f"({certainty})", "    "), ""]
+def _listed(title: str, statements: "Iterable[Explainable]") -> str:
+    from lastiterate.bounds.bound import Certainty
+
+    lines = [f"{title}:"]
+    for one in statements:
+        lines += [one.id, *_wrapped(one.gives, "    ")]
+        if title == "Bounds" and (certainty := _certainty(one)) != Certainty.UPPER.value:
+            lines += _wrapped(f"({certainty})", "    ")
+    return "\n".join(lines)
+
+
+def _statements() -> "dict[str, Explainable]":
+    """Bounds with their stages, lower bounds and estimates, by id."""
+    from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
+    from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
+
+    return {**RECORDS, **LOWER_BOUNDS, **APPROXIMATIONS}
+
+
+def _named(name: str) -> "list[Explainable]":
+    """The statements with this id, in this family, or whose id has this last part."""
+    from lastiterate.bounds.catalogue import CATALOGUE
+
+    known = _statements()
+    if name in known:
+        return [known[name]]
+    stages = known.keys() - CATALOGUE.keys()
+    family = [
+        one
+        for id_, one in known.items()
+        if id_.startswith(f"{name.rstrip('/')}/")
+        and not (id_ in stages and id_.rpartition("/")[0] in CATALOGUE)
+    ]
+    named = family or [one for id_, one in known.items() if id_.split("/")[-1] == name]
+    if not named:
+        must_be = "an id that `lastiterate bounds` lists, its last part, or a family"
+        raise InvalidParameter("explain", name, must_be=must_be)
+    return named
+
+
+def _explained(bound: "Explainable") -> str:
+    kind = _certainty(bound)
+    lines = [bound.id, *_wrapped(bound.gives, "    "), *_wrapped(f"({kind})", "    "), ""]
     lines += [line for one in bound.source.parts for line in _wrapped(str(one), "")]
     for paragraph in inspect.cleandoc(bound.evaluate.__doc__ or "").split("\n\n"):
         lines += ["", *_wrapped(plain(paragraph), "")]
