@@ -113,7 +113,7 @@ class TestTheOracleDoesNotKnowWhatItIsToCheck:
         """Only the search, which divides the two, and the audited trainers themselves may."""
         proved = {"shifts", "bounds", "accounting", "train", "certificate"}
         knowing = {file for entry, other, file in imports() if entry == "audit" and other in proved}
-        assert knowing == {"worst_instance.py", "own_trainer.py", "own_unlearner.py"}
+        assert knowing == {"exact.py", "certified_trainers.py"}
 
     def test_lower_bounds(self):
         """Records, conditions and quantities of a run are no evaluations; one file lists all."""

@@ -268,9 +268,9 @@ class TestCommand:
         assert sum(len(one.get("outputs", ())) for one in kept) == 200
 
     def test_with_a_third_of_the_noise_it_is(self, capsys, monkeypatch, certificate):
-        from lastiterate.audit import own_trainer
+        from lastiterate.audit import certified_trainers
 
-        honest = own_trainer.noisy_descent
+        honest = certified_trainers.noisy_descent
 
         def quiet(run, *rest):
             return honest(
@@ -280,7 +280,7 @@ class TestCommand:
                 *rest,
             )
 
-        monkeypatch.setattr(own_trainer, "noisy_descent", quiet)
+        monkeypatch.setattr(certified_trainers, "noisy_descent", quiet)
         assert main(["audit", "--certificate", str(certificate), "--runs", "200"]) == 1
         assert "REFUTED" in capsys.readouterr().out
 
@@ -303,7 +303,7 @@ class TestCommand:
     @pytest.mark.parametrize("batches", [slow("balls-and-bins"), "balls-and-bins-each-epoch"])
     def test_examples_that_pick_their_batch(self, batches):
         """Not refuted as it is certified; with a tenth of the noise in truth, refuted."""
-        from lastiterate.audit.own_trainer import certified_trainer
+        from lastiterate.audit.certified_trainers import certified_trainer
 
         rows = np.random.default_rng(0).normal(size=(40, 2))
         model = PrivateRidge(
@@ -319,7 +319,7 @@ class TestCommand:
     @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
     def test_the_pair_is_as_far_apart_as_the_run_says(self, adjacency):
         """The first step of a regression: the means differ by eta L / b."""
-        from lastiterate.audit.own_trainer import certified_trainer
+        from lastiterate.audit.certified_trainers import certified_trainer
 
         rows = np.random.default_rng(0).normal(size=(50, 2))
         model = PrivateRidge(

@@ -8,8 +8,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.audit import empirical, exact
-from lastiterate.audit.own_trainer import OwnTrainer
-from lastiterate.audit.own_unlearner import OwnUnlearner, described_by
+from lastiterate.audit.certified_trainers import OwnTrainer, OwnUnlearner, trainer_of_certificate
 from lastiterate.audit.unlearned_pair import quadratics
 from lastiterate.cli import main
 from lastiterate.linear_model import PrivateHuberRegressor
@@ -107,14 +106,14 @@ def models():
 @pytest.mark.filterwarnings("ignore::lastiterate.errors.PrivacyWarning")
 class TestCertificates:
     def test_say_what_to_run(self, models):
-        unlearner, promised = described_by(models[1].certificate_)
+        unlearner, promised = trainer_of_certificate(models[1].certificate_)
         assert [run.steps for run in unlearner.stages] == [models[0].n_iter_, 1, 2]
         assert (unlearner.examples, promised.extra_steps) == (2, 2)
         assert unlearner.data(used=False).silent.sum() == 2
         assert not empirical.audit(unlearner, promised, runs=60).refuted
 
     def test_of_a_training_are_of_the_trainer(self, models):
-        trainer, promised = described_by(models[0].certificate_)
+        trainer, promised = trainer_of_certificate(models[0].certificate_)
         assert isinstance(trainer, OwnTrainer)
         assert promised.gdp() == models[0].privacy_.gdp()
 

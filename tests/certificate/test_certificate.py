@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lastiterate import account, verify
-from lastiterate.audit.own_trainer import certified_trainer
+from lastiterate.audit.certified_trainers import certified_trainer
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType

@@ -52,28 +52,28 @@ class TestScores:
     @pytest.mark.parametrize("adaptive", [False, True])
     @pytest.mark.parametrize("later", [False, True])
     def test_cost_what_was_paid_for_them(self, ledger, adaptive, later):
-        book = ledger(5, adaptive=adaptive)
+        state = ledger(5, adaptive=adaptive)
         model = PrivateLogisticRegression(epsilon=1.0, examples_per_person=5, **QUICK)
-        model.fit(X, Y, ledger=book)
-        score = PrivateScore.of(model, X, Y, epsilon=1.0, ledger=None if later else book)
+        model.fit(X, Y, ledger=state)
+        score = PrivateScore.of(model, X, Y, epsilon=1.0, ledger=None if later else state)
         if later:
-            book.add(score)
+            state.add(score)
         together = math.hypot(model.privacy_.gdp(), score.privacy.gdp())
-        assert book.spent().epsilon(DELTA) == gaussian(together)
-        assert book.spent().epsilon(DELTA) > 1.4
-        book.verify()
+        assert state.spent().epsilon(DELTA) == gaussian(together)
+        assert state.spent().epsilon(DELTA) > 1.4
+        state.verify()
 
     def test_are_refused_by_a_ledger_of_single_examples(self, ledger):
-        book = ledger(1)
+        state = ledger(1)
         model = PrivateLogisticRegression(epsilon=1.0, examples_per_person=5, **QUICK)
         with pytest.raises(InvalidParameter, match="open a ledger with examples_per_person=5"):
-            model.fit(X, Y, ledger=book)
+            model.fit(X, Y, ledger=state)
         model.fit(X, Y)
         score = PrivateScore.of(model, X, Y, epsilon=1.0)
         for release in (score, model.privacy_, model.certificate_):
             with pytest.raises(InvalidParameter, match="examples_per_person must be at most 1"):
-                book.add(release, already_published=True)
-        assert len(book.entries()) == 1
+                state.add(release, already_published=True)
+        assert len(state.entries()) == 1
 
 
 class TestConversions:
@@ -178,19 +178,19 @@ class TestConversions:
 
 class TestUnlearning:
     def test_requests_are_charged_for_persons(self, ledger):
-        book, key = ledger(3), b"k" * 32
+        state, key = ledger(3), b"k" * 32
         model = PrivateLogisticRegression(epsilon=1.0, examples_per_person=3, **QUICK)
-        model.fit(X, Y, key=key, ledger=book)
-        model = model.unlearn(X, Y, rows=[1], extra_steps=2, key=key, ledger=book)
-        assert book.verify().epsilon(DELTA) >= model.privacy_.epsilon(DELTA) * (1 - 1e-9)
+        model.fit(X, Y, key=key, ledger=state)
+        model = model.unlearn(X, Y, rows=[1], extra_steps=2, key=key, ledger=state)
+        assert state.verify().epsilon(DELTA) >= model.privacy_.epsilon(DELTA) * (1 - 1e-9)
 
 
 class TestWords:
     def test_the_unit_and_what_was_converted_are_said(self, ledger):
-        book = ledger(3)
-        book.add(dpa.GaussianDpEvent(40.0), "a count")
-        book.add(dpa.GaussianDpEvent(40.0), "another", examples_per_person=3)
-        text = str(book)
+        state = ledger(3)
+        state.add(dpa.GaussianDpEvent(40.0), "a count")
+        state.add(dpa.GaussianDpEvent(40.0), "another", examples_per_person=3)
+        text = str(state)
         assert "all examples of one person, at most 3, replaced" in text.splitlines()[0]
         assert "a count (for one example; counted for 3)" in text
         assert text.count("counted for") == 1
@@ -219,21 +219,21 @@ class TestFiles:
             ledger(0)
 
     def test_a_unit_that_was_changed_afterwards_is_found_out(self, ledger):
-        book = ledger(3)
-        book.add(dpa.GaussianDpEvent(40.0))
+        state = ledger(3)
+        state.add(dpa.GaussianDpEvent(40.0))
 
         def larger(entries):
             entries[0]["examples_per_person"] = 6
 
-        forged(book.path, larger)
+        forged(state.path, larger)
         with pytest.raises(InvalidLedger, match="entry 1 costs other than follow"):
-            li.Ledger(book.path).verify()
-        forged(book.path, lambda entries: entries[1]["charge"].pop("examples_per_person"))
+            li.Ledger(state.path).verify()
+        forged(state.path, lambda entries: entries[1]["charge"].pop("examples_per_person"))
         with pytest.raises(InvalidLedger, match="entry 1 cannot be read"):
-            li.Ledger(book.path).verify()
+            li.Ledger(state.path).verify()
 
     def test_an_older_file_is_refused(self, ledger):
-        book = ledger(1)
-        forged(book.path, lambda entries: entries[0].update(format="lastiterate ledger 1"))
+        state = ledger(1)
+        forged(state.path, lambda entries: entries[0].update(format="lastiterate ledger 1"))
         with pytest.raises(InvalidLedger, match="must be of 'lastiterate ledger 3'"):
-            li.Ledger(book.path)
+            li.Ledger(state.path)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastiterate.plot.labels import spread
-from lastiterate.plot.scales import number, ticks_of_logs
+from lastiterate.plot.style import number, ticks_of_logs
 
 ENDS = st.lists(st.tuples(st.floats(0.0, 100.0), st.floats(1.0, 20.0)), min_size=1, max_size=12)
 

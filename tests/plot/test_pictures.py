@@ -17,8 +17,8 @@ from lastiterate.bounds.fixed_order.convex import written_out
 from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
 from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
 from lastiterate.errors import InvalidParameter, InvalidType, MissingExtra
-from lastiterate.plot.attack import tradeoff_curve
 from lastiterate.plot.named_lines import lines
+from lastiterate.plot.profile_curves import tradeoff_curve
 from tests.slow import slow_if
 
 RUN = li.TrainingRun(

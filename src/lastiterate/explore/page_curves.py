@@ -16,8 +16,8 @@ from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule
 from lastiterate.errors import InvalidParameter, NoBoundApplies
-from lastiterate.plot.growth import stopped
-from lastiterate.plot.shift_plan_plot import drawable
+from lastiterate.plot.epsilon_curves import stopped
+from lastiterate.plot.shift_schedule_plot import drawable
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.tradeoff import least_misses
 from lastiterate.run.batch_rules.rules import Resampling

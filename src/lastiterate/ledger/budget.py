@@ -12,8 +12,8 @@ from lastiterate._numerics.rounding import down as less
 from lastiterate._numerics.rounding import up as more
 from lastiterate._numerics.search import least_true
 from lastiterate.errors import BudgetExceeded, InvalidParameter
-from lastiterate.ledger.book import Book
 from lastiterate.ledger.costs import Cost, composed
+from lastiterate.ledger.entries import LedgerState
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
@@ -32,7 +32,7 @@ class Budget:
         """The guarantee of all of these together."""
         return composed(costs, adaptive=self.adaptive) if costs else GaussianProfile(0.0)
 
-    def guarantee(self, book: Book) -> PrivacyProfile:
+    def guarantee(self, state: LedgerState) -> PrivacyProfile:
         """The proved guarantee of all charges together.
 
         Where costs depend on results, what is spent is itself a result.  What holds is the most
@@ -40,8 +40,8 @@ class Budget:
         without asking it when others had been charged (docs/ledger.md).
         """
         if not self.adaptive:
-            return self.spent(book.costs())
-        before, late, chosen = book.by_time()
+            return self.spent(state.costs())
+        before, late, chosen = state.by_time()
         if not (before or late or chosen):
             return GaussianProfile(0.0)
         most = self._most_mu()
@@ -51,10 +51,10 @@ class Budget:
         together = math.hypot(first, self.spent(late).gdp())
         return GaussianProfile(more(together, FEW_ROUNDINGS) if late else first)
 
-    def guaranteed_epsilon(self, book: Book) -> float:
+    def guaranteed_epsilon(self, state: LedgerState) -> float:
         """Epsilon of the guarantee at the budget's delta."""
-        epsilon = self.guarantee(book).epsilon(self.delta)
-        before, late, _ = book.by_time()
+        epsilon = self.guarantee(state).epsilon(self.delta)
+        before, late, _ = state.by_time()
         if not self.adaptive or late or self.spent(before).epsilon(self.delta) > self.epsilon:
             return epsilon
         # What the budget let through has no more than its epsilon, by that very test.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.errors import InvalidLedger
-from lastiterate.ledger.lock import locked
+from lastiterate.ledger.file_lock import locked
 from lastiterate.run.serialise import unambiguous_json
 
 Entry = Mapping[str, Any]

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.ledger import chargeable, charges
-from lastiterate.ledger.book import ADDED, PUBLISHED, RESERVED, SETTLED, WITHDRAWN, Book
+from lastiterate.ledger import charges, release_charges
 from lastiterate.ledger.charges import Charge
+from lastiterate.ledger.entries import ADDED, PUBLISHED, RESERVED, SETTLED, WITHDRAWN, LedgerState
 from lastiterate.ledger.journal import Entry
 from lastiterate.ledger.ledger_file import LedgerFile
 
@@ -113,7 +113,7 @@ class Ledger(LedgerFile):
         'how many are married'
         >>> folder.cleanup()
         """
-        made = chargeable.understood(
+        made = release_charges.release_charge(
             release,
             adjacency=adjacency or self.adjacency,
             examples_per_person=examples_per_person,
@@ -122,12 +122,12 @@ class Ledger(LedgerFile):
         costs = charges.costs_of(made.charge, self.unit)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
-            book = Book(before)
-            if made.digest is not None and (same := book.entry_of(made.digest)) is not None:
+            state = LedgerState(before)
+            if made.digest is not None and (same := state.entry_of(made.digest)) is not None:
                 found = f"the certificate of entry {same}"
                 must_be = "a release that is not charged yet: the same again costs nothing more"
                 raise InvalidParameter("release", must_be=must_be, found=found)
-            self.budget.check(book.costs(), costs, about, force=already_published)
+            self.budget.check(state.costs(), costs, about, force=already_published)
             return {
                 "what": ADDED,
                 "id": secrets.token_hex(8),
@@ -179,7 +179,7 @@ class Ledger(LedgerFile):
         costs = charges.costs_of(charge, self.unit)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
-            self.budget.check(Book(before).costs(), costs, about)
+            self.budget.check(LedgerState(before).costs(), costs, about)
             id_ = secrets.token_hex(8)
             return {
                 "what": RESERVED,
@@ -224,11 +224,11 @@ class Ledger(LedgerFile):
         'settled'
         >>> folder.cleanup()
         """
-        record = None if certificate is None else chargeable.certificate_record(certificate)
+        record = None if certificate is None else release_charges.certificate_record(certificate)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
-            charge = Book(before).open_charge(id_)
-            if record is not None and chargeable.charge_of(record) != charge:
+            charge = LedgerState(before).open_charge(id_)
+            if record is not None and release_charges.charge_of(record) != charge:
                 must_be = "that of what was reserved"
                 raise InvalidParameter("certificate", must_be=must_be, found="another")
             more = {} if record is None else {"certificate": record}
@@ -274,7 +274,7 @@ class Ledger(LedgerFile):
             raise InvalidParameter("because", because, must_be="a reason")
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
-            Book(before).open_charge(id_)
+            LedgerState(before).open_charge(id_)
             return {"what": WITHDRAWN, "id": id_, "because": because}
 
         return self._journal.append(entry)

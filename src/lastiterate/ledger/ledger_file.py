@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lastiterate.errors import InvalidLedger
-from lastiterate.ledger import opening
-from lastiterate.ledger.book import Book
 from lastiterate.ledger.budget import Budget
+from lastiterate.ledger.entries import LedgerState, open_entry
 from lastiterate.ledger.journal import Entry, Journal, head
 from lastiterate.ledger.unit import PER_PERSON, Unit
 from lastiterate.profile.privacy_profile import PrivacyProfile
@@ -31,7 +30,7 @@ class LedgerFile:
         allow_seeded: bool | None = None,
     ) -> None:
         self._journal = Journal(path)
-        opened = opening.opened(
+        opened = open_entry(
             self._journal,
             epsilon=epsilon,
             delta=delta,
@@ -156,7 +155,7 @@ class LedgerFile:
         0.9263
         >>> folder.cleanup()
         """
-        return self.budget.spent(Book(self.entries()).costs())
+        return self.budget.spent(LedgerState(self.entries()).costs())
 
     def guarantee(self) -> PrivacyProfile:
         """The proved guarantee of all that was charged.
@@ -185,7 +184,7 @@ class LedgerFile:
         0.9263
         >>> folder.cleanup()
         """
-        return self.budget.guarantee(Book(self.entries()))
+        return self.budget.guarantee(LedgerState(self.entries()))
 
     def largest_epsilon(self) -> float:
         """The epsilon of the most costly Gaussian release that still fits, at the ledger's delta.
@@ -211,7 +210,7 @@ class LedgerFile:
         1.7058
         >>> folder.cleanup()
         """
-        return self.budget.largest_epsilon(Book(self.entries()).costs())
+        return self.budget.largest_epsilon(LedgerState(self.entries()).costs())
 
     def verify(self, *, head: str | None = None) -> PrivacyProfile:
         """The guarantee of all charges, after every cost and certificate was derived again.
@@ -244,7 +243,7 @@ class LedgerFile:
         0.9263
         >>> folder.cleanup()
         """
-        from lastiterate.ledger.verify_entries import wrong_entries
+        from lastiterate.ledger.entries import wrong_entries
 
         entries = self.entries()
         reasons = wrong_entries(entries, self.unit)
@@ -252,4 +251,4 @@ class LedgerFile:
             reasons.append(f"no entry has the hash {head}")
         if reasons:
             raise InvalidLedger(os.fspath(self.path), reasons)
-        return self.budget.guarantee(Book(entries))
+        return self.budget.guarantee(LedgerState(entries))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lastiterate._digits import down, up
-from lastiterate.ledger.book import RESERVED, Book
+from lastiterate.ledger.entries import RESERVED, LedgerState
 from lastiterate.ledger.unit import Unit, covered_by
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def as_text(ledger: Ledger) -> str:
 
 def _lines(ledger: Ledger) -> Iterator[str]:
     entries = ledger.entries()
-    book = Book(entries)
+    state = LedgerState(entries)
     spent = ledger.spent().epsilon(ledger.delta)
     yield (
         f"{os.fspath(ledger.path)}: epsilon {ledger.epsilon:g} at delta {ledger.delta:g}, "
@@ -36,7 +36,7 @@ def _lines(ledger: Ledger) -> Iterator[str]:
     )
     yield f"spent: {up(spent)}, {_ADAPTIVE if ledger.adaptive else _IN_ADVANCE}"
     if ledger.adaptive:
-        yield f"proved: {up(ledger.budget.guaranteed_epsilon(book))}, {_MOST}"
+        yield f"proved: {up(ledger.budget.guaranteed_epsilon(state))}, {_MOST}"
     if spent > ledger.epsilon:
         yield "overspent: something that was published already was added"
     else:
@@ -45,13 +45,13 @@ def _lines(ledger: Ledger) -> Iterator[str]:
         yield "for tests only: trainings with a seed are charged as if nobody knew it"
     yield ""
     yield f"{'entry':>5}  {'when (UTC)':16}  {'epsilon alone':>13}  {'state':9}  about"
-    for id_, entry in book.charges.items():
+    for id_, entry in state.charges.items():
         alone = math.inf if entry["alone"] is None else entry["alone"]
         when = entry["time"][:16].replace("T", " ")
         about = entry["about"] or entry["charge"]["kind"]
         about += _counted_for(covered_by(entry["charge"]), ledger.unit)
-        yield f"{entry['n']:5}  {when}  {up(alone):>13}  {book.state(id_):9}  {about}"
-        if book.state(id_) == RESERVED:
+        yield f"{entry['n']:5}  {when}  {up(alone):>13}  {state.state(id_):9}  {about}"
+        if state.state(id_) == RESERVED:
             yield f"{'':5}  under way, or died half-way; id {id_}"
     yield ""
     yield f"head: {entries[-1]['hash']} ({len(entries)} entries)"

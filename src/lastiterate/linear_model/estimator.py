@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from lastiterate._html import card
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
-from lastiterate.ledger.charge_on_fit import reserved, the_ledger
+from lastiterate.ledger.reservations import one_ledger, reserve_training
 from lastiterate.linear_model.fit_inputs import FitInputs, FitResult, Task, certificate_of
 from lastiterate.linear_model.fit_warnings import (
     warn_of_delta,
@@ -68,7 +68,7 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         # Steps that become short would make later unlearning expensive.
         inputs = replace(self._fit_inputs(X, y, ledger=ledger), for_unlearning=secret is not None)
         report = inputs.report()
-        charged = reserved(
+        charged = reserve_training(
             inputs.settings.ledger,
             report,
             type(self).__name__,
@@ -85,7 +85,7 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
 
     def _fit_inputs(self, X: Any, y: Any, *, ledger: Any = None) -> FitInputs:
         settings = self.checked()
-        settings.ledger = the_ledger(self.ledger, ledger)
+        settings.ledger = one_ledger(self.ledger, ledger)
         warn_of_several_fits(charged=settings.ledger is not None)
         preprocessing = preprocessing_of(settings.preprocessing)
         preprocessing.warn()

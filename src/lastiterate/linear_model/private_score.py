@@ -20,7 +20,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
-from lastiterate.ledger.charge_on_fit import charge_statistic, the_ledger
+from lastiterate.ledger.reservations import charge_statistic, one_ledger
 from lastiterate.linear_model.class_labels import as_column, positions_of
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
@@ -125,7 +125,7 @@ class PrivateScore:
         release = Release.of_mu(kind, mu / most, adjacency="replace")
         source = randomness(random_state)
         charge_statistic(
-            the_ledger(ledger),
+            one_ledger(ledger),
             release,
             f"a score, {kind}",
             examples_per_person=most,

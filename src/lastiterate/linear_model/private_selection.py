@@ -23,7 +23,7 @@ from lastiterate.certificate.selection import (
     as_selected,
     selection_record,
 )
-from lastiterate.ledger.charge_on_fit import reserved_selection, the_ledger
+from lastiterate.ledger.reservations import one_ledger, reserve_selection
 from lastiterate.linear_model.candidates import Trial, best_of, calibrated_candidates, grid_settings
 from lastiterate.linear_model.fit_inputs import certificate_of
 from lastiterate.linear_model.sklearn_parameters import refuse_unknown_arguments
@@ -153,7 +153,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
             delattr(self, name)
         try:
             refuse_unknown_arguments(other)
-            self._fit(*held, public=public, ledger=the_ledger(self.ledger, ledger))
+            self._fit(*held, public=public, ledger=one_ledger(self.ledger, ledger))
         except BaseException as error:
             held.clear()
             forget_locals(error)
@@ -169,7 +169,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
             self, X, y, settings, tries, scored=public is None
         )
         records = [one.record for one in candidates]
-        charged = reserved_selection(
+        charged = reserve_selection(
             ledger, tries, records, type(self).__name__, seeded=self.random_state is not None
         )
         source = randomness(self.random_state)

@@ -14,7 +14,7 @@ from lastiterate.accounting import account
 from lastiterate.certificate import statements
 from lastiterate.certificate.chain import issue_request
 from lastiterate.errors import InvalidParameter, PrivacyWarning
-from lastiterate.ledger.charge_on_fit import reserved, the_ledger
+from lastiterate.ledger.reservations import one_ledger, reserve_training
 from lastiterate.linear_model.removal_request import (
     ModelHistory,
     as_row_list,
@@ -194,8 +194,8 @@ def _unlearn(
     seed = model.random_state
     about = f"{type(model).__name__}, unlearning request {len(requests.done)}"
     charged = None
-    if (book := the_ledger(model.ledger, ledger)) is not None:
-        charged = reserved(book, account(extra), about, seeded=seed is not None)
+    if (book := one_ledger(model.ledger, ledger)) is not None:
+        charged = reserve_training(book, account(extra), about, seeded=seed is not None)
     if seed is not None:
         # Not the noise of the training once more.
         state = np.random.SeedSequence([_check.count("random_state", seed, at_least=0)])

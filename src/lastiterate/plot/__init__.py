@@ -1,12 +1,11 @@
 """Pictures, one call each; every function gives a matplotlib figure (extra `plot`)."""
 
 from lastiterate.plot.accuracy import accuracy_by_epsilon
-from lastiterate.plot.attack import tradeoff
-from lastiterate.plot.delta_curves import delta_by_epsilon
-from lastiterate.plot.growth import epsilon_by_steps
+from lastiterate.plot.epsilon_curves import epsilon_by_steps
 from lastiterate.plot.named_lines import lines
+from lastiterate.plot.profile_curves import delta_by_epsilon, tradeoff
 from lastiterate.plot.save import save
-from lastiterate.plot.shift_plan_plot import shift_schedule
+from lastiterate.plot.shift_schedule_plot import shift_schedule
 
 __all__ = [
     "accuracy_by_epsilon",

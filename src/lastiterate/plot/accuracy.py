@@ -10,8 +10,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate.errors import InvalidType
 from lastiterate.plot.labels import End, finish
-from lastiterate.plot.scales import scale
-from lastiterate.plot.style import FAINT, figure, heading, plain_line_styles, style
+from lastiterate.plot.style import FAINT, figure, heading, plain_line_styles, scale, style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,8 +10,15 @@ from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.plot.labels import End, finish
 from lastiterate.plot.labels import mark as named_mark
-from lastiterate.plot.scales import scale
-from lastiterate.plot.style import FAINT, LineStyle, figure, heading, plain_line_styles, style
+from lastiterate.plot.style import (
+    FAINT,
+    LineStyle,
+    figure,
+    heading,
+    plain_line_styles,
+    scale,
+    style,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -57,12 +57,12 @@ def audit(
     Example: lastiterate audit --model model/model.json --runs 2000 --record audit.jsonl
     """
     from lastiterate.audit import empirical
-    from lastiterate.audit.own_unlearner import OwnUnlearner, described_by
+    from lastiterate.audit.certified_trainers import OwnUnlearner, trainer_of_certificate
     from lastiterate.audit.trials import looks
 
     path = _certificate_file(model, certificate)
     parameters = None if model is None else read_model(model).parameters
-    trainer, report = described_by(path, parameters=parameters)
+    trainer, report = trainer_of_certificate(path, parameters=parameters)
     try:
         with _workers(cluster, jobs) as many:
             verdict = empirical.audit(

@@ -75,7 +75,7 @@ def show(file: File) -> None:
 
     Example: lastiterate ledger show people.ledger
     """
-    print(opened(file))
+    print(existing_ledger(file))
 
 
 def add(
@@ -124,7 +124,7 @@ def add(
         release = (epsilon, delta)
     elif certificate is None:
         release = _event(gaussian, laplace, sampling_probability, times)
-    ledger = opened(file)
+    ledger = existing_ledger(file)
     about = about or ("" if certificate is None else str(certificate))
     entry = ledger.add(
         release,
@@ -146,7 +146,7 @@ def withdraw(
 
     Example: lastiterate ledger withdraw people.ledger 2f5c --because "out of memory at the start"
     """
-    opened(file).withdraw(id_, because)
+    existing_ledger(file).withdraw(id_, because)
 
 
 def verify(
@@ -160,15 +160,15 @@ def verify(
     Example: lastiterate ledger verify people.ledger
     """
     try:
-        ledger = opened(file)
+        ledger = existing_ledger(file)
         ledger.verify(head=head)
     except InvalidLedger as error:
         print(error, file=sys.stderr)
         return 1
-    from lastiterate.ledger.book import Book
+    from lastiterate.ledger.entries import LedgerState
 
     entries = ledger.entries()
-    proved = ledger.budget.guaranteed_epsilon(Book(entries))
+    proved = ledger.budget.guaranteed_epsilon(LedgerState(entries))
     print(f"holds: {len(entries)} entries, epsilon {up(proved)} at delta {ledger.delta:g}")
     print(f"head: {ledger.head()}")
     if head is None:
@@ -187,7 +187,7 @@ def export(
 
     Example: lastiterate ledger export people.ledger --out people-ledger.json
     """
-    ledger = opened(file)
+    ledger = existing_ledger(file)
     record = {
         "epsilon": ledger.epsilon,
         "delta": ledger.delta,
@@ -212,7 +212,7 @@ def _alone(entry: Mapping[str, Any]) -> str:
     return up(math.inf if entry["alone"] is None else entry["alone"])
 
 
-def opened(file: Path) -> "Ledger":
+def existing_ledger(file: Path) -> "Ledger":
     """The ledger of a file that is there."""
     from lastiterate.ledger.ledger import Ledger
 

@@ -293,6 +293,6 @@ def _signer(key: Path) -> Any:
 
 
 def _ledger(file: Path) -> Any:
-    from lastiterate.cli.commands.ledger import opened
+    from lastiterate.cli.commands.ledger import existing_ledger
 
-    return opened(file)
+    return existing_ledger(file)

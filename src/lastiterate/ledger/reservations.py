@@ -14,7 +14,7 @@ from lastiterate.other_releases import Release
 from lastiterate.profile.selection import Tries
 
 
-def the_ledger(*given: Ledger | str | Path | None) -> Ledger | None:
+def one_ledger(*given: Ledger | str | Path | None) -> Ledger | None:
     """The one that was given, here or there; not two."""
     ledgers = [one if isinstance(one, Ledger) else Ledger(one) for one in given if one is not None]
     if len({one.path.resolve() for one in ledgers}) > 1:
@@ -23,7 +23,7 @@ def the_ledger(*given: Ledger | str | Path | None) -> Ledger | None:
     return ledgers[0] if ledgers else None
 
 
-def reserved(
+def reserve_training(
     ledger: Ledger | None, report: PrivacyReport, about: str, *, seeded: bool
 ) -> Reservation | None:
     """Charge a training that is about to begin, if there is a ledger."""
@@ -32,7 +32,7 @@ def reserved(
     return Reservation(ledger, ledger.reserve(charges.training(report), about, seeded=seeded))
 
 
-def reserved_selection(
+def reserve_selection(
     ledger: Ledger | None,
     tries: Tries,
     candidates: Sequence[Mapping[str, Any]],

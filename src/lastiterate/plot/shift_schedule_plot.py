@@ -12,8 +12,17 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule, worst_schedule
 from lastiterate.errors import InvalidParameter, InvalidType, NoBoundApplies
 from lastiterate.plot.labels import End, finish
-from lastiterate.plot.scales import scale
-from lastiterate.plot.style import BLUE, FAINT, GREY, VERMILLION, LineStyle, figure, heading, style
+from lastiterate.plot.style import (
+    BLUE,
+    FAINT,
+    GREY,
+    VERMILLION,
+    LineStyle,
+    figure,
+    heading,
+    scale,
+    style,
+)
 from lastiterate.run.training_run import TrainingRun
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ _MUST_BE = (
 
 
 @dataclass(frozen=True)
-class Understood:
+class ReleaseCharge:
     """The charge of a release, and its certificate if it has one."""
 
     charge: Charge
@@ -38,14 +38,14 @@ class Understood:
         return None if self.certificate is None else training_digest(self.certificate)
 
 
-def understood(
+def release_charge(
     release: Any, *, adjacency: str, examples_per_person: int | None = None
-) -> Understood:
+) -> ReleaseCharge:
     """A release as a charge; certificates are derived again.
 
     `adjacency` and `examples_per_person` are what is said of a release that does not say them.
     """
-    found = _understood(
+    found = _release_charge(
         release, adjacency, 1 if examples_per_person is None else examples_per_person
     )
     own = covered_by(found.charge)
@@ -55,7 +55,7 @@ def understood(
     return found
 
 
-def _understood(release: Any, adjacency: str, covered: int) -> Understood:
+def _release_charge(release: Any, adjacency: str, covered: int) -> ReleaseCharge:
     if isinstance(release, (str, Path)):
         record = read(release)
         if UNLEARNING in record:
@@ -65,7 +65,7 @@ def _understood(release: Any, adjacency: str, covered: int) -> Understood:
             )
             raise InvalidParameter("release", must_be=must_be, found="a request to be forgotten")
         found = verified_certificate(release)
-        return Understood(charge_of(record), record, found.seeded)
+        return ReleaseCharge(charge_of(record), record, found.seeded)
     if isinstance(release, PrivacyReport):
         if release.selected:
             must_be = (
@@ -75,17 +75,17 @@ def _understood(release: Any, adjacency: str, covered: int) -> Understood:
         if release.followed is not None:
             must_be = "of a training: unlearn(.., ledger=..) charges what follows it"
             raise InvalidParameter("release", must_be=must_be, found="a report of several models")
-        return Understood(charges.training(release), seeded=release.seeded)
+        return ReleaseCharge(charges.training(release), seeded=release.seeded)
     inner = getattr(release, "release", release)
     if isinstance(inner, Release):
         covered = getattr(release, PER_PERSON, covered)  # a score knows
         charge = charges.statistic(inner, adjacency="replace", examples_per_person=covered)
-        return Understood(charge)
+        return ReleaseCharge(charge)
     if isinstance(release, tuple) and len(release) == 2:
         charge = charges.stated(*release, adjacency=adjacency, examples_per_person=covered)
-        return Understood(charge)
+        return ReleaseCharge(charge)
     if type(release).__name__.endswith("DpEvent"):
-        return Understood(charges.event(events.as_record(release), examples_per_person=covered))
+        return ReleaseCharge(charges.event(events.as_record(release), examples_per_person=covered))
     raise InvalidType("release", release, must_be=_MUST_BE)
 
 

@@ -1,8 +1,13 @@
-"""Training and then forgetting, against never having seen: what an unlearning has to survive.
+"""The library's own trainer and unlearner, on data sets made for a certificate, not from its data.
 
-World 1 trains with the examples that go, and then takes the extra steps without them; in world 0
-they were never part of any sum.  As in `own_trainer`, all others have features 0, and those that go
-are in the batch that the last step of the training sees, where the order is fixed.
+Every example but one has features 0, and so no gradient but the penalty's.  The one has features as
+long as the bound allows, along the only axis.  In the other world it has the opposite target or,
+where examples may be left out, features 0.  Near the start its gradient is as long as the clip
+allows, so the runs are those of linear losses, which are among the most exposed that a run
+describes.  Only the certificate's run, objective and bound on features are used.
+
+For unlearning, world 1 trains with the removed examples and then takes the extra steps without
+them; in world 0 they never took part.  In a fixed order they are in the training's last batch.
 """
 
 from __future__ import annotations
@@ -15,15 +20,66 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
-from lastiterate.audit.own_trainer import OwnTrainer
 from lastiterate.audit.trials import Seeds
 from lastiterate.certificate.verify import verified_certificate
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.train.data import Examples
+from lastiterate.train.data import Examples, bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import Published, noisy_descent
 from lastiterate.train.objectives import Objective
 from lastiterate.unlearn.unlearning_result import Unlearning
+
+
+@dataclass(frozen=True)
+class OwnTrainer:
+    """`noisy_descent` on the pair; a trainer that `empirical.audit` takes."""
+
+    run: TrainingRun
+    objective: Objective
+    radius: float
+
+    def __call__(self, world: int, seeds: Seeds) -> Array:
+        examples = self.examples(world)
+        released = [
+            noisy_descent(
+                self.run, self.objective, examples, Randomness(SeededBits(int(seed)))
+            ).ravel()
+            for seed in seeds
+        ]
+        return np.array(released)
+
+    def examples(self, world: int) -> Examples:
+        """The data set of a world."""
+        count, one = self.run.batches.examples, self.exposed
+        rows = np.zeros((count, 1))
+        if self.run.adjacency == "replace" or world == 1:
+            rows[one] = self.radius
+        exposing = self.objective.exposing_targets
+        targets = np.full(count, exposing[0])
+        targets[one] = exposing[world]
+        return bounded(rows, targets, bound=self.radius, intercept=0.0)
+
+    @property
+    def exposed(self) -> int:
+        """In a fixed order, an example that the last step sees."""
+        rule, last = self.run.batches, self.run.steps - 1
+        if rule.resampling is not Resampling.NEVER:
+            return 0
+        position = next(
+            i
+            for i in range(rule.position_count(last + 1))
+            if last in rule.participations(i, last + 1)
+        )
+        return position * rule.batch_size
+
+
+def certified_trainer(
+    certificate: str | Path, *, parameters: Any = None
+) -> tuple[OwnTrainer, PrivacyReport]:
+    """The trainer that a certificate describes, and what it certifies, derived again."""
+    found = verified_certificate(certificate, parameters=parameters)
+    return OwnTrainer(found.report.run, found.objective, found.radius), found.report
 
 
 @dataclass(frozen=True)
@@ -70,7 +126,7 @@ class OwnUnlearner:
         return replace(examples, rows=features, targets=targets, silent=silent)
 
 
-def described_by(
+def trainer_of_certificate(
     certificate: str | Path, *, parameters: Any = None
 ) -> tuple[OwnTrainer | OwnUnlearner, PrivacyReport | Unlearning]:
     """The trainer or unlearner that a certificate describes, and its guarantee, derived again.

@@ -1,0 +1,200 @@
+"""Entries of a ledger: its first line, charges and what became of them, and their verification."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import lastiterate
+from lastiterate import _check
+from lastiterate.certificate.statements import training_digest
+from lastiterate.certificate.verify import READ_ERRORS, verified_certificate
+from lastiterate.errors import InvalidLedger, InvalidParameter
+from lastiterate.ledger.charges import Charge, costs_of
+from lastiterate.ledger.costs import Cost, understated
+from lastiterate.ledger.journal import Entry, Journal
+from lastiterate.ledger.release_charges import charge_of
+from lastiterate.ledger.unit import ADJACENCIES, PER_PERSON, Unit
+
+OPENED, RESERVED, SETTLED, WITHDRAWN, ADDED = (
+    "opened",
+    "reserved",
+    "settled",
+    "withdrawn",
+    "added",
+)
+PUBLISHED = "published already"
+CHARGING = (RESERVED, ADDED)
+
+
+class LedgerState:
+    """Charges by their id, and what became of them."""
+
+    def __init__(self, entries: Sequence[Entry]) -> None:
+        self.charges: dict[str, Entry] = {}
+        self.ends: dict[str, Entry] = {}
+        self._digests: dict[str, int] = {}
+        for entry in entries:
+            if entry["what"] in CHARGING:
+                self.charges[entry["id"]] = entry
+            elif entry["what"] in (SETTLED, WITHDRAWN):
+                self.ends[entry["id"]] = entry
+            certificate: Mapping[str, Any] = entry.get("certificate", {})
+            if "digest" in certificate:
+                self._digests[training_digest(certificate)] = entry["n"]
+
+    def costs(self) -> list[Cost]:
+        """Costs of all charges that were not withdrawn, settled or not."""
+        return [
+            cost
+            for id_, entry in self.charges.items()
+            if not self.is_withdrawn(id_)
+            for cost in entry["costs"]
+        ]
+
+    def by_time(self) -> tuple[list[Cost], list[Cost], list[Cost]]:
+        """Costs of what was published already: before all other charges, later; and of these."""
+        before: list[Cost] = []
+        late: list[Cost] = []
+        chosen: list[Cost] = []
+        for id_, entry in self.charges.items():
+            if self.is_withdrawn(id_):
+                continue
+            if not entry.get(PUBLISHED, False):
+                chosen += entry["costs"]
+            else:
+                (late if chosen else before).extend(entry["costs"])
+        return before, late, chosen
+
+    def is_withdrawn(self, id_: str) -> bool:
+        return id_ in self.ends and self.ends[id_]["what"] == WITHDRAWN
+
+    def state(self, id_: str) -> str:
+        """settled, withdrawn, or reserved and nothing more known."""
+        if self.charges[id_]["what"] == ADDED:
+            return ADDED
+        return str(self.ends[id_]["what"]) if id_ in self.ends else RESERVED
+
+    def entry_of(self, digest: str) -> int | None:
+        """The number of the entry that has a certificate of this training."""
+        return self._digests.get(digest)
+
+    def open_charge(self, id_: str) -> Charge:
+        """The charge that is reserved under this id, and is neither settled nor withdrawn."""
+        reserved = id_ in self.charges and self.state(id_) == RESERVED
+        if not reserved:
+            must_be = "of a reservation that is neither settled nor withdrawn"
+            raise InvalidParameter("id", id_, must_be=must_be)
+        charge: Charge = self.charges[id_]["charge"]
+        return charge
+
+
+FORMAT = "lastiterate ledger 3"  # since then charges list "other_releases"
+_USUAL = {"adjacency": "replace", PER_PERSON: 1, "adaptive": False, "seeded": False}
+_CHECKS: dict[str, Any] = {
+    "epsilon": lambda value: _check.number("epsilon", value, above=0.0),
+    "delta": lambda value: _check.number("delta", value, above=0.0, below=1.0),
+    "adjacency": lambda value: _check.choice("adjacency", value, among=ADJACENCIES),
+    PER_PERSON: lambda value: _check.count(PER_PERSON, value, at_least=1),
+    "adaptive": bool,
+    "seeded": bool,
+}
+
+
+def open_entry(journal: Journal, **given: Any) -> Entry:
+    """The first entry of a ledger, which is made if there is none; what is None is not given."""
+    said = {name: None if given[name] is None else _CHECKS[name](given[name]) for name in _CHECKS}
+    if not (journal.path.exists() and journal.entries()):
+        _create(journal, said)
+    entry = journal.entries()[0]
+    if entry.get("what") != OPENED or entry.get("format") != FORMAT:
+        found = f"its first line is of {entry.get('format')!r}, and must be of {FORMAT!r}"
+        raise InvalidLedger(os.fspath(journal.path), [found])
+    for name, value in said.items():
+        if value is not None and value != entry[name]:
+            must_be = f"{entry[name]!r}, as the ledger was opened with, or left out"
+            raise InvalidParameter(name.replace("seeded", "allow_seeded"), value, must_be=must_be)
+    return entry
+
+
+def _create(journal: Journal, said: Mapping[str, Any]) -> None:
+    for name in ("epsilon", "delta"):
+        if said[name] is None:
+            must_be = f"given, as there is no ledger {os.fspath(journal.path)} yet"
+            raise InvalidParameter(name, None, must_be=must_be)
+    chosen = {name: _USUAL.get(name) if one is None else one for name, one in said.items()}
+    software = f"lastiterate {lastiterate.__version__}"
+
+    def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
+        if before:
+            raise _AlreadyOpenError
+        return {"what": OPENED, "format": FORMAT, "software": software, **chosen}
+
+    try:
+        journal.append(entry)
+    except _AlreadyOpenError:
+        return  # by another process, just now
+
+
+class _AlreadyOpenError(Exception):
+    """Another process opened the ledger first."""
+
+
+def wrong_entries(entries: Sequence[Entry], unit: Unit) -> list[str]:
+    """Why entries do not say what follows from what they say; none if they do."""
+    reasons = []
+    known: dict[str, Entry] = {}
+    open_: set[str] = set()
+    digests: dict[str, int] = {}
+    for entry in entries[1:]:
+        try:
+            reasons += [
+                f"entry {entry['n']} {why}" for why in _wrong(entry, known, open_, digests, unit)
+            ]
+        except READ_ERRORS as error:
+            reasons.append(f"entry {entry.get('n')} cannot be read ({error!r})")
+    return reasons
+
+
+def _wrong(
+    entry: Entry,
+    known: dict[str, Entry],
+    open_: set[str],
+    digests: dict[str, int],
+    unit: Unit,
+) -> list[str]:
+    reasons: list[str] = []
+    what, id_ = entry["what"], entry.get("id", "")
+    if what == OPENED or what not in (*CHARGING, SETTLED, WITHDRAWN):
+        return [f"is {what!r}"]
+    if what in CHARGING:
+        if id_ in known:
+            reasons.append("has an id that another has")
+        known[id_] = entry
+        reasons += _wrong_costs(entry, unit)
+    elif id_ not in open_:
+        return ["ends what was not reserved, or ended before"]
+    if what == RESERVED:
+        open_.add(id_)
+    elif what != ADDED:
+        open_.discard(id_)
+    if "certificate" in entry:
+        record = entry["certificate"]
+        verified_certificate(json.dumps(record))
+        if charge_of(record) != known[id_]["charge"]:
+            reasons.append("has a certificate of something else than it charges")
+        digest = training_digest(record)
+        if digest in digests:
+            reasons.append(f"has the certificate of entry {digests[digest]}")
+        digests[digest] = entry["n"]
+    return reasons
+
+
+def _wrong_costs(entry: Entry, unit: Unit) -> list[str]:
+    derived = costs_of(entry["charge"], unit)
+    stated = entry["costs"]
+    if len(derived) != len(stated) or any(map(understated, stated, derived)):
+        return ["costs other than follow from its charge"]
+    return []
