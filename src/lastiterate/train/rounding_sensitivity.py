@@ -13,31 +13,31 @@ g is the most steps from one participation to the next, c the least contraction,
 unbounded, unless every step sees the example: where the diameter caps the distance, a larger L may
 cost nothing, so that no L covers the errors.  Before the first participation the runs are equal.
 Errors up to the last one are moved to the next participation, which only raises mu.  The at most
-g - 1 errors after it are paid for as they arrive, at :math:`\sqrt{g-1}\,q/\eta\sigma`; what mu
-there is without them is at least that of the last participation alone,
-:math:`c^{g-1}s/(\eta\sigma\sqrt{g + h})`.  Payment plans superpose, and mu is proportional to L.
+g - 1 errors after it are shifted away one by one, at a cost of :math:`\sqrt{g-1}\,q/\eta\sigma`; mu
+without them is at least that of the last participation alone,
+:math:`c^{g-1}s/(\eta\sigma\sqrt{g + h})`.  Shifts superpose, and mu is proportional to L.
 
-**A hidden end** (`random-order/sampled/amplified-tail`), and late places that are hidden together
-(`random-order/shuffled/joint-transport`, `random-order/balls-and-bins/windowed-mixture`), leave the
-last steps a share w of the variance of their noise to pay with.  Errors paid there as they arrive
-cost up to :math:`w^{-1/2}` times as much, so the root is divided by :math:`\sqrt w`, for the least
-w that a split may have; mu without them is only larger for less noise.  If no participation came
-before that end, the two runs are at the same point and make the same errors.  Within it they are
-compared from the same point, where only the differing example's residuals differ, by at most 2e,
-which g covers.
+**Reserved noise.**  The amplified tail (`random-order/sampled/amplified-tail`) and windows of late
+positions (`random-order/shuffled/joint-transport`, `random-order/balls-and-bins/windowed-mixture`)
+leave a share w of the variance of the last steps' noise for other shifts.  Shifting errors away
+there costs up to :math:`w^{-1/2}` times as much, so the root is divided by :math:`\sqrt w`, for the
+least w that a bound may use; mu without them is only larger for less noise.  If no participation
+came before these steps, the two runs are at the same point and make the same errors.  Within the
+tail they are compared from the same point, where only the differing example's residuals differ, by
+at most 2e, which g covers.
 
 **Extra steps** that an example is no longer part of (`unlearn.extra_steps`) make errors, too.
-Let K follow.  After the last participation of a plan come at most g - 1 + K errors, each paid as it
-arrives, and mu without them is at least :math:`c^{g+K-1}s/(\eta\sigma\sqrt{g + K + h'})`, h' for
-the noise of all releases: as above, with g + K for g.  **Hidden places** add nothing to that.  A
-bound for them rests on the engine's values of plans: for an example at one place, or for two
-examples exchanged between places e and t (`hidden_place`).  Those of the second kind have arrivals
-at both places, none smaller than s, so that they wait no longer from one to the next, nor for the
-end; extra steps are drawn anew, and see the two alike.  So every value is covered by itself, and a
-bound that grows with each is covered.  Where late places are hidden together, the last arrival of a
-late place is paid in a window, in proportion to L.  All else, errors included, is paid with the
-share w of the window's noise and all of the extra steps'.  It is a plan of its own, which still has
-e's arrivals, of norm at most the value :math:`n_e` for L (1 + kappa); the theorem asks for no more.
+Let K follow.  After the last participation come at most g - 1 + K errors, each shifted away as it
+happens, and mu without them is at least :math:`c^{g+K-1}s/(\eta\sigma\sqrt{g + K + h'})`, h' for
+the noise of all releases: as above, with g + K for g.  **Transport between positions** adds nothing
+to that.  Its bounds use mus of fixed participations: of an example at one position, or of two
+examples exchanged between positions e and t.  The latter have participations at both positions,
+none smaller than s, so that the steps from one to the next, and to the end, are no more; extra
+steps are drawn anew, and treat the two alike.  So every mu is covered by itself, and a bound that
+grows with each is covered.  In joint transport the last participation of a late position is shifted
+away in a window, in proportion to L.  All else, errors included, has the share w of the window's
+noise and all of the extra steps'.  These shifts are a plan of their own, which still has e's
+participations, of cost at most :math:`n_e` for L (1 + kappa); the theorem needs no more.
 
 **Tight.** No need: for e = 1e-11 it is 3.5e-7 in the default run on 2,000 examples, and 1.1e-5 on
 60,000 of ten classes, whatever the epsilon and the passes.
@@ -55,7 +55,7 @@ from lastiterate.train.objectives import Objective
 
 _MOST = 1e-3
 _SOLVED = 2e-12  # below it there is only rounding, which is not charged here
-LEAST_REST = 0.05  # of the variance, at a hidden end
+LEAST_REST = 0.05  # of the variance, where noise is reserved
 
 
 def charged_sensitivity(
