@@ -16,7 +16,7 @@ from lastiterate.errors import MissingExtra
 
 try:
     import dask.array
-    import dask.dataframe  # noqa: F401 - asked for here, so that the error says what to install
+    import dask.dataframe  # noqa: F401 - imported here, so the error names the extra
     import distributed  # noqa: F401
     import sklearn  # noqa: F401
 except ImportError as error:

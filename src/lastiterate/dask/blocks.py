@@ -144,7 +144,7 @@ def _as_array(name: str, given: Any) -> da.Array:
     if isinstance(given, dd.DataFrame | dd.Series):
         if isinstance(given, dd.Series) and not isinstance(given.dtype, np.dtype):
             given = given.astype(object)
-        # Optimised first: reading fewer columns may join partitions, of which all have a length.
+        # Optimised first: reading fewer columns may join partitions and change their lengths.
         given = given.optimize().to_dask_array(lengths=True)
     elif not isinstance(given, da.Array):
         # Of an xarray, what it holds.

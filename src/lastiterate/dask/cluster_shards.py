@@ -89,7 +89,7 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class ClusterShards:
-    """Examples of which only sums leave the workers; see `train.shards.Shards`."""
+    """Examples on a cluster; only sums leave the workers.  See `train.shards.Shards`."""
 
     actors: ShardActors
     layout: Layout
@@ -136,7 +136,7 @@ class ClusterShards:
     def batches(
         self, rule: BatchRule, objective: Objective, chance: Randomness
     ) -> Iterator[GradientSum]:
-        """The batches that the rule makes of all examples, each asked of all shards at once."""
+        """The gradient sums of the batches of the rule, each from all shards at once."""
         in_blocks = self.is_mapped and rule.ordered
         order, selections = drawn(rule, len(self), chance, in_blocks=in_blocks)
         positions = owners = None
@@ -154,17 +154,17 @@ class ClusterShards:
             return objective, centre, own
 
         self.actors.arrange_rows(laid_out)
-        asked = partial(self._selections, owners=owners)
-        return (partial(self._gradient, objective, asked, chosen) for chosen in selections)
+        by_shard = partial(self._selections, owners=owners)
+        return (partial(self._gradient, objective, by_shard, chosen) for chosen in selections)
 
     def _gradient(
         self,
         objective: Objective,
-        asked: Callable[[Selection], tuple[list[RowSelection], NDArray[np.intp]]],
+        by_shard: Callable[[Selection], tuple[list[RowSelection], NDArray[np.intp]]],
         chosen: Selection,
         parameters: Array,
     ) -> Array:
-        chosen_there, counts = asked(chosen)
+        chosen_there, counts = by_shard(chosen)
         questions = [
             (parameters, there) if count else None
             for there, count in zip(chosen_there, counts, strict=True)

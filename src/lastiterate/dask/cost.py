@@ -76,17 +76,17 @@ def affordable_batches(
 
     Batches of more than a `block` of rows are whole numbers of these.
     """
-    asked = steps_asked_for(objective, settings, examples=examples, radius=radius)
+    steps_needed = steps_asked_for(objective, settings, examples=examples, radius=radius)
     size, passes = settings.batch_size, settings.epochs
     known = size if RULES[settings.batches].ordered else examples
     if known is not None:
         if passes is None:
-            steps = min(asked, int(_MESSAGES / cost.seconds(known)))
+            steps = min(steps_needed, int(_MESSAGES / cost.seconds(known)))
             passes = max(_PASSES, steps // max(examples // max(known, 1), 1))
         return size, passes
     passes = _PASSES if passes is None else passes
     most = cost.most_steps(passes * examples)
-    a_pass = math.ceil(min(asked, most) / passes)
+    a_pass = math.ceil(min(steps_needed, most) / passes)
     # Rounded up where steps are to be few, else as for rows in memory.
-    size = max(-(-examples // a_pass) if asked > most else examples // a_pass, _LEAST_BATCH)
+    size = max(-(-examples // a_pass) if steps_needed > most else examples // a_pass, _LEAST_BATCH)
     return min(-(-size // block) * block, examples), passes

@@ -47,12 +47,12 @@ def preprocessing_of(declared: Mapping[str, str]) -> Preprocessing:
     public: list[str] = []
     seen = dict(_steps_on_the_stack())
     for name, kind in seen.items():
-        said = next((word for stem, word in declared.items() if _is_part(name, stem)), None)
-        (public if said == PUBLIC else fitted).append(f"{name} ({kind})")
+        origin = next((word for stem, word in declared.items() if _is_part(name, stem)), None)
+        (public if origin == PUBLIC else fitted).append(f"{name} ({kind})")
     fitted += [
         name
-        for name, said in declared.items()
-        if said == PRIVATE and not any(_is_part(one, name) for one in seen)
+        for name, origin in declared.items()
+        if origin == PRIVATE and not any(_is_part(one, name) for one in seen)
     ]
     return Preprocessing(tuple(fitted), tuple(public))
 

@@ -59,7 +59,7 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         Parameters
         ----------
         X : array or sparse matrix
-            Rows, of which only the width is used.
+            Rows; only their width is used.
         y : None
             Ignored.
 

@@ -98,7 +98,7 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         X : table
             A data frame of pandas, polars or Dask, a table of pyarrow, or a mapping of columns.
         y : optional
-            The target, of which only the name is used.
+            The target; only its name is used.
 
         Returns
         -------
@@ -192,8 +192,8 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         bound = _check.number("bound", self.bound, above=0.0)
         if encoder.unbounded:
             must_be = (
-                f"None where columns are taken as they are ({', '.join(encoder.unbounded)}): how "
-                "long rows can be is not known. Set feature_bound of the model"
+                f"None where columns are taken as they are ({', '.join(encoder.unbounded)}): the "
+                "norm of rows has no known bound. Set feature_bound of the model"
             )
             raise InvalidParameter("bound", self.bound, must_be=must_be)
         return bound / encoder.feature_bound

@@ -119,7 +119,7 @@ def _percent(share: float) -> str:
 
 TextColumns = tuple[tuple[str, int, int], ...]
 
-# From which share on, and by how many standard deviations of the noise, it is said.
+# The share, and the number of standard deviations of the noise above it, from which on to warn.
 _SHARE, _SURE = 0.1, 4.0
 
 

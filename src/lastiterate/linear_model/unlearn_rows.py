@@ -48,7 +48,7 @@ class UnlearningMixin:
         Parameters
         ----------
         rows : int or sequence of int
-            The number of rows to remove, or the rows, of which only the number matters.
+            The number of rows to remove, or the rows; only their number matters.
         epsilon, delta : float, optional
             The target for the removed rows; by default delta is that of the fit.
         extra_steps : int, optional

@@ -17,7 +17,7 @@ by composition, with the reason.
 from lastiterate.errors import MissingExtra
 
 try:
-    import opacus  # noqa: F401 - asked for here, so that the error says what to install
+    import opacus  # noqa: F401 - imported here, so the error names the extra
 except ImportError:
     raise MissingExtra("lastiterate.opacus", "opacus", extra="opacus") from None
 

@@ -64,7 +64,7 @@ class EpochCounter:
     def _check_rows(self, rows: int, sizes: list[int]) -> None:
         """Refuse a step whose number of rows is the size of no later batch of the pass.
 
-        Batches may be drawn in advance or skipped, so the next batch of that size is taken.
+        Batches may be drawn in advance or skipped, so any later batch of that size will do.
         """
         if rows not in sizes[self._next :]:
             raise RefusedTraining(

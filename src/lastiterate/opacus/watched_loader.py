@@ -136,7 +136,7 @@ def _batches(loader: DataLoader[Any], sampler: Any) -> Batches:
         raise _unknown("the sampler is of another data set than the loader")
     per_pass, size = len(sampler), int(sampler.batch_size)
     if per_pass < 1:
-        raise _unknown(f"batches of {size} of {examples} examples, of which there is none")
+        raise _unknown(f"there is no batch of {size} among {examples} examples")
     even = sampler.drop_last or per_pass == 1 or size * per_pass == examples
     kind_of_order = SHUFFLED if shuffled else SEQUENTIAL
     return Batches(kind_of_order, examples, per_pass, min(size, examples), even)

@@ -1,1 +1,1 @@
-"""Tables of private rows, read by what is publicly known of their columns."""
+"""Tables of private rows, encoded by public facts on their columns."""

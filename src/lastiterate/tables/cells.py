@@ -1,6 +1,6 @@
-"""Cells of a column, whatever holds them: numbers, and positions in a public list of values.
+"""Cells of a column as numbers, or as positions in a public list of values.
 
-Columns may be arrays, lists, or columns of pandas, polars or pyarrow.  No message has a cell in it.
+Columns may be arrays, lists, or columns of pandas, polars or pyarrow.  No message quotes a cell.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 
-# What others write where there is nothing.
+# Spellings of a missing value.
 MISSING = frozenset(
     {"", "?", "NA", "N/A", "n/a", "NaN", "nan", "-nan", "null", "NULL", "None", "<NA>"}
 )
@@ -23,14 +23,14 @@ _SHOWN = 5
 
 
 class BadCells(Exception):
-    """Cells that cannot be used: what they are, and in which rows of the block."""
+    """Cells that cannot be used: a description, and their rows in the block."""
 
     def __init__(self, what: str, rows: Iterable[int]) -> None:
         self.what, self.rows = what, list(rows)
         super().__init__(what)
 
     def found(self, before: int) -> str:
-        """In words, where `before` rows came before the block; the first row is row 1."""
+        """The description with row numbers, counted from 1; `before` rows precede the block."""
         numbers = [f"{before + row + 1:,}" for row in self.rows[:_SHOWN]]
         if len(self.rows) == 1:
             return f"{self.what} in row {numbers[0]}, the header not counted"
@@ -66,9 +66,8 @@ def positions_of(column: Any, values: tuple[str, ...]) -> NDArray[np.intp]:
 def value_key(cell: Any) -> float | str | None:
     """The number that a cell is or spells, else its text; None for a missing one.
 
-    A single cell of another kind may turn a whole column into text, objects or floats, so what a
-    cell counts as must not depend on how its column is stored: 1, 1.0, "1", "1.0" and true are the
-    same.
+    A single cell of another type may turn a whole column into text, objects or floats.  So the key
+    must not depend on how the column is stored: 1, 1.0, "1", "1.0" and true are the same.
     """
     if _is_nothing(cell):
         return None
@@ -106,7 +105,7 @@ def texts_of(column: Any) -> list[str]:
 
 
 def length_of(column: Any) -> int:
-    """How many cells there are."""
+    """The number of cells."""
     return len(column)
 
 
@@ -118,7 +117,7 @@ def _numbers(cells: list[Any]) -> list[float]:
 
 
 def _number(cell: Any) -> float:
-    """nan where missing; inf where it is no finite number."""
+    """The number of a cell; nan if missing, inf if it is no finite number."""
     if _is_missing(cell):
         return math.nan
     try:
@@ -132,7 +131,7 @@ def _is_missing(cell: Any) -> bool:
 
 
 def _is_nothing(cell: Any) -> bool:
-    """None, nan, or what pandas has for them."""
+    """Whether a cell is None, nan, or missing in pandas."""
     if cell is None or type(cell).__name__ in ("NAType", "NaTType"):
         return True
     return isinstance(cell, float) and math.isnan(cell)

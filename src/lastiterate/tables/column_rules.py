@@ -1,7 +1,7 @@
-"""Public facts about a column, and the features that it becomes.
+"""Rules by which columns become features, from public facts on the columns.
 
-In JSON: {"range": [low, high]}, {"cuts": [..]}, {"values": [..]}, "as it is" and "drop".  Cells
-that are missing are refused unless "missing" says what to take instead.
+In JSON: {"range": [low, high]}, {"cuts": [..]}, {"values": [..]}, "as it is" and "drop".  Missing
+cells are refused unless "missing" gives a value for them.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def cut_points(
     if not _increase(cuts):
         raise InvalidParameter(f'{name}["{CUTS}"]', listed, must_be="increasing, without repeats")
     if not (low < cuts[0] and cuts[-1] <= high):
-        must_be = f"above {low:g} and at most {high:g}, as the range beside them says"
+        must_be = f"above {low:g} and at most {high:g}, as the range requires"
         raise InvalidParameter(f'{name}["{CUTS}"]', listed, must_be=must_be)
     return cuts
 
@@ -65,7 +65,7 @@ def interval_names(column: str, cuts: tuple[float, ...]) -> list[str]:
 
 def _equal_parts(name: str, bins: Any, ends: tuple[float, float] | None) -> tuple[float, ...]:
     if ends is None:
-        must_be = f'given beside a range, as in {{"range": [0, 90], "{BINS}": 9}}'
+        must_be = f'given with a range, as in {{"range": [0, 90], "{BINS}": 9}}'
         raise InvalidParameter(f'{name}["{BINS}"]', bins, must_be=must_be)
     count = _check.count(f'{name}["{BINS}"]', bins, at_least=2, at_most=_MOST_BINS)
     cuts = tuple(np.linspace(*ends, count + 1)[1:-1].tolist())
@@ -90,30 +90,30 @@ AS_IT_IS, DROP = "as it is", "drop"
 _NUMBERS = {"range", CUTS, BINS}
 WAYS = '{"range": [low, high]}, {"cuts": [..]}, {"values": [..]}, "drop" or "as it is"'
 _LARGEST = 1e300  # ends of ranges; twice that must not overflow
-_HUGE = 1e30  # numbers that are taken as they are; longer rows are scaled down in any case
+_HUGE = 1e30  # a limit on unscaled numbers; longer rows are scaled down in any case
 
 
 class ColumnRule(Protocol):
-    """How a column is read, and which features it becomes."""
+    """The type of a column and the features that it becomes."""
 
     @property
     def kind(self) -> str | None:
-        """The kind that its cells are read as, "number" or "text"; None if they are not read."""
+        """The type of its cells, "number" or "text"; None if they are not read."""
 
     @property
     def reach(self) -> float:
-        """The square of the largest norm that its features can have; inf if none is known."""
+        """The squared norm that its features have at most; inf if unknown."""
 
     def names(self, column: str) -> list[str]:
         """The names of the features that a column of this name becomes."""
 
     def encode(self, column: Any, out: Array) -> None:
-        """Fill a row of `out`, which is zero, for each cell; `BadCells` for those that cannot."""
+        """Fill `out`, which is zero, with a row for each cell; raises `BadCells`."""
 
 
 @dataclass(frozen=True)
 class DroppedColumn:
-    """Not looked at."""
+    """A column that is not read."""
 
     kind = None
     reach = 0.0
@@ -127,7 +127,7 @@ class DroppedColumn:
 
 @dataclass(frozen=True)
 class Numeric:
-    """A number, from its range to [-1, 1] if it has one; beyond the ends it counts as they do."""
+    """A number, mapped from its range (if it has one) to [-1, 1] and clipped to it."""
 
     range: tuple[float, float] | None = None
     missing: float | None = None
@@ -146,7 +146,7 @@ class Numeric:
         return [column, *self.indicator_names(column)]
 
     def indicator_names(self, column: str) -> list[str]:
-        """The name of the feature that tells which cells were empty, if there is one."""
+        """The name of the indicator of empty cells, if there is one."""
         return [f"{column} is missing"] if self.indicator else []
 
     def encode(self, column: Any, out: Array) -> None:
@@ -154,7 +154,7 @@ class Numeric:
         self.indicate(column, out)
 
     def indicate(self, column: Any, out: Array) -> None:
-        """Fill the last feature, if it tells which cells were empty."""
+        """Fill the last feature if it is the indicator of empty cells."""
         if self.indicator:
             out[:, -1] = np.isnan(numbers_of(column))
 
@@ -227,7 +227,7 @@ class Categorical:
 
 
 def rule_of(column: str, described: Any) -> ColumnRule:
-    """The rule that a schema has for a column, or an error that says what is wrong with it."""
+    """The rule for a column of a schema; raises `InvalidParameter` if its entry is invalid."""
     name = f"schema[{column!r}]"
     if described == DROP:
         return DroppedColumn()
@@ -250,12 +250,12 @@ def rule_of(column: str, described: Any) -> ColumnRule:
 
 
 def is_unfilled(described: Any) -> bool:
-    """Whether it is as the skeleton of a schema has it."""
+    """Whether an entry is still as in the skeleton of a schema."""
     return described in ({"values": []}, {"range": [None, None]})
 
 
 def range_of(name: str, given: Any) -> tuple[float, float]:
-    """Two ends, the lower one first."""
+    """The two ends of a range, checked; the lower one first."""
     numbers = isinstance(given, (list, tuple)) and all(type(one) in (int, float) for one in given)
     if not (numbers and len(given) == 2 and -_LARGEST < given[0] < given[1] < _LARGEST):
         raise InvalidParameter(name, given, must_be="[low, high], finite, with low < high")
@@ -268,11 +268,11 @@ def _numeric(name: str, given: dict[str, Any], ends: tuple[float, float] | None)
     if "missing" in given:
         low, high = (-_LARGEST, _LARGEST) if ends is None else ends
         if not (type(missing) in (int, float) and low <= missing <= high):
-            must_be = f"a number from {low:g} to {high:g}: what an empty cell counts as"
+            must_be = f"a number from {low:g} to {high:g}, the value of an empty cell"
             raise InvalidParameter(f'{name}["missing"]', missing, must_be=must_be)
         missing = float(missing)
     if type(indicator) is not bool or (indicator and missing is None):
-        must_be = 'true or false, and given only beside "missing"'
+        must_be = 'true or false, and given only with "missing"'
         raise InvalidParameter(f'{name}["indicator"]', indicator, must_be=must_be)
     return Numeric(ends, missing, indicator)
 
@@ -291,7 +291,7 @@ def _categorical(name: str, given: dict[str, Any]) -> Categorical:
         return Categorical(values)
     missing = str(given["missing"]).strip()
     if missing not in values:
-        must_be = "one of the values: what an empty cell counts as"
+        must_be = "one of the values, for an empty cell"
         raise InvalidParameter(f'{name}["missing"]', given["missing"], must_be=must_be)
     return Categorical(values, missing)
 

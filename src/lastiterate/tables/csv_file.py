@@ -21,14 +21,14 @@ from lastiterate.tables.cells import MISSING
 
 _COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _BLOCK = 1 << 22  # bytes
-_ROWS = 20_000  # in a block of the slow way
+_ROWS = 20_000  # in a block of the slow reader
 _BEGINNING = 1 << 16
 
 
 class CsvFile:
-    """A file of text with a line of names."""
+    """A CSV file with a header."""
 
-    rows = None  # not known before it is read
+    rows = None  # unknown before reading
 
     def __init__(self, path: Path, *, delimiter: str | None = None) -> None:
         self.path = path
@@ -51,7 +51,7 @@ class CsvFile:
 
     def blocks(self, kinds: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
         """The columns of these names, which hold numbers or text, a part of the rows at a time."""
-        assert self.names  # so that a file without any is refused first
+        assert self.names  # raises for a file without names
         try:
             import pyarrow as pa
         except ImportError:
@@ -66,7 +66,7 @@ class CsvFile:
         except (pa.ArrowException, OSError, ValueError) as error:
             if isinstance(error, InvalidParameter):
                 raise
-        # Whatever it was, the slow way says which row, or reads what pyarrow does not.
+        # The slow reader names the row, or reads what pyarrow does not.
         yield from self._after(given)
 
     def _after(self, given: int) -> Iterator[Mapping[str, Any]]:
@@ -96,7 +96,7 @@ class CsvFile:
         )
         for batch in reader:
             if any(_quoted_after_blank(column) for column in batch.columns):
-                raise ValueError("quotes that only Python's reader takes for such")
+                raise ValueError("quotes that only Python's reader recognises")
             if batch.num_rows:
                 yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
@@ -114,7 +114,7 @@ class CsvFile:
                     yield {name: [row[k] for row in block] for k, name in enumerate(names)}
         except csv.Error:
             must_be = "a readable CSV file"
-            found = f"a row that is none, after row {done:,}"
+            found = f"an invalid row after row {done:,}"
             raise InvalidParameter("data", must_be=must_be, found=found) from None
 
     def _check(self, block: list[list[str]], width: int, done: int) -> None:
@@ -128,7 +128,7 @@ class CsvFile:
 
     @cached_property
     def _header(self) -> tuple[tuple[str, ...], int]:
-        """The names, and how many lines they take."""
+        """The names, and the number of lines of the header."""
         with self._bytes() as file:
             first = file.read(_BEGINNING)
         check_bytes(str(self.path), first)
@@ -174,7 +174,7 @@ class CsvFile:
 
 
 def _has_other_bytes(text: str) -> bool:
-    """Whether it has what `surrogateescape` makes of bytes that are no UTF-8."""
+    """Whether text has bytes that are no UTF-8, as `surrogateescape` encodes them."""
     return not text.isascii() and any("\udc80" <= one <= "\udcff" for one in text)
 
 
@@ -203,27 +203,27 @@ def check_bytes(path: str, first: bytes) -> None:
 
 
 def refuse_encoding(path: str, found: str) -> NoReturn:
-    """Text that is not UTF-8."""
+    """Raise the error for text that is not UTF-8."""
     must_be = "a CSV file in UTF-8: save it so, or convert it (iconv -f UTF-16 -t UTF-8)"
     raise InvalidParameter("data", must_be=must_be, found=f"{found} in {path}")
 
 
 def rows_of(text: TextIOBase, delimiter: str) -> Any:
-    """The rows, cells without the blanks after a delimiter."""
+    """The rows, without blanks after delimiters."""
     return csv.reader(text, delimiter=delimiter, skipinitialspace=True)
 
 
 def checked_names(path: str, line: Sequence[str], delimiter: str) -> tuple[str, ...]:
-    """The names in a first line, unless it reads like something else."""
+    """The names in a first line; raises if it looks like a row."""
     names = tuple(name.strip() for name in line)
     if not any(names):
         raise InvalidParameter("data", path, must_be="a file with columns and rows")
     other = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
     if other is not None:
-        must_be = f"separated by commas, unless --delimiter says otherwise (here: {other!r})"
+        must_be = f"separated by commas, unless --delimiter is set (here: {other!r})"
         raise InvalidParameter("data", must_be=must_be, found=_DELIMITERS[other])
     if "" in names or (not _is_numbered(names) and any(map(_is_number, names))):
-        _refuse_header(path, "a number or nothing in its place")
+        _refuse_header(path, "a number or an empty cell")
     if len(set(names)) != len(names):
         must_be = "a file whose first line has different names for all columns"
         raise InvalidParameter("data", path, must_be=must_be)

@@ -20,7 +20,7 @@ REST = "*"  # stands for every column that has no entry of its own
 
 @dataclass(frozen=True)
 class Encoder:
-    """Which columns become which features, in order; all of it public."""
+    """The rules by which columns become features, in order; all of them public."""
 
     rules: Mapping[str, ColumnRule]
 
@@ -31,7 +31,7 @@ class Encoder:
         rest = described.pop(REST, None)
         unknown = sorted(set(described) - set(columns))
         if unknown:
-            must_be = "about columns of the table, without the one to predict, which target names"
+            must_be = "about columns of the table, without the target"
             found = f"more: {missing_columns_text(unknown, columns)}"
             raise InvalidParameter("schema", must_be=must_be, found=found)
         undescribed = [name for name in columns if name not in described]
@@ -48,7 +48,7 @@ class Encoder:
 
     @cached_property
     def column_kinds(self) -> dict[str, str]:
-        """The columns that are looked at, and what their cells are, numbers or text."""
+        """The columns that are read, and the type of their cells, number or text."""
         return {name: rule.kind for name, rule in self.rules.items() if rule.kind is not None}
 
     @cached_property
@@ -68,7 +68,7 @@ class Encoder:
 
     @cached_property
     def feature_bound(self) -> float:
-        """No row is longer; inf where a column is taken as it is."""
+        """The largest norm of a row; inf if a column is unscaled."""
         return math.sqrt(math.fsum(rule.reach for rule in self.rules.values()))
 
     def encode(self, table: Mapping[str, Any], out: NDArray[Any], *, before: int = 0) -> None:
@@ -86,7 +86,7 @@ class Encoder:
 
     @cached_property
     def text_columns(self) -> dict[str, tuple[int, int]]:
-        """The columns of declared values: their first feature, and the first after them."""
+        """The columns of declared values: their first feature, and the one after their last."""
         found, first = {}, 0
         for name, rule in self.rules.items():
             after = first + len(rule.names(name))
@@ -96,12 +96,12 @@ class Encoder:
         return found
 
     def unseen(self, rows: NDArray[Any]) -> list[str]:
-        """The columns of text of which not one row has a declared value."""
+        """The text columns in which no row has a declared value."""
         positions = self.text_columns.items()
         return [name for name, (first, after) in positions if not rows[:, first:after].any()]
 
     def rows(self, table: Mapping[str, Any], *, dtype: Any = np.float64) -> NDArray[Any]:
-        """One for each example of a table that holds the columns that are read."""
+        """The features of a table, a row for each example."""
         absent = [name for name in self.column_kinds if name not in table]
         if absent:
             must_be = f"a table with columns {', '.join(self.column_kinds)}"
@@ -117,7 +117,7 @@ class Encoder:
 
 
 def missing_columns_text(absent: Sequence[str], there: Sequence[str]) -> str:
-    """Which columns a table lacks, and which it has."""
+    """Text that names the missing columns of a table, and those that it has."""
     named = ", ".join(map(repr, absent))
     has = ", ".join(there) if there else "none"
     return f"the table has no column {named}; it has {has}"
@@ -127,5 +127,5 @@ def bad_cells_error(name: str, kind: str, found: str) -> InvalidParameter:
     """The error for a column with cells that cannot be used."""
     filled = '0, perhaps with "indicator": true' if kind == "number" else "[one of the values]"
     what = "a finite number" if kind == "number" else "text"
-    must_be = f'{what} in every row, unless the schema says "missing": {filled}, or "drop"'
+    must_be = f'{what} in every row, unless the schema has "missing": {filled}, or "drop"'
     return InvalidParameter(f"column {name!r}", must_be=must_be, found=found)

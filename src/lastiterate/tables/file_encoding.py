@@ -1,4 +1,4 @@
-"""A file's rows as features, in memory or in a mapped file, without all of its cells at once."""
+"""The rows of a file as features, encoded block by block, in memory or in a mapped file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lastiterate.tables.cells import length_of
 from lastiterate.tables.encoder import Encoder, missing_columns_text
 from lastiterate.tables.table_files import TableFile, readable
 
-# Training has a copy of its own, in the order of its batches.
+# Training holds a second copy, in the order of its batches.
 _COPIES = 2
 ColumnReader = Callable[[Any, int], Any]  # of a column, and how many rows came before
 
@@ -30,7 +30,7 @@ class Sink(Protocol):
 
 
 class InMemory:
-    """An array that grows in place, so that no second one is ever needed."""
+    """An array that grows in place."""
 
     def __init__(self, width: int, dtype: Any) -> None:
         self._rows = np.empty((0, width), dtype=dtype)
@@ -87,7 +87,7 @@ class InFile:
 
 @dataclass(frozen=True)
 class EncodedTable:
-    """The rows, and what was made of other columns."""
+    """The encoded rows of a table, and its other columns."""
 
     rows: NDArray[Any]
     other_columns: dict[str, Any]
@@ -101,7 +101,7 @@ def encode_file(
     dtype: Any = np.float64,
     mapped: Path | None = None,
 ) -> EncodedTable:
-    """The features of a file, and for each other column its kind and what becomes of its blocks."""
+    """The features of a file, and its other columns, each read by its type and function."""
     kinds = encoder.column_kinds | {name: kind for name, (kind, _) in other_columns.items()}
     sink: Sink
     if mapped is None:
@@ -126,7 +126,7 @@ def encode_file(
 def numbered_blocks(
     file: TableFile, kinds: Mapping[str, str]
 ) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
-    """Blocks of these columns, each with how many rows came before it, and how many it has."""
+    """Blocks of these columns, each with the number of rows before it and in it."""
     absent = [name for name in kinds if name not in file.names]
     if absent:
         must_be = f"a table with columns {', '.join(kinds)}"
@@ -141,7 +141,7 @@ def numbered_blocks(
 
 
 def available_memory() -> float:
-    """Bytes that can be had without others losing theirs, as far as the system tells."""
+    """The bytes of memory that are available; inf if the system does not tell."""
     try:
         with open("/proc/meminfo", encoding="ascii") as lines:
             found = next(line.split()[1] for line in lines if line.startswith("MemAvailable"))

@@ -1,4 +1,4 @@
-"""A JSON file, or one line that says why it is none."""
+"""Reading of JSON files, with errors in one line."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from lastiterate.run.serialise import unambiguous_json
 
 
 def read_object(path: Path, *, name: str, must_be: str) -> dict[str, Any]:
-    """The object in a file that the argument `name` gave."""
+    """The JSON object in a file; errors name the argument `name`."""
     try:
         record = unambiguous_json(path.read_text(encoding="utf-8"))
     except json.JSONDecodeError as error:

@@ -40,7 +40,7 @@ def schema_of(given: Any) -> dict[str, Any]:
 def _filled(schema: dict[str, Any]) -> dict[str, Any]:
     empty = [str(name) for name, rule in schema.items() if is_unfilled(rule)]
     if empty:
-        must_be = "filled in with what is publicly known of each column"
+        must_be = "filled in with public facts on each column"
         found = f"empty ranges or values of {', '.join(empty)}"
         raise InvalidParameter("schema", must_be=must_be, found=found)
     return schema
@@ -50,7 +50,7 @@ _ROWS = 1_000
 
 
 def skeleton(file: TableFile, *, target: str | None = None, regression: bool = False) -> str:
-    """JSON with an entry for every column, as the first rows tell numbers from text."""
+    """A schema with an empty entry, for numbers or text, for every column."""
     if target is not None:
         check_is_column(target, file.names)
     with readable(file.path):

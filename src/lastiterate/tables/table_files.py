@@ -19,7 +19,7 @@ from lastiterate.errors import InvalidParameter, LastIterateError, MissingExtra
 from lastiterate.tables.csv_file import CsvFile
 
 ENDINGS = ".csv (or .csv.gz, .csv.zst, .csv.bz2, .tsv), .parquet or .npz"
-# What readers raise of files that are not what they claim to be; RuntimeError of encrypted ones.
+# Errors of readers for damaged files; RuntimeError is for encrypted ones.
 _DAMAGED = (
     ValueError,
     TypeError,
@@ -37,7 +37,7 @@ _DAMAGED = (
 
 
 class TableFile(Protocol):
-    """Columns by name, a part of the rows at a time."""
+    """A table in a file: columns by name, read in blocks of rows."""
 
     @property
     def path(self) -> Path: ...
@@ -61,7 +61,7 @@ def open_table(path: Path, *, delimiter: str | None = None) -> TableFile:
 def _opened(path: Path, delimiter: str | None) -> TableFile:
     endings = [suffix.lower() for suffix in path.suffixes[-2:]]
     if endings[-1:] in ([".parquet"], [".npz"]):
-        path.open("rb").close()  # so that a missing file is said to be missing
+        path.open("rb").close()  # raises FileNotFoundError
         return ParquetFile(path) if endings[-1] == ".parquet" else NpzFile(path)
     plain = endings[-1:] in ([".csv"], [".tsv"])
     packed = endings[:1] in ([".csv"], [".tsv"]) and endings[-1] in (".gz", ".zst", ".bz2")
@@ -72,7 +72,7 @@ def _opened(path: Path, delimiter: str | None) -> TableFile:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Errors of readers, which quote what they read, become one that does not."""
+    """A context in which errors of readers, which may quote cells, become one that does not."""
     try:
         yield
     except LastIterateError:
@@ -105,7 +105,7 @@ class ParquetFile:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         return int(self._file.metadata.num_rows)
 
     def sample(self, count: int) -> Mapping[str, Any]:
@@ -121,7 +121,7 @@ class ParquetFile:
 
 
 class NpzFile:
-    """Arrays in an archive; one of two dimensions is as many columns as it has."""
+    """Arrays in an archive; a two-dimensional array is several columns."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -133,7 +133,7 @@ class NpzFile:
 
     @property
     def rows(self) -> int:
-        """How many there are."""
+        """The number of rows."""
         lengths = {column.size for column in self._columns.values()}
         if len(lengths) != 1 or 0 in lengths:
             must_be = "a file with columns of the same length, and rows"
@@ -164,7 +164,7 @@ class NpzFile:
 
 
 def unique_names(path: Path, names: list[str]) -> tuple[str, ...]:
-    """The names, if no two columns have the same."""
+    """The names; raises if two columns have the same."""
     if len(set(names)) != len(names):
         must_be = "a file with different names for all columns"
         raise InvalidParameter("data", str(path), must_be=must_be)

@@ -15,7 +15,7 @@ The backbone must not have been trained on the same private data.
 from lastiterate.errors import MissingExtra
 
 try:
-    import safetensors.torch  # noqa: F401 - asked for here, so that the error says what to install
+    import safetensors.torch  # noqa: F401 - imported here, so the error names the extra
     import torch  # noqa: F401
 except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.torch", extra="torch") from None

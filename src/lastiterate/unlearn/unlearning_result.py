@@ -63,7 +63,7 @@ class Unlearning(BestProfile):
 
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
-        """The profiles of the account that the guarantee is taken from."""
+        """The profiles of the bounds that apply."""
         return self.report.profiles
 
     def epsilon(self, delta: float) -> float:
@@ -223,10 +223,10 @@ def as_text(found: Unlearning, *, delta: float = USUAL_DELTA) -> str:
     )
     at = f"at delta = {delta:g}"
     one = if_one_example_is(found.run.adjacency)
-    taken = "1 extra step" if steps == 1 else f"{steps:,} extra steps"
+    extra = "1 extra step" if steps == 1 else f"{steps:,} extra steps"
     unlearn = "unlearns" if steps == 1 else "unlearn"
     lines = [
-        f"{taken} without {whom} {unlearn} {who}: epsilon = "
+        f"{extra} without {whom} {unlearn} {who}: epsilon = "
         f"{up(found.epsilon(delta))} {at}, certified by {found.report.bound_at(delta)}.",
         "",
         f"Guarantee: the new model is that close, in both directions, to the model that would have "
