@@ -391,6 +391,9 @@ class TestPublished:
         assert bound.unmet(run.replace(steps=14_000))
         assert bound.unmet(run.replace(domain=li.Ball(900.0)))
         assert bound.unmet(run.replace(noise_std=30.0))
+        # Their event E fails with at most 2 exp(-5.625) + exp(-5); then N(.1, .001) decides.
+        failing = 2 * math.exp(-(0.15**2) * 0.75 * 1000 / 3) + math.exp(-(0.1**2) / (2 * 0.001))
+        assert 0.5 + math.erf(0.1 / math.sqrt(0.002)) / 2 - failing >= 0.985
         rate = random_walk_lower_bound.renyi_rate(run)
         assert rate.printed == pytest.approx(1e-7 * 100 / (20 * 0.25) ** 2 * 15_000)
         # The divergence of a coin of .985 from a fair one, which the test exhibits.

@@ -179,7 +179,7 @@ class TestCommand:
 
     def test_unknown_ids_and_missing_data(self, tmp_path):
         assert self.run("bsa-table-99")[0] == 2
-        assert "--data" in self.run("bsa-table-2")[1]
+        assert "data must be a folder with MNIST" in self.run("bsa-table-2")[1]
         code, text = self.run("bsa-table-2", "--data", str(tmp_path))
         assert code == 2
         assert "train-images" in text.replace("\n", "")
@@ -205,7 +205,7 @@ class TestCommand:
         assert shares == sorted(shares)
         assert {0, 1 / 3, 2 / 3, 1} <= set(shares)
         assert "<svg" in text
-        assert "given: --data, a folder with MNIST" in text
+        assert "data must be a folder with MNIST" in text
         code, shown = self.run("bsa-figure-2", "--out", str(tmp_path))
         assert code == 0
         assert "bsa-figure-2.svg" in shown.replace("\n", "")
@@ -425,7 +425,7 @@ class TestCoverage:
         for one in COVERAGE:
             counts[one.paper] = counts.get(one.paper, 0) + 1
         assert counts == {"bsa": 30, "at": 15, "ys": 14, "cl": 13, "cys": 11}
-        assert "0 partial, 0 missing" in summary()
+        assert "partial 0, missing 0" in summary()
 
     def test_a_place_that_does_not_exist_is_seen(self):
         from dataclasses import replace

@@ -44,7 +44,10 @@ def reproduce(
 ) -> int:
     """The exit code, after a list, the coverage, a table or the paths of figures are printed."""
     if coverage:
-        return _coverage(console)
+        from lastiterate.reproduce.coverage import coverage_text
+
+        console.print(coverage_text(), markup=False, highlight=False, soft_wrap=True)
+        return 0
     if item is None:
         for one in ITEMS.values():
             console.print(f"{one.id:16s} {one.title}", markup=False)
@@ -65,15 +68,6 @@ def reproduce(
     table = found.table(data, seeds)
     console.print(as_text(table))
     return 1 if table.unexplained else 0
-
-
-def _coverage(console: Console) -> int:
-    from lastiterate.reproduce.coverage import coverage_tables, summary
-
-    for table in coverage_tables():
-        console.print(table)
-    console.print(summary(), markup=False)
-    return 0
 
 
 if __name__ == "__main__":

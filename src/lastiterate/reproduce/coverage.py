@@ -10,9 +10,6 @@ from dataclasses import dataclass
 from enum import Enum
 from importlib import import_module
 
-from rich.box import SIMPLE_HEAD
-from rich.table import Table as TextTable
-
 from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.reproduce.all_items import ITEMS, PAPERS
@@ -135,11 +132,11 @@ COVERAGE: tuple[Covered, ...] = (
         ("Remark 1.4", "lastiterate.profile.renyi:RenyiProfile.epsilon", ""),
         Covered("at", "Remark 5.2", ("random-order/sampled",), "not quantified in print",
                 State.NO_NUMBER),
-        ("Section 1.2: smoothing, L = MD",
+        ("Section 1.2: smoothing, L = MD, a search over norm bounds",
          (f"{_CODE}.altschuler_talwar.weaker_assumptions:gaussian_smoothed",
           f"{_CODE}.altschuler_talwar.weaker_assumptions:moreau_smoothed",
-          f"{_CODE}.altschuler_talwar.weaker_assumptions:lipschitz_on_ball"),
-         "a search over unknown norms is said to be possible, without a procedure"),
+          f"{_CODE}.altschuler_talwar.weaker_assumptions:lipschitz_on_ball",
+          "lastiterate.profile.selection:SelectedProfile"), "the search is private selection"),
         ("Section 6: clipped linear models", "lastiterate.train.objectives:Softmax",
          "by clipping that keeps losses convex"),
         ("Figure 1", "at-figure-1", "a sketch, drawn with numbers"),
@@ -206,22 +203,21 @@ COVERAGE: tuple[Covered, ...] = (
 )  # fmt: skip
 
 
-def coverage_tables() -> list[TextTable]:
-    """A table for each paper, for a terminal."""
-    tables = []
+def coverage_text() -> str:
+    """All items by paper: the state and the item, then where it is and a note."""
+    lines: list[str] = []
     for key in dict.fromkeys(one.paper for one in COVERAGE):
-        table = TextTable(title=PAPERS[key], box=SIMPLE_HEAD, title_justify="left", expand=True)
-        for heading, share in (("item", 3), ("where", 5), ("state", 1), ("note", 3)):
-            table.add_column(heading, overflow="fold", ratio=share)
+        lines += ["", PAPERS[key]]
         for one in COVERAGE:
             if one.paper == key:
-                table.add_row(one.item, "\n".join(one.where), one.state.value, one.note)
-        tables.append(table)
-    return tables
+                lines.append(f"  {one.state.value:12s}{one.item}")
+                lines += [f"{'':14s}{place}" for place in one.where]
+                lines += [f"{'':14s}({one.note})"] if one.note else []
+    return "\n".join([*lines, "", summary()]).lstrip("\n")
 
 
 def summary() -> str:
     """How many items there are in each state."""
     counts = {state: sum(one.state is state for one in COVERAGE) for state in State}
-    listed = ", ".join(f"{count} {state.value}" for state, count in counts.items())
+    listed = ", ".join(f"{state.value} {count}" for state, count in counts.items())
     return f"{len(COVERAGE)} items: {listed}"

@@ -66,7 +66,7 @@ class TableItem:
         if not self.data:
             return self.compute()
         if data is None:
-            raise InvalidParameter("data", None, must_be=f"given: --data, {self.data}")
+            raise InvalidParameter("data", None, must_be=self.data)
         return self.compute(data, _check.count("seeds", seeds, at_least=1))
 
 

@@ -156,7 +156,7 @@ def train_on_features(data: Path, seeds: int) -> Table:
     found = [np.mean([accuracy(a, b, w) for w in weights]) for a, b in ((rows, y), (test, y_test))]
     profile = CATALOGUE["published/ye-shokri/clipped-logistic"].profile(run)
     notes = (
-        f"accuracy in per cent, mean of {seeds} seeds: "
+        f"accuracy in per cent, mean of {seeds} training{'s' * (seeds > 1)}: "
         f"{found[0]:.2f} training, {found[1]:.2f} test",
         f"epsilon by Corollary 5.3, as published and NOT CERTIFIED: {profile.epsilon(_DELTA):.3f} "
         f"at delta = {_DELTA:g}",

@@ -23,7 +23,6 @@ HELD_ELSEWHERE = {  # literal formulas in other files of this folder, or of test
     "published/chien-li/shuffled",
     "published/altschuler-talwar/bounded-lower",
     "published/bok-su-altschuler/bounded-lower",
-    "published/bok-su-altschuler/sampled-composition",
 }
 HELD = set(HELD_ELSEWHERE)
 
@@ -98,6 +97,15 @@ def sampled(**changes):
 
 SAMPLED = {"L": 2.0, "b": 4, "sigma": 1.0}
 ALPHAS = np.geomspace(1.005, 12.0, 40)
+
+
+@held("bok-su-altschuler/sampled-composition")
+@pytest.mark.parametrize("T, delta", [(1, 1e-2), (12, 1e-3), (200, 1e-5)])
+def test_composition_of_sampled_batches(T, delta):
+    """Theorem 4.8, with the curve of Proposition D.4."""
+    expected = bsa.composed_epsilon(delta, gaussian=0.0, sampled=[((0.1, 0.5), T)])
+    found = profile("bok-su-altschuler/sampled-composition", sampled(T=T)).epsilon(delta)
+    assert found == pytest.approx(expected, abs=2e-3)
 
 
 @held("bok-su-altschuler/sampled-strongly-convex", "bok-su-altschuler/sampled-shifts",
