@@ -18,7 +18,7 @@ from lastiterate.errors import InvalidParameter
 
 
 @dataclass(frozen=True)
-class Kind:
+class StatisticKind:
     """A statistic, and how far one example can move it at least, by the adjacency.
 
     `words` is what certificates state, so it must not change; reports have their own.
@@ -42,8 +42,8 @@ ERRORS = "errors"
 PUBLISHED = "published (noisy)"
 NOISE_OF_COUNTS = "noise_std of each count"
 OUTLIER_COUNTS = ("long rows", "short rows", "targets outside")
-KINDS: dict[str, Kind] = {
-    MEAN: Kind(
+KINDS: dict[str, StatisticKind] = {
+    MEAN: StatisticKind(
         "the sum of all rows, and half that of their squared lengths, each row within the bound on "
         "features and in units of it",
         lambda adjacency: 2.0 if adjacency == "replace" else math.sqrt(1.25),
@@ -52,7 +52,7 @@ KINDS: dict[str, Kind] = {
         published="a noisy mean and mean squared norm of the clipped rows",
     ),
     # Two of the three exclude each other, so that replacing an example changes at most three.
-    OUTLIERS: Kind(
+    OUTLIERS: StatisticKind(
         "how many rows are ten times as long as the bound, how many a tenth, and how many targets "
         "are outside theirs",
         lambda adjacency: math.sqrt(3.0 if adjacency == "replace" else 2.0),
@@ -61,7 +61,7 @@ KINDS: dict[str, Kind] = {
         published="noisy counts of very long rows, very short rows and targets out of range",
     ),
     # Each of d counts changes by at most one, so that all together change by sqrt(d).
-    UNDECLARED: Kind(
+    UNDECLARED: StatisticKind(
         "the number of rows, for each column of text, that have none of its declared values, over "
         "the square root of how many such columns there are",
         lambda _: 1.0,
@@ -69,13 +69,13 @@ KINDS: dict[str, Kind] = {
         "the square root of the number of text columns",
         published="a noisy count of undeclared values for each text column",
     ),
-    ACCURACY: Kind(
+    ACCURACY: StatisticKind(
         "how many predictions are right",
         lambda _: 1.0,
         summed="the number of correct predictions",
         published="a noisy accuracy",
     ),
-    ERRORS: Kind(
+    ERRORS: StatisticKind(
         "the sum of absolute errors, each at most the bound, in units of it",
         lambda _: 1.0,
         summed="the sum of the clipped absolute errors, in units of their bound",

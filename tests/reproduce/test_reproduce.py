@@ -29,7 +29,7 @@ from lastiterate.reproduce import (
 )
 from lastiterate.reproduce.__main__ import main
 from lastiterate.reproduce.all_items import ITEMS, find, write_page
-from lastiterate.reproduce.coverage import COVERAGE, State, summary
+from lastiterate.reproduce.coverage import COVERAGE, Availability, summary
 from lastiterate.reproduce.items import Cell, FigureItem, Table, TableItem
 from tests.reference import bok_su_altschuler as bsa
 from tests.reference import papers
@@ -270,7 +270,7 @@ class TestAccuracy:
         x, y, x_test, y_test = accuracy.read_mnist(tmp_path)
         assert x.shape == (3000, 785)
         clipping = "norm" if batches == "cyclic" else "wrong mass"
-        settings = softmax_training.Settings(
+        settings = softmax_training.SoftmaxSettings(
             5.0, 0.05, 0.01, 1500, 0.002, 30, batches=batches, clipping=clipping
         )
         *_, (epochs, weights) = softmax_training.trained(x, y, settings, seed=1)
@@ -417,7 +417,7 @@ class TestCoverage:
             pytest.importorskip("sklearn")
         assert one.missing() == []
         assert one.where or one.note
-        if one.state is State.NO_NUMBER or one.state is State.NOT_AT_HAND:
+        if one.state is Availability.NO_NUMBER or one.state is Availability.NOT_AT_HAND:
             assert one.note
 
     def test_all_items_of_the_audit(self):

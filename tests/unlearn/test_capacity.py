@@ -64,5 +64,5 @@ def run_file():
     return [
         "--examples", "1000", "--batch-size", "100", "--steps", "200", "--step-size", "2",
         "--noise-std", "0.01", "--smoothness", "0.26", "--strong-convexity", "0.01",
-        "--sensitivity", "1", "--batches", "cyclic", "--at", "1", "--at", "20", "--forget", "1",
+        "--sensitivity", "1", "--batches", "cyclic", "--at", "1", "--at", "20", "--remove", "1",
     ]  # fmt: skip

@@ -1,6 +1,6 @@
 """Pictures, one call each; every function gives a matplotlib figure (extra `plot`)."""
 
-from lastiterate.plot.accuracy import accuracy_by_epsilon
+from lastiterate.plot.accuracy_by_epsilon import accuracy_by_epsilon
 from lastiterate.plot.epsilon_curves import epsilon_by_steps
 from lastiterate.plot.named_lines import lines
 from lastiterate.plot.profile_curves import delta_by_epsilon, tradeoff

@@ -20,7 +20,7 @@ from lastiterate.reproduce.softmax_training import (
     Clipping,
     Floats,
     Labels,
-    Settings,
+    SoftmaxSettings,
     accuracy,
     clipped_rows,
     trained,
@@ -65,7 +65,7 @@ def mean_accuracies(
 ) -> NDArray[np.float64]:
     """Training and test accuracy after 50, 100 and 200 epochs: a row for each, means of seeds."""
     x, y, x_test, y_test = read_mnist(data)
-    settings = Settings(
+    settings = SoftmaxSettings(
         clip_norm=5.0, step_size=0.05, noise_std=0.01, batch_size=1_500, regulariser=regulariser,
         epochs=max(printed.EPOCHS), batches=batches, clipping=clipping,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """Every item of the five papers, where the library has it, and in which state.
 
-A place is an id of the catalogue (`published/..`), an id of `lastiterate reproduce`, or an
+An address is an id of the catalogue (`published/..`), an id of `lastiterate reproduce`, or an
 importable name written `module:name`.  Tests check that each of them exists.
 """
 
@@ -15,7 +15,7 @@ from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.reproduce.all_items import ITEMS, PAPERS
 
 
-class State(Enum):
+class Availability(Enum):
     """Whether an item can be had from the library."""
 
     WORKS = "works"
@@ -33,21 +33,21 @@ class Covered:
     item: str
     where: tuple[str, ...]
     note: str = ""
-    state: State = State.WORKS
+    state: Availability = Availability.WORKS
 
     def missing(self) -> list[str]:
-        """The places that do not exist."""
-        return [place for place in self.where if not _exists(place)]
+        """The addresses that do not exist."""
+        return [address for address in self.where if not _exists(address)]
 
 
-def _exists(place: str) -> bool:
-    if ":" in place:
-        module, _, name = place.partition(":")
+def _exists(address: str) -> bool:
+    if ":" in address:
+        module, _, name = address.partition(":")
         found = import_module(module)
         for part in name.split("."):
             found = getattr(found, part, None)  # type: ignore[assignment]  # any object
         return found is not None
-    return any(place in known for known in (RECORDS, LOWER_BOUNDS, APPROXIMATIONS, ITEMS))
+    return any(address in known for known in (RECORDS, LOWER_BOUNDS, APPROXIMATIONS, ITEMS))
 
 
 def _of(paper: str, *items: tuple[str, tuple[str, ...] | str, str] | Covered) -> list[Covered]:
@@ -60,7 +60,7 @@ def _of(paper: str, *items: tuple[str, tuple[str, ...] | str, str] | Covered) ->
 
 
 def _no_number(paper: str, item: str, note: str) -> Covered:
-    return Covered(paper, item, (), note, State.NO_NUMBER)
+    return Covered(paper, item, (), note, Availability.NO_NUMBER)
 
 
 _BSA, _AT = "published/bok-su-altschuler", "published/altschuler-talwar"
@@ -131,7 +131,7 @@ COVERAGE: tuple[Covered, ...] = (
          "the rate as printed, and as far as it is proved"),
         ("Remark 1.4", "lastiterate.profile.renyi:RenyiProfile.epsilon", ""),
         Covered("at", "Remark 5.2", ("random-order/sampled",), "not quantified in print",
-                State.NO_NUMBER),
+                Availability.NO_NUMBER),
         ("Section 1.2: smoothing, L = MD, a search over norm bounds",
          (f"{_CODE}.altschuler_talwar.weaker_assumptions:gaussian_smoothed",
           f"{_CODE}.altschuler_talwar.weaker_assumptions:moreau_smoothed",
@@ -164,7 +164,7 @@ COVERAGE: tuple[Covered, ...] = (
          "inferred: the text is not at hand"),
         Covered("ys", "Tables of accuracies", ("ys-privacy", "ys-algorithm-2"),
                 "their privacy is computed; the features they were trained on are not at hand",
-                State.NOT_AT_HAND),
+                Availability.NOT_AT_HAND),
     ),
     *_of(
         "cl",
@@ -211,13 +211,13 @@ def coverage_text() -> str:
         for one in COVERAGE:
             if one.paper == key:
                 lines.append(f"  {one.state.value:12s}{one.item}")
-                lines += [f"{'':14s}{place}" for place in one.where]
+                lines += [f"{'':14s}{address}" for address in one.where]
                 lines += [f"{'':14s}({one.note})"] if one.note else []
     return "\n".join([*lines, "", summary()]).lstrip("\n")
 
 
 def summary() -> str:
     """How many items there are in each state."""
-    counts = {state: sum(one.state is state for one in COVERAGE) for state in State}
+    counts = {state: sum(one.state is state for one in COVERAGE) for state in Availability}
     listed = ", ".join(f"{state.value} {count}" for state, count in counts.items())
     return f"{len(COVERAGE)} items: {listed}"

@@ -20,7 +20,7 @@ Clipping = Literal["norm", "wrong mass"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class SoftmaxSettings:
     """The constants of one training; `noise_std` is that of the averaged gradient.
 
     `clipping` is "norm", as published, or "wrong mass": residuals scaled by the mass on wrong
@@ -65,7 +65,9 @@ def residuals(
     return np.asarray(p * scale[:, None], dtype=np.float32)
 
 
-def trained(x: Floats, y: Labels, settings: Settings, seed: int) -> Iterator[tuple[int, Floats]]:
+def trained(
+    x: Floats, y: Labels, settings: SoftmaxSettings, seed: int
+) -> Iterator[tuple[int, Floats]]:
     """The number of epochs and the weights, after each epoch."""
     rng = np.random.default_rng(seed)
     size = settings.batch_size

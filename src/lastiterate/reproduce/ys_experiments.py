@@ -19,7 +19,7 @@ from lastiterate.reproduce.items import Cell, Table, TableItem
 from lastiterate.reproduce.softmax_training import (
     Floats,
     Labels,
-    Settings,
+    SoftmaxSettings,
     accuracy,
     clipped_rows,
     trained,
@@ -145,7 +145,7 @@ def train_on_features(data: Path, seeds: int) -> Table:
         must_be = f"at least {2 * one.batch_size} training rows, two batches"
         raise InvalidParameter("data", str(data), must_be=must_be)
     run = one.run(len(x))
-    settings = Settings(
+    settings = SoftmaxSettings(
         clip_norm=one.clip_norm, step_size=one.step_size, noise_std=float(np.max(run.noise_std)),
         batch_size=one.batch_size, regulariser=one.regulariser, epochs=one.epochs,
         batches="shuffled",

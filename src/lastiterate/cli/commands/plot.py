@@ -76,12 +76,12 @@ def epsilon_by_extra_steps(
     run: TrainingRun,
     delta: Delta = 1e-5,
     at: Lengths = None,
-    forget: Annotated[
+    remove: Annotated[
         list[int] | None,
         typer.Option(
             parser=whole_number,
             metavar="<int>",
-            help="examples that go at once; may be repeated (default: 1, 10, 100)",
+            help="examples that are removed at once; may be repeated (default: 1, 10, 100)",
         ),
     ] = None,
     out: Out = Path("epsilon-by-extra-steps"),
@@ -90,7 +90,7 @@ def epsilon_by_extra_steps(
 
     check_delta(delta)
     _check_lengths(at)
-    _save(lambda: drawn(run, delta=delta, examples=forget or (1, 10, 100), steps=at), out)
+    _save(lambda: drawn(run, delta=delta, examples=remove or (1, 10, 100), steps=at), out)
 
 
 def tradeoff(run: TrainingRun, including: Including = None, out: Out = Path("tradeoff")) -> None:

@@ -95,8 +95,8 @@ def verify(
     )
     trust, *more = on_trust(described)
     print(trust)
-    forgotten = _forgotten(described, found.requests)
-    for line in (*forgotten, *more, *_besides(described, model, signed_by)):
+    unlearned = _unlearning_requests(described, found.requests)
+    for line in (*unlearned, *more, *_other_checks(described, model, signed_by)):
         print(line)
     if report:
         from lastiterate.report.plain_text import WIDEST, as_text
@@ -106,7 +106,9 @@ def verify(
     return 1 if failed else 0
 
 
-def _forgotten(described: Mapping[str, Any], requests: "UnlearningHistory") -> Iterator[str]:
+def _unlearning_requests(
+    described: Mapping[str, Any], requests: "UnlearningHistory"
+) -> Iterator[str]:
     """Every request of a chain, and all of them together."""
     if not requests.done:
         return
@@ -126,7 +128,7 @@ def _forgotten(described: Mapping[str, Any], requests: "UnlearningHistory") -> I
         yield f"all who went, together: epsilon = {up(whole)} at delta = {delta:g}"
 
 
-def _besides(
+def _other_checks(
     described: Mapping[str, Any], model: Path | None, signed_by: Path | None
 ) -> Iterator[str]:
     """Lines on other checks: the model, the signature, the preprocessing and the labels."""

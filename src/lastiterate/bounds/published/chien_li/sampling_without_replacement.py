@@ -15,7 +15,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.published.chien_li import distances
-from lastiterate.bounds.published.chien_li.programme import least_energies
+from lastiterate.bounds.published.chien_li.shift_programme import least_energies
 from lastiterate.bounds.published.chien_li.theorems import HOELDER, PAPER, cite
 from lastiterate.bounds.published.sampled_gaussian import doubled_radius, sampled_gaussian
 from lastiterate.profile.renyi import RenyiProfile

@@ -16,7 +16,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import down
 from lastiterate.bounds import quantities
 from lastiterate.bounds.published.chien_li import distances
-from lastiterate.bounds.published.chien_li.programme import least_energies
+from lastiterate.bounds.published.chien_li.shift_programme import least_energies
 from lastiterate.run.training_run import TrainingRun
 
 _AT_ONCE = 6
@@ -25,7 +25,7 @@ _GAIN = 1e-8  # for which no other start is solved
 
 
 def least_over_starts(run: TrainingRun, late: Array, walked: Array, composed: Array) -> Array:
-    """For each pattern the least energy of any start in the last steps, at most `composed`.
+    """The least energy of each pattern over starts in the last steps, at most `composed`.
 
     `late` are the participations of the last steps, one row for each pattern, and `walked` the
     distances before these steps.
@@ -62,24 +62,24 @@ def least_energy(run: TrainingRun, patterns: Array) -> Array:
     return least_over_starts(run, patterns[:, -longest:], walked, composed)
 
 
-def _lower_bounds(arriving: Array, walked: Array, growth: tuple[float, float]) -> Array:
+def _lower_bounds(sensitivities: Array, walked: Array, growth: tuple[float, float]) -> Array:
     """Energies that no plan from each of the starts is below."""
     rise, order = growth
     c = 1.0 + rise if order == 1.0 else 1.0
-    mass, variance, alone = np.zeros(len(arriving)), 0.0, np.zeros(len(arriving))
-    below = np.empty(arriving.shape)
-    for k in range(arriving.shape[1] - 1, -1, -1):
-        mass = (mass + arriving[:, k]) / c
+    mass, variance, alone = np.zeros(len(sensitivities)), 0.0, np.zeros(len(sensitivities))
+    below = np.empty(sensitivities.shape)
+    for k in range(sensitivities.shape[1] - 1, -1, -1):
+        mass = (mass + sensitivities[:, k]) / c
         variance = (variance + 1.0) / (c * c)
-        alone = alone + arriving[:, k] ** 2
+        alone = alone + sensitivities[:, k] ** 2
         with np.errstate(over="ignore"):
             below[:, k] = np.maximum((walked[:, k] + mass) ** 2 / variance, alone)
     if order == 1.0:
-        below[:, 1:][_later_at_the_cap(arriving, walked)] = np.inf
+        below[:, 1:][_later_at_the_cap(sensitivities, walked)] = np.inf
     return below
 
 
-def _later_at_the_cap(arriving: Array, walked: Array) -> Array:
+def _later_at_the_cap(sensitivities: Array, walked: Array) -> Array:
     """Which starts but the first have the same distance as the one before, and all it has to hide.
 
     With linear growth the earlier one is better.  Let E(z) be the least energy from a distance z
@@ -87,4 +87,4 @@ def _later_at_the_cap(arriving: Array, walked: Array) -> Array:
     E'(z) >= 2 z/(c^-2 + c^-4 + ..) = 2 (c^2 - 1) z, that is at most E(D) for z = D/c.
     """
     same = walked[:, 1:] == walked[:, :-1]
-    return np.asarray(same & (arriving[:, :-1] == 0.0) & (walked[:, 1:] > 0.0))
+    return np.asarray(same & (sensitivities[:, :-1] == 0.0) & (walked[:, 1:] > 0.0))

@@ -16,8 +16,8 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.conditions import SECRET_ORDER
 from lastiterate.bounds.published.chien_li import distances
-from lastiterate.bounds.published.chien_li.programme import least_energy_linear
 from lastiterate.bounds.published.chien_li.reshuffled import energies_of_orders
+from lastiterate.bounds.published.chien_li.shift_programme import least_energy_linear
 from lastiterate.bounds.published.chien_li.starts import least_energy
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile, averaged_at_orders
 from lastiterate.run.batch_rules.rules import (
