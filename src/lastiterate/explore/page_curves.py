@@ -12,7 +12,7 @@ from lastiterate._digits import down, short, up
 from lastiterate._numerics.arrays import Array
 from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.bounds.catalogue import CATALOGUE, given_order
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule
 from lastiterate.errors import InvalidParameter, NoBoundApplies
@@ -24,8 +24,6 @@ from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.unlearn.unlearning_plan import unlearning
 
-# The quick bounds of a draft: a curve takes many accounts.
-_DRAFTED_CURVES = ["composition/fixed-order", "fixed-order/convex"]
 REMOVED = "removed examples"
 _POINTS, _SECRET_POINTS, _COSTLY_POINTS = 11, 7, 5
 _LONGER, _COSTLY_LONGER = 10, 3
@@ -143,10 +141,12 @@ def _by(
     where: list[Any], changed: Callable[[Any], TrainingRun], delta: float, *, draft: bool
 ) -> dict[str, list[float | None]]:
     """Epsilons by bound id; None where the bound does not apply."""
+    # A curve takes many accounts, so a draft uses the bounds that hold for every order.
+    bounds = [id_ for id_ in given_order() if id_ in CATALOGUE] if draft else None
     points: list[dict[str, float]] = []
     for one in track("drawing", where):
         try:
-            used = account(changed(one), bounds=_DRAFTED_CURVES if draft else None).used
+            used = account(changed(one), bounds=bounds).used
         except NoBoundApplies:
             used = {}
         points.append({id_: profile.epsilon(delta) for id_, profile in used.items()})
