@@ -12,7 +12,7 @@ from lastiterate._digits import down, short, up
 from lastiterate._numerics.arrays import Array
 from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.bounds.catalogue import CATALOGUE, given_order
+from lastiterate.bounds.catalogue import CATALOGUE, PUBLISHED, given_order
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.shift_schedule import ShiftSchedule
 from lastiterate.errors import InvalidParameter, NoBoundApplies
@@ -142,11 +142,11 @@ def _by(
 ) -> dict[str, list[float | None]]:
     """Epsilons by bound id; None where the bound does not apply."""
     # A curve takes many accounts, so a draft uses the bounds that hold for every order.
-    bounds = [id_ for id_ in given_order() if id_ in CATALOGUE] if draft else None
+    drafted = [id_ for id_ in given_order() if id_ in CATALOGUE and not id_.startswith(PUBLISHED)]
     points: list[dict[str, float]] = []
     for one in track("drawing", where):
         try:
-            used = account(changed(one), bounds=bounds).used
+            used = account(changed(one), bounds=drafted if draft else None).used
         except NoBoundApplies:
             used = {}
         points.append({id_: profile.epsilon(delta) for id_, profile in used.items()})

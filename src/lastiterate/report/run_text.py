@@ -184,7 +184,7 @@ def charges(bound: Bound, run: TrainingRun) -> str:
         fading="every step contracting the influence of earlier ones"
         if curved
         else "later noise hiding the influence of earlier steps",
-        counts="charges the most exposed place in the order, counting on"
+        counts="charges the most exposed position in the order, counting on"
         if run.batches.ordered
         else "counts on",
     )
