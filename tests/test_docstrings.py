@@ -94,7 +94,7 @@ def parameters(value):
         if not of_the_library(maker):
             return []
     listed = inspect.signature(value).parameters
-    return [name for name in listed if name not in ("self", "cls")]
+    return [name for name in listed if name not in ("self", "cls") and not name.startswith("_")]
 
 
 def raises(value):

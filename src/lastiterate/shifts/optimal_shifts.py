@@ -56,8 +56,6 @@ class Shifts:
     ----------
     mu : float
         The cost: the last iterate is mu-GDP.
-    _written_out : function
-        Computes the shifts and distances.
 
     Examples
     --------
