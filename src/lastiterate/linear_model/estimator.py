@@ -39,7 +39,7 @@ from lastiterate.train.predictions import linear_outputs
 from lastiterate.train.rows import without_duplicates
 from lastiterate.train.settings import Settings
 from lastiterate.train.shards import AnyExamples
-from lastiterate.train.traceback_scrubbing import forget_locals
+from lastiterate.train.traceback_scrubbing import clear_locals
 
 
 class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseEstimator):
@@ -59,7 +59,7 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         except BaseException as error:
             held.clear()
             self._clear_fitted()
-            forget_locals(error)
+            clear_locals(error)
             raise
         return self
 

@@ -21,7 +21,7 @@ from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter, InvalidType, LastIterateError
 from lastiterate.linear_model.class_labels import as_column
 from lastiterate.train.rows import compressed, is_mapped
-from lastiterate.train.traceback_scrubbing import forget_locals
+from lastiterate.train.traceback_scrubbing import clear_locals
 
 _Result = TypeVar("_Result")
 _SIZES = r"[\d, ()]*"
@@ -123,7 +123,7 @@ def _discreetly(action: Callable[[], _Result]) -> _Result:
     except LastIterateError:
         raise
     except Exception as error:
-        forget_locals(error)
+        clear_locals(error)
         found = harmless_part(str(error))
         kind = InvalidType if isinstance(error, TypeError) else InvalidParameter
     # Raised outside the handler, so the original error is not kept as its context.

@@ -30,7 +30,7 @@ from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.noise import randomness
 from lastiterate.train.release_noise import noisy
-from lastiterate.train.traceback_scrubbing import forget_locals
+from lastiterate.train.traceback_scrubbing import clear_locals
 
 _UNIT = 2.0**-20  # sums of thousands of millions of whole units are exact
 
@@ -134,7 +134,7 @@ class PrivateScore:
         try:
             total, count = score_total(model, X, y)
         except BaseException as error:
-            forget_locals(error)
+            clear_locals(error)
             del X, y
             raise
         whole = np.array([total])

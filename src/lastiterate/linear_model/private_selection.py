@@ -30,7 +30,7 @@ from lastiterate.linear_model.sklearn_parameters import refuse_unknown_arguments
 from lastiterate.other_releases import published_record
 from lastiterate.profile.selection import Tries
 from lastiterate.train.noise import randomness
-from lastiterate.train.traceback_scrubbing import forget_locals
+from lastiterate.train.traceback_scrubbing import clear_locals
 
 
 def _has(name: str) -> Any:
@@ -156,7 +156,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
             self._fit(*held, public=public, ledger=one_ledger(self.ledger, ledger))
         except BaseException as error:
             held.clear()
-            forget_locals(error)
+            clear_locals(error)
             raise
         return self
 

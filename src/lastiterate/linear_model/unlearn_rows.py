@@ -27,7 +27,7 @@ from lastiterate.linear_model.removal_request import (
 from lastiterate.train.data_digest import secret_key
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import Published, noisy_descent
-from lastiterate.train.traceback_scrubbing import forget_locals
+from lastiterate.train.traceback_scrubbing import clear_locals
 from lastiterate.unlearn.unlearning_result import Unlearning
 
 
@@ -159,7 +159,7 @@ class UnlearningMixin:
             )
         except BaseException as error:
             held.clear()
-            forget_locals(error)
+            clear_locals(error)
             raise
         return model
 

@@ -1,4 +1,4 @@
-r"""What rounding costs: the distance between the computed run and the exact one, on the same data.
+r"""The cost of rounding: the distance between the computed run and the exact one.
 
 **Bound.** The machine's iterate is :math:`M_k = F_k(M_{<k}) + \lfloor Z_k\rfloor`, F on the grid
 of the step's noise, so that it is the floor of a process :math:`Y_k = F_k + Z_k` with exact
@@ -92,7 +92,7 @@ def arithmetic(
 
 
 def problem_of(objective: Objective, examples: AnyExamples) -> Problem:
-    """What is public of training this objective on these examples."""
+    """The public quantities of training this objective on these examples."""
     offset = 0.0 if examples.offset is None else float(np.linalg.norm(examples.offset))
     return Problem(
         objective,

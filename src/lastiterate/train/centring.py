@@ -73,7 +73,7 @@ class Centre:
         return np.array([math.fsum(row * self.mean) for row in coef])
 
     def factors_and_reaches(self, rows: Rows, *, bound: float) -> tuple[Array, Array]:
-        """For each row what brings it within `bound`, and then within the bound around the mean."""
+        """The factors that bring each row within `bound`, and then within that of the centre."""
         factors, reaches = np.ones(rows.shape[0]), np.ones(rows.shape[0])
         for part, some in chunks(rows):
             some = without_duplicates(some)
@@ -113,7 +113,7 @@ def published_centre(
     bound: float,
     silent: NDArray[np.bool_] | None = None,
 ) -> Centre:
-    """From rows within the bound, with the noise of the release; silent ones count as 0."""
+    """The published centre of rows within the bound, with noise; silenced rows count as 0."""
     total = sum_in_units(rows, bound=bound, silent=silent)
     return centre_of_sum(total, release, source, examples=rows.shape[0], bound=bound)
 

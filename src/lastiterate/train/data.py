@@ -111,7 +111,7 @@ class Examples:
 
     @cached_property
     def factors(self) -> Array:
-        """For each row, what brings its norm within the bound."""
+        """The factor that brings the norm of each row within the bound."""
         if self.centre is None:
             return norm_factors(self.rows, self.feature_bound)
         return self._factors_and_reaches[0]
@@ -122,7 +122,7 @@ class Examples:
 
     @cached_property
     def reaches(self) -> Array:
-        """For each row within the bound, what brings it within that around the centre."""
+        """The factor that brings each row within the bound around the centre."""
         return self._factors_and_reaches[1]
 
     def but(
@@ -168,13 +168,13 @@ class Examples:
 
     @cached_property
     def shifts(self) -> Array:
-        """For each row, how much of the centre is subtracted from it."""
+        """The share of the centre that is subtracted from each row."""
         assert self.centre is not None
         return self.reaches * (self.feature_bound / self.centre.bound)
 
     @cached_property
     def row_factors(self) -> Array:
-        """For each row, what it is multiplied by before its part of the centre is subtracted."""
+        """The factor of each row before its share of the centre is subtracted."""
         return self.factors if self.centre is None else self.factors * self.shifts
 
     def read(self, chosen: Selection) -> Examples:

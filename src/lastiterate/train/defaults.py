@@ -276,7 +276,7 @@ def _batches(
 
 
 def _longest_step(loss: Loss, times: float, *, contracting: bool) -> float:
-    """That does not expand on batches so many times as large as they should be.
+    """The longest step that does not expand on batches `times` as large as usual.
 
     Or the one that contracts most, if there is a penalty: the longest would not at all.
     """

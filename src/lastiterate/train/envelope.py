@@ -140,7 +140,7 @@ def _carefully(v: Array, c: float) -> tuple[Array, Columns]:
 
 
 def _approached(start: _Softmax, clip: float, *, rounds: int) -> _Guess:
-    """From the margin clip's answer, in the precision of the start, of which p is overwritten."""
+    """The approximate solution from that of the margin clip; overwrites p."""
     kind = start.v.dtype.type
     c, least = kind(clip), kind(1e-3)
     p = start.p
@@ -220,7 +220,7 @@ def _too_far_off(off: Array, s: Floats, reach: Floats | None = None) -> Columns:
 
 
 def _halved(v: Array, c: float) -> tuple[Array, Columns]:
-    """As `_quickly`, by halving an interval of log s, and for each s one of B less the top v."""
+    """The solution of `_quickly` by bisection in log s and, for each s, in B less the top v."""
     count = v.shape[1]
     top = np.maximum(v.max(axis=0), 0.0)
     below = v - top

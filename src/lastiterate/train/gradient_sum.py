@@ -109,7 +109,7 @@ def _times(residual: Array, rows: Rows, factors: Array | None = None) -> NDArray
 
 
 def check_targets(objective: Objective, examples: Examples) -> None:
-    """That they are such as the constants of the loss hold for."""
+    """Raise unless the constants of the loss hold for these targets."""
     if not objective.admits(examples.targets):
         must_be = f"targets as {type(objective).__name__} codes them"
         raise InvalidParameter("examples.targets", must_be=must_be, found="others")

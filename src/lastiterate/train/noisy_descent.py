@@ -44,7 +44,7 @@ from lastiterate.train.release_noise import project
 from lastiterate.train.run_claims import broken_promises
 from lastiterate.train.shards import AnyExamples, GradientSum
 from lastiterate.train.step_error import Problem
-from lastiterate.train.traceback_scrubbing import forget_locals
+from lastiterate.train.traceback_scrubbing import clear_locals
 
 _KEPT = 1 << 24  # bytes
 
@@ -83,7 +83,7 @@ def noisy_descent(
     try:
         return _descended(run, objective, examples, randomness, start)
     except BaseException as error:
-        forget_locals(error)
+        clear_locals(error)
         del examples, randomness
         raise
 

@@ -97,7 +97,7 @@ def _norms(rows: Rows, squares: Array) -> tuple[Array, NDArray[np.intc]]:
 
 
 def _exponents(rows: Rows) -> NDArray[np.intc]:
-    """For each row that of the least power of two above all entries; 0 if they are all 0."""
+    """The exponent of the least power of two above all entries of each row; 0 if all are 0."""
     if isinstance(rows, np.ndarray):
         largest = np.abs(rows).max(axis=1, initial=0.0)
     else:

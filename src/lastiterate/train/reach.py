@@ -88,7 +88,7 @@ def reach(
 def _growth_and_drift(
     run: TrainingRun, problem: Problem, sizes: Array, theta: float
 ) -> tuple[Array, Array]:
-    """For each step, by what it may multiply the squared norm, and what it may add."""
+    """The factor of each step for the squared norm, and what it may add."""
     share, objective = largest_share(run), problem.objective
     steepest = sizes * objective.gradient_bound(radius=problem.radius) * share
     left = 1.0 - sizes * run.loss.regulariser

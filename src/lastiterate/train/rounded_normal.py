@@ -64,7 +64,7 @@ _FRACTION = np.uint64(BOX_BITS + 1)
 
 
 class Tables(NamedTuple):
-    """What each box is: one row for each level."""
+    """The tables of boxes, one row for each level."""
 
     kind: NDArray[np.uint8]
     bin: NDArray[np.uint16]
@@ -135,7 +135,7 @@ _NONE = Pending(np.empty(0, np.intp), np.empty(0, np.uint64), np.empty(0, np.int
 
 
 class Progress(NamedTuple):
-    """What rounds have come to: pending before the last and after it, and the words used."""
+    """The progress of rounds: pending before the last and after it, and the words used."""
 
     before: Pending
     left: Pending

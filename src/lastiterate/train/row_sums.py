@@ -44,7 +44,7 @@ def squares_and_products(rows: Rows, vector: Array) -> tuple[Array, Array]:
 
 
 def owners(rows: Rows) -> NDArray[np.intp]:
-    """For each entry of a sparse matrix, the number of its row."""
+    """The row number of each entry of a sparse matrix."""
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
 
 

@@ -53,7 +53,7 @@ def gamma(count: float) -> float:
 
 @dataclass(frozen=True)
 class Problem:
-    """What is public of a linear model's training, beside its run."""
+    """The public quantities of a linear model's training, beside its run."""
 
     objective: Objective
     features: int
@@ -74,7 +74,7 @@ class Problem:
 
     @property
     def length(self) -> float:
-        """What the norms of the parts of a row may add up to."""
+        """The largest sum of the norms of the parts of a row."""
         row = 2.0 * self.bound / LEAST_CENTRED if self.apart else self.bound
         return up(row + self.intercept, THOUSANDS_OF_ROUNDINGS)
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
-def forget_locals(error: BaseException) -> None:
+def clear_locals(error: BaseException) -> None:
     """Empty the variables of every finished function that the error, or one behind it, passed."""
     seen: list[BaseException] = []
     waiting: list[BaseException | None] = [error]
@@ -36,7 +36,7 @@ def discreet(method: _Method) -> _Method:
             return method(self, *held[0], **held[1])
         except BaseException as error:
             held.clear()
-            forget_locals(error)
+            clear_locals(error)
             raise
 
     return cast(_Method, called)

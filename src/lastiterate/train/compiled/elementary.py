@@ -48,7 +48,7 @@ def _number(_: Any, bits: Any) -> Any:
 
 @njit(**COMPILED)
 def exp(x: float) -> float:
-    """For x of at most 700; 0 below -700."""
+    """The exponential of x, which is at most 700; 0 below -700."""
     # 2^k e^r with |r| at most log(2)/2.
     y = _VANISHES if x < _VANISHES else x
     k_and_more = y * _PER_LOG_2 + _WHOLE
@@ -80,7 +80,7 @@ def log(x: float) -> float:
 
 @njit(**COMPILED)
 def rough_log(x: float) -> float:
-    """As `log`, to within some 2e-5."""
+    """The logarithm to within about 2e-5."""
     above = ((_bits(x) - _ROOT_OF_HALF_BITS) >> _MANTISSA) << _MANTISSA
     y = _number(_bits(x) - above)
     k = _number(_WHOLE_BITS + (above >> _MANTISSA)) - _WHOLE

@@ -41,7 +41,7 @@ def rounds(pending: law.Pending, extra: Words, out: Whole, bits: int) -> law.Pro
 
 
 def _room(count: int) -> tuple[Columns, Words, Columns, Columns]:
-    """For what is pending before a round and after it, in turn, and for what is doubtful."""
+    """Buffers for what is pending before a round and after it, and for what is doubtful."""
     return (
         np.empty((2, count), np.intp),
         np.empty((2, count), np.uint64),
