@@ -31,7 +31,7 @@ from lastiterate.linear_model import (
     PrivateScaler,
     estimator,
 )
-from lastiterate.train.settings import TRAINED, Kind
+from lastiterate.train.settings import TRAINED, SettingKind
 from tests.slow import slow_if
 from tests.train.problems import ESTIMATORS, MODELS, REGRESSORS, ROWS, SIDES, made
 
@@ -60,7 +60,7 @@ class TestContract:
         assert clone(model(**given)).get_params() == given
         for each in fields(model):
             assert f"\n    {each.name} : " in model.__doc__
-            if each.metadata["kind"].check is not Kind.check:
+            if each.metadata["kind"].check is not SettingKind.check:
                 instead = {"noise_std": "epsilon", "target_range": "target_bound"}
                 target = {instead[each.name]: None} if each.name in instead else {}
                 with pytest.raises(InvalidParameter, match=f"{each.name} must be"):

@@ -26,7 +26,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import FitInputs, FitResult
 from lastiterate.linear_model.inputs import refuse_raw_frame
-from lastiterate.train.settings import POSITIVE, Kind, or_none, setting
+from lastiterate.train.settings import POSITIVE, SettingKind, or_none, setting
 from lastiterate.train.traceback_scrubbing import discreet
 
 _HELD_SHARE = 0.3  # of a worker's memory: arranging rows needs two copies
@@ -42,21 +42,21 @@ class DaskEstimator(PrivateLinearModel):
 
     epochs: Any = setting(
         None,
-        or_none(Kind("int", partial(_check.count, at_least=1))),
+        or_none(SettingKind("int", partial(_check.count, at_least=1))),
         "The largest number of passes over the data; by default 20, or as many as take a minute if "
         "`batch_size` is set or `batches` is 'full'.",
     )
     client: Any = setting(
-        None, Kind("Client"), "A dask.distributed.Client; by default the current one."
+        None, SettingKind("Client"), "A dask.distributed.Client; by default the current one."
     )
     allow_insecure: bool = setting(
         False,
-        Kind("bool"),
+        SettingKind("bool"),
         "Whether rows and iterates may cross a network without TLS.",
     )
     in_memory: bool | None = setting(
         None,
-        or_none(Kind("bool")),
+        or_none(SettingKind("bool")),
         "Whether workers hold their rows.  If not, every step reads its batch again, and batches "
         "are blocks of consecutive rows.  By default they do if memory suffices for two copies.",
     )
@@ -68,7 +68,7 @@ class DaskEstimator(PrivateLinearModel):
         "default), or no longer than the computation.",
     )
     verbose: bool = setting(
-        False, Kind("bool"), "Whether to print the progress of the fit on stderr."
+        False, SettingKind("bool"), "Whether to print the progress of the fit on stderr."
     )
 
     def _fit(self, held: list[Any], ledger: Any = None, key: Any = None, other: Any = None) -> Self:

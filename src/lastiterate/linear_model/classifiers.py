@@ -17,7 +17,7 @@ from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import Task
 from lastiterate.train.class_prior import log_odds
 from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
-from lastiterate.train.settings import POSITIVE, Kind, documented, one_of, or_none, setting
+from lastiterate.train.settings import POSITIVE, SettingKind, documented, one_of, or_none, setting
 from lastiterate.train.traceback_scrubbing import discreet
 
 
@@ -25,7 +25,7 @@ from lastiterate.train.traceback_scrubbing import discreet
 class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     classes: Any = setting(
         None,
-        Kind("sequence"),
+        SettingKind("sequence"),
         "The label set, which is published.  An example with another label counts, but its "
         "gradient is 0.  By default, with a warning, the labels in `y`; booleans need none.",
     )
@@ -186,7 +186,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
 
     class_prior: Any = setting(
         None,
-        or_none(Kind("mapping")),  # checked where the classes are known
+        or_none(SettingKind("mapping")),  # checked where the classes are known
         'Publicly known shares of the classes, as in {"no": .98, "yes": .02}, from which the '
         "intercept starts.  They must not come from the data.",
     )

@@ -16,7 +16,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import Task
 from lastiterate.train.objectives import Huber, Objective
-from lastiterate.train.settings import POSITIVE, Kind, documented, or_none, setting
+from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_none, setting
 from lastiterate.train.shards import AnyExamples
 from lastiterate.train.traceback_scrubbing import discreet
 
@@ -36,7 +36,7 @@ def _range(name: str, value: Any) -> tuple[float, float]:
 class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     target_range: Any = setting(
         None,
-        or_none(Kind("(low, high)", _range)),
+        or_none(SettingKind("(low, high)", _range)),
         "The public range of targets; targets outside count as its ends.  Errors are in proportion "
         "to it, and its middle should be typical.  This, or `target_bound`, must be given.",
     )

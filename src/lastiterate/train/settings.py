@@ -30,7 +30,7 @@ _Class = TypeVar("_Class", bound=type)
 
 
 @dataclass(frozen=True)
-class Kind:
+class SettingKind:
     """A kind of setting: the name of its values, and the check they must pass."""
 
     name: str
@@ -42,14 +42,14 @@ class Kind:
         return None if value is None and self.may_be_none else self.check(name, value)
 
 
-def one_of(words: tuple[str, ...], *, default: str) -> Kind:
+def one_of(words: tuple[str, ...], *, default: str) -> SettingKind:
     """One of a few words, of which readers expect the default to be the first."""
     words = tuple(dict.fromkeys((default, *words)))
     listed = ", ".join(f'"{word}"' for word in words)
-    return Kind(f"{{{listed}}}", partial(_check.choice, among=words))
+    return SettingKind(f"{{{listed}}}", partial(_check.choice, among=words))
 
 
-def or_none(kind: Kind) -> Kind:
+def or_none(kind: SettingKind) -> SettingKind:
     """A kind that allows the same values and None."""
     return replace(kind, may_be_none=True)
 
@@ -105,12 +105,12 @@ def _preprocessing(name: str, value: Any) -> dict[str, str]:
     }
 
 
-_TARGET = Kind("float", _check.target_epsilon)
-POSITIVE = Kind("float", partial(_check.number, above=0.0))
-NOT_NEGATIVE = Kind("float", partial(_check.number, at_least=0.0))
+_TARGET = SettingKind("float", _check.target_epsilon)
+POSITIVE = SettingKind("float", partial(_check.number, above=0.0))
+NOT_NEGATIVE = SettingKind("float", partial(_check.number, at_least=0.0))
 
 
-def setting(default: Any, kind: Kind, words: str) -> Any:
+def setting(default: Any, kind: SettingKind, words: str) -> Any:
     """A field of settings."""
     return field(default=default, metadata={"kind": kind, "words": words})
 
@@ -126,7 +126,7 @@ class RunSettings:
     )
     delta: float = setting(
         1e-5,
-        Kind("float", partial(_check.number, above=0.0, below=1.0)),
+        SettingKind("float", partial(_check.number, above=0.0, below=1.0)),
         "Should be well below 1/n.",
     )
     _: KW_ONLY
@@ -143,7 +143,7 @@ class RunSettings:
     )
     examples_per_person: int = setting(
         1,
-        Kind("int", partial(_check.count, at_least=1)),
+        SettingKind("int", partial(_check.count, at_least=1)),
         "The most rows that belong to one person, all of which are protected together.  Nothing "
         "checks it: rows carry no names here.",
     )
@@ -158,11 +158,11 @@ class RunSettings:
         "Noise on the published parameters; chosen for you, worth half an epoch.",
     )
     epochs: int = setting(
-        20, Kind("int", partial(_check.count, at_least=1)), "The most passes over the data."
+        20, SettingKind("int", partial(_check.count, at_least=1)), "The most passes over the data."
     )
     batch_size: int | None = setting(
         None,
-        Kind("int"),  # checked where the number of examples is known
+        SettingKind("int"),  # checked where the number of examples is known
         "Chosen so that `epochs` passes make the number of steps that the rule asks for.",
     )
     batches: str = setting(
@@ -173,21 +173,21 @@ class RunSettings:
 
     center: bool = setting(
         True,
-        Kind("bool", _truth),
+        SettingKind("bool", _truth),
         "Whether to subtract from all rows their mean (`center_`), published with noise that takes "
         ".15 of mu.  Not done without an intercept, or where the noise would be longer than a "
         "quarter of `feature_bound`: with too few examples for so many features.",
     )
     counting: float = setting(
         0.1,
-        Kind("float", partial(_check.number, at_least=0.0, at_most=0.9)),
+        SettingKind("float", partial(_check.number, at_least=0.0, at_most=0.9)),
         "The part of mu that is spent on counting, with noise, rows and targets far from their "
         "bounds, so that you are told (`outliers_`); at the default the training has half a "
         "hundredth more noise for it.  0 counts nothing.",
     )
     text_columns: Any = setting(
         None,
-        Kind("mapping", _text_columns),
+        SettingKind("mapping", _text_columns),
         "For each column of text that was coded one-hot by declared values, by its name, the first "
         "of its features and the first after them, as `PrivateSchema.text_columns_` has it.  Rows "
         "that have none of these values are counted with noise, column by column "
@@ -203,7 +203,7 @@ class RunSettings:
             raise InvalidParameter(name, must_be="given", found=found)
         passed = copy(self)
         for each in fields(self):
-            kind: Kind = each.metadata["kind"]
+            kind: SettingKind = each.metadata["kind"]
             setattr(passed, each.name, kind.checked(each.name, getattr(self, each.name)))
         return passed
 
@@ -230,12 +230,12 @@ class Settings(RunSettings):
     )
     fit_intercept: bool = setting(
         True,
-        Kind("bool"),
+        SettingKind("bool"),
         "Whether to add a constant feature: `feature_bound`/8, for regression /4.",
     )
     preprocessing: Any = setting(
         None,
-        Kind("mapping", _preprocessing),
+        SettingKind("mapping", _preprocessing),
         'For steps of preprocessing, by name, "private" if they were fitted on these examples, or '
         '"public" if they were not.  Steps of a pipeline that learn are found without it; declare '
         "those that were fitted apart, and those that only seem to learn.  Reports and "
@@ -243,19 +243,19 @@ class Settings(RunSettings):
     )
     random_state: Any = setting(
         None,
-        Kind("int"),
+        SettingKind("int"),
         "For tests: whoever knows it can remove the noise, and a pickled model holds it.  Left at "
         "None, noise and order are drawn from a secure generator.",
     )
     ledger: Any = setting(
         None,
-        Kind("Ledger or path"),
+        SettingKind("Ledger or path"),
         "Where every fit is charged before it begins; a fit that its budget has no room for is "
         "refused.  Copies of the model, as grid searches make them, charge the same ledger.",
     )
     warm_start: bool = setting(
         False,
-        Kind("bool", _only_false),
+        SettingKind("bool", _only_false),
         "Only False: continuing from a released model would have to be charged for both.",
     )
 
@@ -270,7 +270,7 @@ def documented(cls: _Class) -> _Class:
 
 
 def _entry(each: Field[Any]) -> str:
-    kind: Kind = each.metadata["kind"]
+    kind: SettingKind = each.metadata["kind"]
     said = kind.name + (" or None" if kind.may_be_none and each.default is not None else "")
     default = "optional" if each.default is None else f"default={each.default!r}"
     words = indent(fill(each.metadata["words"], 88), "    ")
