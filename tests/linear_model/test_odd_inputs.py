@@ -186,7 +186,7 @@ class TestPandas:
             with pytest.warns(UserWarning, match="the largest column dominates all others"):
                 found = fitted(rows)
             np.testing.assert_allclose(found, expected, atol=1e-5)
-        with pytest.warns(UserWarning), pytest.raises(InvalidParameter):
+        with pytest.warns(UserWarning, match="dominates"), pytest.raises(InvalidParameter):
             fitted(frame.assign(a="x"))
 
     def test_series(self, expected):
