@@ -22,12 +22,10 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.subsampling.participation_energy.energy_with_release import law_with_release
-from lastiterate.bounds.subsampling.participation_energy.exact_windows import (
+from lastiterate.bounds.subsampling.participation_energy.residual_law import (
     LONGEST_WINDOW,
     best_windows,
     cost_per_residual,
-)
-from lastiterate.bounds.subsampling.participation_energy.residual_law import (
     residual_law,
     shift_energy,
 )

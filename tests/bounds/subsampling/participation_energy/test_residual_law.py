@@ -5,11 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from lastiterate.bounds.subsampling.participation_energy.exact_windows import (
+from lastiterate.bounds.subsampling.participation_energy.residual_law import (
     best_windows,
     cost_per_residual,
-)
-from lastiterate.bounds.subsampling.participation_energy.residual_law import (
     residual_law,
     shift_energy,
 )

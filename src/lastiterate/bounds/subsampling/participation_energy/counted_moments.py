@@ -1,18 +1,14 @@
 r"""Moments of the energy of participations, given their number in the last steps.
 
-Shifts may depend on all participations.  The number k of those in the last A steps matters most;
-given k, the set of these steps is uniform.  Let :math:`U_A(z, k)` be the logarithm of
-:math:`E\,e^{sq}` for the distance z, given k.  Of j participations in the last A + m steps, n are
-in the first m with probability :math:`\binom{m}{n}\binom{A}{j-n} / \binom{A+m}{j}`.  For any shift
-x, which may depend on j,
+U(z, k) is the logarithm of :math:`E\,e^{sq}` for the distance z before the last A steps, given that
+k of these have the example.  Each block of m steps before is added by
 
 .. math:: U_{A+m}(z, j) \le \min_x \frac{s x^2}{c^2 + .. + c^{2m}} +
           \log E\,e^{U_A(c^m z - x + N,\, j - n)} ,
 
-where N, the discounted sum of these n, is replaced by a variable on the two ends :math:`n c^{m-1}`
-and n, which is larger in convex order.  A participation in these steps never costs more than a
-later one: so n is at most a few, and the others count as later ones.  The probability of very many
-participations is lost.  `docs/tightness.md#participation-energy` has the proof.
+where n of j participations are in the block and N is their discounted sum, on its two ends.  The
+probability of very many participations is lost.  `docs/tightness.md#participation-energy` has the
+proof.
 """
 
 import math

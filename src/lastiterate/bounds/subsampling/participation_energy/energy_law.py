@@ -1,18 +1,16 @@
 r"""The law of the least energy of random participations without contraction.
 
-In each of R steps the example takes part with probability p, independently.  With sensitivity and
-noise 1, the least energy of shifts is that of the convex minorant of a walk with exchangeable
-increments: a face of l steps with N participations costs :math:`N^2/l`.  Faces are distributed as
-the cycles of a uniform random permutation, with independent increments over them (Abramson and
-Pitman 2011).  If :math:`\Phi_l` is the transform of the cost of a face of l steps, that of the
-whole walk is given by the exponential formula
+In each of R steps the example takes part with probability p, independently, with sensitivity and
+noise 1.  The energy is the sum over the faces of a convex minorant, :math:`N^2/l` for N
+participations in l steps.  If :math:`\Phi_l` is the transform of the cost of a face of l steps,
+that of all is
 
 .. math:: H_R = [z^R] \exp\Big(\sum_{l \ge 1} \Phi_l z^l / l\Big), \qquad
-          R H_R = \sum_{l=1}^R \Phi_l H_{R-l} .
+          R H_R = \sum_{l=1}^R \Phi_l H_{R-l}
 
-The cost of a face is rounded up to a grid.  Truncated binomial tails, the probability that the
-energy reaches the end of the grid (a Chernoff bound from the same recursion with positive terms),
-and the rounding of the Fourier transforms are `lost`.
+(`docs/tightness.md#participation-energy`).  The cost of a face is rounded up to a grid.  Truncated
+binomial tails, the probability of an energy beyond the grid (by Chernoff's bound, from the
+recursion), and the rounding of the Fourier transforms are `lost`.
 """
 
 import math

@@ -1,16 +1,13 @@
 r"""The law of an upper bound on the energy of participations with noise on release.
 
-The release counts as h steps without participations.  For any slope g, shifts of at most g a step
-on the faces of the convex minorant leave an excess x to the release, so the energy is at most
+The release counts as h steps without participations.  Faces of the convex minorant above a slope g
+are steep: they cover the last k steps, with N participations.  The energy is at most
 
-.. math:: \sum_{\text{flat faces}} N^2/l + g^2 k + x^2/h ,
+.. math:: \sum_{\text{flat faces}} N^2/l + \min(g^2 k + (N - g k)^2/h, N)
 
-where k is the length of the steep faces (those above g) together.  Shifting steep participations as
-they come costs N instead, if that is less.  The steep faces are the last k steps, and :math:`x = N
-- g k` with N participations in them.  Given k, they are independent of the flat ones: read
-backwards from their beginning, their walk stays above slope g, and its law is computed step by
-step.  The flat faces of the other R - k steps obey the exponential formula restricted to :math:`N
-\le g l` (Spitzer's identity).  One set of transforms serves every h for which g is chosen.
+(`docs/tightness.md#participation-energy`).  The law of the steep part is computed step by step,
+that of the flat part by the exponential formula restricted to :math:`N \le g l`.  One set of
+transforms serves every h for which g is chosen.
 """
 
 import math
