@@ -126,7 +126,9 @@ def plan(
         noise_std=1.0,
         domain=Ball(2.0 * L / m),
     )
-    theirs = risk_plans.planned(description, dimension=d, lipschitz=L, epsilon=target, delta=delta)
+    theirs = risk_plans.plan_for_epsilon(
+        description, dimension=d, lipschitz=L, epsilon=target, delta=delta
+    )
     return Plan(*_best(description, d, target, delta), PublishedPlan(*theirs))
 
 

@@ -273,7 +273,7 @@ class TestAccuracy:
         settings = softmax_training.SoftmaxSettings(
             5.0, 0.05, 0.01, 1500, 0.002, 30, batches=batches, clipping=clipping
         )
-        *_, (epochs, weights) = softmax_training.trained(x, y, settings, seed=1)
+        *_, (epochs, weights) = softmax_training.weights_by_epoch(x, y, settings, seed=1)
         assert epochs == 30
         assert softmax_training.accuracy(x_test, y_test, weights) > 50.0
 
@@ -288,7 +288,7 @@ class TestAccuracy:
             weights[-1, seed] = 1.0  # says `seed` to everything
             return iter([(epochs, weights) for epochs in (50, 100, 200)])
 
-        monkeypatch.setattr(accuracy, "trained", quick)
+        monkeypatch.setattr(accuracy, "weights_by_epoch", quick)
         accuracy.mean_accuracies.cache_clear()
         table = ITEMS["bsa-table-6"].table(tmp_path, 3)
         assert len(table.cells) == 12

@@ -30,7 +30,7 @@ _LONGEST = 1_000
 
 
 def bounded_lower_bound(run: TrainingRun) -> LowerProfile:
-    r"""A walk that drifts to the right against one that does not, both kept in [-D/2, D/2].
+    r"""Tests that tell a walk in [-D/2, D/2] that drifts to the right from one that does not.
 
     **Bound.** The tests "x <= y" and "x > y" for all y on a grid, from the laws of the two walks.
     In long runs only the last steps are walked: X' from the lowest point and X from the highest,

@@ -23,7 +23,7 @@ from lastiterate.reproduce.softmax_training import (
     SoftmaxSettings,
     accuracy,
     clipped_rows,
-    trained,
+    weights_by_epoch,
     with_intercept,
 )
 
@@ -72,7 +72,7 @@ def mean_accuracies(
     rows = [
         [
             (accuracy(x, y, weights), accuracy(x_test, y_test, weights))
-            for epoch, weights in trained(x, y, settings, seed)
+            for epoch, weights in weights_by_epoch(x, y, settings, seed)
             if epoch in printed.EPOCHS
         ]
         for seed in track(f"training, {batches} batches, lambda = {regulariser}", range(seeds))

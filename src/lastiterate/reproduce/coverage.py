@@ -26,7 +26,7 @@ class Availability(Enum):
 
 
 @dataclass(frozen=True)
-class Covered:
+class CoverageItem:
     """One item of a paper."""
 
     paper: str
@@ -50,24 +50,26 @@ def _exists(address: str) -> bool:
     return any(address in known for known in (RECORDS, LOWER_BOUNDS, APPROXIMATIONS, ITEMS))
 
 
-def _of(paper: str, *items: tuple[str, tuple[str, ...] | str, str] | Covered) -> list[Covered]:
+def _of(
+    paper: str, *items: tuple[str, tuple[str, ...] | str, str] | CoverageItem
+) -> list[CoverageItem]:
     return [
         one
-        if isinstance(one, Covered)
-        else Covered(paper, one[0], (one[1],) if isinstance(one[1], str) else one[1], one[2])
+        if isinstance(one, CoverageItem)
+        else CoverageItem(paper, one[0], (one[1],) if isinstance(one[1], str) else one[1], one[2])
         for one in items
     ]
 
 
-def _no_number(paper: str, item: str, note: str) -> Covered:
-    return Covered(paper, item, (), note, Availability.NO_NUMBER)
+def _no_number(paper: str, item: str, note: str) -> CoverageItem:
+    return CoverageItem(paper, item, (), note, Availability.NO_NUMBER)
 
 
 _BSA, _AT = "published/bok-su-altschuler", "published/altschuler-talwar"
 _YS, _CL, _CYS = "published/ye-shokri", "published/chien-li", "published/chourasia-ye-shokri"
 _CODE = "lastiterate.bounds.published"
 
-COVERAGE: tuple[Covered, ...] = (
+COVERAGE: tuple[CoverageItem, ...] = (
     *_of(
         "bsa",
         ("Lemmas 2.5, 2.7, 3.1, A.2", "lastiterate:compose", ""),
@@ -98,7 +100,7 @@ COVERAGE: tuple[Covered, ...] = (
         ("Constrained and strongly convex: said to be similar", "fixed-order/convex", ""),
         ("Algorithms (1), Langevin sampling",
          ("lastiterate.linear_model:PrivateLogisticRegression",
-          "lastiterate.reproduce.softmax_training:trained", "lastiterate:langevin"), ""),
+          "lastiterate.reproduce.softmax_training:weights_by_epoch", "lastiterate:langevin"), ""),
         ("Tables 1, 3, 4, 7, 8, 9", tuple(f"bsa-table-{k}" for k in (1, 3, 4, 7, 8, 9)), ""),
         ("Tables 10, 11, 12", tuple(f"bsa-table-{k}" for k in (10, 11, 12)),
          "E* as their code has it, and as it should be"),
@@ -130,7 +132,7 @@ COVERAGE: tuple[Covered, ...] = (
          (f"{_AT}/bounded-lower", f"{_CODE}.altschuler_talwar.random_walk_lower_bound:renyi_rate"),
          "the rate as printed, and as far as it is proved"),
         ("Remark 1.4", "lastiterate.profile.renyi:RenyiProfile.epsilon", ""),
-        Covered("at", "Remark 5.2", ("random-order/sampled",), "not quantified in print",
+        CoverageItem("at", "Remark 5.2", ("random-order/sampled",), "not quantified in print",
                 Availability.NO_NUMBER),
         ("Section 1.2: smoothing, L = MD, a search over norm bounds",
          (f"{_CODE}.altschuler_talwar.weaker_assumptions:gaussian_smoothed",
@@ -155,14 +157,14 @@ COVERAGE: tuple[Covered, ...] = (
         ("Corollary 5.3: epsilon of normalisation",
          f"{_CODE}.ye_shokri.logistic_regression:normalisation", ""),
         ("Algorithms 1, 2",
-         ("ys-algorithm-2", "lastiterate.reproduce.softmax_training:trained"),
+         ("ys-algorithm-2", "lastiterate.reproduce.softmax_training:weights_by_epoch"),
          "on your features; not certified"),
         ("Figure 1", "ys-figure-1", ""),
         ("Figure 2", "ys-figure-2", ""),
         ("Appendices D.4, D.7: convex losses, full batches",
          (f"{_YS}/full-batch", f"{_AT}/iteration"),
          "inferred: the text is not at hand"),
-        Covered("ys", "Tables of accuracies", ("ys-privacy", "ys-algorithm-2"),
+        CoverageItem("ys", "Tables of accuracies", ("ys-privacy", "ys-algorithm-2"),
                 "their privacy is computed; the features they were trained on are not at hand",
                 Availability.NOT_AT_HAND),
     ),
@@ -195,7 +197,7 @@ COVERAGE: tuple[Covered, ...] = (
         ("Theorem 3", f"{_CYS}/squared-lower", ""),
         ("Lemma 6, Theorem 4 (72)", "lastiterate:plan", ""),
         ("Theorem 4 (71), Renyi target",
-         f"{_CODE}.chourasia_ye_shokri.risk_plans:planned_for_renyi", ""),
+         f"{_CODE}.chourasia_ye_shokri.risk_plans:plan_for_renyi", ""),
         _no_number("cys", "Lemmas 1 to 4, 7 to 9", "used in proofs only"),
         ("Theorems 6, 7", "lastiterate.profile.renyi:RenyiProfile", ""),
         ("Noisy gradient descent, Figure 2", "cys-figure-2", ""),

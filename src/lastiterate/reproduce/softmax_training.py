@@ -65,7 +65,7 @@ def residuals(
     return np.asarray(p * scale[:, None], dtype=np.float32)
 
 
-def trained(
+def weights_by_epoch(
     x: Floats, y: Labels, settings: SoftmaxSettings, seed: int
 ) -> Iterator[tuple[int, Floats]]:
     """The number of epochs and the weights, after each epoch."""

@@ -22,7 +22,7 @@ from lastiterate.reproduce.softmax_training import (
     SoftmaxSettings,
     accuracy,
     clipped_rows,
-    trained,
+    weights_by_epoch,
     with_intercept,
 )
 from lastiterate.run.batch_rules.rules import ShuffledOnce
@@ -152,7 +152,7 @@ def train_on_features(data: Path, seeds: int) -> Table:
     )  # fmt: skip
     rows = with_intercept(clipped_rows(x, one.feature_norm))
     test = with_intercept(clipped_rows(x_test, one.feature_norm))
-    weights = [list(trained(rows, y, settings, seed))[-1][1] for seed in range(seeds)]
+    weights = [list(weights_by_epoch(rows, y, settings, seed))[-1][1] for seed in range(seeds)]
     found = [np.mean([accuracy(a, b, w) for w in weights]) for a, b in ((rows, y), (test, y_test))]
     profile = CATALOGUE["published/ye-shokri/clipped-logistic"].profile(run)
     notes = (

@@ -305,7 +305,7 @@ def test_theorem_4_for_a_renyi_target():
     description = full(c=0.95, eta=0.5, n=500, L=2.0).replace(
         loss=li.Loss(smoothness=1.0, strong_convexity=0.1)
     )
-    run, found = risk_plans.planned_for_renyi(
+    run, found = risk_plans.plan_for_renyi(
         description, dimension=3, lipschitz=1.0, order=8.0, divergence=0.5
     )
     assert (run.steps, run.step_size) == (K, pytest.approx(eta))

@@ -2,7 +2,8 @@ r"""Chien and Li 2024: Renyi divergences without convexity or smoothness.
 
 They add noise sigma_CL to x after the step, sigma_CL = eta sigma, and clip gradients at K, so
 that two of them differ by up to 2 K: L = 2 K.  Below distances are in units of the step size eta,
-s = L/b is an arrival and g(z) = z + eta^order H z^order what a step makes of a distance.
+s = L/b is the per-step sensitivity, and a step turns a distance z into at most
+g(z) = z + eta^order H z^order.
 """
 
 import math
@@ -45,7 +46,7 @@ def cite(where: str) -> Citation:
 
 
 def smooth(run: TrainingRun) -> ZCDPProfile:
-    r"""Full batches of smooth losses.
+    r"""Renyi divergences of full batches of smooth losses.
 
     **Bound.** :math:`R_\alpha \le \frac{\alpha}{2\sigma^2}\min_{\tau,\beta}\Big(
     \sum_{t\ge\tau}\frac{s^2}{\beta_t} + \frac{\min(s\sum_{t<\tau}c^t,\, 2C\tau,\, D)^2}
@@ -79,7 +80,7 @@ def _grown(c: float, steps: int) -> float:
 
 
 def _lipschitz(run: TrainingRun) -> float:
-    """Lemma 3.4's constant, rounded up."""
+    """The Lipschitz constant of Lemma 3.4, rounded up."""
     assert run.loss.smoothness is not None
     x = float(np.max(run.step_size)) * run.loss.smoothness
     if any(hypothesis.check(run) for hypothesis in conditions.CONTRACTING):
@@ -96,10 +97,10 @@ def _unrolled(steps: int) -> list[int]:
 
 
 def hoelder(run: TrainingRun) -> ZCDPProfile:
-    r"""Full batches of losses with a Hoelder-continuous gradient.
+    r"""Renyi divergences of full batches of losses with a Hoelder-continuous gradient.
 
     **Bound.** :math:`R_\alpha \le \frac{\alpha}{2\sigma^2}\min_{\tau,\beta,a}
-    \sum_{t\ge\tau}\big(\frac{s^2}{\beta_t} + \frac{a_t^2}{1-\beta_t}\big)`, where the payments
+    \sum_{t\ge\tau}\big(\frac{s^2}{\beta_t} + \frac{a_t^2}{1-\beta_t}\big)`, where the shifts
     a bring the distance at :math:`\tau` to 0 against g.
 
     **Holds when.** gradients are Hoelder-continuous (or Lipschitz), every step sees every
@@ -109,7 +110,7 @@ def hoelder(run: TrainingRun) -> ZCDPProfile:
 
     **Source.** Theorem 3.7.
 
-    **Computed as** the least over some starts and first payments; feasible, rounded up.
+    **Computed as** the least over some starts and first shifts; feasible, rounded up.
     """
     energy = float(least_energy(run, np.ones((1, run.steps)))[0])
     return ZCDPProfile(distances.rate(run, energy))

@@ -9,7 +9,7 @@ from lastiterate import _check
 from lastiterate.run.training_run import TrainingRun
 
 
-def planned(
+def plan_for_epsilon(
     description: TrainingRun, *, dimension: int, lipschitz: float, epsilon: float, delta: float
 ) -> tuple[TrainingRun, float]:
     r"""The run of Theorem 4 for (epsilon, delta), (72), on full batches, and its excess risk.
@@ -24,7 +24,7 @@ def planned(
     return _run_of_theorem_4(description, d, L, variance, n * n * epsilon**2 / (4.0 * log * d))
 
 
-def planned_for_renyi(
+def plan_for_renyi(
     description: TrainingRun, *, dimension: int, lipschitz: float, order: float, divergence: float
 ) -> tuple[TrainingRun, float]:
     r"""The run of Theorem 4 for a Renyi target, (71), on full batches, and its excess risk.
