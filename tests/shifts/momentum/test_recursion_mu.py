@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from lastiterate.shifts.momentum import recursion_mu
-from lastiterate.shifts.momentum.certificate import LinearRun, certified_energy
+from lastiterate.shifts.momentum.certificate import LinearRun, certified_kappas
 from lastiterate.shifts.momentum.recursion import Averaged, Momentum
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.reference import momentum as reference
@@ -137,9 +137,9 @@ class TestSoundness:
 
         def keeping(run, matrices, start=0.0):
             kept["run"], kept["matrices"] = run, matrices
-            return certified_energy(run, matrices, start)
+            return certified_kappas(run, matrices, start)
 
-        monkeypatch.setattr(recursion_mu, "certified_energy", keeping)
+        monkeypatch.setattr(recursion_mu, "certified_kappas", keeping)
         steps = 196
         recursion = momentum_steps(steps)
         run = LinearRun(recursion, (0.01, 0.26), cyclic(98, 2, 60), np.ones(steps), 0.0)
@@ -161,11 +161,11 @@ class TestSoundness:
     def test_matrices_that_prove_nothing_are_refused(self):
         steps = 60
         run = LinearRun(momentum_steps(steps), (0.01, 0.26), cyclic(20, 3, 5), np.ones(steps), 0.0)
-        assert certified_energy(run, np.full((steps - 1, 3), 50.0)) == math.inf
+        assert certified_kappas(run, np.full((steps - 1, 3), 50.0)) is None
         indefinite = np.zeros((steps - 1, 3))
         indefinite[:, 1] = 1e-3
-        assert certified_energy(run, indefinite) == math.inf
-        assert certified_energy(run, np.full((steps - 1, 3), np.nan)) == math.inf
+        assert certified_kappas(run, indefinite) is None
+        assert certified_kappas(run, np.full((steps - 1, 3), np.nan)) is None
 
 
 class TestTightness:

@@ -7,18 +7,14 @@ steps need not enlarge the matrices little by little.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.shifts.momentum.programme import Programme
-from lastiterate.shifts.momentum.symmetric import determinant
+from lastiterate.shifts.momentum.symmetric import Symmetric, determinant, join
 
 _SHARE = 0.5  # of the noise, left for kappa where the example takes part
 _STRICT = 0.02
-
-Symmetric = tuple[float, float, float]
 
 
 def backward_start(programme: Programme, ends: list[Array]) -> Array | None:
@@ -46,7 +42,7 @@ def backward_start(programme: Programme, ends: list[Array]) -> Array | None:
                 room = (_SHARE * room[0], _SHARE * room[1], _SHARE * room[2])
             pulled = [_pulled_back(_inverse(room), one[k - 1]) for one in both]
             small = 1.0 / caps[k - 2]
-            joined = _join(*(_plus(one, (1.0, 0.0, 1.0), small) for one in pulled))
+            joined = join(*(_plus(one, (1.0, 0.0, 1.0), small) for one in pulled))
             inverse = (strict * joined[0], strict * joined[1], strict * joined[2])
     except (ZeroDivisionError, ValueError, OverflowError):
         return None
@@ -85,27 +81,3 @@ def _pulled_back(matrix: Symmetric, step: list[float]) -> Symmetric:
     left0, left1 = x * a00 + y * a10, y * a00 + z * a10
     right0, right1 = x * a01 + y * a11, y * a01 + z * a11
     return a00 * left0 + a10 * left1, a00 * right0 + a10 * right1, a01 * right0 + a11 * right1
-
-
-def _join(one: Symmetric, other: Symmetric) -> Symmetric:
-    """The least matrix above both among those that are diagonal where both of them are."""
-    root = math.sqrt(one[0])
-    low = one[1] / root
-    last = math.sqrt(one[2] - low * low)
-    # other - one in coordinates in which `one` is the identity
-    x = other[0] / (root * root) - 1.0
-    y = (other[1] / root - (x + 1.0) * low) / last
-    z = (other[2] - 2.0 * low * (other[1] / root) + (x + 1.0) * low * low) / (last * last) - 1.0
-    middle, half = 0.5 * (x + z), math.hypot(0.5 * (x - z), y)
-    large, small = middle + half, middle - half
-    if large <= 0.0:
-        return one
-    if small >= 0.0:
-        return other
-    part = large / (large - small)
-    x, y, z = part * (x - small), part * y, part * (z - small)
-    return (
-        one[0] + root * root * x,
-        one[1] + root * (low * x + last * y),
-        one[2] + low * low * x + 2.0 * low * last * y + last * last * z,
-    )

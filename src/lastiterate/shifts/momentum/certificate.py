@@ -21,15 +21,14 @@ what `Start` and `delayed` directions stand for, is on docs/momentum.md.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
-from lastiterate._numerics.rounding import at_least, up
 from lastiterate.shifts.momentum.recursion import Recursion
 from lastiterate.shifts.momentum.symmetric import largest_multiple
 
@@ -38,6 +37,8 @@ _INNER, _LAST = slice(None, -1), slice(-1, None)
 
 Entries = tuple[Interval, Interval, Interval]
 """(a, b, c) of symmetric matrices ((a, b), (b, c))."""
+Step = tuple[Interval, Interval, Interval, Interval]
+"""a00, a01, a10, a11 of a step A."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class Start:
 class LinearRun:
     """The run that a certificate is about.
 
-    `sensitivity` and `noise` are those of the averaged gradient, one per step.  In steps that
-    `delayed` marks, what the example adds has the given `directions` (entries of a matrix)
-    instead of B_k B_k'.
+    `sensitivity` and `noise` are those of the averaged gradient, one per step; the sensitivity is
+    0 where the example takes no part.  In steps that `delayed` marks, what it adds has the given
+    `directions` (entries of a matrix) instead of B_k B_k'.
     """
 
     recursion: Recursion
@@ -63,7 +64,7 @@ class LinearRun:
     noise: Array
     release_noise: float
     start: Start | None = None
-    delayed: Array | None = None
+    delayed: NDArray[np.bool_] | None = None
     directions: Array | None = None
 
     @property
@@ -72,65 +73,51 @@ class LinearRun:
         return self.recursion.steps
 
 
-def certified_energy(run: LinearRun, matrices: Array, start: float = 0.0) -> float:
-    """mu^2 of the certificate with these matrices X_1 .. X_{T-1}; inf where it proves nothing.
+def certified_kappas(run: LinearRun, matrices: Array, start: float = 0.0) -> Array | None:
+    """kappa_k of each step for these matrices X_1 .. X_{T-1}; None where they prove nothing.
 
-    `start` is the kappa of what came before.  The other kappas are the largest that the matrices
-    allow, less a margin, and every inequality is decided in intervals.
+    `start` is the kappa of what came before.  The others are the largest that the matrices allow,
+    less a margin, and inf in steps without the example.  Every inequality is decided in intervals.
     """
-    energies = kappa_energies(run, matrices, start)
-    if energies is None:
-        return math.inf
-    return up(at_least(math.fsum(energies), ulps=4), 1e-15)
-
-
-def kappa_energies(run: LinearRun, matrices: Array, start: float = 0.0) -> Array | None:
-    """s_k^2/kappa_k of each step, the start's cost before them; None where nothing is proved."""
     there = run.sensitivity > 0.0
     states = _exact(matrices)
-    if not _has_no_negative_eigenvalue(states):
-        return None
     before = _states_before(run, states, start)
-    if before is None:
+    if before is None or not has_no_negative_eigenvalue(states):
         return None
     a00, a01, a10, a11, b0, b1 = run.recursion.enclosed_entries()
     own = (b0 * b0, b0 * b1, b1 * b1)
-    variance = Interval.exact(run.noise) * Interval.exact(run.noise)
-    noise = _times(variance, own)
+    noise = _times(Interval.exact(run.noise) * Interval.exact(run.noise), own)
     added = _directions(run, own)
     kappa = np.full(run.steps, np.inf)
     rooms = []
     for end in run.curvature:
         curve = Interval.exact(np.full(run.steps, end))
-        image = _image((a00 + curve * b0, a01, a10 + curve * b1, a11), before)
-        room = _less(_sum(states, _cut(noise, _INNER)), _cut(image, _INNER))
+        moved = image((a00 + curve * b0, a01, a10 + curve * b1, a11), before)
+        room = _less(_sum(states, _cut(noise, _INNER)), _cut(moved, _INNER))
         rooms.append(room)
-        if run.steps > 1 and np.any(there[:-1]):
-            inner = there[:-1]
-            found = largest_multiple(
-                _middle(_cut(room, inner)), _middle(_cut(_cut(added, _INNER), inner))
-            )
+        inner = there[:-1]
+        if np.any(inner):
+            with np.errstate(all="ignore"):  # what fails is refused below
+                found = largest_multiple(
+                    _middle(_cut(room, inner)), _middle(_cut(_cut(added, _INNER), inner))
+                )
             kappa[:-1][inner] = np.minimum(kappa[:-1][inner], (1.0 - _MARGIN) * found)
-        last = _released(run, _cut(noise, _LAST)) - _released(run, _cut(image, _LAST))
+        last = _released(run, _cut(noise, _LAST)) - _released(run, _cut(moved, _LAST))
         last = last + Interval.exact([run.release_noise]) * Interval.exact([run.release_noise])
-        weight = _released(run, _cut(added, _LAST))
-        kappa[-1] = min(kappa[-1], _quotient_below(last, weight) if there[-1] else last.low[0])
-    if not _proved(run, rooms, added, kappa):
-        return None
-    square = np.nextafter(run.sensitivity**2, np.inf)
-    costs = np.zeros(run.steps)
-    costs[there] = np.nextafter(square[there] / kappa[there], np.inf)
-    first = 0.0 if run.start is None else np.nextafter(run.start.weight / start, np.inf)
-    return np.concatenate([[first], costs])
+        if there[-1]:
+            kappa[-1] = min(kappa[-1], _quotient_below(last, _released(run, _cut(added, _LAST))))
+        elif not last.is_not_negative:
+            return None
+    return kappa if _proved(run, rooms, added, kappa) else None
 
 
 def _proved(run: LinearRun, rooms: list[Entries], added: Entries, kappa: Array) -> bool:
     there = run.sensitivity > 0.0
-    if not (np.all(kappa[there] > 0.0) and kappa[-1] >= 0.0):
+    if not np.all(kappa[there] > 0.0):
         return False
     used = Interval.exact(np.where(there, kappa, 0.0)[:-1])
     taken = _times(used, _cut(added, _INNER))
-    return all(_has_no_negative_eigenvalue(_less(room, taken)) for room in rooms)
+    return all(has_no_negative_eigenvalue(_less(room, taken)) for room in rooms)
 
 
 def _states_before(run: LinearRun, states: Entries, start: float) -> Entries | None:
@@ -138,7 +125,7 @@ def _states_before(run: LinearRun, states: Entries, start: float) -> Entries | N
     first = _exact(np.zeros((1, 3)))
     if run.start is not None:
         matrix = _exact(run.start.matrix[None])
-        if not (start > 0.0 and _has_no_negative_eigenvalue(matrix)):
+        if not (start > 0.0 and has_no_negative_eigenvalue(matrix)):
             return None
         first = _times(Interval.exact([start]), matrix)
     x, y, z = (
@@ -161,7 +148,7 @@ def _directions(run: LinearRun, own: Entries) -> Entries:
     return x, y, z
 
 
-def _image(step: tuple[Interval, Interval, Interval, Interval], state: Entries) -> Entries:
+def image(step: Step, state: Entries) -> Entries:
     """A X A'."""
     a00, a01, a10, a11 = step
     x, y, z = state
@@ -183,7 +170,8 @@ def _quotient_below(numerator: Interval, denominator: Interval) -> float:
     return float(np.nextafter(numerator.low[0] / denominator.high[0], -np.inf))
 
 
-def _has_no_negative_eigenvalue(matrix: Entries) -> bool:
+def has_no_negative_eigenvalue(matrix: Entries) -> bool:
+    """Whether none of these symmetric matrices can have one, decided in intervals."""
     x, y, z = matrix
     return x.is_not_negative and z.is_not_negative and (x * z - y * y).is_not_negative
 

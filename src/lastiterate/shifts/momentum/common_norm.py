@@ -10,6 +10,8 @@ from scipy.optimize import minimize
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
+from lastiterate.shifts.momentum.certificate import Step, has_no_negative_eigenvalue, image
+from lastiterate.shifts.momentum.symmetric import as_entries
 
 
 @dataclass(frozen=True)
@@ -74,18 +76,13 @@ def _scale(transitions: tuple[Array, Array]) -> Array:
     return np.diag([1.0, float(ratio)])
 
 
-def is_surely(norm: CommonNorm, steps: tuple[tuple[Interval, ...], ...], rate: float) -> bool:
+def is_surely(norm: CommonNorm, steps: tuple[Step, ...], rate: float) -> bool:
     """Whether A P^-1 A' <= rate^2 P^-1 for each of these enclosed steps, decided in intervals."""
-    inverse = norm.inverse
-    x, y, z = (Interval.exact([value]) for value in (inverse[0, 0], inverse[0, 1], inverse[1, 1]))
+    x, y, z = (Interval.exact([value]) for value in as_entries(norm.inverse))
     allowed = Interval.exact([rate]) * Interval.exact([rate])
-    for a00, a01, a10, a11 in steps:
-        top0, top1 = a00 * x + a01 * y, a00 * y + a01 * z
-        low0, low1 = a10 * x + a11 * y, a10 * y + a11 * z
-        first = allowed * x - (top0 * a00 + top1 * a01)
-        cross = allowed * y - (top0 * a10 + top1 * a11)
-        second = allowed * z - (low0 * a10 + low1 * a11)
-        definite = first * second - cross * cross
-        if not (first.is_not_negative and second.is_not_negative and definite.is_not_negative):
+    for step in steps:
+        first, cross, second = image(step, (x, y, z))
+        left = (allowed * x - first, allowed * y - cross, allowed * z - second)
+        if not has_no_negative_eigenvalue(left):
             return False
     return True

@@ -9,11 +9,18 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, at_least, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, TINY, at_least, up
 from lastiterate.shifts.momentum.backward_start import backward_start
-from lastiterate.shifts.momentum.certificate import LinearRun, Start, certified_energy
+from lastiterate.shifts.momentum.certificate import (
+    Entries,
+    LinearRun,
+    Start,
+    certified_kappas,
+    has_no_negative_eigenvalue,
+)
 from lastiterate.shifts.momentum.common_norm import CommonNorm, common_norm, is_surely
 from lastiterate.shifts.momentum.programme import Programme, solve
+from lastiterate.shifts.momentum.recursion import Recursion
 from lastiterate.shifts.momentum.symmetric import (
     as_entries,
     congruence,
@@ -30,33 +37,66 @@ _STRICTLY = 1e-4
 _FARTHEST, _FAINTEST = 30.0, -300.0  # logarithms of sizes of X_k against that of X_T
 
 
+@dataclass(frozen=True)
+class Certified:
+    """A certificate: kappa of the last steps, inf in those without the example.
+
+    `before` is the energy (the part of mu^2) of participations before these steps.
+    """
+
+    kappa: Array
+    before: float
+
+    def energies(self, sensitivity: Array) -> Array:
+        """s_k^2/kappa_k of the last steps for these sensitivities, rounded up."""
+        squares = np.nextafter(sensitivity[-self.kappa.size :] ** 2, np.inf)
+        costs = np.nextafter(squares / self.kappa, np.inf)
+        return np.where(np.isinf(self.kappa), 0.0, costs)
+
+
 def recursion_mu(run: LinearRun) -> float:
-    """The mu for which what the run releases is surely mu-GDP; inf where no proof was found.
+    """The mu for which what the run releases is surely mu-GDP, never above that of composition.
 
-    It is never above that of composition.
-
-    **Bound.** The theorem of `certificate`, for the best matrices that a search found; never a
-    smaller one than those prove.
+    **Bound.** The theorem of `certificate`, for the best matrices that a search found.
 
     **Tight.** Within the search's tolerance of the programme's least value, which is a little
     above what quadratic losses attain (docs/momentum.md).
     """
-    there = np.flatnonzero(run.sensitivity > 0.0)
-    if not there.size:
+    if not np.any(run.sensitivity > 0.0):
         return 0.0
-    run = _last(run, run.steps - int(there[0]))
-    norm = common_norm(_last_transitions(run))
-    whole = _without_past(run, norm)
-    energy = min(_energy(whole.run, norm) + whole.composed, _composed(run))
+    energy = _composed(run)
+    found = certified(run)
+    if found is not None:
+        total = math.fsum(found.energies(run.sensitivity)) + found.before
+        energy = min(energy, up(total, FEW_ROUNDINGS))
     return at_least(math.sqrt(energy), ulps=4)
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """The last steps of a run, and the energy of participations before them that is composed."""
-
-    run: LinearRun
-    composed: float = 0.0
+def certified(run: LinearRun) -> Certified | None:
+    """The certificate that the search finds for these sensitivities; None where it finds none."""
+    there = np.flatnonzero(run.sensitivity > 0.0)
+    run = _last(run, run.steps - int(there[0]))
+    norm = common_norm(last_transitions(run.recursion, run.curvature))
+    kept, composed = _without_past(run, norm)
+    if kept.steps == 1 and kept.start is None:
+        kappa = certified_kappas(kept, np.zeros((0, 3)))
+        return None if kappa is None else Certified(kappa, composed)
+    unit = 2.0 ** math.floor(math.log2(max(float(run.noise.max()), run.release_noise)))
+    programme, first = _programme(kept, norm, unit)
+    if first is None:
+        return None
+    back = np.linalg.inv(turned_to_noise(kept.recursion, norm))
+    to_state = congruence(back[0, 0], back[0, 1], back[1, 0], back[1, 1]) * unit**2
+    for matrices in (solve(programme, first), first):
+        states, start, before = matrices @ to_state.T, 0.0, composed
+        if kept.start is not None:
+            start = float(largest_multiple(states[0], kept.start.matrix)) * (1.0 - _RATE_MARGIN)
+            states = states[1:]
+            before += up(kept.start.weight / start, FEW_ROUNDINGS) if start > 0.0 else math.inf
+        kappa = certified_kappas(kept, states, start)
+        if kappa is not None:
+            return Certified(kappa, before)
+    return None
 
 
 def _last(run: LinearRun, count: int) -> LinearRun:
@@ -71,28 +111,29 @@ def _last(run: LinearRun, count: int) -> LinearRun:
     )
 
 
-def _last_transitions(run: LinearRun) -> tuple[Array, Array]:
+def last_transitions(recursion: Recursion, curvature: tuple[float, float]) -> tuple[Array, Array]:
     """A_T(l) at both ends of the curvature."""
-    a00, a01, a10, a11, b0, b1 = (entry[-1] for entry in run.recursion.entries())
-    low, high = (np.array([[a00 + end * b0, a01], [a10 + end * b1, a11]]) for end in run.curvature)
+    a00, a01, a10, a11, b0, b1 = (entry[-1] for entry in recursion.entries())
+    low, high = (np.array([[a00 + end * b0, a01], [a10 + end * b1, a11]]) for end in curvature)
     return low, high
 
 
-def _without_past(run: LinearRun, norm: CommonNorm) -> _Cut:
-    """The steps that matter: older ones are charged by the norm that shrinks, or composed."""
-    if norm.rate < 1.0 and run.recursion.is_constant and run.delayed is None:
+def _without_past(run: LinearRun, norm: CommonNorm) -> tuple[LinearRun, float]:
+    """The steps that matter, and the energy of participations before them that are composed.
+
+    Where distances shrink in the norm, older steps are a `Start` instead.
+    """
+    if norm.rate < 1.0 and run.recursion.is_constant:
         kept = max(math.ceil(math.log(_FAINT) / math.log(norm.rate)), _LEAST_STEPS)
         if 2 * kept < run.steps:
             start = _start(run, norm, run.steps - kept)
             if start is not None:
-                return _Cut(replace(_last(run, kept), start=start))
-    if run.steps <= _MOST_STEPS:
-        return _Cut(run)
+                return replace(_last(run, kept), start=start), 0.0
     first = run.steps - _MOST_STEPS
-    if run.delayed is not None and np.any(run.delayed[:first]):
-        return _Cut(run)
+    if first <= 0 or (run.delayed is not None and np.any(run.delayed[:first])):
+        return run, 0.0
     past = replace(run, sensitivity=run.sensitivity[:first], noise=run.noise[:first])
-    return _Cut(_last(run, _MOST_STEPS), _composed(past))
+    return _last(run, _MOST_STEPS), _composed(replace(past, delayed=None))
 
 
 def _composed(run: LinearRun) -> float:
@@ -122,54 +163,42 @@ def _start(run: LinearRun, norm: CommonNorm, cut: int) -> Start | None:
     if not (rate < 1.0 and is_surely(norm, steps, rate)):
         return None
     inverse = as_entries(norm.inverse)
-    direction = outer(0.5 * (b0.low + b0.high), 0.5 * (b1.low + b1.high))
+    directions = _past_directions(run, cut, b0, b1)
     room = (1.0 - rate) * inverse
-    share = float(np.min(largest_multiple(np.stack([room, room]), direction)))
+    share = min(float(largest_multiple(room, _middle(one))) for one in directions)
     share *= 1.0 - _RATE_MARGIN
-    if not _fits(inverse, rate, share, b0, b1):
-        return None
+    left = Interval.exact([1.0]) - Interval.exact([rate])
+    x, y, z = (left * Interval.exact([value]) for value in inverse)
+    part = Interval.exact([share])
+    for one in directions:
+        if not has_no_negative_eigenvalue(
+            (x - part * one[0], y - part * one[1], z - part * one[2])
+        ):
+            return None
     ages = cut - 1 - np.arange(cut)
     squares = run.sensitivity[:cut] ** 2 * np.exp(math.log(rate) * ages)
-    weight = up(float(np.sum(squares)) / share, MILLIONS_OF_ROUNDINGS)
-    return Start(inverse, weight)
+    return Start(inverse, up(float(np.sum(squares)) / share, MILLIONS_OF_ROUNDINGS))
 
 
-def _fits(inverse: Array, rate: float, share: float, b0: Interval, b1: Interval) -> bool:
-    """Whether (1 - rate) P^-1 >= share B B' for both of these B, decided in intervals."""
-    left = Interval.exact([1.0]) - Interval.exact([rate])
-    part = Interval.exact([share])
-    x, y, z = (left * Interval.exact([value]) for value in inverse)
-    first, cross, second = x - part * b0 * b0, y - part * b0 * b1, z - part * b1 * b1
-    whole = first * second - cross * cross
-    return first.is_not_negative and second.is_not_negative and whole.is_not_negative
+def _past_directions(run: LinearRun, cut: int, b0: Interval, b1: Interval) -> list[Entries]:
+    """What an example may add in the first `cut` steps, each way once."""
+    found: list[Entries] = [
+        (b0[i] * b0[i], b0[i] * b1[i], b1[i] * b1[i]) for i in (slice(0, 1), slice(1, 2))
+    ]
+    if run.delayed is not None and run.directions is not None:
+        for row in np.unique(run.directions[:cut][run.delayed[:cut]], axis=0):
+            x, y, z = (Interval.exact([value]) for value in row)
+            found.append((x, y, z))
+    return found
 
 
-def _energy(run: LinearRun, norm: CommonNorm) -> float:
-    """mu^2 by the certificate that the search finds, or by the one that it starts from."""
-    if run.steps == 1 and run.start is None:
-        return certified_energy(run, np.zeros((0, 3)))
-    unit = 2.0 ** math.floor(math.log2(max(float(run.noise.max()), run.release_noise)))
-    programme, first = _programme(run, norm, unit)
-    if first is None:
-        return math.inf
-    back = np.linalg.inv(_coordinates(run, norm))
-    to_state = congruence(back[0, 0], back[0, 1], back[1, 0], back[1, 1]) * unit**2
-    energies = [math.inf]
-    for matrices in (solve(programme, first), first):
-        states = matrices @ to_state.T
-        start = 0.0
-        if run.start is not None:
-            start = float(largest_multiple(states[0], run.start.matrix)) * (1.0 - _RATE_MARGIN)
-            states = states[1:]
-        energies.append(certified_energy(run, states, start))
-        if math.isfinite(energies[-1]):
-            break
-    return min(energies)
+def _middle(matrix: Entries) -> Array:
+    return np.array([0.5 * float(part.low[0] + part.high[0]) for part in matrix])
 
 
 def _programme(run: LinearRun, norm: CommonNorm, unit: float) -> tuple[Programme, Array | None]:
     """The programme in coordinates in which the norm is Euclidean, and where to begin."""
-    root = _coordinates(run, norm)
+    root = turned_to_noise(run.recursion, norm)
     back = np.linalg.inv(root)
     a00, a01, a10, a11, b0, b1 = run.recursion.entries()
     ends = []
@@ -208,13 +237,13 @@ def _programme(run: LinearRun, norm: CommonNorm, unit: float) -> tuple[Programme
     return programme, _feasible(programme, ends, logs)
 
 
-def _coordinates(run: LinearRun, norm: CommonNorm) -> Array:
+def turned_to_noise(recursion: Recursion, norm: CommonNorm) -> Array:
     """S for which the norm of z is the length of S z, and the noise lies along the first axis.
 
     The noise can be far larger than X_k in every other direction; along an axis it does not hide
     the small entries.
     """
-    *_, b0, b1 = run.recursion.entries()
+    *_, b0, b1 = recursion.entries()
     first = norm.root @ np.array([b0[-1], b1[-1]])
     first = first / np.linalg.norm(first)
     turn = np.array([[first[0], first[1]], [-first[1], first[0]]])

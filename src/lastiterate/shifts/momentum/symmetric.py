@@ -1,8 +1,13 @@
 """Symmetric 2 x 2 matrices ((a, b), (b, c)), many at once, as arrays of their (a, b, c)."""
 
+import math
+
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+
+Symmetric = tuple[float, float, float]
+"""(a, b, c) of a single matrix."""
 
 
 def outer(x: Array, y: Array) -> Array:
@@ -56,3 +61,27 @@ def as_matrix(entries: Array) -> Array:
 def as_entries(matrix: Array) -> Array:
     """(a, b, c) of a symmetric 2 x 2 array."""
     return np.array([matrix[0, 0], (matrix[0, 1] + matrix[1, 0]) / 2, matrix[1, 1]])
+
+
+def join(one: Symmetric, other: Symmetric) -> Symmetric:
+    """The least matrix above both among those that are diagonal where both of them are."""
+    root = math.sqrt(one[0])
+    low = one[1] / root
+    last = math.sqrt(one[2] - low * low)
+    # other - one in coordinates in which `one` is the identity
+    x = other[0] / (root * root) - 1.0
+    y = (other[1] / root - (x + 1.0) * low) / last
+    z = (other[2] - 2.0 * low * (other[1] / root) + (x + 1.0) * low * low) / (last * last) - 1.0
+    middle, half = 0.5 * (x + z), math.hypot(0.5 * (x - z), y)
+    large, small = middle + half, middle - half
+    if large <= 0.0:
+        return one
+    if small >= 0.0:
+        return other
+    part = large / (large - small)
+    x, y, z = part * (x - small), part * y, part * (z - small)
+    return (
+        one[0] + root * root * x,
+        one[1] + root * (low * x + last * y),
+        one[2] + low * low * x + 2.0 * low * last * y + last * last * z,
+    )

@@ -1,0 +1,172 @@
+"""What a participation costs by its position in the last epoch, whatever those in earlier epochs.
+
+Participations in earlier epochs are charged a little after the end of their epoch, in a direction
+that serves all positions in it (`delay`): so one certificate holds for a fixed and for a shuffled
+order.  Positions are told by their *tail*, the number of steps after them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, up
+from lastiterate.shifts.momentum.certificate import LinearRun
+from lastiterate.shifts.momentum.delay import Delays
+from lastiterate.shifts.momentum.recursion import Recursion
+from lastiterate.shifts.momentum.recursion_mu import certified
+
+_MOST_EXACT = 1  # positions of a group that are charged in their own steps
+_SHARE_OF_TAIL = 6  # of a group's least tail: the delay of the others
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A participation in one of the steps `first` .. `last`, from 1, charged in step `charged`."""
+
+    name: str
+    first: int
+    last: int
+    charged: int
+    weight: float = 1.0
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the step is known, and the participation is charged in it."""
+        return self.first == self.last == self.charged > 1
+
+
+@dataclass(frozen=True)
+class Tails:
+    """The positions in the last epoch with tails from `least` to `most`."""
+
+    least: int
+    most: int
+
+
+@dataclass(frozen=True)
+class Energies:
+    """Parts of mu^2 for a sensitivity of 1, each rounded up.
+
+    `earlier` is that of all earlier epochs together, `group` that of any single position of the
+    group, `other` that of any single one of the other positions.
+    """
+
+    earlier: float
+    group: float
+    other: float
+
+
+@dataclass(frozen=True)
+class MomentumEpochs:
+    """Equal steps in epochs of `length` steps; the last epoch may be cut short.
+
+    `noise` is that of the averaged gradient in every step.
+    """
+
+    recursion: Recursion
+    curvature: tuple[float, float]
+    noise: float
+    release_noise: float
+    length: int
+    delay: int
+
+    @property
+    def earlier_epochs(self) -> int:
+        """The number of epochs before the last one begins."""
+        return (self.recursion.steps - 1) // self.length
+
+    @property
+    def last_length(self) -> int:
+        """The number of steps of the last epoch."""
+        return self.recursion.steps - self.earlier_epochs * self.length
+
+    def energies(self, group: Tails | None, other: Tails | None = None) -> Energies | None:
+        """The energies of one certificate, or None where none was found.
+
+        Every position of `group`, and of `other`, can be charged by it; None stands for no
+        participation in the last epoch.
+        """
+        parts = self._parts(group, other)
+        if not parts:
+            return Energies(0.0, 0.0, 0.0)
+        steps = self.recursion.steps
+        weights, directions = np.zeros(steps), np.zeros((steps, 3))
+        for part in parts:
+            direction = self._direction(part)
+            if direction is None:
+                return None
+            weights[part.charged - 1] += part.weight
+            directions[part.charged - 1] += direction
+        together = Counter(part.charged for part in parts)
+        alone = [p.charged - 1 for p in parts if p.is_exact and together[p.charged] == 1]
+        delayed = weights > 0.0
+        delayed[alone] = False
+        found = certified(
+            LinearRun(
+                self.recursion,
+                self.curvature,
+                np.sqrt(weights),
+                np.full(steps, self.noise),
+                self.release_noise,
+                delayed=delayed,
+                directions=directions,
+            )
+        )
+        if found is None:
+            return None
+        energies = np.zeros(steps)
+        energies[-found.kappa.size :] = found.energies(np.ones(steps))
+        by_name = {
+            name: [energies[part.charged - 1] for part in parts if part.name == name]
+            for name in ("earlier", "group", "other")
+        }
+        earlier = up(math.fsum(by_name["earlier"]) + found.before, FEW_ROUNDINGS)
+        return Energies(
+            earlier, max(by_name["group"], default=0.0), max(by_name["other"], default=0.0)
+        )
+
+    def _parts(self, group: Tails | None, other: Tails | None) -> list[_Part]:
+        """What is charged, and where."""
+        steps = self.recursion.steps
+        parts = []
+        for epoch in range(1, self.earlier_epochs + 1):
+            last = epoch * self.length
+            delay = min(self.delay, steps - last)
+            parts.append(_Part("earlier", last - self.length + 1, last, last + delay))
+        for name, tails in (("group", group), ("other", other)):
+            if tails is not None:
+                parts += self._parts_of(name, tails)
+        return parts
+
+    def _parts_of(self, name: str, tails: Tails) -> list[_Part]:
+        """Each of a few positions by itself, or any of many a little later."""
+        steps = self.recursion.steps
+        first, last = steps - tails.most, steps - tails.least
+        if last - first < _MOST_EXACT:
+            weight = 1.0 / (last - first + 1)
+            return [_Part(name, step, step, step, weight) for step in range(first, last + 1)]
+        delay = min(self.delay, tails.least // _SHARE_OF_TAIL)
+        return [_Part(name, first, last, last + delay)]
+
+    def _direction(self, part: _Part) -> Array | None:
+        """What a participation in any of the part's steps adds where it is charged."""
+        found = self._delays.direction(part.charged - part.last, part.charged - part.first)
+        if found is None or part.first > 1:
+            return found
+        return found * self._first_step_factor
+
+    @cached_property
+    def _first_step_factor(self) -> float:
+        """How much more B B' is in the first step, where there is no dampening; rounded up."""
+        *_, b1 = self.recursion.entries()
+        return max(1.0, up(float((b1[0] / b1[-1]) ** 2), THOUSANDS_OF_ROUNDINGS))
+
+    @cached_property
+    def _delays(self) -> Delays:
+        return Delays(self.recursion, self.curvature)
