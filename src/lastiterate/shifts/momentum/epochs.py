@@ -8,7 +8,6 @@ order.  Positions are told by their *tail*, the number of steps after them.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -21,8 +20,7 @@ from lastiterate.shifts.momentum.delay import Delays
 from lastiterate.shifts.momentum.recursion import Recursion
 from lastiterate.shifts.momentum.recursion_mu import certified
 
-_MOST_EXACT = 1  # positions of a group that are charged in their own steps
-_SHARE_OF_TAIL = 6  # of a group's least tail: the delay of the others
+_SHARE_OF_TAIL = 6  # of a group's least tail: its delay
 
 
 @dataclass(frozen=True)
@@ -33,7 +31,6 @@ class _Part:
     first: int
     last: int
     charged: int
-    weight: float = 1.0
 
     @property
     def is_exact(self) -> bool:
@@ -101,10 +98,9 @@ class MomentumEpochs:
             direction = self._direction(part)
             if direction is None:
                 return None
-            weights[part.charged - 1] += part.weight
+            weights[part.charged - 1] += 1.0
             directions[part.charged - 1] += direction
-        together = Counter(part.charged for part in parts)
-        alone = [p.charged - 1 for p in parts if p.is_exact and together[p.charged] == 1]
+        alone = [p.charged - 1 for p in parts if p.is_exact and weights[p.charged - 1] == 1.0]
         delayed = weights > 0.0
         delayed[alone] = False
         found = certified(
@@ -122,14 +118,11 @@ class MomentumEpochs:
             return None
         energies = np.zeros(steps)
         energies[-found.kappa.size :] = found.energies(np.ones(steps))
-        by_name = {
-            name: [energies[part.charged - 1] for part in parts if part.name == name]
+        earlier, of_group, of_other = (
+            math.fsum(energies[part.charged - 1] for part in parts if part.name == name)
             for name in ("earlier", "group", "other")
-        }
-        earlier = up(math.fsum(by_name["earlier"]) + found.before, FEW_ROUNDINGS)
-        return Energies(
-            earlier, max(by_name["group"], default=0.0), max(by_name["other"], default=0.0)
         )
+        return Energies(up(earlier + found.before, FEW_ROUNDINGS), of_group, of_other)
 
     def _parts(self, group: Tails | None, other: Tails | None) -> list[_Part]:
         """What is charged, and where."""
@@ -141,18 +134,15 @@ class MomentumEpochs:
             parts.append(_Part("earlier", last - self.length + 1, last, last + delay))
         for name, tails in (("group", group), ("other", other)):
             if tails is not None:
-                parts += self._parts_of(name, tails)
+                parts.append(self._part_of(name, tails))
         return parts
 
-    def _parts_of(self, name: str, tails: Tails) -> list[_Part]:
-        """Each of a few positions by itself, or any of many a little later."""
+    def _part_of(self, name: str, tails: Tails) -> _Part:
+        """A single position in its own step, or any of several a little later."""
         steps = self.recursion.steps
         first, last = steps - tails.most, steps - tails.least
-        if last - first < _MOST_EXACT:
-            weight = 1.0 / (last - first + 1)
-            return [_Part(name, step, step, step, weight) for step in range(first, last + 1)]
-        delay = min(self.delay, tails.least // _SHARE_OF_TAIL)
-        return [_Part(name, first, last, last + delay)]
+        delay = min(self.delay, tails.least // _SHARE_OF_TAIL) if first < last else 0
+        return _Part(name, first, last, last + delay)
 
     def _direction(self, part: _Part) -> Array | None:
         """What a participation in any of the part's steps adds where it is charged."""
