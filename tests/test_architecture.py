@@ -192,12 +192,14 @@ def test_kinds_of_objectives_are_asked_and_not_told_apart():
 class TestPublicNames:
     def test_are_these(self):
         assert set(lastiterate.__all__) == {
-            "Ball", "BallsAndBins", "BallsAndBinsEachEpoch", "CATALOGUE", "Cyclic", "FixedOrder",
+            "Ball", "BallsAndBins", "BallsAndBinsEachEpoch", "CATALOGUE", "Cyclic",
+            "ExponentialAverage", "FixedOrder",
             "FullBatch", "GaussianProfile", "InvalidParameter", "LastIterateError", "Ledger",
             "Loss", "NoBoundApplies", "PoissonSampled", "PrivacyProfile", "PrivacyReport",
             "SampledWithoutReplacement",
             "ShuffledBlocksEachEpoch", "ShuffledBlocksOnce", "ShuffledEachEpoch",
-            "ShuffledOnce", "TrainingRun", "Unbounded", "Unlearning", "UnreachableTarget",
+            "ShuffledOnce", "TailAverage", "TrainingRun", "Unbounded", "Unlearning",
+            "UnreachableTarget",
             "__version__",
             "account", "calibrate", "compose", "from_pld", "langevin", "load", "optimal_shifts",
             "plan", "save", "unlearning", "verify",

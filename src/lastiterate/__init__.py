@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from lastiterate.run.domain import Ball as Ball
     from lastiterate.run.domain import Unbounded as Unbounded
     from lastiterate.run.loss import Loss as Loss
+    from lastiterate.run.optimizer import ExponentialAverage as ExponentialAverage
+    from lastiterate.run.optimizer import TailAverage as TailAverage
     from lastiterate.run.training_run import TrainingRun as TrainingRun
     from lastiterate.saved_model.load_model import load as load
     from lastiterate.saved_model.save_model import save as save
@@ -83,6 +85,7 @@ _HOME = {
         "ShuffledOnce",
     ),
     "run.domain": ("Ball", "Unbounded"),
+    "run.optimizer": ("ExponentialAverage", "TailAverage"),
     "run.loss": ("Loss",),
     "run.training_run": ("TrainingRun",),
     "saved_model.load_model": ("load",),

@@ -62,6 +62,19 @@ class Hypothesis:
         return None if found is None else Unmet(self.needs, found, self.remedy)
 
 
+def _other_steps(run: TrainingRun) -> str | None:
+    if run.has_plain_steps:
+        return None
+    return f"momentum={run.momentum!r}" if run.average is None else f"average={run.average!r}"
+
+
+PLAIN_STEPS = Hypothesis(
+    "plain gradient steps, and their last iterate published: no momentum, no average of iterates",
+    _other_steps,
+    "see fixed-order/momentum, or train without momentum",
+)
+
+
 def with_single_examples(run: TrainingRun) -> TrainingRun:
     """The run of data sets on the way from one to another, each changed in a single example.
 
@@ -94,13 +107,18 @@ def _of_single_examples(
 
 @dataclass(frozen=True, kw_only=True)
 class Statement:
-    """A theorem about runs; `covers` are the batch rules that it applies to."""
+    """A theorem about runs; `covers` are the batch rules that it applies to.
+
+    It is about plain gradient steps whose last iterate is published, unless `beyond_plain_steps`
+    says that it knows momentum and averages.
+    """
 
     id: str
     gives: str
     covers: tuple[type[BatchRule], ...]
     needs: tuple[Hypothesis, ...]
     source: Citation
+    beyond_plain_steps: bool = False
 
     def _repr_html_(self) -> str:
         rows = [("gives", self.gives), ("source", str(self.source))]
@@ -120,7 +138,8 @@ class Statement:
         return type(run.batches) in self.covers
 
     def _violated(self, run: TrainingRun) -> list[Unmet]:
-        checked = (hypothesis.check(run) for hypothesis in self.needs)
+        needs = self.needs if self.beyond_plain_steps else (PLAIN_STEPS, *self.needs)
+        checked = (hypothesis.check(run) for hypothesis in needs)
         return [unmet for unmet in checked if unmet is not None]
 
     def _require(self, run: TrainingRun) -> None:

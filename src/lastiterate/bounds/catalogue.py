@@ -4,6 +4,7 @@ from lastiterate.bounds.bound import Approximation, Bound
 from lastiterate.bounds.composition.fixed_order_composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITION
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
+from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.shuffling.shuffling_bounds import BALLS_AND_BINS, SHUFFLED
@@ -18,6 +19,7 @@ CATALOGUE: dict[str, Bound] = {
         SAMPLED_COMPOSITION,
         CONVEX_FIXED_ORDER,
         NON_CONVEX,
+        MOMENTUM,
         SHUFFLED,
         BALLS_AND_BINS,
         SAMPLED,

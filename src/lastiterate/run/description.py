@@ -15,9 +15,11 @@ from lastiterate.run.adjacency import factor, known_adjacency, usual_adjacency
 from lastiterate.run.batch_rules.base import RULES, BatchRule
 from lastiterate.run.domain import Ball, Domain, Unbounded
 from lastiterate.run.loss import Loss
+from lastiterate.run.optimizer import Average
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
 
+_OPTIMIZER = ("momentum", "dampening", "nesterov", "buffer_resets", "average")
 NAMES = tuple(name for name, rule in RULES.items() if rule.from_sizes)
 # Two words for the same quantity: a later one replaces the other.
 ALTERNATIVES = (("epochs", "steps"), ("noise_multiplier", "noise_std"))
@@ -60,6 +62,11 @@ class Description:
     adjacency: str | None = None
     releases: str | None = None
     examples_per_person: int = 1
+    momentum: Schedule = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    buffer_resets: tuple[int, ...] = ()
+    average: Average | None = None
 
     @classmethod
     def of(cls, run: TrainingRun) -> Description:
@@ -90,12 +97,13 @@ class Description:
             adjacency=run.adjacency,
             releases=run.releases,
             examples_per_person=run.examples_per_person,
+            **{name: getattr(run, name) for name in _OPTIMIZER},
         )
 
     @classmethod
     def from_words(cls, words: Mapping[str, Any]) -> Description:
         """The description that a file gives; unknown keys are refused."""
-        known = [f.name for f in dataclasses.fields(cls) if f.name != "domain"]
+        known = [f.name for f in dataclasses.fields(cls) if f.name not in ("domain", "average")]
         unknown = [key for key in words if key not in known]
         if unknown:
             raise InvalidParameter("run key", min(unknown), must_be=f"one of {', '.join(known)}")
@@ -174,6 +182,7 @@ class Description:
             adjacency=adjacency,
             examples_per_person=self.examples_per_person,
             releases=usually if self.releases is None else self.releases,
+            **{name: getattr(self, name) for name in _OPTIMIZER},
         )
 
     def rule(self) -> BatchRule:

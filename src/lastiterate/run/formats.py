@@ -39,12 +39,15 @@ class RunFormats:
         domain: Domain | None = None,
         releases: str | None = None,
         examples_per_person: int = 1,
+        momentum: float | Iterable[float] = 0.0,
+        dampening: float = 0.0,
+        nesterov: bool = False,
         **others: Any,
     ) -> TrainingRun:
         """The run of a DP-SGD library: gradients are clipped, noise is in units of the clip.
 
-        Plain gradient steps only: with momentum or Adam the released model is not the last iterate
-        of this recursion.
+        Steps of SGD, with or without momentum: with Adam the released model is not the last
+        iterate of such a recursion.
 
         Parameters
         ----------
@@ -68,7 +71,7 @@ class RunFormats:
         adjacency : {"zero-out", "replace"}
             Leaving an example out moves the sum of gradients by up to the clip, replacing it by up
             to twice the clip.
-        release_noise_std, domain, releases, examples_per_person
+        release_noise_std, domain, releases, examples_per_person, momentum, dampening, nesterov
             As in `TrainingRun`.
         **others
             Words of other libraries; each is refused with the word that is used here.
@@ -83,7 +86,7 @@ class RunFormats:
         ------
         InvalidParameter, InvalidType
             If a value is out of range, missing or contradicts another, or if an option makes the
-            steps other than plain gradient steps.
+            steps other than those of SGD.
 
         Examples
         --------
@@ -115,6 +118,9 @@ class RunFormats:
             adjacency=adjacency,
             releases=releases,
             examples_per_person=examples_per_person,
+            momentum=momentum,  # type: ignore[arg-type]  # normalised by __post_init__
+            dampening=dampening,
+            nesterov=nesterov,
             **{one.name: getattr(known, one.name) for one in dataclasses.fields(known)},
         ).run()
 

@@ -20,11 +20,8 @@ _KNOWN = (
     "made of Gaussian events, alone or under PoissonSampled, SampledWithoutReplacement or "
     "TruncatedSubsampledGaussian, composed of themselves or one after the other"
 )
-# Options that make steps other than plain ones, and the value with which they do not.
+# Options that make steps other than those of SGD, and the value with which they do not.
 _OTHER_STEPS = {
-    "momentum": 0.0,
-    "nesterov": False,
-    "dampening": 0.0,
     "betas": None,
     "optimizer": "sgd",
     "optimiser": "sgd",
@@ -145,9 +142,9 @@ def refuse_other_words(given: Mapping[str, Any]) -> None:
             raise InvalidParameter(
                 name,
                 value,
-                must_be="left out: a run is plain gradient steps, and with momentum or Adam the "
-                "released model is not their last iterate; leave step_size and loss out, too, and "
-                "every iterate is charged, which covers any optimizer",
+                must_be="left out: a run has steps of SGD, and with Adam the released model is not "
+                "their last iterate; leave step_size and loss out, too, and every iterate is "
+                "charged, which covers any optimizer",
             )
         must_be = "left out: no such argument"
         if name in _OWN_WORDS:

@@ -16,29 +16,31 @@ from lastiterate.run.batch_rules.rules import RULES
 from lastiterate.run.description import Description
 from lastiterate.run.domain import Domain
 from lastiterate.run.loss import Loss
-from lastiterate.run.training_run import TrainingRun
+from lastiterate.run.optimizer import Average
+from lastiterate.run.training_run import LEFT_OUT_AT_DEFAULTS, TrainingRun
 
 _KINDS = {
     "batches": {kind.__name__: kind for kind in RULES.values()},
     "domain": {kind.__name__: kind for kind in get_args(Domain)},
     "loss": {"Loss": Loss},
+    "average": {kind.__name__: kind for kind in get_args(Average)},
 }
 
 
 def to_dict(run: TrainingRun) -> dict[str, Any]:
     """Plain dicts, lists, strings and numbers.
 
-    What is None is left out, as is that a person has one example: so records say what they did
-    before there were persons.
+    What is None is left out, and so are persons, momentum and averages where there are none.
     """
     record: dict[str, Any] = {}
     for entry in fields(run):
         value = getattr(run, entry.name)
-        if entry.name in _KINDS:
+        if entry.name in _KINDS and value is not None:
             kind = {} if entry.name == "loss" else {"kind": type(value).__name__}
             value = kind | {f.name: _plain(getattr(value, f.name)) for f in fields(value) if f.init}
             value = {key: item for key, item in value.items() if item is not None}
-        if value is not None and (entry.name != "examples_per_person" or value > 1):
+        left_out = entry.name in LEFT_OUT_AT_DEFAULTS and value == entry.default
+        if value is not None and not left_out:
             record[entry.name] = _plain(value)
     return record
 

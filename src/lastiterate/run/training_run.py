@@ -15,8 +15,25 @@ from lastiterate.run.batch_rules.rules import RULES
 from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.formats import RunFormats
 from lastiterate.run.loss import Loss
+from lastiterate.run.optimizer import (
+    Average,
+    checked_average,
+    checked_dampening,
+    checked_nesterov,
+    checked_resets,
+    momentum_schedule,
+)
 from lastiterate.run.schedule import Schedule, schedule, shortened
 
+# Fields of less usual runs, which records and texts leave out where they say nothing.
+LEFT_OUT_AT_DEFAULTS = (
+    "examples_per_person",
+    "momentum",
+    "dampening",
+    "nesterov",
+    "buffer_resets",
+    "average",
+)
 RELEASES = ("last-iterate", "last-iterate-and-order", "every-iterate")
 
 
@@ -27,8 +44,9 @@ class TrainingRun(RunFormats):
     .. math:: x_k = \Pi_K\Big(x_{k-1} - \eta_k\big(\tfrac1b \sum_{i \in B_k}
               \nabla f_i(x_{k-1}) + N(0, \sigma_k^2 I)\big)\Big), \qquad k = 1, \dots, T.
 
-    The start x_0 must not depend on the data.  There is no momentum and no preconditioning:
-    runs of Adam or of SGD with momentum are not of this form.
+    The start x_0 must not depend on the data.  With `momentum` the noisy gradient goes through a
+    buffer first, as in `torch.optim.SGD`.  There is no preconditioning: runs of Adam are not of
+    this form.
 
     Parameters
     ----------
@@ -65,6 +83,17 @@ class TrainingRun(RunFormats):
         What is published: the last iterate, that and the order of the batches (or its seed),
         or more of the iterates (checkpoints) but not the order.  A loss or score on the data is
         none of these: it is computed from the examples without noise, and no run covers it.
+    momentum : float or sequence of length `steps`
+        beta, in [0, 1).  The buffer starts empty and is never published.
+    dampening : float
+        tau: the buffer becomes beta buffer + (1 - tau) gradient, but for its first step, which
+        stores the gradient.
+    nesterov : bool
+        Whether a step goes along gradient + beta buffer instead of the buffer.
+    buffer_resets : sequence of int
+        The steps, counted from 1, that begin with an empty buffer; the first need not be named.
+    average : ExponentialAverage or TailAverage, optional
+        The average of iterates that is published instead of the last one.
 
     Examples
     --------
@@ -89,6 +118,11 @@ class TrainingRun(RunFormats):
     adjacency: str = "replace"
     releases: str = "last-iterate"
     examples_per_person: int = 1
+    momentum: Schedule = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    buffer_resets: tuple[int, ...] = ()
+    average: Average | None = None
 
     def __post_init__(self) -> None:
         _instance("loss", self.loss, (Loss,))
@@ -113,14 +147,26 @@ class TrainingRun(RunFormats):
             at_most=self.batches.examples,
         )
         self._set("examples_per_person", persons)
+        self._set_optimizer()
         self.batches.check_length(self.steps)
         self._check_sensitivity()
+
+    def _set_optimizer(self) -> None:
+        momentum = momentum_schedule(self.momentum, self.steps)
+        nesterov = checked_nesterov(self.nesterov, momentum=momentum)
+        dampening = checked_dampening(self.dampening, momentum=momentum, nesterov=nesterov)
+        resets = checked_resets(self.buffer_resets, self.steps, momentum=momentum)
+        self._set("momentum", momentum)
+        self._set("nesterov", nesterov)
+        self._set("dampening", dampening)
+        self._set("buffer_resets", resets)
+        self._set("average", checked_average(self.average, self.steps))
 
     def __repr__(self) -> str:
         shown = ", ".join(
             f"{f.name}={shortened(getattr(self, f.name))}"
             for f in dataclasses.fields(self)
-            if f.name != "examples_per_person" or self.examples_per_person > 1
+            if f.name not in LEFT_OUT_AT_DEFAULTS or getattr(self, f.name) != f.default
         )
         return f"TrainingRun({shown})"
 
@@ -201,6 +247,11 @@ class TrainingRun(RunFormats):
     def is_constant(self) -> bool:
         """Whether step size and noise are the same in every step."""
         return not isinstance(self.step_size, tuple) and not isinstance(self.noise_std, tuple)
+
+    @property
+    def has_plain_steps(self) -> bool:
+        """Whether there is no momentum and the last iterate itself is published."""
+        return self.momentum == 0.0 and self.average is None
 
     @property
     def gradient_bound(self) -> float | None:

@@ -66,6 +66,7 @@ FIXED_ORDER_COMPOSITION = Bound(
     covers=tuple(RULES.values()),
     needs=(conditions.NOISY,),
     certainty=Certainty.UPPER,
+    beyond_plain_steps=True,  # later steps only post-process the noisy gradients
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Corollary 3.3"),
     evaluate=worst_order_composition,
     for_persons=worst_order_composition,  # most exposed with all examples in one batch

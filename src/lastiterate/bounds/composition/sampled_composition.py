@@ -194,6 +194,7 @@ SAMPLED_COMPOSITION = Bound(
         ),
     ),
     certainty=Certainty.UPPER,
+    beyond_plain_steps=True,  # later steps only post-process the noisy gradients
     source=Citation("Dong, Roth and Su", 2022, "Gaussian differential privacy", "Theorem 9"),
     evaluate=sampled_composition,
     for_persons=sampled_composition_for_persons,

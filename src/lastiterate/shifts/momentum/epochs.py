@@ -40,10 +40,14 @@ class _Part:
 
 @dataclass(frozen=True)
 class Tails:
-    """The positions in the last epoch with tails from `least` to `most`."""
+    """The positions in the last epoch with tails from `least` to `most`.
+
+    Several are charged together a little later, or, as `each` asks for, each in its own step.
+    """
 
     least: int
     most: int
+    each: bool = False
 
 
 @dataclass(frozen=True)
@@ -119,10 +123,11 @@ class MomentumEpochs:
         energies = np.zeros(steps)
         energies[-found.kappa.size :] = found.energies(np.ones(steps))
         earlier, of_group, of_other = (
-            math.fsum(energies[part.charged - 1] for part in parts if part.name == name)
+            [float(energies[part.charged - 1]) for part in parts if part.name == name]
             for name in ("earlier", "group", "other")
         )
-        return Energies(up(earlier + found.before, FEW_ROUNDINGS), of_group, of_other)
+        total = up(math.fsum(earlier) + found.before, FEW_ROUNDINGS)
+        return Energies(total, max(of_group, default=0.0), max(of_other, default=0.0))
 
     def _parts(self, group: Tails | None, other: Tails | None) -> list[_Part]:
         """What is charged, and where."""
@@ -134,15 +139,16 @@ class MomentumEpochs:
             parts.append(_Part("earlier", last - self.length + 1, last, last + delay))
         for name, tails in (("group", group), ("other", other)):
             if tails is not None:
-                parts.append(self._part_of(name, tails))
+                parts += self._parts_of(name, tails)
         return parts
 
-    def _part_of(self, name: str, tails: Tails) -> _Part:
-        """A single position in its own step, or any of several a little later."""
+    def _parts_of(self, name: str, tails: Tails) -> list[_Part]:
         steps = self.recursion.steps
         first, last = steps - tails.most, steps - tails.least
-        delay = min(self.delay, tails.least // _SHARE_OF_TAIL) if first < last else 0
-        return _Part(name, first, last, last + delay)
+        if tails.each or first == last:
+            return [_Part(name, step, step, step) for step in range(first, last + 1)]
+        delay = min(self.delay, tails.least // _SHARE_OF_TAIL)
+        return [_Part(name, first, last, last + delay)]
 
     def _direction(self, part: _Part) -> Array | None:
         """What a participation in any of the part's steps adds where it is charged."""

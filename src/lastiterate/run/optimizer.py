@@ -1,0 +1,129 @@
+"""What makes a step more than a plain gradient step: momentum, and averages of iterates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lastiterate import _check
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.run.schedule import Schedule, schedule
+
+
+@dataclass(frozen=True)
+class ExponentialAverage:
+    r"""The released average :math:`\bar x_k = a \bar x_{k-1} + (1 - a) x_k` of all iterates.
+
+    Parameters
+    ----------
+    decay : float
+        a, in [0, 1).
+    copies_first : bool
+        Whether the first update copies the iterate, as `torch.optim.swa_utils.AveragedModel`
+        does; otherwise the average begins at the start of the run.
+
+    Examples
+    --------
+    >>> ExponentialAverage(0.9).decays(3)
+    (0.0, 0.9, 0.9)
+    """
+
+    decay: float
+    copies_first: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "decay", _check.number("decay", self.decay, at_least=0.0, below=1.0)
+        )
+        if not isinstance(self.copies_first, bool):
+            raise InvalidType("copies_first", self.copies_first, must_be="True or False")
+
+    def decays(self, steps: int) -> tuple[float, ...]:
+        """The share of the former average that each step keeps."""
+        first = 0.0 if self.copies_first else self.decay
+        return (first, *(self.decay for _ in range(steps - 1)))
+
+
+@dataclass(frozen=True)
+class TailAverage:
+    """The released mean of the last iterates.
+
+    Parameters
+    ----------
+    last : int
+        How many of the last iterates are averaged; at most the number of steps.
+
+    Examples
+    --------
+    >>> TailAverage(2).decays(4)
+    (0.0, 0.0, 0.0, 0.5)
+    """
+
+    last: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "last", _check.count("last", self.last, at_least=1))
+
+    def decays(self, steps: int) -> tuple[float, ...]:
+        """The share of the former average that each step keeps."""
+        before = steps - self.last
+        return tuple(0.0 if k <= before else 1.0 - 1.0 / (k - before) for k in range(1, steps + 1))
+
+
+Average = ExponentialAverage | TailAverage
+
+
+def momentum_schedule(value: object, steps: int) -> Schedule:
+    """Momentum in [0, 1), one number or one for each step, then none of them 0."""
+    found = schedule("momentum", value, steps, positive=None)
+    each = found if isinstance(found, tuple) else (found,)
+    for step, one in enumerate(each):
+        name = "momentum" if len(each) == 1 else f"momentum[{step}]"
+        if not one < 1.0:
+            raise InvalidParameter(name, one, must_be="in [0, 1)")
+        if len(each) > 1 and not one > 0.0:
+            raise InvalidParameter(
+                name, one, must_be="above 0 where any is: a step without momentum keeps the buffer"
+            )
+    return found
+
+
+def checked_dampening(value: object, *, momentum: Schedule, nesterov: bool) -> float:
+    """Dampening in [0, 1), and 0 without momentum or in Nesterov's form."""
+    found = _check.number("dampening", value, at_least=0.0, below=1.0)
+    if found > 0.0 and (nesterov or momentum == 0.0):
+        raise InvalidParameter("dampening", found, must_be="0 without momentum or with nesterov")
+    return found
+
+
+def checked_nesterov(value: object, *, momentum: Schedule) -> bool:
+    """Whether momentum has Nesterov's form, for which there must be some."""
+    if not isinstance(value, bool):
+        raise InvalidType("nesterov", value, must_be="True or False")
+    if value and momentum == 0.0:
+        raise InvalidParameter("nesterov", value, must_be="False without momentum")
+    return value
+
+
+def checked_resets(value: object, steps: int, *, momentum: Schedule) -> tuple[int, ...]:
+    """The steps, from 2, that begin with an empty buffer, in order."""
+    if not isinstance(value, Iterable) or isinstance(value, (str, bytes)):
+        raise InvalidType("buffer_resets", value, must_be="a sequence of steps")
+    found = tuple(_check.count("buffer_resets", step, at_least=2, at_most=steps) for step in value)
+    if found and momentum == 0.0:
+        raise InvalidParameter("buffer_resets", found, must_be="empty without momentum")
+    if list(found) != sorted(set(found)):
+        raise InvalidParameter("buffer_resets", found, must_be="increasing")
+    return found
+
+
+def checked_average(value: object, steps: int) -> Average | None:
+    """The average that is released, or None for the last iterate."""
+    if value is None:
+        return None
+    if not isinstance(value, (ExponentialAverage, TailAverage)):
+        must_be = "ExponentialAverage, TailAverage or None"
+        raise InvalidType("average", value, must_be=must_be)
+    if isinstance(value, TailAverage) and not value.last <= steps:
+        raise InvalidParameter("average.last", value.last, must_be=f"at most steps = {steps}")
+    return value
