@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
+from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.domain import Ball
 from lastiterate.run.loss import local_curvatures
@@ -82,6 +83,10 @@ def seen_together(run: TrainingRun) -> int:
 
 def admitted(run: TrainingRun) -> Admitted:
     """The steps that obey the description, or as many of them as are known."""
+    if not run.has_plain_steps:
+        raise InvalidParameter(
+            "run", run, must_be="one of plain steps whose last iterate is published"
+        )
     etas = np.broadcast_to(np.asarray(run.step_size, dtype=float), (run.steps,))
     together = seen_together(run)
     size, penalty = run.batches.batch_size, run.loss.regulariser

@@ -8,6 +8,7 @@ from lastiterate.bounds.shuffling.balls_and_bins import (
     BIN_WINDOWED_MIXTURE,
 )
 from lastiterate.bounds.shuffling.last_epochs_average import LAST_EPOCHS_AVERAGE
+from lastiterate.bounds.shuffling.momentum_transport import MOMENTUM_TRANSPORT
 from lastiterate.bounds.shuffling.position_average import AVERAGE_EACH_EPOCH, AVERAGE_ONCE
 from lastiterate.bounds.shuffling.position_transport import JOINT_TRANSPORT, TRANSPORT
 from lastiterate.bounds.staged_bound import StagedBound, least_of
@@ -64,6 +65,7 @@ SHUFFLED: StagedBound = least_of(
     AVERAGE_ONCE,
     AVERAGE_EACH_EPOCH,
     LAST_EPOCHS_AVERAGE,
+    MOMENTUM_TRANSPORT,
     id="random-order/shuffled",
     gives="an average over the example's secret position in a shuffled order, which stays hidden",
     source=Citation(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import minimize
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
@@ -40,6 +39,8 @@ def common_norm(transitions: tuple[Array, Array]) -> CommonNorm:
 
     Any P serves: the rate is computed from it.
     """
+    from scipy.optimize import minimize  # slow to load, and not needed for plain steps
+
     scale = _scale(transitions)
     scaled = [scale @ step @ np.linalg.inv(scale) for step in transitions]
 
