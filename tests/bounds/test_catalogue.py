@@ -30,6 +30,8 @@ CHOICE = {  # another noise may be given another window, or another split
     "random-order/sampled": 0.1,
     "random-order/sampled/amplified-tail": 0.1,
     "random-order/poisson/hidden-participations": 0.01,
+    "fixed-order/momentum": 0.01,  # a search that stops early
+    "random-order/shuffled/momentum": 0.01,
 }
 # The library's own; tests/bounds/published/test_published.py has the papers'.
 OWN = [bound for bound in BOUNDS if not bound.id.startswith("published/")]
@@ -44,7 +46,15 @@ COSTLY = [
     for bound in UPPER
     if all(rule.resampling is Resampling.EACH_STEP for rule in bound.covers)
 ]
-QUICK = [bound for bound in UPPER if bound not in COSTLY]
+QUICK = [bound for bound in UPPER if bound not in COSTLY and not bound.id.endswith("momentum")]
+
+
+OPTIMIZERS = (
+    {"momentum": 0.9},
+    {"momentum": 0.5, "nesterov": True},
+    {"momentum": 0.8, "dampening": 0.5},
+    {"average": li.ExponentialAverage(0.9)},
+)
 
 
 def batch_rule(kind, examples, size, steps):
@@ -78,6 +88,10 @@ def runs(draw, bound="any"):
         step_size = list(np.linspace(step_size, step_size / 2, steps))
         noise_std = list(np.linspace(noise_std / 2, noise_std, steps))
     domains = [li.Ball(0.3)] if bound.endswith("domain") else [li.Ball(0.3), li.Unbounded()]
+    optimizer = {}
+    if bound.endswith("momentum") or (bound == "any" and draw(st.booleans())):
+        domains = [li.Unbounded()]
+        optimizer = draw(st.sampled_from(OPTIMIZERS))
     releases = ["last-iterate"] if secret else ["last-iterate", "last-iterate-and-order"]
     releases += ["every-iterate"] if bound == "any" else []
     return li.TrainingRun(
@@ -97,6 +111,7 @@ def runs(draw, bound="any"):
         domain=draw(st.sampled_from(domains)),
         clip_norm=clip,
         releases=draw(st.sampled_from(releases)),
+        **optimizer,
     )
 
 
@@ -184,6 +199,8 @@ def covered_by(bound):
     """The run above with batches that the bound is about, on a ball if it needs one."""
     rule = next(batch_rules(CONTRACTING.steps, bound.covers))
     run = CONTRACTING.replace(batches=rule)
+    if bound.id.endswith("momentum"):
+        run = run.replace(momentum=0.9)
     return run.replace(domain=li.Ball(1.0)) if bound.id.endswith("domain") else run
 
 
@@ -199,8 +216,9 @@ class TestBasis:
         run = covered_by(bound)
         assert not bound.unmet(run)
         expected = set(bound.needs)
+        basis = "momentum" if bound.id.endswith("momentum") else "convex"
         if not bound.id.startswith("composition"):
-            expected |= set(CATALOGUE["fixed-order/convex"].needs)
+            expected |= set(CATALOGUE[f"fixed-order/{basis}"].needs)
         for stage in bound.applying(run) if bound.id in STAGED else ():
             expected |= set(stage.needs)
         assert set(bound.all_needs(run)) == expected
@@ -311,7 +329,10 @@ class TestContract:
 
     @pytest.mark.parametrize(
         "bound",
-        [bound for bound in UPPER if bound.by_position is not None],
+        slow_if(
+            lambda bound: bound.id.endswith("momentum"),
+            [bound for bound in UPPER if bound.by_position is not None],
+        ),
         ids=lambda bound: bound.id,
     )
     @given(data=st.data())

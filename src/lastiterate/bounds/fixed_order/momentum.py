@@ -43,7 +43,8 @@ def momentum(run: TrainingRun) -> GaussianProfile:
 
 def momentum_by_position(run: TrainingRun) -> Sequence[GaussianProfile]:
     """The guarantee of each position in the order of the batches."""
-    return [quantities.gaussian(mu) for mu in position_mus(run)]
+    composed = worst_order_composition(run).mu
+    return [GaussianProfile(min(quantities.widened(mu), composed)) for mu in position_mus(run)]
 
 
 def _both(run: TrainingRun) -> str | None:

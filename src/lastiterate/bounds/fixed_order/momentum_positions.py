@@ -32,24 +32,31 @@ def worst_mu(run: TrainingRun) -> float:
     """mu of the most exposed position; inf where that takes too long to find."""
     if run.batches.resampling is Resampling.EACH_STEP:
         return pattern_mu(run, np.arange(run.steps))
-    if has_regular_epochs(run):
+    if has_regular_epochs(run) and not _has_few_patterns(run):
         return mu_of(ratio_of(run), _worst_energy(epoch_settings(run)))
     return max(position_mus(run), default=0.0)
 
 
 def position_mus(run: TrainingRun) -> list[float]:
     """mu of each position in the order of the batches; only the worst where it is drawn anew."""
-    count = quantities.position_count(run)
     if run.batches.resampling in (Resampling.EACH_EPOCH, Resampling.EACH_STEP):
-        return [worst_mu(run)] if has_regular_epochs(run) else [math.inf]
-    if count * run.steps <= _MOST_WORK:
+        known = run.batches.resampling is Resampling.EACH_STEP or has_regular_epochs(run)
+        return [worst_mu(run)] if known else [math.inf]
+    if _has_few_patterns(run):
         return [pattern_mu(run, seen) for seen in quantities.patterns(run)]
+    count = quantities.position_count(run)
     if not has_regular_epochs(run):
         return [math.inf] * count
     by_tail, absent = last_epoch_mus(run)
     length = run.batches.batches_per_epoch
     tails = [(run.steps - 1 - position) % length for position in range(count)]
     return [by_tail[tail] if tail < len(by_tail) else absent for tail in tails]
+
+
+def _has_few_patterns(run: TrainingRun) -> bool:
+    """Whether every position can be solved by itself."""
+    fixed = run.batches.resampling in (Resampling.NEVER, Resampling.ONCE)
+    return fixed and quantities.position_count(run) * run.steps <= _MOST_WORK
 
 
 def pattern_mu(run: TrainingRun, seen: IntArray) -> float:
@@ -187,6 +194,7 @@ def _has_absent(settings: EpochSettings) -> bool:
     return settings.epochs().last_length < settings.length
 
 
+@lru_cache(maxsize=128)
 def _single_energy(settings: EpochSettings, tail: int) -> float:
     if settings.keeps_positions:
         return _exact_energy(settings, tail)
@@ -204,9 +212,12 @@ def last_epoch_mus(run: TrainingRun) -> tuple[list[float], float]:
     absent = mu_of(ratio, group_energies(settings, None).earlier)
     mus: list[float] = []
     for group in tail_groups(settings):
-        energies = group_energies(settings, group)
-        mu = mu_of(ratio, energies.earlier + energies.group)
-        mus += [mu] * (group.most - group.least + 1)
+        if group.least == group.most:
+            energy = _single_energy(settings, group.least)
+        else:
+            energies = group_energies(settings, group)
+            energy = energies.earlier + energies.group
+        mus += [mu_of(ratio, energy)] * (group.most - group.least + 1)
     return mus, absent
 
 
