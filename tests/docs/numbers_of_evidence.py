@@ -2,49 +2,18 @@
 
 import inspect
 import math
-import re
 
 import numpy as np
 from scipy.special import ndtr
 
 import lastiterate as li
 from lastiterate.audit import empirical
-from lastiterate.lower_bounds import participation
 from lastiterate.reproduce import false_as_printed
 from tests.bounds.published import test_published_oracle as oracle
 
-from .claims import RUN, WORDS, claim, settings_in_code, text_of, value
+from .claims import RUN, claim, text_of, value
 
 ERRATA = "docs/errata.md"
-
-
-@claim(
-    ERRATA,
-    r"section 4\.4 \(clip (\d+), \|x\|\^2 \+ 1 = (\d+), step size ([\d.]+), lambda = ([\d.]+), "
-    r"(\w+) classes\)",
-)
-def settings_of_section_4_4(*stated):
-    used = settings_in_code(ERRATA, "def step_norm")
-    names = ("clip", "squared_norm", "eta", "lam")
-    assert [used[one] for one in names] == [float(one) for one in stated[:4]]
-    logits = re.search(r"step_norm\(np\.array\(\[(.*?)\] \+ \[.*?\] \* (\d+)\)", text_of(ERRATA))
-    assert len(logits[1].split(",")) + int(logits[2]) == WORDS[stated[4]]
-
-
-@claim(ERRATA, r"One step \(T = (1)\)(?s:.*?)with q = ([\d.]+) and 2 eta K/\(b sigma\) = (\d)")
-def one_step_of_chien_and_li(_, q, shift):
-    used = settings_in_code(ERRATA, "chien_li_3_12_one_step")
-    assert (used["q"], used["shift"]) == (float(q), float(shift))
-
-
-@claim(
-    ERRATA,
-    r"n = (\d+), b = (\d), eta = (\d), L = (\d), sigma = ([\d.]+) on an interval of diameter "
-    r"([\d.]+) around the start",
-)
-def one_step_of_altschuler_and_talwar(*stated):
-    used = settings_in_code(ERRATA, "altschuler_talwar_3_6")
-    assert [used[one] for one in ("n", "b", "eta", "L", "sigma", "D")] == [*map(float, stated)]
 
 
 @claim(
@@ -71,14 +40,6 @@ def inside_the_range(least):
 def search(instances, steps):
     assert int(instances.replace(",", "")) == oracle.SEARCHED
     assert int(steps) == oracle.MOST_STEPS
-
-
-@claim(ERRATA, r"For L/b = ([\d.]+), eta = ([\d.]+), l = (\d+) \(k = (\d+)\)")
-def first_cell(sensitivity, eta, length, k):
-    used = settings_in_code(ERRATA, "cyclic-bounded")
-    assert (used["sensitivity"], used["step_size"]) == (float(sensitivity), float(eta))
-    assert f"li.Cyclic({length}, 1)" in text_of(ERRATA)
-    assert 1.0 / (float(eta) * float(sensitivity)) == float(k)
 
 
 @claim(ERRATA, r"stated for E >= k epochs, which is (\d+) here")
@@ -131,54 +92,10 @@ def normal_distribution(shift, variance, shown):
     assert f"{ndtr(float(shift) / math.sqrt(float(variance))):.5f}" == f"0{shown}"
 
 
-@claim(
-    "docs/audit.md",
-    r"chains of (one) or (two) hidden states \((one) for each batch, and one more, for an order "
-    r"shuffled once\)",
-)
-def hidden_states(*_):
-    def states(rule):
-        return participation.participation(RUN.replace(batches=rule)).start.size
-
-    few = (li.Cyclic, li.SampledWithoutReplacement, li.ShuffledEachEpoch)
-    assert {states(rule(60_000, 1_500)) for rule in few} == {1, 2}
-    assert states(li.ShuffledOnce(60_000, 1_500)) == 40 + 1
-
-
 @claim("docs/audit.md", r"limits on both error rates, at (\d+) % together")
 def confidence(percent):
     default = inspect.signature(empirical.audit).parameters["confidence"].default
     assert float(percent) / 100 == default
-
-
-@claim(
-    "docs/audit.md",
-    r"(half) of them judge, so the last line above is ([\d,]+) runs",
-)
-def judged(_, runs):
-    verdict = empirical.audit(
-        lambda world, seeds: world + np.random.default_rng(seeds).normal(size=len(seeds)),
-        li.GaussianProfile(1.0),
-        runs=200,
-    )
-    assert verdict.evidence.runs == 100
-    shown = re.search(r"for judged in \(\d+, ([\d_]+)\)", text_of("docs/audit.md"))
-    assert int(runs.replace(",", "")) == 2 * int(shown[1])
-
-
-@claim("docs/review.md", r"Two hundred runs find gross errors only; take thousands")
-def few_runs():
-    """Noise that is 20 % too small is gross enough for thousands, not for these."""
-    assert "lastiterate audit --model model/model.json --runs 200\n" in text_of("docs/review.md")
-    rate = float(ndtr(-1.25 / 2))
-    few, thousands = (
-        empirical.power(rate, rate, li.GaussianProfile(1.0), runs=count // 2)
-        for count in (200, 4_000)
-    )
-    assert few < 0.05
-    assert thousands > 0.95
-    rate = float(ndtr(-2.0 / 2))  # half the noise
-    assert empirical.power(rate, rate, li.GaussianProfile(1.0), runs=100) > 0.5
 
 
 @claim(

@@ -2,7 +2,6 @@
 
 import json
 import math
-import re
 import tomllib
 from importlib.util import module_from_spec, spec_from_file_location
 
@@ -10,7 +9,6 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.fixed_order.shift_schedule import worst_schedule
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.reproduce import unlearning_figures
 from lastiterate.train.default_releases import gaussian_parameter
@@ -19,7 +17,7 @@ from lastiterate.train.objectives import Huber, Logistic, Softmax
 from lastiterate.train.settings import RunSettings
 from tests.readme_run import accounted, readme_run
 
-from .claims import RUN, WORDS, claim, text_of, value
+from .claims import RUN, claim, text_of, value
 from .pages import ROOT
 
 R, LAM = 7.0, 0.1  # any
@@ -167,11 +165,6 @@ def numbers_of_the_loop(rows, drawn, shuffled):
         assert li.account(run).epsilon(1e-5) == pytest.approx(float(said), abs=0.005)
 
 
-@claim("README.md", r"this is version ([\w.]+), and proofs")
-def version(stated):
-    assert stated == li.__version__
-
-
 def most_rightly_said(epsilon, wrongly, delta):
     """From the definition, for the event and for its complement."""
     return min(math.exp(epsilon) * wrongly + delta, 1 - math.exp(-epsilon) * (1 - wrongly - delta))
@@ -188,42 +181,6 @@ def odds(epsilon, factor, wrongly, most):
     assert factor == f"{math.ceil(100 * math.exp(float(epsilon))) / 100:.2f}"
     share = float(wrongly) / 100
     assert most_rightly_said(float(epsilon), share, 1e-5) / share <= float(most)
-
-
-@claim("docs/faq.md", r"since a gradient can move (twice) as far")
-def twice_as_far(_):
-    settings = {
-        "loss": li.Loss(convex=False),
-        "batches": RUN.batches,
-        "clip_norm": 5.0,
-        "noise_multiplier": 3.0,
-        "steps": 1,
-        "step_size": 0.1,
-    }
-    replaced, left_out = (
-        li.TrainingRun.from_dp_sgd(adjacency=one, **settings).sensitivity
-        for one in ("replace", "zero-out")
-    )
-    assert replaced == 2 * left_out
-
-
-@claim("docs/last-iterate.md", r"after ([\d,]+), (\d+), ([\d,]+) and ([\d,]+) steps")
-def pictured_steps(*steps):
-    source = text_of("docs/generate/pictures.py")
-    drawn = re.search(r'"two-laws": two_laws\(\(([\d_, ]+)\)\)', source)
-    assert [one.replace(",", "_") for one in steps] == drawn[1].split(", ")
-
-
-@claim("docs/last-iterate.md", r"(\w+) participations are covered by many small shifts")
-def pictured_participations(many):
-    assert worst_schedule(RUN).participations.size == WORDS[many]
-
-
-@claim("docs/linear-models.md", r"Set `feature_bound=([\d.]+)`: longer rows become unit vectors")
-def feature_bound(default):
-    rows = np.random.default_rng(0).normal(size=(500, 3))
-    model = PrivateLogisticRegression(epsilon=8.0).fit(rows, rows[:, 0] > 0)
-    assert model.feature_bound_ == float(default)
 
 
 @claim("docs/linear-models.md", r"This takes ([\d.]+) of mu")
@@ -274,12 +231,6 @@ def tries_composed(one_try, many, together):
         assert float(together) == pytest.approx(
             one[f"epsilon of {many} tries, composed"], abs=0.005
         )
-
-
-@claim("docs/ledger.md", r"rows (\d+) times shorter than `feature_bound` says")
-def rows_of_unknown_size(times):
-    found = re.search(r'"size": (0\.\d+)}', text_of("benchmarks/private_selection.py"))
-    assert 1 / float(found[1]) == pytest.approx(float(times), rel=0.2)
 
 
 @claim(

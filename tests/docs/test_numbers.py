@@ -38,6 +38,7 @@ NOT_CLAIMED = (
     r"\]\([^)]*\)",
     r"^\| (?:50,000|the same|1,000,000)\b.* epochs \|.*$",  # compared in tests/test_examples.py
     r"^#.*$",
+    r"(?:[\w/|^)] (?:=|>=)|diameter|clip|section|step size)\s+[\d.,]+",  # as its code sets
     r"^\| (?:Ye|Altschuler|Chien|Bok), .*$",
     r"(?:Theorem|Table|Corollary|Proposition|Observation)s? "
     rf"{PAPERS_OWN}(?:(?:,| and| to) {PAPERS_OWN})*",
