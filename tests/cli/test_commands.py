@@ -226,7 +226,7 @@ class TestTraining:
         model, certificate = (tmp_path / "model" / f"{x}.json" for x in ("model", "certificate"))
         alone = said(capsys, "verify", str(certificate)).splitlines()
         assert alone[0].startswith("holds")
-        assert "not checked: to which model it belongs (--model)" in alone
+        assert "not checked: which model it belongs to (--model)" in alone
         assert "not signed: anyone can have written it" in alone
         beside = said(capsys, "verify", str(certificate), "--model", str(model))
         assert f"of the model in {model}" in beside

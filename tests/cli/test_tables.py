@@ -331,7 +331,7 @@ def test_an_audit_goes_on(capsys, folder):
     (folder / "c.json").write_text(model.certificate_)
     words = ["audit", "--certificate", "c.json", "--record", "audit.jsonl", "--runs"]
     first = answer(capsys, *words, "20")
-    assert "these runs show nothing above 0" in first
+    assert "no lower bound above 0 from these runs" in first
     assert "would be refuted by" in first
     assert "looks" not in first
     kept = (folder / "audit.jsonl").read_text().splitlines()

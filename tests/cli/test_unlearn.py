@@ -51,7 +51,7 @@ def test_writes_a_model_that_verifies_and_predicts(forgotten, capsys):
     assert main(["verify", str(forgotten / "forgotten")]) == 0
     told = capsys.readouterr().out
     assert "request 1: 2 rows forgotten" in told
-    assert "those who stay, of all models" in told
+    assert "for the remaining rows, and for all models" in told
     assert main(["predict", str(forgotten / "forgotten"), str(forgotten / "people.csv")]) == 0
 
 
@@ -60,7 +60,7 @@ def test_goes_on(forgotten, capsys):
     assert unlearn(forgotten, *again, model="forgotten", rows="1", out="again") == 0
     capsys.readouterr()
     assert main(["verify", str(forgotten / "again")]) == 0
-    assert "all who went, together" in capsys.readouterr().out
+    assert "all removed rows together" in capsys.readouterr().out
     assert unlearn(forgotten, *again, model="again", rows="203", out="never") == 2
     assert "removed before" in capsys.readouterr().err
     assert not (forgotten / "never").exists()

@@ -25,7 +25,7 @@ def ledger():
 
 def test_open_never_opens_twice(capsys):
     assert main(["ledger", "open", "p.ledger", "--epsilon", "3", "--delta", "1e-5"]) == 2
-    assert "a file that is not there" in capsys.readouterr().err
+    assert "must be a new file" in capsys.readouterr().err
     assert ledger().epsilon == 2.0
 
 

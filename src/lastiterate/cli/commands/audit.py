@@ -1,4 +1,4 @@
-"""audit: many runs of the trainer that a certificate describes, held against it."""
+"""audit: a statistical test of a certificate by many runs of its trainer."""
 
 import hashlib
 import math
@@ -18,7 +18,7 @@ from lastiterate.saved_model.model_file import read_model
 _TRIED = (10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000)
 _LIKELY = 0.9
 _PATIENCE = 20.0  # seconds for a scheduler to answer
-Runs = Annotated[int, typer.Option(help="of each of two adjacent data sets")]
+Runs = Annotated[int, typer.Option(help="runs on each of two adjacent data sets")]
 Confidence = Annotated[float, typer.Option(help="of a refutation")]
 Jobs = Annotated[int, typer.Option(help="processes (more than 1: extra audit)")]
 Cluster = Annotated[
@@ -26,7 +26,7 @@ Cluster = Annotated[
 ]
 Record = Annotated[
     Path | None,
-    typer.Option(help="where results are kept: an audit goes on from there, to more --runs"),
+    typer.Option(help="file of results, from which an interrupted or longer audit continues"),
 ]
 
 
@@ -48,9 +48,9 @@ def audit(
     record: Record = None,
     delta: Annotated[float, typer.Option(help="of the epsilon that is printed")] = 1e-5,
 ) -> int:
-    """Try to refute a certificate by rerunning its trainer on a pair of data sets made for it.
+    """Try to refute a certificate by running its trainer on two adjacent data sets.
 
-    Of a model that was made to forget: training and forgetting against never having seen.
+    For a model after unlearning, it compares training and unlearning with never having seen.
 
     The private data is not used.  Exit code 0: not refuted; 1: refuted; 2: bad input.
 
@@ -83,13 +83,13 @@ def audit(
         return 130
     print(verdict)
     if isinstance(trainer, OwnUnlearner):
-        print("audited: trained, then made to forget, against never seen")
+        print("audited: training and unlearning, against never having seen the rows")
     certified = f"epsilon at delta = {delta:g}: certified {up(report.epsilon(delta))}"
     denied = verdict.epsilon(delta)
     if denied > 0.0:
-        print(f"{certified}; by these runs it is at least {down(denied)}")
+        print(f"{certified}; lower bound from these runs {down(denied)}")
     else:
-        print(f"{certified}; these runs show nothing above 0")
+        print(f"{certified}; no lower bound above 0 from these runs")
     if not verdict.refuted:
         print(_enough(report.gdp(), confidence))
     if record is not None and len(seen := looks(record, runs)) > 1:
@@ -140,9 +140,9 @@ def _connected(client: Any, address: str) -> Any:
 
 
 def _enough(mu: float, confidence: float) -> str:
-    """How many runs would find a gross error, so that a silence can be judged.
+    """A sentence on how many runs would refute a trainer with half of its noise.
 
-    Whatever refutes mu-GDP refutes a guarantee that implies it.
+    A test that refutes mu-GDP refutes every guarantee that implies it.
     """
     from scipy.special import ndtr
 

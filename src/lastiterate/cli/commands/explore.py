@@ -1,4 +1,4 @@
-"""explore: a local page on which a run can be moved."""
+"""explore: a local page with sliders for a run."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,19 +12,22 @@ def register(app: typer.Typer) -> None:
 
 
 def explore(
-    run: Annotated[Path | None, typer.Option(help="begin with the run in this file")] = None,
-    port: Annotated[int, typer.Option(help="0 is any that is free")] = 0,
+    run: Annotated[Path | None, typer.Option(help="start with the run in this file")] = None,
+    port: Annotated[int, typer.Option(help="0 for any free port")] = 0,
     browser: Annotated[
-        bool, typer.Option("--browser/--no-browser", help="open the page, or only print where")
+        bool,
+        typer.Option(
+            "--browser/--no-browser", help="open the page in a browser, or only print its address"
+        ),
     ] = True,
     host: Annotated[
-        str, typer.Option(help="where to listen; other than this computer needs --token")
+        str, typer.Option(help="address to listen on; other than this computer's needs --token")
     ] = "127.0.0.1",
     token: Annotated[
-        str | None, typer.Option(help="what the page is opened with [default: a random one]")
+        str | None, typer.Option(help="access token of the page [default: random]")
     ] = None,
 ) -> None:
-    """Move a slider and see what the guarantee does, on a page of this computer.
+    """Open a local page that shows how the guarantee changes with the run.
 
     Nothing is fetched from elsewhere and nothing leaves the computer. Needs the extra `explore`.
 

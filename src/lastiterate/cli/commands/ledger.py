@@ -1,4 +1,4 @@
-"""ledger: what was spent on a data set, in a file beside it."""
+"""ledger: the privacy budget of a data set and all charges to it, in a file."""
 
 import json
 import math
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
     from lastiterate.ledger.ledger import Ledger
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="the ledger")]
-About = Annotated[str, typer.Option(help="what it is, for readers")]
+About = Annotated[str, typer.Option(help="a description for readers")]
 
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
     ledgers = typer.Typer(
         name="ledger",
-        help="What was spent on a data set, and what is left.",
+        help="The privacy budget of a data set: charges, total, and what is left.",
         invoke_without_command=True,
         rich_markup_mode=None,
     )
@@ -45,20 +45,23 @@ def open_(
     delta: Annotated[float, typer.Option(help="of the budget")],
     adjacency: Annotated[str, typer.Option(help="replace or zero-out")] = "replace",
     examples_per_person: Annotated[
-        int, typer.Option(help="how many examples of one person are counted together")
+        int, typer.Option(help="most examples of one person, protected together")
     ] = 1,
     adaptive: Annotated[
-        bool, typer.Option("--adaptive", help="settings may depend on earlier releases")
+        bool,
+        typer.Option(
+            "--adaptive", help="settings may depend on earlier releases (adaptive composition)"
+        ),
     ] = False,
 ) -> None:
-    """Make a ledger with a budget.
+    """Create a ledger with a budget.
 
     Example: lastiterate ledger open people.ledger --epsilon 2 --delta 1e-5
     """
     from lastiterate.ledger.ledger import Ledger
 
     if file.exists():
-        raise InvalidParameter("file", str(file), must_be="the name of a file that is not there")
+        raise InvalidParameter("file", str(file), must_be="a new file")
     ledger = Ledger(
         file,
         epsilon=epsilon,
@@ -84,34 +87,34 @@ def add(
         Path | None, typer.Argument(metavar="CERTIFICATE", help="a certificate.json")
     ] = None,
     gaussian: Annotated[
-        float | None, typer.Option(help="Gaussian noise over the bound on an example's values")
+        float | None, typer.Option(help="noise multiplier of a Gaussian mechanism")
     ] = None,
     laplace: Annotated[
-        float | None, typer.Option(help="Laplace noise over the bound on an example's values")
+        float | None, typer.Option(help="noise multiplier of a Laplace mechanism")
     ] = None,
     sampling_probability: Annotated[
-        float, typer.Option(help="with which each example was in the sum, on its own")
+        float, typer.Option(help="Poisson sampling probability of each example")
     ] = 1.0,
-    times: Annotated[int, typer.Option(help="how many such sums there were")] = 1,
+    times: Annotated[int, typer.Option(help="how many such releases there were")] = 1,
     epsilon: Annotated[
-        float | None, typer.Option(help="of something else, of which no more is known")
+        float | None, typer.Option(help="of any other mechanism, with --delta")
     ] = None,
-    delta: Annotated[float, typer.Option(help="of that")] = 0.0,
+    delta: Annotated[float, typer.Option(help="of that mechanism")] = 0.0,
     adjacency: Annotated[
-        str | None, typer.Option(help="of that: replace, zero-out or add-remove")
+        str | None, typer.Option(help="of that mechanism: replace, zero-out or add-remove")
     ] = None,
     examples_per_person: Annotated[
         int | None,
-        typer.Option(help="of an epsilon or a mechanism: for how many examples of one person"),
+        typer.Option(help="examples of one person that the mechanism or epsilon protects"),
     ] = None,
     about: About = "",
     already_published: Annotated[
-        bool, typer.Option("--already-published", help="charge it even beyond the budget")
+        bool, typer.Option("--already-published", help="charge it even if the budget is exceeded")
     ] = False,
 ) -> None:
     """Charge a release: a certificate, a mechanism, or an epsilon.
 
-    Exit code 1: there is no room for it, and nothing was charged.
+    Exit code 1: the budget would be exceeded, and nothing was charged.
 
     Example: lastiterate ledger add people.ledger --gaussian 20 --about "how many are married"
     """
@@ -140,9 +143,9 @@ def add(
 def withdraw(
     file: File,
     id_: Annotated[str, typer.Argument(metavar="ID", help="as `show` has it")],
-    because: Annotated[str, typer.Option(help="why nothing of it was ever published")],
+    because: Annotated[str, typer.Option(help="why nothing of it was published")],
 ) -> None:
-    """Take back the charge of a training that died, if nothing of it was published or looked at.
+    """Withdraw the charge of a failed training of which nothing was published or looked at.
 
     Example: lastiterate ledger withdraw people.ledger 2f5c --because "out of memory at the start"
     """
@@ -173,8 +176,8 @@ def verify(
     print(f"head: {ledger.head()}")
     if head is None:
         print(
-            "not checked: that no entry was cut off at the end, and that the file was not written "
-            "anew as a whole; keep the head above elsewhere, and give it with --head next time"
+            "not checked: whether the last entries were removed or the whole file rewritten; keep "
+            "this head elsewhere and pass it with --head next time"
         )
     return 0
 
@@ -183,7 +186,7 @@ def export(
     file: File,
     out: Annotated[Path | None, typer.Option(help="a JSON file; else printed")] = None,
 ) -> None:
-    """The ledger as one JSON object: budget, what is spent, and every entry.
+    """Export the ledger as one JSON object: budget, total and every entry.
 
     Example: lastiterate ledger export people.ledger --out people-ledger.json
     """
@@ -217,7 +220,7 @@ def existing_ledger(file: Path) -> "Ledger":
     from lastiterate.ledger.ledger import Ledger
 
     if not file.exists():
-        must_be = "a file that `lastiterate ledger open` made"
+        must_be = "a ledger created by `lastiterate ledger open`"
         raise InvalidParameter("file", str(file), must_be=must_be)
     return Ledger(file)
 

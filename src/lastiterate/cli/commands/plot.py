@@ -42,15 +42,19 @@ def register(app: typer.Typer) -> None:
         name="plot", help="Pictures, as SVG and PNG.", no_args_is_help=False, rich_markup_mode=None
     )
     for name, command, says in (
-        ("epsilon-by-steps", epsilon_by_steps, "Every bound's epsilon as training goes on."),
-        ("tradeoff", tradeoff, "What an attacker can do, beside Gaussian mechanisms."),
-        ("delta-by-epsilon", delta_by_epsilon, "The whole privacy profile."),
+        ("epsilon-by-steps", epsilon_by_steps, "Epsilon of every bound by the number of steps."),
+        ("tradeoff", tradeoff, "Trade-off curve of attackers, beside Gaussian mechanisms."),
+        ("delta-by-epsilon", delta_by_epsilon, "Delta against epsilon for every bound."),
         (
             "epsilon-by-extra-steps",
             epsilon_by_extra_steps,
-            "What extra steps promise those who are forgotten.",
+            "Epsilon of unlearning by the number of extra steps.",
         ),
-        ("shift-schedule", shift_schedule, "How noise pays an example off: the engine's plan."),
+        (
+            "shift-schedule",
+            shift_schedule,
+            "The shift schedule: distance between two runs, and each step's shift.",
+        ),
     ):
         text = f"{says}\n\nExample: lastiterate plot {name} {EXAMPLE} --out figure"
         plots.command(name, help=text)(takes_run(command))

@@ -42,13 +42,13 @@ def schema(
     target: Annotated[str | None, typer.Option(help="the column to predict")] = None,
     task: Annotated[str, typer.Option(help="classification or regression")] = CLASSIFICATION,
     delimiter: Delimiter = None,
-    out: Annotated[Path | None, typer.Option(help="a JSON file; else printed")] = None,
+    out: Annotated[Path | None, typer.Option(help="a JSON file [default: printed]")] = None,
     force: Force = False,
 ) -> None:
-    """Begin a schema: the names of a table's columns, and whether they hold numbers or text.
+    """Write a schema to fill in: the columns of a table, and whether they hold numbers or text.
 
-    No cell of the table is written or printed. The ranges and values are yours to fill in, as
-    they are publicly known; then it is the --schema of `lastiterate train`.
+    No cell of the table is written or printed. Fill in ranges and values that are publicly known,
+    and pass the file to `lastiterate train --schema`.
 
     Example: lastiterate schema people.csv --target income
     """

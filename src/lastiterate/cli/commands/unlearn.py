@@ -1,4 +1,4 @@
-"""unlearn: a model that has forgotten some rows of the table that it was trained on."""
+"""unlearn: a model without the influence of some rows of its training table."""
 
 from __future__ import annotations
 
@@ -40,47 +40,51 @@ def unlearn(
     ],
     data: Data,
     rows: Annotated[
-        str, typer.Option(help="which must go, as in 17,203; 1 is the first below the header")
+        str, typer.Option(help="rows to remove, as in 17,203; row 1 is the first below the header")
     ],
-    epsilon: Annotated[float, typer.Option(help="what the removed are promised")],
+    epsilon: Annotated[float, typer.Option(help="of the guarantee for the removed rows")],
     key: Annotated[
-        Path | None, typer.Option(help="the file with the secret that the model was trained with")
+        Path | None, typer.Option(help="the key file that the model was trained with")
     ] = None,
     delta: Annotated[
-        float | None, typer.Option(help="of the promise; that of the training if left out")
+        float | None, typer.Option(help="of that guarantee [default: the training's]")
     ] = None,
     noisier: Annotated[
         float,
-        typer.Option(help="times as much noise on release as the training's: fewer steps"),
+        typer.Option(
+            help="noise on release, in multiples of the training's; more noise needs fewer steps"
+        ),
     ] = 1.0,
     plan: Annotated[
-        bool, typer.Option("--plan", help="say what it would take, and do nothing")
+        bool, typer.Option("--plan", help="print the needed steps, and do nothing")
     ] = False,
     at_any_cost: Annotated[
         bool,
-        typer.Option("--at-any-cost", help="even if it takes more steps than training again"),
+        typer.Option(
+            "--at-any-cost", help="unlearn even if it takes more steps than training again"
+        ),
     ] = False,
     delimiter: Delimiter = None,
     sign: Annotated[
         Path | None, typer.Option(help="a private key (Ed25519) to sign the certificate with")
     ] = None,
     ledger: Annotated[
-        Path | None, typer.Option(help="charge the extra steps to it, or take none")
+        Path | None, typer.Option(help="charge the extra steps to this ledger, or refuse")
     ] = None,
-    out: Annotated[Path, typer.Option(help="where the new model goes")] = Path("forgotten"),
+    out: Annotated[Path, typer.Option(help="folder of the new model")] = Path("forgotten"),
     force: Force = False,
 ) -> None:
-    """Make a model forget some rows, and certify it.
+    """Unlearn some rows of a model, and certify the result.
 
-    Takes as few extra steps without them as the promise needs, from the published parameters, and
-    writes a new model.json and certificate.json, which comes with all that it follows. The table
-    must be the whole one of the training, in the same order: its keyed digest is checked.
+    Takes the fewest extra steps without them that reach the guarantee, from the published
+    parameters, and writes a new model.json and certificate.json. The table must be the training's,
+    whole and in the same order: its keyed digest is checked.
 
-    What is published then is (epsilon, delta)-close to what would have been published had those
-    rows never been there. Someone who holds the earlier model, too, has what the training gave.
+    The new model is (epsilon, delta)-indistinguishable from one that never saw those rows. Against
+    someone who also holds the earlier model, the training's guarantee applies.
 
-    Where that takes as many steps as training again, nothing is done unless you add --at-any-cost:
-    train again without those rows. Models trained with --l2 0.01 unlearn in far fewer steps.
+    If that takes as many steps as training again, it is refused unless you add --at-any-cost.
+    Models trained with --l2 0.01 unlearn in far fewer steps.
 
     Example: lastiterate unlearn model people.csv --rows 17,203 --epsilon 0.5 --key secret --plan
     """
@@ -88,8 +92,8 @@ def unlearn(
     saved = read_model(model / "model.json")
     if saved.saved_by_python:
         must_be = (
-            "one that `lastiterate train` wrote; a model that Python saved is made to forget "
-            "there: lastiterate.load(folder), and then its unlearn"
+            "one that `lastiterate train` wrote; for a model saved by Python, call unlearn on "
+            "lastiterate.load(folder)"
         )
         raise InvalidParameter("model", str(model), must_be=must_be)
     known = _known(saved, model / "certificate.json")
@@ -98,8 +102,8 @@ def unlearn(
         return
     if key is None:
         must_be = (
-            "the file that `train --key` was given; a model trained without one cannot unlearn: "
-            "train again with --key"
+            "the key file of `train --key`; a model trained without one cannot unlearn: train "
+            "again with --key"
         )
         raise InvalidParameter("key", must_be=must_be, found="none")
     refuse_overwriting(out / "model.json", out / "certificate.json", force=force)
@@ -118,7 +122,7 @@ def unlearn(
     most = len(targets)
     places = [_check.count("rows", one, at_least=1, at_most=most) - 1 for one in numbers]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", PrivacyWarning)  # the words below say it
+        warnings.simplefilter("ignore", PrivacyWarning)  # the text below says it
         new = known.unlearn(
             read.rows,
             targets,
@@ -140,10 +144,10 @@ def unlearn(
     write_together(out, {"model.json": text, "certificate.json": certificate})
     print(new.unlearning_)
     stated = json.loads(certificate)["guarantee"]
+    condition = if_one_example_is(stated["adjacency"])
     print(
-        f"The certificate promises those who stay epsilon = {up(stated['epsilon'])} at delta = "
-        f"{stated['delta']:g} {if_one_example_is(stated['adjacency'])}, of all models that were "
-        "published, together."
+        f"For the remaining rows, epsilon = {up(stated['epsilon'])} at delta = "
+        f"{stated['delta']:g} {condition}, for all published models together."
     )
     print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
 
@@ -155,7 +159,7 @@ def _numbers(rows: str) -> list[int]:
         raise InvalidParameter("rows", rows, must_be=must_be)
     numbers = [int(part) for part in parts]
     if len(set(numbers)) < len(numbers):
-        raise InvalidParameter("rows", rows, must_be="row numbers, each of them once")
+        raise InvalidParameter("rows", rows, must_be="distinct row numbers")
     return numbers
 
 

@@ -1,4 +1,4 @@
-"""verify: a certificate's guarantee, derived again, and what was not checked."""
+"""verify: derive a certificate's guarantee again, and list what was not checked."""
 
 import sys
 from collections.abc import Iterator, Mapping
@@ -33,27 +33,27 @@ def verify(
         ),
     ],
     model: Annotated[
-        Path | None, typer.Option(help="also check that it belongs to this model.json")
+        Path | None, typer.Option(help="also check that the certificate is of this model.json")
     ] = None,
     signed_by: Annotated[
-        Path | None, typer.Option(help="a public key: also check that its owner signed it")
+        Path | None, typer.Option(help="also check the signature with this public key")
     ] = None,
     allow_seeded: Annotated[
-        bool, typer.Option("--allow-seeded", help="exit with 0 for a training with a seed, too")
+        bool, typer.Option("--allow-seeded", help="exit with 0 even if the training had a seed")
     ] = False,
-    report: Annotated[bool, typer.Option("--report", help="print the whole report, too")] = False,
+    report: Annotated[bool, typer.Option("--report", help="also print the full report")] = False,
     allow_fitted: Annotated[
         bool,
         typer.Option(
-            "--allow-fitted", help="exit with 0 if preprocessing learnt from the examples, too"
+            "--allow-fitted", help="exit with 0 even if preprocessing learned from the examples"
         ),
     ] = False,
 ) -> int:
     """Derive a certificate's guarantee again.
 
-    With a model, also check that it is the one described, to the names of its columns and classes.
-    Exit code 0: it holds. 1: it does not, or the model was altered, or the training had a seed,
-    or preprocessing learnt from the same examples.
+    With a model, also check that the certificate is of this model, columns and classes included.
+    Exit code 0: the guarantee holds. 1: it does not, or the model was altered, or the training had
+    a seed, or preprocessing learned from the same examples.
 
     Example: lastiterate verify model
     """
@@ -109,23 +109,23 @@ def verify(
 def _unlearning_requests(
     described: Mapping[str, Any], requests: "UnlearningHistory"
 ) -> Iterator[str]:
-    """Every request of a chain, and all of them together."""
+    """A line for each unlearning request, and one for all of them together."""
     if not requests.done:
         return
-    yield "that is of those who stay, of all models of the chain together"
+    yield "for the remaining rows, and for all models of the chain together"
     chain = [*described["earlier"], described]
     for number, one in enumerate(chain[1:]):
         promised = one["unlearning"]["guarantee"]
         delta = promised["delta"]
         many = promised["examples"]
         yield (
-            f"request {number + 1}: {many:,} {'row' if many == 1 else 'rows'} forgotten in "
+            f"request {number + 1}: {many:,} {'row' if many == 1 else 'rows'} unlearned in "
             f"{requests.done[number].steps:,} steps, epsilon = {up(promised['epsilon'])} at delta "
             f"= {delta:g}; by now {up(requests.current_request_guarantee(number).epsilon(delta))}"
         )
     if len(requests.done) > 1:
         whole = requests.joint_request_guarantee.epsilon(delta)
-        yield f"all who went, together: epsilon = {up(whole)} at delta = {delta:g}"
+        yield f"all removed rows together: epsilon = {up(whole)} at delta = {delta:g}"
 
 
 def _other_checks(
@@ -135,7 +135,7 @@ def _other_checks(
     from lastiterate.certificate.fields import noisy_counts
 
     if model is None:
-        yield "not checked: to which model it belongs (--model)"
+        yield "not checked: which model it belongs to (--model)"
     else:
         yield f"of the model in {model}"
     if signed_by is not None:
@@ -146,11 +146,11 @@ def _other_checks(
         yield "not signed: anyone can have written it"
     if "selection" in described:
         many = len(described["selection"]["candidates"])
-        yield f"the best of a secret number of tries, each of one of {many} settings"
+        yield f"selected: the best of a secret number of tries over {many} settings"
     if "preprocessing" in described:
         public = described["preprocessing"]["declared public"]
         if public:
-            yield f"on trust: that {', '.join(public)} learnt nothing from the same examples"
+            yield f"on trust: {', '.join(public)} learned nothing from the same examples"
     if "trusted" in described:
         yield f"trusted: {described['trusted']}"
     if described["labels"].startswith("inferred"):

@@ -87,9 +87,9 @@ def _for_the_last_iterate(said: Description) -> list[str]:
         return []
     wanted = "; or ".join(f"{_listed(missing)} for {what}" for what, missing in ways.items())
     return [
-        "charged: every iterate. The last iterate alone may cost less; a bound for it needs "
+        "charged: every iterate. A bound for the last iterate alone may be lower; it needs "
         f"{wanted or 'convex losses, or --batches cyclic or shuffled-once'}. "
-        "It is of plain steps only: with momentum or Adam, charge every iterate."
+        "It holds for plain gradient steps only: with momentum or Adam, charge every iterate."
     ]
 
 

@@ -21,16 +21,16 @@ RunFile = Annotated[
     Path | None,
     typer.Argument(
         metavar="RUN",
-        help="a run in a .toml or .json file (--save writes one, and so does account --json); "
-        "flags change what it says",
+        help="a run in a .toml or .json file, as --save and account --json write it; "
+        "options override the file",
     ),
 ]
 Examples = Annotated[
     int | None,
-    typer.Option(parser=whole_number, metavar="<int>", help="how many examples there are"),
+    typer.Option(parser=whole_number, metavar="<int>", help="number of training examples"),
 ]
 BatchSize = Annotated[
-    int | None, typer.Option(parser=whole_number, metavar="<int>", help="examples in a batch")
+    int | None, typer.Option(parser=whole_number, metavar="<int>", help="examples per batch")
 ]
 SampleRate = Annotated[
     float | None, typer.Option(help="batch-size/examples (instead of --batch-size)")
@@ -56,12 +56,14 @@ StepSize = Annotated[
     typer.Option(
         "--step-size",
         "--lr",
-        help="the learning rate of plain steps; without it every iterate is charged for",
+        help="learning rate of plain gradient steps; without it, every iterate is charged",
     ),
 ]
-NoiseStd = Annotated[float | None, typer.Option(help="noise on the averaged gradient")]
+NoiseStd = Annotated[
+    float | None, typer.Option(help="standard deviation of the noise on the averaged gradient")
+]
 NoiseMultiplier = Annotated[
-    float | None, typer.Option(help="noise on the summed gradient, in units of the clip")
+    float | None, typer.Option(help="noise on the summed gradient over --clip-norm, as in DP-SGD")
 ]
 ClipNorm = Annotated[
     float | None, typer.Option(help="the norm to which each example's gradient is clipped")
@@ -69,20 +71,23 @@ ClipNorm = Annotated[
 Sensitivity = Annotated[
     float | None,
     typer.Option(
-        help="the largest difference of two examples' gradients (of one and 0 with --adjacency "
-        "zero-out); without it, what follows from --clip-norm"
+        help="largest distance between the gradients of two examples (with --adjacency zero-out, "
+        "largest gradient norm) [default: from --clip-norm]"
     ),
 ]
 Smoothness = Annotated[
-    float | None, typer.Option(help="of every example's loss, regulariser included")
+    float | None, typer.Option(help="smoothness of every example's loss, regulariser included")
 ]
-StrongConvexity = Annotated[float, typer.Option(help="of every example's loss")]
+StrongConvexity = Annotated[float, typer.Option(help="strong convexity of every example's loss")]
 Regulariser = Annotated[float, typer.Option(help="curvature of a penalty added in every step")]
 Lipschitz = Annotated[
-    float | None, typer.Option(help="a bound on every gradient's norm, so that no clip is active")
+    float | None,
+    typer.Option(help="bound on the norm of every gradient, so that clipping is never active"),
 ]
 NonConvex = Annotated[bool, typer.Option("--non-convex", help="losses may be non-convex")]
-Diameter = Annotated[float | None, typer.Option(help="of a ball that iterates are projected onto")]
+Diameter = Annotated[
+    float | None, typer.Option(help="diameter of the ball onto which iterates are projected")
+]
 ReleaseNoise = Annotated[
     float, typer.Option("--release-noise-std", help="noise added once, to the published model")
 ]
@@ -90,12 +95,12 @@ Adjacency = Annotated[
     str | None,
     typer.Option(
         autocompletion=among((*ADJACENCIES, ADD_REMOVE)),
-        help="what one example may become: replace (another) or zero-out (none; for poisson that "
-        "is add-remove) [default: replace with --sensitivity, else zero-out]",
+        help="replace (one example becomes another) or zero-out (one is left out; for poisson "
+        "this is add-remove) [default: replace with --sensitivity, else zero-out]",
     ),
 ]
 ExamplesPerPerson = Annotated[
-    int, typer.Option(help="the most examples of one person, who is protected as a whole")
+    int, typer.Option(help="most examples of one person; all of them are protected together")
 ]
 Releases = Annotated[
     str | None,
@@ -105,9 +110,7 @@ Releases = Annotated[
         "every-iterate without --step-size]",
     ),
 ]
-Save = Annotated[
-    Path | None, typer.Option(help="also write the run into this .toml file, for the next time")
-]
+Save = Annotated[Path | None, typer.Option(help="also write the run to this .toml file")]
 
 
 def described_by_flags(
@@ -150,9 +153,9 @@ _USUAL = {name: one.default for name, one in _FLAGS.items()}
 def takes_run(
     command: Callable[..., None], *, seeks_noise: bool = False, saves: bool = False
 ) -> Callable[..., None]:
-    """Gives a command that takes a run, first, the flags that describe one instead.
+    """The command with the options that describe a run in place of its first argument.
 
-    Defaults that a reader must know are stated once the command has answered.
+    It prints the defaults that it assumed after its answer.
     """
     own = dict(list(inspect.signature(command).parameters.items())[1:])
 
@@ -189,7 +192,7 @@ def takes_run(
 
 
 def _refuse_contradictions(said: dict[str, Any]) -> None:
-    """Flags that would otherwise be ignored in silence."""
+    """Raise an error for options that contradict each other."""
     pairs = (*ALTERNATIVES, ("noise_multiplier", "sensitivity"), ("batch_size", "sample_rate"))
     for one, other in pairs:
         if one in said and other in said:
