@@ -275,7 +275,7 @@ class TestVerifying:
         answer(capsys, *TRAIN)
         assert "of the model in model/model.json" in answer(capsys, "verify", "model")
         (folder / "model" / "model.json").unlink()
-        assert "not checked: to which model" in answer(capsys, "verify", "model")
+        assert "not checked: which model" in answer(capsys, "verify", "model")
 
     def test_an_altered_model_does_not_hold(self, capsys, folder):
         answer(capsys, *TRAIN)
