@@ -152,16 +152,16 @@ Epsilon at delta 1e-5, rounded up, of one run: 60,000 examples, batches of 1,500
 
 {table}
 
-- *One example is replaced* by another, or *left out* (its gradient is 0); the first moves a sum of
-  gradients by up to twice the clip, the second by the clip. Compare rows that say the same.
-- Shuffled batches are what a data loader makes. The other packages cover batches that are drawn by
-  Poisson sampling; for shuffled ones theirs is not a guarantee.
-- Only `lastiterate` charges for the last iterate alone, so only its epsilon converges. It does so
-  for convex, smooth losses (or iterates projected onto a ball); the others ask nothing of losses.
+- One example is *replaced* by another, which moves a sum of gradients by up to twice the clip, or
+  *left out* (its gradient is 0), which moves it by the clip. Compare rows with the same entry.
+- Data loaders shuffle. The other packages cover Poisson sampling only; for shuffled batches their
+  numbers are not guarantees.
+- Only `lastiterate` charges for the last iterate alone, so only its epsilon converges. It
+  needs convex, smooth losses (or iterates projected onto a ball); the others need nothing.
 - diffprivlib's accountant adds up budgets. One Gaussian mechanism an epoch is charged at half of
-  delta, the other half is its slack; chance is not made use of. (Its own logistic regression is
-  not trained by gradient descent.)
-- prv-accountant's is its upper estimate at an error of 0.1.
+  delta, the other half is its slack; there is no amplification. (Its own logistic regression is not
+  trained by gradient descent.)
+- The number of prv-accountant is its upper estimate at an error of 0.1.
 """
 
 
