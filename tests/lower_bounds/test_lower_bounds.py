@@ -356,6 +356,24 @@ class TestPublished:
         short = bound.profile(long.replace(steps=600))
         assert bound.profile(long).gdp() == pytest.approx(short.gdp(), rel=1e-6)
 
+    def test_theorem_c_16_is_below_the_shifts_and_meets_them_in_short_runs(self):
+        rng, ratios = np.random.default_rng(7), []
+        bound = LOWER_BOUNDS["published/bok-su-altschuler/bounded-lower"]
+        for _ in range(40):
+            length, size = int(rng.choice([1, 1, 2, 3])), int(rng.choice([1, 2]))
+            run = square(
+                loss=li.Loss(smoothness=1.0), domain=li.Ball(10 ** rng.uniform(-1.5, 1.5)),
+                step_size=10 ** rng.uniform(-1.0, 0.2), noise_std=1.0,
+                sensitivity=size * 10 ** rng.uniform(-1.0, 0.5), steps=int(10 ** rng.uniform(0.0, 1.7)),
+                batches=li.Cyclic(length * size, size) if length > 1 else li.FullBatch(size),
+                release_noise_std=float(rng.choice([0.0, 0.3])),
+            )  # fmt: skip
+            lower, report = bound.profile(run), li.account(run)
+            for delta in (1e-6, 1e-3, 0.1):
+                assert lower.epsilon(delta) <= report.epsilon(delta) * (1 + 1e-9)
+            ratios.append(lower.gdp() / report.gdp())
+        assert 0.999 < max(ratios) <= 1.0
+
     def test_theorem_c_16_grows_as_the_upper_bound_does(self):
         """Both are of the order of sqrt(L D/(eta n))/sigma: the ratio stays within a constant."""
         ratios = []
