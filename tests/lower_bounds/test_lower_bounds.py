@@ -364,7 +364,8 @@ class TestPublished:
             run = square(
                 loss=li.Loss(smoothness=1.0), domain=li.Ball(10 ** rng.uniform(-1.5, 1.5)),
                 step_size=10 ** rng.uniform(-1.0, 0.2), noise_std=1.0,
-                sensitivity=size * 10 ** rng.uniform(-1.0, 0.5), steps=int(10 ** rng.uniform(0.0, 1.7)),
+                sensitivity=size * 10 ** rng.uniform(-1.0, 0.5),
+                steps=int(10 ** rng.uniform(0.0, 1.7)),
                 batches=li.Cyclic(length * size, size) if length > 1 else li.FullBatch(size),
                 release_noise_std=float(rng.choice([0.0, 0.3])),
             )  # fmt: skip
