@@ -39,7 +39,24 @@ class ExponentialAverage:
             raise InvalidType("copies_first", self.copies_first, must_be="True or False")
 
     def decays(self, steps: int) -> tuple[float, ...]:
-        """The share of the former average that each step keeps."""
+        """The share of the former average that each step keeps.
+
+        Parameters
+        ----------
+        steps : int
+            The length of the run.
+
+        Returns
+        -------
+        tuple of float
+            One share for each step.
+
+        Examples
+        --------
+        >>> from lastiterate.run.optimizer import ExponentialAverage
+        >>> ExponentialAverage(decay=0.9).decays(3)
+        (0.0, 0.9, 0.9)
+        """
         first = 0.0 if self.copies_first else self.decay
         return (first, *(self.decay for _ in range(steps - 1)))
 
@@ -65,7 +82,24 @@ class TailAverage:
         object.__setattr__(self, "last", _check.count("last", self.last, at_least=1))
 
     def decays(self, steps: int) -> tuple[float, ...]:
-        """The share of the former average that each step keeps."""
+        """The share of the former average that each step keeps.
+
+        Parameters
+        ----------
+        steps : int
+            The length of the run.
+
+        Returns
+        -------
+        tuple of float
+            One share for each step.
+
+        Examples
+        --------
+        >>> from lastiterate.run.optimizer import TailAverage
+        >>> TailAverage(last=2).decays(3)
+        (0.0, 0.0, 0.5)
+        """
         before = steps - self.last
         return tuple(0.0 if k <= before else 1.0 - 1.0 / (k - before) for k in range(1, steps + 1))
 
