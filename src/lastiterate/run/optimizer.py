@@ -1,4 +1,4 @@
-"""What makes a step more than a plain gradient step: momentum, and averages of iterates."""
+"""Momentum and averages of iterates, which make a step more than a plain gradient step."""
 
 from __future__ import annotations
 

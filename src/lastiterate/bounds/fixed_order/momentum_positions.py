@@ -14,7 +14,7 @@ from lastiterate.bounds import quantities
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.momentum.certificate import LinearRun
-from lastiterate.shifts.momentum.epochs import Energies, MomentumEpochs, Tails
+from lastiterate.shifts.momentum.epochs import Energies, EpochTails, MomentumEpochs
 from lastiterate.shifts.momentum.recursion import Averaged, Momentum, Recursion
 from lastiterate.shifts.momentum.recursion_mu import recursion_mu
 
@@ -115,7 +115,7 @@ def has_regular_epochs(run: TrainingRun) -> bool:
 
 @dataclass(frozen=True)
 class EpochSettings:
-    """What the energies of positions depend on, in units of the noise of a step."""
+    """The quantities that energies of positions depend on, in units of the noise of a step."""
 
     run: TrainingRun  # with noise 1
     curvature: tuple[float, float]
@@ -149,22 +149,22 @@ def epoch_settings(run: TrainingRun) -> EpochSettings:
     return EpochSettings(unit, curvature(run), run.batches.batches_per_epoch, keeps)
 
 
-def tail_groups(settings: EpochSettings) -> list[Tails]:
+def tail_groups(settings: EpochSettings) -> list[EpochTails]:
     """Groups of positions of the last epoch, the latest one by one."""
     length = settings.epochs().last_length
-    groups = [Tails(tail, tail) for tail in range(min(_SINGLE_TAILS, length))]
+    groups = [EpochTails(tail, tail) for tail in range(min(_SINGLE_TAILS, length))]
     least = len(groups)
     while least < length:
         most = min(max(math.floor(least * _WIDTH), least + 1), length - 1)
         most = length - 1 if length - 1 - most < 3 else most
-        groups.append(Tails(least, most))
+        groups.append(EpochTails(least, most))
         least = most + 1
     return groups
 
 
 @lru_cache(maxsize=512)
 def group_energies(
-    settings: EpochSettings, group: Tails | None, other: Tails | None = None
+    settings: EpochSettings, group: EpochTails | None, other: EpochTails | None = None
 ) -> Energies:
     """The energies of a position in each group, for a sensitivity of 1; infinite if not proved."""
     found = settings.epochs().energies(group, other)
@@ -179,7 +179,7 @@ def _worst_energy(settings: EpochSettings) -> float:
     worst = max(_single_energy(settings, 0), absent)
     for least, most, each in _COARSE:
         if least < length:
-            group = Tails(least, min(most, length - 1), each)
+            group = EpochTails(least, min(most, length - 1), each)
             if group.least == group.most:
                 energy = _single_energy(settings, least)
             else:
@@ -198,7 +198,7 @@ def _has_absent(settings: EpochSettings) -> bool:
 def _single_energy(settings: EpochSettings, tail: int) -> float:
     if settings.keeps_positions:
         return _exact_energy(settings, tail)
-    found = group_energies(settings, Tails(tail, tail))
+    found = group_energies(settings, EpochTails(tail, tail))
     return found.earlier + found.group
 
 

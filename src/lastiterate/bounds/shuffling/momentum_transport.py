@@ -25,7 +25,7 @@ from lastiterate.bounds.shuffling.positions import with_no_position
 from lastiterate.bounds.shuffling.transport import TransportProfile
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
-from lastiterate.shifts.momentum.epochs import Tails
+from lastiterate.shifts.momentum.epochs import EpochTails
 
 _LATE_TAILS = (16, 40)  # positions with shorter tails are late, all tried
 
@@ -68,7 +68,7 @@ def momentum_transport(run: TrainingRun) -> TransportProfile:
         earlier = 1.0 if anew else (receiving + late) ** 2
         found = []
         for count in counts if mus.max() < LARGEST_MU else []:
-            others = Tails(groups[count].least, length - 1)
+            others = EpochTails(groups[count].least, length - 1)
             parts = [group_energies(settings, group, others) for group in groups[:count]]
             energies = [
                 earlier * one.earlier + late**2 * one.group + receiving**2 * one.other

@@ -1,4 +1,4 @@
-"""What a participation costs by its position in the last epoch, whatever those in earlier epochs.
+"""The cost of a participation by its position in the last epoch, at worst over earlier ones.
 
 Participations in earlier epochs are charged a little after the end of their epoch, in a direction
 that serves all positions in it (`delay`): so one certificate holds for a fixed and for a shuffled
@@ -39,7 +39,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class Tails:
+class EpochTails:
     """The positions in the last epoch with tails from `least` to `most`.
 
     Several are charged together a little later, or, as `each` asks for, each in its own step.
@@ -87,7 +87,9 @@ class MomentumEpochs:
         """The number of steps of the last epoch."""
         return self.recursion.steps - self.earlier_epochs * self.length
 
-    def energies(self, group: Tails | None, other: Tails | None = None) -> Energies | None:
+    def energies(
+        self, group: EpochTails | None, other: EpochTails | None = None
+    ) -> Energies | None:
         """The energies of one certificate, or None where none was found.
 
         Every position of `group`, and of `other`, can be charged by it; None stands for no
@@ -129,8 +131,8 @@ class MomentumEpochs:
         total = up(math.fsum(earlier) + found.before, FEW_ROUNDINGS)
         return Energies(total, max(of_group, default=0.0), max(of_other, default=0.0))
 
-    def _parts(self, group: Tails | None, other: Tails | None) -> list[_Part]:
-        """What is charged, and where."""
+    def _parts(self, group: EpochTails | None, other: EpochTails | None) -> list[_Part]:
+        """The parts of the run, with their charges."""
         steps = self.recursion.steps
         parts = []
         for epoch in range(1, self.earlier_epochs + 1):
@@ -142,7 +144,7 @@ class MomentumEpochs:
                 parts += self._parts_of(name, tails)
         return parts
 
-    def _parts_of(self, name: str, tails: Tails) -> list[_Part]:
+    def _parts_of(self, name: str, tails: EpochTails) -> list[_Part]:
         steps = self.recursion.steps
         first, last = steps - tails.most, steps - tails.least
         if tails.each or first == last:
@@ -151,7 +153,7 @@ class MomentumEpochs:
         return [_Part(name, first, last, last + delay)]
 
     def _direction(self, part: _Part) -> Array | None:
-        """What a participation in any of the part's steps adds where it is charged."""
+        """The direction that a participation in any step of the part adds where it is charged."""
         found = self._delays.direction(part.charged - part.last, part.charged - part.first)
         if found is None or part.first > 1:
             return found

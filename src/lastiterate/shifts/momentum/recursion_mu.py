@@ -181,7 +181,7 @@ def _start(run: LinearRun, norm: CommonNorm, cut: int) -> Start | None:
 
 
 def _past_directions(run: LinearRun, cut: int, b0: Interval, b1: Interval) -> list[Entries]:
-    """What an example may add in the first `cut` steps, each way once."""
+    """The directions that an example may add in the first `cut` steps, each once."""
     found: list[Entries] = [
         (b0[i] * b0[i], b0[i] * b1[i], b1[i] * b1[i]) for i in (slice(0, 1), slice(1, 2))
     ]
