@@ -148,6 +148,22 @@ def test_has_an_example(name):
     assert any(">>>" in text for text in texts(name, value, owner))
 
 
+class TestEstimators:
+    """As in scikit-learn, the example of a class is one for all of its methods."""
+
+    def surface(self):
+        module = pytest.importorskip("lastiterate.linear_model")
+        roots = [getattr(module, name) for name in module.__all__]
+        return {name: found for name, *found in walk(roots) if name not in SURFACE}
+
+    def test_have_all_sections(self):
+        known = {name: missing(name, *found) for name, found in self.surface().items()}
+        classes = {name for name, (value, _) in self.surface().items() if isinstance(value, type)}
+        assert not {name: known[name] for name in classes if known[name]}
+        methods = {name: set(lacks) - {"Examples"} for name, lacks in known.items()}
+        assert not {name: lacks for name, lacks in methods.items() if lacks}
+
+
 class TestTheWalk:
     """It finds what it is to find, and misses nothing that is missing."""
 

@@ -196,7 +196,18 @@ class RunSettings:
     )
 
     def checked(self) -> Self:
-        """A copy in which every value has passed its check."""
+        """A copy of the settings in which every value is checked.
+
+        Returns
+        -------
+        Self
+            The copy.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If a value is out of range.
+        """
         if (self.epsilon is None) == (self.noise_std is None):
             name = "exactly one of epsilon and noise_std"
             found = "neither" if self.epsilon is None else "both"
@@ -208,7 +219,13 @@ class RunSettings:
         return passed
 
     def deciding(self) -> tuple[tuple[str, Any], ...]:
-        """Names and values of what decides the run, and of nothing else that a model has."""
+        """Names and values of the settings that decide the run, and of no others.
+
+        Returns
+        -------
+        tuple of (str, value)
+            In the order in which they are declared.
+        """
         return tuple((each.name, getattr(self, each.name)) for each in fields(RunSettings))
 
 
