@@ -8,6 +8,7 @@ import pytest
 import lastiterate as li
 from lastiterate.bounds.catalogue import APPROXIMATIONS, CATALOGUE
 from lastiterate.bounds.published import PAPERS
+from lastiterate.bounds.published.altschuler_talwar import weaker_assumptions
 from lastiterate.bounds.published.chourasia_ye_shokri import diffusion_bounds, risk_plans
 from lastiterate.bounds.published.sampled_gaussian import largest_order, quadratic_bound
 from lastiterate.bounds.published.ye_shokri.logistic_regression import normalisation
@@ -216,6 +217,36 @@ def test_lemma_2_12(q, z):
     assert quadratic_bound(0.2, z, 2.0) == quadratic_bound(q, 3.9, 2.0) == math.inf
 
 
+class TestWeakerAssumptions:
+    """On L |x|, which attains the constants."""
+
+    X = np.linspace(-3.0, 3.0, 6_001)
+
+    def test_gaussian_smoothing(self):
+        loss = weaker_assumptions.gaussian_smoothed(lipschitz=2.0, width=0.3)
+        gradient = 2.0 * np.array([math.erf(x / 0.3 / math.sqrt(2)) for x in self.X])
+        steepest = np.max(np.diff(gradient) / np.diff(self.X))
+        assert steepest <= loss.smoothness == pytest.approx(steepest, rel=1e-5)
+        assert np.abs(gradient).max() <= loss.lipschitz == 2.0
+
+    def test_moreau_envelope(self):
+        loss = weaker_assumptions.moreau_smoothed(lipschitz=2.0, width=0.3)
+        proximal = np.sign(self.X) * np.maximum(np.abs(self.X) - 2.0 * 0.3, 0.0)
+        gradient = (self.X - proximal) / 0.3
+        steepest = np.max(np.diff(gradient) / np.diff(self.X))
+        assert steepest <= loss.smoothness * (1 + 1e-9)
+        assert loss.smoothness == pytest.approx(steepest, rel=1e-9)
+        assert np.abs(gradient).max() == pytest.approx(loss.lipschitz)
+        envelope = 2.0 * np.abs(proximal) + (self.X - proximal) ** 2 / (2 * 0.3)
+        assert np.max(2.0 * np.abs(self.X) - envelope) == pytest.approx(2.0**2 * 0.3 / 2)
+
+    def test_smooth_losses_on_a_ball(self):
+        """M x^2/2 with its minimum at one end of the ball."""
+        assert weaker_assumptions.lipschitz_on_ball(smoothness=3.0, diameter=0.5) == 1.5
+        with pytest.raises(li.InvalidParameter, match="diameter must be"):
+            weaker_assumptions.lipschitz_on_ball(smoothness=3.0, diameter=0.0)
+
+
 CYS = {"S_g": 4.0, "sigma": 0.3, "n": 20, "eta": 0.02}
 
 
@@ -256,6 +287,25 @@ def test_full_batches_as_a_diffusion(K):
     lower = LOWER_BOUNDS["published/chourasia-ye-shokri/squared-lower"].profile(squared).gdp()
     expected = papers.cys_theorem_3(**symbols)
     assert alpha * lower**2 / 2 == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("K", [1, 7, 200, 10_000])
+@pytest.mark.parametrize("eta", [1e-3, 0.1, 0.24])
+def test_full_batches_of_ye_shokri_are_below_those_before(K, eta):
+    """What their appendix D.7 is said to show; and above the exact privacy of quadratics."""
+    symbols = {"alpha": 2.0, "S_g": 4.0, "sigma": 0.3, "n": 20, "eta": eta, "K": K}
+    found = papers.ys_full_batch(lam=1.0, **symbols)
+    assert papers.cys_exact(**symbols) <= found < papers.cys_corollary_1(lam=1.0, **symbols)
+
+
+def test_without_curvature_ye_shokri_have_the_tight_bound_of_one_epoch():
+    """What their appendix D.4 is said to show: r^2/(2 j), j the steps from the participation on."""
+    run = full(c=1 - 1e-9, T=6, batches=li.Cyclic(12, 2))
+    positions = CATALOGUE["published/ye-shokri/fixed-order"].by_position(run)
+    for j, profile_ in enumerate(positions):
+        seen = [0.5 * 0.4 / 2 if k == j else 0.0 for k in range(6)]
+        tight = papers.at_by_iteration(alpha=1.0, sensitivities=seen, noise=0.5 * 1.7)
+        assert profile_.renyi(2.0) / 2.0 == pytest.approx(tight, rel=1e-6)
 
 
 def test_how_loose_the_diffusion_bounds_are():
