@@ -1,4 +1,4 @@
-"""The exact instance of an unlearning: trained and then made to forget, against never seen.
+"""The exact instance of an unlearning: trained and then unlearned, against never seen.
 
 Only what was done is looked at, not what is certified of it.
 """

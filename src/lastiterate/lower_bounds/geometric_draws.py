@@ -22,7 +22,7 @@ ComplexArray = NDArray[np.complex128]
 
 _GROUPS = 3_000
 _BLOCK = 1 << 20
-_FLAT_EPOCH = 1.0 / 1_000.0  # an epoch that forgets less is one group
+_FLAT_EPOCH = 1.0 / 1_000.0  # an epoch that contracts less is one group
 _NEGLIGIBLE = 8.0  # minus the logarithm of the root of a weight as good as 0
 _EXPONENTS = 2.0 ** np.arange(-6.0, 9.0)
 
@@ -149,7 +149,7 @@ def _whole_epochs(gap: float, start: int, steps: int, length: int, chance: float
     if not count:
         return _joined([])
     if gap * length > _FLAT_EPOCH:
-        # Where an epoch has been forgotten, all before it are taken for one more.
+        # Once an epoch is negligible, all before it are treated as one more.
         reach = min(count, 1 + math.ceil(2.0 * _NEGLIGIBLE / (gap * length)))
         bounds = start + length * np.arange(reach + 1)
         edges = _edges(gap, bounds.tolist())
@@ -163,7 +163,7 @@ def _whole_epochs(gap: float, start: int, steps: int, length: int, chance: float
 
 
 def _flat(gap: float, start: int, length: int, epochs: IntArray, chance: float) -> Draws:
-    """Groups of whole epochs, of which each is as good as forgotten evenly."""
+    """Groups of whole epochs, each with nearly one weight."""
     sizes = np.diff(epochs).astype(np.float64)
     if not sizes.sum() > 0.0:
         return _joined([])

@@ -1,18 +1,18 @@
-r"""Runs that betray what their very last step did, besides what all steps have left behind.
+r"""Runs whose release reveals the very last step, next to the sum of all steps.
 
-A step of :math:`\eta M \ge 1` may forget: on a loss of curvature :math:`1/\eta` it takes every
-point to the same one.  Let it do so in one direction, while another direction remembers as much as
-the description allows.  Then the last iterate tells two things: a sum over all steps, under all
-their noise, and the last step's own move, under that one step's noise.
+A step of :math:`\eta M \ge 1` may erase all earlier steps: on a loss of curvature
+:math:`1/\eta` it takes every point to the same one.  Let it do so in one direction, while another
+direction keeps as much as the description allows.  Then the last iterate reveals two things: a sum
+over all steps, under all their noise, and the move of the last step, under the noise of that step.
 
 **Gradients of any size.** All examples share a loss whose gradient is so large that the iterate
 travels, in a third direction, much farther in a step than noise ever carries it.  Where it is tells
 the time, so curvatures, and the direction in which the example in question differs by L from what
 it is in the other world, may be others in every step: until the last step it differs along
-the direction that remembers, in the last step along the one that forgets.
+the direction that keeps all steps, in the last step along the one that is erased.
 
 **Bounded gradients.** The others' loss has curvature :math:`1/\eta - \lambda` along the direction
-that forgets, on a stretch that is long beside the noise (`stretch`); the example's own loss is
+that is erased, on a stretch that is long beside the noise (`stretch`); the example's own loss is
 linear, with a share of its slope in each direction.  In a batch of exact size it replaces another
 example, which may pull the other way.
 """
@@ -143,7 +143,7 @@ def _no_room(run: TrainingRun) -> str | None:
 LOWER_BOUNDS = (
     LowerBound(
         id="lower/last-step",
-        gives="the exact privacy of runs that forget, in one direction, all but the last step",
+        gives="the exact privacy of runs that erase, in one direction, all but the last step",
         covers=rules(Resampling.ONCE, Resampling.EACH_EPOCH, Resampling.EACH_STEP),
         needs=(
             conditions.UNBOUNDED,

@@ -1,4 +1,4 @@
-r"""Bounded gradients that forget all the same: a stretch on which the others are curved.
+r"""Bounded gradients that still contract: a stretch on which the others are curved.
 
 The others' loss has curvature :math:`1/\eta - \lambda` there, so that a step takes the whole
 stretch to one point; beyond it their gradient is constant, and within its bound.  In units of a
@@ -121,11 +121,11 @@ def stretches(
     """
     bound = 1.0 if run.adjacency == "zero-out" else 0.5  # the others keep within the sensitivity
     penalty, size = run.loss.regulariser, run.batches.batch_size
-    forgets = 1.0 - float(np.max(run.step_size)) * penalty
-    if not forgets > 0.0:
+    curvature = 1.0 - float(np.max(run.step_size)) * penalty
+    if not curvature > 0.0:
         return
     move = 2.0 * bound * up(shift, MILLIONS_OF_ROUNDINGS)
-    unit = up(forgets / (shift * size), MILLIONS_OF_ROUNDINGS)  # of gradient, to a unit of length
+    unit = up(curvature / (shift * size), MILLIONS_OF_ROUNDINGS)  # of gradient, to a unit of length
     lost = 2.0 * run.steps * float(ndtr(-_NEVER_EXCEEDED)) + 2.0 * _NEVER
     if not run.batches.exact_size:
         shares, chances = _kept(run)

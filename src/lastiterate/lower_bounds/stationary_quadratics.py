@@ -70,7 +70,7 @@ def shift_over_deviation(run: TrainingRun, gap: float) -> float:
 
 
 def steady_profile(run: TrainingRun, curvatures: tuple[float, float]) -> BestLowerProfile:
-    """The most exposed curvature between these: the least, or one that forgets."""
+    """The most exposed curvature between these: the least, or one that erases earlier steps."""
     step = float(run.step_size)  # type: ignore[arg-type]  # no schedule
     least, most = (min(step * one, 1.0) for one in curvatures)
     gaps = {least, *(max(most * 10.0**-k, least) for k in range(_OTHER_GAPS))}
