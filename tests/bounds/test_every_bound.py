@@ -33,6 +33,7 @@ SETTINGS = {
         "adjacency": "zero-out",
     },
     "not convex": {"loss": li.Loss(smoothness=BEND, convex=False)},
+    "linear": {"loss": li.Loss(lipschitz=ARRIVAL / 2)},
 }
 
 
@@ -75,7 +76,8 @@ def pair_of(case):
     run = case.run
     half = run.domain.diameter / 2 if case.setting == "projected" else math.inf
     interval = None if half == math.inf else (-half, half)
-    slope = 1 - BEND if run.loss.convex else 1 + BEND
+    curvature = 0.0 if case.setting == "linear" else BEND
+    slope = 1 - curvature if run.loss.convex else 1 + curvature
 
     def instance(seen):
         moved = (linear_map(slope, ARRIVAL * (k in seen)) for k in range(run.steps))
@@ -119,6 +121,7 @@ FORGETFUL = (  # quadratics of curvature 1 obey each of these, and a step of 1 f
     {"loss": li.Loss(smoothness=1.0, strong_convexity=1.0)},
     {"loss": li.Loss(smoothness=1.0, strong_convexity=1.0), "domain": li.Ball(0.1)},
     {"loss": li.Loss(smoothness=1.0, convex=False)},
+    {"loss": li.Loss(lipschitz=5.0, regulariser=1.0)},  # linear but for the penalty
 )
 
 

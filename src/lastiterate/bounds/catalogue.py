@@ -6,6 +6,7 @@ from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITI
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
+from lastiterate.bounds.fixed_order.nonsmooth import NON_SMOOTH
 from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.shuffling.shuffling_bounds import BALLS_AND_BINS, SHUFFLED
 from lastiterate.bounds.staged_bound import StagedBound
@@ -20,6 +21,7 @@ CATALOGUE: dict[str, Bound] = {
         CONVEX_FIXED_ORDER,
         NON_CONVEX,
         MOMENTUM,
+        NON_SMOOTH,
         SHUFFLED,
         BALLS_AND_BINS,
         SAMPLED,
