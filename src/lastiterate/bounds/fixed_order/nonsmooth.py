@@ -1,6 +1,7 @@
 """The last iterate of subgradient steps on convex losses that need not be smooth."""
 
 from collections.abc import Iterable, Sequence
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
@@ -131,8 +132,8 @@ def _no_lipschitz(run: TrainingRun) -> str | None:
 
 
 def _strong_pull(run: TrainingRun) -> str | None:
-    pull = quantities.unit(run) * run.loss.regulariser
-    return None if up(pull, ROUNDINGS) <= 1.0 else f"step_size * regulariser = {pull!r}"
+    pull = Fraction(quantities.unit(run)) * Fraction(run.loss.regulariser)
+    return None if pull <= 1 else f"step_size * regulariser = {float(pull)!r}"
 
 
 def _too_long(run: TrainingRun) -> str | None:
