@@ -109,7 +109,8 @@ def _early_log_moments(
 def _step_log_moments(probability: float, ratio: float) -> Array:
     """The logarithms of the moments of one amplified step, for each order."""
     exponents = np.minimum(ratio * _NORMAL_GRID - 0.5 * ratio * ratio, _LARGEST_EXPONENT)
-    logs = np.log1p(probability * np.expm1(exponents))
+    with np.errstate(divide="ignore"):  # the logarithm of 0 is -inf, and adds nothing
+        logs = np.log1p(probability * np.expm1(exponents))
     terms = _ORDERS[:, None] * logs - 0.5 * np.square(_NORMAL_GRID)
     top = terms.max(axis=1)
     sums = np.exp(terms - top[:, None]).sum(axis=1) * (_NORMAL_GRID[1] - _NORMAL_GRID[0])
