@@ -150,19 +150,19 @@ def table_10_to_12(length: int) -> Table:
             ours = _published("bok-su-altschuler/cyclic-bounded", run).gdp()
             k = 1.0 / (eta * sensitivity)
             crossing = math.ceil(down(1.0 + 4.0 * k / length, 1e-9))
-            why = (
-                f"mu* is below composition from ceil(1 + 4 D b/(eta l L)) = {crossing} epochs on; "
-                f"Theorem 4.6 itself needs E >= D b/(eta L) = {k:g}"
-            )
             where = f"L/b = {sensitivity}, eta = {eta}"
             theirs = e_star_of_their_code(length, sensitivity, eta)
             cells.append(Cell(f"E* of their code, {where}", theirs, epochs, 0))
-            cells.append(Cell(f"E*, {where}", crossing, epochs, 0, why))
+            cells.append(Cell(f"E*, {where}", crossing, epochs, 0, "where the bounds cross"))
             cells.append(Cell(f"mu*, {where}", ours, mu, 3))
     number = {10: 10, 20: 11, 40: 12}[length]
     title = f"(E*, mu*), {length} cyclic batches, bounded domain"
-    note = "Their code multiplies (L/b)^2 by (L/b)^2 k/l where Theorem 4.6 adds the two."
-    return Table(f"bsa-table-{number}", title, tuple(cells), (note,))
+    notes = (
+        "Composition, r sqrt(E), crosses mu* = r sqrt(1 + 4 k/l) at E* = ceil(1 + 4 k/l) epochs, "
+        "k = D b/(eta L).",
+        "Their code multiplies (L/b)^2 by (L/b)^2 k/l where Theorem 4.6 adds the two.",
+    )
+    return Table(f"bsa-table-{number}", title, tuple(cells), notes)
 
 
 def e_star_of_their_code(length: int, sensitivity: float, eta: float) -> int:
