@@ -1,4 +1,4 @@
-"""Accuracy before and after forgetting, and after training again, with the steps and seconds.
+"""Accuracy before and after unlearning, and after training again, with the steps and seconds.
 
     python benchmarks/unlearning.py --data data
     python benchmarks/unlearning.py

@@ -1,4 +1,4 @@
-"""Accuracy after forgetting, by three ways that prove as much to those who go.
+"""Accuracy after unlearning, by three methods with the same promise to the removed rows.
 
     python benchmarks/unlearning_rivals.py --data data
     python benchmarks/unlearning_rivals.py
@@ -6,7 +6,7 @@
 Logistic regression for MNIST, three against eight, on rows of norm 1 without intercept.  Of each
 way the penalty that is best on the *test* rows counts, and the others' noise is as small as a look
 at the rows that go allows, or as an exact account of Gaussian noise.  Nobody is promised anything
-about the training here: noise is there only to forget.
+about the training here: noise is there only to unlearn.
 
 * Newton: certified removal (Guo, Goldstein, Hannun and van der Maaten 2020).  The optimum of the
   sum of losses and b.w, b normal, and one Newton step without those who go.
@@ -82,7 +82,7 @@ class Newton:
         error = self.length * np.linalg.norm(moved) * np.linalg.norm(rows @ moved) / 4
         return w + moved, float(error)
 
-    def forgotten(self, gone, epsilon, rng):
+    def unlearned(self, gone, epsilon, rng):
         """With the least noise that the error allows, as known afterwards."""
         times, count = math.sqrt(2 * math.log(1.5 / DELTA)) / epsilon, len(self.rows)
         # The error of a first look, which noise hardly changes.
@@ -106,7 +106,7 @@ class Descent:
         self.rows, self.signs, self.penalty = rows, signs, penalty
         self.best = optimum(rows, signs, penalty)[0]
 
-    def forgotten(self, gone, epsilon, rng, passes):
+    def unlearned(self, gone, epsilon, rng, passes):
         penalty, count = self.penalty, len(self.rows)
         step = 2 / (0.25 + 2 * penalty)
         kept = (0.25 / (0.25 + 2 * penalty)) ** passes
@@ -145,7 +145,7 @@ class NoisySteps:
             )  # fmt: skip
             self.models.append(model.fit(rows, signs, key=KEY))
 
-    def forgotten(self, gone, epsilon, rng, steps):
+    def unlearned(self, gone, epsilon, rng, steps):
         del rng
         for model in reversed(self.models):
             try:
@@ -196,13 +196,13 @@ def ways_of(rows, signs, penalty):
     newton, descent = _ONCE[penalty]
     noisy = NoisySteps(rows, signs, penalty)
     return {
-        "Newton step": newton.forgotten,
+        "Newton step": newton.unlearned,
         **{
-            f"descent, {passes} passes": lambda *a, passes=passes: descent.forgotten(*a, passes)
+            f"descent, {passes} passes": lambda *a, passes=passes: descent.unlearned(*a, passes)
             for passes in PASSES
         },
         **{
-            f"noisy steps, {steps}": lambda *a, steps=steps: noisy.forgotten(*a, steps)
+            f"noisy steps, {steps}": lambda *a, steps=steps: noisy.unlearned(*a, steps)
             for steps in STEPS
         },
     }

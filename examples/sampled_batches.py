@@ -45,8 +45,8 @@ def simulated(run, draws=DRAWS, seed=0):
     probability = run.batches.batch_size / run.batches.examples
     energies = np.empty(draws)
     for i in range(draws):
-        arrived = unit * (rng.random(steps) < probability)
-        slopes = isotonic_regression(arrived / variances, weights=variances).x
+        sensitivities = unit * (rng.random(steps) < probability)
+        slopes = isotonic_regression(sensitivities / variances, weights=variances).x
         energies[i] = slopes**2 @ variances
     mus = run.sensitivity / run.batches.batch_size / run.noise_std * np.sqrt(energies)
     whole_and_eighths = [

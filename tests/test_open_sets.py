@@ -186,7 +186,7 @@ class TestAccounted:
         what_it_says_is_as_drawn(rule.stopped(steps), steps)
 
     @each_rule(lambda rule: isinstance(rule, PositionedRule) and is_drawn(rule))
-    def test_steps_that_visit_one_place_see_one_batch(self, rule):
+    def test_steps_that_visit_one_position_see_one_batch(self, rule):
         visited = rule.position_at(np.arange(steps_of(rule)))
         batches = [set(batch.tolist()) for batch in drawn(rule, Randomness(SeededBits(0)))]
         for (place, batch), (other, again) in product(zip(visited, batches, strict=True), repeat=2):
@@ -410,7 +410,7 @@ class TestRefusals:
             type("Derived", (kind,), whole_rule(PositionedRule))
 
     @pytest.mark.parametrize("steps", [1, 2, 6])
-    def test_places_may_be_visited_in_any_order(self, steps, registry):
+    def test_positions_may_be_visited_in_any_order(self, steps, registry):
         def backwards(rule, steps):
             return -1 - steps % rule.batches_per_epoch + rule.batches_per_epoch
 

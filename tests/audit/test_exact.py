@@ -184,7 +184,7 @@ class TestParticipation:
         self.agrees(li.FullBatch(3), [(1.0, [1, 1, 1, 1])])
 
     @pytest.mark.parametrize("rule", RULES.values(), ids=RULES)
-    def test_every_rule_is_a_chain_of_the_places_it_states(self, rule):
+    def test_every_rule_is_a_chain_of_the_positions_it_states(self, rule):
         """How often each step sees an example, from the rule's own word for it."""
         batches = rule.of_sizes(7, 3) if rule.from_sizes and rule.ordered else None
         batches = batches or (rule(7) if rule.from_sizes else rule(7, 3, (1, 4, 6)))

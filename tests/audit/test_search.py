@@ -228,7 +228,7 @@ class TestPoisson:
 class TestBallsAndBins:
     @pytest.mark.parametrize("rule", [li.BallsAndBins(13, 4), li.BallsAndBinsEachEpoch(13, 4)])
     @pytest.mark.parametrize("adjacency", ["replace", "zero-out"])
-    def test_a_witness_is_near_and_not_above(self, rule, adjacency):
+    def test_the_worst_instance_is_near_and_not_above(self, rule, adjacency):
         loss = li.Loss(smoothness=0.2, regulariser=0.1)
         witness = exact.worst(run_of(rule, loss=loss, adjacency=adjacency), delta=1e-3)
         assert 1.0 <= witness.ratio < 1.5

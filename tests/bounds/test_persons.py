@@ -107,7 +107,9 @@ def test_guarantees_lie_between_exact_instances_and_multiples(
 @pytest.mark.parametrize(
     "rule", [li.ShuffledOnce, li.SampledWithoutReplacement, li.PoissonSampled, li.BallsAndBins]
 )
-def test_secret_places_are_worth_more_than_group_privacy(rule: type[BatchRule], count: int) -> None:
+def test_secret_positions_are_worth_more_than_group_privacy(
+    rule: type[BatchRule], count: int
+) -> None:
     """Rarely seen examples are hardly ever seen together."""
     run = li.TrainingRun(
         loss=li.Loss(smoothness=1.0, lipschitz=1.0),
@@ -214,7 +216,7 @@ class TestTheUnit:
         with pytest.raises(li.InvalidParameter, match="examples_per_person"):
             _run(li.Cyclic, "replace", count)  # type: ignore[arg-type]
 
-    def test_counts_for_what_is_published_besides(self) -> None:
+    def test_counts_for_other_releases(self) -> None:
         release = Release.of_mu("accuracy", 0.1, adjacency="replace")
         run = _run(li.Cyclic, "replace", 3)
         bound = "fixed-order/convex"

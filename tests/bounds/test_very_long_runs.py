@@ -106,7 +106,7 @@ class TestManyEpochs:
         assert each <= 1.01 * fixed
 
 
-class TestWhatIsOldIsForgotten:
+class TestEarlySteps:
     def test_what_is_left_of_the_past_does_not_grow_with_its_length(self) -> None:
         past = [
             residual_law(gap=1e-6, steps=steps, probability=1e-6, cap=np.inf)

@@ -93,7 +93,7 @@ def test_a_certificate_is_no_run(capsys, tmp_path):
     assert "is for `lastiterate verify`" in refusal(capsys, "account", str(file))
 
 
-def test_what_was_published_beside_a_training_is_not_forgotten(capsys, tmp_path):
+def test_other_releases_are_kept(capsys, tmp_path):
     record = answer(capsys, *CYCLIC) | {"other_releases": [{"kind": "outliers"}]}
     file = tmp_path / "answer.json"
     file.write_text(json.dumps(record))

@@ -166,7 +166,7 @@ class TestModels:
             here = noisy_descent(run, Logistic(), on_cluster(client, data, held=False), seeded(1))
         np.testing.assert_allclose(noisy_descent(run, Logistic(), thin, seeded(1)), here, rtol=1e-6)
 
-    def test_what_is_published_besides_is_summed_exactly(self, client):
+    def test_other_releases_are_summed_exactly(self, client):
         data = examples()
         for chunks in [(103,), (50, 53), (1,) * 103]:
             shards = on_cluster(client, data, chunks=chunks)

@@ -50,7 +50,7 @@ class TestFit:
         )
         assert 0.99 < ledger.spent().epsilon(1e-5) <= 1.0
 
-    def test_what_is_published_besides_is_charged(self, ledger):
+    def test_other_releases_are_charged(self, ledger):
         settings = QUICK | {"counting": 0.3}
         model = PrivateLogisticRegression(epsilon=1.0, **settings).fit(X, Y, ledger=ledger.path)
         assert len(model.privacy_.other_releases) == 1

@@ -78,7 +78,7 @@ class TestModel:
         assert (one.best_estimator_.parameters_ == same.best_estimator_.parameters_).all()
         assert one.best_score_ == same.best_score_
 
-    def test_nothing_is_told_of_other_tries(self):
+    def test_nothing_is_published_about_other_tries(self):
         """All rows are a tenth of one bound, which warns only if that model is published."""
         model = PrivateLogisticRegression(epsilon=4.0, **QUICK)
         grid = {"feature_bound": [0.2, 100.0]}
@@ -214,7 +214,7 @@ def test_refusals(settings):
 class TestReport:
     """Nothing that follows from one try alone is said of the best of several."""
 
-    def test_has_no_other_adjacency_and_no_places(self, chosen):
+    def test_has_no_other_adjacency_and_no_positions(self, chosen):
         report = chosen.privacy_
         assert report.selected
         assert report.under_other_adjacency is None

@@ -51,7 +51,7 @@ class TestScores:
 
     @pytest.mark.parametrize("adaptive", [False, True])
     @pytest.mark.parametrize("later", [False, True])
-    def test_cost_what_was_paid_for_them(self, ledger, adaptive, later):
+    def test_cost_what_was_charged_for_them(self, ledger, adaptive, later):
         state = ledger(5, adaptive=adaptive)
         model = PrivateLogisticRegression(epsilon=1.0, examples_per_person=5, **QUICK)
         model.fit(X, Y, ledger=state)

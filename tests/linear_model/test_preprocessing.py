@@ -242,7 +242,7 @@ class TestEverywhere:
         assert stated(chosen)["fitted"] == [self.NAME]
 
     @pytest.mark.filterwarnings("ignore::lastiterate.errors.PrivacyWarning")
-    def test_models_that_were_made_to_forget(self):
+    def test_unlearned_models(self):
         scaler = StandardScaler()
         pipeline = make_pipeline(scaler, model(l2=0.1))
         pipeline.fit(X, Y, privatelogisticregression__key=b"0123456789abcdef0123456789abcdef")

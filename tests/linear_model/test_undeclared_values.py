@@ -145,6 +145,6 @@ class TestRefusals:
             fitted(["clerk", "nurse", "cook"], text_columns=columns)
 
     @pytest.mark.parametrize("place", [(1,), (2, 2), (-1, 2), (0, 7)])
-    def test_of_places_that_are_none(self, place):
+    def test_of_rows_that_are_none(self, place):
         with pytest.raises(InvalidParameter, match=r"text_columns\['job'\]"):
             fitted(["clerk", "nurse", "cook"], text_columns={"job": place})

@@ -52,7 +52,7 @@ def changed(certificate, change):
 
 
 @pytest.mark.filterwarnings("ignore::lastiterate.errors.PrivacyWarning")
-class TestAModelThatForgot:
+class TestAnUnlearnedModel:
     def test_has_what_its_steps_promise(self, model, forgotten):
         """By hand: one run in which the two rows take part in the first steps only."""
         run = model.privacy_.run

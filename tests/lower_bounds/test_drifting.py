@@ -188,6 +188,6 @@ def test_losses_that_drift():
     assert apart == pytest.approx(mu, rel=0.02)
 
 
-def test_a_step_that_forgets_everything():
+def test_a_step_that_erases_everything():
     run = example(li.Cyclic(60_000, 1_500), loss=li.Loss(smoothness=20.0, strong_convexity=20.0))
     assert DRIFTING.profile(run).means[0] == pytest.approx(li.account(run).gdp(), rel=1e-6)

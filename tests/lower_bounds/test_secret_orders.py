@@ -269,7 +269,7 @@ class TestLongRuns:
         for lower in report.lower_bounds.values():
             assert 5.0 < lower.epsilon(1e-6) <= report.epsilon(1e-6)
 
-    def test_huge_arrivals(self):
+    def test_huge_sensitivities(self):
         run = run_of(li.ShuffledOnce(1_000, 10), r=1e6, curvature=0.1, steps=1_000)
         for bound in (QUADRATIC, LAST_STEP):
             assert bound.profile(run).epsilon(1e-5) >= 100.0
@@ -294,7 +294,7 @@ class TestLongRuns:
         assert LAST_STEP.profile(run.replace(sensitivity=3_000.0)).epsilon(1e-6) > 6.18
 
 
-def test_steps_too_short_to_forget():
+def test_steps_too_short_to_erase():
     run = run_of(li.ShuffledOnce(100, 10), steps=50, step_size=0.9)
     assert "step_size * smoothness = 0.9" in str(LAST_STEP.unmet(run)[0])
     assert not LAST_STEP.unmet(run.replace(step_size=1.0))

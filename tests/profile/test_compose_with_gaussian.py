@@ -87,7 +87,7 @@ def exact_response_and_gaussian(limit, mu, epsilon):
     return p * curve(gamma * (1 - p) / p) + (1 - p) * curve(gamma * p / (1 - p))
 
 
-def test_nothing_besides_is_the_same_and_all_is_nothing():
+def test_no_other_release_changes_nothing():
     profile = GaussianMixtureProfile([0.5, 0.5], [0.5, 1.0])
     assert compose_with_gaussian(profile, 0.0) is profile
     assert compose_with_gaussian(profile, math.inf).epsilon(1e-5) == math.inf

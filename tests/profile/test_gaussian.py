@@ -79,7 +79,7 @@ class TestLimits:
         assert (profile.epsilon(0.5), profile.delta(9.0), profile.tradeoff(0.5)) == (math.inf, 1, 0)
         assert profile.epsilon(1.0) == 0.0
 
-    def test_nothing_arriving_leaks_nothing(self):
+    def test_no_sensitivity_leaks_nothing(self):
         profile = GaussianProfile(0.0)
         assert (profile.epsilon(0.0), profile.delta(0.0), profile.renyi(5.0)) == (0, 0, 0)
         assert profile.tradeoff(0.25) == pytest.approx(0.75, rel=1e-12)

@@ -427,7 +427,7 @@ class TestCoverage:
         assert counts == {"bsa": 30, "at": 15, "ys": 14, "cl": 13, "cys": 11}
         assert "partial 0, missing 0" in summary()
 
-    def test_a_place_that_does_not_exist_is_seen(self):
+    def test_an_address_that_does_not_exist_is_seen(self):
         from dataclasses import replace
 
         names = ("published/x/y", "lastiterate:nothing", "bsa-table-99")

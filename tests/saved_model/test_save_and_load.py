@@ -130,7 +130,7 @@ class TestEstimators:
         assert np.array_equal(outputs(again, X), outputs(chosen, X))
         assert again.privacy_.epsilon(1e-5) == chosen.privacy_.epsilon(1e-5)
 
-    def test_can_be_made_to_forget(self, tmp_path):
+    def test_can_be_unlearned(self, tmp_path):
         model = PrivateLogisticRegression(l2=0.1, clip_norm=0.2, **SMALL)
         model.fit(X, X[:, 0] > 0, key=KEY)
         li.save(model, tmp_path / "one")

@@ -90,17 +90,17 @@ class TestSoundness:
             assert np.all(plan.z[1:] >= needed - 1e-11 * scale)
             assert math.sqrt(np.sum((plan.a / n) ** 2)) <= plan.mu * (1 + 1e-12)
 
-    def test_arrivals_after_the_last_noise_cannot_be_hidden(self):
+    def test_participations_after_the_last_noise_cannot_be_hidden(self):
         plan = optimal_shifts(contraction=1.0, sensitivity=[1.0, 1.0], noise=[1.0, 0.0])
         assert plan.mu == math.inf
 
-    def test_steps_without_noise_hand_on_what_arrives(self):
+    def test_steps_without_noise_keep_the_distance(self):
         plan = optimal_shifts(
             contraction=[1.0, 0.5, 1.0], sensitivity=[1.0, 1.0, 0.0], noise=[0.0, 0.0, 2.0]
         )
         assert plan.mu == pytest.approx((1.0 * 0.5 + 1.0) / 2.0, rel=1e-13)
 
-    def test_idle_steps_without_noise_after_the_last_payment_do_no_harm(self):
+    def test_idle_steps_without_noise_after_the_last_shift_do_no_harm(self):
         plan = optimal_shifts(contraction=3.0, sensitivity=[1.0, 0.0], noise=[1.0, 0.0])
         assert plan.mu == pytest.approx(1.0, rel=1e-13)
 
@@ -116,25 +116,25 @@ class TestExtremes:
         assert mu == pytest.approx(math.sqrt(growth), rel=1e-9)
         assert mu >= math.sqrt(growth) * (1 - 1e-14)
 
-    def test_steps_that_forget_all_leave_what_arrives_in_them(self):
+    def test_steps_that_erase_all_keep_their_own_sensitivity(self):
         plan = optimal_shifts(contraction=[0.5, 0.0, 0.5, 0.0, 0.5], sensitivity=1.0, noise=1.0)
         assert plan.mu == pytest.approx(math.sqrt(1.8))
         assert plan.z[:3] == pytest.approx([0.0, 1.0, 1.0])
         assert np.all(np.isfinite(plan.z))
 
     @pytest.mark.parametrize("c", [1.0 + 1e-9, 1.01, 1.5, 1e3])
-    def test_endless_expansion_pays_for_every_arrival_alone(self, c):
+    def test_endless_expansion_covers_every_participation_alone(self, c):
         steps = 20_000
         mu = optimal_shifts(contraction=c, sensitivity=np.ones(steps), noise=1.0).mu
         assert mu == pytest.approx(math.sqrt(steps), rel=1e-9)
 
-    def test_a_single_early_arrival_is_forgotten_but_not_lost(self):
+    def test_a_single_early_participation_fades_but_is_not_lost(self):
         arriving = np.zeros(10_000)
         arriving[0] = 1.0
         assert 0.0 <= optimal_shifts(contraction=0.5, sensitivity=arriving, noise=1.0).mu < 1e-100
 
     @pytest.mark.parametrize("scale", [1e-300, 1e-150, 1e150, 1e300])
-    def test_scales_with_arrivals_over_noise(self, scale):
+    def test_scales_with_sensitivity_over_noise(self, scale):
         shape = {"contraction": [0.9, 1.1, 0.7], "sensitivity": np.array([1.0, 0.5, 0.0])}
         mu = optimal_shifts(**shape, noise=[1.0, 2.0, 0.5]).mu
         shape["sensitivity"] = shape["sensitivity"] * scale
@@ -157,7 +157,7 @@ class TestExtremes:
         tail = optimal_shifts(contraction=[0.9] * 3, sensitivity=[1.0, 0, 1.0], noise=1.0)
         assert plan.mu == pytest.approx(tail.mu, rel=1e-12)
 
-    def test_an_arrival_dwarfed_by_another_is_not_lost(self):
+    def test_a_sensitivity_dwarfed_by_another_is_not_lost(self):
         plan = optimal_shifts(
             contraction=[1.0, 0.0], sensitivity=[1e308, 1e-16], noise=[1e100, 1e-16]
         )
@@ -201,7 +201,7 @@ class TestExtremes:
 
 class TestMonotonicity:
     @given(st.integers(0, 10**9), st.floats(1.0, 3.0))
-    def test_more_noise_less_loss_more_arrivals_or_room_more(self, seed, factor):
+    def test_more_noise_less_loss_more_sensitivity_or_room_more(self, seed, factor):
         schedule = random_schedule(np.random.default_rng(seed))
         mu = optimal_shifts(**engine_arguments(schedule)).mu
         for key, sign in [("noise_stds", -1), ("shifts", 1), ("diameter", 1), ("start", 1)]:
@@ -222,7 +222,7 @@ class TestMonotonicity:
 class TestPatterns:
     @pytest.mark.parametrize("diameter", [math.inf, 1.5])
     @pytest.mark.parametrize("low, scale", [(0.8, 1.0), (0.01, 1.0), (0.8, 1e-200)])
-    def test_each_is_the_run_with_only_those_arrivals(self, diameter, low, scale):
+    def test_each_is_the_run_with_only_those_participations(self, diameter, low, scale):
         rng = np.random.default_rng(0)
         c, s, n = rng.uniform(low, 1.1, 90), rng.random(90) * scale, rng.random(90) + 0.1
         patterns = [np.arange(j, 90, 10) for j in range(10)] + [np.array([], dtype=np.intp)]

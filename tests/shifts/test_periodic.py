@@ -156,7 +156,7 @@ class TestLimits:
         run = replace(self.ENDLESS, gap=-1e-3)
         assert periodic_mu(run) == pytest.approx(1e6, rel=1e-12)
 
-    def test_an_endless_run_in_a_bounded_domain_pays_for_the_best_window(self):
+    def test_an_endless_run_in_a_bounded_domain_uses_the_best_window(self):
         run = replace(self.ENDLESS, gap=0.0)
         assert periodic_mu(run, diameter=100.0) == pytest.approx(20.0, rel=1e-12)
 

@@ -115,7 +115,7 @@ class TestTangents:
         expected = optimal_shifts(contraction=c, sensitivity=s, noise=n, diameter=2.0).mu
         assert concave_shifts(moduli, n, diameter=2.0).mu == pytest.approx(expected, rel=1e-12)
 
-    def test_nothing_arriving_costs_nothing(self):
+    def test_no_sensitivity_costs_nothing(self):
         ones = np.ones(5)
         moduli = Moduli((Branch(ones, ones, 0 * ones, 0.5),))
         assert concave_shifts(moduli, ones, diameter=math.inf).mu == 0.0

@@ -85,7 +85,7 @@ class TestFitted:
         assert not report.run.is_constant
         assert 3.9 < report.epsilon(1e-5) <= 4.0
 
-    def test_models_that_may_have_to_forget_have_even_steps(self):
+    def test_models_that_may_have_to_unlearn_have_even_steps(self):
         model = clone(self.MODEL).fit(X, Y, key=KEY)
         assert model.privacy_.run.is_constant
         forgot = model.unlearn(X, Y, rows=[3], key=KEY, extra_steps=50)

@@ -66,14 +66,14 @@ class TestOrders:
         bits = FixedBits([third], [third], [third - 1])
         assert Randomness(bits).each_with_probability(1, 1, 3).tolist() == [0]
 
-    def test_places_are_picked_with_their_probability(self):
+    def test_positions_are_drawn_with_their_probability(self):
         places = seeded(5).each_to_a_position(100_000, 3, 2, 7)
         counts = [np.count_nonzero(places == place) for place in (-1, 0, 1, 2)]
         expected = 100_000 * np.array([1, 2, 2, 2]) / 7
         assert stats.chisquare(counts, expected).pvalue > 1e-3
         assert set(seeded().each_to_a_position(50, 2, 3, 6).tolist()) == {0, 1}
 
-    def test_words_that_would_favour_a_place_are_drawn_again(self):
+    def test_words_that_would_favour_a_position_are_drawn_again(self):
         """Of 2^64 words the last is one too many for three places."""
 
         class Listed(SeededBits):

@@ -55,7 +55,7 @@ class TestSoundness:
             stated = least_mu(run.replace(sensitivity=charged), position=position, error=0.0)
             assert least_mu(run, position=position, error=0.0) < true <= stated
 
-    def test_covers_errors_paid_at_a_hidden_end(self):
+    def test_covers_errors_charged_at_a_hidden_end(self):
         """With a share of the noise left in the last steps, for an example that came before."""
         assert 1.0 - max(tail_split._SHARES) >= LEAST_REST
         objective, steps = Sloppy(classes=3), 25

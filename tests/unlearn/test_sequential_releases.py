@@ -50,7 +50,7 @@ def losses_of_linear_runs(run, steps, order_of):
 
 class TestPublicOrders:
     @pytest.mark.parametrize("steps", [12, 14, 3])
-    def test_no_place_leaks_more_than_is_certified(self, steps):
+    def test_no_position_leaks_more_than_is_certified(self, steps):
         rule = li.Cyclic(examples=10, batch_size=2)
         run = run_of(rule, steps=steps, release=0.3)
         then = [run.replace(steps=k) for k in (1, 2, 7, 1)]
@@ -140,7 +140,7 @@ class TestOneRun:
             spread += release**2
         assert found == pytest.approx(moved / math.sqrt(spread), rel=1e-6)
 
-    def test_no_places_are_worse_than_the_latest(self):
+    def test_no_positions_are_worse_than_the_latest(self):
         rule = li.ShuffledOnce(examples=6, batch_size=2)
         run = run_of(rule, steps=5, release=0.3)
         then = [RequestSteps(1, 0.3), RequestSteps(2, 0.6)]

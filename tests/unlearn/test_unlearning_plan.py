@@ -226,7 +226,7 @@ class TestEveryRule:
     @pytest.mark.parametrize(
         "rule", slow_if(lambda rule: rule in RULES[-2:], RULES), ids=lambda rule: rule.name
     )
-    def test_more_steps_forget_more_and_the_least_number_is_found(self, rule):
+    def test_more_steps_unlearn_more_and_the_least_number_is_found(self, rule):
         run = gently_penalised(rule)
         start = li.unlearning(run, extra_steps=0).epsilon(1e-5)
         found = li.unlearning(run, epsilon=start / 2, delta=1e-5)
@@ -239,7 +239,7 @@ class TestEveryRule:
     @pytest.mark.parametrize(
         "rule", slow_if(lambda rule: rule in RULES[-2:], RULES), ids=lambda rule: rule.name
     )
-    def test_those_who_stay_pay_for_the_extra_steps(self, rule):
+    def test_retained_examples_are_charged_for_the_extra_steps(self, rule):
         run = gently_penalised(rule)
         found = li.unlearning(run, extra_steps=7)
         before, alone = li.account(run).epsilon(1e-5), found.retained.epsilon(1e-5)
@@ -295,7 +295,7 @@ class TestRefusals:
         with pytest.raises(TypeError, match="TrainingRun"):
             li.unlearning("run", extra_steps=1)
 
-    def test_published_iterates_cannot_be_forgotten(self):
+    def test_published_iterates_cannot_be_unlearned(self):
         with pytest.raises(li.InvalidParameter, match="every-iterate"):
             li.unlearning(self.RUN.replace(releases="every-iterate"), extra_steps=1)
 

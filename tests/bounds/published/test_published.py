@@ -170,7 +170,7 @@ class TestChienLi:
             domain=domain or li.Ball(1.0),
         )
 
-    def test_steps_that_forget_everything(self):
+    def test_steps_that_erase_everything(self):
         run = self.run(200, li.Loss(smoothness=1.0, strong_convexity=1.0)).replace(step_size=1.0)
         assert 0.0 < rho("chien-li/smooth", run) < math.inf
         assert rho("chien-li/smooth", run.replace(steps=2_000)) < math.inf
