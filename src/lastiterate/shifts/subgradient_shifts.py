@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, ulps, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, ulps, up
 from lastiterate.shifts.minorant import LEAST_MU
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 
@@ -164,7 +164,7 @@ def _least_energy(steps: SubgradientSteps, path: Array, start: float, diameter: 
                 break
             energy, followed = _followed(steps, plan.a, start, diameter)
             best = min(best, energy)
-            if not energy < before * (1.0 - _GAIN):
+            if not energy < down(before, _GAIN):
                 break
             before, distances = energy, followed
     return best

@@ -45,7 +45,7 @@ _ROUNDS = 4  # of the search for the multiplier, grid within grid
 _LEAST_MULTIPLIER, _LARGEST_MULTIPLIER = -2.0, 14.0  # standard deviations
 _LARGEST_EXPONENT = 600.0
 _LARGEST_G = 9.0  # standard deviations
-_ROUNDED_ONE = 1.0 - 1e-9  # least sum of probabilities
+_ROUNDED_ONE = down(1.0, MILLIONS_OF_ROUNDINGS)  # least sum of probabilities
 _KNOTS = np.linspace(-1.0, 1.0, 41)
 _WIDEST = 0.5  # of log a, from the middle knot to the last, and at most epsilon
 

@@ -29,7 +29,7 @@ from lastiterate.errors import InvalidParameter
 
 _LARGEST_G = 9.0  # standard deviations
 _WIDEST = 0.2  # share of its epsilon, to both sides, for which a divergence is computed
-_ROUNDED_ONE = 1.0 - 1e-9  # least sum of probabilities
+_ROUNDED_ONE = down(1.0, MILLIONS_OF_ROUNDINGS)  # least sum of probabilities
 _LEAST_G = -2.0  # from which on thresholds are on the grid,
 _LARGEST_THRESHOLD = 3.0  # unless they exceed so many times that at G = 0
 _LARGEST_MU = 30.0  # standard deviations; above it numbers are out of range

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
+from lastiterate._numerics.rounding import down
 from lastiterate.shifts.momentum.recursion import Recursion
 from lastiterate.shifts.momentum.symmetric import largest_multiple
 
@@ -101,7 +102,7 @@ def certified_kappas(run: LinearRun, matrices: Array, start: float = 0.0) -> Arr
                 found = largest_multiple(
                     _middle(_cut(room, inner)), _middle(_cut(_cut(added, _INNER), inner))
                 )
-            kappa[:-1][inner] = np.minimum(kappa[:-1][inner], (1.0 - _MARGIN) * found)
+            kappa[:-1][inner] = np.minimum(kappa[:-1][inner], down(found, _MARGIN))
         last = _released(run, _cut(noise, _LAST)) - _released(run, _cut(moved, _LAST))
         last = last + Interval.exact([run.release_noise]) * Interval.exact([run.release_noise])
         if there[-1]:

@@ -77,7 +77,7 @@ class Delays:
     @cached_property
     def _growth(self) -> float | None:
         """A factor >= 1 by which P^-1 grows at most in a step."""
-        rate = max(self._norm.rate * (1.0 + _RATE_MARGIN), 1.0)
+        rate = max(up(self._norm.rate, _RATE_MARGIN), 1.0)
         return up(rate * rate, _RATE_MARGIN) if is_surely(self._norm, self._steps, rate) else None
 
     @cached_property
@@ -95,7 +95,7 @@ class Delays:
         own = outer(np.array(b0), np.array(b1))
         if age == 0:
             chain = self._inverse[None] / float(largest_multiple(self._inverse, own))
-            chain = chain * (1.0 + _MARGIN)
+            chain = up(chain, _MARGIN)
         else:
             found = _chain(self._norm, self.recursion, self.curvature, age)
             if found is None:
@@ -103,7 +103,7 @@ class Delays:
             # Each a little larger than the one before, so that all inequalities are strict.
             larger = (1.0 + _MARGIN) ** np.arange(1, age + 2)
             chain = found / float(largest_multiple(found[0], own)) * larger[:, None]
-        size = (1.0 + _MARGIN) / float(largest_multiple(self._inverse, chain[-1]))
+        size = up(1.0 / float(largest_multiple(self._inverse, chain[-1])), _MARGIN)
         return size if self._is_proved(chain, size) else None
 
     def _is_proved(self, chain: Array, size: float) -> bool:

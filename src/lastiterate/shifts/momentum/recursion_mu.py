@@ -9,7 +9,14 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, TINY, at_least, up
+from lastiterate._numerics.rounding import (
+    FEW_ROUNDINGS,
+    MILLIONS_OF_ROUNDINGS,
+    TINY,
+    at_least,
+    down,
+    up,
+)
 from lastiterate.shifts.momentum.backward_start import backward_start
 from lastiterate.shifts.momentum.certificate import (
     Entries,
@@ -90,7 +97,7 @@ def certified(run: LinearRun) -> Certified | None:
     for matrices in (solve(programme, first), first):
         states, start, before = matrices @ to_state.T, 0.0, composed
         if kept.start is not None:
-            start = float(largest_multiple(states[0], kept.start.matrix)) * (1.0 - _RATE_MARGIN)
+            start = down(float(largest_multiple(states[0], kept.start.matrix)), _RATE_MARGIN)
             states = states[1:]
             before += up(kept.start.weight / start, FEW_ROUNDINGS) if start > 0.0 else math.inf
         kappa = certified_kappas(kept, states, start)
@@ -154,7 +161,7 @@ def _start(run: LinearRun, norm: CommonNorm, cut: int) -> Start | None:
     X_k = x rate^(k - cut) P^-1 is feasible with kappa_k = x rate^(k - cut) c, as long as
     (1 - rate) P^-1 >= c B B'.
     """
-    rate = norm.rate * (1.0 + _RATE_MARGIN)
+    rate = up(norm.rate, _RATE_MARGIN)
     a00, a01, a10, a11, b0, b1 = (entry[[0, -1]] for entry in run.recursion.enclosed_entries())
     ends = [Interval.exact([end]) for end in run.curvature]
     steps = tuple(
@@ -166,7 +173,7 @@ def _start(run: LinearRun, norm: CommonNorm, cut: int) -> Start | None:
     directions = _past_directions(run, cut, b0, b1)
     room = (1.0 - rate) * inverse
     share = min(float(largest_multiple(room, _middle(one))) for one in directions)
-    share *= 1.0 - _RATE_MARGIN
+    share = down(share, _RATE_MARGIN)
     left = Interval.exact([1.0]) - Interval.exact([rate])
     x, y, z = (left * Interval.exact([value]) for value in inverse)
     part = Interval.exact([share])
