@@ -61,7 +61,7 @@ def nearness(epochs=(50, 100, 200, 500, 1_000, 2_000), regularisers=(0.0002, 0.0
     cases = [(lam, count) for lam in regularisers for count in epochs]
     for lam, count in track(cases, description="simulating", transient=True):
         run = mnist(count, lam)
-        ours = li.account(run, bounds="random-order/sampled").epsilon(DELTA)
+        ours = li.account(run, bounds="random-order/sampled/average").epsilon(DELTA)
         exact, error = simulated(run)
         table.add_row(
             f"{lam:g}", f"{count:,}", f"{run.steps * run.step_size * lam:.2f}", f"{ours:.3f}",
