@@ -40,6 +40,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import down, up
 from lastiterate.train.compiled import compiled
 
 Words = NDArray[np.uint64]
@@ -85,14 +86,14 @@ def tables() -> Tables:
     edges = np.arange(2**BIN_BITS * 16) * 2.0**-BIN_BITS
     for level, height in enumerate(heights):
         graph = np.exp(-0.5 * edges**2) / height
-        counts = np.ceil(graph[first:] * (1.0 + MARGIN))
+        counts = np.ceil(up(graph[first:], MARGIN))
         # Where one box would be enough, the next level's are better.
         after = first + int(np.argmax(counts <= 1.0))
         stacks = counts[: after - first].astype(np.intp)
         used = int(stacks.sum())
         bins[level, :used] = np.repeat(np.arange(first, after), stacks)
         box[level, :used] = np.concatenate([np.arange(stack) for stack in stacks])
-        below = (box[level, :used] + 1.0) * (1.0 + MARGIN) <= graph[bins[level, :used] + 1]
+        below = up(box[level, :used] + 1.0, MARGIN) <= graph[bins[level, :used] + 1]
         kind[level, :used] = np.where(below, CORE, WEDGE)
         if level + 1 < LEVELS:
             kind[level, -DEEPER_BOXES:] = DEEPER
@@ -216,7 +217,7 @@ def _sides(
     x = (found.bin[level, at] + fraction) * 2.0**-BIN_BITS
     t = (found.box[level, at] + (ordinate + 0.5) * 2.0**-64) * found.height[level]
     graph = np.exp(-0.5 * x * x)
-    return t < graph * (1.0 - MARGIN), t > graph * (1.0 + MARGIN)
+    return t < down(graph, MARGIN), t > up(graph, MARGIN)
 
 
 def _numbers(bins: NDArray[np.uint16], word: Words, bits: int) -> Whole:
