@@ -93,7 +93,9 @@ def tables() -> Tables:
         used = int(stacks.sum())
         bins[level, :used] = np.repeat(np.arange(first, after), stacks)
         box[level, :used] = np.concatenate([np.arange(stack) for stack in stacks])
-        below = up(box[level, :used] + 1.0, MARGIN) <= graph[bins[level, :used] + 1]
+        below = (
+            up(box[level, :used].astype(np.float64) + 1.0, MARGIN) <= graph[bins[level, :used] + 1]
+        )
         kind[level, :used] = np.where(below, CORE, WEDGE)
         if level + 1 < LEVELS:
             kind[level, -DEEPER_BOXES:] = DEEPER
