@@ -25,6 +25,8 @@ BOUNDS = list(RECORDS.values())
 ROUNDING = 1e-3  # of epsilon where it comes from a grid
 CHOICE = {  # another noise may be given another window, or another split
     "random-order/sampled/average": 0.03,
+    "random-order/sampled/average-non-convex": 0.03,
+    "random-order/poisson/average-non-convex": 0.03,
     "random-order/poisson/average": 0.03,
     "random-order/poisson": 0.03,
     "random-order/sampled": 0.1,
@@ -89,7 +91,8 @@ def runs(draw, bound="any"):
     if not constant and draw(st.booleans()):
         step_size = list(np.linspace(step_size, step_size / 2, steps))
         noise_std = list(np.linspace(noise_std / 2, noise_std, steps))
-    domains = [li.Ball(0.3)] if bound.endswith("domain") else [li.Ball(0.3), li.Unbounded()]
+    held = bound.endswith("domain") or (constant and "non-convex" in bound)
+    domains = [li.Ball(0.3)] if held else [li.Ball(0.3), li.Unbounded()]
     optimizer = {}
     if bound.endswith("momentum") or (bound == "any" and draw(st.booleans())):
         domains = [li.Unbounded()]
@@ -257,15 +260,17 @@ def chosen_runs(bound):
         (60, 61, 10, 5.0, 0.01, 1.0, 0.0, li.Unbounded()),
         (60, 7, 1, 0.5, 0.0, 0.1, 1e-3, li.Ball(0.3)),
     ]:
+        expands = "non-convex" in bound.id
+        loss = li.Loss(smoothness=smoothness, strong_convexity=strong, lipschitz=1.0)
         yield li.TrainingRun(
-            loss=li.Loss(smoothness=smoothness, strong_convexity=strong, lipschitz=1.0),
+            loss=li.Loss(smoothness=smoothness, convex=False) if expands else loss,
             sensitivity=2.0,
             batches=batch_rule(bound.covers[0], examples, size, steps),
             steps=steps,
             step_size=0.1,
             noise_std=noise,
             release_noise_std=release,
-            domain=domain,
+            domain=li.Ball(0.3) if expands else domain,
         )
 
 

@@ -5,6 +5,7 @@ from lastiterate.bounds.staged_bound import StagedBound, least_of
 from lastiterate.bounds.subsampling.amplified_tail import SAMPLED_AMPLIFIED_TAIL
 from lastiterate.bounds.subsampling.participation_mixture import POISSON_AVERAGE, SAMPLED_AVERAGE
 from lastiterate.bounds.subsampling.poisson import HIDDEN_PARTICIPATIONS
+from lastiterate.bounds.subsampling.window_average import POISSON_WINDOW, SAMPLED_WINDOW
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.training_run import TrainingRun
 
@@ -53,6 +54,7 @@ def poisson(run: TrainingRun) -> PrivacyProfile:
 SAMPLED: StagedBound = least_of(
     SAMPLED_AMPLIFIED_TAIL,
     SAMPLED_AVERAGE,
+    SAMPLED_WINDOW,
     id="random-order/sampled",
     gives="an average over the steps in which a secretly sampled example takes part",
     source=SAMPLED_AMPLIFIED_TAIL.source,
@@ -64,6 +66,7 @@ SAMPLED: StagedBound = least_of(
 POISSON: StagedBound = least_of(
     HIDDEN_PARTICIPATIONS,
     POISSON_AVERAGE,
+    POISSON_WINDOW,
     id="random-order/poisson",
     gives="an average over secret participations in batches of random size",
     source=HIDDEN_PARTICIPATIONS.source,

@@ -1,0 +1,119 @@
+"""Batches drawn anew on a bounded domain, whose steps may expand."""
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate.audit import exact
+from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.bounds.subsampling import window_average
+from tests.bounds.shuffling.test_last_epochs_average import RUN, Line
+from tests.slow import slow_if
+
+SAMPLED = RECORDS["random-order/sampled/average-non-convex"]
+POISSON = RECORDS["random-order/poisson/average-non-convex"]
+EPSILONS = (0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
+SETTING = RUN.replace(batches=li.SampledWithoutReplacement(12, 4))
+
+
+def some_run(rng, rule):
+    size, length = int(rng.integers(1, 3)), int(rng.integers(2, 5))
+    arriving = 10 ** rng.uniform(-0.7, 0.3)  # in noise
+    adjacency = str(rng.choice(["replace", "zero-out"]))
+    bound = arriving * size / 2
+    return li.TrainingRun(
+        loss=li.Loss(smoothness=float(rng.uniform(0.05, 0.8)), convex=False, lipschitz=bound),
+        sensitivity=bound * (2.0 if adjacency == "replace" else 1.0),
+        batches=rule(size * length, size),
+        steps=int(rng.integers(1, 25)),
+        step_size=1.0,
+        noise_std=1.0,
+        release_noise_std=float(rng.choice([0.0, 0.5])),
+        domain=li.Ball(10 ** rng.uniform(-0.5, 0.7)),
+        adjacency=adjacency,
+    )
+
+
+class TestSoundness:
+    @pytest.mark.parametrize("seed", slow_if(bool, range(12)))
+    @pytest.mark.parametrize("bound", [SAMPLED, POISSON], ids=lambda bound: bound.id)
+    def test_exact_instances(self, bound, seed):
+        rng = np.random.default_rng(seed)
+        ratios = []
+        for number in range(12):
+            run = some_run(rng, bound.covers[0])
+            line = Line(run, rng, ("steep", "wild")[number % 2])
+            if bound is POISSON:  # batches of any size: only the example has a gradient
+                line.others = np.zeros(4)
+            pair = line.pair(float(rng.uniform(-1, 1)) * line.knots[-1])
+            pair = exact.Pair(pair.start, pair.steps, pair.participation, run.release_noise_std)
+            curve, profile = exact.curve(pair), bound.profile(run)
+            for epsilon in EPSILONS:
+                shown, certified = curve.delta(epsilon).lower, profile.delta(epsilon)
+                assert shown <= certified, (run, epsilon)
+                ratios.append(shown / certified if certified > 1e-6 else 0.0)
+        assert max(ratios) > 0.4
+
+
+class TestTightness:
+    @pytest.mark.parametrize("steps", [1, 4, 7])
+    def test_few_steps_are_the_average_over_all_participations(self, steps):
+        """But for the grid, and from the first step on."""
+        run = SETTING.replace(
+            loss=li.Loss(smoothness=3.0, convex=False), steps=steps, noise_std=1.0,
+            domain=li.Ball(1e6), release_noise_std=0.02)  # fmt: skip
+        share, exactly = run.batches.share, np.zeros(len(EPSILONS))
+        for seen in product([False, True], repeat=steps):
+            if not any(seen):
+                continue
+            chance = share ** sum(seen) * (1 - share) ** (steps - sum(seen))
+            positions = [k + 1 for k in range(steps) if seen[k]]
+            fixed = run.replace(batches=li.FixedOrder(12, 4, positions))
+            profile = li.account(fixed, bounds="fixed-order/non-convex")
+            exactly += [chance * profile.delta(epsilon) for epsilon in EPSILONS]
+        found = np.array([SAMPLED.profile(run).delta(epsilon) for epsilon in EPSILONS])
+        assert np.all(found >= exactly * (1 - 1e-9))
+        assert np.all(found <= 1.02 * exactly + 1e-9)
+
+    def test_the_setting_of_reshuffled_runs(self):
+        assert SAMPLED.profile(SETTING).epsilon(1e-5) <= 2.56
+        worst = li.account(SETTING, bounds="fixed-order/non-convex").epsilon(1e-5)
+        assert SAMPLED.profile(SETTING).epsilon(1e-5) < worst
+        longer = SAMPLED.profile(SETTING.replace(steps=50_000)).epsilon(1e-5)
+        assert longer == pytest.approx(SAMPLED.profile(SETTING).epsilon(1e-5), rel=1e-6)
+
+    def test_hoelder_gradients(self):
+        run = SETTING.replace(loss=li.Loss(convex=False, lipschitz=2.0, holder=(0.5, 0.5)))
+        assert SAMPLED.profile(run).epsilon(1e-5) < 4.0
+
+    def test_rare_participations_leave_the_diameter(self):
+        rare = SETTING.replace(batches=li.SampledWithoutReplacement(12_000, 4), steps=10_000)
+        # D/noise over the square root of 1.1^-2 + 1.1^-4 + ..
+        found, least = SAMPLED.profile(rare).epsilon(1e-5), math.sqrt(1.1**2 - 1)
+        assert found == pytest.approx(li.GaussianProfile(least).epsilon(1e-5), rel=0.01)
+
+
+class TestBatchesOfRandomSize:
+    def test_larger_batches_expand_more(self):
+        run = RUN.replace(batches=li.PoissonSampled(1_000, 100), sensitivity=0.4)
+        fixed = run.replace(batches=li.SampledWithoutReplacement(1_000, 100))
+        ours, theirs = POISSON.profile(run), SAMPLED.profile(fixed)
+        assert theirs.epsilon(1e-5) < ours.epsilon(1e-5) < 2 * theirs.epsilon(1e-5)
+
+    def test_a_batch_that_is_too_large_costs_delta(self):
+        run = RUN.replace(batches=li.PoissonSampled(1_000, 100), sensitivity=0.4)
+        assert POISSON.profile(run).delta(50.0) >= window_average._NEVER
+        cut = run.replace(batches=li.PoissonSampled(1_000, 100, largest_batch=100))
+        assert POISSON.profile(cut).delta(50.0) < 1e-15
+
+
+class TestRefusals:
+    @pytest.mark.parametrize("bound", [SAMPLED, POISSON], ids=lambda bound: bound.id)
+    def test_no_ball(self, bound):
+        run = SETTING.replace(batches=bound.covers[0](12, 4))
+        assert not bound.unmet(run)
+        assert bound.unmet(run.replace(domain=li.Unbounded()))
+        assert bound.unmet(run.replace(releases="every-iterate"))
