@@ -123,7 +123,7 @@ def _on_a_grid(steps: SubgradientSteps, start: float, diameter: float) -> tuple[
 
 
 def _kernel(one: tuple[float, float, float, float], grid: Array, *, capped: bool) -> Array:
-    """What it costs in one step to come from each distance of the grid to each other one."""
+    """The cost of one step from each distance of the grid to each other one."""
     keep, jump, sensitivity, noise = one
     kept = keep * grid
     reached = np.sqrt(kept * (kept + 2.0 * sensitivity) + jump**2)
