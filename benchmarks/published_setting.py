@@ -16,7 +16,6 @@ import lastiterate as li
 from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Softmax
-from lastiterate.train.rounding_sensitivity import charged_sensitivity
 
 
 def main():
@@ -38,7 +37,7 @@ def main():
                 noise_std=0.01,
                 release_noise_std=release,
             )
-            sensitivity = charged_sensitivity(run, objective, radius=examples.radius)
+            sensitivity = objective.sensitivity(radius=examples.radius, adjacency=run.adjacency)
             run = run.replace(sensitivity=sensitivity)
             scores = []
             for _ in range(options.seeds):

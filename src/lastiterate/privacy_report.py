@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from lastiterate import _check
 from lastiterate._digits import up
@@ -22,6 +22,7 @@ from lastiterate.profile.best import (
 )
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.report_bounds import ReportBounds, person_mu
 from lastiterate.report_forms import USUAL_DELTA, ReportForms
 from lastiterate.run.adjacency import ADJACENCIES
@@ -63,6 +64,8 @@ class PrivacyReport(ReportForms, ReportBounds):
         Whom else the guarantee leaves out.
     preprocessing : tuple of str
         Steps that learnt from the same examples before the run, which no guarantee here includes.
+    rounding : Rounding, optional
+        How far what was computed is from exact arithmetic, which every guarantee then includes.
 
     Examples
     --------
@@ -84,6 +87,7 @@ class PrivacyReport(ReportForms, ReportBounds):
     seeded: bool = False
     caveats: tuple[str, ...] = ()
     preprocessing: tuple[str, ...] = ()
+    rounding: Rounding | None = None
 
     @cached_property
     def under_other_adjacency(self) -> PrivacyReport | None:
@@ -100,7 +104,8 @@ class PrivacyReport(ReportForms, ReportBounds):
         run = self.run.under(other) if self._is_quick() else None
         if run is None or self.certainty is not Certainty.UPPER:
             return None
-        return account(run, other_releases=[one.under(other) for one in self.other_releases])
+        found = account(run, other_releases=[one.under(other) for one in self.other_releases])
+        return found if self.rounding is None else found.computed(self.rounding)
 
     def cheap(self) -> PrivacyReport:
         """The report of the bounds whose whole curves take little time, by these curves."""
@@ -175,13 +180,16 @@ class PrivacyReport(ReportForms, ReportBounds):
             return False
         return RECORDS[id_].is_above(self.run, epsilon, delta)
 
-    def with_release(self, release: Release) -> PrivacyReport:
+    def with_release(self, release: Release, rounding: Rounding | None = None) -> PrivacyReport:
         """The report if a statistic of the same examples is published, too.
 
         Parameters
         ----------
         release : Release
             The statistic and its noise.
+        rounding : Rounding, optional
+            How far what is published of it is from exact arithmetic; needed where the report is of
+            what was computed.
 
         Returns
         -------
@@ -201,13 +209,53 @@ class PrivacyReport(ReportForms, ReportBounds):
         from lastiterate.accounting import account  # it makes reports
 
         other_releases = (*self.other_releases, release)
+        whole = None
+        if self.rounding is not None:
+            if rounding is None:
+                raise ValueError("the rounding of this release must be given, too")
+            whole = self.rounding.beside(rounding)
         if not self.of_more_than_the_run:
             names = ("enforced", "seeded", "caveats", "preprocessing")
             kept = {name: getattr(self, name) for name in names}
-            return replace(account(self.run, other_releases=other_releases), **kept)
+            found = replace(account(self.run, other_releases=other_releases), **kept)
+            return found if whole is None else found.computed(whole)
         more = person_mu([release], self.run)
-        every = {id_: compose_with_gaussian(profile, more) for id_, profile in self.all.items()}
-        return replace(self, all=every, other_releases=other_releases)
+        exact = {id_: compose_with_gaussian(_exact(one), more) for id_, one in self.all.items()}
+        found = replace(self, all=exact, other_releases=other_releases, rounding=None)
+        return found if whole is None else found.computed(whole)
+
+    def computed(self, rounding: Rounding) -> PrivacyReport:
+        """The report on what was computed, so far from what exact arithmetic would have given.
+
+        Parameters
+        ----------
+        rounding : Rounding
+            The distance, of the model and all other releases together.
+
+        Returns
+        -------
+        PrivacyReport
+            The same, with every guarantee weaker by twice the distance.
+
+        Raises
+        ------
+        ValueError
+            If the report is of what was computed already.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> from lastiterate.profile.rounded import Rounding
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> exact = li.account(run)
+        >>> exact.epsilon(1e-5) < exact.computed(Rounding(1e-6, 1e-18)).epsilon(1e-5)
+        True
+        """
+        if self.rounding is not None:
+            raise ValueError("the rounding of these results is charged already")
+        every = changed_profiles(self.all, partial(_computed, rounding))
+        return replace(self, all=every, rounding=rounding)
 
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"
@@ -221,3 +269,11 @@ class PrivacyReport(ReportForms, ReportBounds):
         ]
         apart = [f"not including={list(self.preprocessing)}"] if self.preprocessing else []
         return f"PrivacyReport({', '.join([epsilon, of, *more, *apart])})"
+
+
+def _computed(rounding: Rounding, profile: PrivacyProfile) -> PrivacyProfile:
+    return RoundedProfile(profile, rounding)
+
+
+def _exact(profile: PrivacyProfile) -> PrivacyProfile:
+    return profile.exact if isinstance(profile, RoundedProfile) else profile

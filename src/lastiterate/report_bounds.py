@@ -15,6 +15,7 @@ from lastiterate.profile.best import BestProfile, LazyProfiles, StagedProfile
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.report_forms import USUAL_DELTA
 from lastiterate.run.training_run import TrainingRun
 
@@ -27,6 +28,7 @@ class ReportBounds(BestProfile):
     other_releases: tuple[Release, ...]
     selected: bool
     followed: tuple[int, int] | None
+    rounding: Rounding | None
 
     @cached_property
     def used(self) -> Mapping[str, PrivacyProfile]:
@@ -68,8 +70,10 @@ class ReportBounds(BestProfile):
         found: dict[str, float] = {}
         for id_, profile in self.used.items():
             found[id_] = profile.epsilon(delta)
-            if isinstance(profile, StagedProfile):
-                found |= {stage: one.epsilon(delta) for stage, one in profile.stages.items()}
+            exact = profile.exact if isinstance(profile, RoundedProfile) else profile
+            if isinstance(exact, StagedProfile):
+                stages = {name: self._as_computed(one) for name, one in exact.stages.items()}
+                found |= {stage: one.epsilon(delta) for stage, one in stages.items()}
         return found
 
     @property
@@ -137,7 +141,11 @@ class ReportBounds(BestProfile):
         positions = RECORDS[best].positions(self.run)
         assert positions is not None
         more = person_mu(self.other_releases, self.run)
-        return [compose_with_gaussian(profile, more) for profile in positions]
+        return [self._as_computed(compose_with_gaussian(one, more)) for one in positions]
+
+    def _as_computed(self, exact: PrivacyProfile) -> PrivacyProfile:
+        """The guarantee of what was computed, by another one of exact arithmetic."""
+        return exact if self.rounding is None else RoundedProfile(exact, self.rounding)
 
 
 def ratio_to_lower(certified: float, lower: float) -> float:

@@ -115,7 +115,12 @@ class TestForgery:
             (("run", "loss", "smoothness"), 0.99, r"run\.loss\.smoothness must be at least"),
             (("run", "noise_std"), 0.99, "states epsilon"),
             (("run", "release_noise_std"), 0.9, "states epsilon"),
-            (("run", "step_size"), 1.01, "steps above 2/smoothness"),
+            (("run", "step_size"), 1.01, "reach is not"),
+            (("arithmetic", "offset"), 1.0, "reach is not"),
+            (("arithmetic", "grid bits"), 2, "grid bits is not"),
+            (("arithmetic", "reach"), 1.0 + 1e-6, "reach is not"),
+            (("arithmetic", "mu"), 0.999, "mu is not"),
+            (("arithmetic", "failure"), 0.5, "failure is not"),
             (("features", "bound"), 1.01, "must be at least"),
             (("objective", "clip"), 1.01, "must be at least"),
         ],
@@ -123,7 +128,7 @@ class TestForgery:
     def test_even_with_a_fresh_digest(self, model, path, factor, reason):
         record = json.loads(model.certificate_)
         value = dict(leaves(record))[path]
-        forged = changed(record, path, value * factor)
+        forged = changed(record, path, value * factor if value else factor)
         del forged["digest"]
         with pytest.raises(InvalidCertificate, match=reason):
             verify(json.dumps(forged | {"digest": digest(forged)}))
@@ -141,9 +146,14 @@ class TestForgery:
             (("features", "width"), 3.5, "features.width"),
             (("features", "intercept"), -1.0, "features.intercept"),
             (("randomness",), "a coin", "its source of randomness"),
-            (("arithmetic", "products"), "float16", "its arithmetic precision"),
-            (("arithmetic", "parameters and noise"), "float32", "its precision"),
-            (("arithmetic", "not charged"), "nothing", "its account of rounding"),
+            (("arithmetic", "products"), "float32", "products is not 'float64'"),
+            (("arithmetic", "rounding"), "nothing is lost", "rounding is not 'charged"),
+            (("arithmetic", "rows"), "none", "arithmetic.rows"),
+            (("arithmetic", "rows"), "sparse", "mu is not"),
+            (("arithmetic", "assumes", 0), "nothing", "assumes is not"),
+            (("arithmetic", "not covered"), "nothing", "not covered is not"),
+            (("arithmetic", "mu"), "1e-9", "mu is not"),
+            (("arithmetic", "grid bits"), 40.0, "grid bits is not"),
             (("public",), "nothing", "what is public"),
             (("labels",), "guessed", "where its label set is from"),
             (("hypotheses", 0, "needs"), "luck", "its hypotheses"),

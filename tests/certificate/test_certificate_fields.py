@@ -7,6 +7,7 @@ import pytest
 
 from lastiterate import verify
 from lastiterate.certificate.statements import digest
+from lastiterate.certificate.verify import history_before_requests
 from lastiterate.cli import main
 from lastiterate.errors import InvalidCertificate
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateSelection
@@ -130,6 +131,13 @@ class TestChains:
     ):
         shorter = json.loads(json.dumps(certificates["unlearned"]))
         del shorter["earlier"][1]
+        requests = history_before_requests(shorter["earlier"][0])
+        for link in [*shorter["earlier"][1:], shorter]:
+            run, many = link["run"], len(link["unlearning"]["removed"])
+            requests = requests.with_request(many, run["steps"], run["release_noise_std"])
+            found = requests.arithmetic
+            more = {"reach": found.reach, "mu": found.mu, "failure": found.failure}
+            link["arithmetic"] |= more
         path = tmp_path / "certificate.json"
         path.write_text(sealed(shorter))
         assert main(["verify", str(path)]) == 0

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import NumericalFailure
-from lastiterate.train import clipping, envelope, envelope_step
+from lastiterate.train import clipping, envelope, envelope_exact, envelope_step
 
 CLIPS = (0.01, 2**0.5 / 4, 0.9, 1.0)
 
@@ -119,7 +119,7 @@ class TestWhoIsClipped:
 
 def test_infinite_logits_are_not_certified():
     v = np.array([[np.inf, np.nan, 1.0], [0.0, 0.0, np.inf]])
-    with pytest.raises(NumericalFailure, match="could not be certified"):
+    with pytest.raises(NumericalFailure, match="not finite"):
         envelope.wrong_class_part(v, 0.3)
 
 
@@ -163,3 +163,42 @@ def test_a_column_far_off_the_sphere_moves_no_other():
         found[name] = np.vstack([p, h, m, new])[:, 1:]
     np.testing.assert_array_equal(found["far"], found["near"])
     np.testing.assert_array_equal(found["none"], found["near"])
+
+
+class TestManyDigits:
+    """Where nothing else is certified, intervals are halved in many digits."""
+
+    def test_as_floats_solve_it(self, monkeypatch):
+        self.solved(monkeypatch, 0.3, 3.0, halvings=34, off=1e-7)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("clip", [0.3, 1.0])
+    @pytest.mark.parametrize("scale", [1.0, 30.0])
+    def test_to_as_many_digits(self, monkeypatch, clip, scale):
+        self.solved(monkeypatch, clip, scale, halvings=60, off=1e-11)
+
+    def solved(self, monkeypatch, clip, scale, *, halvings, off):
+        v = clipped_columns(3, clip, scale=scale, count=6)[:, :1]
+        monkeypatch.setattr(envelope_exact, "_HALVINGS", halvings)
+        found = envelope_exact.exact_wrong_part(v[:, 0].tolist(), clip)
+        np.testing.assert_allclose(found, envelope.wrong_class_part(v, clip)[:, 0], atol=off)
+
+    def test_shorter_residuals_are_left_alone(self):
+        v = np.array([-3.0, -4.0])
+        p = np.exp(v) / (1.0 + np.exp(v).sum())
+        np.testing.assert_allclose(envelope_exact.exact_wrong_part(v.tolist(), 0.9), p, rtol=1e-15)
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize("clip", [1e-7, 1e-9])
+    def test_residuals_that_are_longer_by_rounding_alone(self, clip):
+        v = barely_clipped(3, clip, by=1e-16, count=2)
+        p = envelope.wrong_class_part(v.copy(), clip)
+        m = p.sum(axis=0)
+        np.testing.assert_allclose(np.sqrt(m**2 + (p**2).sum(axis=0)), clip, rtol=1e-10)
+
+    @pytest.mark.slow
+    def test_logits_as_large_as_floats(self):
+        v = np.array([[1e299], [3e299]])
+        p = envelope.wrong_class_part(v.copy(), 0.5)
+        # All that may be is on the likeliest.
+        np.testing.assert_allclose(p[:, 0], [0.0, 0.5 / 2**0.5], atol=1e-11)

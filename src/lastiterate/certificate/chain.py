@@ -17,12 +17,14 @@ import lastiterate
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.certificate import statements
+from lastiterate.certificate.arithmetic_record import NAME, SPARSE, arithmetic_record
 from lastiterate.certificate.issue import stated_guarantee, with_digest
 from lastiterate.certificate.unlearning_history import UnlearningHistory
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.data_digest import is_digest
+from lastiterate.train.noise import REPRODUCIBLE
 from lastiterate.unlearn.unlearning_result import Unlearning
 
 UNLEARNING, EARLIER = "unlearning", "earlier"
@@ -40,7 +42,6 @@ _SAME = (
     "features",
     "labels",
     "encoding",
-    "arithmetic",
     "public",
     "format",
     "data",
@@ -156,6 +157,7 @@ def issue_request(
             guarantee["bound"], requests.retained_report.run
         ),
         "randomness": provenance,
+        NAME: _arithmetic(record, requests, seeded=provenance == REPRODUCIBLE),
         "model": statements.model_digest(parameters),
         UNLEARNING: {
             "follows": record["digest"],
@@ -167,6 +169,22 @@ def issue_request(
         },
     }
     return with_digest(own | {EARLIER: [link.record for link in chain]})
+
+
+def _arithmetic(
+    record: Mapping[str, Any], requests: UnlearningHistory, *, seeded: bool
+) -> dict[str, Any]:
+    """The record of the arithmetic of the training and of all requests together."""
+    stated = record[NAME]
+    if requests.problem is None:
+        return dict(stated)
+    return arithmetic_record(
+        requests.arithmetic,
+        requests.problem,
+        precision=stated["products"],
+        is_sparse=stated["rows"] == SPARSE,
+        seeded=seeded,
+    )
 
 
 def _promise(found: Unlearning, delta: float) -> dict[str, Any]:

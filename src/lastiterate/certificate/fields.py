@@ -12,6 +12,7 @@ from typing import Any
 
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate import statements
+from lastiterate.certificate.arithmetic_record import FIELDS, NAME
 from lastiterate.other_releases import (
     MEAN,
     NOISE_OF_COUNTS,
@@ -42,7 +43,7 @@ _TRAINING: Names = {
     "guarantee": dict.fromkeys(("epsilon", "delta", "adjacency", "bound", "certainty", "source")),
     "other_releases": [{**_RELEASE, PUBLISHED: None, NOISE_OF_COUNTS: None}],
     "features": _FEATURES,
-    "arithmetic": dict.fromkeys(("products", "parameters and noise", "not charged")),
+    NAME: dict.fromkeys(FIELDS),
     "selection": {
         **dict.fromkeys(("law", "shape", "stop")),
         "score": dict.fromkeys(("scored", "published")),
@@ -80,7 +81,7 @@ _ON_TRUST_OF_CHAINS = (
 
 def wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
     """Reasons why statements and fields other than epsilon do not follow from the run."""
-    guarantee, arithmetic = record["guarantee"], record["arithmetic"]
+    guarantee = record["guarantee"]
     bound = RECORDS[guarantee["bound"]]
     hypotheses = statements.stated_hypotheses(guarantee["bound"], run)
     derived = {
@@ -89,8 +90,6 @@ def wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
         "source": (guarantee["source"], str(bound.source)),
         "hypotheses": (record["hypotheses"], hypotheses),
         "treatment of longer rows": (record["features"]["longer rows"], statements.LONGER_ROWS),
-        "precision of parameters and noise": (arithmetic["parameters and noise"], "float64"),
-        "account of rounding": (arithmetic["not charged"], statements.NOT_CHARGED),
         "list of what is public": (record["public"], statements.PUBLIC),
     }
     reasons = [
@@ -103,8 +102,6 @@ def wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
         reasons.append("what its model's numbers stand for is unknown")
     if record["labels"] not in statements.LABELS:
         reasons.append("where its label set is from is unknown")
-    if arithmetic["products"] not in ("float32", "float64"):
-        reasons.append("its arithmetic precision is unsupported")
     if record.get("trusted", statements.CLUSTER) != statements.CLUSTER:
         reasons.append("whom its training trusted is unknown")
     stated = record.get(statements.PREPROCESSING)

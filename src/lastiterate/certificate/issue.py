@@ -8,7 +8,10 @@ import lastiterate
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate import statements
+from lastiterate.certificate.arithmetic_record import NAME, arithmetic_record
 from lastiterate.run.serialise import to_dict
+from lastiterate.train.arithmetic import arithmetic, problem_of
+from lastiterate.train.noise import REPRODUCIBLE
 from lastiterate.train.objectives import Objective
 from lastiterate.train.shards import AnyExamples
 
@@ -39,6 +42,9 @@ def issue(
     """
     assert len(other_releases) == len(report.other_releases)
     guarantee = stated_guarantee(report, delta)
+    problem = problem_of(objective, examples)
+    charged = report.rounding is not None
+    found = arithmetic([report.run], problem, report.other_releases) if charged else None
     record: dict[str, Any] = {
         "format": statements.FORMAT,
         "software": f"lastiterate {lastiterate.__version__}",
@@ -51,11 +57,13 @@ def issue(
         "encoding": statements.NO_ENCODING,
         "hypotheses": statements.stated_hypotheses(guarantee["bound"], report.run),
         "randomness": provenance,
-        "arithmetic": {
-            "products": examples.precision,
-            "parameters and noise": "float64",
-            "not charged": statements.NOT_CHARGED,
-        },
+        NAME: arithmetic_record(
+            found,
+            problem,
+            precision=examples.precision,
+            is_sparse=examples.is_sparse,
+            seeded=provenance == REPRODUCIBLE,
+        ),
         "public": statements.PUBLIC,
         "model": statements.model_digest(parameters),
     }
@@ -106,7 +114,11 @@ def with_other_release(
     assert len(record["other_releases"]) == len(report.other_releases)
     guarantee = stated_guarantee(report, record["guarantee"]["delta"])
     hypotheses = statements.stated_hypotheses(guarantee["bound"], report.run)
-    return with_digest(record | {"guarantee": guarantee, "hypotheses": hypotheses})
+    changed = {"guarantee": guarantee, "hypotheses": hypotheses}
+    if report.rounding is not None:
+        more = {"mu": report.rounding.mu, "failure": report.rounding.failure}
+        changed[NAME] = record[NAME] | more
+    return with_digest(record | changed)
 
 
 def with_digest(record: Mapping[str, Any]) -> str:

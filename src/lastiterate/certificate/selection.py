@@ -8,10 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from lastiterate.accounting import PrivacyReport, account
+from lastiterate.certificate.arithmetic_record import NAME, stated_problem
+from lastiterate.other_releases import Release, without_published
 from lastiterate.other_releases import from_record as from_release
-from lastiterate.other_releases import without_published
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
 from lastiterate.run.serialise import from_dict, to_dict
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.arithmetic import arithmetic
 from lastiterate.train.data import checked_bounds
 from lastiterate.train.objectives import Objective, from_record
 from lastiterate.train.run_claims import broken_promises
@@ -84,9 +87,25 @@ def selected_report(
             for each in reports
             if each.run == run and list(each.other_releases) == other_releases
         ]
-        reports.append(known[0] if known else account(run, other_releases=other_releases))
+        reports.append(known[0] if known else _report(record, one, run, other_releases))
     tries = Tries(stated["shape"], stated["stop"])
     return as_selected(chosen, selected(reports, tries), bound=bound), reasons
+
+
+def _report(
+    record: Mapping[str, Any],
+    one: Mapping[str, Any],
+    run: TrainingRun,
+    other_releases: Sequence[Release],
+) -> PrivacyReport:
+    """The report on one candidate, computed as the certificate states."""
+    exact = account(run, other_releases=other_releases)
+    objective = from_record(one["objective"])
+    stated = {NAME: record[NAME], "features": one["features"]}
+    problem = stated_problem(stated, objective, other_releases)
+    if problem is None:
+        return exact
+    return exact.computed(arithmetic([run], problem, other_releases).rounding)
 
 
 def _broken(one: Mapping[str, Any], *, slack: float) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Statements common to all certificates: how hypotheses are enforced, and what is not charged."""
+"""Statements common to all certificates: how hypotheses are enforced, and what is public."""
 
 import hashlib
 import json
@@ -12,11 +12,7 @@ from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.run.training_run import TrainingRun
 
-FORMAT = 6  # since then statistics published beside the model stand under "other_releases"
-NOT_CHARGED = (
-    "the guarantee is that of exact arithmetic: the rounding of matrix products, and that noise "
-    "takes only floating-point values, are not charged"
-)
+FORMAT = 7  # since then it says how rounding is charged
 LONGER_ROWS = "scaled down to the bound"
 PUBLIC = "the number of examples, the label set, and every parameter of the estimator"
 LABELS_DECLARED = "declared: an example with another label has gradient 0"

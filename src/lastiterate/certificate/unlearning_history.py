@@ -7,7 +7,6 @@ be larger.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
@@ -20,9 +19,11 @@ from lastiterate.other_releases import KINDS, Release
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.arithmetic import Arithmetic, arithmetic
 from lastiterate.train.objectives import Objective
-from lastiterate.train.rounding_sensitivity import charged_sensitivity
+from lastiterate.train.step_error import Problem
 from lastiterate.unlearn.retained_examples import RequestSteps, run_of_retained_examples
 from lastiterate.unlearn.sequential_releases import quick_report, report_on_all_models
 from lastiterate.unlearn.unlearning_plan import unlearning
@@ -52,6 +53,7 @@ class UnlearningHistory:
     objective: Objective
     radius: float
     done: tuple[UnlearningRequest, ...] = ()
+    problem: Problem | None = None  # None where rounding is not charged
 
     def with_request(
         self, examples: int, steps: int, release_noise_std: float
@@ -69,20 +71,18 @@ class UnlearningHistory:
         self, examples: int, *, epsilon: float, delta: float, noise: float
     ) -> Unlearning:
         """The next request with the fewest steps that reach the target, at least one."""
-        steps = 0
+        target = epsilon
         while True:
-            # Errors of residuals are charged by the number of steps, which they hardly raise.
             found = self._unlearning(
-                len(self.done),
-                RequestSteps(steps, noise),
-                examples,
-                epsilon=epsilon,
-                delta=delta,
+                len(self.done), RequestSteps(0, noise), examples, epsilon=target, delta=delta
             )
-            enough = found.extra_steps <= steps or self.objective.residual_error == 0.0
-            steps = max(found.extra_steps, steps, 1)
-            if enough:
-                return self.with_request(examples, steps, noise).request_guarantee(len(self.done))
+            steps = max(found.extra_steps, 1)
+            result = self.with_request(examples, steps, noise).request_guarantee(len(self.done))
+            reached = result.epsilon(delta)
+            if reached <= epsilon or found.extra_steps == 0:
+                return result
+            # Rounding costs hardly anything, but more than nothing.
+            target *= min(epsilon / reached, 1.0 - 1e-9) * (1.0 - 1e-9)
 
     def request_guarantee(self, number: int) -> Unlearning:
         """Guarantee of request `number`, counted from 0, for the model that it published."""
@@ -92,13 +92,30 @@ class UnlearningHistory:
         """Guarantee of request `number` for the last model, after all later steps."""
         later = self.done[number:]
         taken = RequestSteps(sum(one.steps for one in later), later[-1].taken.release_noise_std)
-        return self._unlearning(number, taken, later[0].examples, extra_steps=taken.steps)
+        found = self._unlearning(number, taken, later[0].examples, extra_steps=taken.steps)
+        return self._computed(found)
+
+    def _computed(self, found: Unlearning) -> Unlearning:
+        """The guarantee of what was computed in all these runs."""
+        if self.problem is None:
+            return found
+        return replace(found, report=found.report.computed(self.arithmetic.rounding))
 
     @cached_property
     def joint_request_guarantee(self) -> PrivacyProfile:
         """Joint guarantee of the last model for all removed examples: the sum of mu, rounded up."""
         mus = [self.current_request_guarantee(number).gdp() for number in range(len(self.done))]
-        return GaussianProfile(at_least(sum(mus), ulps=2.0 * len(mus)))
+        joint = GaussianProfile(at_least(sum(mus), ulps=2.0 * len(mus)))
+        if self.problem is None:
+            return joint
+        # The distance is in every mu already.
+        return RoundedProfile(joint, Rounding(0.0, self.arithmetic.failure))
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """The arithmetic of the training and of all requests together."""
+        assert self.problem is not None
+        return _arithmetic(self.runs, self.problem, self.other_releases)
 
     @property
     def runs(self) -> tuple[TrainingRun, ...]:
@@ -108,9 +125,7 @@ class UnlearningHistory:
     def extra_run(self, taken: RequestSteps) -> TrainingRun:
         """The extra steps as a run that starts at the published parameters."""
         steps = _check.count("extra_steps", taken.steps, at_least=1)
-        run = self.run.replace(steps=steps, release_noise_std=taken.release_noise_std)
-        charged = charged_sensitivity(run, self.objective, radius=self.radius)
-        return run.replace(sensitivity=max(run.sensitivity, charged))
+        return self.run.replace(steps=steps, release_noise_std=taken.release_noise_std)
 
     @property
     def retained_report(self) -> PrivacyReport:
@@ -136,7 +151,7 @@ class UnlearningHistory:
         exact = self.objective.sensitivity(radius=self.radius, adjacency="zero-out")
         run = self.run.replace(adjacency="zero-out", sensitivity=exact, examples_per_person=1)
         return unlearning(
-            self._in_all(run, before, [*before, taken]),
+            self._in_all(run, before),
             examples=examples,
             extra_steps=extra_steps,
             epsilon=epsilon,
@@ -146,21 +161,8 @@ class UnlearningHistory:
             other_releases=[_left_out(one) for one in self.other_releases],
         )
 
-    def _in_all(
-        self,
-        run: TrainingRun,
-        before: Sequence[RequestSteps],
-        until: Sequence[RequestSteps],
-    ) -> TrainingRun:
+    def _in_all(self, run: TrainingRun, before: Sequence[RequestSteps]) -> TrainingRun:
         """Training and extra steps as one run for an example that takes part in all of them."""
-        charged = charged_sensitivity(
-            run,
-            self.objective,
-            radius=self.radius,
-            extra_steps=sum(one.steps for one in until),
-            released=math.hypot(run.release_noise_std, *(one.release_noise_std for one in until)),
-        )
-        run = run.replace(sensitivity=max(run.sensitivity, charged))
         whole = run_of_retained_examples(run, before) if self.run.batches.exact_size else None
         if whole is None:
             raise not_offered(self.run)
@@ -170,7 +172,8 @@ class UnlearningHistory:
 @lru_cache(maxsize=8)
 def _request_guarantee(requests: UnlearningHistory) -> Unlearning:
     request, number = requests.done[-1], len(requests.done) - 1
-    return requests._unlearning(number, request.taken, request.examples, extra_steps=request.steps)
+    found = requests._unlearning(number, request.taken, request.examples, extra_steps=request.steps)
+    return requests._computed(found)
 
 
 @lru_cache(maxsize=8)
@@ -181,7 +184,8 @@ def _trained(run: TrainingRun, other_releases: tuple[Release, ...]) -> PrivacyRe
 @lru_cache(maxsize=8)
 def _retained_report(requests: UnlearningHistory) -> PrivacyReport:
     first = _trained(requests.run, requests.other_releases)
-    return report_on_all_models(first, [requests.extra_run(one.taken) for one in requests.done])
+    exact = report_on_all_models(first, list(requests.runs[1:]))
+    return exact if requests.problem is None else exact.computed(requests.arithmetic.rounding)
 
 
 @lru_cache(maxsize=8)
@@ -189,9 +193,18 @@ def _retained_against_last_model(requests: UnlearningHistory) -> PrivacyProfile:
     if not requests.done:
         return requests.retained_report
     taken = [one.taken for one in requests.done]
-    run = requests._in_all(requests.run, taken, taken)
+    run = requests._in_all(requests.run, taken)
     alone = quick_report(run, requests.other_releases)
+    if requests.problem is not None:
+        alone = alone.computed(requests.arithmetic.rounding)
     return BestProfile([requests.retained_report, alone])
+
+
+@lru_cache(maxsize=64)
+def _arithmetic(
+    runs: tuple[TrainingRun, ...], problem: Problem, other_releases: tuple[Release, ...]
+) -> Arithmetic:
+    return arithmetic(runs, problem, other_releases)
 
 
 def not_offered(run: TrainingRun) -> InvalidParameter:

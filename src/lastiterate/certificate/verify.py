@@ -18,6 +18,7 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate._warning import warn
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate import statements
+from lastiterate.certificate.arithmetic_record import stated_problem, wrong_arithmetic
 from lastiterate.certificate.chain import (
     EARLIER,
     UNLEARNING,
@@ -157,7 +158,12 @@ def _derived_training(
         other_releases = [
             from_release(one, adjacency=run.adjacency) for one in record["other_releases"]
         ]
+        seeded = record["randomness"] == REPRODUCIBLE
+        problem = stated_problem(record, objective, other_releases)
+        rounding, wrong = wrong_arithmetic(record, problem, [run], other_releases, seeded=seeded)
+        reasons += wrong
         report = account(run, other_releases=other_releases)
+        report = report if rounding is None else report.computed(rounding)
         if "selection" in record:
             report, unfounded = selected_report(record, report, slack=_ROUNDING)
             reasons += unfounded
@@ -165,7 +171,6 @@ def _derived_training(
         reasons += wrong_statements(record, run)
         _shape(objective, features)
         requests = history_before_requests(record)
-        seeded = record["randomness"] == REPRODUCIBLE
     except READ_ERRORS as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
     caveats = statements.caveats(record["labels"], record.get("trusted"))
@@ -184,7 +189,7 @@ def _derived_chain(
         if reasons:
             raise InvalidCertificate(reasons)
         first, reasons = _derived_training(chain[0].record, signed_by)
-        requests, seeded = first.requests, first.seeded
+        requests, any_seeded = first.requests, first.seeded
         if chain[0].record.get("selection") is not None:
             reasons.append("it follows a choice among several tries")
         for link in chain[1:]:
@@ -197,18 +202,23 @@ def _derived_chain(
             reasons += wrong_promise(link, requests.request_guarantee(len(requests.done) - 1))
             reasons += _wrong_guarantee(requests.retained_report, own["guarantee"])
             reasons += wrong_statements(own, requests.retained_report.run)
-            seeded = seeded or own["randomness"] == REPRODUCIBLE
+            seeded = own["randomness"] == REPRODUCIBLE
+            _, wrong = wrong_arithmetic(
+                own, requests.problem, requests.runs, requests.other_releases, seeded=seeded
+            )
+            reasons += wrong
+            any_seeded = any_seeded or seeded
     except InvalidCertificate:
         raise
     except READ_ERRORS as error:
         raise InvalidCertificate([f"it cannot be read ({error!r})"]) from error
     report = replace(
         requests.retained_report,
-        seeded=seeded,
+        seeded=any_seeded,
         caveats=first.report.caveats,
         preprocessing=first.fitted_steps,
     )
-    return replace(first, report=report, seeded=seeded, requests=requests), reasons
+    return replace(first, report=report, seeded=any_seeded, requests=requests), reasons
 
 
 def history_before_requests(record: Mapping[str, Any]) -> UnlearningHistory:
@@ -219,7 +229,9 @@ def history_before_requests(record: Mapping[str, Any]) -> UnlearningHistory:
         for one in kept_releases(record["other_releases"])
     ]
     radius = math.hypot(features["bound"], features["intercept"])
-    return UnlearningHistory(run, tuple(other_releases), from_record(record["objective"]), radius)
+    objective = from_record(record["objective"])
+    problem = stated_problem(record, objective, other_releases)
+    return UnlearningHistory(run, tuple(other_releases), objective, radius, problem=problem)
 
 
 def _wrong_seals(record: Mapping[str, Any], signed_by: str | Path | None) -> list[str]:

@@ -18,6 +18,7 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter, NumericalFailure
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
+from lastiterate.train.arithmetic import with_score
 from lastiterate.train.default_releases import gaussian_parameter
 
 _TRIALS = 8
@@ -88,7 +89,7 @@ class JointBudget:
 
     def joint_report(self, report: PrivacyReport) -> PrivacyReport:
         """The privacy report of the model and its score together."""
-        return report.with_release(self.score)
+        return with_score(report, self.score)
 
 
 def public_score(

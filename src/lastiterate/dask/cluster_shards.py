@@ -36,6 +36,7 @@ from lastiterate.dask.shard_actors import ClusterFailure, ShardActors
 from lastiterate.run.batch_rules.rules import BatchRule
 from lastiterate.train.batching import drawn
 from lastiterate.train.centring import Centre
+from lastiterate.train.data import PROVED
 from lastiterate.train.noise import Order, Randomness
 from lastiterate.train.objectives import Objective
 from lastiterate.train.rows import Selection
@@ -207,6 +208,7 @@ def shard_blocks(
     offset: Array | None = None,
     held: bool = True,
     allow_insecure: bool = False,
+    arithmetic: str = PROVED,
 ) -> ClusterShards:
     """The blocks, spread over the workers that there are now, checked and looked through once."""
     layout = Layout(blocks.lengths, len(workers_of(client)))
@@ -218,6 +220,7 @@ def shard_blocks(
             features=blocks.features,
             precision=str(blocks.dtype),
             is_sparse=not blocks.dense,
+            arithmetic=arithmetic,
             encode=encode,
             bound=bound,
             intercept=intercept,
@@ -234,7 +237,7 @@ def shard_blocks(
         layout,
         sum(others, first),
         blocks.features,
-        "float64",
+        "float64" if arithmetic == PROVED else str(blocks.dtype),
         bound,
         intercept,
         streamed=not held,

@@ -114,6 +114,7 @@ class DaskEstimator(PrivateLinearModel):
                 offset=task.offset,
                 held=held,
                 allow_insecure=settings.allow_insecure,
+                arithmetic=settings.arithmetic,
             )
         shards = examples.layout.shards
         outputs = task.objective.outputs

@@ -84,6 +84,7 @@ class ShardPlan:
     features: int
     precision: str
     is_sparse: bool
+    arithmetic: str
     encode: Encode
     bound: float
     intercept: float
@@ -248,6 +249,7 @@ class Shard:
             examples = bounded(rows, encoded.targets, bound=plan.bound, intercept=plan.intercept)
         except InvalidParameter as error:
             self._refuse(k, error.name, error.must_be, error.found or "something else")
+        examples = replace(examples, arithmetic=plan.arithmetic)
         return examples.but(silent=encoded.silent, offset=plan.offset, centre=self._centre)
 
     def _encoded(self, k: int, targets: Any) -> EncodedTargets:

@@ -109,7 +109,13 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         check_text_columns(settings.text_columns, examples.features)
         task = settings._task(targets, examples.radius)
         task = replace(task, outside=settings._outside(targets, task))
-        examples = replace(examples, targets=task.targets, silent=task.silent, offset=task.offset)
+        examples = replace(
+            examples,
+            targets=task.targets,
+            silent=task.silent,
+            offset=task.offset,
+            arithmetic=settings.arithmetic,
+        )
         return FitInputs(task, examples, settings)
 
     def _train(self, inputs: FitInputs, report: PrivacyReport, *, refuse: bool) -> FitResult:

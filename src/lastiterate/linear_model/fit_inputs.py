@@ -15,8 +15,9 @@ from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS, caveats
 from lastiterate.linear_model.preprocessing import Preprocessing
 from lastiterate.linear_model.published_statistics import PublishedStatistics
-from lastiterate.other_releases import Release
-from lastiterate.train.data import Examples
+from lastiterate.other_releases import MEAN, Release
+from lastiterate.train.arithmetic import arithmetic, problem_of
+from lastiterate.train.data import PROVED, Examples
 from lastiterate.train.data_digest import data_digest
 from lastiterate.train.default_releases import default_releases
 from lastiterate.train.defaults import default_run
@@ -51,6 +52,9 @@ class FitInputs:
     def report(self, *more: Release) -> PrivacyReport:
         """The report on the training, derived before it, with `more` releases included."""
         features = self.examples.features if self.settings.fit_intercept else 0  # else not centred
+        examples, objective = self.examples, self.task.objective
+        proved = self.settings.arithmetic == PROVED
+        problem = problem_of(objective, examples)
         run = default_run(
             self.task.objective,
             self.settings,
@@ -59,9 +63,16 @@ class FitInputs:
             mapped=self.examples.is_mapped,
             features=features,
             even=self.for_unlearning,
+            problem=replace(problem, apart=examples.is_sparse) if proved else None,
         )
+        other_releases = (*default_releases(self.settings, run, features), *more)
+        report = account(run, other_releases=other_releases)
+        if proved:
+            centred = any(one.kind == MEAN for one in other_releases)
+            problem = replace(problem, apart=examples.is_sparse and centred)
+            report = report.computed(arithmetic([run], problem, other_releases).rounding)
         return replace(
-            account(run, other_releases=(*default_releases(self.settings, run, features), *more)),
+            report,
             enforced=True,
             seeded=self.settings.random_state is not None,
             caveats=caveats(self.task.labels, self.trusted),

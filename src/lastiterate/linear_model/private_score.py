@@ -27,6 +27,7 @@ from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.train.arithmetic import with_score
 from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.noise import randomness
 from lastiterate.train.release_noise import noisy
@@ -160,7 +161,7 @@ class PrivateScore:
         PrivacyReport
             The report on both releases.
         """
-        return report.with_release(self.release)
+        return with_score(report, self.release)
 
 
 def score_total(model: Any, X: Any, y: Any) -> tuple[float, int]:

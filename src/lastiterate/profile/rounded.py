@@ -35,7 +35,9 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
-_MULTIPLES = (5.0, 6.0, 7.0, 7.5, 8.0, 8.5, 9.0, 10.0, 12.0)  # of mu, to be tried as kappa
+_MULTIPLES = (6.0, 7.0, 8.0, 9.0, 11.0)  # of mu, to be tried as kappa
+_FINE_MULTIPLES = np.arange(4.0, 16.0, 0.25)
+_SLOPE = 0.1  # of epsilon in log delta, about, in units of epsilon
 _FARTHEST = 600.0  # an epsilon whose power is finite
 
 
@@ -81,6 +83,30 @@ class RoundedProfile(PrivacyProfile):
             for kappa in (multiple * mu for multiple in _MULTIPLES)
         ]
         return np.asarray(np.min(found, axis=0))
+
+    def epsilon(self, delta: float) -> float:
+        """By one question to the exact guarantee, with a kappa that is about the best."""
+        target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
+        mu, failure = self.rounding.mu, self.rounding.failure
+        exact = self.exact.epsilon(target)
+        if (mu == 0.0 and failure == 0.0) or target == 1.0 or not exact + mu < _FARTHEST / 2.0:
+            return exact if mu == 0.0 and failure == 0.0 else super().epsilon(delta)
+        between = GaussianProfile(mu) if mu > 0.0 else None
+        best, kappa, lost = math.inf, 0.0, math.inf
+        for one in mu * _FINE_MULTIPLES if between is not None else np.zeros(1):
+            # Beyond the answer, so that what is lost there is more than at the answer.
+            far = 1.01 * exact + 4.0 * one + 1e-3
+            own = 0.0 if between is None else between.delta(float(one))
+            more = (1.0 + math.exp(far + one)) * own + (1.0 + math.exp(far + 2.0 * one)) * failure
+            if (rise := 2.0 * one + _SLOPE * max(exact, 1.0) * (more / max(target, 1e-300))) < best:
+                best, kappa, lost = rise, float(one), more
+        left = (target - up(lost, MILLIONS_OF_ROUNDINGS)) * math.exp(-kappa) * (1.0 - 1e-15)
+        if not left > 0.0:
+            return super().epsilon(delta)
+        found = self.exact.epsilon(left)
+        if not found <= 1.01 * exact + 2.0 * kappa + 1e-3:
+            return super().epsilon(delta)
+        return at_least(found + 2.0 * kappa, ulps=4.0)
 
     def _at(self, epsilons: Array, kappa: float, between: float, failure: float) -> Array:
         # Rounded down: less of epsilon is left for the exact result.

@@ -6,7 +6,7 @@ Gaussian noise.  The exact run is :math:`X_k = \phi_k(X_{k-1}) + Z_k`.  If F is 
 (`step_error`) and phi is c-Lipschitz, then :math:`|F_k - \phi_k(x)| \le c_k|x - y| + E_k` with
 :math:`E_k = e_k + c_k g_{k-1}\sqrt D`.  Shifts of E in every step have a least cost `mu`
 (`shifts`), and the two laws are mu-GDP from each other, in both directions, but for events of
-probability `delta`: an iterate beyond `reach`, a batch beyond the largest that is charged for, a
+probability `failure`: an iterate beyond `reach`, a batch beyond the largest that is charged for, a
 noise beyond 11 standard deviations, and an AES keystream that is told from random words.
 `profile.rounded` makes of that what the machine guarantees: the exact run's curve, between two of
 these.
@@ -29,6 +29,8 @@ import numpy as np
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release
+from lastiterate.privacy_report import PrivacyReport
+from lastiterate.profile.rounded import Rounding
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts
@@ -58,7 +60,12 @@ class Arithmetic:
     bits: int
     reach: float
     mu: float
-    delta: float
+    failure: float
+
+    @property
+    def rounding(self) -> Rounding:
+        """The distance from exact arithmetic."""
+        return Rounding(self.mu, self.failure)
 
 
 def arithmetic(
@@ -81,14 +88,21 @@ def arithmetic(
         If no grid is fine enough for the noise and wide enough for the iterates.
     """
     grid, limit = chosen_grid(runs, problem)
-    whole = np.array([_mu(runs[0], problem, grid, limit)])
-    examples = runs[0].batches.examples
-    others = [
-        released_error(one, examples, released_size(one.kind, problem.features)) / one.noise_std
-        for one in other_releases
-    ]
-    mu = at_least(math.hypot(*whole, *others), ulps=2.0 * len(others) + 4.0)
-    return Arithmetic(grid.bits, limit, mu, _failure(runs, problem, other_releases))
+    examples, features = runs[0].batches.examples, problem.features
+    others = [release_rounding(one, examples, features) for one in other_releases]
+    mu = math.hypot(_mu(runs[0], problem, grid, limit), *(one.mu for one in others))
+    failure = math.fsum([_failure(runs, problem), *(one.failure for one in others)])
+    widened = at_least(mu, ulps=2.0 * len(others) + 4.0)
+    return Arithmetic(grid.bits, limit, widened, at_least(failure, ulps=2.0))
+
+
+def release_rounding(release: Release, examples: int, features: int = 0) -> Rounding:
+    """How far a published statistic is from the exact one with exact noise."""
+    size = released_size(release.kind, features)
+    error = released_error(release, examples, size) / release.noise_std
+    words = _WORDS[0] * size + _WORDS[1]
+    failure = size * TOTAL_VARIATION + _told_apart(words)
+    return Rounding(at_least(error, ulps=2.0), up(failure, MILLIONS_OF_ROUNDINGS))
 
 
 def problem_of(objective: Objective, examples: AnyExamples) -> Problem:
@@ -102,6 +116,14 @@ def problem_of(objective: Objective, examples: AnyExamples) -> Problem:
         up(offset, MILLIONS_OF_ROUNDINGS),
         apart=examples.is_sparse and examples.centre is not None,
     )
+
+
+def with_score(report: PrivacyReport, release: Release) -> PrivacyReport:
+    """The report on a model and a statistic of the examples that it was fitted on."""
+    rounding = None
+    if report.rounding is not None:
+        rounding = release_rounding(release, report.run.batches.examples)
+    return report.with_release(release, rounding)
 
 
 def chosen_grid(
@@ -153,14 +175,9 @@ def _mu(run: TrainingRun, problem: Problem, grid: Grid, limit: float) -> float:
     return optimal_shifts(contraction=constants, sensitivity=errors, noise=grid.noises).mu
 
 
-def _failure(
-    runs: Sequence[TrainingRun], problem: Problem, other_releases: Sequence[Release]
-) -> float:
+def _failure(runs: Sequence[TrainingRun], problem: Problem) -> float:
     """The probability of all events that `mu` leaves out."""
     draws, words, found = 0.0, 0.0, 0.0
-    for one in other_releases:
-        draws += released_size(one.kind, problem.features)
-        words += _WORDS[1]
     for run in runs:
         draws += (run.steps + 1) * problem.dimension
         words += (run.steps + 1) * _WORDS[1] + _batch_words(run)
@@ -168,9 +185,16 @@ def _failure(
         if not run.batches.exact_size:
             found += run.steps * UNLIKELY_SIZE
     words += _WORDS[0] * draws
-    # A cipher's blocks of two words are all different, as random ones need not be.
-    keystream = (words / 2.0 + 1.0) ** 2 * 2.0**-129
-    return up(found + draws * TOTAL_VARIATION + keystream, MILLIONS_OF_ROUNDINGS)
+    return up(found + draws * TOTAL_VARIATION + 2.0 * _told_apart(words), MILLIONS_OF_ROUNDINGS)
+
+
+def _told_apart(words: float) -> float:
+    """The probability of telling so much keystream from random words by equal blocks.
+
+    A cipher's blocks of two words are all different, as random ones need not be.  Twice that of two
+    parts is more than that of both together if one of them is short, as those of statistics are.
+    """
+    return (words / 2.0 + 1.0) ** 2 * 2.0**-129
 
 
 def _batch_words(run: TrainingRun) -> float:

@@ -35,9 +35,8 @@ that fall change is in `benchmarks/utility_notes.md`.
 """
 
 import math
-from dataclasses import dataclass
-from functools import lru_cache, partial
-from itertools import count
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -47,20 +46,22 @@ from lastiterate._numerics.rounding import down, ulps
 from lastiterate.accounting import account
 from lastiterate.calibration import calibrate, calibrate_quickly
 from lastiterate.errors import InvalidParameter
-from lastiterate.other_releases import Release, joint_mu
+from lastiterate.other_releases import MEAN, Release, joint_mu
 from lastiterate.run.batch_rules.rules import RULES, BatchRule, Resampling
 from lastiterate.run.loss import Loss
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.arithmetic import arithmetic
 from lastiterate.train.default_releases import default_releases, gaussian_parameter
 from lastiterate.train.objectives import Objective
-from lastiterate.train.rounding_sensitivity import charged_sensitivity
 from lastiterate.train.settings import RunSettings
+from lastiterate.train.step_error import Problem
 
 _MOST_STEPS = 20_000
 _FEW = 32  # rows a batch, below which steps fall
 _LARGER = 1e-15  # the probability of a batch for which a step is too long
 _TRIALS, _NEAR = 6, 1e-5
+_ROUNDING_TRIALS, _NEARER = 12, 1e-7
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,12 @@ def default_run(
     mapped: bool = False,
     features: int = 0,
     even: bool = False,
+    problem: Problem | None = None,
 ) -> TrainingRun:
     """The run that the rule makes of the settings; without `features` rows are not centred.
 
-    With `even` no step is shorter than another, so that more steps may follow.
+    With `even` no step is shorter than another, so that more steps may follow.  With a `problem` it
+    meets its target with the rounding of its arithmetic, `apart` saying whether rows are sparse.
     """
     chosen = settings.checked().deciding()
     return _default_run(
@@ -116,6 +119,7 @@ def default_run(
         mapped=mapped,
         features=features,
         even=even,
+        problem=problem,
     )
 
 
@@ -124,7 +128,7 @@ def steps_asked_for(
 ) -> int:
     """How many steps the rule would make if passes over the data were free."""
     loss = objective.loss(radius=radius, l2=settings.l2)
-    step = _longest_step(loss, 1.0, contracting=True) * objective.step_share
+    step = _longest_step(loss, 1.0) * objective.step_share
     sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
     return _steps(settings, examples, objective.output_unit / (radius * step), sensitivity)
 
@@ -139,35 +143,9 @@ def _default_run(
     mapped: bool,
     features: int,
     even: bool,
+    problem: Problem | None,
 ) -> TrainingRun:
     settings = RunSettings(**dict(chosen))
-    made = partial(
-        _run_of,
-        objective,
-        settings,
-        examples=examples,
-        radius=radius,
-        mapped=mapped,
-        features=features,
-    )
-    try:
-        return made(contracting=True, even=even)
-    except InvalidParameter:
-        # Errors of residuals may cost too much where steps fall, or a penalty contracts a lot.
-        return made(contracting=settings.l2 == 0.0, even=True)
-
-
-def _run_of(
-    objective: Objective,
-    settings: RunSettings,
-    *,
-    contracting: bool,
-    even: bool,
-    examples: int,
-    radius: float,
-    mapped: bool,
-    features: int,
-) -> TrainingRun:
     loss = objective.loss(radius=radius, l2=settings.l2)
     assert loss.smoothness is not None
     sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
@@ -176,14 +154,14 @@ def _run_of(
         reach = shape.steps * objective.output_unit / (radius * step)
         return _steps(settings, examples, reach, sensitivity)
 
-    longest = _longest_step(loss, 1.0, contracting=contracting)
+    longest = _longest_step(loss, 1.0)
     usual = longest * objective.step_share
     shape = _EVEN if even else _shape(settings, examples, steps_of(usual, _EVEN), mapped=mapped)
     batches = _batches(
         settings, examples, steps_of(usual, shape), least=shape.least_batch, mapped=mapped
     )
     larger = batches.size_exceeded_with(_LARGER) / batches.batch_size
-    step = min(longest, _longest_step(loss, larger, contracting=contracting)) * objective.step_share
+    step = min(longest, _longest_step(loss, larger)) * objective.step_share
     steps = min(steps_of(step, shape), settings.epochs * batches.batches_per_epoch)
     noise = sensitivity / batches.batch_size if settings.noise_std is None else settings.noise_std
     sizes, noises = shape.schedules(step, noise, steps)
@@ -200,15 +178,37 @@ def _run_of(
     )
     over = "noise" if settings.release_noise_std is None else "noise_std"
     other_releases = () if settings.epsilon is None else default_releases(settings, run, features)
-    for slack in count(1.0, 1e-9):
-        # The charge depends on the noise, though hardly, and the noise on the charge.
-        charged = charged_sensitivity(run, objective, radius=radius)
-        run = run.replace(sensitivity=charged * slack)
-        if settings.epsilon is not None:
-            run = _calibrated(run, settings.epsilon, settings.delta, over, other_releases)
-        if run.sensitivity >= charged_sensitivity(run, objective, radius=radius):
-            break
+    if settings.epsilon is not None:
+        run = _calibrated(run, settings.epsilon, settings.delta, over, other_releases)
+        if problem is not None:
+            apart = problem.apart and any(one.kind == MEAN for one in other_releases)
+            run = _with_rounding(run, settings, replace(problem, apart=apart), other_releases)
     return run
+
+
+def _with_rounding(
+    run: TrainingRun,
+    settings: RunSettings,
+    problem: Problem,
+    other_releases: tuple[Release, ...],
+) -> TrainingRun:
+    """The run with as much more noise as rounding costs, which is hardly any."""
+    epsilon, delta = settings.epsilon, settings.delta
+    assert epsilon is not None
+    for _ in range(_ROUNDING_TRIALS):
+        rounding = arithmetic([run], problem, other_releases).rounding
+        exact = account(run, other_releases=other_releases)
+        found = exact.computed(rounding).epsilon(delta)
+        if found <= epsilon:
+            return run
+        factor = min(found / epsilon, 2.0) + _NEARER
+        given = settings.release_noise_std is not None
+        run = run.replace(
+            noise_std=np.array(run.noise_std) * factor,
+            release_noise_std=run.release_noise_std * (1.0 if given else factor),
+        )
+    must_be = "reachable with what rounding costs: fewer features or steps, or arithmetic='fast'"
+    raise InvalidParameter("epsilon", epsilon, must_be=must_be)
 
 
 def _calibrated(
@@ -275,13 +275,13 @@ def _batches(
     return kind.of_sizes(counted, size)
 
 
-def _longest_step(loss: Loss, times: float, *, contracting: bool) -> float:
+def _longest_step(loss: Loss, times: float) -> float:
     """The longest step that does not expand on batches `times` as large as usual.
 
     Or the one that contracts most, if there is a penalty: the longest would not at all.
     """
     assert loss.smoothness is not None
-    penalty = (2.0 if contracting else 1.0) * loss.regulariser
+    penalty = 2.0 * loss.regulariser
     smoothness = (loss.smoothness - loss.regulariser) * times + penalty
     return down(2.0 / smoothness, ulps(8))
 

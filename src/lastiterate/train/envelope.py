@@ -22,8 +22,9 @@ solution's derivative in :math:`v_i` has norm at most :math:`\sqrt{p_i/2}`, and
 **Certainty.** What is returned has been measured.  Newton's method, in float32 and then one step in
 float64, meets the tolerance for nearly all logits as they occur; the few others are taken further
 apart from them, and what it does not meet it for is solved by halving
-intervals, since m falls with B, the norm with s.  Only where floats end (logits of 1e299, or
-residuals longer than a clip below 1e-5 by no more than rounding) that may fail too, and raises.
+intervals, since m falls with B, the norm with s.  Where floats end (logits of 1e299, or residuals
+longer than a clip below 1e-5 by no more than rounding) that may fail too, and `envelope_exact`
+halves intervals in many digits, which cannot: no finite logits raise an error.
 """
 
 from typing import Any, NamedTuple, Self
@@ -34,6 +35,7 @@ from scipy.special import wrightomega
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import NumericalFailure
+from lastiterate.train.envelope_exact import exact_wrong_part
 from lastiterate.train.envelope_step import SMALL, Floats, dot, newton, put_on_sphere
 
 TOLERANCE = 1e-11
@@ -45,6 +47,7 @@ _COARSE_ROUNDS = 2
 _FINE_ROUNDS = 20
 _HALVINGS = 64
 _DOUBT = 1e-3  # of a squared length in float32
+_MOST_IN_DOUBT = 2_000  # classes, whose sum in float32 is off by 2e-4 at most
 _LEAST_SQUARED = 1e-6  # that float32 has the square of
 
 Columns = NDArray[np.intp]
@@ -82,7 +85,8 @@ def clipped_wrong_part(v: Array, c: float) -> Array:
         # and the residual longer than 1.  Written so that nan is in doubt.
         least = np.float32(c * c * (1.0 + _DOUBT))
         long = rough.total**2 + rough.squares > least * (rough.total + own) ** 2
-        long &= c > _LEAST_SQUARED
+        # In float32 a sum of more classes may be off by more than the doubt.
+        long &= (c > _LEAST_SQUARED) & (len(v) <= _MOST_IN_DOUBT)
         doubtful = np.flatnonzero(~long)
         found = v
         if doubtful.size:
@@ -113,8 +117,11 @@ def wrong_class_part(v: Array, c: float, rough: _Softmax | None = None) -> Array
             if left.size:
                 found, failed = method(np.take(v, left, axis=1), c)
                 p[:, left], left = found, left[failed]
-    if left.size:
-        raise NumericalFailure("the clipped softmax residual could not be certified")
+    for k in left:
+        # A column is solved by itself, so that no other has a part in whether it is.
+        if not np.isfinite(v[:, k]).all():
+            raise NumericalFailure("a logit is not finite, so that its residual is not known")
+        p[:, k] = exact_wrong_part(v[:, k].tolist(), c)
     return p
 
 

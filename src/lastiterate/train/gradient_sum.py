@@ -18,6 +18,7 @@ from lastiterate.train.compiled import compiled
 from lastiterate.train.counted_rows import counted_batches
 from lastiterate.train.data import FAST, Batch, Examples
 from lastiterate.train.objectives import Objective
+from lastiterate.train.product_probe import check_products, padded
 from lastiterate.train.rows import Rows, Selection
 
 _SUMMED = 2_048  # rows, at most, in one product of float32
@@ -33,6 +34,8 @@ def gradient_sum(
     total: Array | None = None
     for batch in counted_batches(own, chosen):
         assert batch.rows.dtype == parameters.dtype == np.float64
+        if isinstance(batch.rows, np.ndarray):
+            check_products(padded(len(batch.rows)), batch.rows.shape[1], objective.outputs)
         part = _sum_over(objective, own, batch, parameters)
         total = part if total is None else np.add(total, part, out=total)
     assert total is not None

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.objectives import Objective
-from lastiterate.train.rounding_sensitivity import charged_sensitivity
 
 
 def broken_promises(
@@ -36,7 +35,7 @@ def broken_promises(
     if run.clip_norm is not None:
         must_be = "None: these objectives clip without norm clipping"
         yield InvalidParameter("run.clip_norm", run.clip_norm, must_be=must_be)
-    charged = charged_sensitivity(run, objective, radius=radius)
-    if not run.sensitivity >= charged * (1.0 - slack):
-        must_be = f"at least {charged!r}, as in training"
+    least = objective.sensitivity(radius=radius, adjacency=run.adjacency)
+    if not run.sensitivity >= least * (1.0 - slack):
+        must_be = f"at least {least!r}, as in training"
         yield InvalidParameter("run.sensitivity", run.sensitivity, must_be=must_be)

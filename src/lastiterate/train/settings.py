@@ -258,6 +258,12 @@ class Settings(RunSettings):
         "those that were fitted apart, and those that only seem to learn.  Reports and "
         "certificates name both.",
     )
+    arithmetic: str = setting(
+        "proved",
+        one_of(("proved", "fast"), default="proved"),
+        'With "proved" products are float64 and the guarantee includes all rounding.  With "fast" '
+        "products are in the precision of the rows; the rounding of float32 is not included.",
+    )
     random_state: Any = setting(
         None,
         SettingKind("int"),

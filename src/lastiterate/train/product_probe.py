@@ -1,0 +1,86 @@
+"""A probe of this machine's matrix products: that they are sums of products of float64 numbers.
+
+Bounds on rounding hold for sums in any order, fused or not.  They do not for Strassen's method, for
+products that are emulated by shorter numbers, for other rounding modes, or where subnormal
+numbers are flushed to 0.  Once a process and shape, products of these kinds are compared with what
+they must be:
+
+- whole numbers whose sums stay below 2^53 have no rounding at all;
+- a row that is 2^60 times as large must not change any other row, as it does in Strassen's method;
+- products of subnormal numbers are not 0.
+
+What passes is not thereby proved to be sound; what fails is refused.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate.errors import NumericalFailure
+
+_SAMPLED = 64  # entries that are compared with exact ones
+_BITS = 53
+
+
+@lru_cache(maxsize=256)
+def check_products(rows: int, width: int, outputs: int) -> None:
+    """Refuse to go on where products of these shapes are not what bounds on rounding are for."""
+    if not all(
+        _is_sound(*shape) for shape in ((rows, width, outputs), (outputs, rows, width))
+    ) or not (_rounds_to_nearest() and _keeps_subnormals(rows, width, outputs)):
+        raise NumericalFailure(
+            "matrix products on this machine are not plain sums of float64 products, so that no "
+            "bound on their rounding is known: use another BLAS library, or arithmetic='fast', "
+            "whose guarantee does not include rounding."
+        )
+
+
+def padded(count: int) -> int:
+    """The least power of two that is not less, so that few shapes are probed."""
+    return 1 << max(count - 1, 0).bit_length()
+
+
+def _is_sound(left: int, inner: int, right: int) -> bool:
+    """Whether whole numbers are multiplied exactly, and rows stand for themselves."""
+    rng = np.random.default_rng(0)
+    largest = 2 ** ((_BITS - 1 - max(inner - 1, 0).bit_length()) // 2)
+    one = rng.integers(-largest, largest, size=(left, inner))
+    other = rng.integers(-largest, largest, size=(inner, right))
+    # A sum just below 2^53.
+    one[0], other[:, 0] = largest - 1, largest - 1
+    a, b = one.astype(np.float64), other.astype(np.float64)
+    found = a @ b
+    i, j = rng.integers(left, size=_SAMPLED), rng.integers(right, size=_SAMPLED)
+    i[0], j[0] = 0, 0
+    exact = (one[i] * other[:, j].T).sum(axis=1)
+    scaled = a.copy()
+    scaled[0] *= 2.0**60
+    again = scaled @ b
+    return bool(
+        np.array_equal(found[i, j], exact)
+        and np.array_equal(again[1:], found[1:])
+        and np.array_equal(again[0], found[0] * 2.0**60)
+    )
+
+
+def _rounds_to_nearest() -> bool:
+    """Of float64, in whole arrays."""
+    ones, half = np.ones(64), np.full(64, 2.0**-53)
+    more, third = np.nextafter(half, 1.0), np.full(64, 3.0)
+    return bool(
+        (ones + half == 1.0).all()
+        and (ones + more == 1.0 + 2.0**-52).all()
+        and (-ones - more == -1.0 - 2.0**-52).all()
+        and (ones / third == float.fromhex("0x1.5555555555555p-2")).all()
+    )
+
+
+def _keeps_subnormals(rows: int, width: int, outputs: int) -> bool:
+    tiny: Array = np.full((rows, width), 2.0**-1060)
+    with np.errstate(under="ignore"):
+        kept = tiny @ np.full((width, outputs), 0.5)
+        halves = tiny * 0.5
+    return bool((kept == width * 2.0**-1061).all() and (halves == 2.0**-1061).all())
