@@ -283,12 +283,6 @@ class TestRefusals:
         self.refused("clip_norm must be None", clip_norm=5.0)
         self.refused("convex must be True", loss=li.Loss(smoothness=9.0, convex=False))
 
-    def test_an_uncharged_error_of_the_envelope(self):
-        objective = Softmax(classes=3)
-        data = examples()
-        exact = objective.sensitivity(radius=data.radius, adjacency="replace")
-        self.refused("run.sensitivity", objective=objective, sensitivity=exact)
-
     def test_other_numbers_of_examples(self):
         self.refused("batches.examples must be 103", rule=li.FullBatch(102))
 

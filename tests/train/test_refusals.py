@@ -168,7 +168,8 @@ class TestParameters:
         rng = np.random.default_rng(0)
         X = rng.normal(size=(200, 3))
         fitted = PrivateLogisticRegression(epsilon=100.0).fit(X, X[:, 0] > 0)
-        assert 90.0 < fitted.privacy_.epsilon(1e-5) <= 100.0
+        # Events that the charge for rounding leaves out count e^epsilon times.
+        assert 30.0 < fitted.privacy_.epsilon(1e-5) <= 100.0
 
     def test_a_bound_that_is_no_number(self):
         with pytest.raises(InvalidParameter, match="feature_bound"):

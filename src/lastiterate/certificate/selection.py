@@ -9,8 +9,10 @@ from typing import Any
 
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.arithmetic_record import NAME, stated_problem
+from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release, without_published
 from lastiterate.other_releases import from_record as from_release
+from lastiterate.profile.rounded import Rounding
 from lastiterate.profile.selection import AverageProfile, SelectedProfile, Tries
 from lastiterate.run.serialise import from_dict, to_dict
 from lastiterate.run.training_run import TrainingRun
@@ -105,7 +107,11 @@ def _report(
     problem = stated_problem(stated, objective, other_releases)
     if problem is None:
         return exact
-    return exact.computed(arithmetic([run], problem, other_releases).rounding)
+    try:
+        rounding = arithmetic([run], problem, other_releases).rounding
+    except InvalidParameter:
+        rounding = Rounding(math.inf, 1.0)  # which nothing follows from
+    return exact.computed(rounding)
 
 
 def _broken(one: Mapping[str, Any], *, slack: float) -> Iterator[str]:

@@ -12,7 +12,7 @@ from lastiterate._numerics.rounding import down as less
 from lastiterate._numerics.rounding import up as more
 from lastiterate._numerics.search import least_true
 from lastiterate.errors import BudgetExceeded, InvalidParameter
-from lastiterate.ledger.costs import Cost, composed
+from lastiterate.ledger.costs import Cost, composed, with_failures
 from lastiterate.ledger.entries import LedgerState
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.gaussian import GaussianProfile
@@ -49,7 +49,9 @@ class Budget:
             return GaussianProfile(math.inf)
         first = max(most, self.spent(before).gdp())
         together = math.hypot(first, self.spent(late).gdp())
-        return GaussianProfile(more(together, FEW_ROUNDINGS) if late else first)
+        whole = GaussianProfile(more(together, FEW_ROUNDINGS) if late else first)
+        every = [*before, *late, *chosen]
+        return with_failures(whole, [one["times"] * one.get("failure", 0.0) for one in every])
 
     def guaranteed_epsilon(self, state: LedgerState) -> float:
         """Epsilon of the guarantee at the budget's delta."""

@@ -2,8 +2,9 @@
 
 A cost is a table: how many `times`, and one way or more to say how much.  `mu` is of a Gaussian
 guarantee, `curve` a table of deltas, `epsilon` and `delta` a promise of these alone, `event` one of
-dp-accounting's.  Deriving a training's takes seconds, so its curve is kept; equal ones are composed
-by powers of one Fourier transform.
+dp-accounting's.  `failure` is the probability of what the mu of a computed result leaves out.
+Deriving a training's takes seconds, so its curve is kept; equal ones are composed by powers of one
+Fourier transform.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -26,6 +27,7 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture_pld import LossCells, shift_losses
 from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.run.serialise import unambiguous_json
 
 Cost = Mapping[str, Any]
@@ -41,14 +43,29 @@ def cost_of(profile: PrivacyProfile, *, times: int = 1) -> dict[str, Any]:
     if any(gaussian.epsilon(d) * (1.0 - _NEARLY) > profile.epsilon(d) for d in _DELTAS):
         curve = tabulated(profile)
         cost["curve"] = {"cell": curve.cell, "deltas": curve.deltas.tolist()}
+    rounding = getattr(profile, "rounding", None)
+    if rounding is not None:
+        cost["failure"] = rounding.failure
     return cost
 
 
 def composed(costs: Iterable[Cost], *, adaptive: bool) -> PrivacyProfile:
     """All of them together; `adaptive` counts Gaussian guarantees alone."""
     times: Counter[str] = Counter()
+    failures = []
     for cost in costs:
         times[_key(cost)] += cost["times"]
+        failures.append(cost["times"] * cost.get("failure", 0.0))
+    return with_failures(_composed(times, adaptive=adaptive), failures)
+
+
+def with_failures(profile: PrivacyProfile, failures: Sequence[float]) -> PrivacyProfile:
+    """The guarantee if events of these probabilities are not included in it."""
+    failure = min(at_least(math.fsum(failures), ulps=1.0), 1.0)
+    return RoundedProfile(profile, Rounding(0.0, failure)) if failure > 0.0 else profile
+
+
+def _composed(times: Mapping[str, int], *, adaptive: bool) -> PrivacyProfile:
     kinds = {key: unambiguous_json(key) for key in times}
     ways: list[PrivacyProfile] = []
     if all(kind.get("mu") is not None for kind in kinds.values()):
@@ -64,7 +81,7 @@ def understated(stated: Cost, derived: Cost) -> bool:
     """Whether a cost is less than, or another than, the one that is derived of the same."""
     if set(stated) != set(derived) or stated["times"] != derived["times"]:
         return True
-    for name in ("mu", "epsilon", "delta"):
+    for name in ("mu", "epsilon", "delta", "failure"):
         if name in derived and not _no_less(stated[name], derived[name]):
             return True
     if "curve" in derived:
@@ -76,7 +93,7 @@ def understated(stated: Cost, derived: Cost) -> bool:
 
 
 def _key(cost: Cost) -> str:
-    kind = {name: value for name, value in cost.items() if name != "times"}
+    kind = {name: value for name, value in cost.items() if name not in ("times", "failure")}
     return json.dumps(kind, sort_keys=True, allow_nan=False)
 
 
