@@ -102,6 +102,8 @@ def poisson_window_average(run: TrainingRun) -> PrivacyProfile:
 def _average(run: TrainingRun, probability: float, lost: float) -> PrivacyProfile:
     best = _best_length(run, probability)
     lengths = {min(max(round(best * x), 1), run.steps, _LONGEST) for x in (0.5, 1.0, 2.0)}
+    if run.steps <= _LONGEST:
+        lengths.add(run.steps)  # from the very start, where both runs are equal
     found = [_mixture(run, probability, lost, length) for length in sorted(lengths)]
     return found[0] if len(found) == 1 else BestProfile(found)
 
