@@ -6,8 +6,11 @@ from matplotlib.figure import Figure
 
 import lastiterate as li
 from lastiterate import plot
+from lastiterate._numerics.arrays import Array
 from lastiterate.plot.save import as_svg
 from lastiterate.plot.style import BLUE, GREEN, GREY, VERMILLION, figure, style
+from lastiterate.train.grid import BITS
+from lastiterate.train.noise import Randomness, SeededBits
 
 RUN = li.TrainingRun(
     loss=li.Loss(smoothness=32.502, strong_convexity=0.002),
@@ -28,8 +31,43 @@ def all_of_them() -> dict[str, str]:
         "tradeoff": plot.tradeoff(li.account(RUN)),
         "two-laws": two_laws((1, 100, 1_000, 10_000)),
         "transport": transport(),
+        "precision-attack": precision_attack(),
     }
     return {f"{name}.svg": as_svg(one) for name, one in drawn.items()}
+
+
+def precision_attack() -> Figure:
+    """Trailing zero bits of small coordinates, for raw floats and on the grid of the noise."""
+    moved, noise, count = 2.0**-7, 1.0, 150_000
+    raw, source = np.random.default_rng(0), Randomness(SeededBits(0))
+    unit = noise * 2.0**-BITS
+
+    def on_grid(shift: float) -> Array:
+        whole = np.rint(shift / unit) + source.rounded_normals((count,), BITS)
+        return np.asarray(unit * whole)
+
+    with style():
+        canvas = figure(7.2, 2.8)
+        ways = (
+            ("floats", lambda shift: shift + noise * raw.normal(size=count)),
+            ("as published here", on_grid),
+        )
+        for axes, (title, publish) in zip(canvas.subplots(1, 2, sharey=True), ways, strict=True):
+            for shift, colour, word in ((0.0, BLUE, "of 0"), (moved, VERMILLION, "of c")):
+                x = np.abs(publish(shift))
+                near = x[(x < moved / 2) & (x > moved * 1e-3)]
+                bits = near.view(np.int64) & ((1 << 52) - 1)
+                zeros = np.frexp((bits & -bits).astype(float))[1] - 1
+                jitter = raw.uniform(-0.35, 0.35, near.size)
+                axes.plot(near / moved, zeros + jitter, ".", color=colour, ms=2.5, label=word)
+            axes.set_xscale("log")
+            axes.set_title(title, fontweight="bold")
+            axes.set_xlabel("size of the noisy sum, in units of c")
+            axes.set_ylim(-1, 45)
+        canvas.axes[0].set_ylabel("zeros at the end")
+        canvas.axes[0].legend(loc="upper right", frameon=False)
+        canvas.subplots_adjust(left=0.09, right=0.98, top=0.88, bottom=0.2, wspace=0.08)
+    return canvas
 
 
 def two_laws(lengths: tuple[int, ...]) -> Figure:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import lastiterate as li
 import lastiterate.torch as lt
+from lastiterate.errors import InvalidType
 
 COUNT, SIDE = 400, 8
 SEEDED = {"epsilon": 2.0, "classes": range(3), "feature_bound": 1.0, "random_state": 0, "epochs": 2}
@@ -264,14 +265,47 @@ class TestRefused:
         self.refused("the layer has no bias", data, model, fit_intercept=True)
 
 
-def test_secure_noise_is_normal_and_never_the_same():
-    one, other = lt.secure_normal((50, 40)), lt.secure_normal((50, 40))
-    assert not torch.equal(one, other)
-    assert one.dtype is torch.float32
-    assert abs(float(one.mean())) < 0.15
-    assert lt.secure_normal(3, std=0.0).tolist() == [0.0, 0.0, 0.0]
-    with pytest.raises(li.InvalidParameter, match="std must be"):
-        lt.secure_normal(3, std=float("nan"))
+class TestSecureNoise:
+    def test_is_normal_and_never_the_same(self):
+        zeros = torch.zeros(50, 40)
+        one, other = (lt.add_secure_noise(zeros, 2.0, bound=1.0) for _ in range(2))
+        assert not torch.equal(one, other)
+        assert one.dtype is torch.float32
+        assert abs(float(one.mean())) < 0.3
+        assert 1.9 < float(one.std()) < 2.1
+
+    def test_is_added_to_what_is_within_the_bound(self):
+        values = torch.tensor([3.0, -1e30, float("nan"), 0.5], dtype=torch.float64)
+        found = lt.add_secure_noise(values, 1e-6, bound=1.0)
+        expected = torch.tensor([1.0, -1.0, 0.0, 0.5], dtype=torch.float64)
+        assert torch.allclose(found, expected, atol=1e-4)
+
+    def test_leaves_no_bits_of_what_it_was_added_to(self):
+        """Where float32 noise added to float32 numbers is told apart with certainty."""
+        moved, std = torch.tensor(2.0**-9), 0.9
+
+        def zeros(x):
+            near = x[(x.abs() < moved / 2) & (x != 0)].numpy()
+            wanted = np.frexp(float(moved))[1] - np.frexp(near)[1] - 1
+            near, wanted = near[wanted > 0], wanted[wanted > 0]
+            bits = np.abs(near).view(np.int32).astype(np.int64) & ((1 << 23) - 1)
+            found = np.where(bits == 0, 23, np.frexp((bits & -bits).astype(float))[1] - 1)
+            return float((found >= wanted).mean())
+
+        raw, safe = [], []
+        for shift in (0.0, float(moved)):
+            start = torch.full((200_000,), shift)
+            raw.append(zeros(start + std * torch.randn(200_000)))
+            safe.append(zeros(lt.add_secure_noise(start, std, bound=1.0)))
+        assert raw[1] == 1.0 > raw[0] + 0.05
+        assert abs(safe[1] - safe[0]) < 0.2
+
+    def test_refusals(self):
+        for wrong in ({"std": float("nan")}, {"std": 0.0}, {"bound": -1.0}, {"bound": 1e300}):
+            with pytest.raises(li.InvalidParameter):
+                lt.add_secure_noise(torch.zeros(3), **{"std": 1.0, "bound": 1.0} | wrong)
+        with pytest.raises(InvalidType, match="a tensor of floats"):
+            lt.add_secure_noise(torch.zeros(3, dtype=torch.int64), 1.0, bound=1.0)
 
 
 def test_a_number_of_classes_stands_for_their_labels(data):

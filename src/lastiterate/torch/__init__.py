@@ -24,15 +24,15 @@ from lastiterate.torch.bounded_linear import BoundedLinear
 from lastiterate.torch.features import features
 from lastiterate.torch.head_files import load, save, verify
 from lastiterate.torch.linear_head import FittedHead, fit_head
-from lastiterate.torch.secure_noise import secure_normal
+from lastiterate.torch.secure_noise import add_secure_noise
 
 __all__ = [
     "BoundedLinear",
     "FittedHead",
+    "add_secure_noise",
     "features",
     "fit_head",
     "load",
     "save",
-    "secure_normal",
     "verify",
 ]

@@ -1,51 +1,56 @@
-"""Gaussian noise for other torch code, from a cryptographically secure generator."""
+"""Tensors with Gaussian noise for other torch code, exactly rounded on a grid."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
+import numpy as np
 import torch
 
 from lastiterate import _check
+from lastiterate.errors import InvalidType
 from lastiterate.train.noise import Randomness
+from lastiterate.train.release_noise import noisy
 
 
-def secure_normal(
-    shape: int | Sequence[int], std: float = 1.0, device: Any = None, dtype: Any = None
-) -> torch.Tensor:
-    """Independent normal numbers, from AES-256 in counter mode keyed by the operating system.
+def add_secure_noise(values: torch.Tensor, std: float, *, bound: float) -> torch.Tensor:
+    """The values with independent Gaussian noise, from AES-256 keyed by the operating system.
 
-    They are drawn in float64 and rounded to `dtype`.  `lastiterate.train.noise` states the limits
-    of floating-point noise.
+    Noise alone cannot be handed out safely: added to floats, it leaves bits that tell what it was
+    added to.  So values are rounded to a grid 2^-40 as fine as the noise, and the floor of a
+    Gaussian number on that grid is added, exactly.  Rounding moves each value by at most 2^-41 of
+    `std`, which your account of the noise should include.  The result is rounded to the type of the
+    values, which is post-processing.
 
     Parameters
     ----------
-    shape : int or sequence of int
-        The shape of the tensor.
+    values : torch.Tensor
+        Floating-point numbers.  They must be computed before the call; what rounds them is not
+        accounted for.
     std : float
         The standard deviation.
-    device, dtype : optional
-        The device and the type of the tensor; torch's defaults if left out.
+    bound : float
+        A publicly known bound on the absolute values; larger ones count as it.
 
     Returns
     -------
     torch.Tensor
-        The noise.
+        Of the same shape, type and device.
 
     Raises
     ------
     InvalidParameter
-        If `std` or a size is negative.
+        If `std` or `bound` is not positive, or no grid holds both.
 
     Examples
     --------
-    >>> noise = secure_normal((200, 100), std=3.0)
-    >>> noise.shape, 2.9 < float(noise.std()) < 3.1
+    >>> noisy_sum = add_secure_noise(torch.zeros(200, 100), std=3.0, bound=1.0)
+    >>> noisy_sum.shape, 2.9 < float(noisy_sum.std()) < 3.1
     (torch.Size([200, 100]), True)
     """
-    scale = _check.number("std", std, at_least=0.0)
-    sizes = [shape] if isinstance(shape, int) else list(shape)
-    counts = tuple(_check.count("shape", size, at_least=0) for size in sizes)
-    drawn = torch.from_numpy(scale * 2.0**-40 * Randomness().rounded_normals(counts, 40))
-    return drawn.to(device=device, dtype=torch.get_default_dtype() if dtype is None else dtype)
+    if not isinstance(values, torch.Tensor) or not values.is_floating_point():
+        raise InvalidType("values", must_be="a tensor of floats", found=type(values).__name__)
+    scale = _check.number("std", std, above=0.0)
+    largest = _check.number("bound", bound, above=0.0)
+    known = values.detach().to(device="cpu", dtype=torch.float64).numpy()
+    clipped = np.nan_to_num(np.clip(known, -largest, largest), nan=0.0)
+    found = noisy(clipped, scale, Randomness(), largest=largest)
+    return torch.from_numpy(found).to(device=values.device, dtype=values.dtype)
