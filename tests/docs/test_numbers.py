@@ -8,7 +8,11 @@ import re
 
 import pytest
 
-from . import numbers_of_evidence, numbers_of_guides  # noqa: F401 - they declare claims
+from . import (  # noqa: F401 - they declare claims
+    numbers_of_arithmetic,
+    numbers_of_evidence,
+    numbers_of_guides,
+)
 from .claims import CLAIMS
 from .pages import PAGES, name
 
