@@ -420,7 +420,7 @@ class TestSelection:
         found = {id_.split("/")[1] for id_ in PUBLISHED}
         assert found == {
             "bok-su-altschuler", "altschuler-talwar", "ye-shokri", "chien-li",
-            "chourasia-ye-shokri",
+            "chourasia-ye-shokri", "feldman-mironov-talwar-thakurta",
         }  # fmt: skip
         doubtful = {id_ for id_, b in PUBLISHED.items() if b.certainty is Certainty.AS_PUBLISHED}
         assert doubtful == {

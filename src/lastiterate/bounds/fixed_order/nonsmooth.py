@@ -30,8 +30,7 @@ def non_smooth(run: TrainingRun) -> GaussianProfile:
     **Bound.** The least :math:`\mu` found for the moduli of subgradient steps of norm at most C,
     with :math:`r = 1 - \eta\lambda` and s = eta L/b where the example takes part, else 0: two equal
     points are driven at most s apart, two at a distance z > 0 at most
-
-    .. math:: \sqrt{r^2 z^2 + 2 r s z + 4\eta^2 C^2}.
+    :math:`\sqrt{r^2 z^2 + 2 r s z + 4\eta^2 C^2}`.
 
     (Let G and G' be the averaged subgradients of both data sets.  :math:`G(x) - G'(y)` is
     :math:`G(x) - G(y)`, whose product with x - y is at least 0 by convexity, and

@@ -10,6 +10,8 @@ from lastiterate.bounds.published import (
     bok_su_altschuler,
     chien_li,
     chourasia_ye_shokri,
+    feldman_mironov_talwar_thakurta,
+    steinke_et_al,
     ye_shokri,
 )
 
@@ -19,4 +21,6 @@ PAPERS: tuple[ModuleType, ...] = (
     ye_shokri,
     chien_li,
     chourasia_ye_shokri,
+    feldman_mironov_talwar_thakurta,
+    steinke_et_al,
 )
