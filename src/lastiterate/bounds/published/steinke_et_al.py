@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 from scipy.special import ndtr
-from scipy.stats import binom
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.bounds import conditions
@@ -31,6 +30,8 @@ def linear_estimate(run: TrainingRun) -> Estimate:
     probability = run.batches.share  # 1 for full batches
     if probability == 1.0:
         return Estimate(shift * run.steps)
+    from scipy.stats import binom  # which takes long to load
+
     counts = np.arange(run.steps + 1, dtype=np.float64)
     chances = binom.pmf(counts, run.steps, probability)
     kept = chances > 1e-18
