@@ -1,4 +1,4 @@
-"""What a certificate states of the arithmetic of a training, and what follows from it."""
+"""The record of the arithmetic of a training in its certificate, and its consequences."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ class RoundedProfile(PrivacyProfile):
         return np.asarray(np.min(found, axis=0))
 
     def epsilon(self, delta: float) -> float:
-        """By one question to the exact guarantee, with a kappa that is about the best."""
+        """The epsilon from one evaluation of the exact guarantee, with a nearly optimal kappa."""
         target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
         mu, failure = self.rounding.mu, self.rounding.failure
         exact = self.exact.epsilon(target)

@@ -101,7 +101,7 @@ def release_rounding(release: Release, examples: int, features: int = 0) -> Roun
     size = released_size(release.kind, features)
     error = released_error(release, examples, size) / release.noise_std
     words = _WORDS[0] * size + _WORDS[1]
-    failure = size * TOTAL_VARIATION + _told_apart(words)
+    failure = size * TOTAL_VARIATION + _distinguishable(words)
     return Rounding(at_least(error, ulps=2.0), up(failure, MILLIONS_OF_ROUNDINGS))
 
 
@@ -185,10 +185,12 @@ def _failure(runs: Sequence[TrainingRun], problem: Problem) -> float:
         if not run.batches.exact_size:
             found += run.steps * UNLIKELY_SIZE
     words += _WORDS[0] * draws
-    return up(found + draws * TOTAL_VARIATION + 2.0 * _told_apart(words), MILLIONS_OF_ROUNDINGS)
+    return up(
+        found + draws * TOTAL_VARIATION + 2.0 * _distinguishable(words), MILLIONS_OF_ROUNDINGS
+    )
 
 
-def _told_apart(words: float) -> float:
+def _distinguishable(words: float) -> float:
     """The probability of telling so much keystream from random words by equal blocks.
 
     A cipher's blocks of two words are all different, as random ones need not be.  Twice that of two

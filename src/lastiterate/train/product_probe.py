@@ -67,7 +67,7 @@ def _is_sound(left: int, inner: int, right: int) -> bool:
 
 
 def _rounds_to_nearest() -> bool:
-    """Of float64, in whole arrays."""
+    """Whether float64 products of whole arrays round to nearest."""
     ones, half = np.ones(64), np.full(64, 2.0**-53)
     more, third = np.nextafter(half, 1.0), np.full(64, 3.0)
     return bool(
