@@ -62,7 +62,7 @@ def linear_delta(means: Array, chances: Array, epsilon: float) -> float:
 
 
 def _root(log_ratio: Callable[[float], float], level: float, means: Array) -> float:
-    """Where an increasing function reaches a level."""
+    """The argument at which an increasing function reaches a level."""
     low, high = -60.0, 60.0 + float(means.max())
     for _ in range(_HALVINGS):
         middle = (low + high) / 2.0
