@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate._progress import track
 from lastiterate.run.batch_rules.rules import Resampling
-from lastiterate.run.domain import Domain, Unbounded
+from lastiterate.run.domain import Ball, Domain
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.arithmetic import chosen_grid, problem_of
 from lastiterate.train.batching import batch_sequence
@@ -100,12 +101,15 @@ def _descended(
     randomness = Randomness() if randomness is None else randomness
     grid = _grid(run, problem_of(objective, examples), start)
     batches = _batches(run, objective, examples, randomness)
-    state = State(np.zeros((objective.outputs, examples.parameters)), run.domain)
+    shape = objective.outputs, examples.parameters
+    # Both give the same numbers as numpy, so that many short steps are worth loading them for.
+    in_all = run.steps * shape[0] * shape[1]
+    compiled("rounded", in_all)
+    state = State(np.zeros(shape), run.domain, compiled("step", in_all))
     if start is not None:
         state.parameters += start.parameters
         if run.batches.resampling is Resampling.NEVER:
             batches = islice(batches, start.steps % run.batches.batches_per_epoch, None)
-    compiled("rounded", run.steps * state.parameters.size)  # loaded now, for many short draws
     _keep_freed_memory()
     for done, gradient in zip(track("training", range(run.steps)), batches, strict=False):
         state.move_to(float(grid.units[done]))
@@ -136,15 +140,17 @@ def _drawn(
 class State:
     """An iterate, as whole numbers of a unit and as the parameters that gradients are taken at."""
 
-    def __init__(self, parameters: Array, domain: Domain) -> None:
-        self.parameters, self._domain = parameters, domain
+    def __init__(self, parameters: Array, domain: Domain, fast: ModuleType | None = None) -> None:
+        self.parameters, self._domain, self._fast = parameters, domain, fast
         self._whole = np.zeros(parameters.shape, np.int64)
         self._unit = 0.0
 
     def move_to(self, unit: float) -> None:
         """Bring the iterate into the domain and to the grid of this unit."""
-        project(self.parameters, self._domain)
-        if unit != self._unit or not isinstance(self._domain, Unbounded):
+        bounded = isinstance(self._domain, Ball)
+        if bounded:
+            project(self.parameters, self._domain)
+        if bounded or unit != self._unit:
             self._whole = np.rint(self.parameters / unit).astype(np.int64)
             self._unit = unit
 
@@ -154,8 +160,8 @@ class State:
         """Subtract the step, rounded to the grid, and add the noise."""
         size, regulariser = run.batches.batch_size, run.loss.regulariser
         per_unit = step_size / self._unit
-        if (fast := compiled("step", total.size)) is not None:
-            fast.step(
+        if self._fast is not None:
+            self._fast.step(
                 self._whole,
                 self.parameters,
                 total,

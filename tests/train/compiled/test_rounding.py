@@ -60,7 +60,7 @@ def test_rows_as_they_count(rng, kind):
 
 
 @pytest.mark.parametrize("regulariser", [0.0, 0.3])
-def test_step(rng, monkeypatch, regulariser):
+def test_step(rng, regulariser):
     """Halves, too, are rounded alike."""
     unit, shape = 2.0**-20, (CLASSES, 1_000)
     run = SimpleNamespace(
@@ -69,8 +69,7 @@ def test_step(rng, monkeypatch, regulariser):
     start, total = rng.normal(size=shape), 7 * unit * rng.integers(-99, 99, size=shape) / 2.0
     noise, ends = rng.integers(-(2**40), 2**40, size=shape), []
     for path in (step, None):
-        monkeypatch.setattr(noisy_descent, "compiled", lambda name, size, path=path: path)
-        state = noisy_descent.State(start.copy(), Unbounded())
+        state = noisy_descent.State(start.copy(), Unbounded(), path)
         state.move_to(unit)
         state.step(run, total.copy(), noise, 0.5)
         ends.append((state.parameters, state._whole))
