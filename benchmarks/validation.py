@@ -28,6 +28,7 @@ from lastiterate.linear_model import (
 )
 from lastiterate.linear_model import estimator as estimators
 from lastiterate.train import centring, defaults, noisy_descent
+from lastiterate.train.noisy_descent import State
 
 EPSILONS = (0.5, 2.0)
 CLASSIFICATION = {
@@ -119,14 +120,21 @@ class Averaging:
     def __init__(self, share):
         self.share, self.iterates = share, []
 
-    def project(self, point, domain):
-        self.iterates.append(point.copy())
+    def stepping(self, usual):
+        """A step that is remembered."""
 
-    def published(self, run, parameters, randomness):
+        def step(state, *rest):
+            usual(state, *rest)
+            self.iterates.append(state.parameters.copy())
+
+        return step
+
+    def published(self, run, state, grid, randomness):
         kept = max(1, round(self.share * run.steps))
         mean = np.mean(self.iterates[-kept:], axis=0)
         self.iterates.clear()
-        return mean + run.release_noise_std * randomness.normal(mean.shape)
+        drawn = randomness.rounded_normals(mean.shape, grid.bits) * 2.0**-grid.bits
+        return mean + run.release_noise_std * drawn
 
 
 @contextmanager
@@ -150,7 +158,7 @@ def constants(
         (centring, "_REACH", reach),
         (estimator, "_constant", constant),
         (estimators, "default_run", None if run is None else other_run(**run)),
-        (noisy_descent, "project", averaging and averaging.project),
+        (State, "step", averaging and averaging.stepping(State.step)),
         (noisy_descent, "_published", averaging and averaging.published),
     ]
     held = [mock.patch.object(owner, name, x) for owner, name, x in patches if x is not None]

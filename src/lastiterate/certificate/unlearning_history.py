@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import at_least
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, down
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import KINDS, Release
@@ -82,7 +82,7 @@ class UnlearningHistory:
             if reached <= epsilon or found.extra_steps == 0:
                 return result
             # Rounding costs hardly anything, but more than nothing.
-            target *= min(epsilon / reached, 1.0 - 1e-9) * (1.0 - 1e-9)
+            target = down(min(target * epsilon / reached, target), MILLIONS_OF_ROUNDINGS)
 
     def request_guarantee(self, number: int) -> Unlearning:
         """Guarantee of request `number`, counted from 0, for the model that it published."""

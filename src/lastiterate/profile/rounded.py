@@ -31,7 +31,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, at_least, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, at_least, down, up
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
@@ -100,7 +100,8 @@ class RoundedProfile(PrivacyProfile):
             more = (1.0 + math.exp(far + one)) * own + (1.0 + math.exp(far + 2.0 * one)) * failure
             if (rise := 2.0 * one + _SLOPE * max(exact, 1.0) * (more / max(target, 1e-300))) < best:
                 best, kappa, lost = rise, float(one), more
-        left = (target - up(lost, MILLIONS_OF_ROUNDINGS)) * math.exp(-kappa) * (1.0 - 1e-15)
+        left = (target - up(lost, MILLIONS_OF_ROUNDINGS)) * math.exp(-kappa)
+        left = down(left, FEW_ROUNDINGS)
         if not left > 0.0:
             return super().epsilon(delta)
         found = self.exact.epsilon(left)
@@ -111,7 +112,7 @@ class RoundedProfile(PrivacyProfile):
     def _at(self, epsilons: Array, kappa: float, between: float, failure: float) -> Array:
         # Rounded down: less of epsilon is left for the exact result.
         left = epsilons - up(2.0 * kappa, MILLIONS_OF_ROUNDINGS)
-        left = np.where(epsilons > 0.0, left - 1e-15 * np.minimum(epsilons, 1e300), left)
+        left = left - FEW_ROUNDINGS * np.minimum(epsilons, 1e300)
         known = self._two_sided(left)
         power = np.exp(np.minimum(left, _FARTHEST))
         whole = (
