@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, ulps, up
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down, ulps, up
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
@@ -194,7 +194,7 @@ def _block_law(
     masses = units * (offsets + seen * sensitivity)
     variances = np.broadcast_to(np.square(units * noise), masses.shape)
     # What may be left at the end need not be hidden; rounded so that more has to be.
-    carried = up(start * slopes[0] * units[0], ulps(32)) - end * (1.0 - ulps(32))
+    carried = up(start * slopes[0] * units[0], ulps(32)) - down(end, ulps(32))
     starts = np.full(len(masses), max(carried, 0.0))
     energies = least_energies(masses, variances, starts).from_start
     return up(energies, ulps(64 * slopes.size)), chances
