@@ -121,4 +121,4 @@ class TestCertificates:
         path = tmp_path / "certificate.json"
         path.write_text(models[1].certificate_)
         assert main(["audit", "--certificate", str(path), "--runs", "40"]) == 0
-        assert "never seen" in capsys.readouterr().out
+        assert "never having seen" in capsys.readouterr().out

@@ -90,13 +90,17 @@ BAD_RUN_VALUES = {
     "convex": NO_FLAG,
     "holder": ["nonsense", 1, [1], [1, 2, 3], [-1, -1]],
     "feature_norm": NOT_ABOVE_0,
+    "momentum": [*BELOW_0, 1.0, [0.9, 0.9]],
+    "dampening": [*BELOW_0, 0.5],  # without momentum
+    "nesterov": NO_FLAG,
+    "buffer_resets": ["nonsense", 1, [1], [1.5], [7]],
 }
 
 
 class TestRuns:
     def test_there_are_bad_values_for_every_name(self):
         names = {entry.name for entry in dataclasses.fields(Description)}
-        assert set(BAD_RUN_VALUES) == names - {"domain"} | {"model", "feature_norm"}
+        assert set(BAD_RUN_VALUES) == names - {"domain", "average"} | {"model", "feature_norm"}
 
     @pytest.mark.parametrize("name", BAD_RUN_VALUES)
     def test_bad_values_are_refused(self, client, name):

@@ -166,7 +166,7 @@ class TestDeclared:
         file = tmp_path / "certificate.json"
         file.write_text(one.certificate_)
         assert main(["verify", str(file)]) == 0
-        assert "on trust: that doubled (Doubled) learnt nothing" in capsys.readouterr().out
+        assert "on trust: doubled (Doubled) learned nothing" in capsys.readouterr().out
 
     def test_a_container_stands_for_its_parts(self):
         columns = ColumnTransformer([("a", StandardScaler(), [0]), ("b", Doubled(), [1])])
