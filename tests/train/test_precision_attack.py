@@ -1,73 +1,102 @@
-"""Mironov's attack on floating-point noise (2012): it breaks raw floats, not what is published.
+"""The zeros that cancellation leaves tell float releases apart, and not what is published.
 
-Two data sets: rows of 0, and the same with one row of equal entries.  Where c + noise comes out
-smaller than c in floats, its last bits are 0; where c is 0 they are not.
+One full-batch step, certified at epsilon 1.  In one data set all rows are zeros, in the other the
+first has equal entries, so that its gradient moves every parameter by the same step.
 """
 
 import math
 
 import numpy as np
+import pytest
 
 import lastiterate as li
 from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic
+from tests.reference.precision_attack import difference, recognised
 
-WIDTH, EXAMPLES, STEP, NOISE = 20_000, 64, 8.0, 0.5
-MOVED = STEP * 0.25 / EXAMPLES / math.sqrt(WIDTH)  # of each coordinate, by the one row
-
-
-def worlds():
-    for row in (np.zeros(WIDTH), np.full(WIDTH, 1 / math.sqrt(WIDTH))):
-        rows = np.zeros((EXAMPLES, WIDTH))
-        rows[0] = row
-        yield bounded(rows, np.ones(EXAMPLES, dtype=int), bound=1.0, intercept=0.0)
+WIDTH, EXAMPLES, SIZE, RUNS = 50_000, 2, 8.0, 20
+LOSS = Logistic()
+STEP = SIZE * LOSS.residual_bound / EXAMPLES / math.sqrt(WIDTH)
 
 
-def score(x):
-    """The share of small coordinates that have the zeros which cancellation leaves."""
-    x = x.ravel()
-    near = x[(np.abs(x) < MOVED / 2) & (x != 0.0)]
-    wanted = np.frexp(MOVED)[1] - np.frexp(near)[1] - 1
-    near, wanted = near[wanted > 0], wanted[wanted > 0]
-    bits = np.abs(near).view(np.int64) & ((1 << 52) - 1)
-    zeros = np.where(bits == 0, 52, np.frexp((bits & -bits).astype(float))[1] - 1)
-    return float((zeros >= wanted).mean()) if near.size else 0.5
-
-
-def raw(world, seed):
-    """The iterate that plain float64 arithmetic leaves."""
-    rng = np.random.default_rng(seed)
-    return world * MOVED + STEP * NOISE / EXAMPLES * rng.normal(size=WIDTH)
-
-
-def scores(publish):
-    return np.array([[score(publish(world, 2 * k + world)) for world in (0, 1)] for k in range(12)])
-
-
-def test_raw_floats_are_told_apart_with_certainty():
-    found = scores(raw)
-    assert found[:, 1].min() > 0.99
-    assert found[:, 0].max() < 0.9
-
-
-def test_what_is_published_is_not():
-    data = list(worlds())
-    loss = Logistic().loss(radius=1.0, l2=0.0)
-    run = li.TrainingRun(
-        loss=loss,
-        sensitivity=Logistic().sensitivity(radius=1.0, adjacency="replace"),
+@pytest.fixture(scope="module")
+def run():
+    uncalibrated = li.TrainingRun(
+        loss=LOSS.loss(radius=1.0, l2=0.0),
+        sensitivity=LOSS.sensitivity(radius=1.0, adjacency="replace"),
         batches=li.FullBatch(EXAMPLES),
         steps=1,
-        step_size=STEP,
-        noise_std=NOISE / EXAMPLES,
+        step_size=SIZE,
+        noise_std=1.0,
     )
+    return li.calibrate(uncalibrated, epsilon=1.0, delta=1e-5)
 
-    def published(world, seed):
-        return noisy_descent(run, Logistic(), data[world], Randomness(SeededBits(seed)))
 
-    found = scores(published)
-    # On the grid, small numbers end in zeros in both worlds: no threshold tells them apart.
-    best = max(abs((found[:, 1] >= t).mean() - (found[:, 0] >= t).mean()) for t in np.unique(found))
-    assert best <= 0.5  # of twelve pairs; raw floats give 1
+@pytest.fixture(scope="module")
+def noise_std(run):
+    return SIZE * run.noise_std
+
+
+@pytest.fixture(scope="module")
+def published(run):
+    """What the trainer publishes, for either data set."""
+    worlds, bits = [], SeededBits(0)
+    for entry in (0.0, 1.0 / math.sqrt(WIDTH)):
+        rows = np.zeros((EXAMPLES, WIDTH))
+        rows[0] = entry
+        worlds.append(bounded(rows, np.ones(EXAMPLES, np.intp), bound=1.0, intercept=0.0))
+    return lambda world: noisy_descent(run, LOSS, worlds[world], Randomness(bits)).ravel()
+
+
+@pytest.fixture
+def in_floats(noise_std):
+    """Float noise, rounded to a type, added to a float step of that type."""
+    rng = np.random.default_rng(0)
+
+    def release_in(dtype):
+        def release(world):
+            noise = (noise_std * rng.standard_normal(WIDTH)).astype(dtype)
+            return dtype(world * STEP) + noise
+
+        return release
+
+    return release_in
+
+
+def test_little_may_be_told_apart(run):
+    report = li.account(run)
+    assert 0.99 < report.epsilon(1e-5) <= 1.0
+    assert report.advantage() < 0.108
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_floats_are_told_apart_with_certainty(in_floats, dtype):
+    true, false = recognised(in_floats(dtype), STEP, RUNS)
+    assert true == 1.0
+    assert false <= 0.1
+    assert difference(in_floats(dtype), STEP, RUNS) > 10.0
+
+
+def test_what_is_published_is_not(published):
+    true, false = recognised(published, STEP, RUNS)
+    assert abs(true - false) <= 0.1
+    assert abs(difference(published, STEP, 2 * RUNS)) < 5.0
+
+
+def test_the_attacked_step_is_taken(published, noise_std):
+    """It shows in the mean, as it may; else the attacker would look in the wrong place."""
+    means = [np.mean([published(world).mean() for _ in range(RUNS)]) for world in (0, 1)]
+    error = noise_std / math.sqrt(RUNS * WIDTH)
+    assert abs(means[0]) < 5.0 * error
+    assert abs(means[1] - STEP) < 5.0 * error
+
+
+def test_whoever_knows_the_grid_sees_all_its_bits_alike(published, noise_std):
+    unit = noise_std * 2.0**-40
+    for world in (0, 1):
+        whole = np.rint(published(world) / unit).astype(np.int64)
+        for bit in range(8):
+            ones = int((whole >> bit & 1).sum())
+            assert abs(ones - WIDTH / 2) < 5.0 * math.sqrt(WIDTH) / 2
