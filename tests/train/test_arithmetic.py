@@ -11,6 +11,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
+from lastiterate.train import centring
 from lastiterate.train.arithmetic import arithmetic, chosen_grid
 from lastiterate.train.data import bounded
 from lastiterate.train.default_releases import default_releases
@@ -21,7 +22,7 @@ from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 from lastiterate.train.reach import exceeded_with
 from lastiterate.train.settings import RunSettings
-from lastiterate.train.step_error import Problem, contractions, longest_steps
+from lastiterate.train.step_error import LEAST_CENTRED, Problem, contractions, longest_steps
 
 from .problems import run_of
 
@@ -255,6 +256,9 @@ class TestArithmetic:
         )
         found = contractions(run, np.array([run.step_size]))[0]
         assert expected <= found <= expected * (1 + 1e-9)
+
+    def test_a_centre_has_the_least_bound_that_is_charged_for(self):
+        assert centring._SHORTEST * centring._REACH >= LEAST_CENTRED
 
     def test_sparse_rows_around_a_centre_cost_more(self):
         run = plain_run()

@@ -27,7 +27,8 @@ from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.group import for_group
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.train.arithmetic import with_score
+from lastiterate.profile.rounded import RoundedProfile
+from lastiterate.train.arithmetic import release_rounding, with_score
 from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.noise import randomness
 from lastiterate.train.release_noise import noisy
@@ -146,7 +147,9 @@ class PrivateScore:
     @property
     def privacy(self) -> PrivacyProfile:
         """The guarantee of the score alone; all there is for examples outside the fit."""
-        return for_group(GaussianProfile(self.release.mu), self.examples_per_person)
+        exact = for_group(GaussianProfile(self.release.mu), self.examples_per_person)
+        count = max(round(self.release.noise_std / self.std), 1)
+        return RoundedProfile(exact, release_rounding(self.release, count))
 
     def joint_report(self, report: PrivacyReport) -> PrivacyReport:
         """The report on model and score together, for examples that the model was fitted on.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from copy import copy
 from dataclasses import replace
 from typing import Any, Self
@@ -24,6 +25,8 @@ from lastiterate.linear_model.removal_request import (
     removal_mask,
     row_numbers,
 )
+from lastiterate.train.arithmetic import problem_of
+from lastiterate.train.data import FAST, PROVED, Examples
 from lastiterate.train.data_digest import secret_key
 from lastiterate.train.noise import randomness
 from lastiterate.train.noisy_descent import Published, noisy_descent
@@ -195,7 +198,10 @@ def _unlearn(
     about = f"{type(model).__name__}, unlearning request {len(requests.done)}"
     charged = None
     if (book := one_ledger(model.ledger, ledger)) is not None:
-        charged = reserve_training(book, account(extra), about, seeded=seed is not None)
+        cost = account(extra)
+        if requests.problem is not None:
+            cost = cost.computed(requests.arithmetic.rounding)
+        charged = reserve_training(book, cost, about, seeded=seed is not None)
     if seed is not None:
         # Not the noise of the training once more.
         state = np.random.SeedSequence([_check.count("random_state", seed, at_least=0)])
@@ -205,7 +211,7 @@ def _unlearn(
     parameters = noisy_descent(
         extra,
         history.requests.objective,
-        replace(examples, silent=silent),
+        replace(examples, silent=silent, arithmetic=_arithmetic(history, examples)),
         source,
         Published(model.parameters_, begun, history.requests.runs),
     )
@@ -235,6 +241,18 @@ def _unlearn(
         **model._coefficients(parameters, examples),
     }
     model.__dict__.update(fitted)
+
+
+def _arithmetic(history: Any, examples: Examples) -> str:
+    """The arithmetic of the training, whatever is set now."""
+    known = history.requests.problem
+    if known is None:
+        return FAST
+    offset = problem_of(history.requests.objective, examples).offset
+    if not math.isclose(offset, known.offset, rel_tol=1e-9):
+        must_be = "as it was when the model was fitted"
+        raise InvalidParameter("class_prior", must_be=must_be, found="another")
+    return PROVED
 
 
 def _refuse_cost(found: Unlearning) -> None:
