@@ -16,6 +16,7 @@ from lastiterate.linear_model import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
+    unlearn_rows,
 )
 
 KEY = bytes(range(32))
@@ -318,3 +319,23 @@ def test_what_is_dearer_than_a_training_is_refused_before_any_step(tmp_path):
 def test_what_is_dearer_than_a_training_is_warned_of(model):
     with pytest.warns(PrivacyWarning, match=r"100 % of\s+a training.*train again"):
         model.unlearn(X, Y, rows=[17], extra_steps=model.n_iter_, key=KEY)
+
+
+@pytest.mark.filterwarnings("ignore::lastiterate.errors.PrivacyWarning")
+class TestArithmetic:
+    @pytest.mark.parametrize("trained, now", [("proved", "fast"), ("fast", "proved")])
+    def test_is_that_of_the_training_whatever_is_set_now(self, monkeypatch, trained, now):
+        model, used = fitted(arithmetic=trained), []
+        usual = unlearn_rows.noisy_descent
+
+        def noted(run, objective, examples, *rest):
+            used.append(examples.arithmetic)
+            return usual(run, objective, examples, *rest)
+
+        monkeypatch.setattr(unlearn_rows, "noisy_descent", noted)
+        model.arithmetic = now
+        gone = model.unlearn(X, Y, rows=[3], extra_steps=5, key=KEY)
+        assert used == [trained]
+        charged = json.loads(gone.certificate_)["arithmetic"]
+        assert ("mu" in charged) == (trained == "proved")
+        li.verify(gone.certificate_, parameters=gone.parameters_)
