@@ -97,9 +97,7 @@ class UnlearningHistory:
 
     def _computed(self, found: Unlearning) -> Unlearning:
         """The guarantee of what was computed in all these runs."""
-        if self.problem is None:
-            return found
-        return replace(found, report=found.report.computed(self.arithmetic.rounding))
+        return replace(found, report=self.computed_report(found.report))
 
     @cached_property
     def joint_request_guarantee(self) -> PrivacyProfile:
@@ -110,6 +108,10 @@ class UnlearningHistory:
             return joint
         # The distance is in every mu already.
         return RoundedProfile(joint, Rounding(0.0, self.arithmetic.failure))
+
+    def computed_report(self, exact: PrivacyReport) -> PrivacyReport:
+        """The report on what was computed in all these runs, if rounding is charged."""
+        return exact if self.problem is None else exact.computed(self.arithmetic.rounding)
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -185,7 +187,7 @@ def _trained(run: TrainingRun, other_releases: tuple[Release, ...]) -> PrivacyRe
 def _retained_report(requests: UnlearningHistory) -> PrivacyReport:
     first = _trained(requests.run, requests.other_releases)
     exact = report_on_all_models(first, list(requests.runs[1:]))
-    return exact if requests.problem is None else exact.computed(requests.arithmetic.rounding)
+    return requests.computed_report(exact)
 
 
 @lru_cache(maxsize=8)
@@ -194,9 +196,7 @@ def _retained_against_last_model(requests: UnlearningHistory) -> PrivacyProfile:
         return requests.retained_report
     taken = [one.taken for one in requests.done]
     run = requests._in_all(requests.run, taken)
-    alone = quick_report(run, requests.other_releases)
-    if requests.problem is not None:
-        alone = alone.computed(requests.arithmetic.rounding)
+    alone = requests.computed_report(quick_report(run, requests.other_releases))
     return BestProfile([requests.retained_report, alone])
 
 

@@ -198,9 +198,7 @@ def _unlearn(
     about = f"{type(model).__name__}, unlearning request {len(requests.done)}"
     charged = None
     if (book := one_ledger(model.ledger, ledger)) is not None:
-        cost = account(extra)
-        if requests.problem is not None:
-            cost = cost.computed(requests.arithmetic.rounding)
+        cost = requests.computed_report(account(extra))
         charged = reserve_training(book, cost, about, seeded=seed is not None)
     if seed is not None:
         # Not the noise of the training once more.
