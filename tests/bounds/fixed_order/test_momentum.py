@@ -19,6 +19,7 @@ OPTIMIZERS = {
     "dampened": {"momentum": 0.7, "dampening": 0.5},
     "nesterov": {"momentum": 0.6, "nesterov": True},
     "schedule": {"momentum": tuple(np.linspace(0.3, 0.9, STEPS))},
+    "nesterov, reset": {"momentum": 0.9, "nesterov": True, "buffer_resets": (4, 7)},
     "reset": {"momentum": 0.8, "dampening": 0.3, "buffer_resets": (4,)},
     "exponential average": {"average": li.ExponentialAverage(0.7)},
     "from the start": {"average": li.ExponentialAverage(0.7, copies_first=False)},

@@ -20,7 +20,7 @@ def momentum_steps(steps, *, lr=0.05, beta=0.9, dampening=0.0, nesterov=False):
     """The recursion of torch's loop, whose first step has neither momentum nor dampening."""
     betas, dampenings = np.full(steps, beta), np.full(steps, dampening)
     dampenings[0] = 0.0
-    return Momentum(np.full(steps, lr), betas, dampenings, nesterov)
+    return Momentum(np.full(steps, lr), betas, dampenings, np.arange(steps) == 0, nesterov)
 
 
 def cyclic(batches, epochs, position):
@@ -58,7 +58,7 @@ def random_run(rng, *, most=9):
         nesterov = bool(rng.random() < 0.4)
         dampening = np.full(steps, 0.0 if nesterov else rng.choice([0.0, 0.0, 0.4, 0.9]))
         first = np.concatenate([[0.0], np.ones(steps - 1)])
-        recursion = Momentum(lr, beta, dampening * first, nesterov)
+        recursion = Momentum(lr, beta, dampening * first, first == 0.0, nesterov)
 
         def released(gradients, start):
             settings = {"lr": lr, "momentum": beta, "dampening": dampening, "nesterov": nesterov}

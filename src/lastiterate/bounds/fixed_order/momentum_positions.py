@@ -79,9 +79,9 @@ def recursion_of(run: TrainingRun) -> Recursion:
     first = [0, *(step - 1 for step in run.buffer_resets)]
     # A step that begins with an empty buffer stores the gradient itself.
     dampening[first] = 0.0
-    if not run.nesterov:
-        betas[first] = 0.0
-    return Momentum(step_size, betas, dampening, run.nesterov)
+    is_empty = np.zeros(run.steps, dtype=np.bool_)
+    is_empty[first] = True
+    return Momentum(step_size, betas, dampening, is_empty, run.nesterov)
 
 
 def curvature(run: TrainingRun) -> tuple[float, float]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.intervals import Interval
@@ -70,12 +71,13 @@ class Momentum(Recursion):
               x \leftarrow x - \eta\, \text{buffer}
 
     or, for Nesterov's form (without dampening), :math:`x \leftarrow x - \eta (g + \beta\,
-    \text{buffer})`.  In the first step, and where the buffer is emptied, torch stores g itself:
-    there momentum and dampening are 0.
+    \text{buffer})`.  A step that begins with an empty buffer, as the first one does, stores g
+    itself: there `is_empty` is True, and the dampening must be 0.
     """
 
     momentum: Array
     dampening: Array
+    is_empty: NDArray[np.bool_]
     nesterov: bool = False
 
     @property
@@ -88,24 +90,29 @@ class Momentum(Recursion):
         """Whether all steps but the first have the same settings."""
         return all(
             bool(np.all(values[1:] == values[-1]))
-            for values in (self.step_size, self.momentum, self.dampening)
+            for values in (self.step_size, self.momentum, self.dampening, self.is_empty)
         )
 
     def last(self, count: int) -> Momentum:
         """The recursion of the last `count` steps."""
         first = self.steps - count
         return Momentum(
-            self.step_size[first:], self.momentum[first:], self.dampening[first:], self.nesterov
+            self.step_size[first:],
+            self.momentum[first:],
+            self.dampening[first:],
+            self.is_empty[first:],
+            self.nesterov,
         )
 
     def entries_in(self, number: Any) -> Entries:
         """The entries of A_k and B_k, computed in the arithmetic that `number` builds."""
         eta, beta = number(self.step_size), number(self.momentum)
         one, zero = number(np.ones(self.steps)), number(np.zeros(self.steps))
+        memory = number(np.where(self.is_empty, 0.0, self.momentum))  # of the former buffer
         if self.nesterov:
-            return one, -(eta * beta * beta), zero, beta, -(eta * (one + beta)), one
-        kept = one - number(self.dampening)
-        return one, -(eta * beta), zero, beta, -(eta * kept), kept
+            return one, -(eta * beta * memory), zero, memory, -(eta * (one + beta)), one
+        new = one - number(self.dampening)
+        return one, -(eta * memory), zero, memory, -(eta * new), new
 
 
 @dataclass(frozen=True)
