@@ -1,6 +1,7 @@
 """The command: what it prints, what it writes, and how it refuses."""
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -60,7 +61,18 @@ class TestAccounting:
 
     def test_calibrate(self, capsys):
         text = said(capsys, "calibrate", *RUN, "--epsilon", "1")
-        assert "noise_std = 0.02899" in text
+        assert "noise-std = 0.02899" in text
+
+    @pytest.mark.parametrize("over", ["release-noise-std", "release_noise_std"])
+    def test_calibrate_over_an_option_or_its_python_name(self, capsys, over):
+        run = [*RUN, "--batches", "cyclic"]
+        text = said(capsys, "calibrate", *run, "--epsilon", "1", "--over", over)
+        assert "\nnoise-std = 0.01\n" in text
+        assert float(re.search(r"release-noise-std = (\S+)", text)[1]) > 0.0
+
+    def test_what_cannot_be_calibrated(self, capsys):
+        assert main(["calibrate", *RUN, "--epsilon", "1", "--over", "clip-norm"]) == 2
+        assert "--over must be one of 'noise-std'" in capsys.readouterr().err
 
     def test_compare(self, capsys):
         run = [*RUN, "--batches", "cyclic"]

@@ -126,7 +126,7 @@ def test_calibrate_needs_no_noise_to_begin_with(capsys):
     printed = dict(
         line.split(" = ", 1) for line in capsys.readouterr().out.splitlines() if " = " in line
     )
-    multiplier = float(printed["noise_multiplier"])
+    multiplier = float(printed["noise-multiplier"])
     again = [*flags, "--noise-multiplier", str(multiplier)]
     record, _ = asked(capsys, *again)
     assert record["epsilon"] == pytest.approx(2.0, rel=1e-5)

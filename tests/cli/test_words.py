@@ -37,7 +37,7 @@ def offered(*words):
         (["account", "--batches", "shuffled"], {"shuffled-once", "shuffled-each-epoch"}),
         (["account", "--adjacency", ""], {"replace", "zero-out", "add-remove"}),
         slow(["compare", "--releases", "last"], {"last-iterate", "last-iterate-and-order"}),
-        slow(["calibrate", "--over", "noise"], {"noise", "noise_std"}),
+        slow(["calibrate", "--over", "noise"], {"noise", "noise-std"}),
         (["bounds", "--explain", "composition"], {"composition/fixed-order"}),
         (["reproduce", "bsa-table-1"], {"bsa-table-1", "bsa-table-10"}),
     ],

@@ -33,6 +33,8 @@ EXAMPLE = (
     "--sensitivity 10 --smoothness 32.502 --strong-convexity 0.002"
 )
 
+_OVER = ("noise-std", "release-noise-std", "noise", "steps")
+
 
 def register(app: typer.Typer) -> None:
     """Add these commands."""
@@ -97,17 +99,19 @@ def calibrate_command(
     over: Annotated[
         str,
         typer.Option(
-            help="noise_std, release_noise_std, noise (both) or steps",
-            autocompletion=among(["noise_std", "release_noise_std", "noise", "steps"]),
+            help="what to change: noise-std, release-noise-std, noise (both) or steps",
+            autocompletion=among(_OVER),
         ),
-    ] = "noise_std",
+    ] = "noise-std",
     as_json: AsJson = False,
     save: Save = None,
 ) -> None:
     check_delta(delta)
+    over = over.replace("_", "-")
+    _check.choice("over", over, among=_OVER)
     if save is not None:
         check_new(save)
-    private = li.calibrate(run, epsilon=epsilon, delta=delta, over=over)
+    private = li.calibrate(run, epsilon=epsilon, delta=delta, over=over.replace("-", "_"))
     reached = li.account(private).epsilon(delta)
     if save is not None:
         save.write_text(private.to_toml(), encoding="utf-8")
@@ -118,9 +122,9 @@ def calibrate_command(
     condition = if_one_example_is(private.adjacency, private.examples_per_person)
     print(f"epsilon = {up(reached)} at delta = {delta:g} {condition}")
     for name in ("noise_std", "release_noise_std", "steps"):
-        print(f"{name} = {getattr(private, name)!r}")
+        print(f"{name.replace('_', '-')} = {getattr(private, name)!r}")
     if private.clip_norm is not None:
-        print(f"noise_multiplier = {private.noise_multiplier!r}")
+        print(f"noise-multiplier = {private.noise_multiplier!r}")
 
 
 def compare_command(run: TrainingRun, delta: Delta = 1e-5, as_json: AsJson = False) -> None:
