@@ -1,4 +1,4 @@
-"""The question: how private is the last iterate of this run?"""
+"""Accounting: the certified privacy of what a run releases."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -28,25 +28,25 @@ def account(
     Parameters
     ----------
     run : TrainingRun
-        What was done.
+        The description of the training.
     bounds : str or list of str, optional
         Ids, or families such as "fixed-order", to use instead of all certified bounds.
     including : str or list of str, optional
-        Ids or families to list as well, such as "published"; None is nothing more.
+        Ids or families to evaluate in addition, such as "published".
     other_releases : sequence of Release, optional
-        Statistics of the same examples that are published, too, with Gaussian noise.
+        Statistics of the same examples that are also published, with Gaussian noise.
 
     Returns
     -------
     PrivacyReport
-        The guarantee of every bound that applies, and the reasons of those that do not.
+        The guarantee of every bound that applies, and why the others do not.
 
     Raises
     ------
     NoBoundApplies
-        If no bound applies, with the reasons of each.
+        If no bound applies; the error lists the reasons for each.
     InvalidParameter, InvalidType
-        If `run` is no run, or `bounds` names no bound.
+        If `run` is not a TrainingRun, or `bounds` or `including` names no bound.
 
     Examples
     --------
@@ -61,27 +61,27 @@ def account(
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    chosen = select(bounds) if bounds is not None else _by_default()
+    chosen = select(bounds) if bounds is not None else _proved_bounds()
     if including is not None:
         chosen += [bound for bound in select(including) if bound not in chosen]
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
-    more = person_mu(other_releases, run)
+    other_mu = person_mu(other_releases, run)
     applying = [bound for bound in chosen if not unmet[bound.id]]
     refused = {id_: reasons for id_, reasons in unmet.items() if reasons}
     for bound in applying:
         refused |= bound.unmet_stages(run)
     if not applying:
         raise NoBoundApplies(run, refused)
-    guarantees = LazyProfiles([bound.id for bound in applying], partial(_guarantee, run, more))
+    guarantees = LazyProfiles([bound.id for bound in applying], partial(_guarantee, run, other_mu))
     return PrivacyReport(run, guarantees, refused, tuple(other_releases))
 
 
-def _guarantee(run: TrainingRun, more: float, id_: str) -> PrivacyProfile:
-    return compose_with_gaussian(RECORDS[id_].guarantee(run), more)
+def _guarantee(run: TrainingRun, other_mu: float, id_: str) -> PrivacyProfile:
+    return compose_with_gaussian(RECORDS[id_].guarantee(run), other_mu)
 
 
-def _by_default() -> list[Bound]:
-    """All proved bounds of the library.
+def _proved_bounds() -> list[Bound]:
+    """The proved bounds of the library, which are used by default.
 
     Published bounds are never below the library's own, and some are not proved.
     """

@@ -1,4 +1,4 @@
-"""The inverse question: the least noise, or the most steps, for a target."""
+"""Calibration: the least noise, or the most steps, that meets a target (epsilon, delta)."""
 
 from __future__ import annotations
 
@@ -45,25 +45,26 @@ def calibrate(
     Parameters
     ----------
     run : TrainingRun
-        All other fields are kept; a schedule of noise is scaled as a whole.
+        The run to change.  Fields that `over` does not name are kept; a schedule of noise is scaled
+        as a whole.
     epsilon : float
         The target, together with `delta`; at most 100.
     delta : float
         Of (epsilon, delta)-DP.
     over : {"noise_std", "release_noise_std", "noise", "steps"}
-        Find the least noise in training (0 if that on release is enough), the least noise on
-        release, the least of both in their present proportion, or the most steps (10**12 where
-        any number meets the target).
+        What to find: the least noise in training (0 if the noise on release is enough), the least
+        noise on release, the least of both in their present proportion, or the most steps (10**12
+        if any number meets the target).
     bounds : optional
         As for `account`.
     other_releases : optional
-        As for `account`; the target is of all together.
+        As for `account`; the target holds for the model and these together.
 
     Returns
     -------
     TrainingRun
-        Certified to meet the target; unless at an end of its range, within a relative 1e-6 of
-        not meeting it.
+        A run that is certified to meet the target.  Unless the result is at an end of its range, a
+        relative change of 1e-6 would miss the target.
 
     Raises
     ------
@@ -98,7 +99,7 @@ def calibrate_quickly(
 ) -> TrainingRun:
     """The run changed so that it meets (epsilon, delta)-DP by quick bounds alone.
 
-    Those are the bounds that are used where there are other releases.
+    Bounds are quick if their whole curves take little time.
     """
     excess = _Excess(epsilon, delta, None, (), {})
     return _calibrated(run, excess.quickly(run) or excess, over)
@@ -111,7 +112,7 @@ def _calibrated(run: TrainingRun, excess: _Excess, over: str) -> TrainingRun:
 
 @dataclass(frozen=True)
 class _Excess:
-    """How far a run is above the target, in logarithms; at most 0 if it is met."""
+    """The logarithm of a run's epsilon (or delta) over the target; at most 0 if it is met."""
 
     epsilon: float
     delta: float
@@ -120,17 +121,17 @@ class _Excess:
     known: dict[TrainingRun, float]
     cheaply: bool = False
 
-    def __call__(self, changed: TrainingRun) -> float:
-        if changed not in self.known:
-            self.known[changed] = self._of(changed)
-        return self.known[changed]
+    def __call__(self, run: TrainingRun) -> float:
+        if run not in self.known:
+            self.known[run] = self._compute(run)
+        return self.known[run]
 
-    def _of(self, changed: TrainingRun) -> float:
+    def _compute(self, run: TrainingRun) -> float:
         try:
-            report = account(changed, bounds=self.bounds, other_releases=self.other_releases)
+            report = account(run, bounds=self.bounds, other_releases=self.other_releases)
             report = report.cheap() if self.cheaply else report
         except NoBoundApplies:
-            if np.min(changed.noise_std) > 0.0:
+            if np.min(run.noise_std) > 0.0:
                 raise  # no noise will help
             return _FAR
         if self.epsilon == 0.0:
@@ -138,7 +139,7 @@ class _Excess:
         return _log_ratio(report.epsilon(self.delta), self.epsilon)
 
     def quickly(self, run: TrainingRun) -> _Excess | None:
-        """The excess by quick bounds alone, where there is something slow to be spared."""
+        """The excess by quick bounds alone; None if that saves no time."""
         if (
             self.bounds is not None
             or self.cheaply
@@ -150,9 +151,9 @@ class _Excess:
 
 def _least_noise(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
     if run.release_noise_std > 0.0:
-        silent = run.replace(noise_std=0.0)
-        if excess(silent) <= 0.0:
-            return silent
+        noiseless = run.replace(noise_std=0.0)
+        if excess(noiseless) <= 0.0:
+            return noiseless
     noise = np.array(run.noise_std)
     if not noise.any():
         noise = np.array(quantities.gradient_change(run))
@@ -178,15 +179,16 @@ def _least_noise(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
 def _least_log(
     changed: Callable[[float], TrainingRun], start: float, excess: _Excess
 ) -> float | None:
-    """Epsilon falls about as fast as noise grows, so its logarithm says how far to go.
+    """The least logarithm of noise that meets the target; None if no noise does.
 
-    Where quick bounds are the least at first, they say where to begin: all of them together need no
-    more noise.
+    Epsilon falls about as fast as noise grows, so the excess tells the next step of the search.  If
+    quick bounds are the best ones at the start, the search uses them first: all bounds together
+    need no more noise.
     """
 
-    def searched(above: _Excess, first: float, stride: float = _STRIDE) -> float | None:
+    def search(objective: _Excess, first: float, stride: float = _STRIDE) -> float | None:
         return least_met(
-            lambda log: above(changed(log)),
+            lambda log: objective(changed(log)),
             first,
             tolerance=_TOLERANCE,
             farthest=_FARTHEST_NOISE,
@@ -196,9 +198,9 @@ def _least_log(
     run = changed(start)
     quickly = excess.quickly(run)
     if quickly is None or quickly(run) > excess(run):
-        return searched(excess, start)
-    near = searched(quickly, start)
-    return searched(excess, start) if near is None else searched(excess, near, _JUST_BELOW)
+        return search(excess, start)
+    near = search(quickly, start)
+    return search(excess, start) if near is None else search(excess, near, _JUST_BELOW)
 
 
 def _most_steps(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:

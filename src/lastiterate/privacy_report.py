@@ -41,29 +41,29 @@ class PrivacyReport(ReportForms, ReportBounds):
     Parameters
     ----------
     run : TrainingRun
-        What was done.
+        The description of the training.
     all : mapping of str to PrivacyProfile
-        The guarantee of each bound that applies, by id.  Bounds that are only as published are
-        listed for comparison; they answer only if no proved bound was asked for.
+        The guarantee of each bound that applies, by id.  Bounds whose published proof has a gap are
+        listed for comparison; they are used only if no proved bound was requested.
     unmet : mapping of str to sequence of Unmet
-        The reasons of each bound that does not apply.
+        For each bound that does not apply, the hypotheses that the run does not meet.
     other_releases : tuple of Release
-        Statistics of the same examples that were published, too; every guarantee includes them.
+        Statistics of the same examples that were also published; every guarantee includes them.
     enforced : bool
-        Whether one of the library's trainers carried the run out, so that nobody has to vouch for
-        its description.
+        Whether one of the library's trainers carried out the run, so that its description is known
+        to be true.
     selected : bool
-        Whether the published model is the best of several, one of them `run`: nothing about that
-        follows from the run alone.
+        Whether the published model is the best of several, of which `run` trained one.  The report
+        is then about the selection as a whole.
     followed : tuple of int, optional
-        How many extra steps were taken after the run to unlearn examples, in how many requests: the
-        guarantee is then of all models that were published on the way.
+        The number of extra steps taken after the run to unlearn examples, and of requests.  The
+        guarantee then holds for all models published on the way together.
     seeded : bool
         Whether the noise came from a seed.
     caveats : tuple of str
-        Whom else the guarantee leaves out.
+        Sentences on whom the guarantee does not protect.
     preprocessing : tuple of str
-        Steps that learnt from the same examples before the run, which no guarantee here includes.
+        Steps fitted on the same examples before the run, which the guarantee does not include.
     rounding : Rounding, optional
         How far what was computed is from exact arithmetic, which every guarantee then includes.
 
@@ -91,16 +91,16 @@ class PrivacyReport(ReportForms, ReportBounds):
 
     @cached_property
     def under_other_adjacency(self) -> PrivacyReport | None:
-        """The report on this training under the other adjacency, where that takes little time.
+        """The report on this training under the other adjacency, if that takes little time.
 
-        None where it takes longer, where this report is of more than the run or not certified, and
-        where the run does not say what one example alone can add, as `TrainingRun.under`.
+        None if it takes longer, if this report is about more than the run or not certified, or if
+        the run does not state the largest gradient of one example (`TrainingRun.under`).
         """
         from lastiterate.accounting import account  # it makes reports
 
         if self.of_more_than_the_run:
             return None
-        (other,) = (one for one in ADJACENCIES if one != self.run.adjacency)
+        (other,) = (adjacency for adjacency in ADJACENCIES if adjacency != self.run.adjacency)
         run = self.run.under(other) if self._is_quick() else None
         if run is None or self.certainty is not Certainty.UPPER:
             return None
@@ -108,7 +108,7 @@ class PrivacyReport(ReportForms, ReportBounds):
         return found if self.rounding is None else found.computed(self.rounding)
 
     def cheap(self) -> PrivacyReport:
-        """The report of the bounds whose whole curves take little time, by these curves."""
+        """The report by those bounds alone whose whole curves take little time."""
         quick = [id_ for id_ in self.used if RECORDS[id_].is_quick(self.run)] or list(self.used)
         used = LazyProfiles(quick, self.used.__getitem__)
         return replace(self, all=changed_profiles(used, cheap))
@@ -154,7 +154,7 @@ class PrivacyReport(ReportForms, ReportBounds):
         return min(self._epsilons(delta).values())
 
     def _epsilons(self, delta: float) -> Mapping[str, float]:
-        """The epsilon of every bound that may have the least, computed once for each delta."""
+        """The epsilon of every bound that may have the least epsilon, computed once per delta."""
         delta = _check.number("delta", delta, at_least=0.0, at_most=1.0)
         if delta not in self._known:
             epsilons: dict[str, float] = {}
@@ -171,30 +171,29 @@ class PrivacyReport(ReportForms, ReportBounds):
 
     @property
     def _most_promising_first(self) -> list[str]:
-        """Ids of the bounds that answer; those with a quick lower bound on delta come last."""
+        """Ids of the bounds in use; those with a quick lower bound on delta come last."""
         return sorted(self.used, key=lambda id_: RECORDS[id_].has_delta_lower_bound)
 
     def _is_above(self, id_: str, epsilon: float, delta: float) -> bool:
-        """Whether this bound is known to be worse without being evaluated."""
+        """Whether this bound is known to exceed `epsilon`, without evaluating it."""
         if self.of_more_than_the_run or not epsilon < math.inf:
             return False
         return RECORDS[id_].is_above(self.run, epsilon, delta)
 
     def with_release(self, release: Release, rounding: Rounding | None = None) -> PrivacyReport:
-        """The report if a statistic of the same examples is published, too.
+        """The report on this run and one more published statistic of the same examples.
 
         Parameters
         ----------
         release : Release
             The statistic and its noise.
         rounding : Rounding, optional
-            How far what is published of it is from exact arithmetic; needed where the report is of
-            what was computed.
+            The rounding error of the published statistic; needed if this report includes rounding.
 
         Returns
         -------
         PrivacyReport
-            Of the model and all other releases together.
+            The guarantee of the model and all other releases together.
 
         Examples
         --------
@@ -209,38 +208,38 @@ class PrivacyReport(ReportForms, ReportBounds):
         from lastiterate.accounting import account  # it makes reports
 
         other_releases = (*self.other_releases, release)
-        whole = None
+        joint = None
         if self.rounding is not None:
             if rounding is None:
                 raise ValueError("the rounding of this release must be given, too")
-            whole = self.rounding.beside(rounding)
+            joint = self.rounding.beside(rounding)
         if not self.of_more_than_the_run:
             names = ("enforced", "seeded", "caveats", "preprocessing")
             kept = {name: getattr(self, name) for name in names}
-            found = replace(account(self.run, other_releases=other_releases), **kept)
-            return found if whole is None else found.computed(whole)
-        more = person_mu([release], self.run)
-        exact = {id_: compose_with_gaussian(_exact(one), more) for id_, one in self.all.items()}
-        found = replace(self, all=exact, other_releases=other_releases, rounding=None)
-        return found if whole is None else found.computed(whole)
+            exact = replace(account(self.run, other_releases=other_releases), **kept)
+            return exact if joint is None else exact.computed(joint)
+        mu = person_mu([release], self.run)
+        profiles = {id_: compose_with_gaussian(_exact(old), mu) for id_, old in self.all.items()}
+        exact = replace(self, all=profiles, other_releases=other_releases, rounding=None)
+        return exact if joint is None else exact.computed(joint)
 
     def computed(self, rounding: Rounding) -> PrivacyReport:
-        """The report on what was computed, so far from what exact arithmetic would have given.
+        """The report on rounded results, which differ from exact arithmetic by `rounding`.
 
         Parameters
         ----------
         rounding : Rounding
-            The distance, of the model and all other releases together.
+            The distance of the model and all other releases together.
 
         Returns
         -------
         PrivacyReport
-            The same, with every guarantee weaker by twice the distance.
+            This report, with every guarantee weakened by twice the distance.
 
         Raises
         ------
         ValueError
-            If the report is of what was computed already.
+            If this report includes rounding already.
 
         Examples
         --------
@@ -254,8 +253,8 @@ class PrivacyReport(ReportForms, ReportBounds):
         """
         if self.rounding is not None:
             raise ValueError("the rounding of these results is charged already")
-        every = changed_profiles(self.all, partial(_computed, rounding))
-        return replace(self, all=every, rounding=rounding)
+        profiles = changed_profiles(self.all, partial(_computed, rounding))
+        return replace(self, all=profiles, rounding=rounding)
 
     def __repr__(self) -> str:
         epsilon = f"epsilon={up(self.epsilon(USUAL_DELTA))} at delta={USUAL_DELTA:g}"

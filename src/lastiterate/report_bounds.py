@@ -1,4 +1,4 @@
-"""The bounds behind a report: those that answer, their stages and positions, and lower bounds."""
+"""The bounds behind a report: those in use, their stages and positions, and lower bounds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lastiterate.run.training_run import TrainingRun
 
 
 class ReportBounds(BestProfile):
-    """The part of a `PrivacyReport` that knows bounds; what it needs of the report is listed."""
+    """The part of a `PrivacyReport` that concerns bounds; it uses the attributes listed here."""
 
     run: TrainingRun
     all: Mapping[str, PrivacyProfile]
@@ -32,18 +32,18 @@ class ReportBounds(BestProfile):
 
     @cached_property
     def used(self) -> Mapping[str, PrivacyProfile]:
-        """The bounds that answer: the proved ones, or all if none of these was asked for."""
+        """The guarantees in use, by id: those of proved bounds, or all if no bound is proved."""
         proved = [id_ for id_ in self.all if RECORDS[id_].certainty is Certainty.UPPER]
         return LazyProfiles(proved, self.all.__getitem__) if proved else self.all
 
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:
-        """The profiles of the bounds that answer."""
+        """The guarantees in use."""
         return tuple(self.used[id_] for id_ in track("accounting", list(self.used)))
 
     @property
     def certainty(self) -> Certainty:
-        """`UPPER`, unless nothing but bounds that are only as published was asked for."""
+        """`UPPER`, or `AS_PUBLISHED` if no bound in use is proved."""
         return RECORDS[next(iter(self.used))].certainty
 
     def explain(self, delta: float = USUAL_DELTA) -> Mapping[str, float]:
@@ -57,7 +57,7 @@ class ReportBounds(BestProfile):
         Returns
         -------
         mapping of str to float
-            By the ids of bounds and stages.
+            Epsilons by the ids of bounds and stages.
 
         Examples
         --------
@@ -67,23 +67,23 @@ class ReportBounds(BestProfile):
         >>> list(li.account(run).explain())
         ['composition/fixed-order', 'composition/sampled']
         """
-        found: dict[str, float] = {}
+        epsilons: dict[str, float] = {}
         for id_, profile in self.used.items():
-            found[id_] = profile.epsilon(delta)
+            epsilons[id_] = profile.epsilon(delta)
             exact = profile.exact if isinstance(profile, RoundedProfile) else profile
             if isinstance(exact, StagedProfile):
-                stages = {name: self._as_computed(one) for name, one in exact.stages.items()}
-                found |= {stage: one.epsilon(delta) for stage, one in stages.items()}
-        return found
+                for stage_id, stage in exact.stages.items():
+                    epsilons[stage_id] = self._as_computed(stage).epsilon(delta)
+        return epsilons
 
     @property
     def of_more_than_the_run(self) -> bool:
-        """Whether more models than that of `run` were trained: nothing follows from it alone."""
+        """Whether the report is about more models than the one that `run` trained."""
         return self.selected or self.followed is not None
 
     @cached_property
     def lower_bounds(self) -> Mapping[str, LowerProfile]:
-        """Each lower bound that applies, by id."""
+        """The lower bounds that apply, by id."""
         if self.of_more_than_the_run:
             return {}
         applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
@@ -95,7 +95,7 @@ class ReportBounds(BestProfile):
         return BestLowerProfile(tuple(self.lower_bounds.values()))
 
     def ratio_to_lower_bound(self, delta: float) -> float:
-        """epsilon over the best lower bound's; inf where no lower bound says anything.
+        """The certified epsilon divided by the best lower bound; inf if that is not positive.
 
         Parameters
         ----------
@@ -124,7 +124,7 @@ class ReportBounds(BestProfile):
         Returns
         -------
         sequence of PrivacyProfile
-            By the best bound that tells positions apart; this report alone if none does.
+            From the best bound that distinguishes positions; only this report if none does.
 
         Examples
         --------
@@ -134,27 +134,27 @@ class ReportBounds(BestProfile):
         >>> len(li.account(run).by_position())
         1
         """
-        able = [id_ for id_ in self.used if RECORDS[id_].by_position is not None]
-        if self.of_more_than_the_run or not able:
+        by_position = [id_ for id_ in self.used if RECORDS[id_].by_position is not None]
+        if self.of_more_than_the_run or not by_position:
             return [self]
-        best = min(able, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
+        best = min(by_position, key=lambda id_: self.all[id_].epsilon(USUAL_DELTA))
         positions = RECORDS[best].positions(self.run)
         assert positions is not None
-        more = person_mu(self.other_releases, self.run)
-        return [self._as_computed(compose_with_gaussian(one, more)) for one in positions]
+        mu = person_mu(self.other_releases, self.run)
+        return [self._as_computed(compose_with_gaussian(exact, mu)) for exact in positions]
 
     def _as_computed(self, exact: PrivacyProfile) -> PrivacyProfile:
-        """The guarantee of what was computed, by another one of exact arithmetic."""
+        """A guarantee of exact arithmetic, weakened by the rounding of the results."""
         return exact if self.rounding is None else RoundedProfile(exact, self.rounding)
 
 
 def ratio_to_lower(certified: float, lower: float) -> float:
-    """A certified epsilon over a lower bound on every valid one."""
+    """A certified epsilon divided by a lower bound on every valid epsilon."""
     if certified == 0.0:
         return 1.0
     return certified / lower if lower > 0.0 else math.inf
 
 
 def person_mu(other_releases: Sequence[Release], run: TrainingRun) -> float:
-    """The GDP mu of other releases for one person, each of whose examples changes them."""
+    """The mu-GDP parameter of other releases for a person whose examples all change them."""
     return run.examples_per_person * joint_mu(other_releases)

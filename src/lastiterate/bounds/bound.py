@@ -1,4 +1,4 @@
-"""A theorem as data: what it covers, what it needs, where it comes from, what it gives."""
+"""Theorems as records: batch rules covered, hypotheses, source, and how to evaluate them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lastiterate.run.training_run import TrainingRun
 
 
 class Certainty(Enum):
-    """Which way a number errs, and how sure that is."""
+    """The direction in which a number may err, and whether that is proved."""
 
     UPPER = "a proved upper bound, which `account` may use"
     AS_PUBLISHED = "stated by a paper whose proof has a gap; only by name"
@@ -40,7 +40,7 @@ class Citation:
 
     @property
     def parts(self) -> tuple[Citation, ...]:
-        """Each work by itself."""
+        """The works that are cited, one by one."""
         alone = replace(self, also=None)
         return (alone,) if self.also is None else (alone, *self.also.parts)
 
@@ -51,15 +51,15 @@ class Citation:
 
 @dataclass(frozen=True)
 class Hypothesis:
-    """One condition: `violation` says what was found instead, or None where it is met."""
+    """A condition of a theorem; `violation` returns what a run has instead, None if it is met."""
 
     needs: str
     violation: Callable[[TrainingRun], str | None]
     remedy: str
 
     def check(self, run: TrainingRun) -> Unmet | None:
-        found = self.violation(run)
-        return None if found is None else Unmet(self.needs, found, self.remedy)
+        violation = self.violation(run)
+        return None if violation is None else Unmet(self.needs, violation, self.remedy)
 
 
 def _other_steps(run: TrainingRun) -> str | None:
@@ -76,9 +76,9 @@ PLAIN_STEPS = Hypothesis(
 
 
 def with_single_examples(run: TrainingRun) -> TrainingRun:
-    """The run of data sets on the way from one to another, each changed in a single example.
+    """The run with one example per person: one step of the chain that proves group privacy.
 
-    An example that was left out is one without a gradient, whose loss is the penalty alone.
+    An example that was left out has no gradient, and its loss is the penalty alone.
     """
     if run.examples_per_person == 1:
         return run
@@ -94,23 +94,23 @@ _Result = TypeVar("_Result")
 def _of_single_examples(
     evaluate: Callable[[TrainingRun], _Result],
 ) -> Callable[[TrainingRun], _Result]:
-    """`evaluate`, wrapped to raise ValueError where a person may have several examples."""
+    """`evaluate` for runs with one example per person; others raise ValueError."""
 
     @wraps(evaluate)
     def guarded(run: TrainingRun) -> _Result:
         if run.examples_per_person != 1:
-            raise ValueError("this is about single examples: ask `Bound.profile`")
+            raise ValueError("this is for one example per person: call `Bound.profile`")
         return evaluate(run)
 
     return guarded
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Statement:
     """A theorem about runs; `covers` are the batch rules that it applies to.
 
-    It is about plain gradient steps whose last iterate is published, unless `beyond_plain_steps`
-    says that it knows momentum and averages.
+    It is about plain gradient steps whose last iterate is published.  With `beyond_plain_steps` it
+    also covers momentum and averages of iterates.
     """
 
     id: str
@@ -120,17 +120,20 @@ class Statement:
     source: Citation
     beyond_plain_steps: bool = False
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(id={self.id!r}, gives={self.gives!r})"
+
     def _repr_html_(self) -> str:
         rows = [("gives", self.gives), ("source", str(self.source))]
-        rows += [("needs", one.needs) for one in self.needs]
+        rows += [("needs", hypothesis.needs) for hypothesis in self.needs]
         return card(self.id, rows)
 
     def unmet(self, run: TrainingRun) -> list[Unmet]:
-        """Every hypothesis that `run` does not satisfy; of other batch rules only that."""
+        """The hypotheses that `run` does not satisfy; only the batch rule if it is not covered."""
         if not self.is_about(run):
             rules = " or ".join(rule.__name__ for rule in self.covers)
-            found = type(run.batches).__name__
-            return [Unmet(f"batches of {rules}", found, f"use {self.covers[-1].__name__}")]
+            rule = type(run.batches).__name__
+            return [Unmet(f"batches of {rules}", rule, f"use {self.covers[-1].__name__}")]
         return self._violated(run)
 
     def is_about(self, run: TrainingRun) -> bool:
@@ -156,20 +159,22 @@ def _zero(run: TrainingRun, epsilon: float) -> float:
     return 0.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Bound(Statement):
     """An upper bound, proved or as published.
 
-    `evaluate` is about single examples, and refuses runs in which a person may have several: what
-    these are promised follows from it (`profile.group`), or, where more is proved, is what
-    `for_persons` says, if that is less.  `by_position` gives the guarantee of each position in an
-    epoch, in order.  `rests_on` are the bounds that its proof applies, given all random draws.
-    `charges` says how it comes to its number, after "it ..": reports fill in `{counts}` and
-    `{fading}`.  `supersedes` are bounds that need not be evaluated as well, for a run.
-    `delta_lower_bound` is a delta, quick to find, below which it is not at an epsilon: another
-    bound may be known to be better without this one being evaluated.  `quick` says that its whole
-    curve takes little time, `given_order` that it holds for every order of the batches, and then
-    averages.
+    - `evaluate` returns the guarantee of a run with one example per person; it refuses other runs.
+    - `for_persons` returns one for several examples per person.  Group privacy (`profile.group`)
+      gives another, and the smaller one counts.
+    - `by_position` returns the guarantee of each position in an epoch, in order.
+    - `rests_on` are the bounds that the proof applies, given all random draws.
+    - `charges` continues "it ..": how the bound comes to its number.  Reports fill in `{counts}`
+      and `{fading}`.
+    - `supersedes` returns bounds that need not be evaluated as well, for a run.
+    - `delta_lower_bound` returns a lower bound on the bound's delta at an epsilon.  It is quick and
+      can show that another bound is better without evaluating this one.
+    - `quick` says that the whole curve takes little time.
+    - `given_order` says that the bound holds for every order of the batches and averages over them.
     """
 
     certainty: Certainty
@@ -190,16 +195,16 @@ class Bound(Statement):
             object.__setattr__(self, "by_position", _of_single_examples(self.by_position))
 
     def basis(self, run: TrainingRun) -> tuple[Bound, ...]:
-        """The bounds it rests on for this run: those whose hypotheses hold, given the batches."""
+        """The bounds in `rests_on` whose hypotheses this run satisfies, given the batches."""
         return tuple(bound for bound in self.rests_on if not bound._violated(run))
 
     def all_needs(self, run: TrainingRun) -> tuple[Hypothesis, ...]:
-        """Its hypotheses, then those of what it rests on for this run, each once."""
-        deeper = (one for bound in self.basis(run) for one in bound.all_needs(run))
+        """Its hypotheses, then those of the bounds that it rests on for this run, each once."""
+        deeper = (need for bound in self.basis(run) for need in bound.all_needs(run))
         return tuple(dict.fromkeys((*self.needs, *deeper)))
 
     def applying(self, run: TrainingRun) -> list[Bound]:
-        """The stages of its proof that hold for this run; itself where there are none."""
+        """The stages of its proof that hold for this run; the bound itself if it has no stages."""
         return [self]
 
     def unmet_stages(self, run: TrainingRun) -> dict[str, list[Unmet]]:
@@ -222,7 +227,7 @@ class Bound(Statement):
         return BestProfile([self.for_persons(run), by_group])
 
     def is_above(self, run: TrainingRun, epsilon: float, delta: float) -> bool:
-        """Whether its epsilon at this delta is surely larger than this one; quick to compute."""
+        """Whether its epsilon at this delta is known to exceed `epsilon`; quick to compute."""
         return run.examples_per_person == 1 and self.delta_lower_bound(run, epsilon) > delta
 
     @property
@@ -232,23 +237,26 @@ class Bound(Statement):
 
     def is_quick(self, run: TrainingRun) -> bool:
         """Whether its whole curve takes little time for this run."""
-        alone = run.examples_per_person == 1 or self.for_persons is not None
-        return self.quick and alone
+        without_groups = run.examples_per_person == 1 or self.for_persons is not None
+        return self.quick and without_groups
 
     def positions(self, run: TrainingRun) -> Sequence[PrivacyProfile] | None:
         """The guarantee of each position, for a person all of whose examples are there."""
         if self.by_position is None:
             return None
-        listed = self.by_position(with_single_examples(run))
-        return [for_group(one, run.examples_per_person) for one in listed]
+        profiles = self.by_position(with_single_examples(run))
+        return [for_group(profile, run.examples_per_person) for profile in profiles]
 
     def _violated(self, run: TrainingRun) -> list[Unmet]:
         return super()._violated(with_single_examples(run))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class LowerBound(Statement):
-    """A lower bound on what can be certified of all runs so described, by an exhibited one."""
+    """A lower bound on every guarantee that holds for all runs with the same description.
+
+    `evaluate` exhibits one of these runs and tests that tell its two data sets apart.
+    """
 
     evaluate: Callable[[TrainingRun], LowerProfile]
 
@@ -262,7 +270,7 @@ class LowerBound(Statement):
         return self.evaluate(run)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Approximation(Statement):
     """A limit theorem that gives an estimate, not a bound: its `Estimate` has no epsilon."""
 
@@ -278,7 +286,7 @@ class Approximation(Statement):
 class Estimate:
     """mu of the Gaussian curve that a central limit theorem suggests.
 
-    Neither an upper nor a lower bound: there is no `epsilon` to take for a guarantee.
+    It is neither an upper nor a lower bound, so it has no `epsilon`.
     """
 
     mu: float

@@ -15,20 +15,20 @@ from lastiterate.run.batch_rules.rules import BatchRule
 from lastiterate.run.training_run import TrainingRun
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class StagedBound(Bound):
-    """The least of its stages: it holds where one of them does.
+    """A bound that is the least of its stages, and holds if one of them does.
 
-    A stage is a bound of its own, with an id below that of the whole, and can be asked for by it.
+    A stage is a bound, too.  Its id begins with the id of the whole and can be given to `account`.
     """
 
     stages: tuple[Bound, ...]
 
     def applying(self, run: TrainingRun) -> list[Bound]:
         """The stages whose hypotheses hold, without those that another one supersedes."""
-        found = [stage for stage in self.stages if not stage.unmet(run)]
-        superseded = {worse.id for stage in found for worse in stage.supersedes(run)}
-        return [stage for stage in found if stage.id not in superseded]
+        stages = [stage for stage in self.stages if not stage.unmet(run)]
+        superseded = {worse.id for stage in stages for worse in stage.supersedes(run)}
+        return [stage for stage in stages if stage.id not in superseded]
 
     def unmet(self, run: TrainingRun) -> list[Unmet]:
         """The unmet hypotheses of the stage that has the fewest; none where a stage applies."""
@@ -38,7 +38,7 @@ class StagedBound(Bound):
         return min((stage.unmet(run) for stage in concerned), key=len)
 
     def unmet_stages(self, run: TrainingRun) -> dict[str, list[Unmet]]:
-        """The unmet hypotheses of each stage for such batches that does not apply, by its id."""
+        """The unmet hypotheses, by id, of each stage for this batch rule that does not hold."""
         concerned = {stage.id: stage.unmet(run) for stage in self.stages if stage.is_about(run)}
         return {id_: reasons for id_, reasons in concerned.items() if reasons}
 
