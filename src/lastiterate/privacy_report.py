@@ -195,6 +195,11 @@ class PrivacyReport(ReportForms, ReportBounds):
         PrivacyReport
             The guarantee of the model and all other releases together.
 
+        Raises
+        ------
+        ValueError
+            If this report includes rounding and `rounding` is not given.
+
         Examples
         --------
         >>> from lastiterate.other_releases import Release

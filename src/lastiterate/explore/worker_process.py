@@ -49,7 +49,7 @@ class _Inbox:
 
 
 def main(memory: int | None = None) -> None:
-    """Answer until there are no more questions."""
+    """Read the page's questions from standard input and write answers until the input ends."""
     if memory is not None:
         limit_memory(memory)
     out, sys.stdout = sys.stdout, sys.stderr  # what the library prints is no answer

@@ -153,7 +153,7 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         raise NotImplementedError
 
     def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_] | int:
-        """A mask, or the number, of targets that are not as declared."""
+        """A mask, or the number, of targets outside the declared classes or range."""
         return np.zeros(targets.size, dtype=bool) if task.silent is None else task.silent
 
     def _coefficients(self, parameters: Array, examples: AnyExamples) -> dict[str, Any]:
@@ -177,7 +177,7 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         return False
 
     def _outputs(self, X: Any) -> Array:
-        """One column for each output, for rows brought within the bound as in training."""
+        """The linear outputs of rows, one column per output; rows are bounded as in training."""
         check_is_fitted(self, "parameters_")
         rows = without_duplicates(rows_alone(self, X))
         return linear_outputs(

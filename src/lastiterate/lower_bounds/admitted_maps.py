@@ -25,11 +25,11 @@ from lastiterate.run.training_run import TrainingRun
 class Admitted:
     """The maps and shifts that a run's description admits; arrays have an entry for each step.
 
-    `gentlest` and `steepest` are the least and largest slope of a step without the example,
-    `plain` is the regulariser's alone.  `share` is the part of a batch that keeps its curvature
-    when the example joins.  `bound` is that of gradients, `drift` of the others' common one.
-    `has_instances` says whether there are any, the example's loss being linear where gradients
-    are bounded.
+    `gentlest` and `steepest` are the least and largest slope of a step without the example, and
+    `plain` is the slope by the regulariser alone.  `share` is the part of a batch that keeps its
+    curvature when the example joins.  `bound` is the largest gradient norm, and `drift` the largest
+    gradient that all other examples may share.  `has_instances` says whether any instance exists;
+    the example's loss is linear where gradients are bounded.
     """
 
     step_sizes: Array

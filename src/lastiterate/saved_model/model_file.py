@@ -86,7 +86,7 @@ class SavedModel:
         return _centre(self.record)
 
     def outputs(self, rows: Array) -> Array:
-        """One column for each output, for encoded rows brought within the bounds as in training."""
+        """The linear outputs of encoded rows, one column each; rows are bounded as in training."""
         for step in self.steps:
             rows = step.apply(rows, self.encoder)
         return linear_outputs(

@@ -16,7 +16,7 @@ _MOST_LISTED = 10**6  # participations, or steps of a schedule
 
 
 def as_one_run(run: TrainingRun, extra: TrainingRun, *, order_kept: bool) -> list[TrainingRun]:
-    """The run of training and extra steps that retained examples are in; empty if there is none."""
+    """Training and extra steps as one run, for retained examples; empty if that is impossible."""
     rule, then = run.batches, extra.batches
     if not rule.exact_size or not then.exact_size:
         return []

@@ -49,7 +49,7 @@ def strongly_convex_estimate(run: TrainingRun) -> Estimate:
 
 
 def bounded_estimate(run: TrainingRun) -> Estimate:
-    """An estimate on a bounded domain: Proposition C.15, the best R = t - tau."""
+    """The estimate of mu on a bounded domain by Proposition C.15, with the best R = t - tau."""
     share, r = run.batches.share, sensitivity_over_noise(run)
     far = quantities.diameter(run) / float(np.max(run.noise_std))  # D/(eta sigma)
     spread = 2.0 * share**2 * growth(2.0 * math.sqrt(2.0) * r)
