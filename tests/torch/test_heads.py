@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,9 @@ from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 import lastiterate as li
 import lastiterate.torch as lt
 from lastiterate.errors import InvalidType
+from lastiterate.torch import secure_noise
+from lastiterate.train.noise import Randomness, SeededBits
+from lastiterate.train.release_noise import release_bits
 
 COUNT, SIDE = 400, 8
 SEEDED = {"epsilon": 2.0, "classes": range(3), "feature_bound": 1.0, "random_state": 0, "epochs": 2}
@@ -300,8 +304,34 @@ class TestSecureNoise:
         assert raw[1] == 1.0 > raw[0] + 0.05
         assert abs(safe[1] - safe[0]) < 0.2
 
+    @pytest.mark.parametrize("bound", [1.0, 1e4, 1e9])
+    def test_moves_values_by_no_more_than_it_says(self, bound, monkeypatch):
+        std = 0.3
+        values = torch.linspace(-bound, bound, 999, dtype=torch.float64)
+        monkeypatch.setattr(secure_noise, "Randomness", lambda: Randomness(SeededBits(0)))
+        bits = release_bits(std, bound)
+        unit, noise = std * 2.0**-bits, Randomness(SeededBits(0)).rounded_normals((999,), bits)
+        found = lt.add_secure_noise(values, std, bound=bound).numpy()
+        # Exactly: floats would round what is to be seen.
+        whole = [
+            round(Fraction(x) / Fraction(unit)) - int(k) for x, k in zip(found, noise, strict=True)
+        ]
+        moved = [
+            abs(k * Fraction(unit) - Fraction(x))
+            for k, x in zip(whole, values.tolist(), strict=True)
+        ]
+        # What is handed out is a float, half a last bit from the grid.
+        printed = Fraction(2.0**-53 * float(np.abs(found).max()))
+        assert max(moved) <= Fraction(std) / 2**40 + Fraction(bound) / 2**52 + printed
+
     def test_refusals(self):
-        for wrong in ({"std": float("nan")}, {"std": 0.0}, {"bound": -1.0}, {"bound": 1e300}):
+        for wrong in (
+            {"std": float("nan")},
+            {"std": 0.0},
+            {"bound": -1.0},
+            {"bound": 1e300},
+            {"std": 1e-300},
+        ):
             with pytest.raises(li.InvalidParameter):
                 lt.add_secure_noise(torch.zeros(3), **{"std": 1.0, "bound": 1.0} | wrong)
         with pytest.raises(InvalidType, match="a tensor of floats"):

@@ -10,14 +10,18 @@ from lastiterate.errors import InvalidType
 from lastiterate.train.noise import Randomness
 from lastiterate.train.release_noise import noisy
 
+_STDS = 1e-250, 1e250  # so that no unit is subnormal, and no value overflows
+_FARTHEST = 2.0**50  # standard deviations
+
 
 def add_secure_noise(values: torch.Tensor, std: float, *, bound: float) -> torch.Tensor:
     """The values with independent Gaussian noise, from AES-256 keyed by the operating system.
 
     Noise alone cannot be handed out safely: added to floats, it leaves bits that tell what it was
     added to.  So values are rounded to a grid 2^-40 as fine as the noise, and the floor of a
-    Gaussian number on that grid is added, exactly.  Rounding moves each value by at most 2^-41 of
-    `std`, which your account of the noise should include.  The result is rounded to the type of the
+    Gaussian number on that grid is added, exactly.  (The grid is coarser where `bound` is more than
+    2^21 times `std`.)  Rounding moves each value by at most 2^-40 of `std` and 2^-52 of `bound`,
+    which your account of the noise should include.  The result is rounded to the type of the
     values, which is post-processing.
 
     Parameters
@@ -38,7 +42,7 @@ def add_secure_noise(values: torch.Tensor, std: float, *, bound: float) -> torch
     Raises
     ------
     InvalidParameter
-        If `std` or `bound` is not positive, or no grid holds both.
+        If `std` is not in [1e-250, 1e250], or `bound` not in (0, 2^50 std].
 
     Examples
     --------
@@ -48,8 +52,8 @@ def add_secure_noise(values: torch.Tensor, std: float, *, bound: float) -> torch
     """
     if not isinstance(values, torch.Tensor) or not values.is_floating_point():
         raise InvalidType("values", must_be="a tensor of floats", found=type(values).__name__)
-    scale = _check.number("std", std, above=0.0)
-    largest = _check.number("bound", bound, above=0.0)
+    scale = _check.number("std", std, at_least=_STDS[0], at_most=_STDS[1])
+    largest = _check.number("bound", bound, above=0.0, at_most=_FARTHEST * scale)
     known = values.detach().to(device="cpu", dtype=torch.float64).numpy()
     clipped = np.nan_to_num(np.clip(known, -largest, largest), nan=0.0)
     found = noisy(clipped, scale, Randomness(), largest=largest)
