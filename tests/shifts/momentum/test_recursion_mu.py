@@ -9,6 +9,7 @@ import pytest
 
 from lastiterate.shifts.momentum import recursion_mu
 from lastiterate.shifts.momentum.certificate import LinearRun, certified_kappas
+from lastiterate.shifts.momentum.delay import Delays
 from lastiterate.shifts.momentum.recursion import Averaged, Momentum
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.reference import momentum as reference
@@ -245,3 +246,19 @@ class TestMonotonicity:
         by_release = [found(1.0, release) for release in (0.0, 0.05, 0.2, 1.0)]
         for values in (by_noise, by_release):
             assert all(b <= a * (1 + 1e-4) for a, b in pairwise(values))
+
+
+class TestFirstStep:
+    def test_a_copied_iterate_is_charged_for_where_it_is_larger(self):
+        """B of the first step is not a multiple of B later, where an average copies it."""
+        steps, decay = 6, 0.158
+        decays = np.full(steps, decay)
+        decays[0] = 0.0
+        delays = Delays(Averaged(np.ones(steps), decays), (4.4756, 4.6854))
+        first = np.array([1.0, 1.0])
+        for age in range(5):
+            x, y, z = delays.first_step_direction(age)
+            assert first @ np.linalg.solve(np.array([[x, y], [y, z]]), first) <= 1.0
+            first = np.array([1 - 4.6854, 0.0]) * first[0] + np.array([0.0, 1.0]) * (
+                decay * first[1] + (1 - decay) * (1 - 4.6854) * first[0]
+            )

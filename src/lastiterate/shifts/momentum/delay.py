@@ -56,6 +56,22 @@ class Delays:
         factor = up(math.exp((oldest - youngest) * math.log(growth)), THOUSANDS_OF_ROUNDINGS)
         return np.asarray(up(size * factor, THOUSANDS_OF_ROUNDINGS) * self._inverse)
 
+    def first_step_direction(self, age: int) -> Array | None:
+        """A matrix that charges a participation in the first step at this age.
+
+        There B may be another: without dampening, or where an average copies the iterate.
+        """
+        growth = self._growth
+        *_, b0, b1 = (entry[:1] for entry in self.recursion.enclosed_entries())
+        own = outer(0.5 * (b0.low[0] + b0.high[0]), 0.5 * (b1.low[0] + b1.high[0]))
+        size = up(1.0 / float(largest_multiple(self._inverse, own)), _MARGIN)
+        x, y, z = (Interval.exact([size]) * Interval.exact([v]) for v in self._inverse)
+        left = (x - b0 * b0, y - b0 * b1, z - b1 * b1)
+        if growth is None or not has_no_negative_eigenvalue(left):
+            return None
+        factor = up(math.exp(age * math.log(growth)), THOUSANDS_OF_ROUNDINGS)
+        return np.asarray(up(size * factor, THOUSANDS_OF_ROUNDINGS) * self._inverse)
+
     @cached_property
     def _norm(self) -> CommonNorm:
         return common_norm(last_transitions(self.recursion, self.curvature))

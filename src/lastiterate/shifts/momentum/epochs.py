@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS, up
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
 from lastiterate.shifts.momentum.certificate import LinearRun
 from lastiterate.shifts.momentum.delay import Delays
 from lastiterate.shifts.momentum.recursion import Recursion
@@ -154,16 +154,12 @@ class MomentumEpochs:
 
     def _direction(self, part: _Part) -> Array | None:
         """The direction that a participation in any step of the part adds where it is charged."""
-        found = self._delays.direction(part.charged - part.last, part.charged - part.first)
-        if found is None or part.first > 1:
-            return found
-        return found * self._first_step_factor
-
-    @cached_property
-    def _first_step_factor(self) -> float:
-        """How much more B B' is in the first step, where there is no dampening; rounded up."""
-        *_, b1 = self.recursion.entries()
-        return max(1.0, up(float((b1[0] / b1[-1]) ** 2), THOUSANDS_OF_ROUNDINGS))
+        direction = self._delays.direction(part.charged - part.last, part.charged - part.first)
+        if direction is None or part.first > 1:
+            return direction
+        first = self._delays.first_step_direction(part.charged - 1)
+        # Both are multiples of one matrix, so the larger one is above both.
+        return None if first is None else np.where(first[0] > direction[0], first, direction)
 
     @cached_property
     def _delays(self) -> Delays:
