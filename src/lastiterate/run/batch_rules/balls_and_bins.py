@@ -6,17 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics.arrays import IntArray
+from lastiterate._numerics.binomial_tail import exceeded_with
 from lastiterate.run.batch_rules.base import RandomSource, Resampling, Selection
 from lastiterate.run.batch_rules.positioned import InOrder
-
-
-def binomial_exceeded_with(probability: float, count: int, share: float) -> int:
-    """A count that a binomial exceeds with at most `probability`, which is 0 or above 1e-16."""
-    if not probability > 0.0:
-        return count
-    from scipy.stats import binom  # which takes long to load
-
-    return int(binom.isf(max(probability, 1e-16), count, share))
 
 
 class _Bins(InOrder, abstract=True):
@@ -33,7 +25,7 @@ class _Bins(InOrder, abstract=True):
         return self.examples
 
     def size_exceeded_with(self, probability: float) -> int:
-        return binomial_exceeded_with(probability, self.examples, self.share)
+        return exceeded_with(probability, self.examples, self.share)
 
     def arrangement(self, source: RandomSource) -> IntArray | None:
         del source

@@ -11,8 +11,8 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import IntArray
+from lastiterate._numerics.binomial_tail import exceeded_with
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
-from lastiterate.run.batch_rules.balls_and_bins import binomial_exceeded_with
 from lastiterate.run.batch_rules.base import BatchRule, RandomSource, Resampling, Selection
 
 
@@ -128,7 +128,7 @@ class PoissonSampled(SampledRule):
         return self.examples if self.largest_batch is None else self.largest_batch
 
     def size_exceeded_with(self, probability: float) -> int:
-        drawn = binomial_exceeded_with(probability, self.examples, self.share)
+        drawn = exceeded_with(probability, self.examples, self.share)
         return min(drawn, self.largest_size)
 
     @property
