@@ -228,6 +228,7 @@ def stationary_profile(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
+    run.require_plain_steps("Langevin sampling")
     eta, L, gap = quantities.unit(run), run.sensitivity, quantities.constant_gap(run)
     squares = [] if not gap > 0.0 else [(2.0 - gap) / gap * eta * L * L / 2.0]
     if isinstance(run.domain, Ball):

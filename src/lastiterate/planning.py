@@ -134,6 +134,7 @@ def plan(
 
 def excess_risk(run: TrainingRun, dimension: int) -> float:
     """The bound above, from a start anywhere in the domain."""
+    run.require_plain_steps("a bound on the excess risk")
     if not isinstance(run.domain, Ball) or run.loss.smoothness is None or not run.is_constant:
         must_be = "a smooth run of constant steps on a bounded domain"
         raise InvalidParameter("run", run, must_be=must_be)

@@ -78,7 +78,7 @@ class TestColumnsOfATestFile:
         assert "undeclared" in [one["kind"] for one in other_releases]
 
 
-@pytest.mark.parametrize("words", [["--momentum", "0.9"], ["--optimizer=adam"]])
+@pytest.mark.parametrize("words", [["--adam", "1"], ["--optimizer=adam"]])
 def test_another_optimiser_is_charged_for_every_iterate(words, capsys):
     assert main(["account", *words]) == 2
     assert "are charged for every iterate" in capsys.readouterr().err

@@ -30,7 +30,7 @@ def test_the_five_alone_are_what_other_accountants_charge(capsys):
     assert record["run"]["releases"] == "every-iterate"
     assert "assumed: --batches poisson" in said
     assert "assumed: --adjacency zero-out" in said
-    for flag in ("--step-size", "--smoothness", "--lipschitz", "momentum or Adam"):
+    for flag in ("--step-size", "--smoothness", "--lipschitz", "with Adam"):
         assert flag in said
 
 

@@ -12,6 +12,7 @@ from . import (  # noqa: F401 - they declare claims
     numbers_of_arithmetic,
     numbers_of_evidence,
     numbers_of_guides,
+    numbers_of_momentum,
 )
 from .claims import CLAIMS
 from .pages import PAGES, name

@@ -117,6 +117,7 @@ def worst(
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
+    run.require_plain_steps("an exact audit")
     target = _check.number("delta", delta, above=0.0, below=1.0)
     budget = _check.count("tries", tries, at_least=1)
     asked = list(FAMILIES) if family is None else [family] if isinstance(family, str) else family

@@ -125,12 +125,12 @@ def _with_option(error: InvalidParameter, options: Mapping[str, str]) -> str:
 def _advice(given: Sequence[str]) -> str:
     """A sentence for users who pass options of another optimiser; else an empty text."""
     names = {word.split("=")[0] for word in given}
-    if not names & {"--momentum", "--optimizer", "--optimiser", "--adam"}:
+    if not names & {"--optimizer", "--optimiser", "--adam"}:
         return ""
     return (
-        ". Momentum, Adam and other optimisers are charged for every iterate, as by standard "
-        "accountants: leave out these options and --step-size. The bounds for the last iterate "
-        "alone are for plain gradient steps"
+        ". Adam and other optimisers are charged for every iterate, as by standard accountants: "
+        "leave out these options and --step-size. The bounds for the last iterate alone are for "
+        "SGD, with --momentum or without"
     )
 
 

@@ -37,6 +37,7 @@ def page_words(run: TrainingRun | Description) -> dict[str, Any]:
     if whole.batches.name not in NAMES or not whole.is_constant or said.holder is not None:
         must_be = "one with one step size, one noise and batches that sizes describe"
         raise InvalidParameter("run", must_be=must_be, found="another, which the page cannot show")
+    whole.require_plain_steps("the page")
     usual = Description()
     words = {
         entry.name: getattr(said, entry.name)

@@ -12,7 +12,12 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.conditions import CONVEX
 from lastiterate.other_releases import KINDS, Release
-from lastiterate.report.run_text import needs_last_iterate_only, needs_secret_order, scheduled
+from lastiterate.report.run_text import (
+    momentum_text,
+    needs_last_iterate_only,
+    needs_secret_order,
+    scheduled,
+)
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 
@@ -27,10 +32,7 @@ def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
     stated.append(run.batches.stated(secret=needs_secret_order(bound, run)))
     stated += _noise(run, released=hides)
     if hides:
-        stated.append(
-            "every step is a plain gradient step, without momentum or preconditioning, and the "
-            "number of steps was fixed beforehand"
-        )
+        stated.append(_steps(run))
         stated += _domain(bound, run)
     if run.examples_per_person > 1:
         stated.append(
@@ -39,6 +41,17 @@ def assumptions(bound: Bound, run: TrainingRun) -> list[str]:
         )
     stated.append("the start does not depend on the examples, whose number is public")
     return stated
+
+
+def _steps(run: TrainingRun) -> str:
+    fixed = "and the number of steps was fixed beforehand"
+    if run.momentum == 0.0:
+        return "every step is a plain gradient step, without momentum or preconditioning, " + fixed
+    return (
+        f"every step is one of SGD with {momentum_text(run)}, without preconditioning; the buffer "
+        "is empty at the start, and it, the optimizer's state and all checkpoints stay secret; "
+        + fixed
+    )
 
 
 def noise_of_release(release: Release) -> str:

@@ -15,6 +15,7 @@ from lastiterate.bounds.quantities import gaps
 from lastiterate.errors import Unmet
 from lastiterate.other_releases import KINDS, Release
 from lastiterate.run.adjacency import IN_WORDS, if_one_example_is
+from lastiterate.run.optimizer import TailAverage
 from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
 
@@ -51,13 +52,37 @@ class ReleaseRule:
 def run_sentence(run: TrainingRun) -> str:
     """A sentence on the steps and batches of a run."""
     counted = "1 step" if run.steps == 1 else f"{run.steps:,} steps"
-    return f"{counted} of noisy gradient descent, {run.batches.described()}."
+    optimizer = "" if run.momentum == 0.0 else f" with {momentum_text(run)}"
+    return f"{counted} of noisy gradient descent{optimizer}, {run.batches.described()}."
+
+
+def momentum_text(run: TrainingRun) -> str:
+    """A noun phrase for the momentum of a run that has some."""
+    said = [f"{'Nesterov ' if run.nesterov else ''}momentum {scheduled(run.momentum)}".rstrip(",")]
+    if run.dampening > 0.0:
+        said.append(f"dampening {short(run.dampening)}")
+    if run.buffer_resets:
+        often = len(run.buffer_resets)
+        said.append(f"a buffer emptied {'once' if often == 1 else f'{often:,} times'}")
+    return " and ".join(said)
+
+
+def average_text(run: TrainingRun) -> str:
+    """A noun phrase for the average of iterates that is published instead of the last one."""
+    if isinstance(run.average, TailAverage):
+        return f"the mean of the last {run.average.last:,} iterates"
+    assert run.average is not None
+    begins = "" if run.average.copies_first else " from the start on"
+    return f"the exponential average of the iterates{begins} with decay {short(run.average.decay)}"
 
 
 def protection_sentence(run: TrainingRun) -> str:
     """A sentence on what is released, and on the change to the data that is protected."""
     noise = " with noise added" if run.release_noise_std > 0.0 else ""
-    return f"Released: {_RELEASED[run.releases]}{noise}. Protected: {unit_of_privacy(run)}."
+    released = _RELEASED[run.releases]
+    if run.average is not None:
+        released = released.replace("the last iterate", average_text(run))
+    return f"Released: {released}{noise}. Protected: {unit_of_privacy(run)}."
 
 
 def unit_of_privacy(run: TrainingRun) -> str:
@@ -123,7 +148,8 @@ def release_rule(
     secret, only_last = needs_secret_order(bound, run), needs_last_iterate_only(bound, run)
     if only_last:
         noise = ", with the noise on release" if run.release_noise_std > 0.0 else ""
-        allowed = [f"the parameters after step {run.steps:,}{noise}"]
+        what = "the parameters" if run.average is None else average_text(run)
+        allowed = [f"{what} after step {run.steps:,}{noise}"]
     else:
         allowed = ["the parameters after every step"]
     if not secret and run.batches.ordered:
@@ -131,7 +157,12 @@ def release_rule(
     allowed += [KINDS[one.kind].published for one in other_releases]
     voided = []
     if only_last:
-        voided.append("any other iterate, such as a checkpoint or an average of iterates")
+        other = "another average" if run.average else "an average of iterates"
+        voided.append(f"any other iterate, such as a checkpoint or {other}")
+        if run.momentum != 0.0:
+            voided.append(
+                "the optimizer's state, which holds the momentum buffer, or training on with it"
+            )
     voided.append("a loss or score on these examples, or stopping, tuning or choosing by one")
     if secret:
         voided.append("the order of the batches, or the seed it came from")

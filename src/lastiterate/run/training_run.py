@@ -253,6 +253,13 @@ class TrainingRun(RunFormats):
         """Whether there is no momentum and the last iterate itself is published."""
         return self.momentum == 0.0 and self.average is None
 
+    def require_plain_steps(self, for_: str) -> None:
+        """Raise `InvalidParameter` where there is momentum, or an average is published."""
+        if not self.has_plain_steps:
+            name = "momentum" if self.average is None else "average"
+            must_be = f"left out: {for_} is for plain gradient steps and their last iterate"
+            raise InvalidParameter(name, getattr(self, name), must_be=must_be)
+
     @property
     def gradient_bound(self) -> float | None:
         """The least known bound on the norm of an example's gradient, or None."""

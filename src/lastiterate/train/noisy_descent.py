@@ -96,6 +96,7 @@ def _descended(
     randomness: Randomness | None,
     start: Published | None,
 ) -> Array:
+    run.require_plain_steps("this trainer")
     for broken in broken_promises(run, objective, examples.radius):
         raise broken
     randomness = Randomness() if randomness is None else randomness

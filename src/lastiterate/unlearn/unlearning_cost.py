@@ -53,6 +53,7 @@ def deletion_capacity(run: TrainingRun, *, epsilon: float, delta: float, share: 
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
+    run.require_plain_steps("unlearning")
     target = _check.target_epsilon("epsilon", epsilon)
     delta = _check.number("delta", delta, above=0.0, below=1.0)
     part = _check.number("share", share, above=0.0, at_most=1.0)

@@ -93,6 +93,7 @@ def unlearning(
             "one that publishes its last iterate only (published iterates cannot be unlearned)"
         )
         raise InvalidParameter("run", f"releases={run.releases!r}", must_be=must_be)
+    run.require_plain_steps("unlearning")
     most = run.batches.examples - 1
     many = _check.count("examples", examples, at_least=1, at_most=max(most, 1))
     steps = ExtraSteps(

@@ -176,10 +176,6 @@ class TestRefusals:
         assert bound.unmet(run_with({"momentum": 0.9}, loss=li.Loss()))
         assert bound.unmet(run_with({}))
 
-    def test_unlearning(self):
-        with pytest.raises(li.NoBoundApplies):
-            li.unlearning(run_with({"momentum": 0.9}), extra_steps=3).epsilon(1e-5)
-
     @pytest.mark.parametrize(
         "changes, message",
         [

@@ -22,9 +22,10 @@ _MOST_WORK = 60_000  # positions times steps that are solved one by one
 _SINGLE_TAILS = 13  # the latest positions, each solved by itself
 _WIDTH = 1.3  # of groups of the others: their largest tail over their least
 _COARSE = (  # least and largest tail, and whether each is charged in its own step
-    (1, 1, False), (2, 2, False), (3, 3, False), (4, 7, True), (8, 15, True), (16, 31, True),
-    (32, 10**9, False),
+    (1, 1, False), (2, 2, False), (3, 3, False), (4, 7, True), (8, 15, True), (16, 23, False),
+    (24, 31, False), (32, 10**9, False),
 )  # fmt: skip
+_FEW_TAILS = 8  # groups of so many positions are solved one by one where they may be the worst
 _DELAY = 30  # steps by which participations in earlier epochs are charged later
 
 
@@ -180,13 +181,19 @@ def _worst_energy(settings: EpochSettings) -> float:
     for least, most, each in _COARSE:
         if least < length:
             group = EpochTails(least, min(most, length - 1), each)
-            if group.least == group.most:
-                energy = _single_energy(settings, least)
-            else:
-                found = group_energies(settings, group)
-                energy = found.earlier + found.group
-            worst = max(worst, energy)
+            worst = max(worst, _group_energy(settings, group, enough=worst))
     return worst
+
+
+def _group_energy(settings: EpochSettings, group: EpochTails, enough: float) -> float:
+    """The energy of the most exposed position of a group; roughly, if it is below `enough`."""
+    tails = range(group.least, group.most + 1)
+    if len(tails) > 1:
+        found = group_energies(settings, group)
+        energy = found.earlier + found.group
+        if energy <= enough or len(tails) > _FEW_TAILS:
+            return energy
+    return max(_single_energy(settings, tail) for tail in tails)
 
 
 def _has_absent(settings: EpochSettings) -> bool:

@@ -89,7 +89,7 @@ def _for_the_last_iterate(said: Description) -> list[str]:
     return [
         "charged: every iterate. A bound for the last iterate alone may be lower; it needs "
         f"{wanted or 'convex losses, or --batches cyclic or shuffled-once'}. "
-        "It holds for plain gradient steps only: with momentum or Adam, charge every iterate."
+        "It holds for SGD, with --momentum or without; with Adam, charge every iterate."
     ]
 
 

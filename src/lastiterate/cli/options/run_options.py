@@ -56,7 +56,7 @@ StepSize = Annotated[
     typer.Option(
         "--step-size",
         "--lr",
-        help="learning rate of plain gradient steps; without it, every iterate is charged",
+        help="learning rate of SGD; without it, every iterate is charged",
     ),
 ]
 NoiseStd = Annotated[
@@ -110,6 +110,9 @@ Releases = Annotated[
         "every-iterate without --step-size]",
     ),
 ]
+Momentum = Annotated[float, typer.Option(help="momentum of the steps, as in torch.optim.SGD")]
+Dampening = Annotated[float, typer.Option(help="dampening of the momentum, but in its first step")]
+Nesterov = Annotated[bool, typer.Option("--nesterov", help="momentum in Nesterov's form")]
 Save = Annotated[Path | None, typer.Option(help="also write the run to this .toml file")]
 
 
@@ -136,6 +139,9 @@ def described_by_flags(
     adjacency: Adjacency = None,
     examples_per_person: ExamplesPerPerson = 1,
     releases: Releases = None,
+    momentum: Momentum = 0.0,
+    dampening: Dampening = 0.0,
+    nesterov: Nesterov = False,
 ) -> Description | TrainingRun:
     """The run that the file and the flags describe; flags take precedence over the file."""
     words = {name: value for name, value in locals().items() if value != _USUAL[name]}
