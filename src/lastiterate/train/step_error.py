@@ -35,6 +35,7 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
+from lastiterate.errors import InvalidParameter
 from lastiterate.run.domain import Ball
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.objective import Objective
@@ -87,7 +88,8 @@ def largest_share(run: TrainingRun) -> float:
 def contractions(run: TrainingRun, sizes: Array) -> Array:
     """Lipschitz constants of steps of these sizes, however large batches are."""
     loss, share = run.loss, largest_share(run)
-    assert loss.smoothness is not None
+    if loss.smoothness is None:
+        raise InvalidParameter("run.loss.smoothness", None, must_be="known, as in training")
     steep = (loss.smoothness - loss.regulariser) * share + loss.regulariser
     ends = np.abs(1.0 - sizes * loss.regulariser), np.abs(1.0 - sizes * steep)
     return np.asarray(up(np.maximum(*ends), THOUSANDS_OF_ROUNDINGS))
