@@ -245,6 +245,19 @@ class TestArithmetic:
         assert alone.reach < longer.reach
         assert alone.mu < arithmetic([run], PROBLEM, [mean]).mu
 
+    @pytest.mark.parametrize("count", [2, 5])
+    def test_models_published_one_after_another_cost_the_root_of_the_sum_of_squares(self, count):
+        """Whoever holds all of them sees each: no error may be made up for in a later run."""
+        curved = plain_run().loss.smoothness
+        loss = li.Loss(smoothness=curved, strong_convexity=0.1, regulariser=0.1)
+        run = plain_run(steps=20, loss=loss, release_noise_std=0.001)
+        alone = arithmetic([run], PROBLEM)
+        every = arithmetic([run] * count, PROBLEM)
+        assert every.bits == alone.bits
+        # Each run by itself reaches less far, and has no larger errors.
+        assert every.mu >= math.sqrt(count) * alone.mu
+        assert every.mu <= 1.2 * math.sqrt(count) * alone.mu
+
     def test_contractions_allow_for_large_batches(self):
         """A batch that is larger than its expectation may expand."""
         data = bounded(np.zeros((50, 4)), np.zeros(50, dtype=int), bound=1.0, intercept=0.125)

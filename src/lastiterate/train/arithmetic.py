@@ -15,6 +15,10 @@ these.
 gradient.  They may depend on anything else, as on the order of sums: none has to be reproducible.
 `mu` depends on public quantities alone, so that it holds whatever was published before.
 
+**Several models.** Runs that go on from each other publish a model each.  The errors of a run are
+made up for before its publication, as one sees where the next run begins: mu^2 is the sum over the
+runs.  That is more than the cost for the last model alone, where errors may be made up for later.
+
 **Other releases** are one step each: `rint` of the statistic on the grid of its noise.
 """
 
@@ -34,7 +38,7 @@ from lastiterate.profile.rounded import Rounding
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts
-from lastiterate.train.grid import BITS, LEAST_BITS, WHOLE_BITS, Grid, grid_of
+from lastiterate.train.grid import BITS, LEAST_BITS, WHOLE_BITS, Grid, grid_of, publications
 from lastiterate.train.objectives import Objective
 from lastiterate.train.reach import exceeded_with, reach
 from lastiterate.train.release_noise import released_error, released_size
@@ -90,7 +94,7 @@ def arithmetic(
     grid, limit = chosen_grid(runs, problem)
     examples, features = runs[0].batches.examples, problem.features
     others = [release_rounding(one, examples, features) for one in other_releases]
-    mu = math.hypot(_mu(runs[0], problem, grid, limit), *(one.mu for one in others))
+    mu = math.hypot(_mu(runs, problem, grid, limit), *(one.mu for one in others))
     failure = math.fsum([_failure(runs, problem), *(one.failure for one in others)])
     widened = at_least(mu, ulps=2.0 * len(others) + 4.0)
     return Arithmetic(grid.bits, limit, widened, at_least(failure, ulps=2.0))
@@ -163,16 +167,24 @@ def _reach(run: TrainingRun, problem: Problem, grid: Grid) -> float:
     )
 
 
-def _mu(run: TrainingRun, problem: Problem, grid: Grid, limit: float) -> float:
-    """The least cost of an error in every step."""
-    root = math.sqrt(problem.dimension)
+def _mu(runs: Sequence[TrainingRun], problem: Problem, grid: Grid, limit: float) -> float:
+    """The least cost of an error in every step, if none is left where a run ends."""
+    run, root = runs[0], math.sqrt(problem.dimension)
     constants = contractions(run, grid.sizes)
     before = np.concatenate([[0.0], grid.units[:-1]])
     errors = step_errors(run, problem, grid.sizes, grid.units, limit)
     for k in np.flatnonzero(grid.sizes == 0.0):
         errors[k] = release_error(run, problem, float(grid.units[k]), limit)
     errors = up(errors + constants * before * root, MILLIONS_OF_ROUNDINGS)
-    return optimal_shifts(contraction=constants, sensitivity=errors, noise=grid.noises).mu
+    ends = publications(runs)
+    parts = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    mus = [
+        optimal_shifts(
+            contraction=constants[part], sensitivity=errors[part], noise=grid.noises[part]
+        ).mu
+        for part in parts
+    ]
+    return at_least(math.hypot(*mus), ulps=len(mus) + 2.0)
 
 
 def _failure(runs: Sequence[TrainingRun], problem: Problem) -> float:

@@ -58,6 +58,12 @@ def grid_of(runs: Sequence[TrainingRun], bits: int) -> Grid:
     return Grid(np.concatenate(sizes), np.concatenate(noises), bits)
 
 
+def publications(runs: Sequence[TrainingRun]) -> list[int]:
+    """The number of steps, noise on release included, until each run ends and publishes."""
+    lengths = [run.steps + (run.release_noise_std > 0.0) for run in runs]
+    return [int(end) for end in np.cumsum(lengths)]
+
+
 def _of_the_next(noises: Array) -> Array:
     """Each noise, or the next that is not 0; the last there is, where none follows."""
     known = np.flatnonzero(noises > 0.0)
