@@ -212,3 +212,11 @@ def test_an_active_clip_and_a_loss_that_is_not_convex_may_bend_either_way():
     assert curvature(clipped)[0] <= -0.3 <= curvature(clipped)[0] + 1e-9
     assert curvature(clipped)[1] >= 0.5
     assert curvature(run_with({"momentum": 0.5}, loss=loss)) == (0.1, 0.5)
+
+
+@pytest.mark.parametrize("name", ["heavy ball", "exponential average"])
+def test_a_hidden_position_never_costs_more_than_composition(name):
+    run = run_with(OPTIMIZERS[name], li.ShuffledEachEpoch(20, 2), steps=30, step_size=0.1)
+    report = li.account(run)
+    composed = report.all["composition/fixed-order"].epsilon(1e-5)
+    assert report.all["random-order/shuffled"].epsilon(1e-5) <= composed * (1 + 1e-9)

@@ -216,7 +216,8 @@ def last_epoch_mus(run: TrainingRun) -> tuple[list[float], float]:
     """
     settings = epoch_settings(run)
     ratio = ratio_of(run)
-    absent = mu_of(ratio, group_energies(settings, None).earlier)
+    composed = float(settings.epochs().earlier_epochs)  # the energy of all earlier epochs
+    absent = mu_of(ratio, min(group_energies(settings, None).earlier, composed))
     mus: list[float] = []
     for group in tail_groups(settings):
         if group.least == group.most:
@@ -224,7 +225,8 @@ def last_epoch_mus(run: TrainingRun) -> tuple[list[float], float]:
         else:
             energies = group_energies(settings, group)
             energy = energies.earlier + energies.group
-        mus += [mu_of(ratio, energy)] * (group.most - group.least + 1)
+        mu = mu_of(ratio, min(energy, composed + 1.0))
+        mus += [mu] * (group.most - group.least + 1)
     return mus, absent
 
 

@@ -70,8 +70,12 @@ def momentum_transport(run: TrainingRun) -> TransportProfile:
         for count in counts if mus.max() < LARGEST_MU else []:
             others = EpochTails(groups[count].least, length - 1)
             parts = [group_energies(settings, group, others) for group in groups[:count]]
+            composed = earlier * settings.epochs().earlier_epochs + late**2 + receiving**2
             energies = [
-                earlier * one.earlier + late**2 * one.group + receiving**2 * one.other
+                min(
+                    earlier * one.earlier + late**2 * one.group + receiving**2 * one.other,
+                    composed,
+                )
                 for one in parts
             ]
             found.append(np.array([mu_of(ratio, energy) for energy in energies]))
