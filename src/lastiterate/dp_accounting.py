@@ -109,6 +109,12 @@ def event_of(report: PrivacyReport) -> Any:
     """The event of a report, see `PrivacyReport.to_dp_event`."""
     from dp_accounting.dp_event import GaussianDpEvent
 
+    if report.rounding is not None:
+        must_be = (
+            "of exact arithmetic: an event cannot hold the rounding of a computed result; use "
+            "report.to_pld(), which includes it"
+        )
+        raise InvalidParameter("report", report, must_be=must_be)
     mu = report.gdp()
     if report.run.adjacency == "zero-out" and 0.0 < mu < math.inf:
         return GaussianDpEvent(math.nextafter(1.0 / mu, 0.0))

@@ -71,8 +71,10 @@ class ReportForms:
         (with Poisson batches ADD_OR_REMOVE_ONE); without a mu, and for "replace", an event that
         `lastiterate.dp_accounting.LastIterateAccountant` knows.  `to_pld` loses less.  A report
         of more than a run (other releases, private selection, unlearning) has no event for
-        "replace" and is refused there.  For persons with several examples the event is of whole
-        persons, and all others composed with it must be, too.
+        "replace" and is refused there.  A report that includes rounding, as that of every fitted
+        model, is always refused: no event holds rounding, and `to_pld` includes it.  For persons
+        with several examples the event is of whole persons, and all others composed with it must
+        be, too.
 
         Returns
         -------
@@ -82,7 +84,8 @@ class ReportForms:
         Raises
         ------
         InvalidParameter
-            If the report is of more than a run and its adjacency is "replace".
+            If the report is of more than a run and its adjacency is "replace", or includes
+            rounding.
 
         Examples
         --------

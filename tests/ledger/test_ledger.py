@@ -13,6 +13,7 @@ import lastiterate as li
 from lastiterate.errors import BudgetExceeded, InvalidLedger, InvalidParameter
 from lastiterate.ledger import charges, journal
 from lastiterate.ledger.ledger import Ledger
+from lastiterate.profile.rounded import Rounding
 
 GAUSSIAN = dpa.GaussianDpEvent(8.0)  # mu 1/4 for a replacement, epsilon .926 at delta 1e-5
 
@@ -253,3 +254,12 @@ def test_a_thousand_entries_of_as_many_kinds_are_composed_by_one_transform_each(
     transforms.clear()
     ledger.spent()
     assert len(transforms) == 3
+
+
+def test_rounding_is_charged(ledger):
+    """No delta below the failure is ever promised, and mu has twice the distance in it."""
+    exact = li.account(run(noise_std=1.0))
+    ledger.add(exact.computed(Rounding(1e-3, 1e-18)))
+    least = li.GaussianProfile(exact.gdp() + 2e-3).epsilon(1e-5)
+    assert ledger.spent().epsilon(1e-5) >= least * (1 - 1e-9)
+    assert ledger.spent().epsilon(1e-19) == math.inf

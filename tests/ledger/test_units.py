@@ -16,6 +16,7 @@ from lastiterate.ledger.unit import Unit
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateScore
 from lastiterate.other_releases import Release
 from lastiterate.profile import GaussianProfile
+from lastiterate.profile.rounded import gdp_but_for_failure
 from lastiterate.profile.selection import Tries
 from lastiterate.run.serialise import to_dict
 
@@ -58,7 +59,9 @@ class TestScores:
         score = PrivateScore.of(model, X, Y, epsilon=1.0, ledger=None if later else state)
         if later:
             state.add(score)
-        together = math.hypot(model.privacy_.gdp(), score.privacy.gdp())
+        both = map(gdp_but_for_failure, (model.privacy_, score.privacy))
+        together = math.hypot(*both)
+        assert state.spent().epsilon(1e-25) == math.inf
         assert state.spent().epsilon(DELTA) == gaussian(together)
         assert state.spent().epsilon(DELTA) > 1.4
         state.verify()

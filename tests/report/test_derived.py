@@ -201,8 +201,11 @@ DERIVATIONS: dict[str, Callable[[Kind], Claimed]] = {
 # What cannot be said is refused, and nothing else is.
 REFUSED: dict[str, Callable[[Kind], bool]] = {
     "event": lambda kind: (
-        (kind.report.run.adjacency == "replace" or not kind.report.gdp() < np.inf)
-        and bool(kind.report.other_releases or kind.report.of_more_than_the_run)
+        kind.report.rounding is not None
+        or (
+            (kind.report.run.adjacency == "replace" or not kind.report.gdp() < np.inf)
+            and bool(kind.report.other_releases or kind.report.of_more_than_the_run)
+        )
     ),
     "ledger": lambda kind: kind.report.of_more_than_the_run or kind.report.seeded,
     "ledger of single examples": lambda kind: (

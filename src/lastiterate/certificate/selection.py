@@ -102,16 +102,34 @@ def _report(
 ) -> PrivacyReport:
     """The report on one candidate, computed as the certificate states."""
     exact = account(run, other_releases=other_releases)
-    objective = from_record(one["objective"])
+    rounding = _rounding(record, one, run, other_releases)
+    return exact if rounding is None else exact.computed(rounding)
+
+
+def candidate_roundings(record: Mapping[str, Any]) -> list[Rounding | None]:
+    """The rounding of every candidate of a certificate, None where it is not charged."""
+    found = []
+    for one in record["selection"]["candidates"]:
+        run = from_dict(one["run"])
+        releases = [from_release(each, adjacency=run.adjacency) for each in one["other_releases"]]
+        found.append(_rounding(record, one, run, releases))
+    return found
+
+
+def _rounding(
+    record: Mapping[str, Any],
+    one: Mapping[str, Any],
+    run: TrainingRun,
+    other_releases: Sequence[Release],
+) -> Rounding | None:
     stated = {NAME: record[NAME], "features": one["features"]}
-    problem = stated_problem(stated, objective, other_releases)
+    problem = stated_problem(stated, from_record(one["objective"]), other_releases)
     if problem is None:
-        return exact
+        return None
     try:
-        rounding = arithmetic([run], problem, other_releases).rounding
+        return arithmetic([run], problem, other_releases).rounding
     except InvalidParameter:
-        rounding = Rounding(math.inf, 1.0)  # which nothing follows from
-    return exact.computed(rounding)
+        return Rounding(math.inf, 1.0)  # which nothing follows from
 
 
 def _broken(one: Mapping[str, Any], *, slack: float) -> Iterator[str]:

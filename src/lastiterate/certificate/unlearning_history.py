@@ -19,7 +19,7 @@ from lastiterate.other_releases import KINDS, Release
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.rounded import RoundedProfile, Rounding
+from lastiterate.profile.rounded import RoundedProfile, Rounding, gdp_but_for_failure
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.arithmetic import Arithmetic, arithmetic
 from lastiterate.train.objectives import Objective
@@ -102,7 +102,8 @@ class UnlearningHistory:
     @cached_property
     def joint_request_guarantee(self) -> PrivacyProfile:
         """Joint guarantee of the last model for all removed examples: the sum of mu, rounded up."""
-        mus = [self.current_request_guarantee(number).gdp() for number in range(len(self.done))]
+        found = [self.current_request_guarantee(number) for number in range(len(self.done))]
+        mus = [gdp_but_for_failure(one.report) for one in found]
         joint = GaussianProfile(at_least(sum(mus), ulps=2.0 * len(mus)))
         if self.problem is None:
             return joint

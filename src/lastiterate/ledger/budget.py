@@ -17,6 +17,7 @@ from lastiterate.ledger.entries import LedgerState
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.rounded import gdp_but_for_failure
 
 
 @dataclass(frozen=True)
@@ -45,10 +46,10 @@ class Budget:
         if not (before or late or chosen):
             return GaussianProfile(0.0)
         most = self._most_mu()
-        if not self.spent(chosen).gdp() <= most:
+        if not gdp_but_for_failure(self.spent(chosen)) <= most:
             return GaussianProfile(math.inf)
-        first = max(most, self.spent(before).gdp())
-        together = math.hypot(first, self.spent(late).gdp())
+        first = max(most, gdp_but_for_failure(self.spent(before)))
+        together = math.hypot(first, gdp_but_for_failure(self.spent(late)))
         whole = GaussianProfile(more(together, FEW_ROUNDINGS) if late else first)
         every = [*before, *late, *chosen]
         return with_failures(whole, [one["times"] * one.get("failure", 0.0) for one in every])

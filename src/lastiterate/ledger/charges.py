@@ -42,11 +42,13 @@ from lastiterate.profile.group import for_group, for_pair
 from lastiterate.profile.pld import from_pld
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.profile.pure import PureProfile
+from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.profile.selection import Tries
 from lastiterate.run.serialise import from_dict, to_dict, unambiguous_json
 from lastiterate.run.training_run import TrainingRun
 
 Charge = Mapping[str, Any]
+ROUNDING = "rounding"
 _STATED_OF = (*ADJACENCIES, "add-remove")
 _LARGEST = 500.0  # an epsilon, stated or by the group property
 
@@ -54,30 +56,54 @@ _LARGEST = 500.0  # an epsilon, stated or by the group property
 def training(report: PrivacyReport) -> dict[str, Any]:
     """The charge of a run and of its other releases."""
     other_releases = [release.as_record() for release in report.other_releases]
-    return {"kind": "training", "run": to_dict(report.run), "other_releases": other_releases}
+    charge = {"kind": "training", "run": to_dict(report.run), "other_releases": other_releases}
+    return charge | rounded(report.rounding)
 
 
-def selection(tries: Tries, candidates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def rounded(rounding: Rounding | None) -> dict[str, Any]:
+    """The part of a charge that says how far results are from exact ones, if that is charged."""
+    if rounding is None:
+        return {}
+    return {ROUNDING: {"mu": rounding.mu, "failure": rounding.failure}}
+
+
+def rounding_of(charge: Charge) -> Rounding | None:
+    """The distance of results from exact ones that a charge states; None if it states none."""
+    return Rounding(**charge[ROUNDING]) if ROUNDING in charge else None
+
+
+def selection(
+    tries: Tries,
+    candidates: Sequence[Mapping[str, Any]],
+    roundings: Sequence[Rounding | None] | None = None,
+) -> dict[str, Any]:
     """The charge of the best of a random number of tries, each of one of the candidates."""
+    roundings = [None] * len(candidates) if roundings is None else roundings
     return {
         "kind": "selection",
         "shape": tries.shape,
         "stop": tries.stop,
         "candidates": [
-            {"run": one["run"], "other_releases": one["other_releases"]} for one in candidates
+            {"run": one["run"], "other_releases": one["other_releases"]} | rounded(rounding)
+            for one, rounding in zip(candidates, roundings, strict=True)
         ],
     }
 
 
-def statistic(release: Release, *, adjacency: str, examples_per_person: int) -> dict[str, Any]:
+def statistic(
+    release: Release,
+    *,
+    adjacency: str,
+    examples_per_person: int,
+    rounding: Rounding | None = None,
+) -> dict[str, Any]:
     """The charge of a statistic with Gaussian noise, such as a score.
 
     The sensitivity of a release is of one example; so many of a person were to be protected.
     """
     record = release.as_record()
-    return {"kind": "statistic", "adjacency": adjacency, "release": record} | _for(
-        examples_per_person
-    )
+    charge = {"kind": "statistic", "adjacency": adjacency, "release": record}
+    return charge | _for(examples_per_person) | rounded(rounding)
 
 
 def event(record: Mapping[str, Any], *, examples_per_person: int) -> dict[str, Any]:
@@ -145,8 +171,14 @@ def _replaced(release: Release) -> Release:
 
 
 def _training_costs(charge: Charge, unit: Unit) -> list[Cost]:
-    report = of_training(from_dict(charge["run"]), charge["other_releases"], unit)
-    return [_cost("run", report)]
+    return [_cost("run", _computed(charge, unit))]
+
+
+def _computed(charge: Charge, unit: Unit) -> PrivacyReport:
+    """The report on a training or candidate as it was computed."""
+    exact = of_training(from_dict(charge["run"]), charge["other_releases"], unit)
+    rounding = rounding_of(charge)
+    return exact if rounding is None else exact.computed(rounding)
 
 
 def _selection_costs(charge: Charge, unit: Unit) -> list[Cost]:
@@ -154,7 +186,7 @@ def _selection_costs(charge: Charge, unit: Unit) -> list[Cost]:
     for one in charge["candidates"]:
         text = json.dumps(one, sort_keys=True)
         if text not in known:
-            known[text] = of_training(from_dict(one["run"]), one["other_releases"], unit)
+            known[text] = _computed(one, unit)
     reports = [known[json.dumps(one, sort_keys=True)] for one in charge["candidates"]]
     return [_cost("run", selected(reports, Tries(charge["shape"], charge["stop"])))]
 
@@ -164,7 +196,9 @@ def _statistic_costs(charge: Charge, unit: Unit) -> list[Cost]:
     if unit.adjacency == "replace" != charge["adjacency"]:
         release = _replaced(release)
     # The sensitivity is that of one example, whatever was to be protected.
-    return [_cost("release", for_group(GaussianProfile(release.mu), unit.examples_per_person))]
+    exact = for_group(GaussianProfile(release.mu), unit.examples_per_person)
+    rounding = rounding_of(charge)
+    return [_cost("release", exact if rounding is None else RoundedProfile(exact, rounding))]
 
 
 def _event_costs(charge: Charge, unit: Unit) -> list[Cost]:

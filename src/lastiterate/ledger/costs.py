@@ -27,7 +27,7 @@ from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture_pld import LossCells, shift_losses
 from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
-from lastiterate.profile.rounded import RoundedProfile, Rounding
+from lastiterate.profile.rounded import RoundedProfile, Rounding, gdp_but_for_failure
 from lastiterate.run.serialise import unambiguous_json
 
 Cost = Mapping[str, Any]
@@ -37,13 +37,13 @@ _DELTAS = (1e-3, 1e-6, 1e-9)
 
 def cost_of(profile: PrivacyProfile, *, times: int = 1) -> dict[str, Any]:
     """The cost of a guarantee; a Gaussian one needs no curve."""
-    mu = profile.gdp()
+    rounding = getattr(profile, "rounding", None)
+    mu = profile.gdp() if rounding is None else gdp_but_for_failure(profile)
     cost: dict[str, Any] = {"times": times, "mu": mu if math.isfinite(mu) else None}
     gaussian = GaussianProfile(mu)
     if any(gaussian.epsilon(d) * (1.0 - _NEARLY) > profile.epsilon(d) for d in _DELTAS):
         curve = tabulated(profile)
         cost["curve"] = {"cell": curve.cell, "deltas": curve.deltas.tolist()}
-    rounding = getattr(profile, "rounding", None)
     if rounding is not None:
         cost["failure"] = rounding.failure
     return cost

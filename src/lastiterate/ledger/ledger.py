@@ -228,7 +228,7 @@ class Ledger(LedgerFile):
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
             charge = LedgerState(before).open_charge(id_)
-            if record is not None and release_charges.charge_of(record) != charge:
+            if record is not None and not release_charges.is_charge_of(charge, record):
                 must_be = "that of what was reserved"
                 raise InvalidParameter("certificate", must_be=must_be, found="another")
             more = {} if record is None else {"certificate": record}

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.accounting import PrivacyReport
+from lastiterate.certificate.arithmetic_record import NAME as ARITHMETIC
+from lastiterate.certificate.arithmetic_record import is_charged
 from lastiterate.certificate.chain import UNLEARNING
+from lastiterate.certificate.selection import candidate_roundings
 from lastiterate.certificate.statements import training_digest
 from lastiterate.certificate.verify import read, verified_certificate
 from lastiterate.errors import InvalidParameter, InvalidType
@@ -16,6 +20,7 @@ from lastiterate.ledger import charges, events
 from lastiterate.ledger.charges import Charge
 from lastiterate.ledger.unit import PER_PERSON, covered_by
 from lastiterate.other_releases import Release, without_published
+from lastiterate.profile.rounded import Rounding
 from lastiterate.profile.selection import Tries
 
 _MUST_BE = (
@@ -79,7 +84,10 @@ def _release_charge(release: Any, adjacency: str, covered: int) -> ReleaseCharge
     inner = getattr(release, "release", release)
     if isinstance(inner, Release):
         covered = getattr(release, PER_PERSON, covered)  # a score knows
-        charge = charges.statistic(inner, adjacency="replace", examples_per_person=covered)
+        rounding = None if inner is release else release.privacy.rounding
+        charge = charges.statistic(
+            inner, adjacency="replace", examples_per_person=covered, rounding=rounding
+        )
         return ReleaseCharge(charge)
     if isinstance(release, tuple) and len(release) == 2:
         charge = charges.stated(*release, adjacency=adjacency, examples_per_person=covered)
@@ -98,6 +106,35 @@ def charge_of(record: Mapping[str, Any]) -> Charge:
     """The charge of what a certificate is about."""
     if "selection" in record:
         stated = record["selection"]
-        return charges.selection(Tries(stated["shape"], stated["stop"]), stated["candidates"])
+        tries = Tries(stated["shape"], stated["stop"])
+        return charges.selection(tries, stated["candidates"], candidate_roundings(record))
     other_releases = [without_published(one) for one in record["other_releases"]]
-    return {"kind": "training", "run": record["run"], "other_releases": other_releases}
+    charge = {"kind": "training", "run": record["run"], "other_releases": other_releases}
+    if not is_charged(record):
+        return charge
+    stated = record[ARITHMETIC]
+    return charge | charges.rounded(Rounding(stated["mu"], stated["failure"]))
+
+
+def is_charge_of(charge: Charge, record: Mapping[str, Any]) -> bool:
+    """Whether a charge is of what a certificate is about, with no less rounding."""
+    exact, roundings = _taken_apart(charge)
+    certified, least = _taken_apart(charge_of(record))
+    return exact == certified and all(map(_no_less, roundings, least))
+
+
+def _taken_apart(charge: Charge) -> tuple[Charge, list[Rounding | None]]:
+    """A charge of exact results, and the roundings of all of them."""
+    exact = {name: value for name, value in charge.items() if name != charges.ROUNDING}
+    if "candidates" not in charge:
+        return exact, [charges.rounding_of(charge)]
+    every = [_taken_apart(one) for one in charge["candidates"]]
+    return exact | {"candidates": [one for one, _ in every]}, [found for _, (found,) in every]
+
+
+def _no_less(stated: Rounding | None, least: Rounding | None) -> bool:
+    if stated is None or least is None:
+        return stated is least
+    return stated.mu >= down(least.mu, MILLIONS_OF_ROUNDINGS) and stated.failure >= down(
+        least.failure, MILLIONS_OF_ROUNDINGS
+    )

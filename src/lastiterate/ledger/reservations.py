@@ -11,6 +11,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import charges
 from lastiterate.ledger.ledger import Ledger
 from lastiterate.other_releases import Release
+from lastiterate.profile.rounded import Rounding
 from lastiterate.profile.selection import Tries
 
 
@@ -36,6 +37,7 @@ def reserve_selection(
     ledger: Ledger | None,
     tries: Tries,
     candidates: Sequence[Mapping[str, Any]],
+    roundings: Sequence[Rounding | None],
     about: str,
     *,
     seeded: bool,
@@ -43,7 +45,7 @@ def reserve_selection(
     """Charge the best of several tries that are about to be made, if there is a ledger."""
     if ledger is None:
         return None
-    charge = charges.selection(tries, candidates)
+    charge = charges.selection(tries, candidates, roundings)
     return Reservation(ledger, ledger.reserve(charge, about, seeded=seeded))
 
 
@@ -64,12 +66,13 @@ def charge_statistic(
     about: str,
     *,
     examples_per_person: int,
+    rounding: Rounding,
     seeded: bool,
 ) -> None:
     """Charge a statistic before it is published, if there is a ledger."""
     if ledger is None:
         return
     charge = charges.statistic(
-        release, adjacency="replace", examples_per_person=examples_per_person
+        release, adjacency="replace", examples_per_person=examples_per_person, rounding=rounding
     )
     ledger.settle(ledger.reserve(charge, about, seeded=seeded))

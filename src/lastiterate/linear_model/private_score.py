@@ -126,14 +126,15 @@ class PrivateScore:
         most = model.privacy_.run.examples_per_person
         release = Release.of_mu(kind, mu / most, adjacency="replace")
         source = randomness(random_state)
-        charge_statistic(
-            one_ledger(ledger),
-            release,
-            f"a score, {kind}",
-            examples_per_person=most,
-            seeded=random_state is not None,
-        )
         try:
+            charge_statistic(
+                one_ledger(ledger),
+                release,
+                f"a score, {kind}",
+                examples_per_person=most,
+                rounding=release_rounding(release, as_column(y).size),
+                seeded=random_state is not None,
+            )
             total, count = score_total(model, X, y)
         except BaseException as error:
             clear_locals(error)

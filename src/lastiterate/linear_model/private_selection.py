@@ -170,7 +170,12 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         )
         records = [one.record for one in candidates]
         charged = reserve_selection(
-            ledger, tries, records, type(self).__name__, seeded=self.random_state is not None
+            ledger,
+            tries,
+            records,
+            [one.report.rounding for one in candidates],
+            type(self).__name__,
+            seeded=self.random_state is not None,
         )
         source = randomness(self.random_state)
         number = tries.number(source.uniform())

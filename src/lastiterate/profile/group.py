@@ -31,6 +31,7 @@ from lastiterate.profile.best import BestProfile
 from lastiterate.profile.delta_curve import ChordCurve
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+from lastiterate.profile.rounded import RoundedProfile
 
 _REACH = 40  # the farthest an exponent may be from the mean, in cells
 _CELLS_OF_MEAN = 16
@@ -51,6 +52,9 @@ def for_group(profile: PrivacyProfile, size: int) -> PrivacyProfile:
         return profile
     if isinstance(profile, GaussianProfile):
         return GaussianProfile(at_least(size * profile.mu, ulps=2))
+    if isinstance(profile, RoundedProfile):
+        # The distance holds on every data set: it counts once, not for each of the examples.
+        return RoundedProfile(for_group(profile.exact, size), profile.rounding)
     if isinstance(profile, BestProfile):
         return BestProfile([for_group(one, size) for one in profile.profiles])
     return GroupProfile(profile, size)
@@ -146,6 +150,8 @@ def for_pair(profile: PrivacyProfile) -> PrivacyProfile:
     """
     if isinstance(profile, GaussianProfile):
         return GaussianProfile(2.0 * profile.mu)
+    if isinstance(profile, RoundedProfile):
+        return RoundedProfile(for_pair(profile.exact), profile.rounding)
     return PairProfile(profile)
 
 

@@ -26,12 +26,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, at_least, down, up
+from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
@@ -39,6 +41,7 @@ _MULTIPLES = (6.0, 7.0, 8.0, 9.0, 11.0)  # of mu, to be tried as kappa
 _FINE_MULTIPLES = np.arange(4.0, 16.0, 0.25)
 _SLOPE = 0.1  # of epsilon in log delta, about, in units of epsilon
 _FARTHEST = 600.0  # an epsilon whose power is finite
+_LARGE_EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)  # no true curve rises beyond any of them
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,16 @@ class RoundedProfile(PrivacyProfile):
         self.exact, self.rounding = exact, rounding
 
     def deltas(self, epsilons: Array) -> Array:
-        """The least over several kappa, rounded up."""
+        """The least over several kappa, rounded up; far out, that of some smaller epsilon."""
+        known = self._separate_deltas(epsilons)
+        far = epsilons > _LARGE_EPSILONS[-1]
+        return np.where(far, np.minimum(known, self._far), known) if np.any(far) else known
+
+    @cached_property
+    def _far(self) -> float:
+        return float(self._separate_deltas(np.array(_LARGE_EPSILONS)).min())
+
+    def _separate_deltas(self, epsilons: Array) -> Array:
         mu, failure = self.rounding.mu, self.rounding.failure
         if mu == 0.0:
             return self._at(epsilons, 0.0, 0.0, failure)
@@ -138,8 +150,8 @@ class RoundedProfile(PrivacyProfile):
         return math.inf
 
     def gdp(self) -> float:
-        """The exact mu and twice the distance: of all but the failures, which curves include."""
-        return at_least(self.exact.gdp() + 2.0 * self.rounding.mu, ulps=2.0)
+        """The exact mu and twice the distance; inf where something may fail."""
+        return math.inf if self.rounding.failure > 0.0 else gdp_but_for_failure(self)
 
     def cheap(self) -> PrivacyProfile:
         return RoundedProfile(self.exact.cheap(), self.rounding)
@@ -147,3 +159,18 @@ class RoundedProfile(PrivacyProfile):
     def __repr__(self) -> str:
         of = f"mu={self.rounding.mu:.3g}, failure={self.rounding.failure:.3g}"
         return f"RoundedProfile({self.exact!r}, {of})"
+
+
+def gdp_but_for_failure(profile: PrivacyProfile) -> float:
+    """The mu of everything but the failures; whoever uses it has to charge these, too.
+
+    >>> computed = RoundedProfile(GaussianProfile(0.25), Rounding(mu=1e-6, failure=1e-18))
+    >>> computed.gdp(), round(gdp_but_for_failure(computed), 9)
+    (inf, 0.250002)
+    """
+    if isinstance(profile, RoundedProfile):
+        exact, mu = profile.exact, profile.rounding.mu
+        return at_least(exact.gdp() + 2.0 * mu, ulps=2.0)
+    if isinstance(profile, BestProfile):
+        return min(map(gdp_but_for_failure, profile.profiles))
+    return profile.gdp()
