@@ -8,6 +8,7 @@ import pytest
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 import lastiterate as li
+from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.composition.composed_moments import ComposedMomentsProfile, StepPair
 from lastiterate.bounds.fixed_order.convex import latest_order_mu
 from lastiterate.bounds.subsampling.participation_energy.residual_law import residual_law
@@ -124,7 +125,7 @@ class TestEarlySteps:
             batches=li.SampledWithoutReplacement(10_000, 100),
             noise_std=0.02,
         )
-        bound = li.CATALOGUE["random-order/sampled/amplified-tail"]
+        bound = RECORDS["random-order/sampled/amplified-tail"]
         shorter = bound.profile(run.replace(steps=10**5)).epsilon(1e-6)
         assert bound.profile(run).epsilon(1e-6) <= 1.01 * shorter
 

@@ -50,7 +50,7 @@ def forgotten(folder):
 def test_writes_a_model_that_verifies_and_predicts(forgotten, capsys):
     assert main(["verify", str(forgotten / "forgotten")]) == 0
     told = capsys.readouterr().out
-    assert "request 1: 2 rows forgotten" in told
+    assert "request 1: 2 rows unlearned" in told
     assert "for the remaining rows, and for all models" in told
     assert main(["predict", str(forgotten / "forgotten"), str(forgotten / "people.csv")]) == 0
 
@@ -77,7 +77,7 @@ def test_a_plan_writes_nothing_and_needs_no_key(folder, capsys):
     [
         ({"rows": "0"}, r"[1, 400]"),
         ({"rows": "401"}, r"[1, 400]"),
-        ({"rows": "3,3"}, "each of them once"),
+        ({"rows": "3,3"}, "distinct row numbers"),
         ({"rows": "3-9"}, "17,203"),
         ({"data": "other.csv"}, "data and key must be those of the training"),
     ],
@@ -106,10 +106,10 @@ def test_what_costs_more_than_training_needs_a_word(folder, capsys):
 
 def test_without_or_with_another_key(folder, capsys):
     assert unlearn(folder, out="failed") == 2
-    assert "key must be given" in capsys.readouterr().err
+    assert "--key must be the key file" in capsys.readouterr().err
     (folder / "wrong").write_bytes(bytes(32))
     assert unlearn(folder, "--key", str(folder / "wrong"), out="failed") == 2
-    assert "another key" in capsys.readouterr().err
+    assert "the same secret key" in capsys.readouterr().err
     assert not (folder / "failed").exists()
 
 

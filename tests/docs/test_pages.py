@@ -24,6 +24,7 @@ from .pages import PAGES, ROOT, blocks, commands, name
 # Commands that are not run here, and why.
 NOT_RUN = {
     "lastiterate demo": "tests/cli/test_demo.py does, and looks at what it writes",
+    "lastiterate reproduce bsa-table-6 --data FOLDER --seeds 10": "it needs MNIST, and minutes",
     "lastiterate explore": "it serves until it is interrupted; tests/browser opens it",
 }
 LANGUAGES = {"python", "pycon", "sh", "json", "diff"}

@@ -83,7 +83,8 @@ def _at_slope(
     participations = np.arange(steep.shape[1], dtype=np.float64)
     excess = np.maximum(participations - slope * ages, 0.0)
     # The second term shifts each participation as it comes.
-    costs = np.minimum(slope**2 * ages + np.square(excess) / release, participations)
+    with np.errstate(over="ignore"):  # hardly any noise on release is not used
+        costs = np.minimum(slope**2 * ages + np.square(excess) / release, participations)
     used = steep > 0.0
     order = np.argsort(-costs[used])
     rare = order[np.cumsum(steep[used][order]) <= _NEGLIGIBLE]
