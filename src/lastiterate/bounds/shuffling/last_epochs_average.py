@@ -4,8 +4,11 @@ Given all positions, which are independent of the data, a fixed-order bound hold
 curves may be averaged.
 """
 
+import numpy as np
+
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Bound, Certainty
+from lastiterate.bounds.composition.fixed_order_composition import worst_order_composition
 from lastiterate.bounds.fixed_order.last_epochs import windows
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.shuffling.position_average import MIXTURE
@@ -39,7 +42,10 @@ def last_epochs_average(run: TrainingRun) -> PrivacyProfile:
     **Computed as** the convex minorants of all choices of positions, for tangents of the moduli;
     the better of few and of many epochs; rounded up.
     """
-    found = [GaussianMixtureProfile(one.weights, one.mus) for one in windows(run)]
+    parts = windows(run)
+    found = [GaussianMixtureProfile(one.weights, one.mus) for one in parts]
+    if np.min(run.noise_std) > 0.0 and all(np.isinf(one.mus).any() for one in parts):
+        return worst_order_composition(run)  # where no plan ends
     return found[0] if len(found) == 1 else BestProfile(found)
 
 
