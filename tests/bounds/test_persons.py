@@ -186,7 +186,7 @@ class TestBoundsThatSayNothingOfPersons:
     def test_they_refuse_to_evaluate_several_examples(self) -> None:
         run = _run(li.Cyclic, "replace", 2)
         for bound in li.CATALOGUE.values():
-            with pytest.raises(ValueError, match="single examples"):
+            with pytest.raises(ValueError, match="one example per person"):
                 bound.evaluate(run)
 
     def test_who_is_left_out_does_not_curve_the_loss_of_others(self) -> None:

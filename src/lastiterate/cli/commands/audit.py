@@ -59,6 +59,8 @@ def audit(
     from lastiterate.audit import empirical
     from lastiterate.audit.certified_trainers import OwnUnlearner, trainer_of_certificate
     from lastiterate.audit.trials import looks
+    from lastiterate.privacy_report import PrivacyReport
+    from lastiterate.profile.rounded import gdp_but_for_failure
 
     path = _certificate_file(model, certificate)
     parameters = None if model is None else read_model(model).parameters
@@ -91,7 +93,8 @@ def audit(
     else:
         print(f"{certified}; no lower bound above 0 from these runs")
     if not verdict.refuted:
-        print(_enough(report.gdp(), confidence))
+        parts = report.used.values() if isinstance(report, PrivacyReport) else (report,)
+        print(_enough(min(map(gdp_but_for_failure, parts)), confidence))
     if record is not None and len(seen := looks(record, runs)) > 1:
         print(
             f"{len(seen)} looks at this record, after {', '.join(map(str, seen))} runs: all of "
