@@ -30,6 +30,7 @@ from lastiterate.profile.pure import PureProfile
 from lastiterate.run.batch_rules.rules import FullBatch
 from lastiterate.run.domain import Ball, Domain, Unbounded
 from lastiterate.run.loss import Loss
+from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.grid import BITS
 from lastiterate.train.noise import randomness
@@ -228,7 +229,7 @@ def stationary_profile(run: TrainingRun) -> GaussianProfile:
 
     **Computed as** printed; rounded up.
     """
-    run.require_plain_steps("Langevin sampling")
+    require_plain_steps(run, "Langevin sampling")
     eta, L, gap = quantities.unit(run), run.sensitivity, quantities.constant_gap(run)
     squares = [] if not gap > 0.0 else [(2.0 - gap) / gap * eta * L * L / 2.0]
     if isinstance(run.domain, Ball):

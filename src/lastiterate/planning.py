@@ -21,6 +21,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.rules import FullBatch
 from lastiterate.run.domain import Ball
 from lastiterate.run.loss import Loss
+from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import TrainingRun
 
 _STEP_SIZES = 12
@@ -134,7 +135,7 @@ def plan(
 
 def excess_risk(run: TrainingRun, dimension: int) -> float:
     """The bound above, from a start anywhere in the domain."""
-    run.require_plain_steps("a bound on the excess risk")
+    require_plain_steps(run, "a bound on the excess risk")
     if not isinstance(run.domain, Ball) or run.loss.smoothness is None or not run.is_constant:
         must_be = "a smooth run of constant steps on a bounded domain"
         raise InvalidParameter("run", run, must_be=must_be)

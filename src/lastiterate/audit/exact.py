@@ -27,6 +27,7 @@ from lastiterate.lower_bounds.families import FAMILIES, Family, Parameters
 from lastiterate.lower_bounds.line_grid import last_laws
 from lastiterate.lower_bounds.line_pair import Pair, Step
 from lastiterate.profile.lower import LowerProfile
+from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import TrainingRun
 
 __all__ = ["FAMILIES", "Bracket", "ExactCurve", "Pair", "Step", "WorstInstance", "curve", "worst"]
@@ -117,7 +118,7 @@ def worst(
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    run.require_plain_steps("an exact audit")
+    require_plain_steps(run, "an exact audit")
     target = _check.number("delta", delta, above=0.0, below=1.0)
     budget = _check.count("tries", tries, at_least=1)
     asked = list(FAMILIES) if family is None else [family] if isinstance(family, str) else family

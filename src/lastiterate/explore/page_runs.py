@@ -12,6 +12,7 @@ from lastiterate.explore import model_kinds
 from lastiterate.run.batch_rules.rules import RULES
 from lastiterate.run.description import NAMES, Description
 from lastiterate.run.domain import Ball
+from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.serialise import words_to_toml
 from lastiterate.run.training_run import TrainingRun
 
@@ -37,7 +38,7 @@ def page_words(run: TrainingRun | Description) -> dict[str, Any]:
     if whole.batches.name not in NAMES or not whole.is_constant or said.holder is not None:
         must_be = "one with one step size, one noise and batches that sizes describe"
         raise InvalidParameter("run", must_be=must_be, found="another, which the page cannot show")
-    whole.require_plain_steps("the page")
+    require_plain_steps(whole, "the page")
     usual = Description()
     words = {
         entry.name: getattr(said, entry.name)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.schedule import Schedule, schedule
+
+if TYPE_CHECKING:
+    from lastiterate.run.training_run import TrainingRun
 
 
 @dataclass(frozen=True)
@@ -161,3 +165,11 @@ def checked_average(value: object, steps: int) -> Average | None:
     if isinstance(value, TailAverage) and not value.last <= steps:
         raise InvalidParameter("average.last", value.last, must_be=f"at most steps = {steps}")
     return value
+
+
+def require_plain_steps(run: TrainingRun, for_: str) -> None:
+    """None for plain steps whose last iterate is published; otherwise `InvalidParameter`."""
+    if not run.has_plain_steps:
+        name = "momentum" if run.average is None else "average"
+        must_be = f"left out: {for_} is for plain gradient steps and their last iterate"
+        raise InvalidParameter(name, getattr(run, name), must_be=must_be)

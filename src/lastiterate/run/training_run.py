@@ -253,31 +253,6 @@ class TrainingRun(RunFormats):
         """Whether there is no momentum and the last iterate itself is published."""
         return self.momentum == 0.0 and self.average is None
 
-    def require_plain_steps(self, for_: str) -> None:
-        """None for plain steps whose last iterate is published; otherwise an error.
-
-        Parameters
-        ----------
-        for_ : str
-            What is refused without them, for the message.
-
-        Raises
-        ------
-        InvalidParameter
-            If the run has momentum, or publishes an average of iterates.
-
-        Examples
-        --------
-        >>> from lastiterate import Cyclic, Loss, TrainingRun
-        >>> run = TrainingRun(loss=Loss(smoothness=1.0), sensitivity=1.0, batches=Cyclic(10, 1),
-        ...                   steps=10, step_size=0.1, noise_std=1.0)
-        >>> run.require_plain_steps("unlearning")
-        """
-        if not self.has_plain_steps:
-            name = "momentum" if self.average is None else "average"
-            must_be = f"left out: {for_} is for plain gradient steps and their last iterate"
-            raise InvalidParameter(name, getattr(self, name), must_be=must_be)
-
     @property
     def gradient_bound(self) -> float | None:
         """The least known bound on the norm of an example's gradient, or None."""

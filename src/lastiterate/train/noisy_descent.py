@@ -31,6 +31,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._progress import track
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.domain import Ball, Domain
+from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.arithmetic import chosen_grid, problem_of
 from lastiterate.train.batching import batch_sequence
@@ -96,7 +97,7 @@ def _descended(
     randomness: Randomness | None,
     start: Published | None,
 ) -> Array:
-    run.require_plain_steps("this trainer")
+    require_plain_steps(run, "this trainer")
     for broken in broken_promises(run, objective, examples.radius):
         raise broken
     randomness = Randomness() if randomness is None else randomness

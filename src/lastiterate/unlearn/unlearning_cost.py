@@ -11,6 +11,7 @@ from lastiterate import _check
 from lastiterate._numerics.search import last_count_true
 from lastiterate.errors import InvalidType
 from lastiterate.plot.named_lines import lines
+from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.unlearn.unlearning_plan import unlearning
 
@@ -53,7 +54,7 @@ def deletion_capacity(run: TrainingRun, *, epsilon: float, delta: float, share: 
     """
     if not isinstance(run, TrainingRun):
         raise InvalidType("run", run, must_be="a TrainingRun")
-    run.require_plain_steps("unlearning")
+    require_plain_steps(run, "unlearning")
     target = _check.target_epsilon("epsilon", epsilon)
     delta = _check.number("delta", delta, above=0.0, below=1.0)
     part = _check.number("share", share, above=0.0, at_most=1.0)

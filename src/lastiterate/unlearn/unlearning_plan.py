@@ -15,6 +15,7 @@ from lastiterate.profile.compose_with_gaussian import compose_with_mixture
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.run.batch_rules.rules import BatchRule, Resampling
+from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.unlearn.extra_steps import MOST_STEPS, ExtraSteps, last_of, least_extra_steps
 from lastiterate.unlearn.unlearning_result import Unlearning
@@ -93,7 +94,7 @@ def unlearning(
             "one that publishes its last iterate only (published iterates cannot be unlearned)"
         )
         raise InvalidParameter("run", f"releases={run.releases!r}", must_be=must_be)
-    run.require_plain_steps("unlearning")
+    require_plain_steps(run, "unlearning")
     most = run.batches.examples - 1
     many = _check.count("examples", examples, at_least=1, at_most=max(most, 1))
     steps = ExtraSteps(
