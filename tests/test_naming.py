@@ -18,7 +18,7 @@ SHARED_MODULES = {
     "dp_accounting": "reports and profiles in the terms of that package",
     "envelope": "the clip in numpy and compiled",
     "ledger": "the ledger and its command",
-    "rounded": "profiles and draws after rounding",
+    "rounded_normal": "the exact sampler, in numpy and compiled",
     "selection": "the certificate of a private selection and its profile",
     "verify": "the verification and its command",
 }

@@ -21,7 +21,7 @@ def path(request, monkeypatch):
     if request.param == "numpy":
         monkeypatch.setattr(law, "compiled", lambda name, size: None)
     else:
-        module = pytest.importorskip("lastiterate.train.compiled.rounded")
+        module = pytest.importorskip("lastiterate.train.compiled.rounded_normal")
         monkeypatch.setattr(law, "compiled", lambda name, size: module)
     return request.param
 

@@ -140,7 +140,8 @@ class RoundedProfile(PrivacyProfile):
         """The exact curve, at negative epsilons too, where both directions say the same."""
         known = self.exact.deltas(np.abs(epsilons))
         shrunk = np.exp(-np.abs(epsilons))
-        return np.where(epsilons >= 0.0, known, 1.0 - shrunk + shrunk * known)
+        grown = -np.expm1(-np.abs(epsilons))  # 1 - shrunk, without its cancellation
+        return np.where(epsilons >= 0.0, known, grown + shrunk * known)
 
     def renyi(self, order: float) -> float:
         """No Renyi divergence is finite where something may fail."""

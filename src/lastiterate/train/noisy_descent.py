@@ -106,7 +106,7 @@ def _descended(
     shape = objective.outputs, examples.parameters
     # Both give the same numbers as numpy, so that many short steps are worth loading them for.
     in_all = run.steps * shape[0] * shape[1]
-    compiled("rounded", in_all)
+    compiled("rounded_normal", in_all)
     state = State(np.zeros(shape), run.domain, compiled("step", in_all))
     if start is not None:
         state.parameters += start.parameters

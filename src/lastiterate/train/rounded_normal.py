@@ -56,7 +56,7 @@ MARGIN = 2.0**-40  # of the decision by floats, and of the tables
 CORE, WEDGE, DEEPER, WASTE = range(4)
 NOT_CORE = 0xFFFF
 _CHUNK = 1 << 16
-_LOADED = "lastiterate.train.compiled.rounded"
+_LOADED = "lastiterate.train.compiled.rounded_normal"
 _SPARE, _SPARE_SHARE = 64, 12  # words beyond one a number, at first
 
 _BOX = np.uint64(2**BOX_BITS - 1)
@@ -151,7 +151,7 @@ def _fill(words: Source, out: Whole, bits: int) -> None:
     spare = out.size // _SPARE_SHARE + _SPARE
     drawn = words(out.size + spare)
     # Both ways give the same numbers, so that what was loaded for longer draws does for short ones.
-    fast = compiled("rounded", _CHUNK if _LOADED in sys.modules else out.size)
+    fast = compiled("rounded_normal", _CHUNK if _LOADED in sys.modules else out.size)
     begin, rounds = (_begin, _rounds) if fast is None else (fast.begin, fast.rounds)
     done = begin(drawn[: out.size], drawn[out.size :], out, bits)
     extra = drawn[out.size :]

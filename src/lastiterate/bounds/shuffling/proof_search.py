@@ -65,7 +65,7 @@ def best_by_coordinates(
 
 
 def _with(parameters: _Parameters, name: str, values: Sequence[float]) -> list[_Parameters]:
-    return [replace(parameters, **{name: one}) for one in values]  # type: ignore[type-var]
+    return [replace(parameters, **{name: one}) for one in values]  # type: ignore[type-var]  # a dataclass
 
 
 @dataclass(frozen=True)

@@ -168,7 +168,8 @@ def _released(run: LinearRun, matrix: Entries) -> Interval:
 def _quotient_below(numerator: Interval, denominator: Interval) -> float:
     if not (numerator.low[0] > 0.0 and denominator.high[0] > 0.0):
         return 0.0
-    return float(np.nextafter(numerator.low[0] / denominator.high[0], -np.inf))
+    with np.errstate(over="ignore"):  # the float below inf is a bound, too
+        return float(np.nextafter(numerator.low[0] / denominator.high[0], -np.inf))
 
 
 def has_no_negative_eigenvalue(matrix: Entries) -> bool:

@@ -46,7 +46,7 @@ _FARTHEST, _FAINTEST = 30.0, -300.0  # logarithms of sizes of X_k against that o
 
 @dataclass(frozen=True)
 class Certified:
-    """A certificate: kappa of the last steps, inf in those without the example.
+    """The certified kappa of each of the last steps, which is inf in steps without the example.
 
     `before` is the energy (the part of mu^2) of participations before these steps.
     """
