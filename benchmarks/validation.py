@@ -25,10 +25,11 @@ from lastiterate.linear_model import (
     PrivateHuberRegressor,
     PrivateLogisticRegression,
     PrivateRidge,
+    fit_inputs,
 )
-from lastiterate.linear_model import estimator as estimators
-from lastiterate.train import centring, defaults, noisy_descent
+from lastiterate.train import default_releases, defaults, noisy_descent
 from lastiterate.train.noisy_descent import State
+from lastiterate.train.objectives import Huber, Objective
 
 EPSILONS = (0.5, 2.0)
 CLASSIFICATION = {
@@ -68,13 +69,13 @@ LONGER = {
 }
 FALLING = {
     "default": {},
-    "even": {"falling": defaults._EVEN},
-    "even, 4/5 of the steps": {"falling": defaults._EVEN, "run": {"count": 0.8}},
+    "even": {"falling": defaults.EVEN},
+    "even, 4/5 of the steps": {"falling": defaults.EVEN, "run": {"count": 0.8}},
     "to 1/5, release worth 1/10": {
-        "falling": replace(defaults._FALLING, last=0.2, release_worth=0.1)
+        "falling": replace(defaults.FALLING, last=0.2, release_worth=0.1)
     },
-    "all of the sum of steps": {"falling": replace(defaults._FALLING, share=1.0)},
-    "batches of at least 16": {"falling": replace(defaults._FALLING, least_batch=16)},
+    "all of the sum of steps": {"falling": replace(defaults.FALLING, share=1.0)},
+    "batches of at least 16": {"falling": replace(defaults.FALLING, least_batch=16)},
 }
 CLASSIFIERS = {
     "falling": FALLING,
@@ -148,16 +149,21 @@ def constants(
     run=None,
     averaged=None,
     falling=None,
+    unit=None,
+    few=None,
 ):
     """The default rule with other constants."""
     averaging = None if averaged is None else Averaging(averaged)
     patches = [
-        (defaults, "_CENTRING", share),
-        (defaults, "_EVEN", worth and replace(defaults._EVEN, release_worth=worth)),
-        (defaults, "_FALLING", falling),
-        (centring, "_REACH", reach),
+        (default_releases, "_CENTRING", share),
+        (defaults, "EVEN", worth and replace(defaults.EVEN, release_worth=worth)),
+        (defaults, "FALLING", falling),
+        (estimator, "_reach", reach),
         (estimator, "_constant", constant),
-        (estimators, "default_run", None if run is None else other_run(**run)),
+        (Huber, "output_unit", unit),
+        (Objective, "few_rows", few),
+        (Huber, "few_rows", few),
+        (fit_inputs, "default_run", None if run is None else other_run(**run)),
         (State, "step", averaging and averaging.stepping(State.step)),
         (noisy_descent, "_published", averaging and averaging.published),
     ]

@@ -72,6 +72,14 @@ class TestRows:
             root = np.sqrt(np.mean(np.sum((short - short.mean(axis=0)) ** 2, axis=1)))
             assert centre.bound == pytest.approx(0.8 * root, rel=1e-6)
 
+    @pytest.mark.parametrize("kind", MODELS)
+    def test_regressors_cut_fewer_rows_than_classifiers(self, kind):
+        fitted = made(kind, epsilon=50.0, feature_bound=BOUND, random_state=0).fit(ROWS, SIDES)
+        short = ROWS * np.minimum(1.0, BOUND / np.linalg.norm(ROWS, axis=1, keepdims=True))
+        root = np.sqrt(np.mean(np.sum((short - short.mean(axis=0)) ** 2, axis=1)))
+        reach = 1.2 if hasattr(fitted, "target_bound_") else 0.8
+        assert fitted.center_bound_ == pytest.approx(min(reach * root, BOUND), rel=0.05)
+
     @pytest.mark.parametrize("kind", [np.float32, np.float64])
     def test_a_mean_as_long_as_the_bound_moves_no_row_beyond_it(self, kind):
         """Rows in float32 may be longer than the bound by a rounding: the mean stays within."""

@@ -30,7 +30,7 @@ from lastiterate.linear_model.sklearn_parameters import (
 )
 from lastiterate.linear_model.unlearn_rows import UnlearningMixin
 from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED
-from lastiterate.train.centring import Centre
+from lastiterate.train.centring import REACH, Centre
 from lastiterate.train.data import bounded
 from lastiterate.train.data_digest import secret_key
 from lastiterate.train.noise import randomness
@@ -49,6 +49,7 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
     # small enough to add only 1 % to the norms that noise is proportional to
     # (benchmarks/validation.py: 1/4 is up to .1 points behind, 1/2 up to .3).
     _constant = 0.125
+    _reach = REACH
 
     def _fit(self, held: list[Any], ledger: Any = None, key: Any = None, other: Any = None) -> Self:
         """Fit on X and y, held in a list so that no traceback keeps them; `other` is refused."""
@@ -89,6 +90,9 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         warn_of_several_fits(charged=settings.ledger is not None)
         preprocessing = preprocessing_of(settings.preprocessing)
         preprocessing.warn()
+        if settings.feature_bound is None:
+            # Rows to unlearn come without the steps before the model.
+            settings.feature_bound = preprocessing.norm_bound or vars(self).get("feature_bound_")
         inputs = replace(self._gather_inputs(X, y, settings), preprocessing=preprocessing)
         examples, task = inputs.examples, inputs.task
         warn_of_delta(settings.delta, len(examples))
@@ -121,7 +125,7 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
     def _train(self, inputs: FitInputs, report: PrivacyReport, *, refuse: bool) -> FitResult:
         task, examples = inputs.task, inputs.examples
         own = tuple(r for r in report.other_releases if r.kind in (MEAN, OUTLIERS, UNDECLARED))
-        other_releases = PublishedStatistics(own, randomness(self.random_state))
+        other_releases = PublishedStatistics(own, randomness(self.random_state), self._reach)
         other_releases.count(examples, task.outside, refuse=refuse)
         other_releases.count_undeclared(examples, inputs.settings.text_columns)
         examples = other_releases.centred(examples)

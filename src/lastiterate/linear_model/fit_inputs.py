@@ -119,4 +119,5 @@ def certificate_of(
         trusted=inputs.trusted,
         fitted=inputs.preprocessing.fitted,
         declared_public=inputs.preprocessing.declared_public,
+        feature_maps=inputs.preprocessing.feature_maps,
     )

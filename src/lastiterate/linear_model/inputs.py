@@ -1,16 +1,13 @@
 """Validation of rows and targets, with errors that do not quote them.
 
-Messages of numpy and scikit-learn quote values.  Only sentences that are known to quote none are
-passed on.  A raw data frame is refused: its columns have units and different ranges, and scaled
+A raw data frame is refused: its columns have units and different ranges, and scaled
 down to a common length, only the largest column would be left of a row.
 """
 
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,42 +15,10 @@ from scipy import sparse
 from sklearn.utils.validation import validate_data
 
 from lastiterate._warning import warn
-from lastiterate.errors import InvalidParameter, InvalidType, LastIterateError
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.class_labels import as_column
+from lastiterate.train.discreet_errors import discreetly, is_dask
 from lastiterate.train.rows import compressed, is_mapped
-from lastiterate.train.traceback_scrubbing import clear_locals
-
-_Result = TypeVar("_Result")
-_SIZES = r"[\d, ()]*"
-_HARMLESS = [
-    r"Complex data not supported",
-    r"argument must be a string or a( real)? number",
-    r"Input (X |y )?contains (NaN|infinity or a value too large for dtype\('float(32|64)'\))",
-    rf"Found array with \d+ (sample|feature)\(s\) \(shape={_SIZES}\) while a minimum of \d+ is "
-    r"required( by \w+)?",
-    r"Found array with dim \d+(, while dim <= 2 is required by \w+|\. \w+ expected <= 2)",
-    r"Expected 2D array, got (1D|scalar) array instead",
-    r"Reshape your data either using array\.reshape\(-1, 1\) if your data has a single feature or "
-    r"array\.reshape\(1, -1\) if it contains a single sample",
-    r"X has \d+ features, but \w+ is expecting \d+ features as input",
-    r"Found input variables with inconsistent numbers of samples: \[[\d, ]*\]",
-    r"Unknown label type: \(?'?(continuous|continuous-multioutput|multiclass-multioutput|"
-    r"multilabel-indicator|unknown)'?\)?",
-    rf"y should be a 1d array, got an array of shape {_SIZES} instead",
-    r"requires y to be passed, but the target y is None",
-    r"Feature names are only supported if all input features have string names",
-    r"The feature names should match those that were passed during fit",
-]
-
-_REMEDIES = {
-    "y contains NaN": "leave out the rows that have no target",
-    "contains NaN": "fill empty cells with a public constant, not with a statistic of the data: "
-    '"missing" in a PrivateSchema, or '
-    'SimpleImputer(strategy="constant", fill_value=0, keep_empty_features=True)',
-    "contains infinity": "clip columns to publicly known ranges, PrivateScaler(low=.., high=..) "
-    "or PrivateSchema",
-    "not a number": "PrivateSchema encodes text by publicly known values",
-}
 
 SCALED = (
     "map columns to [-1, 1] by publicly known ranges, PrivateScaler(low=.., high=..), and set "
@@ -72,13 +37,13 @@ def rows_and_targets(
     estimator: Any, X: Any, y: Any, *, numeric: bool, any_target: bool
 ) -> tuple[Any, NDArray[Any]]:
     """Rows and targets for a fit; with `any_target`, targets are not checked."""
-    return _discreetly(lambda: _for_fit(estimator, X, y, numeric=numeric, any_target=any_target))
+    return discreetly(lambda: _for_fit(estimator, X, y, numeric=numeric, any_target=any_target))
 
 
 def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
     """Rows for a fitted model, or for a scaler; `reset` stores their width."""
     _refuse_dask("X", X)
-    return _discreetly(
+    return discreetly(
         lambda: validate_data(
             estimator,
             _by_rows(X),
@@ -114,35 +79,6 @@ def _for_fit(
 
 def _by_rows(X: Any) -> Any:
     return compressed(X) if sparse.issparse(X) else X
-
-
-def _discreetly(action: Callable[[], _Result]) -> _Result:
-    """The result of the action; errors hold no value of the data."""
-    try:
-        return action()
-    except LastIterateError:
-        raise
-    except Exception as error:
-        clear_locals(error)
-        found = harmless_part(str(error))
-        kind = InvalidType if isinstance(error, TypeError) else InvalidParameter
-    # Raised outside the handler, so the original error is not kept as its context.
-    must_be = "numbers throughout, in rows of equal length"
-    found = found or "a value that is not a number"
-    remedy = next((do for what, do in _REMEDIES.items() if what in found), None)
-    raise kind("X and y", must_be=must_be, found=f"{found} -> {remedy}" if remedy else found)
-
-
-def harmless_part(message: str) -> str:
-    """The sentences that name no value; empty if there are none."""
-    joined = " ".join(message.split())
-    found = [re.search(sentence, joined) for sentence in _HARMLESS]
-    return ". ".join(one[0] for one in found if one is not None)
-
-
-def is_dask(given: Any) -> bool:
-    """Whether it is a Dask collection; does not import Dask."""
-    return any(kind.__module__.partition(".")[0] == "dask" for kind in type(given).__mro__)
 
 
 def _refuse_dask(name: str, given: Any) -> None:

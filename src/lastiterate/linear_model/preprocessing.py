@@ -1,4 +1,4 @@
-"""Preprocessing steps that learned from the private examples.
+"""The steps before a model: those that learned from the private examples, and fixed features.
 
 The pipelines that call `fit` are found on the stack, in the same process.  Steps that were fitted
 before and separately are not.  Users declare those, and correct the others, by
@@ -8,14 +8,16 @@ before and separately are not.  Users declare those, and correct the others, by
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
+from sklearn.base import OneToOneFeatureMixin
 
+from lastiterate import _check
 from lastiterate._warning import warn
 from lastiterate.errors import PrivacyWarning
+from lastiterate.linear_model.learning_steps import FIXED, alternatives
 from lastiterate.train.settings import PRIVATE, PUBLIC
 
 _PIPELINE, _TARGETS = "sklearn.pipeline.Pipeline", "sklearn.compose._target."
@@ -23,18 +25,24 @@ _PIPELINE, _TARGETS = "sklearn.pipeline.Pipeline", "sklearn.compose._target."
 
 @dataclass(frozen=True)
 class Preprocessing:
-    """Steps that learned from the examples, and steps that are declared not to have."""
+    """Steps that learned from the examples, and steps that are declared not to have.
+
+    `norm_bound` is what the last step before the model states of its rows; `feature_maps` are
+    records of the fixed maps that come last.
+    """
 
     fitted: tuple[str, ...] = ()
     declared_public: tuple[str, ...] = ()
+    norm_bound: float | None = None
+    feature_maps: tuple[dict[str, Any], ...] = ()
 
     def warn(self) -> None:
         """Warn if a step learned from the examples."""
         if self.fitted:
             warn(
                 f"the steps {', '.join(self.fitted)} before this model learn from the examples, "
-                "which privacy_ does not include: declare public facts instead "
-                "(PrivateSchema, PrivateScaler(low=.., high=..), OneHotEncoder(categories=..)), "
+                f"which privacy_ does not include: declare public facts instead "
+                f"({', '.join(alternatives(self.fitted))}), "
                 "or fit them on public data and freeze them (sklearn.frozen.FrozenEstimator).  "
                 "The report and the certificate name them",
                 PrivacyWarning,
@@ -54,7 +62,25 @@ def preprocessing_of(declared: Mapping[str, str]) -> Preprocessing:
         for name, origin in declared.items()
         if origin == PRIVATE and not any(_is_part(one, name) for one in seen)
     ]
-    return Preprocessing(tuple(fitted), tuple(public))
+    before = _steps_before_the_model()
+    bound = getattr(before[-1], "norm_bound", None) if before else None
+    return Preprocessing(
+        tuple(fitted),
+        tuple(public),
+        None if bound is None else _check.number("norm_bound", bound, above=0.0),
+        _last_maps(before),
+    )
+
+
+def _last_maps(steps: list[Any]) -> tuple[dict[str, Any], ...]:
+    """Records of the fixed maps behind which no other step changes the number of columns."""
+    found: list[dict[str, Any]] = []
+    for step in reversed(steps):
+        if hasattr(step, "feature_map") and type(step).__module__.startswith("lastiterate."):
+            found.insert(0, step.feature_map(step.n_features_in_).as_record())
+        elif not (hasattr(step, "norm_bound") and isinstance(step, OneToOneFeatureMixin)):
+            break
+    return tuple(found)
 
 
 def _is_part(name: str, stem: str) -> bool:
@@ -62,20 +88,48 @@ def _is_part(name: str, stem: str) -> bool:
     return name == stem or name.startswith(f"{stem}__")
 
 
-def _steps_on_the_stack() -> Iterator[tuple[str, str]]:
-    """The name and the class of every learning step of every calling pipeline."""
+def _steps_before_the_model() -> list[Any]:
+    """The steps of calling pipelines before the one that is being fitted, first to last."""
+    before: list[Any] = []
+    for owner, within in _owners_on_the_stack():
+        if _PIPELINE in _kinds(owner) and any(owner.steps[-1][1] is one for one in within):
+            before = [*_flat(owner.steps[:-1]), *before]
+    return before
+
+
+def _flat(steps: Any) -> Iterator[Any]:
+    """The steps, with pipelines among them replaced by their own."""
+    for _, step in steps:
+        if _PIPELINE in _kinds(step):
+            yield from _flat(step.steps)
+        elif step is not None and not isinstance(step, str):
+            yield step
+
+
+def _owners_on_the_stack() -> Iterator[tuple[Any, list[Any]]]:
+    """Every object that has a method running, the innermost first, and those inside its own."""
     frame = sys._getframe(1)
     seen: list[Any] = []
     while frame is not None:
         owner: Any = frame.f_locals.get("self")
         if not any(owner is one for one in seen):
-            kinds = [f"{kind.__module__}.{kind.__qualname__}" for kind in type(owner).__mro__]
-            if _PIPELINE in kinds:
-                yield from _learning_steps(owner.steps[:-1])
-            elif any(kind.startswith(_TARGETS) for kind in kinds):
-                yield from _learning_steps([("targets", owner.transformer)])
+            yield owner, seen
             seen.append(owner)
         frame = frame.f_back  # type: ignore[assignment]  # None ends the loop
+
+
+def _kinds(owner: Any) -> list[str]:
+    return [f"{kind.__module__}.{kind.__qualname__}" for kind in type(owner).__mro__]
+
+
+def _steps_on_the_stack() -> Iterator[tuple[str, str]]:
+    """The name and the class of every learning step of every calling pipeline."""
+    for owner, _ in _owners_on_the_stack():
+        kinds = _kinds(owner)
+        if _PIPELINE in kinds:
+            yield from _learning_steps(owner.steps[:-1])
+        elif any(kind.startswith(_TARGETS) for kind in kinds):
+            yield from _learning_steps([("targets", owner.transformer)])
 
 
 def _learning_steps(steps: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
@@ -101,46 +155,8 @@ def _is_learning(step: Any) -> bool:
     if step is None or isinstance(step, str) or type(step).__module__.startswith("lastiterate"):
         return False
     if type(step).__module__.startswith("sklearn."):
-        fixed = _FIXED.get(type(step).__name__)
+        fixed = FIXED.get(type(step).__name__)
         if fixed is not None:
             return not fixed(step)
     # A step without fitting may still mix rows.
     return True
-
-
-def _has_declared_categories(step: Any) -> bool:
-    """Whether no category comes from the data, and none is merged for being rare."""
-    declared = not isinstance(step.categories, str)
-    return declared and step.min_frequency is None and step.max_categories is None
-
-
-def _fills_in_a_constant(step: Any) -> bool:
-    """Whether empty cells become a constant, and empty columns are kept."""
-    return bool(step.strategy == "constant" and step.keep_empty_features and not step.add_indicator)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-
-
-# Transformers of scikit-learn, each with the condition under which it learns only the number and
-# width of the examples, and maps every row by itself.
-_FIXED: dict[str, Callable[[Any], bool]] = {
-    "AdditiveChi2Sampler": lambda _: True,
-    "Binarizer": lambda _: True,
-    "FeatureHasher": lambda _: True,
-    "FrozenEstimator": lambda _: True,  # `fit` does nothing
-    "FunctionTransformer": lambda step: step.func is None or isinstance(step.func, np.ufunc),
-    "GaussianRandomProjection": lambda _: True,
-    "HashingVectorizer": lambda _: True,
-    "Normalizer": lambda _: True,
-    "OneHotEncoder": _has_declared_categories,
-    "OrdinalEncoder": _has_declared_categories,
-    "PolynomialCountSketch": lambda _: True,
-    "PolynomialFeatures": lambda _: True,
-    "RBFSampler": lambda step: _is_number(step.gamma),
-    "SimpleImputer": _fills_in_a_constant,
-    "SkewedChi2Sampler": lambda _: True,
-    "SparseRandomProjection": lambda _: True,
-    "SplineTransformer": lambda step: not isinstance(step.knots, str),
-}

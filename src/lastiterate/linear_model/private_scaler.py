@@ -52,6 +52,11 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.low = low
         self.high = high
 
+    @property
+    def norm_bound(self) -> float:
+        """The largest norm of a scaled row; estimators in a pipeline take it over."""
+        return self.bound
+
     @discreet
     def fit(self, X: Any, y: None = None) -> Self:
         """Store the number of features.

@@ -13,9 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.linear_model.inputs import is_dask
 from lastiterate.tables.encoder import Encoder, missing_columns_text
 from lastiterate.tables.schema_file import schema_of
+from lastiterate.train.discreet_errors import is_dask
 from lastiterate.train.traceback_scrubbing import discreet
 
 _TABLE = (
@@ -89,6 +89,11 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         self.target = target
         self.bound = bound
         self.dtype = dtype
+
+    @property
+    def norm_bound(self) -> float | None:
+        """The largest norm of a row, None if unknown; estimators in a pipeline take it over."""
+        return self.bound
 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Store the names of the columns; the schema must describe every one of them.

@@ -178,7 +178,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
             seeded=self.random_state is not None,
         )
         source = randomness(self.random_state)
-        number = tries.number(source.uniform())
+        number = tries.number(source.word)
         best = best_of(number, candidates, X, y, public=public, source=source)
         chosen = replace(best.candidate.report, seeded=self.random_state is not None)
         report = as_selected(chosen, profile, bound=chosen.bound_at(self.delta))

@@ -29,7 +29,7 @@ from lastiterate.other_releases import (
     noise_of_counts,
     published_record,
 )
-from lastiterate.train.centring import as_published, centre_of_sum, lost_distance
+from lastiterate.train.centring import REACH, as_published, centre_of_sum, lost_distance
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
 from lastiterate.train.norms import chunks
@@ -174,6 +174,7 @@ class PublishedStatistics:
 
     releases: tuple[Release, ...]
     source: Randomness
+    reach: float = REACH  # of rows around their mean
     counts: dict[str, int] = field(default_factory=dict)
     undeclared: dict[str, int] = field(default_factory=dict)
     lost: float = 0.0  # likely distance of rows from the published centre
@@ -190,10 +191,15 @@ class PublishedStatistics:
             self.source,
             examples=len(examples),
             bound=examples.feature_bound,
+            reach=self.reach,
         )
         self._published[MEAN] = as_published(centre)
         self.lost = lost_distance(
-            centre, release, examples=len(examples), bound=examples.feature_bound
+            centre,
+            release,
+            examples=len(examples),
+            bound=examples.feature_bound,
+            reach=self.reach,
         )
         return examples.around(centre)
 

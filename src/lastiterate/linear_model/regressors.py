@@ -15,6 +15,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import Task
+from lastiterate.train.centring import REGRESSION_REACH
 from lastiterate.train.objectives import Huber, Objective
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_none, setting
 from lastiterate.train.shards import AnyExamples
@@ -47,6 +48,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     _numeric_targets = True
     # Offsets count for more in a target than in a logit (benchmarks/validation.py).
     _constant = 0.25
+    _reach = REGRESSION_REACH
 
     def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
         """Train on rows `X` with targets `y`.

@@ -12,12 +12,14 @@ from sklearn.pipeline import Pipeline
 
 from lastiterate.certificate.verify import VerifiedCertificate, read, verified_certificate
 from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.features.known_maps import map_of
+from lastiterate.features.known_transformers import transformer_of
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.other_releases import OUTLIERS, PUBLISHED, UNDECLARED
 from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL
 from lastiterate.saved_model.model_file import EXPECTED_FILE, SavedModel, labels_in, read_model
-from lastiterate.saved_model.pipeline_steps import SchemaStep, Step
+from lastiterate.saved_model.pipeline_steps import FeatureStep, SchemaStep, Step, widths
 from lastiterate.saved_model.save_model import CLASS_PRIOR, ESTIMATORS, UNSAVED_SETTINGS
 
 
@@ -77,10 +79,15 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
         raise InvalidCertificate(["the model predicts by other numbers than it describes"])
     found.warn()
     estimator = _estimator(saved, found, described, text)
-    steps = [(step.name, _transformer(step, saved)) for step in saved.steps]
+    columns = widths(saved.steps, saved.encoder.width)
+    steps = [
+        (step.name, _transformer(step, saved, count))
+        for step, count in zip(saved.steps, columns, strict=False)
+    ]
     if not saved.saved_by_python:
         names = dict.fromkeys(saved.record["columns"], ())
-        steps = [("schema", PrivateSchema(saved.record["schema"], bound=None).fit(names))]
+        schema = PrivateSchema(saved.record["schema"], bound=None).fit(names)
+        steps = [("schema", schema), *steps]
     name = saved.record.get("name", "model")
     return Pipeline([*steps, (name, estimator)]) if steps else estimator
 
@@ -150,13 +157,17 @@ def _names(saved: SavedModel) -> dict[str, Any]:
     return {"feature_names_in_": np.array(columns, dtype=object)}
 
 
-def _transformer(step: Step, saved: SavedModel) -> Any:
+def _transformer(step: Step, saved: SavedModel, columns: int) -> Any:
     if isinstance(step, SchemaStep):
         schema = PrivateSchema(saved.record["schema"], bound=step.bound, dtype=np.dtype(step.dtype))
         return schema.fit(dict.fromkeys(saved.record["columns"], ()))
-    low, high = (None if end is None else np.array(end) for end in (step.low, step.high))
-    scaler = PrivateScaler(step.bound, low=low, high=high)
-    scaler.n_features_in_ = saved.encoder.width
-    if step is saved.steps[0]:
-        scaler.__dict__.update(_names(saved))
-    return scaler
+    transformer: Any
+    if isinstance(step, FeatureStep):
+        transformer = transformer_of(map_of(step.map))
+    else:
+        low, high = (None if end is None else np.array(end) for end in (step.low, step.high))
+        transformer = PrivateScaler(step.bound, low=low, high=high)
+        transformer.n_features_in_ = columns
+    if step is saved.steps[0] and saved.saved_by_python:
+        transformer.__dict__.update(_names(saved))
+    return transformer

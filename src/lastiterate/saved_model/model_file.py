@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, LastIterateError
+from lastiterate.features.known_maps import FEATURE_MAPS, encoded_maps
 from lastiterate.other_releases import MEAN, PUBLISHED
-from lastiterate.saved_model.pipeline_steps import Step, steps_of
+from lastiterate.saved_model.pipeline_steps import Step, steps_of, widths
 from lastiterate.tables.column_rules import range_of
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.json_file import read_object
@@ -87,20 +88,27 @@ class SavedModel:
 
     def outputs(self, rows: Array) -> Array:
         """The linear outputs of encoded rows, one column each; rows are bounded as in training."""
-        for step in self.steps:
-            rows = step.apply(rows, self.encoder)
         return linear_outputs(
-            rows,
+            self.features(rows),
             np.atleast_2d(np.array(self.record["coef"])),
             np.array(self.record["intercept"]),
             bound=self.record["feature_bound"],
             centre=self.centre,
         )
 
+    def features(self, rows: Array) -> Any:
+        """The rows that the model sees, from encoded rows."""
+        for step in self.steps:
+            rows = step.apply(rows, self.encoder)
+        return rows
+
     def matches_certificate(self, described: Mapping[str, Any]) -> bool:
         """Whether the numbers that predict are those that the certificate describes."""
         features = described["features"]
         if self.record["feature_bound"] != features["bound"] or not self._centre_matches(described):
+            return False
+        maps = encoded_maps(self.encoding)
+        if maps and described.get(FEATURE_MAPS, maps) != maps:
             return False
         coef, intercept = (np.array(self.record[name]) for name in ("coef", "intercept"))
         expected = self._expected_coefficients(
@@ -171,7 +179,7 @@ def is_complete(record: dict[str, Any]) -> bool:
     """Whether a record has all parts that predictions need."""
     try:
         columns, classes = tuple(record["columns"]), record["classes"]
-        width = Encoder.of(dict(record["schema"]), columns).width
+        width = widths(steps_of(record), Encoder.of(dict(record["schema"]), columns).width)[-1]
         _check.number("feature_bound", record["feature_bound"], above=0.0)
         _check.choice("model", record["model"], among=MODELS)
         coef, intercept, parameters = (
@@ -191,7 +199,6 @@ def is_complete(record: dict[str, Any]) -> bool:
             if len(classes) < 2 or record["target_range"] is not None:
                 return False
         offset = np.array(record.get("offset") or np.zeros(outputs), dtype=np.float64)
-        steps_of(record)
         if record["format"] == PYTHON_FORMAT:
             labels_in(record)
             names = (*names, *record["settings"], record["name"])

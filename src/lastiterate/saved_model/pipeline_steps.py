@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
@@ -11,6 +11,7 @@ import numpy as np
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
+from lastiterate.features.known_maps import FEATURE_STEP, map_of
 from lastiterate.tables.encoder import Encoder
 from lastiterate.train.ranges import rows_within
 
@@ -29,6 +30,10 @@ class SchemaStep:
         if self.bound is not None:
             _check.number("bound", self.bound, above=0.0)
         _check.choice("dtype", self.dtype, among=("float32", "float64"))
+
+    def width(self, columns: int) -> int:
+        """The number of features of rows that have this many columns."""
+        return columns
 
     def apply(self, rows: Any, encoder: Encoder) -> Any:
         """The rows as a PrivateSchema gives them."""
@@ -59,6 +64,12 @@ class ScalerStep:
                 numbers = tuple(_check.number(end, one) for one in given)
                 object.__setattr__(self, end, numbers)
 
+    def width(self, columns: int) -> int:
+        """The number of features of rows that have this many columns."""
+        if self.low is not None and len(self.low) != columns:
+            raise InvalidParameter("low", self.low, must_be=f"{columns} numbers")
+        return columns
+
     def apply(self, rows: Any, encoder: Encoder) -> Any:
         """The rows as a PrivateScaler gives them."""
         del encoder
@@ -71,8 +82,33 @@ class ScalerStep:
         return np.array(self.low), np.array(self.high)
 
 
-Step = SchemaStep | ScalerStep
-_KINDS: tuple[type[Step], ...] = (SchemaStep, ScalerStep)
+@dataclass(frozen=True)
+class FeatureStep:
+    """Fixed features of rows, by the record of their map."""
+
+    name: str
+    map: Mapping[str, Any]
+
+    step: ClassVar[str] = FEATURE_STEP
+
+    def __post_init__(self) -> None:
+        map_of(self.map)
+
+    def width(self, columns: int) -> int:
+        """The number of features of rows that have this many columns."""
+        known = map_of(self.map)
+        if known.input_width != columns:
+            raise InvalidParameter("map", self.map, must_be=f"one of {columns} columns")
+        return known.width
+
+    def apply(self, rows: Any, encoder: Encoder) -> Any:
+        """The features of the rows."""
+        del encoder
+        return map_of(self.map).apply(rows)
+
+
+Step = SchemaStep | ScalerStep | FeatureStep
+_KINDS: tuple[type[Step], ...] = (SchemaStep, ScalerStep, FeatureStep)
 
 
 def as_record(step: Step) -> dict[str, Any]:
@@ -87,6 +123,15 @@ def steps_of(record: Mapping[str, Any]) -> tuple[Step, ...]:
         (kind,) = (kind for kind in _KINDS if kind.step == one["step"])
         settings = {name: value for name, value in one.items() if name != "step"}
         if not isinstance(settings["name"], str) or (kind is SchemaStep and found):
-            raise InvalidParameter("steps", one["step"], must_be="a schema, then scalers")
+            must_be = "a schema, then scalers and features"
+            raise InvalidParameter("steps", one["step"], must_be=must_be)
         found.append(kind(**settings))
     return tuple(found)
+
+
+def widths(steps: Sequence[Step], columns: int) -> list[int]:
+    """The number of columns before each step, and behind the last."""
+    found = [columns]
+    for step in steps:
+        found.append(step.width(found[-1]))
+    return found

@@ -13,6 +13,7 @@ from lastiterate.certificate.chain import chain_tied_to_encoding
 from lastiterate.certificate.statements import model_digest
 from lastiterate.certificate.verify import read
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.features.fixed_features import FixedFeatures
 from lastiterate.linear_model import (
     PrivateHuberRegressor,
     PrivateLinearSVC,
@@ -30,7 +31,13 @@ from lastiterate.saved_model.model_file import (
     is_complete,
     learned_record,
 )
-from lastiterate.saved_model.pipeline_steps import ScalerStep, SchemaStep, Step, as_record
+from lastiterate.saved_model.pipeline_steps import (
+    FeatureStep,
+    ScalerStep,
+    SchemaStep,
+    Step,
+    as_record,
+)
 from lastiterate.tables.column_rules import AS_IT_IS
 from lastiterate.tables.encoder import REST, Encoder
 from lastiterate.tables.schema_file import schema_of
@@ -63,8 +70,9 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     Parameters
     ----------
     model : estimator or Pipeline
-        A fitted private model, alone or as the last step of a pipeline after a PrivateSchema and
-        PrivateScalers.  Other steps are refused: they cannot be written as data.
+        A fitted private model, alone or as the last step of a pipeline after a PrivateSchema,
+        PrivateScalers and fixed features (`lastiterate.features`).  Other steps are refused: they
+        cannot be written as data.
     folder : str or Path
         The folder for the files; it is created if it does not exist.
     overwrite : bool
@@ -127,20 +135,24 @@ def _pipeline_parts(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
     other = [
         of
         for index, (of, one) in enumerate(steps)
-        if not (isinstance(one, PrivateScaler) or (isinstance(one, PrivateSchema) and index == 0))
+        if not isinstance(one, (PrivateScaler, FixedFeatures))
+        and not (isinstance(one, PrivateSchema) and index == 0)
     ]
     if other:
-        must_be = f"a private model after at most a PrivateSchema and PrivateScalers: {_ALONE}"
+        must_be = (
+            "a private model after at most a PrivateSchema, PrivateScalers and transformers of "
+            f"lastiterate.features: {_ALONE}"
+        )
         found = f"steps that cannot be written as data: {', '.join(other)}"
         raise InvalidParameter("model", must_be=must_be, found=found)
+    for _, one in steps:
+        check_is_fitted(one, "n_features_in_")
     return steps, name, model
 
 
 def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str, Any]:
     first = steps[0][1] if steps else estimator
-    check_is_fitted(first)
     columns, schema = _columns_of(first)
-    width = Encoder.of(schema, columns).width
     kind = next((word for word, of in ESTIMATORS.items() if isinstance(estimator, of)), None)
     if kind is None:
         must_be = f"one of {', '.join(one.__name__ for one in ESTIMATORS.values())}"
@@ -163,7 +175,7 @@ def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str
         "target_range": ends,
         "labels": None if classes is None else _labels(classes),
         "offset": None if offset is None else offset.tolist(),
-        "steps": [as_record(_step(of, one, width)) for of, one in steps],
+        "steps": [as_record(_step(of, one)) for of, one in steps],
         "name": name,
         "settings": _settings(estimator, ESTIMATORS[kind]),
         **learned_record(estimator),
@@ -187,11 +199,13 @@ def _columns_of(first: Any) -> tuple[list[str], dict[str, Any]]:
     return columns, schema
 
 
-def _step(name: str, step: Any, width: int) -> Step:
+def _step(name: str, step: Any) -> Step:
     if isinstance(step, PrivateSchema):
         bound = None if step.bound is None else float(step.bound)
         return SchemaStep(name, bound, str(np.dtype(step.dtype)))
-    ranges = step._range(width)
+    if isinstance(step, FixedFeatures):
+        return FeatureStep(name, step.feature_map(step.n_features_in_).as_record())
+    ranges = step._range(step.n_features_in_)
     low, high = (None, None) if ranges is None else (tuple(end.tolist()) for end in ranges)
     return ScalerStep(name, float(step.bound), low, high)
 

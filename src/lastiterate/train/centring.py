@@ -2,7 +2,7 @@ r"""Rows moved so that their mean is about 0, by a mean that is published with n
 
 Noise is in proportion to the longest row.  Where rows have much in common, little of their length
 tells them apart: around their mean m rows x have a mean square of :math:`E|x|^2 - |m|^2`.  With R',
-.8 of its root, rows within R count as
+its root times a reach (.8 for classes, 1.2 for numbers), rows within R count as
 
 .. math:: \frac{R}{R'}\,\mathrm{cut}_{R'}(x - m),
 
@@ -53,7 +53,9 @@ from lastiterate.train.rows import Rows, own_copy, without_duplicates
 
 MEAN_DIGEST, MEAN_BOUND = "sha256 of the mean", "bound"
 _SHORTEST = 0.05  # R' in units of R, however short rows are around their mean
-_REACH = 0.8
+# In units of the root mean square, chosen on validation splits.  Rows cut short lose less to a
+# classifier, which needs their direction, than to a regressor, whose targets go with their length.
+REACH, REGRESSION_REACH = 0.8, 1.2
 _LONGEST_MEAN = 0.999  # in units of R
 _SURE = 2.0  # standard deviations of what noise adds to it
 _BITS = 31  # of a row's coordinates; sums of 2^20 rows are then exact in floating point
@@ -112,10 +114,11 @@ def published_centre(
     *,
     bound: float,
     silent: NDArray[np.bool_] | None = None,
+    reach: float = REACH,
 ) -> Centre:
     """The published centre of rows within the bound, with noise; silenced rows count as 0."""
     total = sum_in_units(rows, bound=bound, silent=silent)
-    return centre_of_sum(total, release, source, examples=rows.shape[0], bound=bound)
+    return centre_of_sum(total, release, source, examples=rows.shape[0], bound=bound, reach=reach)
 
 
 def sum_in_units(
@@ -131,7 +134,13 @@ def sum_in_units(
 
 
 def centre_of_sum(
-    total: NDArray[np.int64], release: Release, source: Randomness, *, examples: int, bound: float
+    total: NDArray[np.int64],
+    release: Release,
+    source: Randomness,
+    *,
+    examples: int,
+    bound: float,
+    reach: float = REACH,
 ) -> Centre:
     """The centre published from the exact sum, after the noise of the release is added."""
     if not examples <= _MOST_ROWS:
@@ -139,7 +148,7 @@ def centre_of_sum(
     published = noisy(
         _UNIT * total.astype(np.float64), release.noise_std, source, largest=2.0 * examples
     )
-    return centre_of(published, release, examples=examples, bound=bound)
+    return centre_of(published, release, examples=examples, bound=bound, reach=reach)
 
 
 def _in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:
@@ -160,7 +169,9 @@ def _in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:
     return np.append(sums, halves.sum()).astype(np.int64)
 
 
-def centre_of(published: Array, release: Release, *, examples: int, bound: float) -> Centre:
+def centre_of(
+    published: Array, release: Release, *, examples: int, bound: float, reach: float = REACH
+) -> Centre:
     """The centre computed from the published sum and from public quantities."""
     mean, noise = published[:-1] / examples, release.noise_std / examples
     length = float(mean @ mean)
@@ -171,10 +182,12 @@ def centre_of(published: Array, release: Release, *, examples: int, bound: float
     # A mean of rows within the bound is within it; beyond, factors that are rounded down could
     # move rows away from it.
     within = min(1.0, _LONGEST_MEAN / math.sqrt(length)) if length > 0.0 else 1.0
-    return Centre(mean * (within * bound), min(_REACH * math.sqrt(spread), 1.0) * bound)
+    return Centre(mean * (within * bound), min(reach * math.sqrt(spread), 1.0) * bound)
 
 
-def lost_distance(centre: Centre, release: Release, *, examples: int, bound: float) -> float:
+def lost_distance(
+    centre: Centre, release: Release, *, examples: int, bound: float, reach: float = REACH
+) -> float:
     """How far from 0 the mean of centred rows is likely to be, in units of the bound on rows.
 
     0 where more than noise has set the bound around the mean, since rows differ more than it hides;
@@ -182,7 +195,7 @@ def lost_distance(centre: Centre, release: Release, *, examples: int, bound: flo
     """
     noise, mean = release.noise_std / examples, centre.mean / bound
     unseen = _unseen_spread(noise, mean)
-    hidden = _REACH * math.sqrt(unseen) * bound
+    hidden = reach * math.sqrt(unseen) * bound
     apart = centre.bound > up(min(hidden, bound), THOUSANDS_OF_ROUNDINGS)
     if apart or mean @ mean <= _SURE * unseen:
         return 0.0

@@ -21,12 +21,13 @@ that at few passes there are fewer of them.  Noise on release worth half an epoc
 participations, after which the guarantee is that of full batches, for any batch size.
 
 At few passes and large mu this asks for batches of few rows, whatever n is, and the noise of
-sampling them exceeds that for privacy.  There, where all else is left to the rule and no rows will
-have to be forgotten, steps fall linearly to a tenth, which averages over the last batches.  The
-shorter a step, the shorter the time left to hide who was in it, so that noise on release worth a
-twentieth of an epoch is enough; the noise of a step falls as the root of its size, between
-even noise in parameters, which costs least, and even noise on gradients, which is damped most.  The
-sum of step sizes is four fifths, since all this costs more noise than even steps do.
+sampling them exceeds that for privacy. There (below 32 rows for classes, below 400 for numbers),
+where all else is left to the rule and no rows will have to be forgotten, steps fall linearly to a
+tenth, which averages over the last batches. The shorter a step, the shorter the time left to hide
+who was in it, so that noise on release worth a twentieth of an epoch is enough; the noise of a step
+falls as the root of its size, between even noise in parameters, which costs least, and even noise
+on gradients, which is damped most. The sum of step sizes is four fifths, since all this costs more
+noise than even steps do.
 
 The least batch was chosen on validation splits of the training data (MNIST, Adult, IMDb; no test
 set): at 2 passes and epsilon 4, where it matters, 16 changes accuracy by .34, .28 and -.07 points
@@ -35,7 +36,7 @@ that fall change is in `benchmarks/utility_notes.md`.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -49,49 +50,18 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import MEAN, Release, joint_mu
 from lastiterate.run.batch_rules.rules import RULES, BatchRule, Resampling
 from lastiterate.run.loss import Loss
-from lastiterate.run.schedule import Schedule
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.arithmetic import arithmetic
 from lastiterate.train.default_releases import default_releases, gaussian_parameter
 from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import RunSettings
 from lastiterate.train.step_error import Problem
+from lastiterate.train.step_shapes import EVEN, FALLING, StepShape
 
 _MOST_STEPS = 20_000
-_FEW = 32  # rows a batch, below which steps fall
 _LARGER = 1e-15  # the probability of a batch for which a step is too long
 _TRIALS, _NEAR = 6, 1e-5
 _ROUNDING_TRIALS, _NEARER = 12, 1e-7
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """How step sizes change over a run, and what goes with that."""
-
-    last: float  # in units of the first
-    share: float  # of the sum of step sizes
-    least_batch: int
-    release_worth: float  # epochs
-
-    @property
-    def steps(self) -> float:
-        """How many there are to one of a run of the longest."""
-        return 2.0 * self.share / (1.0 + self.last)
-
-    def schedules(self, step: float, noise: float, steps: int) -> tuple[Schedule, Schedule]:
-        """Step sizes and noise of gradients: one for all, or one for each step."""
-        if self.last == 1.0:
-            return step, noise
-        sizes = np.linspace(1.0, self.last, steps)
-        return tuple((step * sizes).tolist()), tuple((noise / np.sqrt(sizes)).tolist())
-
-    def release_noise(self, step_noise: float, epoch: int) -> float:
-        """Release noise equal to that of `release_worth` more epochs of steps of mean variance."""
-        return step_noise * math.sqrt(self.release_worth * epoch * (1.0 + self.last) / 2.0)
-
-
-_EVEN = _Shape(last=1.0, share=1.0, least_batch=16, release_worth=0.5)
-_FALLING = _Shape(last=0.1, share=0.8, least_batch=8, release_worth=0.05)
 
 
 def default_run(
@@ -150,13 +120,23 @@ def _default_run(
     assert loss.smoothness is not None
     sensitivity = objective.sensitivity(radius=radius, adjacency=settings.adjacency)
 
-    def steps_of(step: float, shape: _Shape) -> int:
+    def steps_of(step: float, shape: StepShape) -> int:
         reach = shape.steps * objective.output_unit / (radius * step)
         return _steps(settings, examples, reach, sensitivity)
 
     longest = _longest_step(loss, 1.0)
     usual = longest * objective.step_share
-    shape = _EVEN if even else _shape(settings, examples, steps_of(usual, _EVEN), mapped=mapped)
+    shape = (
+        EVEN
+        if even
+        else _shape(
+            settings,
+            examples,
+            steps_of(usual, EVEN),
+            few_rows=objective.few_rows,
+            mapped=mapped,
+        )
+    )
     batches = _batches(
         settings, examples, steps_of(usual, shape), least=shape.least_batch, mapped=mapped
     )
@@ -248,15 +228,17 @@ def _steps(settings: RunSettings, examples: int, reach: float, sensitivity: floa
     return int(min(max(steps, 1.0), _MOST_STEPS))
 
 
-def _shape(settings: RunSettings, examples: int, steps: int, *, mapped: bool) -> _Shape:
+def _shape(
+    settings: RunSettings, examples: int, steps: int, *, few_rows: int, mapped: bool
+) -> StepShape:
     """The shape for a run that would take `steps` steps if each had the largest step size."""
     kind = RULES[settings.batches]
-    few = examples * settings.epochs < _FEW * steps
+    few = examples * settings.epochs < few_rows * steps
     # Other bounds than those of an order that is drawn once hold for even steps only.
     covered = kind.resampling is Resampling.ONCE and kind.ordered and kind.exact_size and not mapped
     given = (settings.noise_std, settings.batch_size, settings.release_noise_std)
     plain = settings.l2 == 0.0 and settings.examples_per_person == 1
-    return _FALLING if few and covered and plain and given == (None, None, None) else _EVEN
+    return FALLING if few and covered and plain and given == (None, None, None) else EVEN
 
 
 def _batches(
@@ -287,7 +269,7 @@ def _longest_step(loss: Loss, times: float) -> float:
 
 
 def _release_noise(
-    settings: RunSettings, batches: BatchRule, step_noise: float, shape: _Shape
+    settings: RunSettings, batches: BatchRule, step_noise: float, shape: StepShape
 ) -> float:
     if settings.release_noise_std is not None:
         return settings.release_noise_std

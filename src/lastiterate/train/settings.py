@@ -237,10 +237,10 @@ class Settings(RunSettings):
         None,
         or_none(POSITIVE),
         "Rows with a larger norm, however large, are scaled down to it.  It must not depend on "
-        "the data; rows that are much shorter lose accuracy.  Unset it is 1, for rows of which "
-        "only the direction matters; then data frames are refused, and rows that are mostly far "
-        "longer.  Rows that are not finite are refused before training, which tells that there "
-        "are some.",
+        "the data; rows that are much shorter lose accuracy.  Unset it is the `norm_bound` of the "
+        "step before the model in a pipeline, else 1, for rows of which only the direction "
+        "matters; then data frames are refused, and rows that are mostly far longer.  Rows that "
+        "are not finite are refused before training, which tells that there are some.",
     )
     clip_norm: float | None = setting(
         None, or_none(POSITIVE), "The largest norm of an example's gradient; chosen for you."

@@ -2,8 +2,6 @@
 
 import sys
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +9,14 @@ import numpy as np
 import typer
 
 from lastiterate import _check
+from lastiterate.cli.options.feature_options import (
+    features_file,
+    map_of_option,
+    model_steps,
+    removed_after,
+    row_settings,
+    with_features,
+)
 from lastiterate.cli.options.table_options import (
     CLASSIFICATION,
     REGRESSION,
@@ -72,6 +78,10 @@ def train(
     feature_bound: Annotated[
         float | None,
         typer.Option(help="public bound on the norm of a row; longer rows are scaled down"),
+    ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(help="fixed features of encoded rows, as in scattering:28x28 or fourier:2048"),
     ] = None,
     clip_norm: ClipNorm = None,
     class_prior: ClassPrior = None,
@@ -136,7 +146,8 @@ def train(
     from lastiterate.report.plain_text import WIDEST, as_text
 
     signer = None if sign is None else _signer(sign)
-    refuse_overwriting(out / "model.json", out / "certificate.json", html, mapped, force=force)
+    written = (out / "model.json", out / "certificate.json", html, mapped, features_file(mapped))
+    refuse_overwriting(*written, force=force)
     if html is not None:
         _check_pictures()
     open_ledger = None if ledger is None else _ledger(ledger)
@@ -152,7 +163,8 @@ def train(
     )
     prior = None if class_prior is None else shares_of(class_prior, kind, truth)
     encoder = Encoder.of(described, [name for name in table.names if name != target])
-    if feature_bound is None and encoder.unbounded:
+    feature_map = map_of_option(features, encoder)
+    if feature_bound is None and feature_map is None and encoder.unbounded:
         must_be = f"given where columns are taken as they are: {', '.join(encoder.unbounded)}"
         raise InvalidParameter("feature_bound", must_be=must_be, found="none")
     other_columns = {target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))}
@@ -162,6 +174,7 @@ def train(
         test_table = encode_file(test_file, encoder, other_columns, dtype=np.float32)
         if test_options.epsilon is None:
             _refuse_other_spellings(test_table, encoder, truth, test_options.path)
+        test_table = with_features(test_table, feature_map)
     settings: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,
@@ -171,21 +184,25 @@ def train(
         "l2": l2,
         "clip_norm": clip_norm,
         **({} if prior is None else {"class_prior": dict(enumerate(prior))}),
-        "feature_bound": encoder.feature_bound if feature_bound is None else feature_bound,
-        "text_columns": encoder.text_columns,
+        **row_settings(encoder, feature_map, feature_bound),
         "ledger": open_ledger,
     }
-    with warnings.catch_warnings(record=True) as caught, _removed_after(mapped):
+    with warnings.catch_warnings(record=True) as caught, removed_after(mapped):
         warnings.simplefilter("always")
         encoded = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=mapped)
+        encoded = with_features(encoded, feature_map, mapped)
         trained = fit_table(kind, settings, truth, encoded, test_options, test_table, key)
     saved = SavedModel(
         {
             "format": FORMAT,
             "model": kind,
             "target": target,
-            **_schema_of(encoder, described),
+            "columns": list(encoder.column_kinds),
+            "schema": {
+                name: described.get(name, described.get(REST)) for name in encoder.column_kinds
+            },
             "feature_bound": settings["feature_bound"],
+            **model_steps(feature_map),
             **_declared(truth),
             "class_prior": prior,
             "clip_norm": clip_norm,
@@ -235,29 +252,10 @@ def _refuse_other_spellings(
         raise InvalidParameter(f"column {unseen[0]!r} of {path.name}", must_be=must_be, found=found)
 
 
-def _schema_of(encoder: Encoder, described: dict[str, Any]) -> dict[str, Any]:
-    """The feature columns and their public schema."""
-    columns = list(encoder.column_kinds)
-    return {
-        "columns": columns,
-        "schema": {name: described.get(name, described.get(REST)) for name in columns},
-    }
-
-
 def _declared(truth: Target) -> dict[str, Any]:
     if isinstance(truth, LabelTarget):
         return {"classes": list(truth.classes), "target_range": None}
     return {"classes": None, "target_range": list(truth.range)}
-
-
-@contextmanager
-def _removed_after(mapped: Path | None) -> Iterator[None]:
-    """Remove the file of encoded rows afterwards: they are as private as the table."""
-    try:
-        yield
-    finally:
-        if mapped is not None:
-            mapped.unlink(missing_ok=True)
 
 
 def _kind(task: str, model: str | None) -> str:

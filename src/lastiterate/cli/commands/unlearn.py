@@ -124,7 +124,7 @@ def unlearn(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", PrivacyWarning)  # the text below says it
         new = known.unlearn(
-            read.rows,
+            saved.features(read.rows),
             targets,
             rows=places,
             epsilon=epsilon,

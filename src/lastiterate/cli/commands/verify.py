@@ -151,6 +151,11 @@ def _other_checks(
         public = described["preprocessing"]["declared public"]
         if public:
             yield f"on trust: {', '.join(public)} learned nothing from the same examples"
+    if "feature maps" in described:
+        from lastiterate.features.known_maps import map_in_words
+
+        maps = "; ".join(map_in_words(one) for one in described["feature maps"])
+        yield f"features of rows, fixed and public: {maps}"
     if "trusted" in described:
         yield f"trusted: {described['trusted']}"
     if described["labels"].startswith("inferred"):

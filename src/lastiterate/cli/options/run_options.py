@@ -84,6 +84,15 @@ Lipschitz = Annotated[
     float | None,
     typer.Option(help="bound on the norm of every gradient, so that clipping is never active"),
 ]
+Outputs = Annotated[
+    int | None,
+    typer.Option(
+        parser=whole_number,
+        metavar="<int>",
+        help="outputs of a linear model: 1 for two classes, K for a softmax of K (for other "
+        "models the number of parameters); lowers epsilon where steps are short",
+    ),
+]
 NonConvex = Annotated[bool, typer.Option("--non-convex", help="losses may be non-convex")]
 Diameter = Annotated[
     float | None, typer.Option(help="diameter of the ball onto which iterates are projected")
@@ -133,6 +142,7 @@ def described_by_flags(
     strong_convexity: StrongConvexity = 0.0,
     regulariser: Regulariser = 0.0,
     lipschitz: Lipschitz = None,
+    outputs: Outputs = None,
     non_convex: NonConvex = False,
     diameter: Diameter = None,
     release_noise_std: ReleaseNoise = 0.0,

@@ -1,0 +1,31 @@
+"""Fixed features with public bounds: they learn nothing from the examples, so they cost nothing."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lastiterate.features.public_bins import PublicBins as PublicBins
+    from lastiterate.features.quadratic_sketch import QuadraticSketch as QuadraticSketch
+    from lastiterate.features.random_fourier import (
+        RandomFourierFeatures as RandomFourierFeatures,
+    )
+    from lastiterate.features.scattering import Scattering2D as Scattering2D
+
+_MODULE_OF = {
+    "PublicBins": "public_bins",
+    "QuadraticSketch": "quadratic_sketch",
+    "RandomFourierFeatures": "random_fourier",
+    "Scattering2D": "scattering",
+}
+
+__all__ = sorted(_MODULE_OF)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module 'lastiterate.features' has no attribute {name!r}")
+    return getattr(import_module(f"lastiterate.features.{_MODULE_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,128 @@
+"""Fixed maps from rows to features: they learn nothing, and bound the norm of every row they give.
+
+A map is its parameters, all of them public.  Models and certificates hold them as data.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate._numerics.rounding import down, ulps_of
+from lastiterate._progress import track
+from lastiterate.errors import InvalidParameter
+
+Floats = NDArray[np.float32]
+
+# Products of counted roundings of float64, one rounding to float32, and the estimators' own
+# rounding up of norms in float32 together stay below this relative amount.
+_ROUNDING = ulps_of(np.float32, 8)
+_LONGEST_FILE = 1 << 50  # bytes
+
+
+@dataclass(frozen=True)
+class FeatureMap(ABC):
+    """A fixed map of rows; the norm of every row of features is at most `norm_bound`."""
+
+    kind: ClassVar[str]
+    norm_bound: ClassVar[float] = 1.0
+
+    @property
+    @abstractmethod
+    def input_width(self) -> int:
+        """The number of columns of the rows that are mapped."""
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of features."""
+
+    @property
+    @abstractmethod
+    def block(self) -> int:
+        """The number of rows that are mapped together."""
+
+    @abstractmethod
+    def map_block(self, rows: NDArray[Any]) -> Floats:
+        """The features of some rows, which are finite."""
+
+    def apply(self, rows: NDArray[Any], out: Floats | None = None) -> Floats:
+        """The features of all rows, block by block, in `out` if it is given."""
+        self._check_columns(rows)
+        shape = (len(rows), self.width)
+        if out is None:
+            out = np.empty(shape, dtype=np.float32)
+        if not isinstance(out, np.ndarray) or out.shape != shape or out.dtype != np.float32:
+            found = f"{type(out).__name__} {getattr(out, 'shape', '')} {getattr(out, 'dtype', '')}"
+            raise InvalidParameter("out", must_be=f"a float32 array of shape {shape}", found=found)
+        done = 0
+        for features in self._blocks(rows):
+            out[done : done + len(features)] = features
+            done += len(features)
+        return out
+
+    def write(self, rows: NDArray[Any], path: Path) -> np.memmap[Any, Any]:
+        """The features of all rows, written to a file block by block and then mapped."""
+        self._check_columns(rows)
+        if not 0 < 4 * len(rows) * self.width < _LONGEST_FILE:
+            must_be = "at least one, and no more than a file can hold"
+            raise InvalidParameter("the number of rows", len(rows), must_be=must_be)
+        # Mapped only after writing: pages that change while they are mapped stay in memory.
+        try:
+            with path.open("wb") as file:
+                for features in self._blocks(rows):
+                    file.write(np.ascontiguousarray(features).data)
+        except BaseException:
+            path.unlink(missing_ok=True)
+            raise
+        return np.memmap(path, dtype=np.float32, mode="r", shape=(len(rows), self.width))
+
+    def check_finite(self, rows: NDArray[Any]) -> None:
+        """Raise `InvalidParameter` if a number is nan or infinite."""
+        for start in range(0, len(rows) if rows.dtype.kind == "f" else 0, self.block):
+            if not np.isfinite(rows[start : start + self.block]).all():
+                must_be = "finite numbers throughout, without NaN and inf"
+                raise InvalidParameter("X", must_be=must_be, found="a row that has others")
+
+    def as_record(self) -> dict[str, Any]:
+        """The kind and all parameters, as JSON has them."""
+        plain = {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in asdict(self).items()
+        }
+        return {"kind": self.kind, **plain, "norm bound": self.norm_bound}
+
+    def _blocks(self, rows: NDArray[Any]) -> Iterator[Floats]:
+        starts = range(0, len(rows), self.block)
+        for start in track(f"{self.kind} features", starts):
+            some = rows[start : start + self.block]
+            self.check_finite(some)
+            yield self.map_block(some)
+
+    def _check_columns(self, rows: NDArray[Any]) -> None:
+        if rows.ndim != 2 or rows.shape[1] != self.input_width:
+            must_be = f"of shape (rows, {self.input_width})"
+            raise InvalidParameter("X", must_be=must_be, found=f"shape {rows.shape}")
+
+
+def without_huge_entries(rows: NDArray[Any], largest: float) -> NDArray[np.float64]:
+    """The rows in double precision; a row with a larger entry is scaled down to this one."""
+    exact = rows.astype(np.float64, copy=False)
+    largest_of = np.maximum(exact.max(axis=1), -exact.min(axis=1))
+    huge = np.flatnonzero(largest_of > largest)
+    if huge.size:
+        exact = exact.copy()
+        exact[huge] *= (largest / largest_of[huge])[:, np.newaxis]
+    return exact
+
+
+def share_of_norm(entries: int) -> float:
+    """1/sqrt(entries), less the roundings that may follow."""
+    return down(1.0 / math.sqrt(entries), _ROUNDING)

@@ -1,0 +1,143 @@
+r"""Normalised scattering features of images, with a proof that no row is longer than 1.
+
+**The bound.** The d features of a row are divided into groups of g entries.  Let
+:math:`\delta_i` be an entry of a group less the mean of the group, and :math:`f > 0` the variance
+floor.  The feature is
+
+.. math:: z_i = \frac{1}{\sqrt d} \frac{\delta_i}{\sqrt{\tfrac1g \sum_k \delta_k^2 + f}}, \qquad
+          \sum_{i \in \text{group}} z_i^2 = \frac{g}{d} \frac{v}{v + f} \le \frac{g}{d},
+
+where v is :math:`\tfrac1g \sum_k \delta_k^2`.  The sum over all d/g groups is at most 1, whatever
+the image, and whatever the entries were before: no property of the scattering transform is used.
+
+**In floating point.** The proof holds for the deviations as they are stored in float64, whatever
+their error.  Sum of squares, division, root and product are g + 6 roundings of float64, each of a
+relative :math:`2^{-53}`, and the last is one to float32, of :math:`2^{-24}`.  (Numbers below the
+normal range of float32 are rounded by at most :math:`2^{-150}`, which adds less than
+:math:`\sqrt d \, 2^{-150}` to the norm.)  All features are scaled down by :math:`2^{-20}`, which
+exceeds the sum of these for any g below :math:`2^{32}`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate import _check
+from lastiterate.errors import InvalidParameter
+from lastiterate.features.feature_map import (
+    FeatureMap,
+    Floats,
+    share_of_norm,
+    without_huge_entries,
+)
+from lastiterate.features.scattering_transform import channel_count, coarse_shape, scatter
+
+_PIXELS = 1 << 15  # of all images of a block, so that intermediate results fit into a cache
+_BRIGHTEST = 256.0
+_LARGEST_SIDE, _MOST_CHANNELS, _MOST_SCALES, _MOST_ANGLES = 4_096, 1_024, 6, 64
+
+
+@dataclass(frozen=True)
+class ScatteringMap(FeatureMap):
+    """The map of `Scattering2D`; rows are images, colour by colour unless `channels_last`."""
+
+    shape: tuple[int, int]
+    channels: int = 1
+    scales: int = 2
+    angles: int = 8
+    groups: int | None = None
+    variance_floor: float = 1e-5
+    channels_last: bool = False
+
+    kind: ClassVar[str] = "scattering"
+
+    def __post_init__(self) -> None:
+        checked = {
+            "shape": _shape(self.shape),
+            "channels": _check.count("channels", self.channels, at_least=1, at_most=_MOST_CHANNELS),
+            "scales": _check.count("scales", self.scales, at_least=1, at_most=_MOST_SCALES),
+            "angles": _check.count("angles", self.angles, at_least=2, at_most=_MOST_ANGLES),
+            "variance_floor": _check.number(
+                "variance_floor", self.variance_floor, at_least=1e-12, at_most=1e12
+            ),
+        }
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+        object.__setattr__(self, "groups", self._checked_groups())
+        if not isinstance(self.channels_last, bool):
+            must_be = "True or False"
+            raise InvalidParameter("channels_last", self.channels_last, must_be=must_be)
+
+    @property
+    def input_width(self) -> int:
+        return self.channels * math.prod(self.shape)
+
+    @property
+    def width(self) -> int:
+        coarse = coarse_shape(self.shape, self.scales)
+        return self.channels * self._maps * math.prod(coarse)
+
+    @property
+    def block(self) -> int:
+        padded = math.prod(side + 2 ** (self.scales + 1) for side in self.shape)
+        return int(max(1, _PIXELS // (padded * self.channels)))
+
+    @property
+    def _maps(self) -> int:
+        return channel_count(self.scales, self.angles)
+
+    def map_block(self, rows: NDArray[Any]) -> Floats:
+        """The normalised scattering features of some images."""
+        height, width = self.shape
+        images = _brightness(rows)
+        if self.channels_last and self.channels > 1:
+            stacked = images.reshape(-1, height, width, self.channels)
+            images = np.ascontiguousarray(np.moveaxis(stacked, 3, 1))
+        maps = scatter(images.reshape(-1, height, width), self.scales, self.angles)
+        assert self.groups is not None
+        return self._normalised(maps.reshape(len(rows), self.channels * self.groups, -1))
+
+    def _normalised(self, groups: Floats) -> Floats:
+        """The features by row: in each group of mean 0 and variance below 1, then divided."""
+        deviations = groups.astype(np.float64)
+        deviations -= deviations.mean(axis=2, keepdims=True)
+        variances = np.einsum("rgk,rgk->rg", deviations, deviations) / groups.shape[2]
+        factors = share_of_norm(self.width) / np.sqrt(variances + self.variance_floor)
+        deviations *= factors[..., np.newaxis]
+        return deviations.reshape(len(groups), -1).astype(np.float32)
+
+    def _checked_groups(self) -> int:
+        maps = self._maps
+        if self.groups is None:
+            return max(one for one in range(1, maps + 1) if maps % one == 0 and maps // one >= 3)
+        groups = _check.count("groups", self.groups, at_least=1, at_most=maps)
+        if maps % groups:
+            among = ", ".join(str(one) for one in range(1, maps + 1) if maps % one == 0)
+            must_be = f"a divisor of the {maps} channels: {among}"
+            raise InvalidParameter("groups", self.groups, must_be=must_be)
+        return groups
+
+
+def _shape(given: Any) -> tuple[int, int]:
+    must_be = "a pair of sides, (height, width), as in (28, 28)"
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise InvalidParameter("shape", given, must_be=must_be)
+    height, width = (
+        _check.count("shape", side, at_least=1, at_most=_LARGEST_SIDE) for side in given
+    )
+    return height, width
+
+
+def _brightness(rows: NDArray[Any]) -> Floats:
+    """Images in single precision: bytes from 0 to 1, very bright images scaled down.
+
+    The features hardly depend on the scale of an image, and its squares must not overflow.
+    """
+    if rows.dtype == np.uint8:
+        return rows.astype(np.float32) / np.float32(255.0)
+    return without_huge_entries(rows, _BRIGHTEST).astype(np.float32)

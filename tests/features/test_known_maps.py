@@ -1,0 +1,80 @@
+"""Maps as data: every one has a record, and no other record passes."""
+
+import json
+import math
+
+import pytest
+
+import lastiterate.features as package
+from lastiterate.errors import InvalidParameter
+from lastiterate.features.feature_map import FeatureMap
+from lastiterate.features.known_maps import MAPS, map_from_text, map_in_words, map_of
+from lastiterate.features.scattering_map import ScatteringMap
+
+EXAMPLES = {getattr(package, name)().feature_map(4) for name in package.__all__}
+
+
+def test_every_map_is_known():
+    assert {type(one) for one in EXAMPLES} == set(MAPS.values()) == set(FeatureMap.__subclasses__())
+
+
+@pytest.mark.parametrize("mapped", EXAMPLES, ids=lambda one: one.kind)
+class TestRecords:
+    def test_give_the_map_again(self, mapped):
+        record = json.loads(json.dumps(mapped.as_record()))
+        assert map_of(record) == mapped
+        assert record["norm bound"] == mapped.norm_bound == 1.0
+        assert mapped.kind in map_in_words(record)
+
+    def test_have_no_other_form(self, mapped):
+        record = mapped.as_record()
+        wrong = [{**record, "kind": "magic"}, {**record, "norm bound": 0.5}, {**record, "more": 1}]
+        for name in record:
+            wrong.append({key: value for key, value in record.items() if key != name})
+            wrong.append({**record, name: math.nan})
+            wrong.append({**record, name: None})
+            wrong.append({**record, name: "1"})
+        for one in wrong:
+            with pytest.raises(InvalidParameter, match="features"):
+                map_of(one)
+
+    def test_must_be_records(self, mapped):
+        for one in (None, [], "scattering", [mapped.as_record()]):
+            with pytest.raises(InvalidParameter, match="features"):
+                map_of(one)
+
+
+class TestTexts:
+    @pytest.mark.parametrize(
+        "text, columns, expected",
+        [
+            ("scattering:28x28", 784, {"shape": [28, 28], "channels": 1, "scales": 2}),
+            ("scattering:32x32x3", 3072, {"shape": [32, 32], "channels": 3}),
+            ("scattering:8x8,scales=1,groups=9", 64, {"scales": 1, "groups": 9}),
+            ("scattering:2x2x3,channels_last=true", 12, {"channels_last": True}),
+            ("fourier", 5, {"components": 2048, "gamma": 1.0, "seed": 0, "columns": 5}),
+            ("fourier:512,gamma=0.5,seed=7", 5, {"components": 512, "gamma": 0.5, "seed": 7}),
+            ("quadratic:64", 5, {"components": 64, "input_bound": 1.0}),
+        ],
+    )
+    def test_name_a_map(self, text, columns, expected):
+        record = map_from_text(text, columns).as_record()
+        assert {name: record[name] for name in expected} == expected
+
+    @pytest.mark.parametrize(
+        "text",
+        ["", "magic:3", "scattering", "scattering:8", "scattering:8x8x1x1", "scattering:axb",
+         "fourier:many", "fourier:8,gamma", "fourier:8,gamma=x", "fourier:8,width=3", "bins:3"],
+    )  # fmt: skip
+    def test_that_name_none_are_refused(self, text):
+        with pytest.raises(InvalidParameter, match="--features must be such as scattering:28x28"):
+            map_from_text(text, 64)
+
+    def test_must_fit_to_the_table(self):
+        with pytest.raises(InvalidParameter, match=r"images of 64 values.*found rows of 65"):
+            map_from_text("scattering:8x8", 65)
+
+
+def test_two_maps_are_equal_if_their_parameters_are():
+    assert ScatteringMap((8, 8)) == ScatteringMap([8, 8], groups=27)
+    assert ScatteringMap((8, 8)) != ScatteringMap((8, 8), angles=4)
