@@ -24,7 +24,7 @@ PROVED = [
 PLACES, ARRIVAL, BEND = 2, 0.6, 0.2  # an arrival is in units of a step's noise
 EPSILONS, ORDERS = (0.1, 0.5, 1.0, 2.0), (2.0, 4.0)
 
-SQUARES = li.Loss(smoothness=BEND, strong_convexity=BEND)
+SQUARES = li.Loss(smoothness=BEND, strong_convexity=BEND, outputs=1)
 SETTINGS = {
     "squares": {"loss": SQUARES},
     "projected": {"loss": SQUARES, "domain": li.Ball(0.9)},
@@ -122,6 +122,7 @@ FORGETFUL = (  # quadratics of curvature 1 obey each of these, and a step of 1 f
     {"loss": li.Loss(smoothness=1.0, strong_convexity=1.0), "domain": li.Ball(0.1)},
     {"loss": li.Loss(smoothness=1.0, convex=False)},
     {"loss": li.Loss(lipschitz=5.0, regulariser=1.0)},  # linear but for the penalty
+    {"loss": li.Loss(smoothness=0.999, outputs=1)},  # all but
 )
 
 

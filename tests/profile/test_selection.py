@@ -4,6 +4,7 @@ import math
 from fractions import Fraction
 from functools import cache
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -29,6 +30,27 @@ def number_masses(tries, most):
     # Gamma(eta) is negative for a negative shape, as is the scale.
     sign = math.copysign(1.0, eta)
     return sign * np.exp(np.array(logs) - math.lgamma(eta)) / scale
+
+
+def words_of(*words):
+    """A source of these words."""
+    return iter(words).__next__
+
+
+def first_bits(tries, most):
+    """The first 128 bits of P(K <= k) for the first k, by Gamma functions."""
+    with mpmath.workdps(80):
+        eta, gamma = mpmath.mpf(tries.shape), mpmath.mpf(tries.stop)
+        numbers = range(1, most + 1)
+        if eta == 0:
+            masses = [(1 - gamma) ** k / (k * -mpmath.log(gamma)) for k in numbers]
+        else:
+            scale = (gamma**-eta - 1) * mpmath.gamma(eta)
+            masses = [
+                (1 - gamma) ** k * mpmath.gamma(k + eta) / mpmath.factorial(k) / scale
+                for k in numbers
+            ]
+        return [int(mpmath.floor(mpmath.fsum(masses[:k]) * 2**128)) for k in numbers]
 
 
 def best_of(law, tries, ranks):
@@ -139,19 +161,33 @@ class TestNumberOfTries:
         assert tries.missed(0.3) == pytest.approx(masses @ 0.7 ** np.arange(1, 5_000), rel=1e-8)
         cumulative = np.cumsum(masses)
         for uniform in (1e-9, 0.2, 0.5, 0.9, 0.999):
-            k = tries.number(uniform)
+            k = tries.number(words_of(int(uniform * 2**64), 2**63))
             assert cumulative[k - 1] >= uniform * (1 - 1e-9)
             assert k == 1 or cumulative[k - 2] < uniform * (1 + 1e-9)
 
+    @pytest.mark.parametrize("shape", SHAPES)
+    @pytest.mark.parametrize("stop", [1e-3, 0.05, 0.9])
+    def test_decides_to_the_last_bit(self, shape, stop):
+        """At 128 bits of a cumulative probability: below it one number, from it on the next."""
+        tries = Tries(shape, stop)
+        for k, edge in enumerate(first_bits(tries, 6), start=1):
+            for beyond, number in ((-1, k), (1, k + 1)):
+                first, second = divmod(edge + beyond, 2**64)
+                word = words_of(first, second, 2**63)
+                assert tries.number(word) == number
+
     def test_geometric_exactly(self):
+        """3/4 is a cumulative probability itself: that number belongs to the next."""
         tries = Tries(1.0, 0.25)
         cumulative = Fraction(0)
         for k in range(1, 20):
             cumulative += Fraction(1, 4) * Fraction(3, 4) ** (k - 1)
-            assert tries.number(float(cumulative) - 1e-12) == k
+            edge = cumulative * 2**64
+            assert tries.number(words_of(math.ceil(edge) - 1, *[0] * 9)) == k
+            assert tries.number(words_of(math.ceil(edge), *[2**63] * 9)) == k + 1
 
     def test_ends_for_every_uniform_number(self):
-        assert Tries(0.0, 0.01).number(1.0) < 10_000
+        assert Tries(0.0, 0.01).number(words_of(2**64 - 1, 2**64 - 1, 5)) < 20_000
 
     @pytest.mark.parametrize("mean", [1.5, 20.0, 1000.0])
     @pytest.mark.parametrize("shape", SHAPES)

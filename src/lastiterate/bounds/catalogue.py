@@ -1,12 +1,14 @@
 """Every upper bound, by id; approximations apart, since they are other things."""
 
 from lastiterate.bounds.bound import Approximation, Bound
+from lastiterate.bounds.composition.balls_and_bins_composition import BALLS_AND_BINS_COMPOSITION
 from lastiterate.bounds.composition.fixed_order_composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITION
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
 from lastiterate.bounds.fixed_order.nonsmooth import NON_SMOOTH
+from lastiterate.bounds.fixed_order.short_steps import SHORT_STEPS_FIXED_ORDER
 from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.shuffling.shuffling_bounds import BALLS_AND_BINS, SHUFFLED
 from lastiterate.bounds.staged_bound import StagedBound
@@ -18,7 +20,9 @@ CATALOGUE: dict[str, Bound] = {
     for bound in (
         FIXED_ORDER_COMPOSITION,
         SAMPLED_COMPOSITION,
+        BALLS_AND_BINS_COMPOSITION,
         CONVEX_FIXED_ORDER,
+        SHORT_STEPS_FIXED_ORDER,
         NON_CONVEX,
         MOMENTUM,
         NON_SMOOTH,

@@ -71,6 +71,12 @@ def _other_adjacency(run: TrainingRun) -> str | None:
     return None if cut == run.batches.examples else f"largest_batch={cut}"
 
 
+def _gradients_of_any_size(run: TrainingRun) -> str | None:
+    if run.adjacency == "zero-out" or run.gradient_bound is not None:
+        return None
+    return f"adjacency={run.adjacency!r} and gradients of any size"
+
+
 def contracts_by_step_size(run: TrainingRun) -> bool:
     """Whether no step is longer than 2/smoothness, decided without rounding."""
     return bool(np.all(gaps(run) >= 0.0))
@@ -231,6 +237,12 @@ THEIR_ADJACENCY = Hypothesis(
     "'zero-out', or a bound on gradients",
     _other_adjacency,
     "state that adjacency and its sensitivity, or clip_norm, and leave out largest_batch",
+)
+
+BOUNDED_GRADIENTS = Hypothesis(
+    "adjacency='zero-out', or a bound on gradients",
+    _gradients_of_any_size,
+    "state that adjacency and its sensitivity, or loss.lipschitz",
 )
 
 

@@ -102,6 +102,9 @@ class FallbackProfile(PrivacyProfile):
     def gdp(self) -> float:
         return self.usual.gdp()
 
+    def cheap(self) -> PrivacyProfile:
+        return FallbackProfile(self.usual.cheap(), below=self._below, fallback=self._make)
+
 
 class LazyProfiles(Mapping[str, PrivacyProfile]):
     """Guarantees by name; `evaluate` computes one, once."""

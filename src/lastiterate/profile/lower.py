@@ -137,6 +137,38 @@ class MeansLowerProfile(LowerProfile):
 
 
 @dataclass(frozen=True)
+class PerturbedLowerProfile(LowerProfile):
+    """The lower bound of results that differ from those of `exact` with a probability of `lost`.
+
+    That holds for each of the two data sets, so tests have that much less power and that many
+    more false positives.
+    """
+
+    exact: LowerProfile
+    lost: float
+
+    def __post_init__(self) -> None:
+        _check.number("lost", self.lost, at_least=0.0, at_most=1.0)
+
+    def tests(self) -> tuple[Array, Array]:
+        false, true = self.exact.tests()
+        return np.minimum(false + self.lost, 1.0), np.maximum(true - self.lost, 0.0)
+
+    def _delta(self, epsilon: float) -> float:
+        if epsilon > _LARGEST_EPSILON:
+            return 0.0
+        lost = up(self.lost * (1.0 + math.exp(epsilon)), _SLACK)
+        return max(0.0, self.exact.delta(epsilon) - lost, super()._delta(epsilon))
+
+    def epsilon(self, delta: float) -> float:
+        target = _check.number("delta", delta, at_least=0.0, at_most=1.0)
+        low = super().epsilon(target)
+        if self._delta(low) <= target:
+            return low
+        return last_true(lambda one: self._delta(one) > target, low, _LARGEST_EPSILON)
+
+
+@dataclass(frozen=True)
 class BestLowerProfile(LowerProfile):
     """The largest of several lower bounds; 0 for none."""
 

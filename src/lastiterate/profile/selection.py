@@ -45,8 +45,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, localcontext
 from functools import cached_property
 
 import numpy as np
@@ -58,6 +59,8 @@ from lastiterate._numerics.search import least_true
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
 
+_WORD = 64
+_SPARE_DIGITS = 60  # beyond one a bit: 1 - stop^shape may cancel 20 of them
 _NEAR_ZERO = 1e-8  # below this shape powers cannot be told from the logarithm
 
 
@@ -94,20 +97,32 @@ class Tries:
         often = -log if self.shape == 0.0 else -math.expm1(self.shape * log) / self.shape
         return at_least((1.0 - self.stop) / (self.stop * often), ulps=64.0)
 
-    @property
-    def _first(self) -> float:
-        """The probability of a single try, f'(0)."""
-        return float(self.mean * self.stop ** (self.shape + 1.0))
+    def number(self, word: Callable[[], int]) -> int:
+        """A number of tries with exactly this law, drawn from uniform words of 64 bits.
 
-    def number(self, uniform: float) -> int:
-        """The least k that is not exceeded with at least this probability."""
-        k, mass = 1, self._first
-        total = mass
-        while total < uniform and mass > ulps(1.0) * self.stop:
-            mass *= (1.0 - self.stop) * (k + self.shape) / (k + 1)
-            k += 1
-            total += mass
-        return k
+        It is the least k whose cumulative probability exceeds a uniform number, of which further
+        bits are drawn until they decide.
+        """
+        uniform, bits = word(), _WORD
+        while (found := self._number_at(uniform, bits)) is None:
+            uniform, bits = (uniform << _WORD) | word(), bits + _WORD
+        return found
+
+    def _number_at(self, uniform: int, bits: int) -> int | None:
+        """The number for all uniform numbers that begin with these bits; None if there are two."""
+        with localcontext(prec=bits + _SPARE_DIGITS) as context:
+            low, high = (Decimal(one) / 2**bits for one in (uniform, uniform + 1))
+            shape, stop = Decimal(self.shape), Decimal(self.stop)
+            power = stop**shape
+            often = -stop.ln() if shape == 0 else (1 - power) / shape
+            mass = (1 - stop) * power / often
+            # Far more than roundings add up to, and far less than two numbers are apart.
+            slack = context.power(10, -bits)
+            k, total = 1, mass
+            while low >= total + slack:
+                mass *= (1 - stop) * (k + shape) / (k + 1)
+                k, total = k + 1, total + mass
+            return k if high <= total - slack else None
 
     def missed(self, share: float) -> float:
         """The probability that no try is among this share of them, f(1 - share)."""

@@ -54,6 +54,7 @@ class Description:
     strong_convexity: float = 0.0
     regulariser: float = 0.0
     lipschitz: float | None = None
+    outputs: int | None = None
     convex: bool = True
     holder: tuple[float, float] | None = None
     diameter: float | None = None
@@ -90,6 +91,7 @@ class Description:
             strong_convexity=loss.strong_convexity,
             regulariser=loss.regulariser,
             lipschitz=loss.lipschitz,
+            outputs=loss.outputs,
             convex=loss.convex,
             holder=loss.holder,
             domain=run.domain,
@@ -239,6 +241,7 @@ class Description:
             holder=self.holder,
             lipschitz=self.lipschitz,
             regulariser=self.regulariser,
+            outputs=self.outputs,
         )
 
     def _steps(self, rule: BatchRule) -> int:

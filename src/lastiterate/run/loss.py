@@ -35,6 +35,11 @@ class Loss:
     regulariser : float
         Curvature of a quadratic penalty shared by all examples and added, unclipped,
         in every step.  It is part of `smoothness` and `strong_convexity`.
+    outputs : int, optional
+        The dimension of the space that the gradients of one example, regulariser *not* included,
+        stay in, wherever they are taken: for a linear model its number of outputs, which is 1 for
+        regression and for two classes, and K for a softmax of K classes; for other models the
+        number of parameters.  None if unknown; bounds for short steps need it.
 
     Examples
     --------
@@ -48,6 +53,7 @@ class Loss:
     holder: tuple[float, float] | None = None
     lipschitz: float | None = None
     regulariser: float = 0.0
+    outputs: int | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.convex, (bool, np.bool_)):
@@ -78,6 +84,8 @@ class Loss:
             self._set("lipschitz", _check.number("lipschitz", self.lipschitz, above=0.0))
         if self.holder is not None:
             self._set("holder", _holder(self.holder))
+        if self.outputs is not None:
+            self._set("outputs", _check.count("outputs", self.outputs, at_least=1))
 
     def __repr__(self) -> str:
         shown = [
@@ -88,6 +96,7 @@ class Loss:
         shown += [f"holder={self.holder!r}"] if self.holder else []
         shown += [f"lipschitz={self.lipschitz!r}"] if self.lipschitz is not None else []
         shown += [f"regulariser={self.regulariser!r}"] if self.regulariser else []
+        shown += [f"outputs={self.outputs!r}"] if self.outputs is not None else []
         return f"Loss({', '.join(shown)})"
 
     def _set(self, name: str, value: object) -> None:

@@ -120,38 +120,58 @@ def _mus(
     spent: Spent,
 ) -> Array:
     """The cached result of `mus_of_few`: noise levels that differ by a factor share it."""
-    log_c = log_of(gap)
     participations = [
         Participations(_read(tail, np.int64), _read(times), _read(more), period)
         for tail, times, more, period in written
     ]
+    mus = mus_with_spent_noise(gap, participations, release_in_steps, spent.steps, spent.share)
+    mus.setflags(write=False)
+    return mus
+
+
+def mus_with_spent_noise(
+    gap: float,
+    participations: list[Participations],
+    release_in_steps: float,
+    spent_steps: ArrayLike,
+    share: float,
+) -> Array:
+    """`mus_of_few` without its cache, where a share of several numbers of last steps is spent."""
+    log_c, spent_steps = log_of(gap), np.asarray(spent_steps)
     tails = np.broadcast_arrays(*(np.asarray(one.tail) for one in participations))
     masses = [
         np.asarray(one.times) * _powers(log_c, tail)
         for one, tail in zip(participations, tails, strict=True)
     ]
     ends = [*tails[1:], np.full_like(tails[0], -1)]
-    variances = [_left(log_c, tail, end, spent) for tail, end in zip(tails, ends, strict=True)]
+    variances = [
+        variance_left(log_c, tail, end, spent_steps, share)
+        for tail, end in zip(tails, ends, strict=True)
+    ]
     variances[-1] = variances[-1] + release_in_steps
     first = participations[0]
     if np.any(first.more):
-        if np.any(tails[0] + 1 < spent.steps):
+        if np.any(tails[0] + 1 < spent_steps):
             raise ValueError("noise is spent before the first of several participations")
         masses.insert(0, np.asarray(first.times) * _sums(log_c, tails[0] + first.period, first))
         span = np.asarray(first.more, dtype=np.float64) * first.period
         variances.insert(0, _powers(2 * log_c, tails[0] + 1) * sums_of_powers(2 * log_c, span))
     mus = np.maximum(np.sqrt(_energies(masses, variances)), LEAST_MU)  # squares underflow
-    mus = np.asarray(up(mus, MILLIONS_OF_ROUNDINGS))
-    mus.setflags(write=False)
-    return mus
+    return np.asarray(up(mus, MILLIONS_OF_ROUNDINGS))
 
 
-def _left(log_c: float, tail: Array, end: Array, spent: Spent) -> Array:
-    """The variance of the steps from `tail` to just before `end`, less what is spent."""
-    whole = np.maximum(end + 1, np.minimum(spent.steps, tail + 1))
+def variance_left(
+    log_c: float, tail: Array, end: ArrayLike, spent_steps: ArrayLike, share: float
+) -> Array:
+    """The variance, in final units, of the steps from `tail` to just before `end`.
+
+    `share` of the noise of the last `spent_steps` is spent.
+    """
+    end = np.asarray(end)
+    whole = np.maximum(end + 1, np.minimum(spent_steps, tail + 1))
     older = _powers(2 * log_c, whole) * sums_of_powers(2 * log_c, tail + 1 - whole)
     part = _powers(2 * log_c, end + 1) * sums_of_powers(2 * log_c, whole - end - 1)
-    return np.asarray(older + (1.0 - spent.share) * part)
+    return np.asarray(older + (1.0 - share) * part)
 
 
 def _powers(log_c: float, exponents: Array) -> Array:

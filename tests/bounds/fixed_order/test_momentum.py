@@ -164,7 +164,7 @@ class TestRefusals:
         report = li.account(run)
         assert set(report.all) == {"composition/fixed-order", "fixed-order/momentum"}
         assert "momentum=0.9" in str(report.unmet["fixed-order/convex"][0])
-        assert not report.lower_bounds
+        assert set(report.lower_bounds) == {"lower/momentum"}
 
     def test_momentum_and_an_average_are_composed(self):
         run = run_with({"momentum": 0.9, "average": li.ExponentialAverage(0.9)})

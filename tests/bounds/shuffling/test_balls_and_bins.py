@@ -255,7 +255,7 @@ class TestBesideShuffling:
     )
     def test_says_what_is_missing(self, rule, changes, needs):
         report = li.account(self.run(rule, **changes))
-        assert set(report.all) == {"composition/fixed-order"}
+        assert all(id_.startswith("composition/") for id_ in report.all)
         assert needs in str(report.unmet["random-order/balls-and-bins"])
 
 

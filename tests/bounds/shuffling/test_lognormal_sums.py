@@ -95,3 +95,26 @@ def test_mass_beyond_the_grid_of_differences_counts():
 def test_kappas_must_increase():
     with pytest.raises(InvalidParameter, match="kappas"):
         DifferenceCalls(WEIGHTS, SPREADS, kappas=KAPPAS[::-1], ends=np.ones(4), cells=10)
+
+
+@pytest.mark.parametrize("spreads", [[0.3, 0.9, 1.6], [0.5, 0.5, 0.5], [1e-3, 0.2, 3.0]])
+def test_terms_of_a_group_share_their_variable(spreads):
+    """Never below quadrature of one variable, and close."""
+    weights, spreads = np.array([0.2, 0.1, 0.05]), np.array(spreads)
+    at = np.linspace(-9.0, 12.0, 400_001)
+    z, masses = (at[1:] + at[:-1]) / 2, np.diff(ndtr(at))
+    sums = np.exp(np.multiply.outer(z, spreads) - spreads**2 / 2) @ weights
+    thresholds = np.array([-0.1, 0.0, 0.05, 0.3, 0.8, 0.99])
+    exact = np.array([masses @ np.maximum(sums - threshold, 0.0) for threshold in thresholds])
+    group = np.zeros(3, dtype=np.int64)
+    found = call_function(weights, spreads, groups=group, end=1.0, cells=4000)(thresholds)
+    assert np.all(found >= exact - 1e-9)
+    assert np.all(found <= 1.001 * exact + 1e-5)
+
+
+def test_groups_of_one_are_independent():
+    weights, spreads = np.array([0.2, 0.1]), np.array([0.4, 1.1])
+    thresholds = np.linspace(0.0, 0.9, 7)
+    alone = call_function(weights, spreads, end=1.0, cells=500)(thresholds)
+    groups = call_function(weights, spreads, groups=np.array([7, 3]), end=1.0, cells=500)
+    assert groups(thresholds) == pytest.approx(alone, rel=1e-9)

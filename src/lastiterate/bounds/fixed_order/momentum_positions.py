@@ -124,15 +124,16 @@ class EpochSettings:
     keeps_positions: bool
 
     def epochs(self) -> MomentumEpochs:
-        """The run in terms of `shifts.momentum`."""
-        return MomentumEpochs(
-            recursion_of(self.run),
-            self.curvature,
-            1.0,
-            self.run.release_noise_std,
-            self.length,
-            _DELAY,
-        )
+        """The run in terms of `shifts.momentum`, which keeps the directions that it has proved."""
+        return _epochs(self)
+
+
+@lru_cache(maxsize=8)
+def _epochs(settings: EpochSettings) -> MomentumEpochs:
+    run = settings.run
+    release = run.release_noise_std
+    recursion = recursion_of(run)
+    return MomentumEpochs(recursion, settings.curvature, 1.0, release, settings.length, _DELAY)
 
 
 def epoch_settings(run: TrainingRun) -> EpochSettings:
@@ -165,10 +166,16 @@ def tail_groups(settings: EpochSettings) -> list[EpochTails]:
 
 @lru_cache(maxsize=512)
 def group_energies(
-    settings: EpochSettings, group: EpochTails | None, other: EpochTails | None = None
+    settings: EpochSettings,
+    group: EpochTails | None,
+    other: EpochTails | None = None,
+    enough: float = 0.0,
 ) -> Energies:
-    """The energies of a position in each group, for a sensitivity of 1; infinite if not proved."""
-    found = settings.epochs().energies(group, other)
+    """The energies of a position in each group, for a sensitivity of 1; infinite if not proved.
+
+    They are rough where all of them together are below `enough`.
+    """
+    found = settings.epochs().energies(group, other, enough)
     return Energies(math.inf, math.inf, math.inf) if found is None else found
 
 
@@ -189,11 +196,14 @@ def _group_energy(settings: EpochSettings, group: EpochTails, enough: float) -> 
     """The energy of the most exposed position of a group; roughly, if it is below `enough`."""
     tails = range(group.least, group.most + 1)
     if len(tails) > 1:
-        found = group_energies(settings, group)
+        found = group_energies(settings, group, enough=enough)
         energy = found.earlier + found.group
         if energy <= enough or len(tails) > _FEW_TAILS:
             return energy
-    return max(_single_energy(settings, tail) for tail in tails)
+    worst = 0.0
+    for tail in tails:
+        worst = max(worst, _single_energy(settings, tail, max(enough, worst)))
+    return worst
 
 
 def _has_absent(settings: EpochSettings) -> bool:
@@ -202,10 +212,11 @@ def _has_absent(settings: EpochSettings) -> bool:
 
 
 @lru_cache(maxsize=128)
-def _single_energy(settings: EpochSettings, tail: int) -> float:
+def _single_energy(settings: EpochSettings, tail: int, enough: float = 0.0) -> float:
+    """The energy of one position; rough where it is below `enough`."""
     if settings.keeps_positions:
-        return _exact_energy(settings, tail)
-    found = group_energies(settings, EpochTails(tail, tail))
+        return _exact_energy(settings, tail, enough)
+    found = group_energies(settings, EpochTails(tail, tail), enough=enough)
     return found.earlier + found.group
 
 
@@ -236,7 +247,7 @@ def ratio_of(run: TrainingRun) -> float:
     return at_least(max(quantities.gradient_change(run) / noise, TINY), ulps=4)
 
 
-def _exact_energy(settings: EpochSettings, tail: int) -> float:
+def _exact_energy(settings: EpochSettings, tail: int, enough: float) -> float:
     """mu^2 of an example at this position in every epoch, for a sensitivity of 1."""
     steps = settings.run.steps
     sensitivity = np.zeros(steps)
@@ -248,7 +259,8 @@ def _exact_energy(settings: EpochSettings, tail: int) -> float:
             sensitivity,
             np.ones(steps),
             settings.run.release_noise_std,
-        )
+        ),
+        enough,
     )
     return up(mu * mu, FEW_ROUNDINGS)
 

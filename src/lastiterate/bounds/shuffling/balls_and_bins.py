@@ -29,7 +29,6 @@ from lastiterate.bounds.shuffling.position_transport import (
 from lastiterate.bounds.shuffling.positions import Positions
 from lastiterate.bounds.shuffling.proof_search import BoundedBatches, MixtureSearch
 from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
-from lastiterate.bounds.subsampling.poisson import BOUNDED_GRADIENTS
 from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
@@ -223,7 +222,7 @@ BIN_MIXTURE = Bound(
     id="random-order/balls-and-bins/mixture",
     gives="a mixture over the secret position that an example has drawn, which stays hidden",
     covers=BIN_AVERAGE.covers,
-    needs=(*BIN_AVERAGE.needs, BOUNDED_GRADIENTS),
+    needs=(*BIN_AVERAGE.needs, conditions.BOUNDED_GRADIENTS),
     certainty=Certainty.UPPER,
     source=Citation(
         "lastiterate",

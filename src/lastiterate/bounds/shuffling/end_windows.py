@@ -15,9 +15,16 @@ later than W at most
 standard deviations for each unit of per-step sensitivity.  Everything else has a share
 :math:`1 - \theta` of the noise of these steps.  The theorem that uses the windows is in
 `docs/tightness.md#joint-transport`.
+
+Short steps keep a part of earlier noise, at least l' in each step (`shifts.early_shifts`).  Then
+a window may contain the participation, and its steps before it count with :math:`l'^{2i}`, i the
+number of steps from one to the other.  Every position has a cost of its own.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -35,20 +42,23 @@ class EndWindows:
     """Windows of the last steps: window i has the tails from edges[i] to edges[i + 1] - 1.
 
     Each has `share` of the noise of its steps.  `window_of[k]` is the window in which the
-    participation with tails[k] steps after it is shifted away.
+    participation with tails[k] steps after it is shifted away.  A window may also contain it if
+    steps lose at most `lost` of earlier noise; None is for windows that contain none.
     """
 
     edges: IntArray
     share: float
     tails: IntArray
     window_of: IntArray
+    lost: float | None = None
 
     def __post_init__(self) -> None:
         disjoint = self.edges[0] >= 0 and bool(np.all(np.diff(self.edges) > 0))
         if not (disjoint and 0.0 < self.share <= 1.0):
             raise InvalidParameter("edges", self.edges, must_be="increasing, with a share of noise")
         known = np.all((self.window_of >= 0) & (self.window_of < self.edges.size - 1))
-        if not (known and np.all(self.edges[self.window_of + 1] - 1 <= self.tails)):
+        latest = 1 if self.lost is None else 0  # the edge that must not be before a participation
+        if not (known and np.all(self.edges[self.window_of + latest] - latest <= self.tails)):
             raise InvalidParameter(
                 "window_of", self.window_of, must_be="windows after the participations"
             )
@@ -66,12 +76,58 @@ class EndWindows:
         variances = self.share * sums_of_powers(2 * log_c, counts)
         return np.asarray(up(masses / np.sqrt(variances), MILLIONS_OF_ROUNDINGS) + TINY)
 
+    def position_costs(self, gap: float) -> Array:
+        """rho of each position in its window, as `costs` if no window contains a position."""
+        if self.lost is None:
+            return np.asarray(self.costs(gap)[self.window_of])
+        return self._costs_in(self.window_of, gap, self.lost)
+
+    def _costs_in(self, windows: IntArray, gap: float, lost: float) -> Array:
+        """rho of each position in any window that does not end before it, rounded up."""
+        log_c = log_of(gap)
+        first, last = self.edges[windows], self.edges[windows + 1] - 1
+        since = np.minimum(self.tails, last) - first + 1
+        before = np.maximum(last - self.tails, 0)
+        scale = np.exp(logs_of_powers(2 * log_c, self.tails - first))
+        earlier: Array | float = 0.0
+        if lost < 1.0:
+            log_kept = log_of(lost)
+            earlier = math.exp(2 * log_kept) * sums_of_powers(2 * log_kept, before)
+        variances = self.share * (scale * earlier + sums_of_powers(2 * log_c, since))
+        return np.asarray(up(np.sqrt(scale / variances), MILLIONS_OF_ROUNDINGS) + TINY)
+
+    def with_least_costs(self, gap: float) -> EndWindows:
+        """Returns these windows, each position in the cheaper of its own and the next later one."""
+        assert self.lost is not None
+        own, later = self.window_of, np.maximum(self.window_of - 1, 0)
+        cheaper = self._costs_in(later, gap, self.lost) < self._costs_in(own, gap, self.lost)
+        return replace(self, window_of=np.where(cheaper, later, own))
+
 
 def end_windows(tails: IntArray, share: float) -> EndWindows:
     """Windows that double in size with their age; each tail has the oldest window it may use."""
-    last, edges = int(tails.max()) + 1, [0, 1]
-    while edges[-1] < last:
-        edges.append(max(edges[-1] + 1, round(edges[-1] * _GROWTH)))
-    ends = np.array(edges)
+    ends = _doubling(1, int(tails.max()) + 1)
     window_of = np.searchsorted(ends[1:] - 1, tails, side="right") - 1
     return EndWindows(ends[: int(window_of.max()) + 2], share, tails, window_of)
+
+
+def early_edges(tails: IntArray, *, first: int, most: int) -> IntArray:
+    """The edges of windows for short steps: the first has `first` steps, none a tail of `most`."""
+    ends = _doubling(max(first, 1), int(tails.max()) + 1)
+    return np.unique(np.minimum(ends, max(most, 1)))
+
+
+def early_windows(
+    edges: IntArray, tails: IntArray, share: float, *, gap: float, lost: float
+) -> EndWindows:
+    """Windows for steps that lose at most `lost` of earlier noise; they may contain positions."""
+    around = np.minimum(np.searchsorted(edges, tails, side="right"), edges.size - 1) - 1
+    return EndWindows(edges, share, tails, around, lost).with_least_costs(gap)
+
+
+def _doubling(first: int, last: int) -> IntArray:
+    """Edges 0, first, .., each next about twice as large, up to at least `last`."""
+    edges = [0, first]
+    while edges[-1] < last:
+        edges.append(max(edges[-1] + 1, round(edges[-1] * _GROWTH)))
+    return np.array(edges)

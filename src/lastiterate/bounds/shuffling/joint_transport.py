@@ -7,11 +7,11 @@ together.  For every receiving position,
 .. math:: B_e(a) = E \big( e^{m_e G - m_e^2/2} + e^{n_e G - n_e^2/2} X - a \big)_+ , \quad
     X = \sum_j F_j\, e^{\rho_j z_j - \rho_j^2/2} ,
 
-replaces :math:`\delta_{\mu_e}(\log a)`, for independent standard normal G and :math:`z_j`.
-:math:`F_j` is the mass transported from the positions of window j, :math:`\rho_j` the cost of a
-shift in that window, :math:`m_e` the mu of the example at e and :math:`n_e` the mu of a late
-position against e, both without what the windows hide.  `docs/tightness.md#joint-transport` has
-the theorem.
+replaces :math:`\delta_{\mu_e}(\log a)`, for standard normal G and :math:`z_j`, which are
+independent except that positions of the same window share their :math:`z_j`.  :math:`F_j` is the
+mass transported from position j, :math:`\rho_j` the cost of its shift in its window, :math:`m_e`
+the mu of the example at e and :math:`n_e` the mu of a late position against e, both without what
+the windows hide.  `docs/tightness.md#joint-transport` has the theorem.
 
 B is convex and does not increase in a: chords between knots lie above it, and its value at the
 last knot holds beyond it.  Given X the integrand is a convex function of G, the positive part of a
@@ -58,7 +58,7 @@ class PositionLaws:
     against them without its last participation.  `separate` late positions are transported one by
     one: they have `separate_mus`, and `separate_transport_mus` against any receiving position.  So
     do the `hidden` late positions, which may be transported together: position t uses the window
-    `window_of[t]`, in which a shift has the cost `window_costs[window_of[t]]`.
+    `window_of[t]`, in which its shift has the cost `window_costs[t]`.
     """
 
     receiving: Array
@@ -123,13 +123,13 @@ class JointTransport:
         receiving_mus = np.maximum.reduceat(laws.receiving_mus, first)
         residual_mus = np.maximum.reduceat(laws.residual_mus, first)
         moved = up(laws.hidden * (1.0 - retained) / laws.receiving.sum(), THOUSANDS_OF_ROUNDINGS)
-        weights = np.zeros(laws.window_costs.size)
-        np.add.at(weights, laws.window_of, moved)
         knots = _KNOTS[:: grid.every_nth_knot]
         self._knots = np.exp(epsilon + min(_WIDEST, epsilon) * knots * np.abs(knots))
         end = float(self._knots[knots.size // 2])
-        calls = call_function(weights, laws.window_costs, end=end, cells=grid.cells)
-        mean = float(up(weights.sum(), THOUSANDS_OF_ROUNDINGS))
+        calls = call_function(
+            moved, laws.window_costs, groups=laws.window_of, end=end, cells=grid.cells
+        )
+        mean = float(up(moved.sum(), THOUSANDS_OF_ROUNDINGS))
         self._values = joint_divergences(
             receiving_mus, residual_mus, calls, mean, self._knots, grid.step
         )

@@ -36,6 +36,7 @@ _LEAST_SPREAD = 1e-4  # of the logarithm; smaller ones are raised to it, which i
 _ROUNDINGS = 64.0  # of the value at one point of a grid
 _LOWEST_Z = 4.0  # standard deviations below the mean, where a grid of differences begins
 _LEAST_REACH = 4.0  # of a grid beyond its beginning, in units of the sum of all p
+_FARTHEST_Z, _Z_KNOTS = 9.0, 1601  # of the sum of a group
 _FINER = np.array([1.0, 8.0])  # a second grid is so much finer, for small thresholds
 
 
@@ -53,15 +54,25 @@ class CallFunction:
 _ZERO = CallFunction(((1.0, np.zeros(2)),))
 
 
-def call_function(weights: Array, spreads: Array, *, end: float, cells: int) -> CallFunction:
-    """Bounds on E (X - K)_+ for terms with these means and standard deviations of the logarithm."""
+def call_function(
+    weights: Array, spreads: Array, *, end: float, cells: int, groups: IntArray | None = None
+) -> CallFunction:
+    """Bounds on E (X - K)_+ for terms with these means and standard deviations of the logarithm.
+
+    Terms of the same group share their standard normal variable; by default there are no groups.
+    """
     present = weights > 0.0
     weights, spreads = weights[present], np.maximum(spreads[present], _LEAST_SPREAD)
     if not weights.size:
         return _ZERO
     ends = end / _FINER
     cell = ends / cells
-    own = _term_calls(weights, spreads, cell[:, None] * np.arange(cells + 1, dtype=np.float64))
+    grids = cell[:, None] * np.arange(cells + 1, dtype=np.float64)
+    if groups is None:
+        own = _term_calls(weights, spreads, grids)
+    else:
+        members = [groups[present] == group for group in np.unique(groups[present])]
+        own = np.stack([_group_calls(weights[one], spreads[one], grids) for one in members])
     terms = ((_masses(calls, cell[:, None]), np.zeros(ends.size)) for calls in own)
     total = _convolved(terms, own[..., -1].sum(axis=0), cell, cells)
     values = np.zeros(total.masses.shape)
@@ -201,6 +212,27 @@ def _term_calls(weights: Array, spreads: Array, grids: Array) -> Array:
     own = weight * ndtr(away + spread / 2) - points * ndtr(away - spread / 2)
     first = np.broadcast_to(weight, (*own.shape[:-1], 1))
     return np.concatenate([first, np.maximum(own, 0.0)], axis=-1)
+
+
+def _group_calls(weights: Array, spreads: Array, grids: Array) -> Array:
+    """E (sum_j w_j e^(s_j z - s_j^2/2) - K)_+ for K on grids, all terms with the same z.
+
+    The sum increases in z.  At the values K that it has at some z, the expectation is in closed
+    form; it is convex in K, so that chords between these lie above it.
+    """
+    if np.all(spreads == spreads[0]):
+        return np.asarray(_term_calls(weights.sum(keepdims=True), spreads[:1], grids)[0])
+    at = np.linspace(-_FARTHEST_Z, _FARTHEST_Z + float(spreads.max()), _Z_KNOTS)
+    with np.errstate(over="ignore"):
+        sums = np.exp(np.multiply.outer(at, spreads) - 0.5 * spreads**2) @ weights
+    inside = sums <= 4.0 * grids.max() + float(weights.sum())
+    at, sums = at[inside], sums[inside]
+    calls = ndtr(spreads - at[:, None]) @ weights - sums * ndtr(-at)
+    # Rounding in the exponents moves K, and the function has slope -1 at most.
+    off = ulps(_ROUNDINGS + 8.0 * spreads.max() * (_FARTHEST_Z + spreads.max()))
+    calls = np.maximum(calls, 0.0) + off * (sums + weights.sum())
+    known = np.append(0.0, sums), np.append(weights.sum(), calls)
+    return np.asarray(np.interp(grids, *known))
 
 
 def _difference_calls(

@@ -25,6 +25,7 @@ from lastiterate.bounds.shuffling.transport import TransportProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.shifts.early_shifts import ShortSteps
 
 _LATE_SHARES = (0.001, 0.003, 0.01, 0.03, 0.07, 0.15, 0.3, 0.6)  # of positions, all tried
 _LARGE_WEIGHT = 0.1  # of the last group
@@ -59,7 +60,7 @@ def shuffled_transport(run: TrainingRun) -> TransportProfile:
     """
     positions = positions_of(run)
     weights, mus = positions.weights(), positions.mus()
-    counts = _late_counts(weights) if mus.max() < LARGEST_MU else []
+    counts = late_counts(weights) if mus.max() < LARGEST_MU else []
     directions = [
         [positions.transport_mus(count, receiving, late) for count in counts]
         for receiving, late in sensitivity_factors(run)
@@ -88,18 +89,23 @@ def shuffled_joint_transport(run: TrainingRun) -> PrivacyProfile:
     """
     quick = shuffled_transport(run)
     positions = positions_of(run)
-    enough = positions.weights().size >= _FEWEST_POSITIONS
-    if not (positions.mus().max() < LARGEST_MU and enough):
+    if not (positions.mus().max() < LARGEST_MU and has_many_positions(positions)):
         return quick
     directions = [
-        TransportSearch(_LawsFactory(positions, receiving, late))
+        TransportSearch([(1.0, LawsFactory(positions, receiving, late))])
         for receiving, late in sensitivity_factors(run)
     ]
     return ShuffledProfile(quick, directions)
 
 
-def positions_of(run: TrainingRun) -> Positions:
-    """The law of an example's position in this run's secret order; step and noise are constant."""
+def positions_of(
+    run: TrainingRun, short_steps: ShortSteps | None = None, earlier_factor: float = 1.0
+) -> Positions:
+    """The law of an example's position in this run's secret order; step and noise are constant.
+
+    With `short_steps` earlier noise hides a participation, too.  If the order is drawn before every
+    epoch, participations in earlier epochs count `earlier_factor` times.
+    """
     sensitivity = float(quantities.sensitivities(run)[0])
     noise = float(quantities.noises(run)[0])
     released = min(quantities.release_noise(run) / noise, _MOST_RELEASE_NOISE)
@@ -113,11 +119,9 @@ def positions_of(run: TrainingRun) -> Positions:
         epoch_length=run.batches.batches_per_epoch,
         steps=run.steps,
     )
-    return (
-        FixedPositions(steps)
-        if run.batches.resampling is Resampling.ONCE
-        else PositionsEachEpoch(steps)
-    )
+    if run.batches.resampling is Resampling.ONCE:
+        return FixedPositions(steps, short_steps)
+    return PositionsEachEpoch(steps, short_steps, earlier_factor)
 
 
 def sensitivity_factors(run: TrainingRun) -> list[tuple[float, float]]:
@@ -130,14 +134,17 @@ def sensitivity_factors(run: TrainingRun) -> list[tuple[float, float]]:
 
 
 @dataclass(frozen=True)
-class _LawsFactory:
+class LawsFactory:
     """The `PositionLaws` for shares of positions and of noise; None if none is left to receive."""
 
     positions: Positions
     receiving: float
     late: float
+    window_unit: float = 0.0  # steps
 
-    def __call__(self, late_share: float, hidden_share: float, noise: float) -> PositionLaws | None:
+    def __call__(
+        self, late_share: float, hidden_share: float, noise: float, first_window: float
+    ) -> PositionLaws | None:
         weights = self.positions.weights()
         before = np.cumsum(weights) - weights
         count = int(np.searchsorted(before, late_share))
@@ -145,10 +152,19 @@ class _LawsFactory:
         if not hidden <= count < weights.size:
             return None
         noise_share = min(noise, LARGEST_NOISE_SHARE)
-        return self.positions.joint_laws(count, hidden, noise_share, self.receiving, self.late)
+        first = max(round(first_window * self.window_unit), 1)
+        return self.positions.joint_laws(
+            count, hidden, noise_share, self.receiving, self.late, first
+        )
 
 
-def _late_counts(weights: Array) -> list[int]:
+def has_many_positions(positions: Positions) -> bool:
+    """Whether joint transport has enough positions to mix over."""
+    return positions.weights().size >= _FEWEST_POSITIONS
+
+
+def late_counts(weights: Array) -> list[int]:
+    """The numbers of late positions that are tried."""
     before = np.cumsum(weights) - weights
     counts = {int(np.searchsorted(before, share)) for share in _LATE_SHARES}
     if weights[-1] > _LARGE_WEIGHT:

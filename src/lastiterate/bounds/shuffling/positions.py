@@ -8,6 +8,11 @@ The *tail* of a position is the number of steps after its last participation.  L
 hidden in two ways: their mass is transported to earlier, *receiving* positions
 (`docs/tightness.md#transport`), or they are components of a Gaussian mixture
 (`docs/tightness.md#balls-and-bins`).
+
+In short steps earlier noise hides the last participation, too (`docs/tightness.md#short-steps`).
+That needs its exact step, so participations that count as later than they are do not use it.  A
+group of positions still has the mu of its latest one: what hides a participation hides an earlier
+one, by the shifts of the same steps, at no larger cost.
 """
 
 from __future__ import annotations
@@ -19,9 +24,15 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.rounding import ulps, up
-from lastiterate.bounds.shuffling.end_windows import EndWindows, end_windows
+from lastiterate.bounds.shuffling.end_windows import (
+    EndWindows,
+    early_edges,
+    early_windows,
+    end_windows,
+)
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
 from lastiterate.bounds.shuffling.mixture_divergence import PositionMixture
+from lastiterate.shifts.early_shifts import ShortSteps, early_mus
 from lastiterate.shifts.sparse_patterns import NOTHING_SPENT, Participations, Spent, mus_of_few
 
 _SINGLE_POSITIONS = 60  # the latest ones, which are not grouped
@@ -50,8 +61,8 @@ class ShuffledSteps:
 class Positions(ABC):
     """Groups of positions with their probabilities and mus, from the latest to the earliest."""
 
-    def __init__(self, run: ShuffledSteps) -> None:
-        self._run = run
+    def __init__(self, run: ShuffledSteps, short_steps: ShortSteps | None = None) -> None:
+        self._run, self._short_steps = run, short_steps
         self.length = run.epoch_length
         self.epochs = (run.steps - 1) // self.length  # before the last one begins
         self.last_length = run.steps - self.epochs * self.length
@@ -74,21 +85,65 @@ class Positions(ABC):
 
     @abstractmethod
     def joint_laws(
-        self, count: int, hidden: int, noise_share: float, receiving: float, late: float
+        self,
+        count: int,
+        hidden: int,
+        noise_share: float,
+        receiving: float,
+        late: float,
+        first_window: int = 1,
     ) -> PositionLaws:
         """The input of joint transport, of `count` late groups to all others.
 
         The first `hidden` groups share windows of the last steps, with `noise_share` of the noise.
+        In short steps the first of them has `first_window` steps.
         """
 
     @abstractmethod
     def mixture(self, hidden: int, noise_share: float) -> PositionMixture:
         """The components of the mixture in which windows hide the first `hidden` groups."""
 
+    def window_edges(self, tails: IntArray, first: int, before: int) -> IntArray:
+        """The edges of the windows of positions; none reaches back to the tail `before`."""
+        if self._short_steps is None:
+            return end_windows(tails, 1.0).edges
+        return early_edges(tails, first=first, most=before)
+
+    def windows(
+        self, edges: IntArray, tails: IntArray, share: float, late: float, beside: float
+    ) -> EndWindows:
+        """The windows with these edges; `beside` bounds other shifts in one of their steps."""
+        short_steps = self._short_steps
+        if short_steps is None:
+            return end_windows(tails, share)
+        # No shift of a participation exceeds its sensitivity.
+        largest_shift = late * short_steps.ratio + beside
+        lost = float(short_steps.lost(largest_shift, times=late))
+        return early_windows(edges, tails, share, gap=self._run.gap, lost=lost)
+
     def window_costs(self, windows: EndWindows, late: float) -> Array:
-        """Standard deviations of a shift in each window, for `late` times the sensitivity."""
+        """Standard deviations of each position's shift, for `late` times the sensitivity."""
         run = self._run
-        return np.asarray(up(windows.costs(run.gap) * (late * run.ratio), ulps(8)))
+        return np.asarray(up(windows.position_costs(run.gap) * (late * run.ratio), ulps(8)))
+
+    def mus_of_exact_last(
+        self, participations: list[Participations], reserved: Spent = NOTHING_SPENT
+    ) -> Array:
+        """`mus_of`, where noise before the last participation hides it, too."""
+        if self._short_steps is None:
+            return self.mus_of(participations, reserved)
+        mus = early_mus(
+            self._short_steps,
+            participations,
+            release_in_steps=self._run.release_in_steps,
+            spent=reserved,
+        )
+        return np.atleast_1d(mus)
+
+    @property
+    def failure(self) -> float:
+        """The probability that shifts before a participation do not hide it."""
+        return 0.0 if self._short_steps is None else self._short_steps.failure
 
     def absent(self, batches: int) -> float:
         """The probability of being in none of so many batches of an epoch, exactly 0 if it is."""
@@ -117,11 +172,12 @@ class Positions(ABC):
         """The mixture with `mus` of positions outside windows, and `earlier` ones inside."""
         weights, hidden = self.weights(), windows.tails.size
         in_window = np.bincount(windows.window_of, weights[:hidden], windows.edges.size - 1)
+        costs = up(windows.costs(self._run.gap) * self._run.ratio, ulps(8))
         return PositionMixture(
             weights=weights[hidden:],
             mus=mus,
             window_weights=np.asarray(in_window, dtype=np.float64),
-            window_costs=self.window_costs(windows, 1.0),
+            window_costs=np.asarray(costs),
             earlier_mu=float(self.mus_of(earlier, windows.reserved)[0]),
         )
 
@@ -129,8 +185,8 @@ class Positions(ABC):
 class FixedPositions(Positions):
     """Positions of an example that has the same one in every epoch."""
 
-    def __init__(self, run: ShuffledSteps) -> None:
-        super().__init__(run)
+    def __init__(self, run: ShuffledSteps, short_steps: ShortSteps | None = None) -> None:
+        super().__init__(run, short_steps)
         seen = min(self.length, run.steps)
         self._tails, self._sizes = position_groups(seen)
         self._none = self.absent(seen)
@@ -139,13 +195,13 @@ class FixedPositions(Positions):
         return with_no_position(self._sizes * np.float64(self._run.share), self._none, self._none)
 
     def mus(self) -> Array:
-        mus = self.mus_of([self._every_epoch(self._tails, 1.0)])
+        mus = self.mus_of_exact_last([self._every_epoch(self._tails, 1.0)])
         return with_no_position(mus, 0.0, self._none)
 
     def transport_mus(self, count: int, receiving: float, late: float) -> Array:
         tails = self._tails[:count]
         if count == self._tails.size:
-            return self.mus_of([self._every_epoch(tails, late)])
+            return self.mus_of_exact_last([self._every_epoch(tails, late)])
         earlier_visits = self._earlier_visits(tails)
         before = Participations(
             tails + self.length,
@@ -154,18 +210,29 @@ class FixedPositions(Positions):
             self.length,
         )
         last = [Participations(self._tails[count], receiving), Participations(tails, late)]
-        return self.mus_of([before, *last] if self.epochs else last)
+        return self.mus_of_exact_last([before, *last] if self.epochs else last)
 
     def joint_laws(
-        self, count: int, hidden: int, noise_share: float, receiving: float, late: float
+        self,
+        count: int,
+        hidden: int,
+        noise_share: float,
+        receiving: float,
+        late: float,
+        first_window: int = 1,
     ) -> PositionLaws:
-        windows = end_windows(self._tails[:hidden], noise_share)
-        reserved, tails = windows.reserved, self._tails[count:]
-        receiving_mus = self.mus_of([self._every_epoch(tails, 1.0)], reserved)
+        tails = self._tails[count:]
+        before = int(tails[0]) if tails.size else min(self.length, self._run.steps)
+        edges = self.window_edges(self._tails[:hidden], first_window, before)
+        reserved = Spent(int(edges[-1]), noise_share)
+        receiving_mus = self.mus_of_exact_last([self._every_epoch(tails, 1.0)], reserved)
         # The late position's participations in earlier epochs, as late as they can have been.
         both, only_late = self._ends_of_epochs(late + receiving), self._ends_of_epochs(late)
-        residual_mus = self.mus_of([*both, Participations(tails, receiving)], reserved)
+        exchanged = [*both, Participations(tails, receiving)]
+        residual_mus = self.mus_of_exact_last(exchanged, reserved)
         without_receiving = float(self.mus_of(only_late, reserved)[0])
+        beside = max(float(residual_mus.max(initial=0.0)), without_receiving)
+        windows = self.windows(edges, self._tails[:hidden], noise_share, late, beside)
         weights, mus = self.weights(), self.mus()
         transported = self.transport_mus(count, receiving, late)
         return PositionLaws(

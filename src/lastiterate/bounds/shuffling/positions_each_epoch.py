@@ -17,6 +17,7 @@ from lastiterate.bounds.shuffling.positions import (
     position_groups,
     with_no_position,
 )
+from lastiterate.shifts.early_shifts import ShortSteps
 from lastiterate.shifts.sparse_patterns import Participations, Spent
 
 
@@ -53,11 +54,17 @@ class PositionsEachEpoch(Positions):
 
     Participations in earlier epochs count as if they were at the ends of these.  A truncated last
     epoch may not contain the example; then its position in the epoch before counts, and an example
-    that is in the truncated epoch counts as if it were at the end of the epoch before.
+    that is in the truncated epoch counts as if it were at the end of the epoch before.  All
+    participations in earlier whole epochs count `earlier_factor` times (`earlier_epochs`).
     """
 
-    def __init__(self, run: ShuffledSteps) -> None:
-        super().__init__(run)
+    def __init__(
+        self,
+        run: ShuffledSteps,
+        short_steps: ShortSteps | None = None,
+        earlier_factor: float = 1.0,
+    ) -> None:
+        super().__init__(run, short_steps)
         truncated = self.last_length < self.length and self.epochs > 0
         end = self.last_length
         self._parts = [_Epoch(*position_groups(end), (end,) if truncated else ())]
@@ -66,7 +73,8 @@ class PositionsEachEpoch(Positions):
             self._parts.append(_Epoch(tails + end, sizes))
             end += self.length
         whole = self.epochs - truncated
-        self._ends = [Participations(end, 1.0, whole - 1, self.length)] if whole else []
+        earlier = Participations(end, earlier_factor, whole - 1, self.length)
+        self._ends = [earlier] if whole else []
 
     def weights(self) -> Array:
         absent, weights = 1.0, []
@@ -77,7 +85,7 @@ class PositionsEachEpoch(Positions):
 
     def mus(self) -> Array:
         mus = [
-            self.mus_of(
+            self.mus_of_exact_last(
                 [
                     *self._ends,
                     *(Participations(tail) for tail in part.others),
@@ -98,16 +106,24 @@ class PositionsEachEpoch(Positions):
             others = [Participations(one, max(late, 1.0)) for one in part.others]
             received = [] if receiving_epoch is None else [Participations(tail, receiving)]
             later = [*others, *received] if part is receiving_epoch else [*received, *others]
-            result.append(self.mus_of([*self._ends, *later, own]))
+            result.append(self.mus_of_exact_last([*self._ends, *later, own]))
             if sum(map(len, result)) == count:
                 break
         return np.concatenate(result)
 
     def joint_laws(
-        self, count: int, hidden: int, noise_share: float, receiving: float, late: float
+        self,
+        count: int,
+        hidden: int,
+        noise_share: float,
+        receiving: float,
+        late: float,
+        first_window: int = 1,
     ) -> PositionLaws:
         tails = np.concatenate([part.tails for part in self._parts])
-        windows = end_windows(tails[:hidden], noise_share)
+        before = int(tails[count]) if count < tails.size else int(tails[-1]) + 1
+        edges = self.window_edges(tails[:hidden], first_window, before)
+        reserved = Spent(int(edges[-1]), noise_share)
         weights, mus = self.weights(), self.mus()
         transported = self.transport_mus(count, receiving, late)
         positions = _LatePositions(weights[:count], mus[:count], transported)
@@ -116,7 +132,9 @@ class PositionsEachEpoch(Positions):
             positions, separate = self._split_by_epoch_before(
                 positions, hidden, weights[count:], late
             )
-        receiving_mus, none, residual_mus = self._receiving_mus(count, receiving, windows.reserved)
+        receiving_mus, none, residual_mus = self._receiving_mus(count, receiving, reserved)
+        beside = max(float(residual_mus.max(initial=0.0)), none)
+        windows = self.windows(edges, tails[:hidden], noise_share, late, beside)
         absent = float(weights.size > tails.size)
         return PositionLaws(
             receiving=weights[count:],
@@ -160,10 +178,10 @@ class PositionsEachEpoch(Positions):
             visited = number == int(self._receives_before_the_truncated_epoch(count))
             earlier = [*self._ends, *(Participations(tail) for tail in part.others)]
             if tails.size:
-                mus.append(self.mus_of([*earlier, Participations(tails)], reserved))
+                mus.append(self.mus_of_exact_last([*earlier, Participations(tails)], reserved))
                 factor = receiving if visited else 1.0
                 residual_mus.append(
-                    self.mus_of([*earlier, Participations(tails, factor)], reserved)
+                    self.mus_of_exact_last([*earlier, Participations(tails, factor)], reserved)
                 )
         none = float(self.mus_of(self._ends, reserved)[0])
         empty = [np.zeros(0)]
@@ -185,8 +203,8 @@ class PositionsEachEpoch(Positions):
         latest = [Participations(before.tails[number])] if number < before.tails.size else []
         kept = _LatePositions(
             positions.weights[:size] * at_receiving,
-            self.mus_of([*self._ends, *latest, Participations(last.tails)]),
-            self.mus_of([*self._ends, *latest, Participations(last.tails, late)]),
+            self.mus_of_exact_last([*self._ends, *latest, Participations(last.tails)]),
+            self.mus_of_exact_last([*self._ends, *latest, Participations(last.tails, late)]),
         )
         elsewhere = _LatePositions(
             positions.weights[:size] * (1.0 - at_receiving),

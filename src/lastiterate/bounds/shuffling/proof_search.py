@@ -26,6 +26,7 @@ from lastiterate.bounds.shuffling.mixture_divergence import (
     MixturePair,
     PositionMixture,
 )
+from lastiterate.bounds.shuffling.shuffled_profile import Proof
 from lastiterate.profile.privacy_profile import PrivacyProfile
 
 _COARSE_TRANSPORT = TransportGrid(receiving=8, every_nth_knot=2, cells=500, step=0.25)
@@ -73,12 +74,14 @@ class TransportParameters:
     """Shares of positions that are late, of late ones that are hidden, and of windows' noise.
 
     Retained shares of hidden positions are those of a multiplier larger by `extra_multiplier`.
+    `first_window` is the length of the first window, in units of 1/(step size x smoothness).
     """
 
     late: float = 0.35
     hidden: float = 0.08
     noise: float = 0.95
     extra_multiplier: float = 0.0
+    first_window: float = 0.0
 
 
 _TRANSPORT_VALUES = {
@@ -87,23 +90,62 @@ _TRANSPORT_VALUES = {
     "extra_multiplier": (-0.4, -0.2, 0.0, 0.3),
     "noise": (0.3, 0.6, 0.95, 1.0),
 }
+_EARLY_START = TransportParameters(hidden=0.2, first_window=1.5)
+_EARLY_VALUES = {
+    "late": (0.02, 0.05, 0.1, 0.18, 0.25, 0.35, 0.5),
+    "hidden": (0.02, 0.05, 0.1, 0.2, 0.35, 0.6),
+    "first_window": (0.0, 0.5, 1.0, 1.5, 2.2),
+    "extra_multiplier": (-0.4, -0.2, 0.0, 0.2),
+    "noise": (0.3, 0.6, 0.85, 0.95),
+}
 
-PositionLawsFactory = Callable[[float, float, float], PositionLaws | None]
-"""The position laws for shares that are late, hidden, and of noise; None if there are none."""
+PositionLawsFactory = Callable[[float, float, float, float], PositionLaws | None]
+"""The position laws for shares that are late, hidden, and of noise, and for a first window.
+
+None if there are none.
+"""
+
+
+@dataclass(frozen=True)
+class _AverageProof:
+    """The average of joint transports with these probabilities, and a probability of failure."""
+
+    shares: Sequence[float]
+    transports: Sequence[JointTransport]
+    failure: float
+
+    def delta(self, epsilon: float) -> float:
+        deltas = [one.delta(epsilon) for one in self.transports]
+        total = math.fsum(p * d for p, d in zip(self.shares, deltas, strict=True)) + self.failure
+        return min(up(total, ulps(len(deltas) + 4.0)), 1.0)
 
 
 class TransportSearch:
-    """The search for a joint transport, for one order of the data sets."""
+    """The search for a joint transport, for one order of the data sets.
 
-    def __init__(self, laws: PositionLawsFactory) -> None:
-        self._factory = laws
+    `parts` are the probabilities of several position laws, one of which holds; the parameters are
+    searched for the likeliest one.  `failure` is added to delta.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[float, PositionLawsFactory]],
+        *,
+        failure: float = 0.0,
+        early: bool = False,
+    ) -> None:
+        self._parts, self._failure = parts, failure
+        self._likeliest = max(range(len(parts)), key=lambda number: parts[number][0])
+        self._start = _EARLY_START if early else TransportParameters()
+        self._values = _EARLY_VALUES if early else _TRANSPORT_VALUES
         # Unlike a cache of functools, a dict can be pickled.
-        self._cache: dict[tuple[float, float, float], PositionLaws | None] = {}
+        self._cache: dict[tuple[float, ...], PositionLaws | None] = {}
 
-    def __call__(self, epsilon: float, delta: float) -> JointTransport | None:
+    def __call__(self, epsilon: float, delta: float) -> Proof | None:
         """A joint transport below `delta` on the coarse grid, or None."""
+        likeliest = self._likeliest
         start = self._transport(
-            TransportParameters(), epsilon, -float(ndtri(delta)), _COARSE_TRANSPORT
+            likeliest, self._start, epsilon, -float(ndtri(delta)), _COARSE_TRANSPORT
         )
         if start is None:
             return None
@@ -111,34 +153,49 @@ class TransportSearch:
         multiplier = start.multiplier
 
         def cost(parameters: TransportParameters) -> float:
-            transport = self._transport(parameters, epsilon, multiplier, _COARSE_TRANSPORT)
+            transport = self._transport(
+                likeliest, parameters, epsilon, multiplier, _COARSE_TRANSPORT
+            )
             return math.inf if transport is None else transport.delta(epsilon)
 
-        best, least = best_by_coordinates(TransportParameters(), _TRANSPORT_VALUES, cost)
-        if not least < delta:
+        best, least = best_by_coordinates(self._start, self._values, cost)
+        if len(self._parts) == 1:
+            fine = self._transport(0, best, epsilon, multiplier, _FINE_TRANSPORT)
+            if not least < delta or fine is None:
+                return None
+            return fine if not self._failure else _AverageProof([1.0], [fine], self._failure)
+        every = [
+            self._transport(number, best, epsilon, multiplier, _FINE_TRANSPORT)
+            for number in range(len(self._parts))
+        ]
+        transports = [one for one in every if one is not None]
+        if len(transports) < len(every):
             return None
-        return self._transport(best, epsilon, multiplier, _FINE_TRANSPORT)
+        return _AverageProof([share for share, _ in self._parts], transports, self._failure)
 
     def _transport(
         self,
+        number: int,
         parameters: TransportParameters,
         epsilon: float,
         multiplier: float,
         grid: TransportGrid,
     ) -> JointTransport | None:
-        laws = self._laws(parameters.late, parameters.hidden, parameters.noise)
+        laws = self._laws(
+            number, parameters.late, parameters.hidden, parameters.noise, parameters.first_window
+        )
         if laws is None:
             return None
         retained = laws.retained_shares(epsilon, multiplier + parameters.extra_multiplier)
         return JointTransport(laws, retained, epsilon, grid)
 
-    def _laws(self, *shares: float) -> PositionLaws | None:
-        late, hidden, noise = shares
-        key = (late, hidden, noise)
+    def _laws(self, number: int, *shares: float) -> PositionLaws | None:
+        key = (number, *shares)
         if key not in self._cache:
             if len(self._cache) >= _MOST_CACHED:
                 self._cache.pop(next(iter(self._cache)))
-            self._cache[key] = self._factory(*key)
+            late, hidden, noise, first_window = shares
+            self._cache[key] = self._parts[number][1](late, hidden, noise, first_window)
         return self._cache[key]
 
 

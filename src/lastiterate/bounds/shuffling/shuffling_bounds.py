@@ -7,6 +7,7 @@ from lastiterate.bounds.shuffling.balls_and_bins import (
     BIN_MIXTURE,
     BIN_WINDOWED_MIXTURE,
 )
+from lastiterate.bounds.shuffling.early_transport import EARLY_TRANSPORT
 from lastiterate.bounds.shuffling.last_epochs_average import LAST_EPOCHS_AVERAGE
 from lastiterate.bounds.shuffling.momentum_transport import MOMENTUM_TRANSPORT
 from lastiterate.bounds.shuffling.nonsmooth_average import NON_SMOOTH_AVERAGE
@@ -23,7 +24,8 @@ def shuffled(run: TrainingRun) -> PrivacyProfile:
     **Bound.** :math:`\frac1l \sum_j \delta_{\mu_j}(\varepsilon)` over the l positions of an epoch,
     :math:`\mu_j` the value of `fixed-order/convex` for position j.  Or less, with transport of mass
     from late positions to early ones (`random-order/shuffled/transport`), or with joint transport
-    (`random-order/shuffled/joint-transport`).
+    (`random-order/shuffled/joint-transport`), in short steps with noise before participations
+    (`random-order/shuffled/early-transport`).
 
     **Holds when.** the order is drawn uniformly, in secret, once or before every epoch, and stays
     secret.  The average needs a fixed-order bound; transport needs convex, smooth losses, steps of
@@ -61,6 +63,7 @@ def balls_and_bins(run: TrainingRun) -> PrivacyProfile:
 
 
 SHUFFLED: StagedBound = least_of(
+    EARLY_TRANSPORT,
     JOINT_TRANSPORT,
     TRANSPORT,
     AVERAGE_ONCE,

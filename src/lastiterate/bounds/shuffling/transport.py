@@ -18,8 +18,11 @@ transported mass needs, and that is checked.  The best one has a single Lagrange
 where :math:`\mu_t'` is the largest mu of t against a receiving position.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -27,12 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import (
-    TENS_OF_THOUSANDS_OF_ROUNDINGS,
-    down,
-    ulps,
-    up,
-)
+from lastiterate._numerics.rounding import TENS_OF_THOUSANDS_OF_ROUNDINGS, down, ulps, up
 from lastiterate._numerics.search import close_in
 from lastiterate.errors import InvalidParameter
 from lastiterate.profile.delta_curve import chords
@@ -125,13 +123,46 @@ class _Transport:
         return np.asarray(np.minimum(up(total, ulps(count + 16)), 1.0))
 
 
+@dataclass(frozen=True, eq=False)
+class PositionLaw:
+    """A secret position: mu_j-GDP with probability weights[j], and transports between positions.
+
+    Each of `directions` lists possible transports for one order of the two data sets.  A transport
+    is an array of mus: entry t is the mu of position t on one data set against any position from
+    `len(transport)` on, on the other data set.
+    """
+
+    weights: Array
+    mus: Array
+    directions: Sequence[Sequence[Array]]
+
+
+class _AverageTransport:
+    """The average of transports over a public choice among position laws, and failures."""
+
+    def __init__(
+        self, parts: Sequence[tuple[float, PositionLaw]], way: int, number: int, failure: float
+    ) -> None:
+        self._shares = [share for share, _ in parts]
+        self._transports = [
+            _Transport(law.weights, law.mus, law.directions[way][number]) for _, law in parts
+        ]
+        self._failure = failure
+
+    def delta(self, epsilon: float) -> float:
+        return float(self.deltas(np.array([epsilon]))[0])
+
+    def deltas(self, epsilons: Array) -> Array:
+        parts = np.array([one.deltas(epsilons) for one in self._transports])
+        total = np.array(self._shares) @ parts + self._failure
+        return np.asarray(np.minimum(up(total, ulps(len(parts) + 4)), 1.0))
+
+
 class TransportProfile(PrivacyProfile):
     """The privacy profile of a secret position: mu_j-GDP with probability weight_j.
 
-    Each of `directions` lists possible transports for one order of the two data sets; the
-    guarantee is the worse of the directions, each by the best of its transports.  A transport is
-    an array of mus: entry t is the mu of position t on one data set against any position from
-    `len(transport)` on, on the other data set.
+    `directions` are as in `PositionLaw`; the guarantee is the worse of the directions, each by the
+    best of its transports.
 
     Examples
     --------
@@ -149,10 +180,28 @@ class TransportProfile(PrivacyProfile):
         if any(directions) and not (shares.size == values.size and np.all(np.isfinite(values))):
             raise InvalidParameter("weights", weights, must_be="positive, with mus below inf")
         self._last_answer = math.nan, math.nan  # delta and epsilon, for repeated calls
-        self._directions = [
+        self._directions: list[list[_Transport] | list[_AverageTransport]] = [
             [_Transport(shares, values, transport_mus) for transport_mus in transports]
             for transports in directions
         ]
+
+    @classmethod
+    def average(
+        cls, parts: Sequence[tuple[float, PositionLaw]], *, failure: float
+    ) -> TransportProfile:
+        """The profile if one of several laws holds, with these probabilities, or none.
+
+        All laws must have the same number of transports.  `failure` is added to delta.
+        """
+        weights = np.concatenate([share * law.weights for share, law in parts])
+        profile = cls(weights, np.concatenate([law.mus for _, law in parts]), [])
+        known = profile._revealed
+        profile._revealed = GaussianMixtureProfile(known.weights, known.mus, lost=failure)
+        profile._directions = [
+            [_AverageTransport(parts, way, number, failure) for number in range(len(transports))]
+            for way, transports in enumerate(parts[0][1].directions)
+        ]
+        return profile
 
     def __repr__(self) -> str:
         return f"TransportProfile({self._revealed!r})"
@@ -194,13 +243,17 @@ class TransportProfile(PrivacyProfile):
     @cached_property
     def _curve(self) -> tuple[Array, Array]:
         """Knots of epsilon and deltas there, between which chords lie above delta."""
-        reach = min(self._revealed.epsilon(_NEGLIGIBLE_DELTA), _LARGEST_EPSILON)
+        negligible = max(_NEGLIGIBLE_DELTA, 2.0 * self._revealed.lost)
+        reach = min(self._revealed.epsilon(negligible), _LARGEST_EPSILON)
         knots = np.linspace(0.0, reach, _KNOTS)
         by_direction = [_deltas_by_blocks(transports, knots) for transports in self._directions]
         return knots, np.asarray(np.max(by_direction, axis=0))
 
 
-def _deltas_by_blocks(transports: Sequence[_Transport], knots: Array) -> Array:
+_Transports = Sequence[_Transport] | Sequence[_AverageTransport]
+
+
+def _deltas_by_blocks(transports: _Transports, knots: Array) -> Array:
     """delta at each knot, by the transport that is best in the middle of its block."""
     if not transports:
         return np.ones(knots.size)
@@ -212,12 +265,12 @@ def _deltas_by_blocks(transports: Sequence[_Transport], knots: Array) -> Array:
     )
 
 
-def _best(transports: Sequence[_Transport], epsilon: float) -> _Transport:
+def _best(transports: _Transports, epsilon: float) -> _Transport | _AverageTransport:
     deltas = [one.delta(epsilon) for one in transports]
     return transports[int(np.argmin(deltas))]
 
 
-def _least_epsilon(transports: Sequence[_Transport], delta: float, revealed: float) -> float:
+def _least_epsilon(transports: _Transports, delta: float, revealed: float) -> float:
     """The least epsilon of the transport that looks best, at most `revealed`."""
     epsilon, used = revealed, None
     # The best transport at this epsilon need not be the best at the epsilon that it gives.
@@ -230,7 +283,7 @@ def _least_epsilon(transports: Sequence[_Transport], delta: float, revealed: flo
     return epsilon
 
 
-def _epsilon_of(transport: _Transport, delta: float, most: float) -> float:
+def _epsilon_of(transport: _Transport | _AverageTransport, delta: float, most: float) -> float:
     """The least epsilon at which this transport meets delta; inf if it is not below `most`."""
     target = float(ndtri(delta))
 

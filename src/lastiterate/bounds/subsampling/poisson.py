@@ -12,7 +12,7 @@ import numpy as np
 
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, at_least, at_most, up
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
 from lastiterate.bounds.subsampling.discounted_bernoulli_sum import discounted_sum
 from lastiterate.bounds.subsampling.participation_mixture import POISSON_AVERAGE
@@ -120,19 +120,6 @@ def _roughly(ratio: float) -> float:
     return math.exp(round(math.log(min(max(ratio, 1e-3), 1e3)) / 0.3) * 0.3)
 
 
-def _gradients_of_any_size(run: TrainingRun) -> str | None:
-    if run.adjacency == "zero-out" or run.gradient_bound is not None:
-        return None
-    return f"adjacency={run.adjacency!r} and gradients of any size"
-
-
-BOUNDED_GRADIENTS = Hypothesis(
-    "adjacency='zero-out', or a bound on gradients",
-    _gradients_of_any_size,
-    "state that adjacency and its sensitivity, or loss.lipschitz",
-)
-
-
 def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
     """The superseded bounds: `POISSON_AVERAGE` if few participations matter.
 
@@ -157,7 +144,7 @@ HIDDEN_PARTICIPATIONS = Bound(
         *conditions.CONTRACTING,
         conditions.CONSTANT,
         conditions.NOISY,
-        BOUNDED_GRADIENTS,
+        conditions.BOUNDED_GRADIENTS,
     ),
     certainty=Certainty.UPPER,
     source=Citation(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,16 @@ def common_norm(transitions: tuple[Array, Array]) -> CommonNorm:
 
     Any P serves: the rate is computed from it.
     """
+    low, high = (tuple(map(float, step.ravel())) for step in transitions)
+    return _found_norm(low, high)
+
+
+@lru_cache(maxsize=64)
+def _found_norm(*entries: tuple[float, ...]) -> CommonNorm:
     from scipy.optimize import minimize  # slow to load, and not needed for plain steps
 
+    low, high = (np.array(step).reshape(2, 2) for step in entries)
+    transitions = (low, high)
     scale = _scale(transitions)
     scaled = [scale @ step @ np.linalg.inv(scale) for step in transitions]
 

@@ -88,12 +88,13 @@ class MomentumEpochs:
         return self.recursion.steps - self.earlier_epochs * self.length
 
     def energies(
-        self, group: EpochTails | None, other: EpochTails | None = None
+        self, group: EpochTails | None, other: EpochTails | None = None, enough: float = 0.0
     ) -> Energies | None:
         """The energies of one certificate, or None where none was found.
 
         Every position of `group`, and of `other`, can be charged by it; None stands for no
-        participation in the last epoch.
+        participation in the last epoch.  The search stops where all of them together have at most
+        the energy `enough`.
         """
         parts = self._parts(group, other)
         if not parts:
@@ -118,7 +119,8 @@ class MomentumEpochs:
                 self.release_noise,
                 delayed=delayed,
                 directions=directions,
-            )
+            ),
+            enough,
         )
         if found is None:
             return None

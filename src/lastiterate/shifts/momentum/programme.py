@@ -19,6 +19,7 @@ neighbouring steps only.  Nothing here is rigorous: what is found is checked in 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +28,11 @@ from scipy.linalg import LinAlgError, solveh_banded
 from lastiterate._numerics.arrays import Array
 from lastiterate.shifts.momentum.symmetric import are_definite, determinant, largest_multiple, mixed
 
-_SHARPER = 10.0  # by which the barrier is weakened each time
+_SHARPER = 3.0  # by which the barrier is weakened each time
 _MOST_NEWTON_STEPS, _CENTRED = 100, 0.5  # for one barrier, and the decrement that is enough
 _ENOUGH = 2e-4  # of the objective: the nominal distance to the optimum at which to stop
 _MOST_STEPS_IN_ALL = 600
 _BLOCK = 4  # kappa_k and the three entries of X_k
-_HESSIAN_OF_DETERMINANT = np.array([[0.0, 0.0, 1.0], [0.0, -2.0, 0.0], [1.0, 0.0, 0.0]])
 _RIDGE = 1e-14
 
 
@@ -80,7 +80,12 @@ class Programme:
         """The distance of the matrices to their caps, or its change."""
         return np.asarray(constant * self.caps[:, None] * np.array([1.0, 0.0, 1.0]) - matrices)
 
-    @property
+    @cached_property
+    def past_maps(self) -> Array:
+        """How the slacks of steps 2 .. T-1 depend on the matrices before them, by entries."""
+        return np.ascontiguousarray(-self.maps[:, 1:-1].transpose(0, 2, 3, 1))
+
+    @cached_property
     def last_maps(self) -> Array:
         """f'A_T(l) X A_T(l)'f as a linear function of the entries of X, for both l."""
         return np.asarray(np.einsum("j,ijk->ik", self.final, self.maps[:, -1]))
@@ -113,8 +118,11 @@ class Programme:
         return room
 
 
-def solve(programme: Programme, matrices: Array) -> Array:
-    """Better matrices than these, which must be strictly feasible with half their kappas."""
+def solve(programme: Programme, matrices: Array, enough: float = 0.0) -> Array:
+    """Better matrices than these, which must be strictly feasible with half their kappas.
+
+    The search stops where the objective, with the largest kappas, is at most `enough`.
+    """
     kappa = 0.5 * programme.largest_kappa(matrices)
     constraints = 8.0 * (programme.steps - 1) + np.count_nonzero(programme.takes_part) + 2
     weight = constraints / programme.cost(kappa)
@@ -126,6 +134,8 @@ def solve(programme: Programme, matrices: Array) -> Array:
             if moved is None:
                 return matrices
             kappa, matrices, decrement = moved
+            if enough > 0.0 and programme.cost(programme.largest_kappa(matrices)) <= enough:
+                return matrices
             if decrement < _CENTRED:
                 break
         if constraints / weight < _ENOUGH * programme.cost(kappa):
@@ -194,11 +204,18 @@ def _room_for_numbers(now: Array, change: Array) -> float:
 
 
 def _derivatives(matrix: Array) -> tuple[Array, Array]:
-    """Gradient and Hessian of minus the logarithm of the determinant."""
-    whole = determinant(matrix)
-    slope = np.stack([matrix[:, 2], -2 * matrix[:, 1], matrix[:, 0]], axis=1) / whole[:, None]
-    curve = slope[:, :, None] * slope[:, None, :]
-    return -slope, curve - _HESSIAN_OF_DETERMINANT / whole[:, None, None]
+    """Gradient and Hessian of minus the logarithm of the determinant; the last axis is the step.
+
+    That axis is long and the others are short, so sums over them are written out below.
+    """
+    x, y, z = matrix.T
+    inverse = 1.0 / (x * z - y * y)
+    slope = np.stack([-z, 2.0 * y, -x]) * inverse
+    curve = slope[:, None] * slope[None]
+    curve[0, 2] -= inverse
+    curve[2, 0] -= inverse
+    curve[1, 1] += 2.0 * inverse
+    return slope, curve
 
 
 def _direction(
@@ -206,57 +223,64 @@ def _direction(
 ) -> tuple[Array, Array, float]:
     """Newton's direction for kappa and the matrices, and the squared decrement."""
     steps, there = programme.steps, programme.takes_part
-    gradient = np.zeros((steps, _BLOCK))
-    own = np.zeros((steps, _BLOCK, _BLOCK))  # second derivatives within a step
-    before = np.zeros((steps, _BLOCK, _BLOCK))  # with those of the step before
-    slope, curve = _derivatives(matrices)
-    gradient[:-1, 1:] += slope
-    own[:-1, 1:, 1:] += curve
-    slope, curve = _derivatives(programme.below_caps(matrices))
-    gradient[:-1, 1:] -= slope
-    own[:-1, 1:, 1:] += curve
-    this = np.zeros((steps - 1, 3, _BLOCK))  # how slacks depend on the step's own variables
-    this[:, :, 0] = -programme.directions[:-1] * there[:-1, None]
-    this[:, :, 1:] = np.eye(3)
-    this_turned = np.swapaxes(this, 1, 2)
+    gradient = np.zeros((_BLOCK, steps))
+    own = np.zeros((_BLOCK, _BLOCK, steps))  # second derivatives within a step
+    before = np.zeros((_BLOCK, _BLOCK, steps))  # with those of the step before
+    for sign, matrix in ((1.0, matrices), (-1.0, programme.below_caps(matrices))):
+        slope, curve = _derivatives(matrix)
+        gradient[1:, :-1] += sign * slope
+        own[1:, 1:, :-1] += curve
+    added = np.where(there[:-1], -programme.directions[:-1].T, 0.0)  # to slacks, by a kappa of 1
     on_kappa = -float(programme.final @ programme.directions[-1]) * there[-1]
     for i in (0, 1):
         slope, curve = _derivatives(left[i])
-        gradient[:-1] += np.einsum("kij,ki->kj", this, slope)
-        own[:-1] += this_turned @ (curve @ this)
-        past = -programme.maps[i, 1:-1]
-        with_past = curve[1:] @ past
-        gradient[:-2, 1:] += np.einsum("kij,ki->kj", past, slope[1:])
-        own[:-2, 1:, 1:] += np.swapaxes(past, 1, 2) @ with_past
-        before[1:-1, :, 1:] += this_turned[1:] @ with_past
+        gradient[1:, :-1] += slope
+        gradient[0, :-1] += (added * slope).sum(axis=0)
+        with_kappa = _products(curve, added[:, None])[:, 0]
+        own[1:, 1:, :-1] += curve
+        own[1:, 0, :-1] += with_kappa
+        own[0, 0, :-1] += (added * with_kappa).sum(axis=0)
+        past = programme.past_maps[i]
+        with_past = _products(curve[:, :, 1:], past)
+        gradient[1:, :-2] += (past * slope[:, None, 1:]).sum(axis=0)
+        own[1:, 1:, :-2] += _products(past.swapaxes(0, 1), with_past)
+        before[1:, 1:, 1:-1] += with_past
+        before[0, 1:, 1:-1] += (added[:, None, 1:] * with_past).sum(axis=0)
         on_past = -programme.last_maps[i] / last[i]
-        gradient[-2, 1:] -= on_past
-        own[-2, 1:, 1:] += np.outer(on_past, on_past)
-        gradient[-1, 0] -= on_kappa / last[i]
-        own[-1, 0, 0] += (on_kappa / last[i]) ** 2
-        before[-1, 0, 1:] += on_kappa / last[i] * on_past
+        gradient[1:, -2] -= on_past
+        own[1:, 1:, -2] += np.outer(on_past, on_past)
+        gradient[0, -1] -= on_kappa / last[i]
+        own[0, 0, -1] += (on_kappa / last[i]) ** 2
+        before[0, 1:, -1] += on_kappa / last[i] * on_past
     pull = weight * programme.weights[there] / kappa[there] ** 2
-    gradient[there, 0] -= pull + 1.0 / kappa[there]
-    own[there, 0, 0] += 2.0 * pull / kappa[there] + 1.0 / kappa[there] ** 2
-    own[~there, 0, 0] = 1.0
-    own[-1, 1:, 1:] = np.eye(3)
+    gradient[0, there] -= pull + 1.0 / kappa[there]
+    own[0, 0, there] += 2.0 * pull / kappa[there] + 1.0 / kappa[there] ** 2
+    own[0, 0, ~there] = 1.0
+    own[1:, 1:, -1] = np.eye(3)
     return _solved(gradient, own, before)
 
 
+def _products(left: Array, right: Array) -> Array:
+    """Matrix products, step by step."""
+    first, second, third = (left[:, j, None] * right[None, j] for j in range(3))
+    return np.asarray(first + second + third)
+
+
 def _solved(gradient: Array, own: Array, before: Array) -> tuple[Array, Array, float]:
-    steps = gradient.shape[0]
+    """The solution for a matrix with these blocks, of which `own` is given below its diagonal."""
+    steps = gradient.shape[1]
     size = steps * _BLOCK
     bands = np.zeros((2 * _BLOCK, size))
     for i in range(_BLOCK):
         for j in range(i + 1):
-            bands[i - j, j::_BLOCK] = own[:, i, j]
+            bands[i - j, j::_BLOCK] = own[i, j]
         for j in range(_BLOCK):
-            bands[_BLOCK + i - j, j : size - _BLOCK : _BLOCK] = before[1:, i, j]
+            bands[_BLOCK + i - j, j : size - _BLOCK : _BLOCK] = before[i, j, 1:]
     scale = 1.0 / np.sqrt(bands[0])
     for band in range(2 * _BLOCK):
         bands[band, : size - band] *= scale[: size - band] * scale[band:]
     bands[0] += _RIDGE
-    target = -gradient.ravel() * scale
+    target = -gradient.T.ravel() * scale
     solution = solveh_banded(bands, target, lower=True, overwrite_ab=True, check_finite=False)
     moves = (scale * solution).reshape(steps, _BLOCK)
     return moves[:, 0], moves[:-1, 1:], float(solution @ target)

@@ -61,8 +61,10 @@ class Certified:
         return np.where(np.isinf(self.kappa), 0.0, costs)
 
 
-def recursion_mu(run: LinearRun) -> float:
+def recursion_mu(run: LinearRun, enough: float = 0.0) -> float:
     """The mu for which what the run releases is surely mu-GDP, never above that of composition.
+
+    The search stops where mu^2 is at most `enough`.
 
     **Bound.** The theorem of `certificate`, for the best matrices that a search found.
 
@@ -72,15 +74,18 @@ def recursion_mu(run: LinearRun) -> float:
     if not np.any(run.sensitivity > 0.0):
         return 0.0
     energy = _composed(run)
-    found = certified(run)
+    found = certified(run, enough)
     if found is not None:
         total = math.fsum(found.energies(run.sensitivity)) + found.before
         energy = min(energy, up(total, FEW_ROUNDINGS))
     return at_least(math.sqrt(energy), ulps=4)
 
 
-def certified(run: LinearRun) -> Certified | None:
-    """The certificate that the search finds for these sensitivities; None where it finds none."""
+def certified(run: LinearRun, enough: float = 0.0) -> Certified | None:
+    """The certificate that the search finds for these sensitivities; None where it finds none.
+
+    The search stops where the energy of all participations together is at most `enough`.
+    """
     there = np.flatnonzero(run.sensitivity > 0.0)
     run = _last(run, run.steps - int(there[0]))
     norm = common_norm(last_transitions(run.recursion, run.curvature))
@@ -94,7 +99,8 @@ def certified(run: LinearRun) -> Certified | None:
         return None
     back = np.linalg.inv(turned_to_noise(kept.recursion, norm))
     to_state = congruence(back[0, 0], back[0, 1], back[1, 0], back[1, 1]) * unit**2
-    for matrices in (solve(programme, first), first):
+    largest = float(kept.sensitivity.max())
+    for matrices in (solve(programme, first, enough * (unit / largest) ** 2), first):
         states, start, before = matrices @ to_state.T, 0.0, composed
         if kept.start is not None:
             start = down(float(largest_multiple(states[0], kept.start.matrix)), _RATE_MARGIN)

@@ -1,0 +1,183 @@
+"""The bound by composition of epochs in which every example draws one batch on its own."""
+
+import math
+from collections import Counter
+from functools import lru_cache
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import at_least, ulps
+from lastiterate.bounds import conditions, quantities
+from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.composition.likelihood_ratio_law import (
+    RatioLaw,
+    log_normal,
+    repeated,
+    sum_of,
+)
+from lastiterate.bounds.line_style import ORANGE, LineStyle
+from lastiterate.profile.gaussian_mixture_pld import LossCells
+from lastiterate.profile.group import for_group
+from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.run.batch_rules.rules import BallsAndBins, BallsAndBinsEachEpoch, Resampling
+from lastiterate.run.training_run import TrainingRun
+
+_LARGEST_RATIO = 20.0  # of sensitivity and noise
+_MOST_LEVELS = 8  # different levels of noise in an epoch
+_MOST_EPOCHS = 12  # different epochs
+# Points of a grid in a standard deviation, for up to so many batches an epoch.
+_CELLS = ((8, 400), (64, 160), (2_000, 80), (10**18, 50))
+
+
+def balls_and_bins_composition(run: TrainingRun) -> PrivacyProfile:
+    r"""The profile of all iterates together, with amplification by the hidden batch of an epoch.
+
+    **Bound.** Every epoch with its batches of ratios :math:`r_t = C/(b\sigma_t)` is dominated, in
+    both directions, by the pair whose likelihood ratio is
+    :math:`X = p_0 + p \sum_t \exp(r_t z_t - r_t^2/2)` with p = b/n and independent standard normal
+    :math:`z_t`; :math:`p_0` is the probability of taking part in
+    none of its steps.  Epochs are independent, and their losses add up.  If batches are drawn once,
+    all epochs together are one, with :math:`r_t^2` summed over them.
+
+    **Holds when.** every example draws one batch of an epoch independently and in secret, each with
+    probability b/n, and no batch is cut; every step has noise; an example adds at most C to the sum
+    of gradients, and is left out, or replaced.  All iterates may be released, but not the batches.
+    Nothing else is known of the losses: later steps may depend on earlier results in any way.
+
+    *Proof.* Given the batches of the others, the iterates of an epoch with the example have the
+    likelihood ratio :math:`p_0 + p\sum_t \exp(a_t g_t - |a_t|^2/2)` to those without it, where
+    :math:`a_t g_t` is an inner product, :math:`g_t` the noise of step t in units of its deviation,
+    and :math:`a_t`, which is known before step t, has length at most :math:`r_t`.  Let
+    :math:`h_t` be further independent standard normal variables.  Then
+    :math:`a_t g_t + (r_t^2 - |a_t|^2)^{1/2} h_t` are :math:`r_t z_t` with independent standard
+    normal :math:`z_t`, and the average of X over the :math:`h_t` is the ratio above.
+    Hockey-stick divergences are averages of convex functions of it, so X does not lower them (Jensen).  The same holds given all earlier
+    epochs, so the pairs of the epochs compose.
+
+    If an example is replaced, the run without either stands between the two: group privacy.
+
+    **Tight** for an example that is left out, if all iterates are released and nothing else is
+    known of the losses.
+
+    **Source.** Chua et al. 2025, Theorem 3.1; Feldman and Shenfeld 2025, Theorem 3.4.
+
+    **Computed as** the law of X on a geometric grid, larger in convex order, and sums of losses by
+    Fourier transforms.  Noise that varies is rounded down to a few levels.
+    """
+    if run.adjacency == "replace":
+        assert run.gradient_bound is not None
+        left_out = run.replace(adjacency="zero-out", sensitivity=run.gradient_bound)
+        return for_group(balls_and_bins_composition(left_out), 2)
+    epochs = Counter(_epochs(run))
+    share = run.batches.share
+    return SummedLossesProfile(
+        [Repeated(epoch_losses(epoch, share), times) for epoch, times in epochs.items()]
+    )
+
+
+def _epochs(run: TrainingRun) -> list[tuple[float, ...]]:
+    """The ratios of the steps of each epoch, rounded up; of all together if drawn once."""
+    change, length = quantities.gradient_change(run), run.batches.batches_per_epoch
+    if run.is_constant:
+        ratio = _rounded_up(change / float(np.max(run.noise_std)))
+        whole, rest = divmod(run.steps, length)
+        if run.batches.resampling is Resampling.EACH_EPOCH:
+            return [(ratio,) * length] * whole + [(ratio,) * rest] * (rest > 0)
+        more, fewer = (_rounded_up(ratio * math.sqrt(k)) for k in (whole + 1, whole))
+        return [(more,) * rest + (fewer,) * (length - rest) * (whole > 0)]
+    noise = quantities.every_step(np.array(run.noise_std), run.steps)
+    ratios = np.full(-(-run.steps // length) * length, 0.0)
+    ratios[: run.steps] = change / noise
+    table = ratios.reshape(-1, length)
+    if run.batches.resampling is not Resampling.EACH_EPOCH:
+        table = np.sqrt(np.square(table).sum(axis=0, keepdims=True))
+    epochs = [_few_levels(row, _MOST_LEVELS) for row in table]
+    if len(set(epochs)) > _MOST_EPOCHS:
+        largest = _few_levels(table.max(axis=1), _MOST_EPOCHS)
+        epochs = [
+            (ratio,) * int(np.count_nonzero(row)) for ratio, row in zip(largest, table, strict=True)
+        ]
+    return epochs
+
+
+def _few_levels(ratios: Array, most: int) -> tuple[float, ...]:
+    """The ratios that are not 0, each rounded up, to at most so many values."""
+    present = ratios[ratios > 0.0]
+    if np.unique(present).size > most:
+        levels = np.geomspace(present.min(), present.max(), most + 1)[1:]
+        levels[-1] = present.max()
+        present = levels[np.minimum(np.searchsorted(levels, present), most - 1)]
+    return tuple(sorted(_rounded_up(float(one)) for one in present))
+
+
+def _rounded_up(ratio: float) -> float:
+    return at_least(ratio, ulps=quantities.WIDENING)
+
+
+@lru_cache(maxsize=64)
+def epoch_losses(ratios: tuple[float, ...], share: float) -> tuple[LossCells, LossCells]:
+    """The losses of one epoch, with the example against without it, and the other way round."""
+    law = _law_of_sum(Counter(ratios))
+    # Rounded, these two still add up to a mean of 1, to a few ulps, which are in the errors.
+    absent = max(1.0 - share * len(ratios), 0.0)
+    values = np.append(absent + share * law.points, absent)
+    plain = np.append(law.masses, law.zero)
+    zero = 0.0
+    if not absent > 0.0:
+        values, plain, zero = values[:-1], law.masses, law.zero
+    logs = np.log(values)
+    mass_error = law.mass_error + ulps(16)
+    error = law.value_error + ulps(16 * len(ratios)) + ulps(4) * np.abs(logs)
+    tilted = values * plain
+    lows, highs = logs - error, logs + error
+    tilted_off, plain_off = (mass_error + error) * tilted, mass_error * plain
+    forwards = LossCells(
+        lows, highs, tilted, plain, tilted_off, plain_off, at_least(share * law.infinite, ulps=8)
+    )
+    backwards = LossCells(-highs, -lows, plain, tilted, plain_off, tilted_off, zero)
+    return forwards, backwards
+
+
+def _law_of_sum(counts: Counter[float]) -> RatioLaw:
+    """The law of the sum of likelihood ratios, so many for each ratio of sensitivity and noise."""
+    length = sum(counts.values())
+    cells = next(cells for most, cells in _CELLS if length <= most)
+    largest = max(counts)
+    total = None
+    for ratio, times in counts.items():
+        halvings = max(math.ceil(math.log2(largest / ratio)), 0)
+        one = log_normal(ratio, largest / cells * 0.5**halvings)
+        part = repeated(one, times, cells)
+        total = part if total is None else sum_of(total, part)
+    assert total is not None
+    return total
+
+
+BALLS_AND_BINS_COMPOSITION = Bound(
+    id="composition/balls-and-bins",
+    gives="all iterates together, with amplification by the hidden batch of every epoch",
+    covers=(BallsAndBins, BallsAndBinsEachEpoch),
+    needs=(
+        conditions.BOUNDED_GRADIENTS,
+        conditions.SECRET_BATCHES,
+        conditions.enough_noise(
+            _LARGEST_RATIO, remedy="use more noise: below this, composition/fixed-order is as good"
+        ),
+    ),
+    certainty=Certainty.UPPER,
+    beyond_plain_steps=True,  # later steps only post-process the noisy gradients
+    source=Citation(
+        "Chua et al.",
+        2025,
+        "Balls-and-bins sampling for DP-SGD",
+        "the dominating pair",
+        also=Citation(
+            "Feldman and Shenfeld", 2025, "Privacy amplification by random allocation", "the pair"
+        ),
+    ),
+    evaluate=balls_and_bins_composition,
+    charges="charges every iterate, less for the batch that the example has drawn in secret",
+    line_style=LineStyle(ORANGE),
+)

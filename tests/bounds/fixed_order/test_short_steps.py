@@ -1,0 +1,172 @@
+"""Short steps in a fixed order: numbers of usual runs, what they are not, and refusals."""
+
+import dataclasses
+import math
+
+import pytest
+
+import lastiterate as li
+from lastiterate.bounds.catalogue import CATALOGUE
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+
+BOUND = CATALOGUE["fixed-order/short-steps"]
+LATE = CATALOGUE["fixed-order/convex"]
+FEW = li.Cyclic(examples=50_000, batch_size=512)
+
+
+def usual(adjacency="zero-out", *, batches=FEW, steps=2_910, noise=1.0, eta=0.5, **loss):
+    known = {"smoothness": 0.26, "regulariser": 0.01, "lipschitz": 1.0, "outputs": 1} | loss
+    return li.TrainingRun.from_dp_sgd(
+        batches=batches,
+        clip_norm=1.0,
+        noise_multiplier=noise,
+        steps=steps,
+        step_size=eta,
+        adjacency=adjacency,
+        loss=li.Loss(**known),
+    )
+
+
+MANY = {
+    "batches": li.Cyclic(examples=1_000_000, batch_size=10_000),
+    "steps": 3_000,
+    "noise": 4.0,
+    "smoothness": 0.251,
+    "regulariser": 1e-3,
+}
+
+
+class TestTightness:
+    """Half of what later shifts alone give, and close to what is certainly lost."""
+
+    @pytest.mark.parametrize(
+        "run, most",
+        [
+            (usual(**MANY), 0.62),
+            (usual("replace", **MANY), 1.33),
+            (usual(), 2.13),
+            (usual("replace"), 4.67),
+        ],
+    )
+    def test_of_usual_runs(self, run, most):
+        report = li.account(run)
+        assert report.lower.epsilon(1e-5) <= report.epsilon(1e-5) <= most
+        assert report.bound == BOUND.id
+
+    def test_many_outputs_cost_little(self):
+        few, many = (li.account(usual(outputs=n)).epsilon(1e-5) for n in (1, 100))
+        assert few < many < 1.02 * few
+
+
+class TestIsNoGaussian:
+    """delta_mu plus a probability: nothing may take it for mu-GDP."""
+
+    def test_alone(self):
+        profile = BOUND.profile(usual())
+        assert isinstance(profile, GaussianMixtureProfile)
+        assert profile.gdp() == math.inf
+        assert profile.renyi(2.0) == math.inf
+        assert profile.epsilon(profile.lost / 2) == math.inf
+        assert 0.0 < profile.lost <= 1e-15
+
+    def test_a_report_keeps_the_mu_of_later_shifts(self):
+        report = li.account(usual())
+        assert report.gdp() == LATE.profile(usual()).mu
+        assert report.epsilon(1e-300) < math.inf
+        assert report.renyi(2.0) == LATE.profile(usual()).renyi(2.0)
+
+    def test_composition_charges_the_probability_twice(self):
+        profile = BOUND.profile(usual())
+        both = profile.compose(profile)
+        mu = float(profile.mus[0])
+        exact = li.GaussianProfile(math.sqrt(2) * mu)
+        assert both.gdp() == math.inf
+        assert exact.epsilon(1e-5) <= both.epsilon(1e-5) <= exact.epsilon(1e-5) * 1.01
+        assert both.delta(1e6) >= 2 * profile.lost * (1 - 1e-9)
+
+    def test_other_releases_compose_with_it(self):
+        from lastiterate.other_releases import Release
+
+        release = Release("mean", sensitivity=1.0, noise_std=2.0)
+        whole = li.account(usual(), bounds=BOUND.id, other_releases=[release])
+        mu = math.hypot(float(BOUND.profile(usual()).mus[0]), 0.5)
+        exact = li.GaussianProfile(mu).epsilon(1e-5)
+        assert exact <= whole.epsilon(1e-5) <= exact * 1.01
+        assert whole.gdp() == math.inf
+
+
+class TestPersons:
+    def test_plans_of_several_examples_are_superposed(self):
+        one, three = (
+            BOUND.profile(usual().replace(examples_per_person=k)).epsilon(1e-5) for k in (1, 3)
+        )
+        mu = float(BOUND.profile(usual()).mus[0])
+        least = li.GaussianProfile(3 * mu).epsilon(1e-5)
+        assert one < least <= three <= 1.02 * least
+        assert three <= LATE.profile(usual().replace(examples_per_person=3)).epsilon(1e-5)
+
+
+class TestLimits:
+    def test_long_steps_are_left_to_later_shifts(self):
+        run = usual(eta=4.0)
+        assert any("1/smoothness" in one.needs for one in BOUND.unmet(run))
+
+    def test_nothing_jumps_at_the_limit(self):
+        run = usual(eta=0.999999 / 0.26)
+        assert li.account(run).epsilon(1e-5) == pytest.approx(
+            LATE.profile(run).epsilon(1e-5), rel=1e-4
+        )
+
+    def test_full_batches_change_nothing(self):
+        run = usual(batches=li.FullBatch(512), steps=300)
+        assert BOUND.profile(run) == LATE.profile(run)
+
+    def test_a_published_order_drawn_every_epoch_costs_no_less_than_a_fixed_one(self):
+        drawn = usual(batches=li.ShuffledEachEpoch(50_000, 512)).replace(
+            releases="last-iterate-and-order"
+        )
+        assert (
+            BOUND.profile(usual()).epsilon(1e-5)
+            <= BOUND.profile(drawn).epsilon(1e-5) * (1 + 1e-6)
+            <= LATE.profile(drawn).epsilon(1e-5)
+        )
+
+    def test_strong_convexity_of_the_losses_counts_as_their_change(self):
+        """Only a penalty is the same for all examples."""
+        own = usual(regulariser=0.0, strong_convexity=0.01)
+        shared = usual()
+        assert BOUND.profile(shared).epsilon(1e-5) < BOUND.profile(own).epsilon(1e-5)
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        "run, word",
+        [
+            (usual(outputs=None), "Loss(outputs"),
+            (usual().replace(domain=li.Ball(10.0)), "domain"),
+            (usual(lipschitz=None), "clip"),
+            (usual().replace(momentum=0.9), "momentum"),
+            (usual().replace(releases="every-iterate"), "final model"),
+            (usual().replace(noise_std=[1e-3] * 2_910), "fixed"),
+            (usual().replace(average=li.ExponentialAverage(0.9)), "momentum"),
+        ],
+    )
+    def test_what_it_does_not_cover(self, run, word):
+        unmet = BOUND.unmet(run)
+        assert any(word in one.remedy for one in unmet)
+
+    def test_unknown_outputs_change_nothing(self):
+        run = usual(outputs=None)
+        assert li.account(run).epsilon(1e-5) == LATE.profile(run).epsilon(1e-5)
+
+    @pytest.mark.parametrize("outputs", [0, -1, 1.5, math.nan, True, "1"])
+    def test_outputs_are_counted(self, outputs):
+        with pytest.raises((li.errors.InvalidParameter, li.errors.InvalidType), match="outputs"):
+            li.Loss(smoothness=1.0, outputs=outputs)
+
+    def test_outputs_are_kept_in_files(self):
+        run = usual(outputs=10)
+        assert li.TrainingRun.from_json(run.to_json()) == run
+        assert li.TrainingRun.from_toml(run.to_toml()) == run
+        unknown = dataclasses.replace(run.loss, outputs=None)
+        assert "outputs" not in run.replace(loss=unknown).to_json()
