@@ -153,7 +153,7 @@ def gradients(two, more):
 def numbers_of_the_loop(rows, drawn, shuffled):
     """The loop itself is run in tests/opacus."""
     examples, settings = int(rows.replace(",", "")), {"clip_norm": 1.0, "noise_multiplier": 1.0}
-    loss = li.Loss(smoothness=0.26, regulariser=0.01, lipschitz=1.0)
+    loss = li.Loss(smoothness=0.26, regulariser=0.01, lipschitz=1.0, outputs=1)
     rules = (
         (li.PoissonSampled(examples, examples // 98, sample_rate=1 / 98), drawn),
         (li.ShuffledEachEpoch(examples, 512), shuffled),

@@ -11,7 +11,9 @@ import pytest
 from . import (  # noqa: F401 - they declare claims
     numbers_of_arithmetic,
     numbers_of_evidence,
+    numbers_of_features,
     numbers_of_guides,
+    numbers_of_lower_bounds,
     numbers_of_momentum,
 )
 from .claims import CLAIMS

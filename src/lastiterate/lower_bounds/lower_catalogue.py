@@ -2,10 +2,27 @@
 
 from lastiterate.bounds.bound import LowerBound
 from lastiterate.bounds.published import PAPERS
-from lastiterate.lower_bounds import drifting, drifting_walk, last_step, quadratics
+from lastiterate.lower_bounds import (
+    curved_interval,
+    drifting,
+    drifting_walk,
+    last_step,
+    late_curvature,
+    momentum_quadratics,
+    quadratics,
+)
 
 LOWER_BOUNDS: dict[str, LowerBound] = {
     bound.id: bound
-    for module in (quadratics, drifting, last_step, drifting_walk, *PAPERS)
+    for module in (
+        quadratics,
+        momentum_quadratics,
+        drifting,
+        late_curvature,
+        curved_interval,
+        last_step,
+        drifting_walk,
+        *PAPERS,
+    )
     for bound in getattr(module, "LOWER_BOUNDS", ())
 }
