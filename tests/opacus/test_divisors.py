@@ -21,7 +21,9 @@ def registered():
 def in_opacus_words(batches, steps, divisor):
     """The run with the step size and penalty that make up for another divisor."""
     scale = batches.batch_size / divisor
-    loss = li.Loss(smoothness=1.0 + 0.05 / scale, regulariser=0.05 / scale, lipschitz=2.0)
+    loss = li.Loss(
+        smoothness=1.0 + 0.05 / scale, regulariser=0.05 / scale, lipschitz=2.0, outputs=1
+    )
     return li.TrainingRun.from_dp_sgd(
         batches=batches,
         steps=steps,

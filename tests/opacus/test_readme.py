@@ -45,7 +45,7 @@ def test_the_loop_has_the_epsilon_of_the_table_s_run():
         noise_multiplier=1.0,
         step_size=0.5,
         adjacency="zero-out",
-        loss=li.Loss(smoothness=0.26, regulariser=0.01, lipschitz=1.0),
+        loss=li.Loss(smoothness=0.26, regulariser=0.01, lipschitz=1.0, outputs=1),
     )
     accountant = made["engine"].accountant
     assert not accountant.reasons

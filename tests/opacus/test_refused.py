@@ -135,26 +135,23 @@ class TestEveryIterateIsChargedFor:
     def made(self, **settings):
         return Training(loader_of(**settings.pop("loader", {})), **settings).epochs(2)
 
-    def test_momentum_and_nesterov(self):
-        for more in ({}, {"nesterov": True}):
-            training = self.made(
-                optimizer=lambda p, **k: torch.optim.SGD(p, momentum=0.9, **k, **more)  # noqa: B023
-            )
-            self.charged(training, "momentum=0.9")
-
     def test_other_optimizers(self):
         for kind in (torch.optim.Adam, torch.optim.AdamW, torch.optim.RMSprop):
             self.charged(self.made(optimizer=kind), f"{kind.__name__}, not torch.optim.SGD")
 
-    def test_groups_that_differ(self):
-        def without_decay_of_the_bias(parameters, *, lr, weight_decay):
+    @pytest.mark.parametrize("name, others", [("lr", 0.1), ("momentum", 0.9), ("dampening", 0.5)])
+    def test_groups_that_differ(self, name, others):
+        def with_another_bias(parameters, *, lr, weight_decay):
             weight, bias = parameters
-            return torch.optim.SGD(
-                [{"params": [weight], "weight_decay": weight_decay}, {"params": [bias]}], lr=lr
-            )
+            groups = [{"params": [weight]}, {"params": [bias], name: others}]
+            return torch.optim.SGD(groups, lr=lr, weight_decay=weight_decay)
 
-        training = self.made(optimizer=without_decay_of_the_bias)
-        self.charged(training, "differ in weight_decay")
+        training = self.made(optimizer=with_another_bias)
+        self.charged(training, f"differ in {name}")
+
+    def test_steps_uphill(self):
+        training = self.made(optimizer=lambda p, **k: torch.optim.SGD(p, maximize=True, **k))
+        self.charged(training, "maximize=True")
 
     def test_a_last_batch_that_is_smaller(self):
         training = self.made(loader={"examples": 130, "drop_last": False})

@@ -9,7 +9,7 @@
     model, optimizer, loader = engine.make_private(..., max_grad_norm=loss.clip_norm)  # as usual
     engine.get_epsilon(1e-5)
 
-It reads step sizes, weight decay, clip and noise from the optimizer in every step, and the batch
+It reads step sizes, momentum, decay, clip and noise from the optimizer in every step, and the batch
 rule from the loader, which it watches.  What it cannot see or prove is refused, or accounted for
 by composition, with the reason.
 """
@@ -24,7 +24,7 @@ except ImportError:
 from lastiterate.errors import RefusedTraining
 from lastiterate.opacus.accountant import OpacusAccountant, register
 from lastiterate.opacus.linear_loss import LinearLoss, logistic, softmax
-from lastiterate.opacus.training_record import TrainingPlan
+from lastiterate.opacus.training_plan import TrainingPlan
 from lastiterate.torch.bounded_linear import BoundedLinear
 
 __all__ = [

@@ -16,15 +16,15 @@ from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining
 from lastiterate.opacus import optimizer_step
 from lastiterate.opacus.epoch_counter import EpochCounter
+from lastiterate.opacus.expected_state import ExpectedState
 from lastiterate.opacus.linear_loss import LinearLoss
 from lastiterate.opacus.missed_bounds import missed_bounds, order_reasons
-from lastiterate.opacus.optimizer_step import ExpectedParameters, OptimizerStep
+from lastiterate.opacus.optimizer_step import OptimizerStep
+from lastiterate.opacus.training_plan import TrainingPlan, planned_record
 from lastiterate.opacus.training_record import (
-    TrainingPlan,
     TrainingRecord,
     UserStatement,
     composition_reasons,
-    planned_record,
     run_of,
 )
 from lastiterate.opacus.watched_gradients import WatchedGradients
@@ -63,7 +63,7 @@ class OpacusAccountant(IAccountant):
         self._record = TrainingRecord()
         self._loader: WatchedLoader | None = None
         self._gradients: WatchedGradients | None = None
-        self._parameters = ExpectedParameters()
+        self._expected = ExpectedState()
         self._optimizer: Any = None
         self._epoch_counter = EpochCounter()
         self._resumed = False
@@ -156,7 +156,8 @@ class OpacusAccountant(IAccountant):
             "regular": record.regular,
             "reasons": list(record.reasons),
             "steps of the last pass": self._epoch_counter.steps,
-            "parameters": self._parameters.expected,
+            "parameters": self._expected.parameters,
+            "buffers": self._expected.buffers,
         }
         return state
 
@@ -181,7 +182,7 @@ class OpacusAccountant(IAccountant):
             list(saved["reasons"]),
         )
         self.history = [(noise, rate, times) for noise, rate, times in self.history]
-        self._parameters = ExpectedParameters(saved["parameters"])
+        self._expected = ExpectedState(saved["parameters"], saved["buffers"])
         self._epoch_counter = EpochCounter(int(saved["steps of the last pass"]))
         self._resumed = bool(self._record.steps)
 
@@ -229,12 +230,10 @@ class OpacusAccountant(IAccountant):
             shapes = [tuple(one.shape) for one in optimizer.params]
             if (other := stated.mismatch(shapes)) is not None:
                 record.add_reason(other)
-        if self._parameters.changed_since(optimizer):
-            record.add_reason("parameters were changed between steps, by something else")
-        if record.reasons or stated is None:
-            self._parameters = ExpectedParameters()
-        else:
-            self._parameters.after(optimizer, step)
+        for reason in self._expected.deviations(optimizer, first_step=not record.steps):
+            record.add_reason(reason)
+        unknown = record.reasons or stated is None
+        self._expected = ExpectedState() if unknown else ExpectedState.after(optimizer, step)
         record.steps.append(step)
         self._optimizer, self._resumed = optimizer, False
 

@@ -76,7 +76,14 @@ class LinearLoss:
     @property
     def plain(self) -> Loss:
         """The loss without a clip and without a penalty."""
-        return Loss(smoothness=self.smoothness, lipschitz=self.lipschitz)
+        return Loss(
+            smoothness=self.smoothness, lipschitz=self.lipschitz, outputs=self.gradient_dimension
+        )
+
+    @property
+    def gradient_dimension(self) -> int:
+        """The dimension of the space that an example's gradients stay in."""
+        return 1 if self.one_direction else self.outputs
 
     @property
     def clip_norm(self) -> float:

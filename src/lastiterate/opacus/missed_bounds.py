@@ -8,6 +8,7 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
 from lastiterate.accounting import account
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.bounds.conditions import NO_ACTIVE_CLIP
+from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.errors import Unmet
 from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss
 from lastiterate.opacus.training_record import TrainingRecord, UserStatement
@@ -16,6 +17,10 @@ from lastiterate.run.adjacency import factor
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
 
+_MOMENTUM_NEEDS_EVEN_BATCHES = (
+    "every iterate is charged for: momentum has a bound of the last iterate for batches of a fixed "
+    "size only (poisson_sampling=False and drop_last=True), whose epsilon may be less or more"
+)
 _SHORT = 1e-3  # a small step size for a smoothness of about 1
 
 
@@ -38,6 +43,8 @@ def missed_bounds(run: TrainingRun, loss: Loss | LinearLoss | None) -> tuple[str
     The best bounds are those that apply to the same run with short and constant steps on a convex,
     smooth loss that no clip changes.
     """
+    if not run.has_plain_steps and not MOMENTUM.is_about(run):
+        return (_MOMENTUM_NEEDS_EVEN_BATCHES,)
     unmet, best = account(run).unmet, _idealised(run)
     ids = [*account(best).all]
     ids += [stage.id for id_ in ids for stage in RECORDS[id_].applying(best)]
@@ -65,4 +72,6 @@ def _idealised(run: TrainingRun) -> TrainingRun:
         clip_norm=None,
         step_size=_SHORT / (1.0 + penalty),
         noise_std=float(np.min(run.noise_std)),
+        momentum=float(np.max(run.momentum)),
+        buffer_resets=(),
     )

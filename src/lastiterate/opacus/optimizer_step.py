@@ -10,7 +10,6 @@ import torch
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 
 from lastiterate import _check
-from lastiterate._numerics.rounding import ulps_of
 from lastiterate.errors import RefusedTraining
 
 _GHOST = DPOptimizerFastGradientClipping
@@ -38,13 +37,22 @@ _OTHER_CLASSES = {
 
 @dataclass(frozen=True)
 class OptimizerStep:
-    """Settings of one step; the sum of clipped gradients and noise is divided by `divisor`."""
+    """Settings of one step; the sum of clipped gradients and noise is divided by `divisor`.
+
+    `weight_decay` is the least of all groups of parameters, `largest_decay` the largest one (None
+    if all are equal).  A step with momentum stores its gradient as it is if the buffer is empty.
+    """
 
     step_size: float
     weight_decay: float
     noise_multiplier: float
     clip: float
     divisor: float
+    largest_decay: float | None = None
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    empty_buffer: bool = True
 
 
 def is_ghost(optimizer: Any) -> bool:
@@ -64,20 +72,43 @@ def read_step(optimizer: Any) -> OptimizerStep:
             "example may be in each of them",
             instead="use a larger batch_size, and BatchMemoryManager where memory does not suffice",
         )
-    group = optimizer.param_groups[0]
     mean = optimizer.loss_reduction == "mean"
     divisor = optimizer.expected_batch_size if mean else 1.0
     return OptimizerStep(
-        step_size=float(group["lr"]),
-        weight_decay=float(group.get("weight_decay", 0.0)),
         noise_multiplier=_check.number("noise_multiplier", optimizer.noise_multiplier, above=0.0),
         clip=_check.number("max_grad_norm", optimizer.max_grad_norm, above=0.0),
         divisor=_check.number("expected_batch_size", divisor, above=0.0),
+        empty_buffer=all(one is None for one in momentum_buffers(optimizer)),
+        **group_settings(optimizer),
     )
 
 
+def group_settings(optimizer: Any) -> dict[str, Any]:
+    """The settings of `OptimizerStep` that groups of parameters hold; torch ignores some of them.
+
+    Groups that differ in more than their decay are refused by `optimizer_deviations`.
+    """
+    groups = optimizer.param_groups
+    first = groups[0]
+    decays = [float(group.get("weight_decay", 0.0)) for group in groups]
+    momentum = float(first.get("momentum", 0.0))
+    return {
+        "step_size": float(first["lr"]),
+        "weight_decay": min(decays),
+        "largest_decay": max(decays) if max(decays) > min(decays) else None,
+        "momentum": momentum,
+        "dampening": float(first.get("dampening", 0.0)) if momentum else 0.0,
+        "nesterov": bool(first.get("nesterov", False)) and momentum != 0.0,
+    }
+
+
+def momentum_buffers(optimizer: Any) -> list[torch.Tensor | None]:
+    """The momentum buffer of each parameter; None where there is none yet."""
+    return [optimizer.state.get(one, {}).get("momentum_buffer") for one in optimizer.params]
+
+
 def step_deviations(optimizer: Any, *, even: bool) -> Iterator[str]:
-    """Reasons why the step is not a plain gradient step on a batch of known size."""
+    """Reasons why the step is not one of SGD on a batch of known size."""
     yield from optimizer_deviations(optimizer.original_optimizer)
     if not even:
         yield SMALLER_LAST_BATCH
@@ -86,51 +117,25 @@ def step_deviations(optimizer: Any, *, even: bool) -> Iterator[str]:
 
 
 def optimizer_deviations(original: Any) -> Iterator[str]:
-    """Reasons why the optimizer that Opacus wraps does not make plain gradient steps."""
+    """Reasons why the optimizer that Opacus wraps does not make steps that a bound describes."""
     if type(original) is not torch.optim.SGD:
         yield f"the optimizer is {type(original).__name__}, not torch.optim.SGD"
         return
     first = original.param_groups[0]
     for group in original.param_groups:
-        for name in ("momentum", "dampening", "nesterov", "maximize"):
-            if group[name]:
-                yield f"the optimizer has {name}={group[name]}"
-        for name in ("lr", "weight_decay"):
+        if group["maximize"]:
+            yield "the optimizer has maximize=True"
+        for name in ("lr", "momentum", "dampening", "nesterov"):
+            # Then steps are no longer symmetric, and may expand distances on convex losses.
             if float(group[name]) != float(first[name]):
                 yield f"groups of parameters differ in {name}"
+        if not float(group["weight_decay"]) >= 0.0:
+            yield f"a weight decay is {float(group['weight_decay'])!r}"
     if not float(first["lr"]) > 0.0:
         yield f"a step size is {float(first['lr'])!r}"
+    if not 0.0 <= float(first["momentum"]) < 1.0:
+        yield f"the optimizer has momentum={float(first['momentum'])!r}, which is not in [0, 1)"
+    if float(first["momentum"]) and not 0.0 <= float(first["dampening"]) < 1.0:
+        yield f"the optimizer has dampening={float(first['dampening'])!r}, which is not in [0, 1)"
     if original._optimizer_step_pre_hooks or original._optimizer_step_post_hooks:
         yield "hooks of the optimizer may change gradients or parameters"
-
-
-class ExpectedParameters:
-    """The parameters that the next step should begin with, if nothing but steps changes them."""
-
-    def __init__(self, expected: list[torch.Tensor] | None = None) -> None:
-        self.expected = expected
-
-    def changed_since(self, optimizer: Any) -> bool:
-        """Whether something other than the last step changed the parameters."""
-        if self.expected is None:
-            return False
-        found = [one.detach() for one in optimizer.params]
-        if [one.shape for one in found] != [one.shape for one in self.expected]:
-            return True
-        return not all(map(_is_close, found, self.expected))
-
-    def after(self, optimizer: Any, step: OptimizerStep) -> None:
-        """Set the expected values to those after the next step."""
-        self.expected = [
-            one.detach() - step.step_size * (one.grad + step.weight_decay * one.detach())
-            for one in optimizer.params
-        ]
-
-
-def _is_close(found: torch.Tensor, expected: torch.Tensor) -> bool:
-    """Whether two tensors agree up to the rounding of one step."""
-    expected = expected.to(found.device)
-    scale = float(expected.abs().max()) if expected.numel() else 0.0
-    kind = "float32" if found.dtype == torch.float32 else "float64"
-    rounding = ulps_of(kind, 64.0) * max(scale, 1.0)
-    return bool(torch.allclose(found, expected, rtol=rounding, atol=rounding))

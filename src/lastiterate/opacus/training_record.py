@@ -1,4 +1,4 @@
-r"""The record of a training by Opacus, watched or planned, and the `TrainingRun` it describes.
+r"""The record of a training by Opacus, and the `TrainingRun` that it describes.
 
 Opacus adds noise of standard deviation z C to the sum of clipped gradients, and divides by a number
 d, which is the (expected) size b of a batch only where that divides the number of examples.  The
@@ -9,7 +9,20 @@ share.  So a step is
           = x - \eta'\big(\tfrac1b\sum g_i + N(0, (zC/b)^2 I) + w' x\big), \qquad
           \eta' = \eta\,b/d, \quad w' = w\,d/b,
 
-a step of a run with batches of size b, step size eta' and penalty w': eta' w' = eta w.
+a step of a run with batches of size b, step size eta' and penalty w': eta' w' = eta w.  A momentum
+buffer is a linear combination of these gradients, so it is scaled by b/d as they are.
+
+**Groups of parameters** may differ in w: the penalty is then a quadratic form with eigenvalues
+between the least and the largest w, which is added to every Hessian.  If they differ in lr or
+momentum, steps multiply the Hessian by a matrix that does not commute with it, and nothing but
+composition is claimed.
+
+**The clip and momentum.**  The bound for momentum asks that gradient differences are
+:math:`G (x - y)` with a symmetric G between m and M.  Clipped gradients of one logit, or of two
+classes, are those of a convex, smooth loss (`linear_loss`), and averages over a batch keep both.
+For more classes a clip that acts on the longest gradients only adds a matrix of known norm to such
+a G, which moves m and M by that norm.  Any other clip is a map that expands no distance, so that G
+is between w - M and w + M, M the smoothness without the penalty.
 """
 
 from __future__ import annotations
@@ -17,17 +30,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
-from lastiterate import _check
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, up
 from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss, rounded_up
-from lastiterate.opacus.optimizer_step import (
-    SMALLER_LAST_BATCH,
-    OptimizerStep,
-    optimizer_deviations,
-)
-from lastiterate.opacus.watched_loader import POISSON, SHUFFLED, Batches, WatchedLoader
+from lastiterate.opacus.optimizer_step import OptimizerStep
+from lastiterate.opacus.watched_loader import POISSON, SHUFFLED, Batches
 from lastiterate.run.adjacency import factor
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.run.batch_rules.rules import (
@@ -108,7 +115,20 @@ def run_of(record: TrainingRecord, stated: UserStatement) -> TrainingRun:
         adjacency=stated.adjacency,
         releases=stated.releases,
         examples_per_person=stated.examples_per_person,
+        momentum=_schedule([step.momentum for step in record.steps]),
+        dampening=record.steps[0].dampening,
+        nesterov=record.steps[0].nesterov,
+        buffer_resets=_buffer_resets(record.steps),
     )
+
+
+def _buffer_resets(steps: Sequence[OptimizerStep]) -> tuple[int, ...]:
+    """The steps after the first, counted from 1, that began with an empty buffer."""
+    return tuple(k for k, step in enumerate(steps, start=1) if k > 1 and _refills(step))
+
+
+def _refills(step: OptimizerStep) -> bool:
+    return step.momentum > 0.0 and step.empty_buffer
 
 
 def rule_of(record: TrainingRecord) -> BatchRule:
@@ -142,11 +162,18 @@ def composition_reasons(record: TrainingRecord, stated: UserStatement) -> tuple[
     reasons = list(record.reasons)
     if stated.loss is None:
         reasons.append("the loss is not stated: register(loss=..)")
-    if len({step.weight_decay for step in record.steps}) > 1:
-        reasons.append("the weight decay changes from step to step")
-    if len({step.divisor for step in record.steps}) > 1:
-        reasons.append("the divisor of gradient sums changes from step to step")
-    if any(step.clip < NORM_SLACK_OF_OPACUS for step in record.steps):
+    steps = record.steps
+    for name, values in (
+        ("the weight decay", {(step.weight_decay, step.largest_decay) for step in steps}),
+        ("the divisor of gradient sums", {step.divisor for step in steps}),
+        ("the dampening", {step.dampening for step in steps}),
+        ("nesterov", {step.nesterov for step in steps}),
+    ):
+        if len(values) > 1:
+            reasons.append(f"{name} changes from step to step")
+    if len({step.momentum > 0.0 for step in steps}) > 1:
+        reasons.append("momentum is 0 in some steps, which keep the buffer, and not in others")
+    if any(step.clip < NORM_SLACK_OF_OPACUS for step in steps):
         reasons.append(f"a clip is below {NORM_SLACK_OF_OPACUS:g}, which Opacus adds to every norm")
     return tuple(reasons)
 
@@ -155,11 +182,12 @@ def _loss(
     steps: Sequence[OptimizerStep], stated: Loss | LinearLoss, rule: BatchRule
 ) -> tuple[Loss, float | None]:
     """The loss with its penalty, and the clip, which is None if the loss includes it."""
-    decay, divisor = steps[0].weight_decay, steps[0].divisor
-    penalty = _scaled(decay, divisor, rule.batch_size)
-    exact = divisor == rule.batch_size
-    least = penalty if exact else down(penalty, FEW_ROUNDINGS)
-    most = penalty if exact else up(penalty, FEW_ROUNDINGS)
+    first, divisor = steps[0], steps[0].divisor
+    largest = first.weight_decay if first.largest_decay is None else first.largest_decay
+    least = _scaled(first.weight_decay, divisor, rule.batch_size)
+    most = _scaled(largest, divisor, rule.batch_size)
+    if divisor != rule.batch_size:
+        least, most = down(least, FEW_ROUNDINGS), up(most, FEW_ROUNDINGS)
     clips = [step.clip for step in steps]
     if isinstance(stated, LinearLoss):
         twisted = stated.asymmetry(min(clips))
@@ -167,7 +195,9 @@ def _loss(
         off = up(twisted * max(rule.largest_size / rule.batch_size, 1.0), FEW_ROUNDINGS)
         if stated.one_direction or 0.0 < off <= least:
             bound = min(stated.lipschitz, max(clips))
-            known = Loss(smoothness=stated.smoothness, lipschitz=bound)
+            # Where the clip twists gradients, a step is not the gradient of a loss.
+            dimension = stated.gradient_dimension if stated.one_direction else None
+            known = Loss(smoothness=stated.smoothness, lipschitz=bound, outputs=dimension)
             left = least if off == 0.0 else max(down(least - off, FEW_ROUNDINGS), 0.0)
             return _with_penalty(known, left, most + off), None
         plain = stated.plain
@@ -183,6 +213,7 @@ def _loss(
         convex=plain.convex,
         holder=plain.holder,
         lipschitz=lipschitz,
+        outputs=plain.outputs,
     )
     return _with_penalty(known, least, most), max(clips)
 
@@ -199,6 +230,7 @@ def _with_penalty(loss: Loss, least: float, most: float) -> Loss:
         holder=loss.holder,
         lipschitz=loss.lipschitz,
         regulariser=least,
+        outputs=loss.outputs,
     )
 
 
@@ -209,79 +241,3 @@ def _scaled(value: float, times: float, over: float) -> float:
 
 def _schedule(values: list[float]) -> Schedule:
     return values[0] if len(set(values)) == 1 else tuple(values)
-
-
-@dataclass(frozen=True)
-class TrainingPlan:
-    """The optimizer, clip and loader that `make_private_with_epsilon` will be given.
-
-    The certificate is about the training as it took place.  If that differs from the plan, only
-    the target epsilon is missed.
-
-    Parameters
-    ----------
-    optimizer : torch.optim.SGD, optional
-        The optimizer, as it is given to Opacus.
-    max_grad_norm : float, optional
-        The clip.
-    data_loader : DataLoader, optional
-        The loader, as it is given to Opacus.
-    poisson_sampling : bool
-        Whether Opacus replaces its batches by Poisson batches.
-
-    Examples
-    --------
-    >>> import torch
-    >>> layer = torch.nn.Linear(3, 2)
-    >>> rows = torch.utils.data.TensorDataset(torch.zeros(8, 3), torch.zeros(8).long())
-    >>> TrainingPlan(
-    ...     optimizer=torch.optim.SGD(layer.parameters(), lr=0.1),
-    ...     max_grad_norm=2.0,
-    ...     data_loader=torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True),
-    ... ).poisson_sampling
-    True
-    """
-
-    optimizer: Any = None
-    max_grad_norm: float | None = None
-    data_loader: Any = None
-    poisson_sampling: bool = True
-
-
-def planned_record(plan: TrainingPlan, history: list[tuple[float, float, int]]) -> TrainingRecord:
-    """The record of these steps by the plan; composition if the plan is incomplete."""
-    reasons = []
-    decay = size = 0.0
-    if plan.optimizer is None or plan.max_grad_norm is None or plan.data_loader is None:
-        reasons.append("the plan has no optimizer, max_grad_norm or data_loader")
-    else:
-        reasons += optimizer_deviations(plan.optimizer)
-        group = plan.optimizer.param_groups[0]
-        size, decay = float(group["lr"]), float(group.get("weight_decay", 0.0))
-    clip = 1.0 if plan.max_grad_norm is None else plan.max_grad_norm
-    clip = _check.number("max_grad_norm", clip, above=0.0)
-    batches = _planned_batches(plan, history[0][1])
-    divisor = max(int(batches.examples * (1 / batches.per_pass)), 1)  # as Opacus computes it
-    steps = [
-        OptimizerStep(
-            size, decay, _check.number("noise_multiplier", noise, above=0.0), clip, divisor
-        )
-        for noise, _, times in history
-        for _ in range(times)
-    ]
-    passes = [1 + k // batches.per_pass for k in range(len(steps))]
-    if not batches.even:
-        reasons.append(SMALLER_LAST_BATCH)
-    return TrainingRecord(steps, passes, batches, True, reasons)
-
-
-def _planned_batches(plan: TrainingPlan, rate: float) -> Batches:
-    if plan.data_loader is None:
-        each = max(1, round(1.0 / rate))
-        if plan.poisson_sampling:
-            return Batches.poisson(each, rate, each)
-        return Batches(SHUFFLED, each, each, 1)
-    read = WatchedLoader.of(plan.data_loader).batches
-    if not plan.poisson_sampling:
-        return read
-    return Batches.poisson(read.examples, 1 / read.per_pass, read.per_pass)
