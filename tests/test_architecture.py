@@ -24,7 +24,7 @@ STOREYS = {
     "questions": {
         "accounting", "privacy_report", "report_bounds", "report_forms", "calibration", "planning",
         "langevin_sampling", "unlearn", "train", "certificate", "ledger", "report", "plot",
-        "dp_accounting",
+        "dp_accounting", "features",
     },
     "places of work": {
         "linear_model", "saved_model", "torch", "opacus", "dask", "audit", "reproduce", "explore",

@@ -53,7 +53,10 @@ def precision_attack() -> Figure:
             ("as published here", on_grid),
         )
         for axes, (title, publish) in zip(canvas.subplots(1, 2, sharey=True), ways, strict=True):
-            for shift, colour, word in ((0.0, BLUE, "of 0"), (moved, VERMILLION, "of c")):
+            for shift, colour, word in (
+                (0.0, BLUE, "0 with noise"),
+                (moved, VERMILLION, "c with noise"),
+            ):
                 x = np.abs(publish(shift))
                 near = x[(x < moved / 2) & (x > moved * 1e-3)]
                 bits = near.view(np.int64) & ((1 << 52) - 1)
@@ -62,9 +65,9 @@ def precision_attack() -> Figure:
                 axes.plot(near / moved, zeros + jitter, ".", color=colour, ms=2.5, label=word)
             axes.set_xscale("log")
             axes.set_title(title, fontweight="bold")
-            axes.set_xlabel("size of the noisy sum, in units of c")
-            axes.set_ylim(-1, 45)
-        canvas.axes[0].set_ylabel("zeros at the end")
+            axes.set_xlabel("size of the noisy value, in units of c")
+            axes.set_ylim(-1, 35)
+        canvas.axes[0].set_ylabel("zero bits at the end")
         canvas.axes[0].legend(loc="upper right", frameon=False)
         canvas.subplots_adjust(left=0.09, right=0.98, top=0.88, bottom=0.2, wspace=0.08)
     return canvas

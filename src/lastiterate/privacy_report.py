@@ -74,7 +74,7 @@ class PrivacyReport(ReportForms, ReportBounds):
     ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
     >>> report = li.account(run)
     >>> report.bound, sorted(report.unmet)[:1], report.certainty.name
-    ('composition/sampled', ['fixed-order/convex'], 'UPPER')
+    ('composition/sampled', ['composition/balls-and-bins'], 'UPPER')
     """
 
     run: TrainingRun

@@ -87,6 +87,7 @@ BAD_RUN_VALUES = {
     **{key: ["nonsense", {}, [[]], True, -1] for key in ("noise_multiplier", "smoothness")},
     **dict.fromkeys(("strong_convexity", "regulariser", "release_noise_std"), BELOW_0),
     "lipschitz": MAY_BE_LEFT_OUT,
+    "outputs": [*MAY_BE_LEFT_OUT, 1.5],
     "convex": NO_FLAG,
     "holder": ["nonsense", 1, [1], [1, 2, 3], [-1, -1]],
     "feature_norm": NOT_ABOVE_0,

@@ -13,7 +13,9 @@ import lastiterate as li
 from lastiterate.errors import BudgetExceeded, InvalidLedger, InvalidParameter
 from lastiterate.ledger import charges, journal
 from lastiterate.ledger.ledger import Ledger
+from lastiterate.other_releases import Release
 from lastiterate.profile.rounded import Rounding
+from lastiterate.train.arithmetic import release_rounding
 
 GAUSSIAN = dpa.GaussianDpEvent(8.0)  # mu 1/4 for a replacement, epsilon .926 at delta 1e-5
 
@@ -263,3 +265,18 @@ def test_rounding_is_charged(ledger):
     least = li.GaussianProfile(exact.gdp() + 2e-3).epsilon(1e-5)
     assert ledger.spent().epsilon(1e-5) >= least * (1 - 1e-9)
     assert ledger.spent().epsilon(1e-19) == math.inf
+
+
+def test_rounding_of_a_statistic_alone_is_charged(ledger):
+    """It says neither its examples nor its width: as many as there may be."""
+    release = Release.of_mu("accuracy", 0.1, adjacency="replace")
+    ledger.add(release)
+    rounding = release_rounding(release, 10**9)
+    least = li.GaussianProfile(release.mu + 2.0 * rounding.mu).epsilon(1e-5)
+    assert ledger.spent().epsilon(1e-5) >= least * (1 - 1e-12)
+    assert ledger.spent().epsilon(1e-5) < release_epsilon(release) * (1 + 1e-4)
+    assert ledger.spent().epsilon(1e-29) == math.inf
+
+
+def release_epsilon(release):
+    return li.GaussianProfile(release.mu).epsilon(1e-5)

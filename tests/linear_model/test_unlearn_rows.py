@@ -325,6 +325,25 @@ def test_what_is_dearer_than_a_training_is_warned_of(model):
 
 @pytest.mark.filterwarnings("ignore::lastiterate.errors.PrivacyWarning")
 class TestArithmetic:
+    @pytest.mark.parametrize("planned", [False, True])
+    def test_is_in_every_guarantee_that_is_shown(self, model, forgotten, planned):
+        """Of the training, of the new model alone, and of both."""
+        found = model.plan_unlearning(2, epsilon=0.5) if planned else forgotten.unlearning_
+        exact = li.unlearning(
+            found.run,
+            extra_steps=found.extra_steps,
+            examples=2,
+            release_noise_std=found.extra.release_noise_std,
+            batches=found.run.batches,
+        )
+        mu = found.report.rounding.mu
+        for name in ("before", "retained", "both_published"):
+            computed, ideal = getattr(found, name), getattr(exact, name)
+            assert computed.epsilon(1e-5) > ideal.epsilon(1e-5) + 6.0 * mu
+            assert computed.epsilon(1e-40) == math.inf > ideal.epsilon(1e-40)
+        assert "rounding of training and extra steps is included" in str(found)
+        assert "rounding of floats is not included" in str(exact)
+
     @pytest.mark.parametrize("trained, now", [("proved", "fast"), ("fast", "proved")])
     def test_is_that_of_the_training_whatever_is_set_now(self, monkeypatch, trained, now):
         model, used = fitted(arithmetic=trained), []

@@ -1,20 +1,26 @@
 """Products that no bound on rounding holds for are refused, others are not."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
+from scipy import sparse
 
 from lastiterate.errors import NumericalFailure
 from lastiterate.train import product_probe
-from lastiterate.train.product_probe import check_products, padded
+from lastiterate.train.product_probe import check_products, check_sparse_products, padded
+from lastiterate.train.step_error import gamma
 
 SHAPES = [(1, 1, 1), (8, 5, 1), (64, 200, 10), (256, 33, 3)]
 
 
 @pytest.fixture(autouse=True)
 def anew():
-    check_products.cache_clear()
+    for check in (check_products, check_sparse_products):
+        check.cache_clear()
     yield
-    check_products.cache_clear()
+    for check in (check_products, check_sparse_products):
+        check.cache_clear()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -73,6 +79,56 @@ def test_other_products_are_refused(monkeypatch, method):
     with pytest.raises(NumericalFailure, match="arithmetic='fast'"):
         check_products(64, 200, 10)
     assert usual is np.ndarray.astype
+
+
+KINDS = [sparse.csr_array, sparse.csr_matrix, sparse.csc_array]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("outputs", [1, 2, 10])
+def test_sparse_products_of_this_machine_are_sound(kind, outputs):
+    check_sparse_products(kind, outputs)
+
+
+@pytest.mark.parametrize("method", [strassen, in_float32])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_other_sparse_products_are_refused(method, transposed):
+    class Other:
+        """Sparse rows whose products, or those of their transpose, are computed otherwise."""
+
+        def __init__(self, rows, *, wrong=not transposed):
+            self.rows, self.wrong = rows, wrong
+
+        @property
+        def T(self):
+            return Other(self.rows.T, wrong=not self.wrong)
+
+        def __matmul__(self, other):
+            return method(self.rows, other) if self.wrong else self.rows @ other
+
+    with pytest.raises(NumericalFailure, match="another sparse library"):
+        check_sparse_products(Other, 10)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_of_sparse_products_are_within_the_bound_of_any_order(kind):
+    """Against exact sums of fractions, where nearly everything cancels."""
+    rng = np.random.default_rng(0)
+    dense = rng.normal(size=(40, 60)) * 10.0 ** rng.integers(-9, 9, size=(40, 60))
+    dense[rng.random(dense.shape) < 0.5] = 0.0
+    dense[:, 30:] = -dense[:, :30] * (1 + 1e-14)
+    other = np.repeat(rng.normal(size=(30, 3)), 2, axis=0).reshape(30, 2, 3)
+    other = np.concatenate([other[:, 0], other[:, 1]])
+    left = rng.normal(size=(3, 40))
+    for found, a, b in (
+        (kind(dense) @ other, dense, other),
+        ((kind(dense).T @ left.T).T, left, dense),
+    ):
+        for i in range(a.shape[0]):
+            for j in range(b.shape[1]):
+                terms = [Fraction(x) * Fraction(y) for x, y in zip(a[i], b[:, j], strict=True)]
+                error = abs(Fraction(float(found[i, j])) - sum(terms))
+                assert error <= Fraction(gamma(len(terms))) * sum(map(abs, terms))
 
 
 def test_few_shapes_are_probed():

@@ -13,7 +13,7 @@ from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
 from lastiterate.train.data import bounded
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.norms import norm_factors
-from lastiterate.train.objectives import Logistic, SmoothedHinge
+from lastiterate.train.objectives import Logistic, SmoothedHinge, Softmax
 from tests.slow import slow
 
 
@@ -128,6 +128,12 @@ class TestPromises:
         with pytest.raises(InvalidParameter, match="holder"):
             noisy_descent(run, Logistic(), self.examples(np.zeros(20)))
 
+    def test_fewer_outputs_than_the_model_has(self):
+        objective = Softmax(classes=3)
+        run = self.run(objective, outputs=2)
+        with pytest.raises(InvalidParameter, match="outputs"):
+            noisy_descent(run, objective, self.examples(np.zeros(20)))
+
 
 class TestCertificates:
     def test_a_name_that_occurs_twice(self, model):
@@ -139,6 +145,14 @@ class TestCertificates:
         record = json.loads(model.certificate_)
         record["run"]["loss"]["holder"] = [1e-12, 1.0]
         with pytest.raises(InvalidCertificate, match="Hoelder"):
+            verify(json.dumps(record))
+
+    def test_outputs_where_rounding_is_not_charged(self):
+        X = np.random.default_rng(0).normal(size=(200, 3))
+        fast = PrivateLogisticRegression(arithmetic="fast").fit(X, X[:, 0] > 0)
+        record = json.loads(fast.certificate_)
+        record["run"]["loss"]["outputs"] = 1
+        with pytest.raises(InvalidCertificate, match=r"loss\.outputs"):
             verify(json.dumps(record))
 
 

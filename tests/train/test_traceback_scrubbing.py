@@ -12,8 +12,8 @@ from lastiterate.linear_model import (
     PrivateRidge,
     PrivateScaler,
 )
-from lastiterate.linear_model.inputs import harmless_part
 from lastiterate.train import gradient_sum
+from lastiterate.train.discreet_errors import harmless_part
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic
 
@@ -145,7 +145,7 @@ def test_rows_to_predict_or_to_scale(rows, fitted):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError, ValueError])
 @pytest.mark.parametrize("after", [0, 5])
 def test_an_interrupted_fit_keeps_nothing(monkeypatch, error, after):
-    usual, done = gradient_sum.counted_batches, []
+    usual, done = gradient_sum.stored_batch, []
 
     def interrupted(own, chosen):
         done.append(True)
@@ -153,7 +153,7 @@ def test_an_interrupted_fit_keeps_nothing(monkeypatch, error, after):
             raise error
         return usual(own, chosen)
 
-    monkeypatch.setattr(gradient_sum, "counted_batches", interrupted)
+    monkeypatch.setattr(gradient_sum, "stored_batch", interrupted)
     with pytest.raises(error) as caught:
         PrivateLogisticRegression(epsilon=8.0).fit(with_one(NUMBER, float), SIDES)
     assert_discreet(caught.value)

@@ -111,7 +111,11 @@ def wrong_arithmetic(
     if problem is None:
         known = set(stated) == {"rounding", "products"}
         known = known and stated["products"] in ("float32", "float64")
-        return None, [] if known else ["its arithmetic precision is unsupported"]
+        wrong = [] if known else ["its arithmetic precision is unsupported"]
+        if any(run.loss.outputs is not None for run in runs):
+            # Shifts before a participation are proved for exact steps alone.
+            wrong.append("its run states loss.outputs, but its rounding is not charged")
+        return None, wrong
     try:
         found = arithmetic(runs, problem, releases)
     except InvalidParameter as error:

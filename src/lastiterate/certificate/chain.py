@@ -21,6 +21,7 @@ from lastiterate.certificate.arithmetic_record import NAME, SPARSE, arithmetic_r
 from lastiterate.certificate.issue import stated_guarantee, with_digest
 from lastiterate.certificate.unlearning_history import UnlearningHistory
 from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.features.known_maps import FEATURE_MAPS
 from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.data_digest import is_digest
@@ -46,6 +47,7 @@ _SAME = (
     "format",
     "data",
     "preprocessing",
+    FEATURE_MAPS,
 )
 
 
@@ -117,12 +119,11 @@ def chain_tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str
     A chain that has it already is returned unchanged.  Any other must not be signed.
     """
     record = json.loads(certificate)
-    digest = statements.encoding_digest(encoding)
-    if record["encoding"] == digest:
+    if record["encoding"] == statements.encoding_digest(encoding):
         return certificate
     bound: list[dict[str, Any]] = []
     for link in chain_of(record):
-        own = {**link.record, "encoding": digest}
+        own = statements.used_as(link.record, encoding)
         if "signature" in own:
             must_be = "one without a signature, which would no longer be that of its text"
             raise InvalidParameter("certificate", must_be=must_be, found="a signed one")

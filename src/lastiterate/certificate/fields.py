@@ -8,11 +8,14 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate import statements
 from lastiterate.certificate.arithmetic_record import FIELDS, NAME
+from lastiterate.errors import InvalidParameter
+from lastiterate.features.known_maps import FEATURE_MAPS, map_of
 from lastiterate.other_releases import (
     MEAN,
     NOISE_OF_COUNTS,
@@ -51,6 +54,7 @@ _TRAINING: Names = {
     },
     "signature": dict.fromkeys(("kind", "value")),
     "preprocessing": dict.fromkeys(("fitted", "declared public", "not included")),
+    FEATURE_MAPS: None,  # refuse unknown names themselves
 }
 _REQUEST: Names = {
     **dict.fromkeys(("follows", "request", "removed", "promised", "not promised")),
@@ -68,6 +72,7 @@ _STATED = {
     "trusted": "trusted",
     "head": "head",
     "preprocessing": "preprocessing",
+    FEATURE_MAPS: "feature maps",
 }
 _ON_TRUST = (
     "on trust: that this run took place as described, on these examples, and that nothing else was "
@@ -107,6 +112,8 @@ def wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
     stated = record.get(statements.PREPROCESSING)
     if stated is not None and not statements.is_preprocessing(stated):
         reasons.append("which of its steps were fitted on the same examples is unknown")
+    if FEATURE_MAPS in record and not _are_maps(record):
+        reasons.append("its feature maps are unknown, or give rows of another width")
     if "data" in record and not is_digest(record["data"]):
         reasons.append("which data it is of is unknown")
     return reasons
@@ -127,6 +134,19 @@ def _wrong_fields(record: Mapping[str, Any]) -> list[str]:
         if not _is_noisy(one):
             reasons.append(f"what was published as {one['kind']} is no number with stated noise")
     return reasons
+
+
+def _are_maps(record: Mapping[str, Any]) -> bool:
+    """Whether the stated maps are known, can follow one another, and give rows of this width."""
+    stated = record[FEATURE_MAPS]
+    if not isinstance(stated, list) or not stated:
+        return False
+    try:
+        maps = [map_of(one) for one in stated]
+    except InvalidParameter:
+        return False
+    follow = all(one.width == other.input_width for one, other in pairwise(maps))
+    return follow and maps[-1].width == record["features"]["width"]
 
 
 def on_trust(record: Mapping[str, Any]) -> list[str]:

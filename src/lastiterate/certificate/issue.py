@@ -9,6 +9,7 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate import statements
 from lastiterate.certificate.arithmetic_record import NAME, arithmetic_record
+from lastiterate.features.known_maps import FEATURE_MAPS
 from lastiterate.run.serialise import to_dict
 from lastiterate.train.arithmetic import arithmetic, problem_of
 from lastiterate.train.noise import REPRODUCIBLE
@@ -31,6 +32,7 @@ def issue(
     trusted: str | None = None,
     fitted: Sequence[str] = (),
     declared_public: Sequence[str] = (),
+    feature_maps: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The certificate of a finished training, as JSON.
 
@@ -38,7 +40,8 @@ def issue(
     `selection` the report is of the best of several tries.  `data` is a keyed digest of rows and
     targets.  `trusted` names others who saw rows and iterates.  `fitted` names preprocessing that
     learnt from the same examples, which the guarantee does not include; `declared_public` names
-    preprocessing that is stated, and not checked, to have learnt nothing from them.
+    preprocessing that is stated, and not checked, to have learnt nothing from them.  `feature_maps`
+    are records of the fixed maps that gave the rows.
     """
     assert len(other_releases) == len(report.other_releases)
     guarantee = stated_guarantee(report, delta)
@@ -75,6 +78,8 @@ def issue(
         record["trusted"] = trusted
     if fitted or declared_public:
         record[statements.PREPROCESSING] = statements.preprocessing(fitted, declared_public)
+    if feature_maps:
+        record[FEATURE_MAPS] = [dict(one) for one in feature_maps]
     return with_digest(record)
 
 
@@ -93,8 +98,7 @@ def stated_guarantee(report: PrivacyReport, delta: float) -> dict[str, Any]:
 
 def tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str:
     """The certificate of the same training with a digest of the model's columns and classes."""
-    record = json.loads(certificate)
-    return with_digest(record | {"encoding": statements.encoding_digest(encoding)})
+    return with_digest(statements.used_as(json.loads(certificate), encoding))
 
 
 def tied_to_head(certificate: str, digest: str) -> str:

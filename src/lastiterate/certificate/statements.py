@@ -10,6 +10,7 @@ import numpy as np
 from lastiterate.bounds import conditions
 from lastiterate.bounds.bound import Hypothesis
 from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.features.known_maps import FEATURE_MAPS, encoded_maps
 from lastiterate.run.training_run import TrainingRun
 
 FORMAT = 7  # since then it says how rounding is charged
@@ -113,7 +114,15 @@ def digest(record: Mapping[str, Any]) -> str:
 
 def training_digest(record: Mapping[str, Any]) -> str:
     """SHA-256 of a training's record, independent of how its model is to be used."""
-    return digest({**record, "encoding": NO_ENCODING})
+    same = {name: value for name, value in record.items() if name != FEATURE_MAPS}
+    return digest({**same, "encoding": NO_ENCODING})
+
+
+def used_as(record: Mapping[str, Any], encoding: Mapping[str, Any]) -> dict[str, Any]:
+    """The record of a training with the model's encoding and fixed maps of rows."""
+    maps = encoded_maps(encoding)
+    named = {FEATURE_MAPS: maps} if maps else {}
+    return {**record, "encoding": encoding_digest(encoding), **named}
 
 
 def model_digest(parameters: Any) -> str:

@@ -22,7 +22,10 @@ from lastiterate.ledger.unit import PER_PERSON, covered_by
 from lastiterate.other_releases import Release, without_published
 from lastiterate.profile.rounded import Rounding
 from lastiterate.profile.selection import Tries
+from lastiterate.train.arithmetic import release_rounding
 
+# The most that a published statistic may have; its rounding grows with both.
+_MOST_EXAMPLES, _MOST_FEATURES = 2**32, 2**20
 _MUST_BE = (
     "a certificate (text or file), a PrivacyReport, a PrivateScore or its release, a dp-accounting "
     "event, or a pair (epsilon, delta)"
@@ -84,7 +87,7 @@ def _release_charge(release: Any, adjacency: str, covered: int) -> ReleaseCharge
     inner = getattr(release, "release", release)
     if isinstance(inner, Release):
         covered = getattr(release, PER_PERSON, covered)  # a score knows
-        rounding = None if inner is release else release.privacy.rounding
+        rounding = _rounding_alone(inner) if inner is release else release.privacy.rounding
         charge = charges.statistic(
             inner, adjacency="replace", examples_per_person=covered, rounding=rounding
         )
@@ -95,6 +98,11 @@ def _release_charge(release: Any, adjacency: str, covered: int) -> ReleaseCharge
     if type(release).__name__.endswith("DpEvent"):
         return ReleaseCharge(charges.event(events.as_record(release), examples_per_person=covered))
     raise InvalidType("release", release, must_be=_MUST_BE)
+
+
+def _rounding_alone(release: Release) -> Rounding:
+    """The rounding of a statistic of which neither the examples nor the width are known."""
+    return release_rounding(release, _MOST_EXAMPLES, _MOST_FEATURES)
 
 
 def certificate_record(certificate: str) -> Mapping[str, Any]:

@@ -23,26 +23,44 @@ from lastiterate.train.row_sums import owners
 from lastiterate.train.rows import Rows, Selection
 
 _BLOCK = 1 << 18  # entries converted at a time
+_PER_OUTPUT, _MOST_ROWS = 2, 2_048  # so that sums of many outputs are added up seldom
 
 
-def counted_batches(own: Examples, chosen: Selection) -> Iterator[Batch]:
-    """The chosen examples as they count, at least one batch, of as many as are quick to convert."""
+def stored_batch(own: Examples, chosen: Selection) -> Batch:
+    """The chosen examples with rows as they are stored, and what they count as.
+
+    `scaled` is whether dense rows have yet to be converted.  Of sparse rows that has been done, but
+    for the centre.
+    """
     if own.is_mapped:
         own, chosen = own.read(chosen), slice(None)
     rows, targets = own.rows[chosen], own.targets[chosen]
     silent = None if own.silent is None else own.silent[chosen]
     shifts, mean = None, None
-    if own.centre is not None:
-        shifts, mean = own.shifts[chosen], own.centre.mean
     dense = isinstance(rows, np.ndarray)
-    factors = None if own.counted else own.row_factors[chosen]
-    if own.counted and dense:
-        shifts, mean = None, None
-    if not dense or factors is None or (shifts is None and _plain(rows, factors)):
-        found = rows if dense or factors is None else _scaled_sparse(rows, factors)
-        yield Batch(found, targets, np.ones(targets.size), silent, False, shifts, mean)
+    if own.centre is not None and not (own.counted and dense):
+        shifts, mean = own.shifts[chosen], own.centre.mean
+    if own.counted:
+        return Batch(rows, targets, np.ones(targets.size), silent, False, shifts, mean)
+    factors = own.row_factors[chosen]
+    if not dense:
+        rows, factors = _scaled_sparse(rows, factors), np.ones(targets.size)
+    scaled = dense and not (shifts is None and _plain(rows, factors))
+    return Batch(rows, targets, factors, silent, scaled, shifts, mean)
+
+
+def counted_batches(own: Examples, chosen: Selection) -> Iterator[Batch]:
+    """The chosen examples as they count, at least one batch, of as many as are quick to convert."""
+    yield from converted(stored_batch(own, chosen))
+
+
+def converted(stored: Batch, outputs: int = 1) -> Iterator[Batch]:
+    """A stored batch as it counts, in parts; of large ones if there are many outputs to add up."""
+    if not stored.scaled:
+        yield stored
         return
-    stride = max(1, _BLOCK // max(rows.shape[1], 1))
+    rows, targets, factors, silent, _, shifts, mean = stored
+    stride = max(1, _BLOCK // max(rows.shape[1], 1), min(outputs * _PER_OUTPUT, _MOST_ROWS))
     room = np.empty((min(stride, targets.size), rows.shape[1]))
     for start in range(0, max(targets.size, 1), stride):
         part = slice(start, start + stride)

@@ -7,6 +7,7 @@ do to the guarantee is not charged: measured on MNIST (epsilon 1, 5,070 steps) t
 3e-6 of the noise, but what can be proved of them is useless.
 """
 
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.train.compiled import compiled
-from lastiterate.train.counted_rows import counted_batches
+from lastiterate.train.counted_rows import converted, stored_batch
 from lastiterate.train.data import FAST, Batch, Examples
 from lastiterate.train.objectives import Objective
-from lastiterate.train.product_probe import check_products, padded
+from lastiterate.train.product_probe import check_products, check_sparse_products, padded
 from lastiterate.train.rows import Rows, Selection
 
 _SUMMED = 2_048  # rows, at most, in one product of float32
@@ -31,22 +32,48 @@ def gradient_sum(
     """The sum over some of the examples, without the penalty."""
     if own.arithmetic == FAST:
         return _sum_over(objective, own, own.batch(chosen), parameters)
+    stored = stored_batch(own, chosen)
+    if (thin := _thin_products(stored, objective.outputs)) is not None:
+        assert parameters.dtype == np.float64
+        return _sum_over(objective, own, stored, parameters, thin)
     total: Array | None = None
-    for batch in counted_batches(own, chosen):
+    for batch in converted(stored, objective.outputs):
         assert batch.rows.dtype == parameters.dtype == np.float64
         if isinstance(batch.rows, np.ndarray):
             check_products(padded(len(batch.rows)), batch.rows.shape[1], objective.outputs)
+        else:
+            kind: Any = type(batch.rows)
+            check_sparse_products(kind, objective.outputs)
         part = _sum_over(objective, own, batch, parameters)
         total = part if total is None else np.add(total, part, out=total)
     assert total is not None
     return total
 
 
-def _sum_over(objective: Objective, own: Examples, batch: Batch, parameters: Array) -> Array:
+def _thin_products(stored: Batch, outputs: int) -> ModuleType | None:
+    """Compiled products that convert rows as they go, if any are to be, for so many outputs."""
+    if not stored.scaled:
+        return None
+    thin = compiled("thin_products", stored.rows.size)
+    return thin if thin is not None and outputs <= thin.MOST_OUTPUTS else None
+
+
+def _sum_over(
+    objective: Objective,
+    own: Examples,
+    batch: Batch,
+    parameters: Array,
+    thin: ModuleType | None = None,
+) -> Array:
+    """The sum over a batch; `thin` products take rows as they are stored."""
     intercept = own.intercept
     rows, width = batch.rows, batch.rows.shape[1]
     constants = intercept * parameters[:, width] if intercept else np.zeros(len(parameters))
-    outputs = _outputs(parameters[:, :width], batch, constants)
+    if thin is None:
+        outputs = _outputs(parameters[:, :width], batch, constants)
+    else:
+        counted = rows, batch.factors, batch.shifts, batch.mean
+        outputs = thin.outputs(*counted, parameters[:, :width], constants)
     if own.offset is not None:
         outputs += own.offset[:, np.newaxis]
     residual = objective.residual(outputs, batch.targets)
@@ -55,6 +82,9 @@ def _sum_over(objective: Objective, own: Examples, batch: Batch, parameters: Arr
     gradient = np.empty_like(parameters)
     if intercept:
         gradient[:, width] = intercept * np.add.reduce(residual, axis=1)
+    if thin is not None:
+        thin.sums(*counted, residual, gradient)
+        return gradient
     gradient[:, :width] = _times(residual, rows, batch.factors if batch.scaled else None)
     if batch.shifts is not None and batch.mean is not None:
         gradient[:, :width] -= np.outer(residual @ batch.shifts, batch.mean)

@@ -97,9 +97,13 @@ class Randomness:
         """The floors of 2^bits N for independent standard normal N."""
         return rounded_normals(self._bits.words, math.prod(shape), bits).reshape(shape)
 
+    def word(self) -> int:
+        """A uniformly random whole number of 64 bits."""
+        return int(self._bits.words(1)[0])
+
     def uniform(self) -> float:
         """A number in (0, 1), or 1."""
-        return (int(self._bits.words(1)[0]) + 0.5) * 2.0**-64
+        return (self.word() + 0.5) * 2.0**-64
 
     def permutation(self, count: int) -> Order:
         """A uniformly random order of the whole numbers below `count`."""

@@ -30,6 +30,7 @@ class Objective(ABC):
     output_unit     the noise of an output that a run aims for: 1 in a logit, and a tenth of
                     the largest target otherwise
     step_share      the step that a run takes, as a share of the longest, 2/smoothness
+    few_rows        rows a batch below which steps fall; 32 unless stated
     ==============  ==========================================================================
 
     and implements the abstract methods.  One that lacks any of this cannot be defined or made.
@@ -40,6 +41,7 @@ class Objective(ABC):
 
     output_unit: ClassVar[float]
     step_share: ClassVar[float]
+    few_rows: ClassVar[int] = 32
 
     def __init_subclass__(cls, *, abstract: bool = False, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -32,6 +32,9 @@ def broken_promises(
     if loss.holder is not None:
         must_be = "None: no trainer of this library can guarantee Hoelder constants"
         yield InvalidParameter("run.loss.holder", loss.holder, must_be=must_be)
+    if loss.outputs is not None and loss.outputs < objective.outputs:
+        must_be = f"at least {objective.outputs}, the outputs of the model, or None"
+        yield InvalidParameter("run.loss.outputs", loss.outputs, must_be=must_be)
     if run.clip_norm is not None:
         must_be = "None: these objectives clip without norm clipping"
         yield InvalidParameter("run.clip_norm", run.clip_norm, must_be=must_be)

@@ -12,6 +12,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.rounded import RoundedProfile
 from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
@@ -22,7 +23,8 @@ from lastiterate.unlearn.retained_examples import as_one_run
 class Unlearning(BestProfile):
     """The certified guarantee of a model after unlearning, as a profile for the removed examples.
 
-    Made by `unlearning`.
+    Made by `unlearning`, for exact arithmetic.  That of a fitted model (`unlearning_`,
+    `plan_unlearning`) includes the rounding of training and extra steps, in all its guarantees.
 
     Parameters
     ----------
@@ -101,27 +103,42 @@ class Unlearning(BestProfile):
         if self.extra_steps == 0:
             return self.before
         known = [account(longer, other_releases=self.other_releases) for longer in self._as_one_run]
-        return BestProfile([self.both_published, *known])
+        return BestProfile([self.both_published, *map(self._computed, known)])
 
     @cached_property
     def both_published(self) -> PrivacyProfile:
         """The guarantee for retained examples against someone who holds both models.
 
-        For removed examples it is `account(run)`, since the extra steps do not see them.
+        For removed examples it is `before`, since the extra steps do not see them.
         """
         if self.extra_steps == 0:
             return self.before
-        first, then = self.before, self.extra
+        first, then = self._trained, self.extra
         if self.order_kept and self.run.batches.resampling is Resampling.ONCE:
             # One secret serves both, so that neither may be averaged over it alone.
             first = account(_in_open_order(self.run), other_releases=self.other_releases)
             then = _in_open_order(then)
-        return first.compose(account(then).cheap())
+        return self._computed(first.compose(account(then).cheap()))
 
     @cached_property
-    def before(self) -> PrivacyReport:
+    def before(self) -> PrivacyProfile:
         """The guarantee, for all examples, of the model published before the extra steps."""
+        return self._computed(self._trained)
+
+    @cached_property
+    def _trained(self) -> PrivacyReport:
+        """The report on the training in exact arithmetic."""
         return account(self.run, other_releases=self.other_releases)
+
+    def _computed(self, exact: PrivacyProfile) -> PrivacyProfile:
+        """The guarantee of computed models, where the rounding of all of them is known."""
+        rounding = self.report.rounding
+        if rounding is None:
+            return exact
+        # No less than that of the training alone, or of the last model alone.
+        if isinstance(exact, PrivacyReport):
+            return exact.computed(rounding)
+        return RoundedProfile(exact, rounding)
 
     def then(
         self,
@@ -133,7 +150,8 @@ class Unlearning(BestProfile):
     ) -> Unlearning:
         """The guarantee of a later request, for examples that the extra steps have seen.
 
-        The guarantee for examples removed earlier improves with every step.
+        The guarantee for examples removed earlier improves with every step.  This plan is of exact
+        arithmetic; `plan_unlearning` of the new model includes rounding.
 
         Parameters
         ----------
@@ -208,6 +226,8 @@ def _in_open_order(run: TrainingRun) -> TrainingRun:
     return run.replace(releases="last-iterate-and-order")
 
 
+_EXACT = "Arithmetic: exact. The rounding of floats is not included."
+_ROUNDED = "Arithmetic: as computed. The rounding of training and extra steps is included."
 _TOO_MUCH = ": train again instead. A penalty (l2 = 0.01) at training makes unlearning cheaper."
 
 
@@ -241,5 +261,6 @@ def as_text(found: Unlearning, *, delta: float = USUAL_DELTA) -> str:
         "their guarantee under its own adjacency.",
         f"Cost: {100.0 * found.share_of_training:.3g} % of training again"
         + (_TOO_MUCH if found.share_of_training >= 1.0 else "."),
+        _EXACT if found.report.rounding is None else _ROUNDED,
     ]
     return "\n".join(lines)

@@ -1,0 +1,221 @@
+r"""Products of float64 weights with rows as they count, which are never stored, for a few outputs.
+
+BLAS is slow where one side of a matrix is as short as the number of classes, and wants rows of
+float64.  Here rows stay as they are kept: a few of their columns at a time are converted to what
+counts, entry by entry as `counted_rows` does and rounded alike, into a buffer that a processor's
+first cache holds.  Every product is float64, and every number that comes out is a sum of such
+products, in some order, fused or not: that is all that `step_error` asks for.
+
+**Layout.** As in `compiled.envelope`, loops take several columns at once if all numbers of a tile
+lie at distances that are constants: `_COLUMNS` from one row of a tile to the next, which is no
+power of two, so that the rows of a tile do not compete for the same lines of a cache.
+"""
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from lastiterate._numerics.arrays import Array
+from lastiterate.train.compiled.elementary import COMPILED, STEP_BY_STEP
+
+MOST_OUTPUTS = 100  # beyond which tiles outgrow the cache
+
+_index: Any = np.uintp  # see `compiled.envelope`
+_COLUMNS = _index(200)
+_ROWS, _OUTPUTS = _index(4), _index(5)  # of a tile; their products are kept in registers
+_LINE = 8  # numbers in a line of the cache
+_1, _2, _3, _4 = (_index(k) * _COLUMNS for k in range(1, 5))
+_ANY_ORDER: dict[str, Any] = COMPILED | {"fastmath": {"contract", "reassoc"}}
+_NONE = np.empty(0)
+
+
+def outputs(
+    rows: NDArray[Any],
+    factors: Array,
+    shifts: Array | None,
+    mean: Array | None,
+    weights: Array,
+    constants: Array,
+) -> Array:
+    """The products of each of the weights with rows, one column a row, and its constant.
+
+    Rows count as factors * rows, less shifts * mean if there is a mean.
+    """
+    found = np.empty((len(weights), len(rows)))
+    found[...] = constants[:, np.newaxis]
+    shifts, mean = _or_none(shifts, mean)
+    _outputs(rows, factors, shifts, mean, weights, found, _tile(_ROWS), _tile(len(weights)))
+    return found
+
+
+def sums(
+    rows: NDArray[Any],
+    factors: Array,
+    shifts: Array | None,
+    mean: Array | None,
+    residual: Array,
+    out: Array,
+) -> None:
+    """The sums of rows as they count, weighed by each residual, into the first columns of `out`."""
+    shifts, mean = _or_none(shifts, mean)
+    _sums(rows, factors, shifts, mean, residual, out, _tile(_ROWS), _tile(len(residual)))
+
+
+def _or_none(shifts: Array | None, mean: Array | None) -> tuple[Array, Array]:
+    return (_NONE, _NONE) if shifts is None or mean is None else (shifts, mean)
+
+
+def _tile(count: int) -> Array:
+    """Room for so many rows of a tile, all 0, from the beginning of a line of the cache."""
+    size = int(count) * int(_COLUMNS)
+    memory = np.zeros(size + _LINE)
+    first = -(memory.ctypes.data // memory.itemsize) % _LINE
+    return memory[first : first + size]
+
+
+@njit(**STEP_BY_STEP)
+def _converted(
+    rows: NDArray[Any], factors: Array, shifts: Array, mean: Array,
+    first: int, start: int, wide: int, tile: Array,
+) -> None:  # fmt: skip
+    """Some columns of some rows, as they count, into the tile; 0 beyond the last column."""
+    begin, end = _index(start), min(_index(start + wide), _index(rows.shape[1]))
+    for r in range(min(_ROWS, _index(rows.shape[0] - first))):
+        k, at = _index(first) + r, r * _COLUMNS
+        factor = factors[k]
+        if mean.size:
+            shift = shifts[k]
+            for j in range(_index(0), end - begin):
+                tile[at + j] = np.float64(rows[k, begin + j]) * factor - shift * mean[begin + j]
+        else:
+            for j in range(_index(0), end - begin):
+                tile[at + j] = np.float64(rows[k, begin + j]) * factor
+        for j in range(end - begin, _index(wide)):
+            tile[at + j] = 0.0
+
+
+@njit(**STEP_BY_STEP)
+def _width(columns: int) -> int:
+    """How many columns to take at a time, so that all parts are about as wide."""
+    parts = max(-(-columns // int(_COLUMNS)), 1)
+    return max(-(-columns // (parts * _LINE)), 1) * _LINE
+
+
+@njit(**STEP_BY_STEP)
+def _outputs(
+    rows: NDArray[Any], factors: Array, shifts: Array, mean: Array, weights: Array,
+    out: Array, tile: Array, weight_tile: Array,
+) -> None:  # fmt: skip
+    count, columns = rows.shape
+    classes, wide = _index(weights.shape[0]), _width(columns)
+    found = np.empty(_ROWS * _OUTPUTS)
+    for start in range(0, columns, wide):
+        end = min(wide, columns - start)
+        weight_tile[:] = 0.0
+        for i in range(weights.shape[0]):
+            weight_tile[i * _COLUMNS : i * _COLUMNS + end] = weights[i, start : start + end]
+        for first in range(0, count, _ROWS):
+            _converted(rows, factors, shifts, mean, first, start, wide, tile)
+            several = classes // _OUTPUTS * _OUTPUTS
+            for i in range(_index(0), several, _OUTPUTS):
+                _dots(tile, weight_tile, i * _COLUMNS, _index(wide), found)
+                for r in range(min(_ROWS, _index(count - first))):
+                    for c in range(_OUTPUTS):
+                        out[i + c, _index(first) + r] += found[r * _OUTPUTS + c]
+            for i in range(several, classes):
+                _dots_with_one(tile, weight_tile, i * _COLUMNS, _index(wide), found)
+                for r in range(min(_ROWS, _index(count - first))):
+                    out[i, _index(first) + r] += found[r]
+
+
+@njit(**_ANY_ORDER)
+def _dots(tile: Array, weights: Array, at: int, wide: int, out: Array) -> None:
+    """The products of four rows with five outputs' weights."""
+    a00 = a01 = a02 = a03 = a04 = 0.0
+    a10 = a11 = a12 = a13 = a14 = 0.0
+    a20 = a21 = a22 = a23 = a24 = 0.0
+    a30 = a31 = a32 = a33 = a34 = 0.0
+    for j in range(_index(0), wide):
+        w0, w1, w2 = weights[at + j], weights[at + _1 + j], weights[at + _2 + j]
+        w3, w4 = weights[at + _3 + j], weights[at + _4 + j]
+        x0, x1, x2, x3 = tile[j], tile[_1 + j], tile[_2 + j], tile[_3 + j]
+        a00, a01, a02 = a00 + x0 * w0, a01 + x0 * w1, a02 + x0 * w2
+        a03, a04 = a03 + x0 * w3, a04 + x0 * w4
+        a10, a11, a12 = a10 + x1 * w0, a11 + x1 * w1, a12 + x1 * w2
+        a13, a14 = a13 + x1 * w3, a14 + x1 * w4
+        a20, a21, a22 = a20 + x2 * w0, a21 + x2 * w1, a22 + x2 * w2
+        a23, a24 = a23 + x2 * w3, a24 + x2 * w4
+        a30, a31, a32 = a30 + x3 * w0, a31 + x3 * w1, a32 + x3 * w2
+        a33, a34 = a33 + x3 * w3, a34 + x3 * w4
+    out[0], out[1], out[2], out[3], out[4] = a00, a01, a02, a03, a04
+    out[5], out[6], out[7], out[8], out[9] = a10, a11, a12, a13, a14
+    out[10], out[11], out[12], out[13], out[14] = a20, a21, a22, a23, a24
+    out[15], out[16], out[17], out[18], out[19] = a30, a31, a32, a33, a34
+
+
+@njit(**_ANY_ORDER)
+def _dots_with_one(tile: Array, weights: Array, at: int, wide: int, out: Array) -> None:
+    """The products of four rows with one output's weights."""
+    a0 = a1 = a2 = a3 = 0.0
+    for j in range(_index(0), wide):
+        w = weights[at + j]
+        a0, a1 = a0 + tile[j] * w, a1 + tile[_1 + j] * w
+        a2, a3 = a2 + tile[_2 + j] * w, a3 + tile[_3 + j] * w
+    out[0], out[1], out[2], out[3] = a0, a1, a2, a3
+
+
+@njit(**STEP_BY_STEP)
+def _sums(
+    rows: NDArray[Any], factors: Array, shifts: Array, mean: Array, residual: Array,
+    out: Array, tile: Array, sum_tile: Array,
+) -> None:  # fmt: skip
+    count, columns = rows.shape
+    classes, wide = _index(residual.shape[0]), _width(columns)
+    weights = np.zeros(_ROWS * _OUTPUTS)
+    for start in range(0, columns, wide):
+        end = min(wide, columns - start)
+        sum_tile[:] = 0.0
+        for first in range(0, count, _ROWS):
+            _converted(rows, factors, shifts, mean, first, start, wide, tile)
+            several = classes // _OUTPUTS * _OUTPUTS
+            if first + int(_ROWS) > count:
+                weights[:] = 0.0  # of rows that there are none of
+            for i in range(_index(0), several, _OUTPUTS):
+                for r in range(min(_ROWS, _index(count - first))):
+                    for c in range(_OUTPUTS):
+                        weights[r * _OUTPUTS + c] = residual[i + c, _index(first) + r]
+                _add(tile, sum_tile, i * _COLUMNS, _index(wide), weights)
+            for i in range(several, classes):
+                for r in range(min(_ROWS, _index(count - first))):
+                    weights[r * _OUTPUTS] = residual[i, _index(first) + r]
+                _add_to_one(tile, sum_tile, i * _COLUMNS, _index(wide), weights)
+        for i in range(residual.shape[0]):
+            out[i, start : start + end] = sum_tile[i * _COLUMNS : i * _COLUMNS + end]
+
+
+@njit(**COMPILED)
+def _add(tile: Array, sums: Array, at: int, wide: int, weights: Array) -> None:
+    """Add four rows, weighed, to five outputs' sums."""
+    r00, r01, r02, r03, r04 = weights[0], weights[1], weights[2], weights[3], weights[4]
+    r10, r11, r12, r13, r14 = weights[5], weights[6], weights[7], weights[8], weights[9]
+    r20, r21, r22, r23, r24 = weights[10], weights[11], weights[12], weights[13], weights[14]
+    r30, r31, r32, r33, r34 = weights[15], weights[16], weights[17], weights[18], weights[19]
+    for j in range(_index(0), wide):
+        x0, x1, x2, x3 = tile[j], tile[_1 + j], tile[_2 + j], tile[_3 + j]
+        k = at + j
+        sums[k] = sums[k] + r00 * x0 + r10 * x1 + r20 * x2 + r30 * x3
+        sums[k + _1] = sums[k + _1] + r01 * x0 + r11 * x1 + r21 * x2 + r31 * x3
+        sums[k + _2] = sums[k + _2] + r02 * x0 + r12 * x1 + r22 * x2 + r32 * x3
+        sums[k + _3] = sums[k + _3] + r03 * x0 + r13 * x1 + r23 * x2 + r33 * x3
+        sums[k + _4] = sums[k + _4] + r04 * x0 + r14 * x1 + r24 * x2 + r34 * x3
+
+
+@njit(**COMPILED)
+def _add_to_one(tile: Array, sums: Array, at: int, wide: int, weights: Array) -> None:
+    """Add four rows, weighed, to one output's sum."""
+    r0, r1, r2, r3 = weights[0], weights[5], weights[10], weights[15]
+    for j in range(_index(0), wide):
+        x0, x1, x2, x3 = tile[j], tile[_1 + j], tile[_2 + j], tile[_3 + j]
+        sums[at + j] = sums[at + j] + r0 * x0 + r1 * x1 + r2 * x2 + r3 * x3
