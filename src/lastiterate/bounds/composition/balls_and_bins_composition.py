@@ -49,12 +49,12 @@ def balls_and_bins_composition(run: TrainingRun) -> PrivacyProfile:
     *Proof.* Given the batches of the others, the iterates of an epoch with the example have the
     likelihood ratio :math:`p_0 + p\sum_t \exp(a_t g_t - |a_t|^2/2)` to those without it, where
     :math:`a_t g_t` is an inner product, :math:`g_t` the noise of step t in units of its deviation,
-    and :math:`a_t`, which is known before step t, has length at most :math:`r_t`.  Let :math:`h_t` be
-    further independent standard normal variables.  Then :math:`a_t g_t + (r_t^2 - |a_t|^2)^{1/2} h_t`
-    are :math:`r_t z_t` with independent standard normal :math:`z_t`, and the average of X over the
-    :math:`h_t` is the ratio above.  Hockey-stick divergences are averages of convex functions of it,
-    so X does not lower them (Jensen).  The same holds given all earlier epochs, so the pairs of the
-    epochs compose.
+    and :math:`a_t`, which is known before step t, has length at most :math:`r_t`.  Let :math:`h_t`
+    be further independent standard normal variables.  Then
+    :math:`a_t g_t + (r_t^2 - |a_t|^2)^{1/2} h_t` are :math:`r_t z_t` with independent standard
+    normal :math:`z_t`, and the average of X over the :math:`h_t` is the ratio above.  Hockey-stick
+    divergences are averages of convex functions of it, so X does not lower them (Jensen).  The same
+    holds given all earlier epochs, so the pairs of the epochs compose.
 
     If an example is replaced, the run without either stands between the two: group privacy.
 
