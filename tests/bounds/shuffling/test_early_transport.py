@@ -367,3 +367,49 @@ class TestAccounts:
             li.account(run.replace(examples_per_person=size)).epsilon(1e-5) for size in (1, 2)
         )
         assert 2.0 * one < two < 6.0 * one
+
+
+class TestStages:
+    """The stage with early shifts replaces the others only where it is certainly better."""
+
+    def settled(self, outputs, rule, adjacency, loss, *, size=100, steps=1_001, ratio=0.18):
+        return li.TrainingRun(
+            loss=li.Loss(outputs=outputs, **loss),
+            sensitivity=1.0,
+            batches=rule(100 * size, size),
+            steps=steps,
+            step_size=1.0,
+            noise_std=1.0 / (size * ratio),
+            adjacency=adjacency,
+        )
+
+    @pytest.mark.parametrize(
+        "case",
+        [  # curvature of the losses that early shifts of a left-out example do not use
+            (li.ShuffledOnce, "zero-out", {"smoothness": 0.37, "strong_convexity": 0.17}),
+            (li.ShuffledOnce, "replace", {"smoothness": 0.9, "regulariser": 0.1}),  # no gain
+        ],
+    )
+    def test_known_outputs_never_raise_epsilon(self, case):
+        known, unknown = (
+            li.account(self.settled(outputs, *case)).epsilon(1e-5) for outputs in (1, None)
+        )
+        assert known <= unknown * (1.0 + 1e-9)
+
+    def test_only_a_large_gain_replaces_the_others(self):
+        usual, long = readme_run(li.ShuffledOnce, "replace"), {"smoothness": 0.9}
+        assert module.EARLY_TRANSPORT.supersedes(usual)
+        assert not module.EARLY_TRANSPORT.supersedes(
+            self.settled(1, li.ShuffledOnce, "replace", long)
+        )
+
+    def test_laws_some_of_which_are_beyond_transport(self):
+        """Little noise: mus of earlier epochs are below and above the limit of transport."""
+        run = readme_run(li.ShuffledEachEpoch, "replace", step_size=0.05, smoothness=0.35)
+        run = run.replace(
+            noise_std=0.018 / 512, loss=replace(run.loss, regulariser=0.1, strong_convexity=0.1)
+        )
+        largest = [one.mus().max() for _, one in module._parts(run, module._exchanged(run))]
+        assert min(largest) < module.LARGEST_MU < max(largest)
+        report = li.account(run)
+        assert report.lower.epsilon(1e-5) <= report.epsilon(1e-5) < math.inf

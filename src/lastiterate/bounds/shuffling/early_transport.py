@@ -34,6 +34,7 @@ from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.early_shifts import ShortSteps
 
+_LARGE_GAIN = 0.7  # the mu of the last position by early shifts, over that by later ones
 _USUAL_DELTA = 1e-12  # below it failures begin to count, and the bound without them is computed
 
 
@@ -61,10 +62,10 @@ def early_transport(run: TrainingRun) -> PrivacyProfile:
     parts = _parts(run, short_steps)
     # Probabilities of positions and of earlier epochs are rounded.
     failure = up(short_steps.failure, ulps(1)) + ulps(16)
-    quick = _quick(run, parts, failure)
+    transports = max(float(positions.mus().max()) for _, positions in parts) < LARGEST_MU
+    quick = _quick(run, parts, failure, transports=transports)
     searched: PrivacyProfile = quick
-    largest = max(float(positions.mus().max()) for _, positions in parts)
-    if largest < LARGEST_MU and has_many_positions(parts[0][1]):
+    if transports and has_many_positions(parts[0][1]):
         # The participation at the receiving position and the late one are both hidden early.
         unit = 1.0 / short_steps.curvature
         directions = [
@@ -109,12 +110,16 @@ def _parts(run: TrainingRun, short_steps: ShortSteps) -> list[tuple[float, Posit
 
 
 def _quick(
-    run: TrainingRun, parts: list[tuple[float, Positions]], failure: float
+    run: TrainingRun,
+    parts: list[tuple[float, Positions]],
+    failure: float,
+    *,
+    transports: bool = True,
 ) -> TransportProfile:
     laws = []
     for share, positions in parts:
         weights, mus = positions.weights(), positions.mus()
-        counts = late_counts(weights) if mus.max() < LARGEST_MU else []
+        counts = late_counts(weights) if transports else []
         directions = [
             [positions.transport_mus(count, receiving, late) for count in counts]
             for receiving, late in sensitivity_factors(run)
@@ -124,8 +129,16 @@ def _quick(
 
 
 def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
-    """Transport without early shifts, which is computed only where failures count."""
-    return (TRANSPORT, JOINT_TRANSPORT) if run.examples_per_person == 1 else ()
+    """Transport without early shifts, where these gain so much that its search cannot find less.
+
+    It may be less where little is gained, and where curvature that is not the penalty's counts.
+    """
+    shared = _with_shared_curvature(run)
+    if run.examples_per_person > 1 or shared != run:
+        return ()
+    early, late = positions_of(run, _exchanged(run)), positions_of(run)
+    gained = float(early.mus()[0]) < _LARGE_GAIN * float(late.mus()[0])
+    return (TRANSPORT, JOINT_TRANSPORT) if gained else ()
 
 
 EARLY_TRANSPORT = Bound(
