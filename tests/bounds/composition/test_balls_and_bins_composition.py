@@ -92,6 +92,14 @@ class TestSeveralEpochs:
         exact = max(deltas([math.sqrt(2.0), 1.0], rule.share, 0.5))
         assert exact * (1 - OFF) <= report.delta(0.5) <= exact * 1.001 + 1e-9
 
+    def test_batches_drawn_once_for_too_many_epochs_are_left_to_a_fixed_order(self):
+        """Beyond it exponentials of losses overflow; below it they do not."""
+        few, many = (_run(li.BallsAndBins(1_000, 100), epochs=epochs) for epochs in (390, 1_000))
+        assert math.isfinite(_profile(few).epsilon(1e-5))
+        report = li.account(many)
+        assert report.epsilon(1e-5) == report.all["composition/fixed-order"].epsilon(1e-5)
+        assert "sqrt(epochs)" in str(report.unmet[BOUND][0])
+
     def test_less_than_poisson_and_far_less_than_a_fixed_order(self):
         run = _run(li.BallsAndBinsEachEpoch(50_000, 512), epochs=30)
         poisson = run.replace(batches=li.PoissonSampled(50_000, 512))

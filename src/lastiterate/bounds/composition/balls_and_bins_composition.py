@@ -9,7 +9,7 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_least, ulps
 from lastiterate.bounds import conditions, quantities
-from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.composition.likelihood_ratio_law import (
     RatioLaw,
     log_normal,
@@ -24,7 +24,7 @@ from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import BallsAndBins, BallsAndBinsEachEpoch, Resampling
 from lastiterate.run.training_run import TrainingRun
 
-_LARGEST_RATIO = 20.0  # of sensitivity and noise
+_LARGEST_RATIO = 20.0  # of sensitivity and noise, of all steps of one batch
 _MOST_LEVELS = 8  # different levels of noise in an epoch
 _MOST_EPOCHS = 12  # different epochs
 # Points of a grid in a standard deviation, for up to so many batches an epoch.
@@ -155,6 +155,22 @@ def _law_of_sum(counts: Counter[float]) -> RatioLaw:
     return total
 
 
+def _too_little_noise(run: TrainingRun) -> str | None:
+    """The steps of one batch, if it is drawn once, count as one step with less noise."""
+    if run.batches.resampling is Resampling.EACH_EPOCH or not np.min(run.noise_std) > 0.0:
+        return None
+    epochs = -(-run.steps // run.batches.batches_per_epoch)
+    found = quantities.ratio(run) * math.sqrt(epochs)
+    return None if found <= _LARGEST_RATIO else f"{epochs} epochs, which make it {found:.4g}"
+
+
+_MORE_NOISE = "use more noise: below this, composition/fixed-order is as good"
+ENOUGH_NOISE_OF_ALL_EPOCHS = Hypothesis(
+    "sensitivity/(batch_size noise_std) sqrt(epochs) of a batch that is drawn once at most "
+    f"{_LARGEST_RATIO:g}",
+    _too_little_noise,
+    _MORE_NOISE,
+)
 BALLS_AND_BINS_COMPOSITION = Bound(
     id="composition/balls-and-bins",
     gives="all iterates together, with amplification by the hidden batch of every epoch",
@@ -162,9 +178,8 @@ BALLS_AND_BINS_COMPOSITION = Bound(
     needs=(
         conditions.BOUNDED_GRADIENTS,
         conditions.SECRET_BATCHES,
-        conditions.enough_noise(
-            _LARGEST_RATIO, remedy="use more noise: below this, composition/fixed-order is as good"
-        ),
+        conditions.enough_noise(_LARGEST_RATIO, remedy=_MORE_NOISE),
+        ENOUGH_NOISE_OF_ALL_EPOCHS,
     ),
     certainty=Certainty.UPPER,
     beyond_plain_steps=True,  # later steps only post-process the noisy gradients
