@@ -206,7 +206,8 @@ def _ratios(pair, rows):
     return f"| {TITLES[pair[0]]} | {pair[1]} | {' | '.join(shown)} |"
 
 
-def _epsilon(text, rounded):
+def shown_epsilon(text, rounded):
+    """Four digits of an epsilon; a dash where it is too large to say anything."""
     value = float(text)
     if not value < 1e6:
         return "-"
@@ -220,8 +221,8 @@ def _names(row):
 
 
 def _numbers(row):
-    up = (_epsilon(row[name], math.ceil) for name in ("certified", "composition"))
-    return " | ".join((*up, _epsilon(row["lower_bound"], math.floor)))
+    up = (shown_epsilon(row[name], math.ceil) for name in ("certified", "composition"))
+    return " | ".join((*up, shown_epsilon(row["lower_bound"], math.floor)))
 
 
 def _usual(row):

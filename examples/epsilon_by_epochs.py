@@ -24,7 +24,7 @@ SMALL, LARGE = (50_000, 400), (1_000_000, 1_000)  # examples, batch size
 def logistic_regression(rule, examples, batch_size, epochs, penalty):
     """Rows of norm at most 1, so that a clip at 1 is never active; noise multiplier 1."""
     return li.TrainingRun.from_dp_sgd(
-        loss=li.Loss(smoothness=0.25 + penalty, regulariser=penalty, lipschitz=1.0),
+        loss=li.Loss(smoothness=0.25 + penalty, regulariser=penalty, lipschitz=1.0, outputs=1),
         batches=rule(examples, batch_size),
         clip_norm=1.0,
         noise_multiplier=1.0,

@@ -396,6 +396,21 @@ class TestStages:
         )
         assert known <= unknown * (1.0 + 1e-9)
 
+    def test_a_left_out_example_takes_the_curvature_of_its_loss_along(self):
+        """Runs without it are compared with each other, and share the penalty alone."""
+        curved = {"smoothness": 0.26, "regulariser": 0.01, "strong_convexity": 0.05}
+        shared = {"smoothness": 0.26, "regulariser": 0.01}
+        case = li.ShuffledOnce, "zero-out"
+        of_curved, of_shared = (
+            module.early_transport(self.settled(1, *case, loss)).epsilon(1e-5)
+            for loss in (curved, shared)
+        )
+        assert of_curved == of_shared
+        replaced = module.early_transport(self.settled(1, case[0], "replace", curved))
+        assert replaced.epsilon(1e-5) < 0.9 * module.early_transport(
+            self.settled(1, case[0], "replace", shared)
+        ).epsilon(1e-5)
+
     def test_only_a_large_gain_replaces_the_others(self):
         usual, long = readme_run(li.ShuffledOnce, "replace"), {"smoothness": 0.9}
         assert module.EARLY_TRANSPORT.supersedes(usual)

@@ -130,7 +130,7 @@ def dp_sgd_run(epochs: int, batches: str) -> "TrainingRun":
         clip_norm=1.0,
         noise_multiplier=1.0,
         step_size=0.5,
-        loss=Loss(smoothness=0.26, regulariser=0.01, lipschitz=1.0),
+        loss=Loss(smoothness=0.26, regulariser=0.01, lipschitz=1.0, outputs=1),
     )
 
 
