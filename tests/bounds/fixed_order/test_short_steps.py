@@ -3,11 +3,13 @@
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 
 import lastiterate as li
 from lastiterate.bounds.catalogue import CATALOGUE
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from tests.reference.drifting_cone import largest_mu
 
 BOUND = CATALOGUE["fixed-order/short-steps"]
 LATE = CATALOGUE["fixed-order/convex"]
@@ -170,3 +172,67 @@ class TestRefusals:
         assert li.TrainingRun.from_toml(run.to_toml()) == run
         unknown = dataclasses.replace(run.loss, outputs=None)
         assert "outputs" not in run.replace(loss=unknown).to_json()
+
+
+def described(rng):
+    """A run of equal steps, and of each of several orders the steps that see the example."""
+    steps, batches = int(rng.integers(2, 41)), int(rng.integers(1, 42))
+    size = int(rng.choice([1, 4, 32, 512]))
+    length = float(10.0 ** rng.uniform(-2.0, -0.01))
+    least = float(rng.choice([0.0, 10.0 ** rng.uniform(-4.0, 0.0) * length]))
+    rule = [li.Cyclic, li.ShuffledOnce, li.ShuffledEachEpoch][rng.integers(3)]
+    noise = 1.0 / (size * 10.0 ** rng.uniform(-1.0, 0.7))
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=length, strong_convexity=least, outputs=1),
+        sensitivity=1.0,
+        batches=rule(batches * size + int(rng.integers(size)), size),
+        steps=steps,
+        step_size=1.0,
+        noise_std=noise,
+        release_noise_std=float(rng.choice([0.0, noise * rng.uniform(0.1, 3.0)])),
+        adjacency=str(rng.choice(["replace", "zero-out"])),
+        releases="last-iterate-and-order",
+    )
+    if rule is not li.ShuffledEachEpoch:
+        return run, {at: np.arange(at, steps, batches) for at in range(min(batches, steps))}
+    starts = np.arange(0, steps, batches)
+    drawn = {k: starts + rng.integers(0, batches, starts.size) for k in range(4)}
+    drawn[4] = np.minimum(starts + batches - 1, steps - 1)  # at the ends of epochs
+    left_over = run.batches.examples % size > 0
+    seen = {k: one[rng.random(one.size) < (0.8 if left_over else 1.0)] for k, one in drawn.items()}
+    return run, {k: one[one < steps] for k, one in seen.items()}
+
+
+def exact_mu(run, seen):
+    """mu of the most exposed instance that has constant changes; release noise is a step."""
+    sensitivities, noise = np.zeros(run.steps + 1), np.full(run.steps + 1, run.noise_std)
+    sensitivities[seen] = 1.0 / run.batches.batch_size
+    low, high = np.ones((2, run.steps + 1))
+    low[:-1], high[:-1] = 1.0 - run.loss.smoothness, 1.0 - run.loss.strong_convexity
+    noise[-1] = run.release_noise_std
+    if noise[-1] == 0.0:
+        sensitivities, noise = sensitivities[:-1], noise[:-1]
+    return largest_mu(sensitivities, noise, low, high)
+
+
+def certified_mu(profile):
+    """mu, but for the probability that is charged beside it."""
+    return float(profile.mus[0]) if isinstance(profile, GaussianMixtureProfile) else profile.mu
+
+
+class TestExactInstances:
+    """No linear instance leaks more: any position, cut epochs, examples left over, release."""
+
+    def test_at_any_position_of_any_order(self):
+        rng, attained, early = np.random.default_rng(0), 0.0, 0
+        for _ in range(150):
+            run, orders = described(rng)
+            worst, by_position = BOUND.profile(run), BOUND.positions(run)
+            early += isinstance(worst, GaussianMixtureProfile)
+            for position, seen in orders.items():
+                mu = exact_mu(run, seen)
+                each = run.batches.period is None
+                for profile in (worst, worst if each else by_position[position]):
+                    attained = max(attained, mu / certified_mu(profile))
+        assert 0.999 < attained <= 1.0 + 1e-12
+        assert early > 40

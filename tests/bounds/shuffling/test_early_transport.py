@@ -13,7 +13,7 @@ from lastiterate.bounds.shuffling import early_transport as module
 from lastiterate.bounds.shuffling.joint_transport import JointTransport, TransportGrid
 from lastiterate.bounds.shuffling.position_transport import positions_of, sensitivity_factors
 from lastiterate.bounds.shuffling.positions_each_epoch import PositionsEachEpoch
-from lastiterate.shifts.early_shifts import ShortSteps
+from lastiterate.shifts.early_shifts import FAILURE, ShortSteps
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.reference.all_orders import epochs_seen, hockey_sticks, means
 
@@ -335,6 +335,12 @@ class TestAccounts:
         assert math.isinf(profile.renyi(2.0))
         assert profile.usual.delta(20.0) >= 1e-15
         assert pickle.loads(pickle.dumps(profile)).epsilon(1e-5) == profile.epsilon(1e-5)
+
+    def test_two_participations_hidden_early_may_fail(self):
+        """In joint transport the one at the receiving position, and the late one."""
+        run = readme_run(li.ShuffledOnce, "replace")
+        search = module.early_transport(run).usual._directions[0]
+        assert search(1.0, 0.01).failure >= 2.0 * FAILURE
 
     def test_small_deltas_are_those_of_later_shifts(self):
         run = readme_run(li.ShuffledOnce, "zero-out")
