@@ -108,7 +108,23 @@ class TestPersons:
         assert three <= LATE.profile(usual().replace(examples_per_person=3)).epsilon(1e-5)
 
 
+    def test_their_changes_have_all_their_dimensions(self):
+        """Three examples of 300 outputs each cost no less than three times one of 900."""
+        persons = BOUND.profile(usual(outputs=300).replace(examples_per_person=3)).profiles[0]
+        one = BOUND.profile(usual(outputs=900))
+        assert certified_mu(persons) >= 3.0 * certified_mu(one)
+
+
 class TestLimits:
+    def test_two_examples_have_twice_the_dimensions_of_one(self):
+        """Replaced by another, or left out with the same effect and twice the outputs."""
+        free = {"lipschitz": None, "smoothness": 0.26, "regulariser": 0.01}
+        run = usual("replace").replace(clip_norm=None, loss=li.Loss(**free, outputs=50))
+        left_out = run.replace(adjacency="zero-out", loss=li.Loss(**free, outputs=100))
+        assert certified_mu(BOUND.profile(run)) == certified_mu(BOUND.profile(left_out))
+        fewer = run.replace(adjacency="zero-out")
+        assert certified_mu(BOUND.profile(fewer)) < certified_mu(BOUND.profile(run))
+
     def test_long_steps_are_left_to_later_shifts(self):
         run = usual(eta=4.0)
         assert any("1/smoothness" in one.needs for one in BOUND.unmet(run))
