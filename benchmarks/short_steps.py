@@ -77,7 +77,7 @@ The aim for lengths up to 0.2 is a median of 1.15 and a worst of 2. It is not re
 {missed}
 
 Beyond that length the lower bounds are at fault, too: where batch sizes are random, only instances
-of constant curvature are known, and that of a cyclic order is not computed for 100,000 steps. With
+of constant curvature are known, and that of a cyclic order is not found in 100,000 steps. With
 momentum no bound uses noise before a participation, and above a length that shrinks with momentum
 none converges.
 

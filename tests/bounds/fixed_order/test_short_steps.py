@@ -107,7 +107,6 @@ class TestPersons:
         assert one < least <= three <= 1.02 * least
         assert three <= LATE.profile(usual().replace(examples_per_person=3)).epsilon(1e-5)
 
-
     def test_their_changes_have_all_their_dimensions(self):
         """Three examples of 300 outputs each cost no less than three times one of 900."""
         persons = BOUND.profile(usual(outputs=300).replace(examples_per_person=3)).profiles[0]
