@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate._numerics.rounding import ulps
 from lastiterate.bounds.fixed_order.short_steps import equal_short_steps
 from lastiterate.bounds.shuffling import early_transport as module
 from lastiterate.bounds.shuffling.joint_transport import JointTransport, TransportGrid
@@ -340,7 +341,7 @@ class TestAccounts:
         """In joint transport the one at the receiving position, and the late one."""
         run = readme_run(li.ShuffledOnce, "replace")
         search = module.early_transport(run).usual._directions[0]
-        assert search(1.0, 0.01).failure >= 2.0 * FAILURE
+        assert search(1.0, 0.01).failure >= 2.0 * FAILURE + ulps(16)  # of rounded probabilities
 
     def test_small_deltas_are_those_of_later_shifts(self):
         run = readme_run(li.ShuffledOnce, "zero-out")
