@@ -171,6 +171,15 @@ class TestMonotonicity:
         varied = _profile(run.replace(noise_std=noise.tolist())).epsilon(1e-6)
         assert most.epsilon(1e-6) < varied < least.epsilon(1e-6)
 
+    def test_the_least_noise_of_many_levels_is_that_of_a_whole_epoch(self):
+        """The last epoch is cut to one step: the first, by itself, must not cost more than all."""
+        rule = li.BallsAndBinsEachEpoch(1_000, 100)
+        ratios = np.repeat([5.0, *np.linspace(0.3, 0.31, 13)], 10)[:131]
+        noise = (1.0 / (100.0 * ratios)).tolist()
+        run = _run(rule, steps=131).replace(noise_std=noise)
+        first = _run(rule, 1 / 5.0)
+        assert _profile(run).epsilon(1e-5) >= _profile(first).epsilon(1e-5)
+
     @pytest.mark.parametrize("ratio", [1e-4, 0.1, 8.0, 19.0])
     @pytest.mark.parametrize("batches", [1, 2, 7, 1_000])
     def test_never_above_a_fixed_order(self, ratio, batches):

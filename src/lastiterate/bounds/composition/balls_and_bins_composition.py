@@ -93,7 +93,7 @@ def _epochs(run: TrainingRun) -> list[tuple[float, ...]]:
     table = ratios.reshape(-1, length)
     if run.batches.resampling is not Resampling.EACH_EPOCH:
         table = np.sqrt(np.square(table).sum(axis=0, keepdims=True))
-    epochs = [_few_levels(row, _MOST_LEVELS) for row in table]
+    epochs = [tuple(sorted(_few_levels(row[row > 0.0], _MOST_LEVELS))) for row in table]
     if len(set(epochs)) > _MOST_EPOCHS:
         largest = _few_levels(table.max(axis=1), _MOST_EPOCHS)
         epochs = [
@@ -102,14 +102,13 @@ def _epochs(run: TrainingRun) -> list[tuple[float, ...]]:
     return epochs
 
 
-def _few_levels(ratios: Array, most: int) -> tuple[float, ...]:
-    """The ratios that are not 0, each rounded up, to at most so many values."""
-    present = ratios[ratios > 0.0]
-    if np.unique(present).size > most:
-        levels = np.geomspace(present.min(), present.max(), most + 1)[1:]
-        levels[-1] = present.max()
-        present = levels[np.minimum(np.searchsorted(levels, present), most - 1)]
-    return tuple(sorted(_rounded_up(float(one)) for one in present))
+def _few_levels(ratios: Array, most: int) -> list[float]:
+    """The ratios, in their order, each rounded up, to at most so many values."""
+    if np.unique(ratios).size > most:
+        levels = np.geomspace(ratios.min(), ratios.max(), most + 1)[1:]
+        levels[-1] = ratios.max()
+        ratios = levels[np.minimum(np.searchsorted(levels, ratios), most - 1)]
+    return [_rounded_up(float(one)) for one in ratios]
 
 
 def _rounded_up(ratio: float) -> float:
