@@ -34,10 +34,11 @@ from fractions import Fraction
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, up
 from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss, rounded_up
 from lastiterate.opacus.optimizer_step import OptimizerStep
-from lastiterate.opacus.watched_loader import POISSON, SHUFFLED, Batches
+from lastiterate.opacus.watched_loader import POISSON, SEQUENTIAL, SHUFFLED, Batches
 from lastiterate.run.adjacency import factor
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.run.batch_rules.rules import (
+    RULES,
     Cyclic,
     FixedOrder,
     FullBatch,
@@ -145,8 +146,7 @@ def rule_of(record: TrainingRecord) -> BatchRule:
         if batches.size == batches.examples:
             return FullBatch(batches.examples)
         # Examples that do not fill a batch are left out: of this pass or, never shuffled, of all.
-        rule = ShuffledEachEpoch if batches.kind == SHUFFLED else Cyclic
-        return rule(batches.examples, batches.size)
+        return _REGULAR[batches.kind](batches.examples, batches.size)
     # Once in every pass, in the step that has the least noise.
     noisiness = [step.noise_multiplier for step in record.steps]
     exposed: dict[int, int] = {}
@@ -155,6 +155,9 @@ def rule_of(record: TrainingRecord) -> BatchRule:
             exposed[number] = index
     positions = tuple(sorted(index + 1 for index in exposed.values()))
     return FixedOrder(batches.examples, batches.size, positions)
+
+
+_REGULAR: dict[str, type[BatchRule]] = RULES | {SHUFFLED: ShuffledEachEpoch, SEQUENTIAL: Cyclic}
 
 
 def composition_reasons(record: TrainingRecord, stated: UserStatement) -> tuple[str, ...]:

@@ -22,6 +22,8 @@ from torch.utils.data import (
 
 from lastiterate import _check
 from lastiterate.errors import RefusedTraining
+from lastiterate.run.batch_rules.base import Resampling
+from lastiterate.torch.batch_samplers import SAMPLERS, SecretBatchSampler
 
 POISSON, SHUFFLED, SEQUENTIAL = "poisson", "shuffled", "sequential"
 
@@ -51,25 +53,24 @@ def _counted(sampler: Any, batches: Iterator[list[int]]) -> Iterator[list[int]]:
         yield batch
 
 
-class _WatchedBatches(BatchSampler):
-    def __iter__(self) -> Iterator[list[int]]:
-        return _counted(self, super().__iter__())
+def _watched(kind: type) -> type:
+    def __iter__(self: Any) -> Iterator[list[int]]:
+        return _counted(self, kind.__iter__(self))  # type: ignore[attr-defined]
 
-
-class _WatchedPoisson(UniformWithReplacementSampler):
-    def __iter__(self) -> Iterator[list[int]]:
-        return _counted(self, super().__iter__())
+    return type(f"Watched{kind.__name__}", (kind,), {"__iter__": __iter__})
 
 
 _KINDS: dict[type, type] = {
-    BatchSampler: _WatchedBatches,
-    UniformWithReplacementSampler: _WatchedPoisson,
+    kind: _watched(kind) for kind in (BatchSampler, UniformWithReplacementSampler, *SAMPLERS)
 }
 
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of one pass: Poisson, or with every example in at most one of them."""
+    """The batches of one pass: Poisson, or with every example in at most one of them.
+
+    `kind` is POISSON, SHUFFLED, SEQUENTIAL or the name of the rule of a sampler of this library.
+    """
 
     kind: str
     examples: int
@@ -117,6 +118,8 @@ def _batches(loader: DataLoader[Any], sampler: Any) -> Batches:
     if kind is None:
         raise _unknown(f"batches are drawn by a {type(sampler).__name__}")
     examples = len(loader.dataset)
+    if issubclass(kind, SecretBatchSampler):
+        return _in_secret(sampler, examples)
     if kind is UniformWithReplacementSampler:
         return _poisson(loader, sampler, examples)
     single = sampler.sampler
@@ -155,11 +158,25 @@ def _poisson(loader: DataLoader[Any], sampler: Any, examples: int) -> Batches:
     return Batches.poisson(examples, rate, len(sampler))
 
 
+def _in_secret(sampler: SecretBatchSampler, examples: int) -> Batches:
+    rule = sampler.rule
+    if rule.examples != examples:
+        raise _unknown("the sampler is of another data set than the loader")
+    if sampler.ranks > 1:
+        raise RefusedTraining(
+            "training is distributed, and this process sees its own steps alone",
+            instead="train in one process, or account for the whole with TrainingRun.from_dp_sgd",
+        )
+    if rule.resampling is Resampling.EACH_STEP:
+        return Batches(POISSON, examples, len(sampler), rule.batch_size, sample_rate=rule.share)
+    return Batches(rule.name, examples, len(sampler), rule.batch_size)
+
+
 def _unknown(what: str) -> RefusedTraining:
     return RefusedTraining(
         f"{what}, so an example may be twice in one batch",
         instead="use DataLoader(dataset, batch_size=.., shuffle=True), with or without Opacus' "
-        "Poisson sampling",
+        "Poisson sampling, or a sampler of lastiterate.torch",
     )
 
 

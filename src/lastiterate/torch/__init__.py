@@ -10,6 +10,9 @@
     lt.verify(model, "classifier", "out/certificate.json")
 
 The backbone must not have been trained on the same private data.
+
+For other training loops there are batch samplers that draw in secret, for any `DataLoader`:
+`BallsAndBinsSampler` and `PoissonSampler`, with `EmptyBatches`.
 """
 
 from lastiterate.errors import MissingExtra
@@ -20,6 +23,12 @@ try:
 except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.torch", extra="torch") from None
 
+from lastiterate.torch.batch_samplers import (
+    BallsAndBinsSampler,
+    EmptyBatches,
+    PoissonSampler,
+    SecretBatchSampler,
+)
 from lastiterate.torch.bounded_linear import BoundedLinear
 from lastiterate.torch.features import features
 from lastiterate.torch.head_files import load, save, verify
@@ -27,8 +36,12 @@ from lastiterate.torch.linear_head import FittedHead, fit_head
 from lastiterate.torch.secure_noise import add_secure_noise
 
 __all__ = [
+    "BallsAndBinsSampler",
     "BoundedLinear",
+    "EmptyBatches",
     "FittedHead",
+    "PoissonSampler",
+    "SecretBatchSampler",
     "add_secure_noise",
     "features",
     "fit_head",

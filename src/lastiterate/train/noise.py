@@ -19,14 +19,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
-from lastiterate.errors import LastIterateError, MissingExtra
+from lastiterate.errors import InvalidParameter, LastIterateError, MissingExtra
 from lastiterate.train.rounded_normal import rounded_normals
 
 Words = NDArray[np.uint64]
 Order = NDArray[np.intp]
 
 SECURE = "secure: AES-256-CTR keyed by the operating system"
+SHARED = "secure: AES-256-CTR under a key that several processes share"
 REPRODUCIBLE = "reproducible: not private against someone who knows the seed"
+_KEY_BYTES, _COUNTER_BYTES = 32, 16
 
 
 class DuplicatedRandomness(LastIterateError, RuntimeError):
@@ -53,11 +55,13 @@ class SecureBits:
     provenance = SECURE
 
     def __init__(self) -> None:
+        self._start(secrets.token_bytes(_KEY_BYTES), secrets.token_bytes(_COUNTER_BYTES))
+
+    def _start(self, key: bytes, counter: bytes) -> None:
         try:
             from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
         except ImportError as error:
             raise MissingExtra("secure noise", "cryptography", extra="sklearn") from error
-        key, counter = secrets.token_bytes(32), secrets.token_bytes(16)
         self._stream = Cipher(algorithms.AES256(key), modes.CTR(counter)).encryptor()
         self._process = os.getpid()
 
@@ -68,6 +72,20 @@ class SecureBits:
 
     def __reduce__(self) -> NoReturn:
         raise DuplicatedRandomness("copied or pickled")
+
+
+class SharedBits(SecureBits):
+    """The same keystream in every process that has the key, for draws on which all must agree."""
+
+    provenance = SHARED
+
+    def __init__(self, key: bytes) -> None:
+        if not isinstance(key, bytes) or len(key) != _KEY_BYTES:
+            # The key is a secret, so it is not shown.
+            found = f"{len(key)} bytes" if isinstance(key, bytes) else type(key).__name__
+            must_be = f"{_KEY_BYTES} bytes, such as secrets.token_bytes({_KEY_BYTES})"
+            raise InvalidParameter("shared_key", must_be=must_be, found=found)
+        self._start(key, bytes(_COUNTER_BYTES))
 
 
 class SeededBits:
