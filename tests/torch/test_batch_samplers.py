@@ -140,7 +140,7 @@ class TestOneUse:
         if process == 0:
             code = 1
             try:
-                iter(sampler)
+                next(iter(sampler))
             except DuplicatedRandomness:
                 code = 0
             os._exit(code)

@@ -91,11 +91,11 @@ class SecretBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         """The batches of a new pass; an earlier one that has not ended gives no further batch."""
+        # A pass begins with its first batch: loaders with workers make iterators that they drop.
         self._passes += 1
-        number = self._passes
         # Drawn at once, so that ranks agree even if one of them does not finish the pass.
         drawn = list(islice(self._rule.selections(self._randomness), self._per_pass))
-        return self._batches(number, drawn)
+        yield from self._batches(self._passes, drawn)
 
     def _batches(self, number: int, drawn: list[Any]) -> Iterator[list[int]]:
         for batch in drawn:
