@@ -34,7 +34,13 @@ NOT_FROM_SIZES = {"fixed-order": lambda examples, size: [li.FixedOrder(examples,
 MORE_OF = {"poisson": lambda examples, size: [li.PoissonSampled(examples, size, size + 1)]}
 RATIO = 0.5  # of what a participation moves, and the noise of a step
 SIZES = [(3, 1), (5, 2)]  # a whole number of batches, and one example left over
-STEPS = {Resampling.NEVER: 8, Resampling.ONCE: 8, Resampling.EACH_EPOCH: 4, Resampling.EACH_STEP: 2}
+STEPS = {
+    Resampling.NEVER: 8,
+    Resampling.ONCE: 8,
+    Resampling.EACH_EPOCH: 4,
+    Resampling.EACH_FEW_EPOCHS: 4,
+    Resampling.EACH_STEP: 2,
+}
 
 
 def instances(kind, sizes):
@@ -68,7 +74,7 @@ def each_rule(kept=lambda rule: True):
 def has_many_draws(rule):
     """Whether each of several examples may be in any batch, anew in each epoch."""
     return (
-        rule.resampling is Resampling.EACH_EPOCH
+        rule.resampling in (Resampling.EACH_EPOCH, Resampling.EACH_FEW_EPOCHS)
         and rule.largest_size == rule.examples > min(SIZES)[0]
     )
 
@@ -246,7 +252,7 @@ class TestTrained:
             for seed in (0, 1)
         )
         assert (first == second) == (rule.resampling is Resampling.NEVER)
-        anew = rule.resampling in (Resampling.EACH_EPOCH, Resampling.EACH_STEP)
+        anew = rule.resampling not in (Resampling.NEVER, Resampling.ONCE)
         epochs = [sorted(map(sorted, first[:length])), sorted(map(sorted, first[length:]))]
         if rule.in_blocks == rule.name:  # which examples share a batch never changes
             assert epochs[0] == epochs[1]

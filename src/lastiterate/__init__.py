@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lastiterate.profile.gaussian import GaussianProfile as GaussianProfile
     from lastiterate.profile.pld import from_pld as from_pld
     from lastiterate.profile.privacy_profile import PrivacyProfile as PrivacyProfile
+    from lastiterate.run.batch_rules.rules import BalancedSampled as BalancedSampled
     from lastiterate.run.batch_rules.rules import BallsAndBins as BallsAndBins
     from lastiterate.run.batch_rules.rules import BallsAndBinsEachEpoch as BallsAndBinsEachEpoch
     from lastiterate.run.batch_rules.rules import Cyclic as Cyclic
@@ -72,6 +73,7 @@ _HOME = {
     "profile.pld": ("from_pld",),
     "profile.privacy_profile": ("PrivacyProfile",),
     "run.batch_rules.rules": (
+        "BalancedSampled",
         "BallsAndBins",
         "BallsAndBinsEachEpoch",
         "Cyclic",

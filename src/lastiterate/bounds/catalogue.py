@@ -1,6 +1,7 @@
 """Every upper bound, by id; approximations apart, since they are other things."""
 
 from lastiterate.bounds.bound import Approximation, Bound
+from lastiterate.bounds.composition.balanced_composition import BALANCED_COMPOSITION
 from lastiterate.bounds.composition.balls_and_bins_composition import BALLS_AND_BINS_COMPOSITION
 from lastiterate.bounds.composition.fixed_order_composition import FIXED_ORDER_COMPOSITION
 from lastiterate.bounds.composition.sampled_composition import SAMPLED_COMPOSITION
@@ -12,6 +13,7 @@ from lastiterate.bounds.fixed_order.short_steps import SHORT_STEPS_FIXED_ORDER
 from lastiterate.bounds.published import PAPERS
 from lastiterate.bounds.shuffling.shuffling_bounds import BALLS_AND_BINS, SHUFFLED
 from lastiterate.bounds.staged_bound import StagedBound
+from lastiterate.bounds.subsampling.latest_participation import BALANCED
 from lastiterate.bounds.subsampling.subsampling_bounds import POISSON, SAMPLED
 from lastiterate.errors import InvalidParameter, InvalidType
 
@@ -21,6 +23,7 @@ CATALOGUE: dict[str, Bound] = {
         FIXED_ORDER_COMPOSITION,
         SAMPLED_COMPOSITION,
         BALLS_AND_BINS_COMPOSITION,
+        BALANCED_COMPOSITION,
         CONVEX_FIXED_ORDER,
         SHORT_STEPS_FIXED_ORDER,
         NON_CONVEX,
@@ -28,6 +31,7 @@ CATALOGUE: dict[str, Bound] = {
         NON_SMOOTH,
         SHUFFLED,
         BALLS_AND_BINS,
+        BALANCED,
         SAMPLED,
         POISSON,
         *(bound for paper in PAPERS for bound in paper.BOUNDS),

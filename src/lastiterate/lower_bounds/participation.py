@@ -26,6 +26,9 @@ from lastiterate.run.batch_rules.sampled import SampledRule
 from lastiterate.run.training_run import TrainingRun
 
 
+_MOST_COUNTED = 400  # steps whose participations are counted
+
+
 class Participation(ABC):
     """A rule of participation; `by_chance` says whether chance decides."""
 
@@ -151,6 +154,43 @@ class OncePerEpoch(Participation):
 
 
 @dataclass(frozen=True)
+class EquallyOften(Participation):
+    """In `often` of `length` steps, all sets being equally likely, anew after so many steps.
+
+    The state is the number of participations that are left.
+    """
+
+    length: int
+    often: int
+
+    @property
+    def start(self) -> Array:
+        return np.append(np.zeros(self.often), 1.0)
+
+    def step(self, k: int) -> tuple[Array, Array]:
+        left = np.arange(self.often + 1)
+        now = np.minimum(left / (self.length - k % self.length), 1.0)
+        stays, takes = np.diag(1.0 - now), np.diag(now[1:], -1)
+        if k % self.length == 0:  # everybody has drawn anew
+            stays, takes = (np.repeat(one[-1:], left.size, axis=0) for one in (stays, takes))
+        return stays, takes
+
+    def lower_profile(self, shifts: Array) -> LowerProfile:
+        """The number of participations, times the least shift."""
+        states = {0: self.start}
+        for k in range(shifts.size if shifts.size <= _MOST_COUNTED else 0):
+            stays, takes = self.step(k)
+            after: dict[int, Array] = {}
+            for seen, before in states.items():
+                for count, reached in ((seen, before @ stays), (seen + 1, before @ takes)):
+                    if reached.any():
+                        after[count] = after.get(count, 0.0) + reached
+            states = after
+        chances = [down(float(one.sum()), MILLIONS_OF_ROUNDINGS) for one in states.values()]
+        return MeansLowerProfile(chances, [float(shifts.min()) * seen for seen in states])
+
+
+@dataclass(frozen=True)
 class AnyStep(Participation):
     """In each step with this probability, independently."""
 
@@ -213,6 +253,12 @@ def _any_step(rule: BatchRule, steps: int) -> Participation:
     return AnyStep(probability_of_a_step(rule))
 
 
+def _equally_often(rule: BatchRule, steps: int) -> Participation:
+    del steps
+    length = rule.steps_per_draw
+    return EquallyOften(length, rule.most_participations(length))
+
+
 def probability_of_a_step(rule: BatchRule) -> float:
     """The probability that a step sees an example, for a rule that draws every batch anew."""
     if rule.resampling is not Resampling.EACH_STEP:
@@ -223,5 +269,6 @@ def probability_of_a_step(rule: BatchRule) -> float:
 _BY_CHANCE: dict[Resampling, Callable[[BatchRule, int], Participation]] = {
     Resampling.ONCE: _at_drawn_position,
     Resampling.EACH_EPOCH: _once_per_epoch,
+    Resampling.EACH_FEW_EPOCHS: _equally_often,
     Resampling.EACH_STEP: _any_step,
 }

@@ -31,6 +31,8 @@ def unsteady(run: TrainingRun) -> str | None:
     rule = run.batches
     if rule.resampling is Resampling.NEVER:
         return "a fixed order"
+    if rule.resampling is Resampling.EACH_FEW_EPOCHS:
+        return "steps of several epochs that are drawn together"
     if not run.is_constant:
         return "a schedule"
     if not run.loss.convex:

@@ -218,6 +218,7 @@ def _batch_words(run: TrainingRun) -> float:
         Resampling.NEVER: 0,
         Resampling.ONCE: 1,
         Resampling.EACH_EPOCH: -(-run.steps // rule.batches_per_epoch),
+        Resampling.EACH_FEW_EPOCHS: run.steps,
         Resampling.EACH_STEP: run.steps,
     }[rule.resampling]
     return 2.0 * times * rule.examples

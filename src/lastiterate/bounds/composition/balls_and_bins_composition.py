@@ -24,9 +24,9 @@ from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import BallsAndBins, BallsAndBinsEachEpoch, Resampling
 from lastiterate.run.training_run import TrainingRun
 
-_LARGEST_RATIO = 20.0  # of sensitivity and noise, of all steps of one batch
+LARGEST_RATIO = 20.0  # of sensitivity and noise, of all steps of one batch
 _MOST_LEVELS = 8  # different levels of noise in an epoch
-_MOST_EPOCHS = 12  # different epochs
+MOST_EPOCHS = 12  # different epochs
 # Points of a grid in a standard deviation, for up to so many batches an epoch.
 _CELLS = ((8, 400), (64, 160), (2_000, 80), (10**18, 50))
 
@@ -81,11 +81,11 @@ def _epochs(run: TrainingRun) -> list[tuple[float, ...]]:
     """The ratios of the steps of each epoch, rounded up; of all together if drawn once."""
     change, length = quantities.gradient_change(run), run.batches.batches_per_epoch
     if run.is_constant:
-        ratio = _rounded_up(change / float(np.max(run.noise_std)))
+        ratio = rounded_up(change / float(np.max(run.noise_std)))
         whole, rest = divmod(run.steps, length)
         if run.batches.resampling is Resampling.EACH_EPOCH:
             return [(ratio,) * length] * whole + [(ratio,) * rest] * (rest > 0)
-        more, fewer = (_rounded_up(ratio * math.sqrt(k)) for k in (whole + 1, whole))
+        more, fewer = (rounded_up(ratio * math.sqrt(k)) for k in (whole + 1, whole))
         return [(more,) * rest + (fewer,) * (length - rest) * (whole > 0)]
     noise = quantities.every_step(np.array(run.noise_std), run.steps)
     ratios = np.full(-(-run.steps // length) * length, 0.0)
@@ -93,25 +93,26 @@ def _epochs(run: TrainingRun) -> list[tuple[float, ...]]:
     table = ratios.reshape(-1, length)
     if run.batches.resampling is not Resampling.EACH_EPOCH:
         table = np.sqrt(np.square(table).sum(axis=0, keepdims=True))
-    epochs = [tuple(sorted(_few_levels(row[row > 0.0], _MOST_LEVELS))) for row in table]
-    if len(set(epochs)) > _MOST_EPOCHS:
-        largest = _few_levels(table.max(axis=1), _MOST_EPOCHS)
+    epochs = [tuple(sorted(few_levels(row[row > 0.0], _MOST_LEVELS))) for row in table]
+    if len(set(epochs)) > MOST_EPOCHS:
+        largest = few_levels(table.max(axis=1), MOST_EPOCHS)
         epochs = [
             (ratio,) * int(np.count_nonzero(row)) for ratio, row in zip(largest, table, strict=True)
         ]
     return epochs
 
 
-def _few_levels(ratios: Array, most: int) -> list[float]:
+def few_levels(ratios: Array, most: int) -> list[float]:
     """The ratios, in their order, each rounded up, to at most so many values."""
     if np.unique(ratios).size > most:
         levels = np.geomspace(ratios.min(), ratios.max(), most + 1)[1:]
         levels[-1] = ratios.max()
         ratios = levels[np.minimum(np.searchsorted(levels, ratios), most - 1)]
-    return [_rounded_up(float(one)) for one in ratios]
+    return [rounded_up(float(one)) for one in ratios]
 
 
-def _rounded_up(ratio: float) -> float:
+def rounded_up(ratio: float) -> float:
+    """The ratio, with all roundings on the way to it."""
     return at_least(ratio, ulps=quantities.WIDENING)
 
 
@@ -160,15 +161,15 @@ def _too_little_noise(run: TrainingRun) -> str | None:
         return None
     epochs = -(-run.steps // run.batches.batches_per_epoch)
     found = quantities.ratio(run) * math.sqrt(epochs)
-    return None if found <= _LARGEST_RATIO else f"{epochs} epochs, which make it {found:.4g}"
+    return None if found <= LARGEST_RATIO else f"{epochs} epochs, which make it {found:.4g}"
 
 
-_MORE_NOISE = "use more noise: below this, composition/fixed-order is as good"
+MORE_NOISE = "use more noise: below this, composition/fixed-order is as good"
 ENOUGH_NOISE_OF_ALL_EPOCHS = Hypothesis(
     "sensitivity/(batch_size noise_std) sqrt(epochs) of a batch that is drawn once at most "
-    f"{_LARGEST_RATIO:g}",
+    f"{LARGEST_RATIO:g}",
     _too_little_noise,
-    _MORE_NOISE,
+    MORE_NOISE,
 )
 BALLS_AND_BINS_COMPOSITION = Bound(
     id="composition/balls-and-bins",
@@ -177,7 +178,7 @@ BALLS_AND_BINS_COMPOSITION = Bound(
     needs=(
         conditions.BOUNDED_GRADIENTS,
         conditions.SECRET_BATCHES,
-        conditions.enough_noise(_LARGEST_RATIO, remedy=_MORE_NOISE),
+        conditions.enough_noise(LARGEST_RATIO, remedy=MORE_NOISE),
         ENOUGH_NOISE_OF_ALL_EPOCHS,
     ),
     certainty=Certainty.UPPER,

@@ -11,7 +11,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.line_style import GREY, LineStyle
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.run.batch_rules.rules import RULES, Resampling
+from lastiterate.run.batch_rules.rules import RULES, BatchRule, Resampling
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -54,10 +54,21 @@ def _worst_sum(run: TrainingRun, squares: Array) -> float:
         case Resampling.EACH_EPOCH:
             starts = np.arange(0, run.steps, run.batches.batches_per_epoch)
             return float(np.maximum.reduceat(squares, starts).sum())
+        case Resampling.EACH_FEW_EPOCHS:
+            return _worst_draws(run.batches, squares)
         case Resampling.EACH_STEP:
             return float(squares.sum())
         case _:
             assert_never(resampling)
+
+
+def _worst_draws(rule: BatchRule, squares: Array) -> float:
+    """The largest sum over sets of steps, as many of each draw as one example may take part in."""
+    length = rule.steps_per_draw
+    draws = (squares[start : start + length] for start in range(0, squares.size, length))
+    return math.fsum(
+        float(np.sort(draw)[::-1][: rule.most_participations(draw.size)].sum()) for draw in draws
+    )
 
 
 FIXED_ORDER_COMPOSITION = Bound(

@@ -7,6 +7,7 @@ added to delta.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -39,7 +40,7 @@ class Majorant:
 
 def fixed_size_majorant(
     run: TrainingRun,
-    counterpart: type[BatchRule] = SampledWithoutReplacement,
+    counterpart: Callable[[int, int], BatchRule] = SampledWithoutReplacement,
     draws: int | None = None,
     failure: float = _FAILURE,
 ) -> Majorant:

@@ -54,7 +54,7 @@ class BatchRule(BatchOrder):
                     then several examples of one person do not stay together
     ==============  ======================================================================
 
-    and implements the abstract methods of `PositionedRule` or `SampledRule`.  A class that lacks
+    and implements the abstract methods of `PositionedRule`, `SampledRule` or this class.  A class that lacks
     any of this cannot be defined or instantiated.
 
     Examples
@@ -139,6 +139,11 @@ class BatchRule(BatchOrder):
     def batches_per_epoch(self) -> int:
         """How many full batches one pass over the examples makes."""
         return self.examples // self.batch_size
+
+    @property
+    def steps_per_draw(self) -> int:
+        """The steps of an epoch or, for some rules, of several epochs that are drawn together."""
+        return self.batches_per_epoch
 
     @property
     def share(self) -> float:

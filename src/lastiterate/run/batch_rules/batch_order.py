@@ -18,6 +18,7 @@ class Resampling(Enum):
     NEVER = "never"
     ONCE = "once, before the first step"
     EACH_EPOCH = "before each epoch"
+    EACH_FEW_EPOCHS = "before every few epochs"
     EACH_STEP = "before each step"
 
 

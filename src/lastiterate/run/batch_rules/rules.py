@@ -5,6 +5,7 @@ divide `examples`, the remainder is left out of every epoch (drop_last=True in P
 smaller batch would have a larger sensitivity.
 """
 
+from lastiterate.run.batch_rules.balanced import BalancedSampled
 from lastiterate.run.batch_rules.balls_and_bins import BallsAndBins, BallsAndBinsEachEpoch
 from lastiterate.run.batch_rules.base import RULES, BatchRule, Resampling, rules
 from lastiterate.run.batch_rules.positioned import Cyclic, FixedOrder, FullBatch
@@ -18,6 +19,7 @@ from lastiterate.run.batch_rules.shuffled import (
 
 __all__ = [
     "RULES",
+    "BalancedSampled",
     "BallsAndBins",
     "BallsAndBinsEachEpoch",
     "BatchRule",

@@ -1,0 +1,117 @@
+"""The bound for the last iterate where every example takes part equally often, on its own."""
+
+from functools import partial
+from itertools import pairwise
+from math import comb
+
+import numpy as np
+
+from lastiterate.bounds import conditions
+from lastiterate.bounds.bound import Bound, Certainty, Citation
+from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER, convex
+from lastiterate.bounds.line_style import DASHES, GREEN, LineStyle
+from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.run.batch_rules.rules import BalancedSampled, BatchRule, FixedOrder
+from lastiterate.run.training_run import TrainingRun
+
+_FAILURES = (1e-9, 1e-14, 0.0)  # probabilities of a larger batch; the best of three is taken
+_ONE_BY_ONE = 8  # steps after the latest participation that have a term of their own
+_MORE = 24  # further terms, each for more and more steps
+
+
+def balanced(run: TrainingRun) -> PrivacyProfile:
+    r"""The average over the latest participation of the differing example.
+
+    **Bound.** :math:`\sum_s P(s)\,\delta_{\mu_s}(\varepsilon)`: s is the number of steps after the
+    latest participation, and :math:`\mu_s` the value of `fixed-order/convex` if the other k - 1
+    participations of the last draw are just before it, and those of each earlier draw are its last
+    k steps.  Of T steps, :math:`P(s \ge u) = \binom{T-u}{k} / \binom Tk`.  Batches that are
+    too large are charged as by `random-order/balls-and-bins/average`.
+
+    **Holds when.** every example draws its k of T steps uniformly, independently and in secret;
+    sums are divided by b, and no batch is cut; losses are convex and smooth, no step exceeds
+    2/smoothness, gradients are not changed by norm clipping; step size and noise are constant.
+
+    *Proof.* Given all draws, the order is fixed and the same for both data sets, so divergences are
+    at most the average over draws of those of a fixed order.  There a participation that is
+    moved to a later step, or added, is never less exposed.
+
+    **Tight** in the limit of few participations.
+
+    **Source.** Bok, Su and Altschuler 2024, Theorem C.3, given the draws; Ye and Shokri 2022,
+    Lemma 4.1.
+
+    **Computed as** sums in which several s have the largest of their :math:`\mu_s`.
+    """
+    latest = partial(FixedOrder, positions=tuple(_positions(run.batches, run.steps, 0)))
+    limits = (fixed_size_majorant(run, latest, run.steps, failure) for failure in _FAILURES)
+    return BestProfile([_average(run.batches, limit) for limit in dict.fromkeys(limits)])
+
+
+def _average(rule: BatchRule, limit: Majorant) -> GaussianMixtureProfile:
+    run = limit.run
+    in_last_draw = (run.steps - 1) % rule.steps_per_draw + 1
+    waits = _waits(in_last_draw)
+    chances = [_waits_so_long(rule, wait) for wait in waits]
+    weights = [*(longer - still for longer, still in pairwise(chances)), chances[-1]]
+    mus = []
+    for wait, weight in zip(waits, weights, strict=True):
+        seen = _positions(rule, run.steps, wait)
+        order = FixedOrder(rule.examples, rule.batch_size, positions=tuple(seen))
+        mus.append(convex(run.replace(batches=order)).mu if seen and weight > 0.0 else 0.0)
+    return GaussianMixtureProfile(weights, mus, lost=limit.exceeded)
+
+
+def _waits(most: int) -> list[int]:
+    """Numbers of steps after the latest participation, from 0 to `most`."""
+    first = min(_ONE_BY_ONE, most)
+    more = np.geomspace(max(first, 1), most, _MORE).astype(np.intp)
+    return sorted({*range(first + 1), *more.tolist(), most})
+
+
+def _waits_so_long(rule: BatchRule, wait: int) -> float:
+    """The probability of no participation in so many steps of a draw."""
+    length = rule.steps_per_draw
+    often = rule.most_participations(length)
+    return comb(length - wait, often) / comb(length, often)
+
+
+def _positions(rule: BatchRule, steps: int, wait: int) -> list[int]:
+    """The latest steps, counted from 1, that may see an example, the last `wait` of them not."""
+    length = rule.steps_per_draw
+    often, last = rule.most_participations(length), (steps - 1) // length * length
+    seen = [
+        step
+        for end in range(length, last + 1, length)
+        for step in range(end - often + 1, end + 1)
+    ]
+    end = steps - wait
+    return seen + list(range(max(end - often, last) + 1, end + 1))
+
+
+BALANCED = Bound(
+    id="random-order/balanced",
+    gives="an average over the latest of the steps that an example has drawn in secret",
+    covers=(BalancedSampled,),
+    needs=(
+        conditions.SECRET_ORDER,
+        conditions.CONSTANT,
+        conditions.NOISY,
+        *conditions.CONTRACTING,
+    ),
+    certainty=Certainty.UPPER,
+    source=Citation(
+        "Ye and Shokri",
+        2022,
+        "Differentially private learning needs hidden state (or much faster convergence)",
+        "Lemma 4.1",
+    ),
+    evaluate=balanced,
+    rests_on=(CONVEX_FIXED_ORDER,),
+    charges="averages over the latest step that the example has drawn in secret",
+    line_style=LineStyle(GREEN, DASHES[2]),
+    given_order=True,
+)
