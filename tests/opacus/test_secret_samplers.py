@@ -13,12 +13,15 @@ import lastiterate.torch as lt
 from .trainings import Training, unit_rows
 
 DELTA = 1e-5
+EPOCHS = 3  # of a draw of balanced batches
 RULES = {
     lt.BallsAndBinsSampler: li.BallsAndBinsEachEpoch,
+    lt.BalancedSampler: lambda examples, size: li.BalancedSampled(examples, size, EPOCHS),
     lt.PoissonSampler: li.PoissonSampled,
 }
 COMPOSITION = {
     lt.BallsAndBinsSampler: "composition/balls-and-bins",
+    lt.BalancedSampler: "composition/balanced",
     lt.PoissonSampler: "composition/sampled",
 }
 
@@ -50,16 +53,21 @@ class _Recorded(Training):
         return self
 
 
+def _sampler(kind, rows, batch_size):
+    settings = {"epochs": EPOCHS} if kind is lt.BalancedSampler else {}
+    return kind(rows, batch_size, **settings)
+
+
 def _network_training(kind, batch_size=60, **settings):
     rows = _digits()
-    sampler = kind(rows, batch_size)
+    sampler = _sampler(kind, rows, batch_size)
     loader = DataLoader(rows, batch_sampler=sampler, collate_fn=lt.EmptyBatches(rows))
     return _Recorded(loader, model=_network(), clip=1.0, noise=1.0, **settings), sampler
 
 
 def _linear_training(kind, examples=120, batch_size=20, **settings):
     rows = unit_rows(examples)
-    sampler = kind(rows, batch_size)
+    sampler = _sampler(kind, rows, batch_size)
     loader = DataLoader(
         rows, batch_sampler=sampler, collate_fn=lt.EmptyBatches(rows), **settings
     )
@@ -87,6 +95,9 @@ class TestNetworks:
             for start in range(0, 30, 10):
                 rows = sorted(sum(training.batches[start : start + 10], []))
                 assert rows == list(range(600))
+        if kind is lt.BalancedSampler:
+            rows = sorted(sum(training.batches, []))
+            assert rows == sorted([*range(600)] * 3)
         described = li.TrainingRun.from_dp_sgd(
             loss=li.Loss(convex=False),
             batches=RULES[kind](600, 60),
@@ -108,12 +119,12 @@ class TestNetworks:
                 epsilons[kind] = training.epochs(3).engine.get_epsilon(DELTA)
         balls, poisson = epsilons[lt.BallsAndBinsSampler], epsilons[lt.PoissonSampler]
         assert balls < poisson
+        assert epsilons[lt.BalancedSampler] < poisson
 
     @pytest.mark.parametrize("kind", RULES)
     def test_empty_batches_are_steps_of_noise_alone(self, kind):
         training, sampler = _network_training(kind, batch_size=1)
         sampler._per_pass = 3
-        sampler._rule = kind(600, 1).rule
         sampler._batches = lambda number, drawn: iter([[], [5], []])
         before = [one.detach().clone() for one in training.model.parameters()]
         training.epoch()
@@ -128,7 +139,7 @@ class TestLinearLayers:
     def registered(self):
         return lo.register(loss=lo.softmax(feature_bound=1.0, classes=2))
 
-    @pytest.mark.parametrize("kind", RULES)
+    @pytest.mark.parametrize("kind", [lt.BallsAndBinsSampler, lt.PoissonSampler])
     def test_the_last_iterate_costs_less_than_all(self, kind):
         training = _linear_training(kind).epochs(12)
         report = training.accountant.report()
@@ -174,6 +185,23 @@ class TestBadLoops:
         whole = _linear_training(lt.BallsAndBinsSampler).epochs(2).accountant.run()
         every = li.account(whole.replace(releases="every-iterate"))
         assert report.epsilon(DELTA) > every.epsilon(DELTA)
+
+    def test_balanced_batches_that_were_skipped_are_charged_as_if_an_example_were_in_all(self):
+        training = _linear_training(lt.BalancedSampler).epoch(batches=2).epoch()
+        with pytest.warns(UserWarning, match="not finished"):
+            report = training.accountant.report()
+        assert report.run.batches.positions == tuple(range(1, 9))
+
+    @pytest.mark.parametrize("epochs, regular", [(1, False), (3, True)])
+    def test_a_new_sampler_in_the_middle_of_a_draw_is_charged_likewise(self, epochs, regular):
+        training = _linear_training(lt.BalancedSampler).epochs(epochs)
+        other = _linear_training(lt.BalancedSampler)
+        other.accountant.load_state_dict(training.accountant.state_dict())
+        other.epoch()
+        run = other.accountant.run()
+        assert run.steps == 6 * (epochs + 1)
+        assert (run.batches == li.BalancedSampled(120, 20, EPOCHS)) == regular
+        assert regular or run.batches.positions == tuple(range(1, 13))
 
     def test_an_unfinished_pass_of_poisson_batches_costs_its_steps(self):
         training = _linear_training(lt.PoissonSampler).epoch(batches=2).epoch()

@@ -20,8 +20,11 @@ from lastiterate.train.noise import SECURE, SHARED, DuplicatedRandomness
 KEY = bytes(range(32))
 
 
+SETTINGS = {lt.BalancedSampler: {"epochs": 3}}
+
+
 def _sampler(kind, examples=120, batch_size=20, **settings):
-    return kind(examples, batch_size, **settings)
+    return kind(examples, batch_size, **SETTINGS.get(kind, {}) | settings)
 
 
 class TestBatches:
@@ -37,6 +40,25 @@ class TestBatches:
         seen = Counter(row for _ in range(2_000) for batch in sampler for row in batch)
         for row in range(25):
             assert seen[row] / 2_000 == pytest.approx(0.8, abs=5 * np.sqrt(0.16 / 2_000))
+
+    def test_balanced_batches_have_every_example_equally_often(self):
+        sampler = lt.BalancedSampler(120, 20, epochs=3)
+        for _ in range(2):
+            batches = [batch for _ in range(3) for batch in sampler]
+            seen = Counter(row for batch in batches for row in batch)
+            assert seen == dict.fromkeys(range(120), 3)
+            assert all(len(set(batch)) == len(batch) for batch in batches)
+
+    def test_balanced_batches_make_no_difference_between_steps(self):
+        """Each of the 15 pairs of steps is as likely as any other."""
+        sampler = lt.BalancedSampler(3_000, 1_000, epochs=2)
+        steps = [set() for _ in range(3_000)]
+        for k, batch in enumerate(batch for _ in range(2) for batch in sampler):
+            for row in batch:
+                steps[row].add(k)
+        counts = Counter(map(frozenset, steps))
+        assert len(counts) == 15
+        assert sum((count - 200) ** 2 / 200 for count in counts.values()) < 45  # chance 5e-5
 
     def test_poisson_batches_have_each_example_with_its_probability(self):
         sampler = lt.PoissonSampler(40, 10)
@@ -67,7 +89,7 @@ class TestLoaders:
     @pytest.mark.parametrize("workers", [0, 2])
     def test_workers_get_every_batch_of_the_sampler_once(self, kind, workers):
         rows = TensorDataset(torch.arange(30))
-        sampler = kind(rows, 10)
+        sampler = _sampler(kind, rows, 10)
         drawn = []
         sampler._batches = lambda number, batches: drawn.extend(batches) or iter(
             [np.asarray(batch).tolist() for batch in batches]
@@ -158,7 +180,8 @@ class TestRanks:
             batches = list(whole)
             if number == 1:
                 # One rank does not finish its pass, and still agrees on the next.
-                parts = [list(share) for share in shares[1:]]
+                for share in shares[1:]:
+                    list(share)
                 next(iter(shares[0]))
                 continue
             parts = [list(share) for share in shares]
@@ -187,10 +210,10 @@ class TestRefusals:
     @pytest.mark.parametrize("source", [0, -1, "", 2.5, None])
     def test_no_examples(self, kind, source):
         with pytest.raises(li.InvalidParameter, match="data_source"):
-            kind(source, 1)
+            _sampler(kind, source, 1)
 
     @pytest.mark.parametrize("kind", SAMPLERS)
     @pytest.mark.parametrize("size", [0, 121, float("nan")])
     def test_batch_sizes(self, kind, size):
         with pytest.raises(li.InvalidParameter, match="batch_size"):
-            kind(120, size)
+            _sampler(kind, 120, size)

@@ -103,7 +103,7 @@ class OpacusAccountant(IAccountant):
             raise RefusedTraining(
                 "the steps so far saw other batches", instead="continue with the same loader"
             )
-        self._record.batches = now
+        self._record.continue_with(now)
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Add a step to Opacus' own history; the certificate rests on the watched steps instead."""
@@ -177,10 +177,11 @@ class OpacusAccountant(IAccountant):
         self._record = TrainingRecord(
             [OptimizerStep(**step) for step in saved["steps"]],
             list(saved["passes"]),
-            batches if now is None else now,
+            None,
             bool(saved["regular"]),
             list(saved["reasons"]),
         )
+        self._record.continue_with(batches if now is None else now)
         self.history = [(noise, rate, times) for noise, rate, times in self.history]
         self._expected = ExpectedState(saved["parameters"], saved["buffers"])
         self._epoch_counter = EpochCounter(int(saved["steps of the last pass"]))

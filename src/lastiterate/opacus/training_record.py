@@ -34,7 +34,7 @@ from fractions import Fraction
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, up
 from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss, rounded_up
 from lastiterate.opacus.optimizer_step import OptimizerStep
-from lastiterate.opacus.watched_loader import POISSON, SEQUENTIAL, SHUFFLED, Batches
+from lastiterate.opacus.watched_loader import POISSON, SHUFFLED, Batches
 from lastiterate.run.adjacency import factor
 from lastiterate.run.batch_rules.base import BatchRule
 from lastiterate.run.batch_rules.rules import (
@@ -61,6 +61,14 @@ class TrainingRecord:
     batches: Batches | None = None
     regular: bool = True  # every pass through the loader was finished before the next began
     reasons: list[str] = field(default_factory=list)
+
+    def continue_with(self, batches: Batches | None) -> None:
+        """Record that a sampler, of which nothing was drawn yet, makes the batches from here on."""
+        self.batches = batches
+        together = 1 if batches is None else _passes_together(batches)
+        if batches is not None and together > 1 and len(self.steps) % (batches.per_pass * together):
+            self.regular = False
+            self.add_reason("a new sampler took over before the draws of an earlier one had ended")
 
     def add_reason(self, reason: str) -> None:
         """Add a reason for composition."""
@@ -146,7 +154,13 @@ def rule_of(record: TrainingRecord) -> BatchRule:
         if batches.size == batches.examples:
             return FullBatch(batches.examples)
         # Examples that do not fill a batch are left out: of this pass or, never shuffled, of all.
-        return _REGULAR[batches.kind](batches.examples, batches.size)
+        if batches.settings is not None:
+            return RULES[batches.kind](**batches.settings)
+        rule = ShuffledEachEpoch if batches.kind == SHUFFLED else Cyclic
+        return rule(batches.examples, batches.size)
+    if _passes_together(batches) > 1:
+        everywhere = range(1, len(record.steps) + 1)
+        return FixedOrder(batches.examples, batches.size, positions=everywhere)  # type: ignore[arg-type]
     # Once in every pass, in the step that has the least noise.
     noisiness = [step.noise_multiplier for step in record.steps]
     exposed: dict[int, int] = {}
@@ -157,7 +171,12 @@ def rule_of(record: TrainingRecord) -> BatchRule:
     return FixedOrder(batches.examples, batches.size, positions)
 
 
-_REGULAR: dict[str, type[BatchRule]] = RULES | {SHUFFLED: ShuffledEachEpoch, SEQUENTIAL: Cyclic}
+def _passes_together(batches: Batches) -> int:
+    """The number of passes whose batches are drawn together."""
+    if batches.settings is None:
+        return 1
+    rule = RULES[batches.kind](**batches.settings)
+    return rule.steps_per_draw // rule.batches_per_epoch
 
 
 def composition_reasons(record: TrainingRecord, stated: UserStatement) -> tuple[str, ...]:

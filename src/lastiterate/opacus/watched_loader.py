@@ -7,7 +7,7 @@ it and the examples in each batch.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from opacus.data_loader import DPDataLoader
@@ -67,7 +67,7 @@ _KINDS: dict[type, type] = {
 
 @dataclass(frozen=True)
 class Batches:
-    """The batches of one pass: Poisson, or with every example in at most one of them.
+    """The batches of one pass: Poisson, by a rule, or with every example in at most one of them.
 
     `kind` is POISSON, SHUFFLED, SEQUENTIAL or the name of the rule of a sampler of this library.
     """
@@ -78,6 +78,7 @@ class Batches:
     size: int  # of a batch; of Poisson's, on average and rounded down
     even: bool = True  # whether all batches have this (expected) size
     sample_rate: float | None = None  # Poisson's
+    settings: dict[str, Any] | None = None  # of the rule of a sampler of this library
 
     @classmethod
     def poisson(cls, examples: int, sample_rate: float, per_pass: int) -> Batches:
@@ -169,7 +170,8 @@ def _in_secret(sampler: SecretBatchSampler, examples: int) -> Batches:
         )
     if rule.resampling is Resampling.EACH_STEP:
         return Batches(POISSON, examples, len(sampler), rule.batch_size, sample_rate=rule.share)
-    return Batches(rule.name, examples, len(sampler), rule.batch_size)
+    settings = {one.name: getattr(rule, one.name) for one in fields(rule)}
+    return Batches(rule.name, examples, len(sampler), rule.batch_size, settings=settings)
 
 
 def _unknown(what: str) -> RefusedTraining:

@@ -12,7 +12,7 @@
 The backbone must not have been trained on the same private data.
 
 For other training loops there are batch samplers that draw in secret, for any `DataLoader`:
-`BallsAndBinsSampler` and `PoissonSampler`, with `EmptyBatches`.
+`BallsAndBinsSampler`, `BalancedSampler` and `PoissonSampler`, with `EmptyBatches`.
 """
 
 from lastiterate.errors import MissingExtra
@@ -24,6 +24,7 @@ except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.torch", extra="torch") from None
 
 from lastiterate.torch.batch_samplers import (
+    BalancedSampler,
     BallsAndBinsSampler,
     EmptyBatches,
     PoissonSampler,
@@ -36,6 +37,7 @@ from lastiterate.torch.linear_head import FittedHead, fit_head
 from lastiterate.torch.secure_noise import add_secure_noise
 
 __all__ = [
+    "BalancedSampler",
     "BallsAndBinsSampler",
     "BoundedLinear",
     "EmptyBatches",

@@ -3,8 +3,7 @@
     sampler = lt.BallsAndBinsSampler(dataset, batch_size=512)
     loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=lt.EmptyBatches(dataset))
 
-Every pass draws its batches anew, before the first of them, from AES-256 keyed by the operating
-system.  Sums of gradients are to be divided by the fixed `batch_size`, never by the number of
+Batches come from AES-256 keyed by the operating system, those of a pass before the first of them.  Sums of gradients are to be divided by the fixed `batch_size`, never by the number of
 examples in the batch, which is random.  The accountant of `lastiterate.opacus` knows these samplers
 and charges for what they drew.
 """
@@ -23,6 +22,7 @@ from lastiterate import _check
 from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning, RefusedTraining
 from lastiterate.run.batch_rules.rules import (
+    BalancedSampled,
     BallsAndBinsEachEpoch,
     BatchRule,
     PoissonSampled,
@@ -63,6 +63,7 @@ class SecretBatchSampler(Sampler[list[int]]):
         self._ranks = _check.count("ranks", ranks, at_least=1)
         self._rank = _check.count("rank", rank, at_least=0, at_most=self._ranks - 1)
         self._randomness = _randomness(self._ranks, shared_key, seed)
+        self._selections = rule.selections(self._randomness)
         self._passes = 0
 
     @property
@@ -94,7 +95,7 @@ class SecretBatchSampler(Sampler[list[int]]):
         # A pass begins with its first batch: loaders with workers make iterators that they drop.
         self._passes += 1
         # Drawn at once, so that ranks agree even if one of them does not finish the pass.
-        drawn = list(islice(self._rule.selections(self._randomness), self._per_pass))
+        drawn = list(islice(self._selections, self._per_pass))
         yield from self._batches(self._passes, drawn)
 
     def _batches(self, number: int, drawn: list[Any]) -> Iterator[list[int]]:
@@ -143,6 +144,45 @@ class BallsAndBinsSampler(SecretBatchSampler):
         super().__init__(rule, rule.batches_per_epoch, **settings)
 
 
+class BalancedSampler(SecretBatchSampler):
+    """Batches in which every example takes part equally often, in steps drawn on its own.
+
+    A pass has `examples // batch_size` batches.  In every `epochs` passes an example is in exactly
+    `epochs` batches, any set of so many being equally likely.
+
+    Parameters
+    ----------
+    data_source : Dataset or int
+        The examples, or their number.
+    batch_size : int
+        How many examples a batch has on average, where it divides the number of examples; sums of
+        gradients are divided by it.
+    epochs : int
+        The number of passes that are drawn together: best all of the training.
+    rank, ranks, shared_key, seed
+        As for `SecretBatchSampler`.
+
+    Raises
+    ------
+    InvalidParameter
+        If a number is out of its range, or ranks have no key to agree on.
+
+    Examples
+    --------
+    >>> from collections import Counter
+    >>> sampler = BalancedSampler(100, batch_size=25, epochs=3)
+    >>> seen = Counter(row for _ in range(3) for batch in sampler for row in batch)
+    >>> len(sampler), set(seen.values())
+    (4, {3})
+    """
+
+    def __init__(
+        self, data_source: Sized | int, batch_size: int, *, epochs: int, **settings: Any
+    ) -> None:
+        rule = BalancedSampled(_examples(data_source), batch_size, epochs)
+        super().__init__(rule, rule.batches_per_epoch, **settings)
+
+
 class PoissonSampler(SecretBatchSampler):
     """Batches that every example joins with probability batch_size/examples, on its own.
 
@@ -172,7 +212,11 @@ class PoissonSampler(SecretBatchSampler):
         super().__init__(rule, rule.steps_per_pass, **settings)
 
 
-SAMPLERS: tuple[type[SecretBatchSampler], ...] = (BallsAndBinsSampler, PoissonSampler)
+SAMPLERS: tuple[type[SecretBatchSampler], ...] = (
+    BallsAndBinsSampler,
+    BalancedSampler,
+    PoissonSampler,
+)
 
 
 class EmptyBatches:
