@@ -192,7 +192,7 @@ def test_kinds_of_objectives_are_asked_and_not_told_apart():
 class TestPublicNames:
     def test_are_these(self):
         assert set(lastiterate.__all__) == {
-            "Ball", "BallsAndBins", "BallsAndBinsEachEpoch", "CATALOGUE", "Cyclic",
+            "BalancedSampled", "Ball", "BallsAndBins", "BallsAndBinsEachEpoch", "CATALOGUE", "Cyclic",
             "ExponentialAverage", "FixedOrder",
             "FullBatch", "GaussianProfile", "InvalidParameter", "LastIterateError", "Ledger",
             "Loss", "NoBoundApplies", "PoissonSampled", "PrivacyProfile", "PrivacyReport",

@@ -78,7 +78,7 @@ SHORT = ("short-steps", "early-transport")  # bounds for steps below 1/smoothnes
 def runs(draw, bound="any"):
     """Runs of every kind, or mostly of the kind that a bound covers."""
     contracting = bound.startswith(("fixed-order", "random-order")) and "non" not in bound
-    amplified = bound == "composition/balls-and-bins"
+    amplified = bound in ("composition/balls-and-bins", "composition/balanced")
     secret = bound.startswith("random-order") or bound == "composition/sampled" or amplified
     kinds = RECORDS[bound].covers if bound in RECORDS else RULES.values()
     steps = draw(st.integers(1, 60))
@@ -101,7 +101,8 @@ def runs(draw, bound="any"):
     step_size = draw(st.sampled_from([0.01, 0.1, 0.3]))
     noise_std = draw(st.sampled_from([1.0, 0.1] if secret else [1.0, 1e-3]))
     short = bound.endswith(SHORT)
-    constant = short or bound.startswith(("random-order/sampled", "random-order/poisson"))
+    anew = ("random-order/sampled", "random-order/poisson", "random-order/balanced")
+    constant = short or bound.startswith(anew)
     if not constant and draw(st.booleans()):
         step_size = list(np.linspace(step_size, step_size / 2, steps))
         noise_std = list(np.linspace(noise_std / 2, noise_std, steps))

@@ -5,6 +5,7 @@ import os
 import pickle
 import secrets
 from collections import Counter, namedtuple
+from itertools import chain
 
 import numpy as np
 import pytest
@@ -91,8 +92,8 @@ class TestLoaders:
         rows = TensorDataset(torch.arange(30))
         sampler = _sampler(kind, rows, 10)
         drawn = []
-        sampler._batches = lambda number, batches: drawn.extend(batches) or iter(
-            [np.asarray(batch).tolist() for batch in batches]
+        sampler._batches = lambda number, batches: (
+            drawn.extend(batches) or iter([np.asarray(batch).tolist() for batch in batches])
         )
         loader = DataLoader(
             rows, batch_sampler=sampler, collate_fn=lt.EmptyBatches(rows), num_workers=workers
@@ -109,7 +110,9 @@ class TestLoaders:
             collate = lt.EmptyBatches(rows)
             empty, one = collate([]), collate([rows[0]])
             assert type(empty) is type(one)
-            parts = zip(*(b.values() if isinstance(b, dict) else b for b in (empty, one)))
+            parts = zip(
+                *(b.values() if isinstance(b, dict) else b for b in (empty, one)), strict=True
+            )
             for left, right in parts:
                 assert left.shape == (0, *right.shape[1:])
                 assert left.dtype == right.dtype
@@ -185,7 +188,8 @@ class TestRanks:
                 next(iter(shares[0]))
                 continue
             parts = [list(share) for share in shares]
-            assert [sorted(sum(one, [])) for one in zip(*parts)] == [sorted(b) for b in batches]
+            together = [sorted(chain(*one)) for one in zip(*parts, strict=True)]
+            assert together == [sorted(batch) for batch in batches]
 
     def test_ranks_that_cannot_agree_are_refused(self):
         with pytest.raises(li.InvalidParameter, match="shared_key must be 32 secret bytes"):

@@ -25,7 +25,6 @@ from lastiterate.run.batch_rules.rules import BatchRule, Resampling
 from lastiterate.run.batch_rules.sampled import SampledRule
 from lastiterate.run.training_run import TrainingRun
 
-
 _MOST_COUNTED = 400  # steps whose participations are counted
 
 

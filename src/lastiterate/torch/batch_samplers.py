@@ -3,7 +3,8 @@
     sampler = lt.BallsAndBinsSampler(dataset, batch_size=512)
     loader = DataLoader(dataset, batch_sampler=sampler, collate_fn=lt.EmptyBatches(dataset))
 
-Batches come from AES-256 keyed by the operating system, those of a pass before the first of them.  Sums of gradients are to be divided by the fixed `batch_size`, never by the number of
+Batches are drawn from AES-256 keyed by the operating system, those of a pass before the first of
+them is used.  Sums of gradients are to be divided by the fixed `batch_size`, never by the number of
 examples in the batch, which is random.  The accountant of `lastiterate.opacus` knows these samplers
 and charges for what they drew.
 """

@@ -75,7 +75,7 @@ class SecureBits:
 
 
 class SharedBits(SecureBits):
-    """The same keystream in every process that has the key, for draws on which all must agree."""
+    """Random words that are the same in every process with the key, so that all agree on draws."""
 
     provenance = SHARED
 

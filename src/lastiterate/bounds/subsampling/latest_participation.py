@@ -84,9 +84,7 @@ def _positions(rule: BatchRule, steps: int, wait: int) -> list[int]:
     length = rule.steps_per_draw
     often, last = rule.most_participations(length), (steps - 1) // length * length
     seen = [
-        step
-        for end in range(length, last + 1, length)
-        for step in range(end - often + 1, end + 1)
+        step for end in range(length, last + 1, length) for step in range(end - often + 1, end + 1)
     ]
     end = steps - wait
     return seen + list(range(max(end - often, last) + 1, end + 1))

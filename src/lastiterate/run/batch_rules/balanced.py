@@ -122,7 +122,7 @@ class BalancedSampled(BatchRule):
 
 
 def _members(left: IntArray, remaining: int, source: RandomSource) -> Iterator[IntArray]:
-    """Of the examples that have to take part so often in the remaining steps, those of the next."""
+    """The examples of the next of the remaining steps, by how often they still have to take part."""
     for often in np.unique(left[left > 0]).tolist():
         waiting = np.flatnonzero(left == often)
         yield waiting[source.each_with_probability(waiting.size, often, remaining)]

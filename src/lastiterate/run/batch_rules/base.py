@@ -54,8 +54,8 @@ class BatchRule(BatchOrder):
                     then several examples of one person do not stay together
     ==============  ======================================================================
 
-    and implements the abstract methods of `PositionedRule`, `SampledRule` or this class.  A class that lacks
-    any of this cannot be defined or instantiated.
+    and implements the abstract methods of `PositionedRule`, `SampledRule` or this class.  A class
+    that lacks any of this cannot be defined or instantiated.
 
     Examples
     --------
