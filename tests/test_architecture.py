@@ -192,8 +192,8 @@ def test_kinds_of_objectives_are_asked_and_not_told_apart():
 class TestPublicNames:
     def test_are_these(self):
         assert set(lastiterate.__all__) == {
-            "BalancedSampled", "Ball", "BallsAndBins", "BallsAndBinsEachEpoch", "CATALOGUE", "Cyclic",
-            "ExponentialAverage", "FixedOrder",
+            "BalancedSampled", "Ball", "BallsAndBins", "BallsAndBinsEachEpoch", "CATALOGUE",
+            "Cyclic", "ExponentialAverage", "FixedOrder",
             "FullBatch", "GaussianProfile", "InvalidParameter", "LastIterateError", "Ledger",
             "Loss", "NoBoundApplies", "PoissonSampled", "PrivacyProfile", "PrivacyReport",
             "SampledWithoutReplacement",

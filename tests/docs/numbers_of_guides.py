@@ -13,6 +13,7 @@ from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.reproduce import unlearning_figures
 from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.defaults import default_run
+from lastiterate.train.noise import SharedBits
 from lastiterate.train.objectives import Huber, Logistic, Softmax
 from lastiterate.train.settings import RunSettings
 from tests.readme_run import accounted, readme_run
@@ -163,6 +164,41 @@ def numbers_of_the_loop(rows, drawn, shuffled):
             batches=rule, epochs=30, step_size=0.5, loss=loss, **settings
         )
         assert li.account(run).epsilon(1e-5) == pytest.approx(float(said), abs=0.005)
+
+
+@claim(
+    "docs/dp-sgd.md",
+    r"For ([\d,]+) examples, batches of (512), (30) epochs, noise multiplier (1) and delta (1e-5), "
+    r"(?s:.*?)`BallsAndBinsSampler\(dataset, 512\)` (?s:.*?)\| ([\d.]+) \|(?s:.*?)"
+    r"`BalancedSampler\(dataset, 512, epochs=30\)` (?s:.*?)\| ([\d.]+) \|(?s:.*?)"
+    r"`PoissonSampler\(dataset, 512\)` (?s:.*?)\| ([\d.]+) \|(?s:.*?)"
+    r"a fixed order is proved, which has ([\d.]+)\.",
+)
+def samplers(rows, size, epochs, noise, delta, bins, balanced, poisson, fixed):
+    examples, size = int(rows.replace(",", "")), int(size)
+    rules = {
+        "composition/balls-and-bins": (li.BallsAndBinsEachEpoch(examples, size), bins),
+        "composition/balanced": (li.BalancedSampled(examples, size, int(epochs)), balanced),
+        "composition/sampled": (li.PoissonSampled(examples, size), poisson),
+        "composition/fixed-order": (li.ShuffledEachEpoch(examples, size), fixed),
+    }
+    for bound, (rule, said) in rules.items():
+        run = li.TrainingRun.from_dp_sgd(
+            batches=rule,
+            steps=int(epochs) * (examples // size),
+            clip_norm=1.0,
+            noise_multiplier=float(noise),
+        )
+        report = li.account(run)
+        assert report.bound == bound
+        assert said == f"{math.ceil(100 * report.epsilon(float(delta))) / 100:.2f}"
+
+
+@claim("docs/dp-sgd.md", r"the same (32) secret bytes as `shared_key`")
+def bytes_of_a_key(count):
+    SharedBits(bytes(int(count)))
+    with pytest.raises(li.InvalidParameter):
+        SharedBits(bytes(int(count) - 1))
 
 
 def most_rightly_said(epsilon, wrongly, delta):

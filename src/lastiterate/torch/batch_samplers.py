@@ -79,7 +79,7 @@ class SecretBatchSampler(Sampler[list[int]]):
 
     @property
     def provenance(self) -> str:
-        """Where the random draws come from."""
+        """The source of the random draws, in words."""
         return self._randomness.provenance
 
     @property

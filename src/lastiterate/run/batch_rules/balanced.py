@@ -122,7 +122,7 @@ class BalancedSampled(BatchRule):
 
 
 def _members(left: IntArray, remaining: int, source: RandomSource) -> Iterator[IntArray]:
-    """The examples of the next of the remaining steps, by how often they still have to take part."""
+    """The examples of the next step, by how often they still have to take part."""
     for often in np.unique(left[left > 0]).tolist():
         waiting = np.flatnonzero(left == often)
         yield waiting[source.each_with_probability(waiting.size, often, remaining)]
