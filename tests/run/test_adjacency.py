@@ -7,7 +7,7 @@ from lastiterate import InvalidParameter, TrainingRun
 from lastiterate.run.batch_rules.rules import RULES
 
 SIZED = [name for name, rule in RULES.items() if rule.from_sizes and rule.ordered]
-INDEPENDENT = ["poisson", "balls-and-bins", "balls-and-bins-each-epoch"]
+INDEPENDENT = ["poisson", "balanced", "balls-and-bins", "balls-and-bins-each-epoch"]
 
 
 def run(**changes):

@@ -43,6 +43,7 @@ RULES = {
     "poisson": li.PoissonSampled(103, 20, 25),
     "bins": li.BallsAndBins(103, 20),
     "bins each": li.BallsAndBinsEachEpoch(103, 20),
+    "balanced": li.BalancedSampled(103, 20, 3),
 }
 
 # What tests choose for a parameter of an objective, whichever has it.
