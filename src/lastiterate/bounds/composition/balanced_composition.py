@@ -8,6 +8,7 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.composition.balls_and_bins_composition import (
     LARGEST_RATIO,
+    MORE_NOISE,
     MOST_EPOCHS,
     epoch_losses,
     few_levels,
@@ -90,9 +91,7 @@ BALANCED_COMPOSITION = Bound(
     needs=(
         conditions.BOUNDED_GRADIENTS,
         conditions.SECRET_BATCHES,
-        conditions.enough_noise(
-            LARGEST_RATIO, remedy="use more noise: below this, composition/fixed-order is as good"
-        ),
+        conditions.enough_noise(LARGEST_RATIO, remedy=MORE_NOISE),
     ),
     certainty=Certainty.UPPER,
     beyond_plain_steps=True,  # later steps only post-process the noisy gradients
