@@ -10,7 +10,8 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import InvalidLedger
-from lastiterate.ledger.journal import BEFORE_ALL, Journal
+from lastiterate.ledger.journal import Journal
+from lastiterate.ledger.journal_lines import BEFORE_ALL
 
 
 @pytest.fixture

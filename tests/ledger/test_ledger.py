@@ -11,7 +11,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.errors import BudgetExceeded, InvalidLedger, InvalidParameter
-from lastiterate.ledger import charges, journal
+from lastiterate.ledger import charges, journal_lines
 from lastiterate.ledger.ledger import Ledger
 from lastiterate.other_releases import Release
 from lastiterate.profile.rounded import Rounding
@@ -49,8 +49,8 @@ def forged(path, change):
     known = []
     for n, entry in enumerate(entries):
         content = {k: v for k, v in entry.items() if k != "hash"}
-        content |= {"n": n, "previous": journal.head(known)}
-        known.append(content | {"hash": journal._hash(content)})
+        content |= {"n": n, "previous": journal_lines.head(known)}
+        known.append(content | {"hash": journal_lines.hash_of(content)})
     path.write_text("".join(json.dumps(entry) + "\n" for entry in known))
 
 

@@ -1,4 +1,4 @@
-"""Ed25519 signatures over the text of certificates, which show who issued them.
+"""Ed25519 signatures over the text of certificates and heads of ledgers: who issued them.
 
 A digest tells a damaged certificate from a whole one; whoever forges one can compute it again.
 Keys are files as `openssl genpkey -algorithm ed25519` or `ssh-keygen -t ed25519` write them.
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
     )
 
 _KIND = "Ed25519"
-_PURPOSE = b"lastiterate certificate\n"  # so that no signature of another text fits
+# First in what is signed, so that no signature of another text fits.
+CERTIFICATE = b"lastiterate certificate\n"
+LEDGER_HEAD = b"lastiterate ledger head\n"
 
 
 class Signer:
@@ -30,14 +32,16 @@ class Signer:
     def __init__(self, key: str | Path) -> None:
         self._key: Ed25519PrivateKey = _read_key("sign", Path(key), private=True)
 
-    def signed(self, certificate: str) -> str:
+    def signed(self, certificate: str, *, purpose: bytes = CERTIFICATE) -> str:
         """The certificate with a signature; one that it had is replaced."""
         record = json.loads(certificate)
-        signature = {"kind": _KIND, "value": self._key.sign(_message(record)).hex()}
+        signature = {"kind": _KIND, "value": self._key.sign(_message(record, purpose)).hex()}
         return json.dumps(record | {"signature": signature}, indent=2) + "\n"
 
 
-def wrong_signature(record: Mapping[str, Any], signed_by: str | Path) -> str | None:
+def wrong_signature(
+    record: Mapping[str, Any], signed_by: str | Path, *, purpose: bytes = CERTIFICATE
+) -> str | None:
     """Why the certificate is not known to be from the owner of this public key; None if it is."""
     key: Ed25519PublicKey = _read_key("signed_by", Path(signed_by), private=False)
     from cryptography.exceptions import InvalidSignature
@@ -47,15 +51,15 @@ def wrong_signature(record: Mapping[str, Any], signed_by: str | Path) -> str | N
         return "it is not signed"
     try:
         known = signature["kind"] == _KIND
-        key.verify(bytes.fromhex(signature["value"]), _message(record))
+        key.verify(bytes.fromhex(signature["value"]), _message(record, purpose))
     except (InvalidSignature, LookupError, TypeError, ValueError):
         known = False
     return None if known else "its signature is not of that key"
 
 
-def _message(record: Mapping[str, Any]) -> bytes:
+def _message(record: Mapping[str, Any], purpose: bytes) -> bytes:
     unsigned = {name: value for name, value in record.items() if name not in UNSIGNED_PARTS}
-    return _PURPOSE + plain_text(unsigned).encode()
+    return purpose + plain_text(unsigned).encode()
 
 
 def _read_key(name: str, path: Path, *, private: bool) -> Any:

@@ -54,7 +54,7 @@ def composed(costs: Iterable[Cost], *, adaptive: bool) -> PrivacyProfile:
     times: Counter[str] = Counter()
     failures = []
     for cost in costs:
-        times[_key(cost)] += cost["times"]
+        times[key_of(cost)] += cost["times"]
         failures.append(cost["times"] * cost.get("failure", 0.0))
     return with_failures(_composed(times, adaptive=adaptive), failures)
 
@@ -92,7 +92,7 @@ def understated(stated: Cost, derived: Cost) -> bool:
     return any(stated[name] != derived[name] for name in ("event", "relation") if name in derived)
 
 
-def _key(cost: Cost) -> str:
+def key_of(cost: Cost) -> str:
     kind = {name: value for name, value in cost.items() if name not in ("times", "failure")}
     return json.dumps(kind, sort_keys=True, allow_nan=False)
 
@@ -104,7 +104,7 @@ def _gaussian(mus: Iterable[tuple[float, int]]) -> GaussianProfile:
 
 def _summed(kinds: Mapping[str, Cost], times: Mapping[str, int]) -> PrivacyProfile:
     alone = {key: kind for key, kind in kinds.items() if set(kind) == {"mu"}}
-    results = [(_losses(key), times[key]) for key in kinds if key not in alone]
+    results = [(losses_of_key(key), times[key]) for key in kinds if key not in alone]
     if alone:
         mu = _gaussian((kind["mu"], times[key]) for key, kind in alone.items()).mu
         results.append((tuple(shift_losses(np.array([mu]), np.ones(1))), 1))
@@ -115,7 +115,7 @@ def _summed(kinds: Mapping[str, Cost], times: Mapping[str, int]) -> PrivacyProfi
 
 
 @lru_cache(maxsize=4096)
-def _losses(key: str) -> tuple[LossCells, ...]:
+def losses_of_key(key: str) -> tuple[LossCells, ...]:
     kind = unambiguous_json(key)
     if "event" in kind:
         return losses_of(json.dumps(kind["event"], sort_keys=True), kind["relation"])

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import lastiterate
@@ -14,8 +16,10 @@ from lastiterate.certificate.verify import READ_ERRORS, verified_certificate
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.ledger.charges import Charge, costs_of
 from lastiterate.ledger.costs import Cost, understated
-from lastiterate.ledger.journal import Entry, Journal
+from lastiterate.ledger.journal import Journal
+from lastiterate.ledger.journal_lines import Entry
 from lastiterate.ledger.release_charges import is_charge_of
+from lastiterate.ledger.running_costs import RunningCosts
 from lastiterate.ledger.unit import ADJACENCIES, PER_PERSON, Unit
 
 OPENED, RESERVED, SETTLED, WITHDRAWN, ADDED = (
@@ -30,20 +34,36 @@ CHARGING = (RESERVED, ADDED)
 
 
 class LedgerState:
-    """Charges by their id, and what became of them."""
+    """Charges by their id, what became of them, and their costs as they were composed so far."""
 
-    def __init__(self, entries: Sequence[Entry]) -> None:
+    def __init__(self, entries: Sequence[Entry] = ()) -> None:
         self.charges: dict[str, Entry] = {}
         self.ends: dict[str, Entry] = {}
+        self.running = RunningCosts()
         self._digests: dict[str, int] = {}
-        for entry in entries:
-            if entry["what"] in CHARGING:
-                self.charges[entry["id"]] = entry
-            elif entry["what"] in (SETTLED, WITHDRAWN):
-                self.ends[entry["id"]] = entry
-            certificate: Mapping[str, Any] = entry.get("certificate", {})
-            if "digest" in certificate:
-                self._digests[training_digest(certificate)] = entry["n"]
+        self._length = 0
+        self.follow(entries)
+
+    def follow(self, entries: Sequence[Entry]) -> LedgerState:
+        """This state, after the entries that it does not have yet; it has the first of them."""
+        for entry in islice(entries, self._length, None):
+            self._take(entry)
+            self._length += 1
+        return self
+
+    def _take(self, entry: Entry) -> None:
+        id_ = entry.get("id", "")
+        if entry["what"] in CHARGING:
+            self.charges[id_] = entry
+            self.running.include(entry["costs"])
+        elif entry["what"] in (SETTLED, WITHDRAWN):
+            counted = not self.is_withdrawn(id_)
+            self.ends[id_] = entry
+            if counted and self.is_withdrawn(id_) and id_ in self.charges:
+                self.running.include(self.charges[id_]["costs"], sign=-1)
+        certificate: Mapping[str, Any] = entry.get("certificate", {})
+        if "digest" in certificate:
+            self._digests[training_digest(certificate)] = entry["n"]
 
     def costs(self) -> list[Cost]:
         """Costs of all charges that were not withdrawn, settled or not."""
@@ -130,7 +150,8 @@ def _create(journal: Journal, said: Mapping[str, Any]) -> None:
     def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
         if before:
             raise _AlreadyOpenError
-        return {"what": OPENED, "format": FORMAT, "software": software, **chosen}
+        id_ = secrets.token_hex(8)  # so that no two ledgers begin alike
+        return {"what": OPENED, "id": id_, "format": FORMAT, "software": software, **chosen}
 
     try:
         journal.append(entry)

@@ -6,65 +6,81 @@ it, so the next writer removes it, and says in its own entry how long it was; un
 end is missing, when the end is added.
 
 The chain shows that nothing before its head was changed.  It cannot show that nothing after was cut
-off: for that keep the head somewhere else.
+off: for that keep the head somewhere else, or give a witness, which is looked at before every
+reading and written after every entry.  What was read once is not read again, so that one more entry
+costs as much however many there are.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from lastiterate.errors import InvalidLedger
 from lastiterate.ledger.file_lock import locked
-from lastiterate.run.serialise import unambiguous_json
+from lastiterate.ledger.journal_lines import Entry, entry_of, line_of, sync_folder
+from lastiterate.ledger.witness import Witness
 
-Entry = Mapping[str, Any]
-BEFORE_ALL = "0" * 64
 _TORN = "torn line before, bytes"
 
 
 class Journal:
     """The entries of a file, and the one way to add more."""
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, witness: Witness | None = None) -> None:
         self.path = Path(path)
+        self.witness = witness
         self._known: list[Entry] = []
         self._length = 0  # of what is known, in bytes
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path,)
+        self._turn = threading.Lock()
 
     def entries(self) -> Sequence[Entry]:
         """All that are whole, the chain checked."""
-        with self.path.open("rb") as file:
+        with self._turn, self.path.open("rb") as file:
+            seen = None if self.witness is None else self.witness.head()
             self._take_up(file.fileno())
-        return tuple(self._known)
+            if self.witness is not None:
+                self.witness.check(seen, self._known, os.fspath(self.path))
+            return tuple(self._known)
 
     def append(self, made_of: Callable[[Sequence[Entry]], Mapping[str, Any]]) -> Entry:
         """Add what the function makes of the entries so far; it may raise instead."""
-        with _opened(self.path) as descriptor, locked(descriptor):
-            rest = self._take_up(descriptor)
-            if rest and (finished := _entry(rest, self._known)) is not None:
-                _write(descriptor, b"\n", at=self._length + len(rest))
-                self._known.append(finished)
-                self._length += len(rest) + 1
-                rest = b""
-            content = dict(made_of(tuple(self._known)))
+        with self._turn, _opened(self.path) as descriptor, locked(descriptor):
+            rest = self._whole_lines(descriptor)
+            if self.witness is not None:
+                self.witness.check(self.witness.head(), self._known, os.fspath(self.path))
+            content = dict(made_of(self._known))
             if rest:
                 os.ftruncate(descriptor, self._length)
                 content[_TORN] = len(rest)
-            line = _line(content, self._known)
-            _write(descriptor, line, at=self._length)
+            _write(descriptor, line_of(content, self._known), at=self._length)
             self._take_up(descriptor)
-        if len(self._known) == 1:
-            _sync_folder(self.path.parent)
-        return self._known[-1]
+            if len(self._known) == 1:
+                sync_folder(self.path.parent)
+            if self.witness is not None:
+                self.witness.note(self._known)
+            return self._known[-1]
+
+    def write_witness(self, witness: Witness) -> None:
+        """Begin a file that shows how far the entries have come."""
+        with self._turn, _opened(self.path) as descriptor, locked(descriptor):
+            self._whole_lines(descriptor)
+            witness.note(self._known)
+            self.witness = witness
+
+    def _whole_lines(self, descriptor: int) -> bytes:
+        """Read on, and end the last line if nothing but its end is missing; what is left."""
+        rest = self._take_up(descriptor)
+        if not rest or (finished := entry_of(rest, self._known)) is None:
+            return rest
+        _write(descriptor, b"\n", at=self._length + len(rest))
+        self._known.append(finished)
+        self._length += len(rest) + 1
+        return b""
 
     def _take_up(self, descriptor: int) -> bytes:
         """Read on from what is known; what comes after the last whole line."""
@@ -73,50 +89,13 @@ class Journal:
         os.lseek(descriptor, self._length, os.SEEK_SET)
         *lines, rest = _read(descriptor).split(b"\n")
         for line in lines:
-            entry = _entry(line, self._known)
+            entry = entry_of(line, self._known)
             if entry is None:
                 where = f"line {len(self._known) + 1} does not follow from the lines before it"
                 raise InvalidLedger(str(self.path), [where])
             self._known.append(entry)
             self._length += len(line) + 1
         return rest
-
-
-def head(entries: Sequence[Entry]) -> str:
-    """The hash of the last entry, which depends on all."""
-    return str(entries[-1]["hash"]) if entries else BEFORE_ALL
-
-
-def _line(content: Mapping[str, Any], before: Sequence[Entry]) -> bytes:
-    now = datetime.now(UTC).isoformat(timespec="seconds")
-    entry = {"n": len(before), "time": now, **content, "previous": head(before)}
-    return _text(entry | {"hash": _hash(entry)}) + b"\n"
-
-
-def _entry(line: bytes, before: Sequence[Entry]) -> Entry | None:
-    """The entry of this line, if it comes after those before it."""
-    try:
-        entry = unambiguous_json(line.decode("utf-8"))
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(entry, dict):
-        return None
-    content = {name: value for name, value in entry.items() if name != "hash"}
-    follows = (
-        entry.get("n") == len(before)
-        and entry.get("previous") == head(before)
-        and entry.get("hash") == _hash(content)
-    )
-    return entry if follows else None
-
-
-def _text(entry: Mapping[str, Any]) -> bytes:
-    return json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
-
-
-def _hash(content: Mapping[str, Any]) -> str:
-    plain = json.dumps(content, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(plain.encode()).hexdigest()
 
 
 @contextmanager
@@ -146,14 +125,3 @@ def _write(descriptor: int, data: bytes, *, at: int) -> None:
     except BaseException:
         os.ftruncate(descriptor, at)
         raise
-
-
-def _sync_folder(folder: Path) -> None:
-    """Flush the folder, so that the file's name is on the disk, too; only on POSIX systems."""
-    if os.name != "posix":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

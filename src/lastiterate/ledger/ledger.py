@@ -9,8 +9,8 @@ from typing import Any
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger import charges, release_charges
 from lastiterate.ledger.charges import Charge
-from lastiterate.ledger.entries import ADDED, PUBLISHED, RESERVED, SETTLED, WITHDRAWN, LedgerState
-from lastiterate.ledger.journal import Entry
+from lastiterate.ledger.entries import ADDED, PUBLISHED, RESERVED, SETTLED, WITHDRAWN
+from lastiterate.ledger.journal_lines import Entry
 from lastiterate.ledger.ledger_file import LedgerFile
 
 
@@ -40,6 +40,10 @@ class Ledger(LedgerFile):
         releases whose costs are fixed without a look at results.
     allow_seeded : bool, optional
         For tests: charge trainings with a seed as if nobody knew it and no two were the same.
+    witness : str or Path, optional
+        A file, best on another machine, that says how far the ledger has come.  It is written
+        with every entry, and a ledger that has gone back behind it is refused.  A new ledger
+        begins its own; for one that is there, `write_witness` does.
 
     Examples
     --------
@@ -122,12 +126,12 @@ class Ledger(LedgerFile):
         costs = charges.costs_of(made.charge, self.unit)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
-            state = LedgerState(before)
+            state = self._state.follow(before)
             if made.digest is not None and (same := state.entry_of(made.digest)) is not None:
                 found = f"the certificate of entry {same}"
                 must_be = "a release that is not charged yet: the same again costs nothing more"
                 raise InvalidParameter("release", must_be=must_be, found=found)
-            self.budget.check(state.costs(), costs, about, force=already_published)
+            self.budget.check(state, costs, about, force=already_published)
             return {
                 "what": ADDED,
                 "id": secrets.token_hex(8),
@@ -179,7 +183,7 @@ class Ledger(LedgerFile):
         costs = charges.costs_of(charge, self.unit)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
-            self.budget.check(LedgerState(before).costs(), costs, about)
+            self.budget.check(self._state.follow(before), costs, about)
             id_ = secrets.token_hex(8)
             return {
                 "what": RESERVED,
@@ -227,7 +231,7 @@ class Ledger(LedgerFile):
         record = None if certificate is None else release_charges.certificate_record(certificate)
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
-            charge = LedgerState(before).open_charge(id_)
+            charge = self._state.follow(before).open_charge(id_)
             if record is not None and not release_charges.is_charge_of(charge, record):
                 must_be = "that of what was reserved"
                 raise InvalidParameter("certificate", must_be=must_be, found="another")
@@ -274,7 +278,7 @@ class Ledger(LedgerFile):
             raise InvalidParameter("because", because, must_be="a reason")
 
         def entry(before: Sequence[Entry]) -> Mapping[str, Any]:
-            LedgerState(before).open_charge(id_)
+            self._state.follow(before).open_charge(id_)
             return {"what": WITHDRAWN, "id": id_, "because": because}
 
         return self._journal.append(entry)

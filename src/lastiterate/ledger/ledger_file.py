@@ -10,8 +10,10 @@ from typing import Any
 from lastiterate.errors import InvalidLedger
 from lastiterate.ledger.budget import Budget
 from lastiterate.ledger.entries import LedgerState, open_entry
-from lastiterate.ledger.journal import Entry, Journal, head
+from lastiterate.ledger.journal import Journal
+from lastiterate.ledger.journal_lines import Entry, head
 from lastiterate.ledger.unit import PER_PERSON, Unit
+from lastiterate.ledger.witness import Head, Witness
 from lastiterate.profile.privacy_profile import PrivacyProfile
 
 
@@ -28,8 +30,10 @@ class LedgerFile:
         examples_per_person: int | None = None,
         adaptive: bool | None = None,
         allow_seeded: bool | None = None,
+        witness: str | Path | None = None,
     ) -> None:
-        self._journal = Journal(path)
+        self._journal = Journal(path, witness=None if witness is None else Witness(witness))
+        self._state = LedgerState()
         opened = open_entry(
             self._journal,
             epsilon=epsilon,
@@ -45,7 +49,8 @@ class LedgerFile:
         self.allow_seeded: bool = opened["seeded"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.path,)
+        witness = self._journal.witness
+        return _opened_again, (type(self), self.path, None if witness is None else witness.path)
 
     def __repr__(self) -> str:
         return f"Ledger({os.fspath(self.path)!r})"
@@ -212,15 +217,43 @@ class LedgerFile:
         """
         return self.budget.largest_epsilon(LedgerState(self.entries()).costs())
 
-    def verify(self, *, head: str | None = None) -> PrivacyProfile:
+    def write_witness(self, path: str | Path) -> None:
+        """None, after a file was written that shows how far the ledger has come.
+
+        Keep it where whoever can replace the ledger cannot write.  From now on every entry of this
+        object is noted there; later, open the ledger with `witness=path`.
+
+        Parameters
+        ----------
+        path : str or Path
+            The file, which is replaced if it is there.
+
+        Raises
+        ------
+        InvalidLedger
+            If the chain of entries is broken.
+
+        Examples
+        --------
+        >>> import tempfile, lastiterate as li
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> ledger = li.Ledger(f"{folder.name}/people.ledger", epsilon=2.0, delta=1e-5)
+        >>> ledger.write_witness(f"{folder.name}/people.witness")
+        >>> len(li.Ledger(ledger.path, witness=f"{folder.name}/people.witness").entries())
+        1
+        >>> folder.cleanup()
+        """
+        self._journal.write_witness(Witness(path))
+
+    def verify(self, *, head: str | Head | None = None) -> PrivacyProfile:
         """The guarantee of all charges, after every cost and certificate was derived again.
 
         Parameters
         ----------
-        head : str, optional
-            The `head` of an earlier day, which must be part of the chain.  Without one, entries
-            that were cut off at the end, or a file that was written anew as a whole, are not
-            noticed.
+        head : str or Head, optional
+            The `head` of an earlier day, which must be part of the chain.  Without one, and
+            without a witness, entries that were cut off at the end, or a file that was written
+            anew as a whole, are not noticed.
 
         Returns
         -------
@@ -247,8 +280,14 @@ class LedgerFile:
 
         entries = self.entries()
         reasons = wrong_entries(entries, self.unit)
-        if head is not None and head not in [entry["hash"] for entry in entries]:
+        if isinstance(head, Head):
+            reasons += [] if (why := head.missing_from(entries)) is None else [why]
+        elif head is not None and head not in [entry["hash"] for entry in entries]:
             reasons.append(f"no entry has the hash {head}")
         if reasons:
             raise InvalidLedger(os.fspath(self.path), reasons)
         return self.budget.guarantee(LedgerState(entries))
+
+
+def _opened_again(kind: type[LedgerFile], path: Path, witness: Path | None) -> LedgerFile:
+    return kind(path, witness=witness)

@@ -52,6 +52,14 @@ class SummedLossesProfile(PrivacyProfile):
         ]
         self._lost = lost
 
+    @classmethod
+    def of_sums(cls, sums: Sequence[LossSum]) -> SummedLossesProfile:
+        """The guarantee of sums that are known already, one for each direction."""
+        profile = cls.__new__(cls)
+        profile._totals = [one.total() for one in sums]
+        profile._lost = 0.0
+        return profile
+
     def __repr__(self) -> str:
         return f"SummedLossesProfile(lost={self._lost:.1e})"
 
@@ -92,41 +100,64 @@ class _Total:
 
 
 def _total(parts: Sequence[tuple[LossCells, int]]) -> _Total:
-    infinite = 0.0
-    reach = _reach(parts)
-    low, high, tilt = reach.low, reach.high, reach.mild
-    cell = max((high - low) / (_CELLS - 2), TINY)
-    start = math.floor(low / cell)
-    spectrum = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
-    log_total = rounding = beyond = 0.0
-    offset = 0
+    whole = LossSum(reach_of(parts))
     for cells, times in parts:
-        grid = cells.on_grid(cell, least=-high, most=2.0 * high)
+        whole.include(cells, times)
+    return whole.total()
+
+
+class LossSum:
+    """A sum of independent losses, as the product of their transforms on one grid."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._cell = max((reach.high - reach.low) / (_CELLS - 2), TINY)
+        self._start = math.floor(reach.low / self._cell)
+        self._spectrum = np.ones(_CELLS // 2 + 1, dtype=np.complex128)
+        self._infinite = self._log_total = self._rounding = self._beyond = 0.0
+        self._offset = 0
+
+    def include(self, cells: LossCells, times: int) -> None:
+        """Add so many independent losses of one kind."""
+        reach = self._reach
+        grid = cells.on_grid(self._cell, least=-reach.high, most=2.0 * reach.high)
         first, masses = grid.first, grid.masses
-        infinite += times * grid.infinite
-        points = cell * np.arange(first, first + masses.size, dtype=np.float64)
-        log_sum, tilted = _tilted(points, masses, tilt)
-        beyond += times * _tilted(points, masses, reach.tilt)[0]
-        log_total += times * log_sum
+        self._infinite += times * grid.infinite
+        points = self._cell * np.arange(first, first + masses.size, dtype=np.float64)
+        log_sum, tilted = _tilted(points, masses, reach.mild)
+        self._beyond += times * _tilted(points, masses, reach.tilt)[0]
+        self._log_total += times * log_sum
         folded = np.bincount(np.arange(masses.size) % _CELLS, tilted, minlength=_CELLS)
-        spectrum *= np.fft.rfft(folded) ** times
-        offset += times * first
-        rounding += times * length_of(folded)
-    summed = np.maximum(np.roll(np.fft.irfft(spectrum, _CELLS), (offset - start) % _CELLS), 0.0)
-    at = cell * np.arange(start, start + _CELLS, dtype=np.float64)
-    end = cell * (start + _CELLS)
-    with np.errstate(under="ignore", over="ignore"):
-        untilted = summed * np.exp(np.minimum(log_total - tilt * at, 700.0))
-    masses = np.minimum(up(untilted, MILLIONS_OF_ROUNDINGS), 1.0)
-    infinite += math.exp(min(beyond - reach.tilt * end + ulps(64) * abs(beyond), 0.0))
-    spread = min(math.sqrt(_CELLS), 1.0 / math.sqrt(max(-math.expm1(-2.0 * tilt * cell), TINY)))
-    steps = 16.0 * math.log2(_CELLS) + 64.0 + abs(log_total)
-    slack = ulps(steps) * rounding * spread
-    return _Total(at, masses, infinite, tilt, log_total + math.log(max(slack, TINY)))
+        # Not in place: a copy shares the spectrum.
+        self._spectrum = self._spectrum * np.fft.rfft(folded) ** times
+        self._offset += times * first
+        self._rounding += times * length_of(folded)
+
+    @property
+    def log_mass_beyond(self) -> float:
+        """The logarithm of a bound on the mass beyond the end of the grid."""
+        end = self._cell * (self._start + _CELLS)
+        return self._beyond - self._reach.tilt * end + ulps(64) * abs(self._beyond)
+
+    def total(self) -> _Total:
+        """The masses of the sum."""
+        cell, start, tilt = self._cell, self._start, self._reach.mild
+        turned = (self._offset - start) % _CELLS
+        summed = np.maximum(np.roll(np.fft.irfft(self._spectrum, _CELLS), turned), 0.0)
+        at = cell * np.arange(start, start + _CELLS, dtype=np.float64)
+        with np.errstate(under="ignore", over="ignore"):
+            untilted = summed * np.exp(np.minimum(self._log_total - tilt * at, 700.0))
+        masses = np.minimum(up(untilted, MILLIONS_OF_ROUNDINGS), 1.0)
+        infinite = self._infinite + math.exp(min(self.log_mass_beyond, 0.0))
+        spread = min(math.sqrt(_CELLS), 1.0 / math.sqrt(max(-math.expm1(-2.0 * tilt * cell), TINY)))
+        steps = 16.0 * math.log2(_CELLS) + 64.0 + abs(self._log_total)
+        slack = ulps(steps) * self._rounding * spread
+        log_slack = self._log_total + math.log(max(slack, TINY))
+        return _Total(at, masses, infinite, tilt, log_slack)
 
 
 @dataclass(frozen=True)
-class _Reach:
+class Reach:
     """Next to all of a sum lies in [low, high], as `tilt` shows; a `mild` one is for transforms."""
 
     low: float
@@ -135,11 +166,11 @@ class _Reach:
     mild: float
 
 
-def _reach(parts: Sequence[tuple[LossCells, int]]) -> _Reach:
+def reach_of(parts: Sequence[tuple[LossCells, int]]) -> Reach:
     """No loss is counted as less than minus the end."""
     high, tilt, mild = _end([(cells.highs, cells.masses, times) for cells, times in parts])
     lows = [(-np.maximum(cells.lows, -high), cells.masses, times) for cells, times in parts]
-    return _Reach(-_end(lows)[0], high, tilt, mild)
+    return Reach(-_end(lows)[0], high, tilt, mild)
 
 
 def _end(parts: Sequence[tuple[Array, Array, int]]) -> tuple[float, float, float]:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from lastiterate.ledger.ledger import Ledger
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="the ledger")]
+WitnessFile = Annotated[
+    Path | None,
+    typer.Option(help="file, best elsewhere, of how far the ledger has come: it must not go back"),
+]
 About = Annotated[str, typer.Option(help="a description for readers")]
 
 
@@ -28,7 +32,7 @@ def register(app: typer.Typer) -> None:
         rich_markup_mode=None,
     )
     ledgers.callback()(_help)
-    for command in (show, add, withdraw, verify, export):
+    for command in (show, add, withdraw, verify, head, export):
         ledgers.command(command.__name__)(command)
     ledgers.command("open")(open_)
     app.add_typer(ledgers)
@@ -53,6 +57,7 @@ def open_(
             "--adaptive", help="settings may depend on earlier releases (adaptive composition)"
         ),
     ] = False,
+    witness: WitnessFile = None,
 ) -> None:
     """Create a ledger with a budget.
 
@@ -69,16 +74,17 @@ def open_(
         adjacency=adjacency,
         examples_per_person=examples_per_person,
         adaptive=adaptive,
+        witness=witness,
     )
     print(ledger)
 
 
-def show(file: File) -> None:
+def show(file: File, witness: WitnessFile = None) -> None:
     """Show the charges, their total, and the budget that is left.
 
     Example: lastiterate ledger show people.ledger
     """
-    print(existing_ledger(file))
+    print(existing_ledger(file, witness))
 
 
 def add(
@@ -111,6 +117,7 @@ def add(
     already_published: Annotated[
         bool, typer.Option("--already-published", help="charge it even if the budget is exceeded")
     ] = False,
+    witness: WitnessFile = None,
 ) -> None:
     """Charge a release: a certificate, a mechanism, or an epsilon.
 
@@ -127,7 +134,7 @@ def add(
         release = (epsilon, delta)
     elif certificate is None:
         release = _event(gaussian, laplace, sampling_probability, times)
-    ledger = existing_ledger(file)
+    ledger = existing_ledger(file, witness)
     about = about or ("" if certificate is None else str(certificate))
     entry = ledger.add(
         release,
@@ -144,17 +151,24 @@ def withdraw(
     file: File,
     id_: Annotated[str, typer.Argument(metavar="ID", help="as `show` has it")],
     because: Annotated[str, typer.Option(help="why nothing of it was published")],
+    witness: WitnessFile = None,
 ) -> None:
     """Withdraw the charge of a failed training of which nothing was published or looked at.
 
     Example: lastiterate ledger withdraw people.ledger 2f5c --because "out of memory at the start"
     """
-    existing_ledger(file).withdraw(id_, because)
+    existing_ledger(file, witness).withdraw(id_, because)
 
 
 def verify(
     file: File,
-    head: Annotated[str | None, typer.Option(help="a hash that the chain must contain")] = None,
+    head: Annotated[
+        str | None, typer.Option(help="a hash that the chain must contain, or a file of `head`")
+    ] = None,
+    signed_by: Annotated[
+        Path | None, typer.Option(help="public key that the file of --head must be signed with")
+    ] = None,
+    witness: WitnessFile = None,
 ) -> int:
     """Check the whole chain, and derive every cost and certificate again.
 
@@ -163,8 +177,8 @@ def verify(
     Example: lastiterate ledger verify people.ledger
     """
     try:
-        ledger = existing_ledger(file)
-        ledger.verify(head=head)
+        ledger = existing_ledger(file, witness)
+        ledger.verify(head=_kept_head(head, signed_by))
     except InvalidLedger as error:
         print(error, file=sys.stderr)
         return 1
@@ -174,12 +188,55 @@ def verify(
     proved = ledger.budget.guaranteed_epsilon(LedgerState(entries))
     print(f"holds: {len(entries)} entries, epsilon {up(proved)} at delta {ledger.delta:g}")
     print(f"head: {ledger.head()}")
-    if head is None:
+    if head is None and witness is None:
         print(
             "not checked: whether the last entries were removed or the whole file rewritten; keep "
             "this head elsewhere and pass it with --head next time"
         )
     return 0
+
+
+def head(
+    file: File,
+    out: Annotated[Path | None, typer.Option(help="file to write the head to")] = None,
+    sign: Annotated[Path | None, typer.Option(help="sign it with this Ed25519 key")] = None,
+) -> None:
+    """Print the head of a ledger: keep it elsewhere, and pass it to `verify --head` later.
+
+    A file of it also serves as a witness.
+
+    Example: lastiterate ledger head people.ledger
+    """
+    from lastiterate.ledger.witness import Head
+
+    text = Head.of(existing_ledger(file).entries()).as_text()
+    if sign is not None:
+        from lastiterate.certificate.signature import LEDGER_HEAD, Signer
+
+        text = Signer(sign).signed(text, purpose=LEDGER_HEAD)
+    if out is None:
+        print(text, end="")
+    else:
+        out.write_text(text, encoding="utf-8")
+        print(f"written: {out}")
+
+
+def _kept_head(head: str | None, signed_by: Path | None) -> Any:
+    """The head that was given as a hash, or by a file."""
+    if head is None or not Path(head).is_file():
+        if signed_by is not None:
+            raise InvalidParameter("--head", head, must_be="a file, if --signed-by is given")
+        return head
+    from lastiterate.certificate.signature import LEDGER_HEAD, wrong_signature
+    from lastiterate.ledger.witness import Head
+
+    text = Path(head).read_text(encoding="utf-8")
+    kept = Head.from_text(text, head)
+    if signed_by is not None:
+        why = wrong_signature(json.loads(text), signed_by, purpose=LEDGER_HEAD)
+        if why is not None:
+            raise InvalidLedger(head, [why])
+    return kept
 
 
 def export(
@@ -215,14 +272,14 @@ def _alone(entry: Mapping[str, Any]) -> str:
     return up(math.inf if entry["alone"] is None else entry["alone"])
 
 
-def existing_ledger(file: Path) -> "Ledger":
+def existing_ledger(file: Path, witness: Path | None = None) -> "Ledger":
     """The ledger of a file that is there."""
     from lastiterate.ledger.ledger import Ledger
 
     if not file.exists():
         must_be = "a ledger created by `lastiterate ledger open`"
         raise InvalidParameter("file", str(file), must_be=must_be)
-    return Ledger(file)
+    return Ledger(file, witness=witness)
 
 
 def _event(gaussian: float | None, laplace: float | None, probability: float, times: int) -> Any:

@@ -1,0 +1,105 @@
+"""A file, kept elsewhere, of how far a ledger had come: it shows that an older copy was put back.
+
+It names the ledger by the hash of its first entry, and the last entry by its number and hash.  It
+is replaced as a whole after every entry, once that is on the disk, so that a writer who dies in
+between leaves a witness that is behind, never one that is ahead.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from lastiterate.errors import InvalidLedger
+from lastiterate.ledger.journal_lines import Entry, sync_folder
+from lastiterate.run.serialise import unambiguous_json
+
+FORMAT = "lastiterate ledger head 1"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last entry of a ledger at some time."""
+
+    ledger: str
+    n: int
+    hash: str
+
+    @classmethod
+    def of(cls, entries: Sequence[Entry]) -> Head:
+        """The head of these entries, of which there is at least one."""
+        return cls(entries[0]["hash"], entries[-1]["n"], entries[-1]["hash"])
+
+    @classmethod
+    def from_text(cls, text: str, where: str) -> Head:
+        """The head of a file; `InvalidLedger` if it is none."""
+        try:
+            record = unambiguous_json(text)
+            if record["format"] != FORMAT or not isinstance(record["n"], int):
+                raise ValueError(FORMAT)
+            return cls(str(record["ledger"]), record["n"], str(record["hash"]))
+        except (ValueError, LookupError, TypeError, RecursionError):
+            raise InvalidLedger(where, [f"it is no {FORMAT!r}"]) from None
+
+    def as_text(self) -> str:
+        """The head as one line of JSON."""
+        record = {"format": FORMAT, "ledger": self.ledger, "n": self.n, "hash": self.hash}
+        return json.dumps(record) + "\n"
+
+    def missing_from(self, entries: Sequence[Entry]) -> str | None:
+        """Why these entries do not contain this head; None if they do."""
+        if not entries or entries[0]["hash"] != self.ledger:
+            return "it is not the ledger that the kept head is of"
+        if self.n >= len(entries):
+            return (
+                f"it ends at entry {len(entries) - 1}, and had entry {self.n}: an older copy was "
+                "put back, or its end was cut off"
+            )
+        if entries[self.n]["hash"] != self.hash:
+            return f"entry {self.n} is another than it was: entries were written anew"
+        return None
+
+
+class Witness:
+    """The file of the head of one ledger."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+
+    def head(self) -> Head | None:
+        """The head that the file names; None if there is no file."""
+        try:
+            text = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return None
+        return Head.from_text(text, os.fspath(self.path))
+
+    def check(self, head: Head | None, entries: Sequence[Entry], where: str) -> None:
+        """Refuse entries that the head, read before they were, is not one of."""
+        if not entries and head is None:
+            return
+        reason = (
+            f"its witness {os.fspath(self.path)} is missing; `write_witness` begins one"
+            if head is None
+            else head.missing_from(entries)
+        )
+        if reason is not None:
+            raise InvalidLedger(where, [reason])
+
+    def note(self, entries: Sequence[Entry]) -> None:
+        """Replace the file by one of these entries, which are on the disk."""
+        beside = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
+        try:
+            with beside.open("w", encoding="utf-8") as file:
+                file.write(Head.of(entries).as_text())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, self.path)
+        except BaseException:
+            beside.unlink(missing_ok=True)
+            raise
+        sync_folder(self.path.parent)
