@@ -24,6 +24,8 @@ EXTRAS = {
     "distributed": ["src/lastiterate/dask", "tests/dask", "docs/dask.md"],
     "torch": ["src/lastiterate/torch", "tests/torch"],
     "opacus": ["src/lastiterate/opacus", "tests/opacus"],
+    "onnxruntime": ["src/lastiterate/onnx", "tests/onnx"],
+    "safetensors": ["src/lastiterate/huggingface.py", "tests/huggingface"],
     "nbclient": ["tests/notebooks"],
     "numba": ["src/lastiterate/train/compiled", "tests/train/compiled"],
 }

@@ -28,7 +28,7 @@ STOREYS = {
     },
     "places of work": {
         "linear_model", "saved_model", "torch", "opacus", "dask", "audit", "reproduce", "explore",
-        "cli",
+        "cli", "onnx", "huggingface",
     },
 }  # fmt: skip
 # A report is asked to print itself or for another report, so these are loaded when it is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -105,8 +106,9 @@ class ReportForms:
         delta: float = USUAL_DELTA,
         max_examples_per_user: int | None = None,
         format: str = "text",
+        details: Mapping[str, str] | None = None,
     ) -> str:
-        """The paragraph for a paper or a model card.
+        """The paragraph for a paper or a model card, or the entry for a registry.
 
         Parameters
         ----------
@@ -115,8 +117,13 @@ class ReportForms:
         max_examples_per_user : int, optional
             If given, the paragraph also states what group privacy gives a user with so many
             examples.
-        format : {"text", "markdown", "model-card"}
-            The format of the paragraph.
+        format : {"text", "markdown", "model-card", "registry"}
+            The format of the paragraph; "registry" is the YAML of the Differential Privacy
+            Deployments Registry, a draft whose blanks are marked.
+        details : mapping, optional
+            For "registry", what a report cannot know: name, curator, curator_type (Government,
+            Industry or Nonprofit), intended_use, region, sector, publication_date, privacy_unit,
+            author, preprocessing, justification, utility.
 
         Returns
         -------
@@ -134,7 +141,11 @@ class ReportForms:
         from lastiterate.report.statement import statement
 
         return statement(
-            self._whole, delta=delta, max_examples_per_user=max_examples_per_user, format=format
+            self._whole,
+            delta=delta,
+            max_examples_per_user=max_examples_per_user,
+            format=format,
+            details=details,
         )
 
     def to_json(self, *, delta: float = USUAL_DELTA) -> str:

@@ -9,7 +9,7 @@ from sklearn.utils.estimator_checks import check_estimator
 import lastiterate.features as package
 from lastiterate.errors import InvalidParameter
 from lastiterate.features import PublicBins, QuadraticSketch, RandomFourierFeatures
-from lastiterate.features.table_maps import _cells
+from lastiterate.features.table_maps import cells_and_signs
 from tests.estimator_docstrings import lacks
 
 RANDOM = np.random.default_rng(1)
@@ -53,7 +53,7 @@ class TestTheBoundHolds:
     @pytest.mark.parametrize("transform", TRANSFORMS[3:7], ids=repr)
     def test_for_rows_that_add_up_in_one_cell(self, transform):
         """Rows along which a sketch is as long as it can be, if nothing bounded it."""
-        (one, signs), (other, others) = _cells(5, transform.n_components, transform.seed)
+        (one, signs), (other, others) = cells_and_signs(5, transform.n_components, transform.seed)
         del one, other
         aligned = np.array([signs[:4], others[:4], signs[:4] * others[:4]]) * 0.5
         features = transform.fit_transform(np.concatenate([aligned, aligned * 1e6]))
@@ -101,7 +101,7 @@ class TestQuadratic:
     def test_is_the_sum_over_all_pairs(self):
         rows = RANDOM.normal(size=(3, 4))
         rows *= 0.9 / np.linalg.norm(rows, axis=1, keepdims=True)
-        (one, signs), (other, others) = _cells(5, 11, 2)
+        (one, signs), (other, others) = cells_and_signs(5, 11, 2)
         long = np.concatenate([rows, np.ones((3, 1))], axis=1) / math.sqrt(2)
         expected = np.zeros((3, 11))
         for i in range(5):

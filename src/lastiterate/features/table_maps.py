@@ -28,7 +28,8 @@ from lastiterate.tables.column_rules import BINS, cut_points
 
 _NUMBERS = 1 << 19  # features of all rows of a block
 _MOST_COLUMNS, _MOST_COMPONENTS, _LARGEST_SEED = 1 << 24, 1 << 20, 2**32 - 1
-_LARGEST_ENTRY = 1e6  # phases of longer rows would be rounding alone
+LARGEST_ENTRY = 1e6  # phases of longer rows would be rounding alone
+LARGEST_SCALED_ENTRY = 1e100
 _LARGEST_END = 1e300
 
 
@@ -69,8 +70,8 @@ class FourierMap(FeatureMap):
     def map_block(self, rows: NDArray[Any]) -> Floats:
         """The cosines of some rows, followed by the sines."""
         half = (self.components + 1) // 2
-        directions = _directions(self.columns, half, self.seed)
-        phases = without_huge_entries(rows, _LARGEST_ENTRY) @ directions
+        random = directions(self.columns, half, self.seed)
+        phases = without_huge_entries(rows, LARGEST_ENTRY) @ random
         phases *= math.sqrt(2.0 * self.gamma)
         sines = np.sin(phases[:, : self.components - half])
         features = np.concatenate([np.cos(phases), sines], axis=1)
@@ -116,12 +117,12 @@ class QuadraticMap(FeatureMap):
         """The sketches of some rows."""
         from scipy.fft import irfft, rfft  # which helps of commands need not wait for
 
-        scaled = without_huge_entries(rows, 1e100) / self.input_bound
+        scaled = without_huge_entries(rows, LARGEST_SCALED_ENTRY) / self.input_bound
         norms = np.sqrt(np.einsum("rk,rk->r", scaled, scaled))
         scaled /= np.maximum(norms, 1.0)[:, np.newaxis]
         longer = np.concatenate([scaled, np.ones((len(rows), 1))], axis=1)
         spectrum: Any = 0.5  # the square of 1/sqrt(2)
-        for cells, signs in _cells(self.columns + 1, self.components, self.seed):
+        for cells, signs in cells_and_signs(self.columns + 1, self.components, self.seed):
             counted = _counted(longer * signs, cells, self.components)
             spectrum = spectrum * rfft(counted, axis=1)
         sketch = irfft(spectrum, n=self.components, axis=1)
@@ -156,7 +157,7 @@ class BinsMap(FeatureMap):
             if not low < high:
                 raise InvalidParameter("low", low, must_be=f"below high, {high:g}")
         _set(self, "bins", _check.count, at_least=2, at_most=1_000)
-        assert self._cuts
+        assert self.cuts
 
     @property
     def input_width(self) -> int:
@@ -171,7 +172,8 @@ class BinsMap(FeatureMap):
         return max(1, _NUMBERS // self.width)
 
     @property
-    def _cuts(self) -> tuple[tuple[float, ...], ...]:
+    def cuts(self) -> tuple[tuple[float, ...], ...]:
+        """The points that divide the range of each column."""
         ranges = zip(self.low, self.high, strict=True)
         return tuple(cut_points("bins", {BINS: self.bins}, ends) for ends in ranges)
 
@@ -179,7 +181,7 @@ class BinsMap(FeatureMap):
         """The bins of some rows."""
         features = np.zeros((len(rows), self.input_width, self.bins), dtype=np.float32)
         every = np.arange(len(rows))
-        for k, cuts in enumerate(self._cuts):
+        for k, cuts in enumerate(self.cuts):
             features[every, k, np.searchsorted(cuts, rows[:, k], side="right")] = 1.0
         features *= np.float32(share_of_norm(self.input_width))
         return features.reshape(len(rows), -1)
@@ -194,12 +196,13 @@ _NAMES = {"components": "n_components"}  # as users know it
 
 
 @lru_cache(maxsize=4)
-def _directions(columns: int, count: int, seed: int) -> Array:
+def directions(columns: int, count: int, seed: int) -> Array:
+    """Random directions of a public seed, one a column."""
     return np.random.RandomState(seed).standard_normal((columns, count))
 
 
 @lru_cache(maxsize=4)
-def _cells(columns: int, count: int, seed: int) -> tuple[tuple[IntArray, Array], ...]:
+def cells_and_signs(columns: int, count: int, seed: int) -> tuple[tuple[IntArray, Array], ...]:
     """A random cell and a random sign for each column, for both factors of a product."""
     source = np.random.RandomState(seed)
     return tuple(

@@ -1,5 +1,6 @@
 """Files that are written whole or not at all."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 MODEL, CERTIFICATE = "model.json", "certificate.json"
@@ -16,7 +17,7 @@ def write_text(path: Path, text: str) -> None:
         raise
 
 
-def write_together(folder: Path, texts: dict[str, str]) -> None:
+def write_together(folder: Path, texts: Mapping[str, str | bytes]) -> None:
     """Write all files or, if interrupted, none."""
     created = [each for each in (folder, *folder.parents) if not each.exists()]
     drafts = {folder / name: folder / f".{name}.draft" for name in texts}
@@ -24,7 +25,8 @@ def write_together(folder: Path, texts: dict[str, str]) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for final, draft in drafts.items():
-            draft.write_text(texts[final.name], encoding="utf-8")
+            text = texts[final.name]
+            draft.write_bytes(text if isinstance(text, bytes) else text.encode())
         for final, draft in drafts.items():
             if not final.exists():
                 written.append(final)

@@ -62,15 +62,25 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
     >>> loaded.privacy_.epsilon(1e-5) == model.privacy_.epsilon(1e-5)
     True
     """
+    must_be = "a folder that lastiterate.save or `lastiterate train` wrote"
+    where = folder_with(folder, (MODEL, CERTIFICATE), must_be)
+    saved = read_model(where / MODEL)
+    return loaded(saved, (where / CERTIFICATE).read_text(encoding="utf-8"), signed_by)
+
+
+def folder_with(folder: str | Path, names: tuple[str, ...], must_be: str) -> Path:
+    """The folder, which must hold files of these names."""
     where = Path(folder)
-    absent = [name for name in (MODEL, CERTIFICATE) if not (where / name).is_file()]
+    absent = [name for name in names if not (where / name).is_file()]
     if absent:
-        must_be = "a folder that lastiterate.save or `lastiterate train` wrote"
         raise InvalidParameter(
             "folder", must_be=must_be, found=f"no {' and no '.join(absent)} in {where}"
         )
-    saved = read_model(where / MODEL)
-    text = (where / CERTIFICATE).read_text(encoding="utf-8")
+    return where
+
+
+def loaded(saved: SavedModel, text: str, signed_by: str | Path | None) -> Any:
+    """The fitted model, or pipeline, of a file and its certificate, which is derived again."""
     found = verified_certificate(
         text, parameters=saved.parameters, encoding=saved.encoding, signed_by=signed_by
     )

@@ -98,6 +98,13 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     >>> bool((again.predict(X) == model.predict(X)).all())
     True
     """
+    saved, certificate = saved_model_of(model)
+    where = empty_folder(folder, (MODEL, CERTIFICATE), overwrite=overwrite)
+    write_together(where, {MODEL: saved.text(), CERTIFICATE: certificate})
+
+
+def saved_model_of(model: Any) -> tuple[SavedModel, str]:
+    """A fitted model as data, and its certificate; refused unless they belong together."""
     steps, name, estimator = _pipeline_parts(model)
     saved = SavedModel(_record(steps, name, estimator))
     described = read(estimator.certificate_)
@@ -105,17 +112,21 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     if not (is_complete(saved.record) and same and saved.matches_certificate(described)):
         must_be = "as it was fitted: fit it again, or undo later changes"
         raise InvalidParameter("model", must_be=must_be, found="other numbers than certified")
-    certificate = chain_tied_to_encoding(estimator.certificate_, saved.encoding)
+    return saved, chain_tied_to_encoding(estimator.certificate_, saved.encoding)
+
+
+def empty_folder(folder: str | Path, names: tuple[str, ...], *, overwrite: bool) -> Path:
+    """The folder, which must not hold files of these names yet."""
     where = Path(folder)
     if where.exists() and not where.is_dir():
         raise InvalidParameter(
             "folder", str(folder), must_be="a folder, or a path where none exists"
         )
-    there = [name for name in (MODEL, CERTIFICATE) if (where / name).exists()]
+    there = [name for name in names if (where / name).exists()]
     if there and not overwrite:
         must_be = "a folder without a saved model, unless overwrite=True"
         raise InvalidParameter("folder", must_be=must_be, found=f"{' and '.join(there)} in {where}")
-    write_together(where, {MODEL: saved.text(), CERTIFICATE: certificate})
+    return where
 
 
 def _pipeline_parts(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:

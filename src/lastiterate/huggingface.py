@@ -1,0 +1,187 @@
+"""Fitted models in the layout of the Hugging Face Hub; needs the extra `huggingface`.
+
+    import lastiterate.huggingface as hub
+
+    hub.save(model, "income-model")      # weights, configuration, card and certificate
+    model = hub.load("income-model")     # the certificate is derived again
+
+Nothing is uploaded; the folder is what `huggingface_hub` uploads.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lastiterate.errors import InvalidParameter, MissingExtra
+
+try:
+    from safetensors.numpy import load as tensors_in
+    from safetensors.numpy import save as as_tensors
+except ImportError as error:
+    raise MissingExtra.of(error, "lastiterate.huggingface", extra="huggingface") from None
+
+from lastiterate._check import choice
+from lastiterate.certificate.verify import read, verified_certificate
+from lastiterate.report.yaml_text import yaml_text
+from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
+from lastiterate.saved_model.load_model import folder_with, loaded
+from lastiterate.saved_model.model_file import AlteredModel, SavedModel, digest, is_complete
+from lastiterate.saved_model.save_model import empty_folder, saved_model_of
+
+__all__ = ["load", "save"]
+
+WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
+_FILES = (WEIGHTS, CONFIG, CARD, CERTIFICATE)
+_TENSORS = ("parameters", "coef", "intercept", "center")
+_FORMAT = "lastiterate hub 1"
+_MUST_BE = "a folder that lastiterate.huggingface.save wrote"
+
+
+def save(
+    model: Any,
+    folder: str | Path,
+    *,
+    license: str | None = None,
+    name: str = "A private model",
+    overwrite: bool = False,
+) -> None:
+    """None, after a fitted private model was written as a folder for the Hugging Face Hub.
+
+    The folder holds `model.safetensors`, `config.json`, `certificate.json`, and `README.md`: a
+    model card with the privacy statement.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline
+        As for `lastiterate.save`.
+    folder : str or Path
+        The folder for the files; it is created if it does not exist.
+    license : str, optional
+        The identifier of a licence, for the card.
+    name : str
+        The title of the card.
+    overwrite : bool
+        Whether to replace existing files.
+
+    Raises
+    ------
+    InvalidParameter, InvalidType
+        As `lastiterate.save`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> import lastiterate.huggingface as hub
+    >>> from lastiterate.linear_model import PrivateLogisticRegression
+    >>> X = np.random.default_rng(0).normal(size=(2_000, 3))
+    >>> model = PrivateLogisticRegression(epsilon=1.0).fit(X, X[:, 0] > 0.0)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     hub.save(model, folder, license="apache-2.0")
+    ...     again = hub.load(folder)
+    >>> bool((again.predict(X) == model.predict(X)).all())
+    True
+    """
+    saved, certificate = saved_model_of(model)
+    where = empty_folder(folder, _FILES, overwrite=overwrite)
+    tensors = {
+        key: np.array(saved.record[key], dtype=np.float64)
+        for key in _TENSORS
+        if saved.record[key] is not None
+    }
+    rest = {key: value for key, value in saved.record.items() if key not in tensors}
+    config = {"layout": _FORMAT, "record": rest, "digest": digest(saved.record)}
+    write_together(
+        where,
+        {
+            WEIGHTS: as_tensors(tensors),
+            CONFIG: json.dumps(config, indent=1) + "\n",
+            CERTIFICATE: certificate,
+            CARD: _card(saved, certificate, name, license),
+        },
+    )
+
+
+def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
+    """A fitted model, or pipeline, that predicts as the one that was saved.
+
+    The certificate is derived again, and must be that of these parameters, columns and labels.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The folder that `save` wrote.
+    signed_by : str or Path, optional
+        A file with a public key (Ed25519), to check that its owner signed the certificate.
+
+    Returns
+    -------
+    estimator or Pipeline
+        The fitted model, or a pipeline that ends in it.
+
+    Raises
+    ------
+    InvalidCertificate
+        If the certificate does not hold, or belongs to another model.
+    InvalidParameter
+        If the folder holds no such model, or its files were altered.
+    """
+    where = folder_with(folder, (WEIGHTS, CONFIG, CERTIFICATE), _MUST_BE)
+    record = _record(where)
+    if not is_complete(record):
+        raise InvalidParameter("folder", str(where), must_be=_MUST_BE)
+    certificate = (where / CERTIFICATE).read_text(encoding="utf-8")
+    return loaded(SavedModel(record), certificate, signed_by)
+
+
+def _record(where: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((where / CONFIG).read_text(encoding="utf-8"))
+        choice("layout", config["layout"], among=(_FORMAT,))
+        tensors = tensors_in((where / WEIGHTS).read_bytes())
+        record = dict(config["record"])
+        record |= {key: tensors[key].tolist() for key in _TENSORS if key in tensors}
+        stated = config["digest"]
+    except InvalidParameter:
+        raise
+    except Exception:
+        raise InvalidParameter("folder", str(where), must_be=_MUST_BE) from None
+    if stated != digest(record):
+        found = f"{where}, altered since: its digest is not that of its content"
+        raise AlteredModel("folder", must_be=_MUST_BE, found=found)
+    return record
+
+
+def _card(saved: SavedModel, certificate: str, name: str, license: str | None) -> str:
+    """A model card: front matter, what the model is, and the privacy statement."""
+    task = "tabular-regression" if saved.classes is None else "tabular-classification"
+    front: dict[str, Any] = {} if license is None else {"license": license}
+    front |= {
+        "library_name": "lastiterate",
+        "pipeline_tag": task,
+        "tags": ["differential-privacy", "tabular", saved.record["model"]],
+    }
+    report = verified_certificate(certificate).report
+    guarantee: Mapping[str, Any] = read(certificate)["guarantee"]
+    lines = [
+        f"# {name}",
+        "",
+        f"A private {saved.record['model']} model of {len(saved.record['columns'])} columns. "
+        f"It predicts {json.dumps(saved.target)}.",
+        "",
+        "```python",
+        "import lastiterate.huggingface",
+        "",
+        'model = lastiterate.huggingface.load("this folder")  # derives the certificate again',
+        "```",
+        "",
+        report.statement(delta=guarantee["delta"], format="model-card"),
+        "",
+        "`certificate.json` holds all numbers that this statement rests on.",
+    ]
+    return f"---\n{yaml_text(front)}---\n\n" + "\n".join(lines) + "\n"
