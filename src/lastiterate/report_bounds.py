@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 from lastiterate._progress import track
+from lastiterate.bounds.approximation import Estimate
 from lastiterate.bounds.bound import Certainty
-from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.other_releases import Release, joint_mu
 from lastiterate.profile.best import BestProfile, LazyProfiles, StagedProfile
@@ -88,6 +89,32 @@ class ReportBounds(BestProfile):
             return {}
         applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
         return {bound.id: bound.evaluate(self.run) for bound in applying}
+
+    @cached_property
+    def estimates(self) -> Mapping[str, Estimate]:
+        """Estimates of the run alone that apply, by id; they are no guarantees.
+
+        An estimate may be below what really leaks.  None is part of the guarantee, of a
+        certificate, of a ledger or of a statement.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0,
+        ...     step_size=0.1)
+        >>> report = li.account(run)
+        >>> found = report.estimates["published/steinke-et-al/linear-estimate"]
+        >>> round(found.epsilon_estimate(1e-5), 3) < round(report.epsilon(1e-5), 3)
+        True
+        """
+        if self.of_more_than_the_run:
+            return {}
+        return {
+            one.id: one.estimate(self.run)
+            for one in APPROXIMATIONS.values()
+            if not one.unmet(self.run)
+        }
 
     @property
     def lower(self) -> BestLowerProfile:

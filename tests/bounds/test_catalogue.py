@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import lastiterate as li
 from lastiterate import CATALOGUE, NoBoundApplies, bounds, lower_bounds
 from lastiterate.bounds import conditions
-from lastiterate.bounds.bound import Approximation, Bound, Certainty, LowerBound
+from lastiterate.bounds.approximation import Approximation
+from lastiterate.bounds.bound import Bound, Certainty, LowerBound
 from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
 from lastiterate.bounds.staged_bound import StagedBound
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS

@@ -8,7 +8,6 @@ from enum import Enum
 from functools import wraps
 from typing import TypeVar
 
-from lastiterate import _check
 from lastiterate._html import card
 from lastiterate.bounds.line_style import LineStyle
 from lastiterate.errors import NoBoundApplies, Unmet
@@ -268,28 +267,3 @@ class LowerBound(Statement):
         """A lower bound on every valid guarantee, or `NoBoundApplies` with the reasons."""
         self._require(run)
         return self.evaluate(run)
-
-
-@dataclass(frozen=True, kw_only=True, repr=False)
-class Approximation(Statement):
-    """A limit theorem that gives an estimate, not a bound: its `Estimate` has no epsilon."""
-
-    evaluate: Callable[[TrainingRun], Estimate]
-
-    def estimate(self, run: TrainingRun) -> Estimate:
-        """The estimate, or `NoBoundApplies` with the reasons."""
-        self._require(run)
-        return self.evaluate(run)
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """mu of the Gaussian curve that a central limit theorem suggests.
-
-    It is neither an upper nor a lower bound, so it has no `epsilon`.
-    """
-
-    mu: float
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "mu", _check.number("mu", self.mu, at_least=0.0, infinite=True))

@@ -1,6 +1,7 @@
 """Every upper bound, by id; approximations apart, since they are other things."""
 
-from lastiterate.bounds.bound import Approximation, Bound
+from lastiterate.bounds.approximation import Approximation
+from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.composition.balanced_composition import BALANCED_COMPOSITION
 from lastiterate.bounds.composition.balls_and_bins_composition import BALLS_AND_BINS_COMPOSITION
 from lastiterate.bounds.composition.fixed_order_composition import FIXED_ORDER_COMPOSITION

@@ -66,9 +66,10 @@ def _without_huge_entries(graph: Graph, rows: str, largest: float) -> str:
 def _fourier(graph: Graph, mapped: FourierMap, rows: str) -> str:
     half = (mapped.components + 1) // 2
     rows = _without_huge_entries(graph, rows, LARGEST_ENTRY)
+    # One table: onnxruntime rounds a factor of a product of matrices to single precision.
     factor = math.sqrt(2.0 * mapped.gamma)
-    random = graph.constant(directions(mapped.columns, half, mapped.seed))
-    phases = graph.node("Mul", graph.node("MatMul", rows, random), graph.constant(factor))
+    random = factor * directions(mapped.columns, half, mapped.seed)
+    phases = graph.node("MatMul", rows, graph.constant(random))
     ends = [graph.constant([one]) for one in (0, mapped.components - half, 1)]
     sines = graph.node("Sin", graph.node("Slice", phases, *ends))
     features = graph.node("Concat", graph.node("Cos", phases), sines, axis=1)

@@ -13,7 +13,8 @@ from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.bounds import conditions
-from lastiterate.bounds.bound import Approximation, Bound, Citation, Estimate
+from lastiterate.bounds.approximation import Approximation, Estimate
+from lastiterate.bounds.bound import Bound, Citation
 from lastiterate.bounds.quantities import sensitivity_over_noise
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.batch_rules.rules import FullBatch, PoissonSampled
@@ -35,8 +36,10 @@ def linear_estimate(run: TrainingRun) -> Estimate:
     counts = np.arange(run.steps + 1, dtype=np.float64)
     chances = binom.pmf(counts, run.steps, probability)
     kept = chances > 1e-18
-    epsilon = _least(lambda e: linear_delta(shift * counts[kept], chances[kept], e) <= DELTA)
-    return Estimate(_least(lambda mu: GaussianProfile(mu).delta(epsilon) >= DELTA))
+    means, chances = shift * counts[kept], chances[kept]
+    epsilon = _least(lambda e: linear_delta(means, chances, e) <= DELTA)
+    mu = _least(lambda mu: GaussianProfile(mu).delta(epsilon) >= DELTA)
+    return Estimate(mu, lambda e: linear_delta(means, chances, e))
 
 
 def linear_delta(means: Array, chances: Array, epsilon: float) -> float:

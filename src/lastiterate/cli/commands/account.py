@@ -69,6 +69,9 @@ def account_command(
         float | None, typer.Option(help="also print the delta of this epsilon")
     ] = None,
     including: Including = None,
+    estimate: Annotated[
+        bool, typer.Option("--estimate", help="also print estimates, which are no guarantees")
+    ] = False,
     as_json: AsJson = False,
     html: Annotated[
         Path | None, typer.Option(help="also write a page with pictures into this file")
@@ -77,6 +80,9 @@ def account_command(
     check_delta(delta)
     if epsilon is not None:
         _check.number("epsilon", epsilon, at_least=0.0)
+    if estimate and as_json:
+        must_be = "without --estimate: what programs read holds guarantees alone"
+        raise InvalidParameter("--json", must_be=must_be, found="both")
     report = li.account(run, including=including)
     if html is not None:
         report.to_html(html, delta=delta)
@@ -88,6 +94,10 @@ def account_command(
     from lastiterate.report.plain_text import WIDEST, as_text
 
     print(as_text(report, delta=delta, at_epsilon=epsilon, width=line_width(WIDEST)))
+    if estimate:
+        from lastiterate.report.three_numbers import three_numbers
+
+        print(f"\n{three_numbers(report, delta=delta)}")
     if html is not None:
         print(f"\nwritten: {html}")
 

@@ -12,7 +12,8 @@ from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from lastiterate.bounds.bound import Approximation, Bound, LowerBound
+    from lastiterate.bounds.approximation import Approximation
+    from lastiterate.bounds.bound import Bound, LowerBound
 
     Explainable = Bound | LowerBound | Approximation
 
@@ -60,7 +61,7 @@ def bounds(
 
 
 def _certainty(one: "Explainable") -> str:
-    from lastiterate.bounds.bound import Approximation
+    from lastiterate.bounds.approximation import Approximation
 
     if isinstance(one, Approximation):
         return "an estimate from a limit theorem, not a bound"
