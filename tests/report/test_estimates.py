@@ -12,7 +12,6 @@ from lastiterate.bounds.approximation import Estimate
 from lastiterate.bounds.published.steinke_et_al import PAPER
 from lastiterate.cli import main
 from lastiterate.linear_model import PrivateLogisticRegression
-from lastiterate.report.statement import FORMATS
 from lastiterate.report.three_numbers import NO_GUARANTEE, three_numbers
 
 LINEAR = f"{PAPER}/linear-estimate"
@@ -58,7 +57,7 @@ def exact_epsilon(ratio, probability, delta):
 
 
 class TestCounterexamples:
-    @pytest.mark.parametrize("steps", [100, 1_000])
+    @pytest.mark.parametrize("steps", [30, 100, 300])
     def test_it_may_be_far_below_what_leaks(self, steps):
         """Convex, smooth and exactly solvable; nothing of it is unusual but its contraction."""
         ratio, probability = 4.0, 0.01
@@ -71,15 +70,15 @@ class TestCounterexamples:
 
     def test_by_simulation(self):
         """A threshold on the last iterate tells more than the estimate would allow."""
-        ratio, probability, steps, runs = 4.0, 0.1, 100, 200_000
+        ratio, probability, steps, runs = 4.0, 0.01, 100, 200_000
         estimate = li.account(forgetful(ratio, probability, steps)).estimates[LINEAR]
         rng = np.random.default_rng(0)
         # Of all steps only the last one is left in the iterate.
         without = rng.normal(size=runs)
         with_ = rng.normal(size=runs) + ratio * (rng.random(runs) < probability)
         hit, false = np.mean(with_ > 4.0), np.mean(without > 4.0)
-        epsilon = 1.5
-        assert hit > math.exp(epsilon) * max(false, 3e-4) + 1e-3
+        epsilon = 3.0
+        assert hit > math.exp(epsilon) * max(false, 1e-4) + 1e-3  # by far more than chance
         assert estimate.epsilon_estimate(1e-3) < epsilon
 
     def test_nor_is_it_a_lower_bound(self):
@@ -152,7 +151,7 @@ class TestKeptOut:
 
     def test_certificates(self):
         X = np.random.default_rng(0).normal(size=(300, 2))
-        model = PrivateLogisticRegression(batches="poisson", epochs=2, batch_size=50)
+        model = PrivateLogisticRegression(batches="full", epochs=2)
         model.fit(X, X[:, 0] > 0)
         assert "estimate" not in model.certificate_
 

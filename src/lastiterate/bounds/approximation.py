@@ -65,5 +65,9 @@ class Estimate:
         _check.number("delta", delta, above=0.0, below=1.0)
         if self.deltas is None or self.mu == math.inf:
             return GaussianProfile(self.mu).epsilon(delta)
-        curve = self.deltas
-        return least_true(lambda epsilon: curve(epsilon) <= delta, 0.0, _LARGEST_ESTIMATE)
+        curve, high = self.deltas, 1.0
+        while curve(high) > delta:
+            high *= 2.0
+            if high > _LARGEST_ESTIMATE:
+                return math.inf
+        return least_true(lambda epsilon: curve(epsilon) <= delta, 0.0, high)

@@ -23,16 +23,23 @@ except ImportError:
 
 from lastiterate.errors import RefusedTraining
 from lastiterate.opacus.accountant import OpacusAccountant, register
+from lastiterate.opacus.canaries import CanarySession, GradientCanary, InputCanary
 from lastiterate.opacus.linear_loss import LinearLoss, logistic, softmax
+from lastiterate.opacus.training_audit import TrainingAudit, audit_training
 from lastiterate.opacus.training_plan import TrainingPlan
 from lastiterate.torch.bounded_linear import BoundedLinear
 
 __all__ = [
     "BoundedLinear",
+    "CanarySession",
+    "GradientCanary",
+    "InputCanary",
     "LinearLoss",
     "OpacusAccountant",
     "RefusedTraining",
+    "TrainingAudit",
     "TrainingPlan",
+    "audit_training",
     "logistic",
     "register",
     "softmax",

@@ -59,8 +59,8 @@ def linear_delta(means: Array, chances: Array, epsilon: float) -> float:
     scale = math.exp(epsilon)
     mixed, alone = beyond(_root(log_ratio, epsilon, means))
     # Below the other threshold N(0, 1) has more.
-    mixed_above, alone_above = beyond(_root(log_ratio, -epsilon, means))
-    other = (1.0 - alone_above) - scale * (1.0 - mixed_above)
+    below = _root(log_ratio, -epsilon, means)
+    other = float(ndtr(below)) - scale * float(chances @ ndtr(below - means))
     return max(mixed - scale * alone, other, 0.0)
 
 

@@ -1,0 +1,172 @@
+"""Canaries: examples made to leave a trace in a network, inserted into a training by Opacus.
+
+A canary takes part in every step with the rate of the loader, as an example would.  Its gradient is
+added to the sum of clipped gradients before noise is, with a norm of at most the clip norm.  So a
+training with it and one without differ by one example, and what tells them apart is a lower bound.
+(Nasr et al. 2021, 2023; Cebere, Bellet and Papernot 2025 for the last iterate.)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from lastiterate import _check
+from lastiterate.errors import InvalidParameter, InvalidType
+
+Parameters = Sequence[torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Canary(ABC):
+    """An example that an auditor makes up; `rate` is its probability of being in a batch."""
+
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "rate", _check.number("rate", self.rate, above=0.0, at_most=1.0))
+
+    @abstractmethod
+    def gradient(self, model: Any, parameters: Parameters) -> list[torch.Tensor]:
+        """The gradient of the canary at this model, one tensor for each parameter."""
+
+    @abstractmethod
+    def score(self, model: Any, start: Parameters, end: Parameters) -> float:
+        """A number that is larger if the canary took part in the training."""
+
+
+@dataclass(frozen=True)
+class GradientCanary(Canary):
+    """A gradient that no step of the others is likely to have: a random direction, always the same.
+
+    Examples
+    --------
+    >>> import lastiterate.opacus as lo
+    >>> lo.GradientCanary(rate=0.1).rate
+    0.1
+    """
+
+    seed: int = 0
+
+    def gradient(self, model: Any, parameters: Parameters) -> list[torch.Tensor]:
+        """The direction, whose norm is 1."""
+        del model
+        source = torch.Generator().manual_seed(self.seed)
+        drawn = [torch.randn(p.shape, generator=source) for p in parameters]
+        norm = _norm(drawn)
+        return [(one / norm).to(p) for one, p in zip(drawn, parameters, strict=True)]
+
+    def score(self, model: Any, start: Parameters, end: Parameters) -> float:
+        """How far the parameters moved against the direction."""
+        direction = self.gradient(model, start)
+        moved = zip(start, end, direction, strict=True)
+        return float(sum(((a - b) * one).sum() for a, b, one in moved))
+
+
+@dataclass(frozen=True)
+class InputCanary(Canary):
+    """An example: inputs and target as the loader would give them, each a batch of one.
+
+    Examples
+    --------
+    >>> import torch
+    >>> import lastiterate.opacus as lo
+    >>> canary = lo.InputCanary(inputs=torch.ones(1, 4), target=torch.tensor([1]))
+    >>> canary.inputs.shape[0]
+    1
+    """
+
+    inputs: torch.Tensor | None = None
+    target: torch.Tensor | None = None
+    criterion: Callable[[Any, Any], Any] = torch.nn.functional.cross_entropy
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("inputs", "target"):
+            given = getattr(self, name)
+            if not isinstance(given, torch.Tensor) or given.shape[:1] != (1,):
+                raise InvalidType(name, must_be="a tensor of one example", found=repr(given)[:40])
+
+    def gradient(self, model: Any, parameters: Parameters) -> list[torch.Tensor]:
+        """The gradient of the loss at the example."""
+        with torch.enable_grad(), _without_hooks(model):
+            return list(torch.autograd.grad(self._loss(model), list(parameters)))
+
+    def score(self, model: Any, start: Parameters, end: Parameters) -> float:
+        """Minus the loss of the trained model at the example."""
+        del start, end
+        with torch.no_grad(), _without_hooks(model):
+            return -float(self._loss(model))
+
+    def _loss(self, model: Any) -> Any:
+        return self.criterion(model(self.inputs), self.target)
+
+
+@contextmanager
+def _without_hooks(model: Any) -> Iterator[None]:
+    """While this lasts Opacus does not take what is computed for an example of a batch."""
+    hooked = hasattr(model, "disable_hooks")
+    if hooked:
+        model.disable_hooks()
+    try:
+        yield
+    finally:
+        if hooked:
+            model.enable_hooks()
+
+
+class CanarySession:
+    """One training: `watch` is called once, when model and optimizer are private."""
+
+    def __init__(self, canary: Canary, *, inserted: bool, seed: int) -> None:
+        self._canary, self._inserted = canary, inserted
+        self._source = torch.Generator().manual_seed(seed)
+        self._model: Any = None
+
+    def watch(self, model: Any, optimizer: Any) -> None:
+        """Insert the canary into every step of this optimizer, if it takes part."""
+        for name in ("add_noise", "clip_and_accumulate", "max_grad_norm"):
+            if not hasattr(optimizer, name):
+                must_be = "a DPOptimizer of Opacus, as make_private gives it"
+                raise InvalidType("optimizer", must_be=must_be, found=type(optimizer).__name__)
+        self._model = model
+        self._parameters = [p for p in model.parameters() if p.requires_grad]
+        self._start = [p.detach().clone() for p in self._parameters]
+        if not self._inserted:
+            return
+        add_noise = optimizer.add_noise
+
+        def add_canary_and_noise() -> None:
+            self._insert(float(optimizer.max_grad_norm))
+            add_noise()
+
+        optimizer.add_noise = add_canary_and_noise
+
+    def _insert(self, clip_norm: float) -> None:
+        if float(torch.rand((), generator=self._source)) >= self._canary.rate:
+            return
+        gradient = self._canary.gradient(self._model, self._parameters)
+        norm = _norm(gradient)
+        # A gradient of the largest norm: what an attacker would choose, and clipping allows.
+        factor = clip_norm / norm if norm > 0.0 else 0.0
+        if isinstance(self._canary, InputCanary):
+            factor = min(factor, 1.0)
+        for p, one in zip(self._parameters, gradient, strict=True):
+            p.summed_grad += (factor * one).to(p.summed_grad)
+
+    def score(self) -> float:
+        """The score of the trained model."""
+        if self._model is None:
+            must_be = "a function that calls session.watch(model, optimizer) once"
+            raise InvalidParameter("train", must_be=must_be, found="no call")
+        end = [p.detach() for p in self._parameters]
+        return self._canary.score(self._model, self._start, end)
+
+
+def _norm(tensors: Sequence[torch.Tensor]) -> float:
+    return float(torch.sqrt(sum((one.double() ** 2).sum() for one in tensors)))

@@ -1,0 +1,153 @@
+"""Canaries in a network: a lower bound below the guarantee, and a bad loop that is caught."""
+
+import warnings
+
+import pytest
+import torch
+from opacus import PrivacyEngine
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import lastiterate as li
+import lastiterate.opacus as lo
+from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.report.three_numbers import NO_GUARANTEE
+
+ROWS, STEPS, NOISE, CLIP, LR = 12, 2, 1.4142, 1.0, 0.5
+DATA = torch.randn(ROWS, 3, generator=torch.Generator().manual_seed(0))
+DATASET = TensorDataset(DATA, (DATA[:, 0] > 0).long())
+INPUT = lo.InputCanary(inputs=torch.full((1, 3), 6.0), target=torch.tensor([0]))
+
+
+def network():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+
+
+def loop(*, noise=NOISE, steps=STEPS, watched=True):
+    """A training of a small network on full batches."""
+
+    def train(session, seed):
+        model = network()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model, optimizer, loader = PrivacyEngine(accountant="rdp").make_private(
+                module=model,
+                optimizer=torch.optim.SGD(model.parameters(), lr=LR),
+                data_loader=DataLoader(DATASET, batch_size=ROWS),
+                noise_multiplier=noise,
+                max_grad_norm=CLIP,
+                poisson_sampling=False,
+            )
+            if watched:
+                session.watch(model, optimizer)
+            torch.manual_seed(seed)
+            for _ in range(steps):
+                for x, y in loader:
+                    optimizer.zero_grad()
+                    nn.functional.cross_entropy(model(x), y).backward()
+                    optimizer.step()
+
+    return train
+
+
+@pytest.fixture(scope="module")
+def report():
+    run = li.TrainingRun.from_dp_sgd(
+        batches=li.FullBatch(ROWS),
+        steps=STEPS,
+        clip_norm=CLIP,
+        noise_multiplier=NOISE,
+        step_size=LR,
+        adjacency="zero-out",
+    )
+    return li.account(run)
+
+
+def test_a_lower_bound_below_the_guarantee(report):
+    found = lo.audit_training(loop(), report, lo.GradientCanary(), runs=60)
+    assert not found.refuted
+    assert 0.0 <= found.lower_epsilon <= report.epsilon(1e-5)
+    text = str(found)
+    lines = text.splitlines()
+    assert "at least: this canary" in lines[1]
+    assert NO_GUARANTEE in text
+    assert "the guarantee" in lines[-2]
+    assert "not refuted" in lines[-1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("canary", [lo.GradientCanary(), INPUT], ids=["gradient", "input"])
+def test_an_honest_loop_is_not_refuted(report, canary):
+    found = lo.audit_training(loop(), report, canary, runs=300)
+    assert not found.refuted
+    assert found.lower_epsilon <= report.epsilon(1e-5)
+
+
+@pytest.mark.slow
+def test_half_the_noise_is_caught(report):
+    found = lo.audit_training(loop(noise=NOISE / 2), report, lo.GradientCanary(), runs=300)
+    assert found.refuted
+    assert "REFUTED" in str(found)
+    assert found.verdict.gdp() > report.gdp()
+
+
+class TestTheMechanism:
+    def summed(self, canary, inserted=True, noise=0.0):
+        """What the optimizer was given in a step without noise."""
+        session = lo.CanarySession(canary, inserted=inserted, seed=0)
+        loop(noise=noise, steps=1)(session, 0)
+        return torch.cat([p.detach().ravel() for p in session._parameters])
+
+    @pytest.mark.parametrize("canary", [lo.GradientCanary(), INPUT], ids=["gradient", "input"])
+    def test_moves_a_step_by_at_most_the_clip_norm(self, canary):
+        gap = self.summed(canary) - self.summed(canary, inserted=False)
+        most = LR * CLIP / ROWS
+        assert 0.5 * most < float(gap.norm()) <= most * (1 + 1e-5)
+
+    def test_takes_part_at_its_rate(self):
+        canary = lo.GradientCanary(rate=0.25)
+        session = lo.CanarySession(canary, inserted=True, seed=3)
+        loop(noise=0.0, steps=400)(session, 0)
+        plain = lo.CanarySession(canary, inserted=False, seed=3)
+        loop(noise=0.0, steps=400)(plain, 0)
+        model = network()
+        often = 0
+        counted = lo.CanarySession(canary, inserted=True, seed=3)
+        counted._parameters = list(model.parameters())
+        for p in counted._parameters:
+            p.summed_grad = torch.zeros_like(p)
+        for _ in range(400):
+            before = counted._parameters[0].summed_grad.clone()
+            counted._insert(CLIP)
+            often += not torch.equal(before, counted._parameters[0].summed_grad)
+        assert 70 <= often <= 130
+        assert session.score() > plain.score()
+
+    def test_the_gradient_of_an_input_is_that_of_autograd(self):
+        model = network()
+        parameters = list(model.parameters())
+        found = INPUT.gradient(model, parameters)
+        nn.functional.cross_entropy(model(INPUT.inputs), INPUT.target).backward()
+        for one, p in zip(found, parameters, strict=True):
+            torch.testing.assert_close(one, p.grad)
+
+
+class TestRefused:
+    def test_a_loop_that_is_never_watched(self, report):
+        with pytest.raises(InvalidParameter, match="calls session"):
+            lo.audit_training(loop(watched=False), report, lo.GradientCanary(), runs=20)
+
+    def test_other_optimizers_and_canaries(self, report):
+        session = lo.CanarySession(lo.GradientCanary(), inserted=True, seed=0)
+        model = network()
+        with pytest.raises(InvalidType, match="a DPOptimizer of Opacus"):
+            session.watch(model, torch.optim.SGD(model.parameters(), lr=0.1))
+        with pytest.raises(InvalidType, match="canary must be"):
+            lo.audit_training(loop(), report, "canary")
+        with pytest.raises(InvalidType, match="report must be"):
+            lo.audit_training(loop(), 3.0, lo.GradientCanary())
+        with pytest.raises(InvalidType, match="inputs must be a tensor of one"):
+            lo.InputCanary(inputs=torch.ones(2, 3), target=torch.tensor([0]))
+        with pytest.raises(InvalidParameter, match="rate must be"):
+            lo.GradientCanary(rate=0.0)
