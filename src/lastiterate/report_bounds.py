@@ -106,7 +106,7 @@ class ReportBounds(BestProfile):
         >>> report = li.account(run)
         >>> found = report.estimates["published/steinke-et-al/linear-estimate"]
         >>> round(found.epsilon_estimate(1e-5), 2), round(report.epsilon(1e-5), 2)
-        True
+        (0.52, 0.53)
         """
         if self.of_more_than_the_run:
             return {}

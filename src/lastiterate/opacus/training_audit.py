@@ -20,7 +20,9 @@ Train = Callable[[CanarySession, int], Any]
 class TrainingAudit:
     """The verdict on a loop, with the report that it was held against.
 
-    `print` shows the lower bound, the estimate and the guarantee in one table.
+    `print` shows the lower bound, the estimate and the guarantee in one table.  A loop is refuted
+    if the test contradicts any point of the guarantee's trade-off curve: of few runs that is far
+    more sensitive than the lower bound on epsilon at a small delta.
     """
 
     verdict: Verdict
@@ -41,8 +43,7 @@ class TrainingAudit:
         sure = f"{self.verdict.evidence.confidence:.3%} confidence"
         found = {f"this canary, at {sure}": self.lower_epsilon}
         table = three_numbers(self.report, delta=self.delta, audited=found)
-        says = "REFUTED: the loop leaks more than the guarantee" if self.refuted else "not refuted"
-        return f"{table}\n{says} ({sure})"
+        return f"{table}\n{self.verdict}"
 
 
 def audit_training(
