@@ -25,7 +25,7 @@ EXTRAS = {
     "torch": ["src/lastiterate/torch", "tests/torch"],
     "opacus": ["src/lastiterate/opacus", "tests/opacus"],
     "onnxruntime": ["src/lastiterate/onnx", "tests/onnx"],
-    "safetensors": ["src/lastiterate/huggingface.py", "tests/huggingface"],
+    "safetensors": ["src/lastiterate/huggingface.py", "tests/test_huggingface.py"],
     "nbclient": ["tests/notebooks"],
     "numba": ["src/lastiterate/train/compiled", "tests/train/compiled"],
 }

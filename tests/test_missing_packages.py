@@ -16,6 +16,7 @@ MISSING = [
     ("dask", "sklearn", "scikit-learn"),
     ("torch", "torch", "torch"),
     ("torch", "safetensors", "safetensors"),
+    ("huggingface", "safetensors", "safetensors"),
 ]
 
 

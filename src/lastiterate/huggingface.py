@@ -130,6 +130,14 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
         If the certificate does not hold, or belongs to another model.
     InvalidParameter
         If the folder holds no such model, or its files were altered.
+
+    Examples
+    --------
+    >>> import lastiterate.huggingface as hub
+    >>> hub.load("no such folder")
+    Traceback (most recent call last):
+    ...
+    lastiterate.errors.InvalidParameter: folder must be a folder that ...
     """
     where = folder_with(folder, (WEIGHTS, CONFIG, CERTIFICATE), _MUST_BE)
     record = _record(where)

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -25,6 +25,9 @@ Parameters = Sequence[torch.Tensor]
 @dataclass(frozen=True)
 class Canary(ABC):
     """An example that an auditor makes up; `rate` is its probability of being in a batch."""
+
+    # Whether its gradient is stretched to the clip norm, which is what an attacker would choose.
+    of_largest_norm: ClassVar[bool] = False
 
     rate: float = 1.0
 
@@ -50,6 +53,8 @@ class GradientCanary(Canary):
     >>> lo.GradientCanary(rate=0.1).rate
     0.1
     """
+
+    of_largest_norm: ClassVar[bool] = True
 
     seed: int = 0
 
@@ -134,6 +139,9 @@ class CanarySession:
             if not hasattr(optimizer, name):
                 must_be = "a DPOptimizer of Opacus, as make_private gives it"
                 raise InvalidType("optimizer", must_be=must_be, found=type(optimizer).__name__)
+        if not isinstance(optimizer.max_grad_norm, (int, float)):
+            must_be = "one number: clipping by layers is not audited"
+            raise InvalidType("max_grad_norm", optimizer.max_grad_norm, must_be=must_be)
         self._model = model
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._start = [p.detach().clone() for p in self._parameters]
@@ -152,9 +160,8 @@ class CanarySession:
             return
         gradient = self._canary.gradient(self._model, self._parameters)
         norm = _norm(gradient)
-        # A gradient of the largest norm: what an attacker would choose, and clipping allows.
         factor = clip_norm / norm if norm > 0.0 else 0.0
-        if isinstance(self._canary, InputCanary):
+        if not self._canary.of_largest_norm:
             factor = min(factor, 1.0)
         for p, one in zip(self._parameters, gradient, strict=True):
             p.summed_grad += (factor * one).to(p.summed_grad)
