@@ -127,7 +127,7 @@ class TestTheMechanism:
     def test_the_gradient_of_an_input_is_that_of_autograd(self):
         model = network()
         parameters = list(model.parameters())
-        found = INPUT.gradient(model, parameters)
+        found = INPUT._gradient(model, parameters)
         nn.functional.cross_entropy(model(INPUT.inputs), INPUT.target).backward()
         for one, p in zip(found, parameters, strict=True):
             torch.testing.assert_close(one, p.grad)

@@ -35,17 +35,24 @@ class Canary(ABC):
         object.__setattr__(self, "rate", _check.number("rate", self.rate, above=0.0, at_most=1.0))
 
     @abstractmethod
-    def gradient(self, model: Any, parameters: Parameters) -> list[torch.Tensor]:
+    def _gradient(self, model: Any, parameters: Parameters) -> list[torch.Tensor]:
         """The gradient of the canary at this model, one tensor for each parameter."""
 
     @abstractmethod
-    def score(self, model: Any, start: Parameters, end: Parameters) -> float:
+    def _score(self, model: Any, start: Parameters, end: Parameters) -> float:
         """A number that is larger if the canary took part in the training."""
 
 
 @dataclass(frozen=True)
 class GradientCanary(Canary):
     """A gradient that no step of the others is likely to have: a random direction, always the same.
+
+    Parameters
+    ----------
+    rate : float, default=1.0
+        The probability of being in a batch, that of the loader.
+    seed : int, default=0
+        The seed of the direction.
 
     Examples
     --------
@@ -58,7 +65,7 @@ class GradientCanary(Canary):
 
     seed: int = 0
 
-    def gradient(self, model: Any, parameters: Parameters) -> list[torch.Tensor]:
+    def _gradient(self, model: Any, parameters: Parameters) -> list[torch.Tensor]:
         """The direction, whose norm is 1."""
         del model
         source = torch.Generator().manual_seed(self.seed)
@@ -66,9 +73,9 @@ class GradientCanary(Canary):
         norm = _norm(drawn)
         return [(one / norm).to(p) for one, p in zip(drawn, parameters, strict=True)]
 
-    def score(self, model: Any, start: Parameters, end: Parameters) -> float:
+    def _score(self, model: Any, start: Parameters, end: Parameters) -> float:
         """How far the parameters moved against the direction."""
-        direction = self.gradient(model, start)
+        direction = self._gradient(model, start)
         moved = zip(start, end, direction, strict=True)
         return float(sum(((a - b) * one).sum() for a, b, one in moved))
 
@@ -76,6 +83,15 @@ class GradientCanary(Canary):
 @dataclass(frozen=True)
 class InputCanary(Canary):
     """An example: inputs and target as the loader would give them, each a batch of one.
+
+    Parameters
+    ----------
+    rate : float, default=1.0
+        The probability of being in a batch, that of the loader.
+    inputs, target : Tensor
+        The example; both have a first dimension of size 1.
+    criterion : callable, optional
+        The loss of outputs and target; cross-entropy unless given.
 
     Examples
     --------
@@ -88,7 +104,7 @@ class InputCanary(Canary):
 
     inputs: torch.Tensor | None = None
     target: torch.Tensor | None = None
-    criterion: Callable[[Any, Any], Any] = torch.nn.functional.cross_entropy
+    criterion: Callable[[Any, Any], Any] | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -97,19 +113,20 @@ class InputCanary(Canary):
             if not isinstance(given, torch.Tensor) or given.shape[:1] != (1,):
                 raise InvalidType(name, must_be="a tensor of one example", found=repr(given)[:40])
 
-    def gradient(self, model: Any, parameters: Parameters) -> list[torch.Tensor]:
+    def _gradient(self, model: Any, parameters: Parameters) -> list[torch.Tensor]:
         """The gradient of the loss at the example."""
         with torch.enable_grad(), _without_hooks(model):
             return list(torch.autograd.grad(self._loss(model), list(parameters)))
 
-    def score(self, model: Any, start: Parameters, end: Parameters) -> float:
+    def _score(self, model: Any, start: Parameters, end: Parameters) -> float:
         """Minus the loss of the trained model at the example."""
         del start, end
         with torch.no_grad(), _without_hooks(model):
             return -float(self._loss(model))
 
     def _loss(self, model: Any) -> Any:
-        return self.criterion(model(self.inputs), self.target)
+        criterion = self.criterion or torch.nn.functional.cross_entropy
+        return criterion(model(self.inputs), self.target)
 
 
 @contextmanager
@@ -126,7 +143,24 @@ def _without_hooks(model: Any) -> Iterator[None]:
 
 
 class CanarySession:
-    """One training: `watch` is called once, when model and optimizer are private."""
+    """One training of an audit: `watch` is called once, when model and optimizer are private.
+
+    `audit_training` makes them.
+
+    Parameters
+    ----------
+    canary : GradientCanary or InputCanary
+        The canary.
+    inserted : bool
+        Whether it takes part in this training.
+    seed : int
+        The seed of the steps that it takes part in.
+
+    Examples
+    --------
+    >>> import lastiterate.opacus as lo
+    >>> session = lo.CanarySession(lo.GradientCanary(), inserted=True, seed=0)
+    """
 
     def __init__(self, canary: Canary, *, inserted: bool, seed: int) -> None:
         self._canary, self._inserted = canary, inserted
@@ -134,7 +168,24 @@ class CanarySession:
         self._model: Any = None
 
     def watch(self, model: Any, optimizer: Any) -> None:
-        """Insert the canary into every step of this optimizer, if it takes part."""
+        """Insert the canary into the steps of this optimizer, if it takes part.
+
+        Parameters
+        ----------
+        model : GradSampleModule
+            The model, as `make_private` gives it.
+        optimizer : DPOptimizer
+            The optimizer, as `make_private` gives it.
+
+        Raises
+        ------
+        InvalidType
+            If the optimizer is not of Opacus, or clips by layers.
+
+        Examples
+        --------
+        >>> session.watch(model, optimizer)  # doctest: +SKIP
+        """
         for name in ("add_noise", "clip_and_accumulate", "max_grad_norm"):
             if not hasattr(optimizer, name):
                 must_be = "a DPOptimizer of Opacus, as make_private gives it"
@@ -158,7 +209,7 @@ class CanarySession:
     def _insert(self, clip_norm: float) -> None:
         if float(torch.rand((), generator=self._source)) >= self._canary.rate:
             return
-        gradient = self._canary.gradient(self._model, self._parameters)
+        gradient = self._canary._gradient(self._model, self._parameters)
         norm = _norm(gradient)
         factor = clip_norm / norm if norm > 0.0 else 0.0
         if not self._canary.of_largest_norm:
@@ -167,12 +218,27 @@ class CanarySession:
             p.summed_grad += (factor * one).to(p.summed_grad)
 
     def score(self) -> float:
-        """The score of the trained model."""
+        """The score of the trained model.
+
+        Returns
+        -------
+        float
+            Larger if the canary took part.
+
+        Raises
+        ------
+        InvalidParameter
+            If `watch` was never called.
+
+        Examples
+        --------
+        >>> session.score()  # doctest: +SKIP
+        """
         if self._model is None:
             must_be = "a function that calls session.watch(model, optimizer) once"
             raise InvalidParameter("train", must_be=must_be, found="no call")
         end = [p.detach() for p in self._parameters]
-        return self._canary.score(self._model, self._start, end)
+        return self._canary._score(self._model, self._start, end)
 
 
 def _norm(tensors: Sequence[torch.Tensor]) -> float:

@@ -23,6 +23,19 @@ class TrainingAudit:
     `print` shows the lower bound, the estimate and the guarantee in one table.  A loop is refuted
     if the test contradicts any point of the guarantee's trade-off curve: of few runs that is far
     more sensitive than the lower bound on epsilon at a small delta.
+
+    Parameters
+    ----------
+    verdict : Verdict
+        The test, its counts, and whether it refutes the report.
+    report : PrivacyReport
+        The guarantee.
+    delta : float
+        The delta of the table.
+
+    Examples
+    --------
+    >>> print(lo.audit_training(train, report, canary))  # doctest: +SKIP
     """
 
     verdict: Verdict
