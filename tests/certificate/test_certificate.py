@@ -149,7 +149,7 @@ class TestForgery:
             (("arithmetic", "products"), "float32", "products is not 'float64'"),
             (("arithmetic", "rounding"), "nothing is lost", "rounding is not 'charged"),
             (("arithmetic", "rows"), "none", "arithmetic.rows"),
-            (("arithmetic", "rows"), "sparse", "mu is not"),
+            (("arithmetic", "rows"), "sparse, and centred", "mu is not"),
             (("arithmetic", "assumes", 0), "nothing", "assumes is not"),
             (("arithmetic", "not covered"), "nothing", "not covered is not"),
             (("arithmetic", "mu"), "1e-9", "mu is not"),

@@ -4,8 +4,10 @@ import json
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from lastiterate import verify
+from lastiterate.certificate import arithmetic_record
 from lastiterate.certificate.statements import digest
 from lastiterate.certificate.verify import history_before_requests
 from lastiterate.cli import main
@@ -15,6 +17,13 @@ from lastiterate.linear_model import PrivateLogisticRegression, PrivateSelection
 X = np.random.default_rng(0).normal(size=(400, 3)) / 3.0
 Y = X[:, 0] > 0.0
 KEY = bytes(range(32))
+_SAID = [
+    arithmetic_record.CHARGED,
+    arithmetic_record.CHARGED_WITH_SEED,
+    arithmetic_record.NOT_CHARGED,
+    arithmetic_record.TOGETHER,
+    arithmetic_record.APART,
+]
 QUICK = {"epsilon": 1.0, "batches": "cyclic", "batch_size": 100, "epochs": 2, "feature_bound": 1.0}
 
 
@@ -25,7 +34,12 @@ def certificates():
     for row in (1, 2, 3):
         chain = chain.unlearn(X, Y, rows=[row], extra_steps=4, key=KEY)
     chosen = PrivateSelection(PrivateLogisticRegression(**QUICK), {"l2": [0.0, 0.1]}, tries=1.5)
+    apart = PrivateLogisticRegression(center=False, **QUICK).fit(X, Y)
     return {
+        "not centred": json.loads(apart.certificate_),
+        "sparse": json.loads(
+            PrivateLogisticRegression(**QUICK).fit(sparse.csr_array(X), Y).certificate_
+        ),
         "trained": json.loads(model.fit(X, Y).certificate_),
         "unlearned": json.loads(chain.certificate_),
         "selected": json.loads(chosen.fit(X, Y).certificate_),
@@ -108,6 +122,35 @@ class TestFieldsThatMustBeThere:
         path = ("selection", "candidates", 1, "features")
         with pytest.raises(InvalidCertificate, match="feature_bound must be"):
             verify(changed(certificates["selected"], path, "bound", 1e-320))
+
+
+class TestArithmetic:
+    """Whoever forges digests, too, gains nothing by any other value of any field."""
+
+    def links(self, record):
+        yield ("arithmetic",), record["arithmetic"]
+        for number, link in enumerate(record.get("earlier", [])):
+            yield ("earlier", number, "arithmetic"), link["arithmetic"]
+
+    def others(self, value):
+        if isinstance(value, list):
+            return [value[:-1], value[::-1], [*value, "luck"], "luck", None]
+        if isinstance(value, str):
+            return [f"{value}.", "", "float32", *_SAID, 1, None]
+        return [value * 0.999_999, value * 1.000_001 + 1e-6, -1.0, value / 2 + 1.0, str(value), None]
+
+    @pytest.mark.parametrize("kind", ["trained", "unlearned", "selected", "not centred", "sparse"])
+    def test_of_no_field_is_another_value_accepted(self, certificates, kind):
+        record = certificates[kind]
+        verify(sealed(record))
+        for path, stated in self.links(record):
+            assert set(stated) == set(arithmetic_record.FIELDS)
+            for name, value in stated.items():
+                for other in self.others(value):
+                    if other == value:
+                        continue
+                    with pytest.raises(InvalidCertificate):
+                        verify(changed(record, path, name, other))
 
 
 class TestChains:

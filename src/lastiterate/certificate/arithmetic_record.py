@@ -34,7 +34,8 @@ ASSUMES = [
     "AES-256 in counter mode cannot be told from random words",
 ]
 NOT_COVERED = "timing, memory, faults, and whoever reads the process"
-DENSE, SPARSE = "dense", "sparse"
+# Only of sparse rows around a centre is the centre subtracted from outputs, which rounds more.
+TOGETHER, APART = "dense, or not centred", "sparse, and centred"
 FIELDS = (
     "rounding",
     "products",
@@ -55,7 +56,6 @@ def arithmetic_record(
     problem: Problem,
     *,
     precision: str,
-    is_sparse: bool,
     seeded: bool,
 ) -> dict[str, Any]:
     """The record of an arithmetic that is charged, or of one that is not if none was found."""
@@ -64,7 +64,7 @@ def arithmetic_record(
     return {
         "rounding": CHARGED_WITH_SEED if seeded else CHARGED,
         "products": precision,
-        "rows": SPARSE if is_sparse else DENSE,
+        "rows": APART if problem.apart else TOGETHER,
         "offset": problem.offset,
         "grid bits": found.bits,
         "reach": found.reach,
@@ -93,7 +93,7 @@ def stated_problem(
         _check.number("features.bound", features["bound"], above=0.0),
         _check.number("features.intercept", features["intercept"], at_least=0.0),
         _check.number("arithmetic.offset", stated["offset"], at_least=0.0),
-        apart=_check.choice("arithmetic.rows", stated["rows"], among=(DENSE, SPARSE)) == SPARSE
+        apart=_check.choice("arithmetic.rows", stated["rows"], among=(TOGETHER, APART)) == APART
         and any(one.kind == MEAN for one in releases),
     )
 
@@ -124,7 +124,6 @@ def wrong_arithmetic(
         found,
         problem,
         precision="float64",
-        is_sparse=stated["rows"] == SPARSE,
         seeded=seeded,
     )
     wrong = [

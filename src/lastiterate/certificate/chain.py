@@ -17,7 +17,7 @@ import lastiterate
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.certificate import statements
-from lastiterate.certificate.arithmetic_record import NAME, SPARSE, arithmetic_record
+from lastiterate.certificate.arithmetic_record import NAME, arithmetic_record
 from lastiterate.certificate.issue import stated_guarantee, with_digest
 from lastiterate.certificate.unlearning_history import UnlearningHistory
 from lastiterate.errors import InvalidCertificate, InvalidParameter
@@ -183,7 +183,6 @@ def _arithmetic(
         requests.arithmetic,
         requests.problem,
         precision=stated["products"],
-        is_sparse=stated["rows"] == SPARSE,
         seeded=seeded,
     )
 

@@ -64,7 +64,6 @@ def issue(
             found,
             problem,
             precision=examples.precision,
-            is_sparse=examples.is_sparse,
             seeded=provenance == REPRODUCIBLE,
         ),
         "public": statements.PUBLIC,

@@ -123,6 +123,7 @@ class Shard:
         """The sum of gradients over the chosen examples of this shard."""
         return self._discreetly(lambda: self._gradient(parameters, chosen))
 
+    @np.errstate(all="ignore")  # what raises must not depend on a row's size
     def _discreetly(self, action: Callable[[], _Answer]) -> _Answer | Failure:
         try:
             return action()

@@ -74,6 +74,7 @@ class Centre:
         """Outputs at the mean of a model with these coefficients; rounded alike everywhere."""
         return np.array([math.fsum(row * self.mean) for row in coef])
 
+    @np.errstate(all="ignore")
     def factors_and_reaches(self, rows: Rows, *, bound: float) -> tuple[Array, Array]:
         """The factors that bring each row within `bound`, and then within that of the centre."""
         factors, reaches = np.ones(rows.shape[0]), np.ones(rows.shape[0])
@@ -121,6 +122,7 @@ def published_centre(
     return centre_of_sum(total, release, source, examples=rows.shape[0], bound=bound, reach=reach)
 
 
+@np.errstate(all="ignore")
 def sum_in_units(
     rows: Rows, *, bound: float, silent: NDArray[np.bool_] | None = None
 ) -> NDArray[np.int64]:

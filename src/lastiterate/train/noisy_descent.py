@@ -60,6 +60,7 @@ class Published:
     runs: tuple[TrainingRun, ...] = ()
 
 
+@np.errstate(all="ignore")  # set to raise, underflow in one row would stop a training
 def noisy_descent(
     run: TrainingRun,
     objective: Objective,

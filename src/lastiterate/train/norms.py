@@ -30,6 +30,7 @@ SHORTEST = 1e-12  # a factor: products with longer rows might overflow
 _LEAST_SUM, _LARGEST_SUM = 1e-280, 1e300
 
 
+@np.errstate(all="ignore")  # what raises must not depend on a row's size
 def norm_factors(rows: Rows, bound: float) -> Array:
     """min(1, bound/norm) of every row, rounded down; refuses rows that are not finite."""
     factors = np.ones(rows.shape[0])
