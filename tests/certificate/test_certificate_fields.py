@@ -137,7 +137,14 @@ class TestArithmetic:
             return [value[:-1], value[::-1], [*value, "luck"], "luck", None]
         if isinstance(value, str):
             return [f"{value}.", "", "float32", *_SAID, 1, None]
-        return [value * 0.999_999, value * 1.000_001 + 1e-6, -1.0, value / 2 + 1.0, str(value), None]
+        return [
+            value * 0.999_999,
+            value * 1.000_001 + 1e-6,
+            -1.0,
+            value / 2 + 1.0,
+            str(value),
+            None,
+        ]
 
     @pytest.mark.parametrize("kind", ["trained", "unlearned", "selected", "not centred", "sparse"])
     def test_of_no_field_is_another_value_accepted(self, certificates, kind):

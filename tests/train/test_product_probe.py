@@ -1,6 +1,11 @@
 """Products that no bound on rounding holds for are refused, others are not."""
 
+import ctypes
+import ctypes.util
+import platform
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -8,7 +13,14 @@ from scipy import sparse
 
 from lastiterate.errors import NumericalFailure
 from lastiterate.train import product_probe
-from lastiterate.train.product_probe import check_products, check_sparse_products, padded
+from lastiterate.train.product_probe import (
+    check_products,
+    check_sparse_products,
+    check_thin_products,
+    check_thread,
+    padded,
+    unrolled,
+)
 from lastiterate.train.step_error import gamma
 
 SHAPES = [(1, 1, 1), (8, 5, 1), (64, 200, 10), (256, 33, 3)]
@@ -133,3 +145,58 @@ def test_sums_of_sparse_products_are_within_the_bound_of_any_order(kind):
 
 def test_few_shapes_are_probed():
     assert [padded(n) for n in (0, 1, 2, 3, 236, 256, 257)] == [1, 1, 2, 4, 256, 256, 512]
+    assert [unrolled(n) for n in (1, 2, 4, 5, 10)] == [1, 4, 4, 8, 12]
+
+
+class TestThreads:
+    @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="numbers of modes")
+    @pytest.mark.parametrize("mode", [0x400, 0x800, 0xC00])
+    def test_one_that_rounds_otherwise_is_refused_though_another_was_sound(self, mode):
+        check_thread()
+        c = ctypes.CDLL(ctypes.util.find_library("m"))
+
+        def otherwise():
+            assert c.fesetround(mode) == 0
+            with pytest.raises(NumericalFailure):
+                check_thread()
+            c.fesetround(0)
+            check_thread()
+            return True
+
+        with ThreadPoolExecutor(1) as threads:
+            assert threads.submit(otherwise).result()
+
+    def test_one_without_subnormal_numbers_is_refused(self, monkeypatch):
+        monkeypatch.setattr(product_probe, "_halves_subnormals", lambda: False)
+        with ThreadPoolExecutor(1) as threads, pytest.raises(NumericalFailure):
+            threads.submit(check_thread).result()
+
+
+class TestThinProducts:
+    def module(self, product):
+        def outputs(rows, factors, shifts, mean, weights, constants):
+            return product(rows.astype(np.float64), weights.T).T + constants[:, np.newaxis]
+
+        def sums(rows, factors, shifts, mean, residual, out):
+            out[:, : rows.shape[1]] = product(residual, rows.astype(np.float64))
+
+        module = ModuleType("products")
+        module.outputs, module.sums = outputs, sums
+        return module
+
+    @pytest.fixture(autouse=True)
+    def anew(self):
+        check_thin_products.cache_clear()
+
+    @pytest.mark.parametrize("more", [False, True])
+    @pytest.mark.parametrize("dtype", [np.float32, np.float64])
+    @pytest.mark.parametrize("outputs", [1, 3, 10])
+    def test_of_the_library_are_sound(self, outputs, dtype, more):
+        thin = pytest.importorskip("lastiterate.train.compiled.thin_products")
+        for module in (thin, self.module(np.matmul)):
+            check_thin_products(module, np.dtype(dtype), outputs, more=more)
+
+    @pytest.mark.parametrize("method", [strassen, in_float32])
+    def test_others_are_refused(self, method):
+        with pytest.raises(NumericalFailure, match="another Numba"):
+            check_thin_products(self.module(method), np.dtype(np.float32), 10, more=True)

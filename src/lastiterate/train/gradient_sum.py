@@ -19,11 +19,17 @@ from lastiterate.train.compiled import compiled
 from lastiterate.train.counted_rows import converted, stored_batch
 from lastiterate.train.data import FAST, Batch, Examples
 from lastiterate.train.objectives import Objective
-from lastiterate.train.product_probe import check_products, check_sparse_products, padded
+from lastiterate.train.product_probe import (
+    check_products,
+    check_sparse_products,
+    check_thin_products,
+    check_thread,
+    padded,
+    unrolled,
+)
 from lastiterate.train.rows import Rows, Selection
 
 _SUMMED = 2_048  # rows, at most, in one product of float32
-_UNROLLED = 4  # rows of the left factor that BLAS takes at a time
 
 
 def gradient_sum(
@@ -32,22 +38,34 @@ def gradient_sum(
     """The sum over some of the examples, without the penalty."""
     if own.arithmetic == FAST:
         return _sum_over(objective, own, own.batch(chosen), parameters)
+    check_thread()
     stored = stored_batch(own, chosen)
     if (thin := _thin_products(stored, objective.outputs)) is not None:
         assert parameters.dtype == np.float64
+        more = own.intercept > 0.0
+        check_thin_products(thin, stored.rows.dtype, objective.outputs, more=more)
         return _sum_over(objective, own, stored, parameters, thin)
     total: Array | None = None
     for batch in converted(stored, objective.outputs):
         assert batch.rows.dtype == parameters.dtype == np.float64
-        if isinstance(batch.rows, np.ndarray):
-            check_products(padded(len(batch.rows)), batch.rows.shape[1], objective.outputs)
-        else:
-            kind: Any = type(batch.rows)
-            check_sparse_products(kind, objective.outputs)
+        _check_products(batch, objective.outputs)
         part = _sum_over(objective, own, batch, parameters)
         total = part if total is None else np.add(total, part, out=total)
     assert total is not None
     return total
+
+
+def _check_products(batch: Batch, outputs: int) -> None:
+    """Refuse to go on where the products of `_sum_over` are not plain sums."""
+    rows, (count, width) = batch.rows, batch.rows.shape
+    if isinstance(rows, np.ndarray):
+        check_products(padded(count), width, outputs)
+        return
+    kind: Any = type(rows)
+    check_sparse_products(kind, outputs)
+    if batch.mean is not None:
+        check_products(outputs, width, 1)
+        check_products(outputs, padded(count), 1)
 
 
 def _thin_products(stored: Batch, outputs: int) -> ModuleType | None:
@@ -121,10 +139,9 @@ def _times(residual: Array, rows: Rows, factors: Array | None = None) -> NDArray
         left = residual if factors is None else residual * factors
         return np.asarray((rows.T @ left.T).T)
     outputs = residual.shape[0]
-    # Rows beyond a multiple of four would be multiplied one by one; one row alone is no matter.
-    padded = outputs if outputs == 1 else -(-outputs // _UNROLLED) * _UNROLLED
-    left = np.empty((padded, len(rows)), rows.dtype)
-    if padded > outputs:
+    whole = unrolled(outputs)
+    left = np.empty((whole, len(rows)), rows.dtype)
+    if whole > outputs:
         left[outputs:] = 0.0
     if factors is None:
         left[:outputs] = residual
@@ -134,7 +151,7 @@ def _times(residual: Array, rows: Rows, factors: Array | None = None) -> NDArray
         np.multiply(residual, factors, out=left[:outputs], casting="same_kind")
     if rows.dtype == np.float64 or len(rows) <= _SUMMED:
         return (left @ rows)[:outputs]
-    total = np.zeros((padded, rows.shape[1]))
+    total = np.zeros((whole, rows.shape[1]))
     for start in range(0, len(rows), _SUMMED):
         part = slice(start, start + _SUMMED)
         total += left[:, part] @ rows[part]

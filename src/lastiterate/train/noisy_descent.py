@@ -42,6 +42,7 @@ from lastiterate.train.gradient_sum import check_targets, gradient_sum
 from lastiterate.train.grid import Grid
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objectives import Objective
+from lastiterate.train.product_probe import check_thread
 from lastiterate.train.release_noise import project
 from lastiterate.train.run_claims import broken_promises
 from lastiterate.train.shards import AnyExamples, GradientSum
@@ -101,6 +102,8 @@ def _descended(
     require_plain_steps(run, "this trainer")
     for broken in broken_promises(run, objective, examples.radius):
         raise broken
+    if examples.precision == "float64":
+        check_thread()
     randomness = Randomness() if randomness is None else randomness
     grid = _grid(run, problem_of(objective, examples), start)
     batches = _batches(run, objective, examples, randomness)

@@ -10,7 +10,8 @@ they must be:
 - products of subnormal numbers are not 0.
 
 Products of sparse rows are probed likewise, by one shape: scipy adds entry after entry to each
-number of the result, whatever the shape.
+number of the result, whatever the shape.  So are the thin products that are compiled here, in one
+shape that no tile fits.  How a thread rounds is looked at once in every thread.
 
 Were a thread to flush subnormal numbers to 0 all the same, by a library that is loaded later, that
 would move any number by less than 1e-300 or, as a row of float32, by 1e-38: bounds on errors have
@@ -21,9 +22,11 @@ What passes is not thereby proved to be sound; what fails is refused.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from functools import lru_cache
 from operator import matmul
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -34,15 +37,59 @@ from lastiterate.errors import NumericalFailure
 _SAMPLED = 64  # entries that are compared with exact ones
 _BITS = 53
 _SPARSE_SHAPE = 96, 64  # of sparse rows that are probed
+_THIN_SHAPE = 9, 407  # of rows for thin products
+_UNROLLED = 4  # rows of the left factor that BLAS takes at a time
+_THREAD = threading.local()
+
+
+def check_thread() -> None:
+    """Refuse to go on in a thread that does not round to nearest, or has no subnormal numbers."""
+    if not getattr(_THREAD, "sound", False):
+        if not (_rounds_to_nearest() and _halves_subnormals()):
+            raise _unsound("numerical")
+        _THREAD.sound = True
 
 
 @lru_cache(maxsize=256)
 def check_products(rows: int, width: int, outputs: int) -> None:
     """Refuse to go on where products of these shapes are not what bounds on rounding are for."""
-    if not all(
-        _is_sound(*shape) for shape in ((rows, width, outputs), (outputs, rows, width))
-    ) or not (_rounds_to_nearest() and _keeps_subnormals(rows, width, outputs)):
+
+    def forward(left: Array, right: Array) -> Array:
+        return np.asarray(left @ np.asfortranarray(right))
+
+    if not (
+        _is_sound(rows, width, outputs, forward)
+        and _is_sound(unrolled(outputs), rows, width)
+        and _keeps_subnormals(rows, width, outputs)
+    ):
         raise _unsound("BLAS")
+
+
+@lru_cache(maxsize=64)
+def check_thin_products(
+    thin: ModuleType, precision: np.dtype[Any], outputs: int, *, more: bool
+) -> None:
+    """Refuse to go on where compiled products with rows of this precision are not plain sums.
+
+    With `more`, weights have a further column, as where there is an intercept.
+    """
+    (count, width), one = _THIN_SHAPE, np.ones(_THIN_SHAPE[0])
+
+    def forward(left: Array, right: Array) -> Array:
+        weights = np.zeros((outputs, width + more))[:, :width]
+        weights[...] = right.T
+        rows, constants = left.astype(precision), np.zeros(outputs)
+        return np.asarray(thin.outputs(rows, one, None, None, weights, constants).T)
+
+    def backward(left: Array, right: Array) -> Array:
+        sums = np.empty((outputs, width + more))
+        thin.sums(right.astype(precision), one, None, None, left, sums)
+        return sums[:, :width]
+
+    if not (
+        _is_sound(count, width, outputs, forward) and _is_sound(outputs, count, width, backward)
+    ):
+        raise _unsound("Numba")
 
 
 @lru_cache(maxsize=64)
@@ -56,11 +103,7 @@ def check_sparse_products(kind: type[Any], outputs: int) -> None:
     def backward(left: Array, right: Array) -> Array:
         return np.asarray((kind(right).T @ left.T).T)
 
-    if not (
-        _is_sound(rows, width, outputs, forward)
-        and _is_sound(outputs, rows, width, backward)
-        and _rounds_to_nearest()
-    ):
+    if not (_is_sound(rows, width, outputs, forward) and _is_sound(outputs, rows, width, backward)):
         raise _unsound("sparse")
 
 
@@ -70,6 +113,14 @@ def _unsound(library: str) -> NumericalFailure:
         f"on their rounding is known: use another {library} library, or arithmetic='fast', whose "
         "guarantee does not include rounding."
     )
+
+
+def unrolled(outputs: int) -> int:
+    """The rows of a left factor that stands for so many, some of them 0.
+
+    Rows beyond a multiple of four would be multiplied one by one; one row alone is no matter.
+    """
+    return outputs if outputs == 1 else -(-outputs // _UNROLLED) * _UNROLLED
 
 
 def padded(count: int) -> int:
@@ -118,5 +169,9 @@ def _keeps_subnormals(rows: int, width: int, outputs: int) -> bool:
     tiny: Array = np.full((rows, width), 2.0**-1060)
     with np.errstate(under="ignore"):
         kept = tiny @ np.full((width, outputs), 0.5)
-        halves = tiny * 0.5
-    return bool((kept == width * 2.0**-1061).all() and (halves == 2.0**-1061).all())
+    return bool((kept == width * 2.0**-1061).all())
+
+
+def _halves_subnormals() -> bool:
+    with np.errstate(under="ignore"):
+        return bool((np.full(64, 2.0**-1060) * 0.5 == 2.0**-1061).all())

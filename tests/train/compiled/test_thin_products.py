@@ -14,6 +14,7 @@ from lastiterate.train.data import bounded
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, Softmax
+from lastiterate.train.product_probe import check_thin_products
 
 from ..problems import run_of
 from ..test_step_error import worst
@@ -117,6 +118,7 @@ class TestInTraining:
 
     def test_no_error_is_above_its_charge(self, monkeypatch, objective, centred):
         calls = []
+        check_thin_products(thin_products, np.dtype(np.float32), objective.outputs, more=True)
         usual = thin_products.sums
         monkeypatch.setattr(thin_products, "sums", lambda *a: calls.append(usual(*a)))
         self.with_thin(monkeypatch, thin_products)
