@@ -63,7 +63,7 @@ def prove(found):
             assert (graph(own + 1) / height).a >= 0.7
     core_bins = np.where(found.kind[0] == law.CORE, found.bin[0], law.NOT_CORE)
     assert np.array_equal(core_bins, found.core_bin)
-    assert found.bin.max() < law.NOT_CORE
+    assert found.bin[0].max() < law.NOT_CORE
     # What is left out, of both tails together.
     beyond = mpmath.erfc(mpmath.mpf(found.bins[-1][1]) / 2**law.BIN_BITS / mpmath.sqrt(2))
     assert beyond <= law.TOTAL_VARIATION

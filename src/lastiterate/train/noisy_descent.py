@@ -117,12 +117,13 @@ def _descended(
         if run.batches.resampling is Resampling.NEVER:
             batches = islice(batches, start.steps % run.batches.batches_per_epoch, None)
     _keep_freed_memory()
+    units, sizes, noises = (one.tolist() for one in (grid.units, grid.sizes, grid.noises))
     for done, gradient in zip(track("training", range(run.steps)), batches, strict=False):
-        state.move_to(float(grid.units[done]))
+        state.move_to(units[done])
         total = gradient(state.parameters)
         # Drawn only now, so that nothing that rounds the gradient knows it.
-        noise = _drawn(randomness, grid, done, state.parameters.shape)
-        state.step(run, total, noise, float(grid.sizes[done]))
+        noise = _drawn(randomness, noises[done], grid.bits, shape)
+        state.step(run, total, noise, sizes[done])
     return _published(run, state, grid, randomness)
 
 
@@ -136,11 +137,9 @@ def _grid(run: TrainingRun, problem: Problem, start: Published | None) -> Grid:
 
 
 def _drawn(
-    randomness: Randomness, grid: Grid, done: int, shape: tuple[int, ...]
+    randomness: Randomness, noise: float, bits: int, shape: tuple[int, ...]
 ) -> NDArray[np.int64]:
-    if grid.noises[done] > 0.0:
-        return randomness.rounded_normals(shape, grid.bits)
-    return np.zeros(shape, np.int64)
+    return randomness.rounded_normals(shape, bits) if noise > 0.0 else np.zeros(shape, np.int64)
 
 
 class State:
@@ -213,6 +212,7 @@ def _published(run: TrainingRun, state: State, grid: Grid, randomness: Randomnes
     """Parameters with the noise on release, in the domain."""
     if run.release_noise_std > 0.0:
         state.move_to(float(grid.units[-1]))
-        state.add(_drawn(randomness, grid, -1, state.parameters.shape))
+        noise = float(grid.noises[-1])
+        state.add(_drawn(randomness, noise, grid.bits, state.parameters.shape))
     project(state.parameters, run.domain)
     return state.parameters

@@ -54,7 +54,7 @@ LEVELS, DEEPER_BOXES = 9, 16
 FIRST_HEIGHT = 2_609 * 2.0**-20  # so short that multiples are exact
 MARGIN = 2.0**-40  # of the decision by floats, and of the tables
 CORE, WEDGE, DEEPER, WASTE = range(4)
-NOT_CORE = 0xFFFF
+NOT_CORE = 0xFF
 _CHUNK = 1 << 16
 _LOADED = "lastiterate.train.compiled.rounded_normal"
 _SPARE, _SPARE_SHARE = 64, 12  # words beyond one a number, at first
@@ -71,7 +71,7 @@ class Tables(NamedTuple):
     bin: NDArray[np.uint16]
     box: NDArray[np.uint16]  # its number in the bin, counted from below
     height: Array  # of the boxes of a level
-    core_bin: NDArray[np.uint16]  # of level 0: the bin of a core box, else `NOT_CORE`
+    core_bin: NDArray[np.uint8]  # of level 0: the bin of a core box, else `NOT_CORE`
     bins: tuple[tuple[int, int], ...]  # of each level: the first, and the first of the next
 
 
@@ -101,7 +101,7 @@ def tables() -> Tables:
             kind[level, -DEEPER_BOXES:] = DEEPER
         ranges.append((first, after))
         first = after
-    core_bin = np.where(kind[0] == CORE, bins[0], NOT_CORE).astype(np.uint16)
+    core_bin = np.where(kind[0] == CORE, bins[0], NOT_CORE).astype(np.uint8)
     for array in (kind, bins, box, heights, core_bin):
         array.setflags(write=False)
     return Tables(kind, bins, box, heights, core_bin, tuple(ranges))
@@ -121,6 +121,9 @@ def rounded_normals(words: Source, count: int, bits: int) -> Whole:
     """
     assert BIN_BITS < bits <= MOST_BITS
     out = np.empty(count, np.int64)
+    if 0 < count <= _CHUNK:
+        _fill(words, out, bits)
+        return out
     for start in range(0, count, _CHUNK):
         _fill(words, out[start : start + _CHUNK], bits)
     return out
@@ -152,6 +155,8 @@ def _fill(words: Source, out: Whole, bits: int) -> None:
     drawn = words(out.size + spare)
     # Both ways give the same numbers, so that what was loaded for longer draws does for short ones.
     fast = compiled("rounded_normal", _CHUNK if _LOADED in sys.modules else out.size)
+    if fast is not None and fast.filled(drawn, out, bits):
+        return
     begin, rounds = (_begin, _rounds) if fast is None else (fast.begin, fast.rounds)
     done = begin(drawn[: out.size], drawn[out.size :], out, bits)
     extra = drawn[out.size :]
@@ -222,7 +227,7 @@ def _sides(
     return t < down(graph, MARGIN), t > up(graph, MARGIN)
 
 
-def _numbers(bins: NDArray[np.uint16], word: Words, bits: int) -> Whole:
+def _numbers(bins: NDArray[np.unsignedinteger], word: Words, bits: int) -> Whole:
     """The signed whole numbers of points in these bins."""
     within = (word >> np.uint64(64 - (bits - BIN_BITS))).astype(np.int64)
     number = (bins.astype(np.int64) << (bits - BIN_BITS)) | within

@@ -1,6 +1,5 @@
 """Rounded normal numbers, as `train.rounded_normal` has them, from the same words."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.train import rounded_normal as law
-from lastiterate.train.compiled.elementary import STEP_BY_STEP
+from lastiterate.train.compiled.elementary import STEP_BY_STEP, exp
 
 Words = NDArray[np.uint64]
 Whole = NDArray[np.int64]
@@ -19,9 +18,15 @@ _BOX = np.uint64(2**law.BOX_BITS - 1)
 _SIGN = np.uint64(law.BOX_BITS)
 _FRACTION = np.uint64(law.BOX_BITS + 1)
 _ONE = np.uint64(1)
-_NOT_CORE = np.uint64(law.NOT_CORE)
+_NOT_CORE = np.uint8(law.NOT_CORE)
 _CORE, _WEDGE, _DEEPER = law.CORE, law.WEDGE, law.DEEPER
 _BIN_BITS, _FRACTION_BITS, _MARGIN = law.BIN_BITS, law.FRACTION_BITS, law.MARGIN
+
+
+def filled(drawn: Words, out: Whole, bits: int) -> bool:
+    """Whether these words were enough to fill `out`; if not, `begin` has to do it from the same."""
+    kinds, bins, boxes, heights, core_bin, _ = law.tables()
+    return bool(_filled(drawn, out, bits, core_bin, kinds, bins, boxes, heights))
 
 
 def begin(first: Words, extra: Words, out: Whole, bits: int) -> law.Progress:
@@ -63,28 +68,62 @@ def _progress(room: Any, done: tuple[int, int, int, int, int]) -> law.Progress:
 
 
 @njit(**STEP_BY_STEP)
+def _filled(
+    drawn: Words, out: Whole, bits: int,
+    core_bin: Any, kinds: Any, bins: Any, boxes: Any, heights: Array,
+) -> bool:  # fmt: skip
+    rest = np.empty(out.size + 1, np.intp)
+    count = _cores(drawn[: out.size], out, rest, bits, core_bin)
+    where, level = np.empty((2, count), np.intp), np.empty((2, count), np.intp)
+    word, doubtful = np.empty((2, count), np.uint64), np.empty(count, np.intp)
+    where[0] = rest[:count]
+    _begun(where, word, level, count, drawn)
+    _, _, left, unsure, _ = _rounds(
+        where, word, level, doubtful, count, drawn[out.size :], out, bits,
+        kinds, bins, boxes, heights,
+    )  # fmt: skip
+    return left == 0 and unsure == 0
+
+
+@njit(**STEP_BY_STEP)
 def _begin(
     where: Columns, word: Words, level: Columns, doubtful: Columns,
     first: Words, extra: Words, out: Whole, bits: int,
     core_bin: Any, kinds: Any, bins: Any, boxes: Any, heights: Array,
 ) -> tuple[int, int, int, int, int]:  # fmt: skip
-    shift, up = np.uint64(64 - (bits - _BIN_BITS)), np.uint64(bits - _BIN_BITS)
-    rest = where[0]
-    count = 0
-    for k in range(out.size):
-        now = first[k]
-        bin_ = np.uint64(core_bin[now & _BOX])
-        number = np.int64((bin_ << up) | (now >> shift))
-        out[k] = number ^ -np.int64((now >> _SIGN) & _ONE)
-        rest[count] = k
-        count += bin_ == _NOT_CORE
-    for k in range(count):
-        word[0, k] = first[rest[k]]
-        level[0, k] = 0
+    count = _cores(first, out, where[0], bits, core_bin)
+    _begun(where, word, level, count, first)
     done: tuple[int, int, int, int, int] = _rounds(
         where, word, level, doubtful, count, extra, out, bits, kinds, bins, boxes, heights
     )
     return done
+
+
+@njit(**STEP_BY_STEP)
+def _cores(first: Words, out: Whole, rest: Columns, bits: int, core_bin: Any) -> int:
+    """The numbers of core boxes; how many others there are, which `rest` lists, with room for one.
+
+    In two passes, of which the second is made of several numbers at once.
+    """
+    shift, up = np.uint64(64 - (bits - _BIN_BITS)), np.uint64(bits - _BIN_BITS)
+    size, count = np.uint64(out.size), np.uint64(0)
+    for k in range(size):
+        bin_ = core_bin[first[k] & _BOX]
+        out[k] = np.int64(bin_)
+        rest[count] = k
+        count += np.uint64(bin_ == _NOT_CORE)
+    for k in range(size):
+        number = np.int64((np.uint64(out[k]) << up) | (first[k] >> shift))
+        out[k] = number ^ -np.int64((first[k] >> _SIGN) & _ONE)
+    return np.int64(count)
+
+
+@njit(**STEP_BY_STEP)
+def _begun(where: Columns, word: Words, level: Columns, count: int, first: Words) -> None:
+    """The words and the level of what is pending at first."""
+    for k in range(count):
+        word[0, k] = first[where[0, k]]
+        level[0, k] = 0
 
 
 @njit(**STEP_BY_STEP)
@@ -112,24 +151,19 @@ def _round(
     ordinates: Words, following: Words,
     out: Whole, bits: int, kinds: Any, bins: Any, boxes: Any, heights: Array,
 ) -> tuple[int, int]:  # fmt: skip
+    """How many are left, and how many are doubtful."""
     shift, up = np.uint64(64 - (bits - _BIN_BITS)), np.uint64(bits - _BIN_BITS)
     left, unsure = 0, 0
+    over = _over_graph(word, level, count, ordinates, bins, boxes, heights)
     for k in range(count):
         now, depth = word[k], level[k]
         at = np.int64(now & _BOX)
         kind = kinds[depth, at]
-        kept = False
-        if kind == _WEDGE:
-            fraction = (np.float64(now >> _FRACTION) + 0.5) * 2.0**-_FRACTION_BITS
-            x = (np.float64(bins[depth, at]) + fraction) * 2.0**-_BIN_BITS
-            part = (np.float64(ordinates[k]) + 0.5) * 2.0**-64
-            t = (np.float64(boxes[depth, at]) + part) * heights[depth]
-            graph = math.exp(-0.5 * x * x)
-            kept = t < graph * (1.0 - _MARGIN)
-            if not kept and not t > graph * (1.0 + _MARGIN):
-                doubtful[unsure] = k
-                unsure += 1
-                continue
+        kept = kind == _WEDGE and over[k] < 1.0 - _MARGIN
+        if kind == _WEDGE and not kept and not over[k] > 1.0 + _MARGIN:
+            doubtful[unsure] = k
+            unsure += 1
+            continue
         if not kept:
             depth = depth + 1 if kind == _DEEPER else 0
             now = following[k]
@@ -141,3 +175,22 @@ def _round(
         number = np.int64((np.uint64(bins[depth, at]) << up) | (now >> shift))
         out[where[k]] = number ^ -np.int64((now >> _SIGN) & _ONE)
     return left, unsure
+
+
+@njit(**STEP_BY_STEP)
+def _over_graph(
+    word: Words, level: Columns, count: int, ordinates: Words,
+    bins: Any, boxes: Any, heights: Array,
+) -> Array:  # fmt: skip
+    """The ordinate of each point over that of the graph, in loops of several points at once."""
+    x, t = np.empty(count), np.empty(count)
+    for k in range(count):
+        at = np.int64(word[k] & _BOX)
+        x[k], t[k] = bins[level[k], at], boxes[level[k], at]
+    for k in range(count):
+        fraction = (np.float64(word[k] >> _FRACTION) + 0.5) * 2.0**-_FRACTION_BITS
+        x[k] = (x[k] + fraction) * 2.0**-_BIN_BITS
+        t[k] += (np.float64(ordinates[k]) + 0.5) * 2.0**-64
+    for k in range(count):
+        t[k] = t[k] * heights[level[k]] / exp(-0.5 * x[k] * x[k])
+    return t

@@ -46,7 +46,8 @@ def outputs(
     found = np.empty((len(weights), len(rows)))
     found[...] = constants[:, np.newaxis]
     shifts, mean = _or_none(shifts, mean)
-    _outputs(rows, factors, shifts, mean, weights, found, _tile(_ROWS), _tile(len(weights)))
+    tile, weight_tile = _tiles(len(weights))
+    _outputs(rows, factors, shifts, mean, weights, found, tile, weight_tile)
     return found
 
 
@@ -60,19 +61,22 @@ def sums(
 ) -> None:
     """The sums of rows as they count, weighed by each residual, into the first columns of `out`."""
     shifts, mean = _or_none(shifts, mean)
-    _sums(rows, factors, shifts, mean, residual, out, _tile(_ROWS), _tile(len(residual)))
+    tile, sum_tile = _tiles(len(residual))
+    _sums(rows, factors, shifts, mean, residual, out, tile, sum_tile)
 
 
 def _or_none(shifts: Array | None, mean: Array | None) -> tuple[Array, Array]:
     return (_NONE, _NONE) if shifts is None or mean is None else (shifts, mean)
 
 
-def _tile(count: int) -> Array:
-    """Room for so many rows of a tile, all 0, from the beginning of a line of the cache."""
-    size = int(count) * int(_COLUMNS)
+def _tiles(outputs: int) -> tuple[Array, Array]:
+    """Room for the rows of a tile and for as many outputs, all 0, at the beginnings of lines."""
+    rows = int(_ROWS * _COLUMNS)
+    size = rows + outputs * int(_COLUMNS)
     memory = np.zeros(size + _LINE)
-    first = -(memory.ctypes.data // memory.itemsize) % _LINE
-    return memory[first : first + size]
+    # Many times as fast as `memory.ctypes`.
+    first = -(memory.__array_interface__["data"][0] // memory.itemsize) % _LINE
+    return memory[first : first + rows], memory[first + rows : first + size]
 
 
 @njit(**STEP_BY_STEP)
