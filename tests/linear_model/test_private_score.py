@@ -14,6 +14,8 @@ from lastiterate.linear_model import (
 )
 from lastiterate.linear_model.private_score import score_total
 from lastiterate.other_releases import ACCURACY, ERRORS, KINDS
+from lastiterate.profile.rounded import Rounding, gdp_but_for_failure
+from lastiterate.train.arithmetic import release_rounding
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(2_000, 3))
@@ -90,9 +92,20 @@ class TestNoise:
         both = score.joint_report(classifier.privacy_)
         assert both.other_releases == (score.release,)
         assert classifier.privacy_.epsilon(1e-5) < both.epsilon(1e-5) < 1.5
-        assert both.gdp() == pytest.approx(
-            np.hypot(classifier.privacy_.gdp(), score.release.mu), rel=1e-9
+        alone = gdp_but_for_failure(classifier.privacy_)
+        assert gdp_but_for_failure(both) == pytest.approx(
+            np.hypot(alone, score.release.mu), rel=1e-9
         )
+        assert np.isfinite(alone)
+
+    def test_rounding_is_that_of_all_rows_that_were_scored(self, classifier):
+        exact = li.account(classifier.privacy_.run).computed(Rounding(0.0, 0.0))
+        for times in (1, 50):
+            score = PrivateScore.of(
+                classifier, np.tile(X, (times, 1)), np.tile(SIDES, times), epsilon=0.5
+            )
+            expected = release_rounding(score.release, times * len(X)).mu
+            assert score.joint_report(exact).rounding.mu >= expected > (times == 50) * 1e-11
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, np.nan, "1"])

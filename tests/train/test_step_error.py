@@ -323,6 +323,22 @@ class TestOrder:
         np.testing.assert_array_equal(ends[0], ends[2])
 
 
+    @pytest.mark.parametrize("path", [None, "step"])
+    def test_no_rounding_of_a_step_depends_on_the_noise(self, path):
+        """Not even noise of more bits than floats have, in whose sums with steps these would go."""
+        fast = None if path is None else pytest.importorskip(f"lastiterate.train.compiled.{path}")
+        rng, ends = np.random.default_rng(0), []
+        run = run_of(problem(Logistic()), li.FullBatch(EXAMPLES))
+        total = rng.normal(size=(3, 200))
+        for drawn in (0, 2**54 + 1, -(2**55) - 3):
+            state = noisy_descent.State(np.zeros(total.shape), run.domain, fast)
+            state.move_to(2.0**-30)
+            state.step(run, total.copy(), np.full(total.shape, drawn), 0.5)
+            ends.append(state._whole - drawn)
+        np.testing.assert_array_equal(ends[0], ends[1])
+        np.testing.assert_array_equal(ends[0], ends[2])
+
+
 class TestRelease:
     def test_moving_to_the_grid_of_the_release(self):
         data = problem(Logistic())

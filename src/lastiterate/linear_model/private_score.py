@@ -149,8 +149,12 @@ class PrivateScore:
     def privacy(self) -> PrivacyProfile:
         """The guarantee of the score alone; all there is for examples outside the fit."""
         exact = for_group(GaussianProfile(self.release.mu), self.examples_per_person)
-        count = max(round(self.release.noise_std / self.std), 1)
-        return RoundedProfile(exact, release_rounding(self.release, count))
+        return RoundedProfile(exact, release_rounding(self.release, self._examples))
+
+    @property
+    def _examples(self) -> int:
+        """How many were scored, as noise of the sum and of the score tell."""
+        return max(round(self.release.noise_std / self.std), 1)
 
     def joint_report(self, report: PrivacyReport) -> PrivacyReport:
         """The report on model and score together, for examples that the model was fitted on.
@@ -165,7 +169,7 @@ class PrivateScore:
         PrivacyReport
             The report on both releases.
         """
-        return with_score(report, self.release)
+        return with_score(report, self.release, self._examples)
 
 
 def score_total(model: Any, X: Any, y: Any) -> tuple[float, int]:

@@ -122,11 +122,14 @@ def problem_of(objective: Objective, examples: AnyExamples) -> Problem:
     )
 
 
-def with_score(report: PrivacyReport, release: Release) -> PrivacyReport:
-    """The report on a model and a statistic of the examples that it was fitted on."""
+def with_score(report: PrivacyReport, release: Release, examples: int = 0) -> PrivacyReport:
+    """The report on a model and a statistic of the examples that it was fitted on.
+
+    Of more `examples`, if others were counted, too.
+    """
     rounding = None
     if report.rounding is not None:
-        rounding = release_rounding(release, report.run.batches.examples)
+        rounding = release_rounding(release, max(report.run.batches.examples, examples))
     return report.with_release(release, rounding)
 
 
