@@ -4,9 +4,15 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+import lastiterate as li
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateScaler
+from lastiterate.train.centring import Centre
 from lastiterate.train.data import bounded
+from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.norms import norm_factors
+from lastiterate.train.objectives import Huber, Logistic
+
+from .problems import run_of
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(200, 4))
@@ -65,3 +71,22 @@ def test_scaled_rows_never_exceed_the_bound(dtype, bound, kind):
     assert norms.max() <= bound
     assert norms[long].min() > bound * (1 - 30 * np.finfo(dtype).eps - 1e-13)
     np.testing.assert_array_equal(dense[~long], rows[~long])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("centred", [False, True])
+def test_no_size_of_a_row_raises_where_numpy_is_told_to(dtype, kind, centred):
+    """Whether a training ends with an error must not depend on the rows."""
+    rng, limits = np.random.default_rng(0), np.finfo(dtype)
+    exponents = rng.uniform(np.log10(limits.tiny), np.log10(limits.max) - 1.0, size=(200, 1))
+    rows = (rng.normal(size=(200, 6)) / 5.0 * 10.0**exponents).astype(dtype)
+    rows[::9], rows[1::9] = limits.max, limits.smallest_subnormal
+    targets = rng.normal(size=200) * 10.0 ** rng.uniform(-300, 300, size=200)
+    for objective, y in ((Logistic(), np.arange(200) % 2), (Huber(clip=0.5), targets)):
+        with np.errstate(all="raise"):
+            examples = bounded(kind(rows), y, bound=1.0, intercept=0.1)
+            examples.in_units()
+            examples = examples.around(Centre(np.full(6, 0.1), 0.05)) if centred else examples
+            run = run_of(examples, li.Cyclic(200, 100), objective=objective, steps=3)
+            noisy_descent(run, objective, examples)
