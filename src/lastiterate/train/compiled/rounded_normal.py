@@ -82,7 +82,8 @@ def _filled(
         where, word, level, doubtful, count, drawn[out.size :], out, bits,
         kinds, bins, boxes, heights,
     )  # fmt: skip
-    return left == 0 and unsure == 0
+    done: bool = left == 0 and unsure == 0
+    return done
 
 
 @njit(**STEP_BY_STEP)
@@ -100,8 +101,8 @@ def _begin(
 
 
 @njit(**STEP_BY_STEP)
-def _cores(first: Words, out: Whole, rest: Columns, bits: int, core_bin: Any) -> int:
-    """The numbers of core boxes; how many others there are, which `rest` lists, with room for one.
+def _cores(first: Words, out: Whole, rest: Columns, bits: int, core_bin: Any) -> np.int64:
+    """The numbers of core boxes; how many others there are, which `rest` lists and has room for.
 
     In two passes, of which the second is made of several numbers at once.
     """
