@@ -83,6 +83,7 @@ bench-utility: $(BENCH)/.ready  ## accuracy against others, with DATA=folder of 
 
 bench-train: $(BENCH)/.ready  ## speed of training, against bare matrix products and Opacus; DATA=folder for MNIST
 	@OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/train_throughput.py $(if $(wildcard $(DATA)/mnist),--data "$(abspath $(DATA))")
+	@OMP_NUM_THREADS=1 $(BENCH)/bin/python benchmarks/arithmetic_cost.py
 	@$(BENCH)/bin/python benchmarks/memory.py
 
 # Apart from .venv, which must do without torch; what is tested with them, conftest.py says.
