@@ -61,7 +61,6 @@ class Published:
     runs: tuple[TrainingRun, ...] = ()
 
 
-@np.errstate(all="ignore")  # set to raise, underflow in one row would stop a training
 def noisy_descent(
     run: TrainingRun,
     objective: Objective,
@@ -85,7 +84,9 @@ def noisy_descent(
         Where to begin instead of 0.  An order that is public goes on where it was left.
     """
     try:
-        return _descended(run, objective, examples, randomness, start)
+        # Set to raise, underflow in one row would stop a training.
+        with np.errstate(all="ignore"):
+            return _descended(run, objective, examples, randomness, start)
     except BaseException as error:
         clear_locals(error)
         del examples, randomness
