@@ -27,6 +27,7 @@ from lastiterate.report_bounds import ReportBounds, person_mu
 from lastiterate.report_forms import USUAL_DELTA, ReportForms
 from lastiterate.run.adjacency import ADJACENCIES
 from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import TrainingRun
 
 _COMPOSITION = "composition/"
@@ -245,6 +246,8 @@ class PrivacyReport(ReportForms, ReportBounds):
         ------
         ValueError
             If this report includes rounding already.
+        InvalidParameter
+            If the run has momentum, or publishes an average: their rounding errors are not proved.
 
         Examples
         --------
@@ -258,6 +261,7 @@ class PrivacyReport(ReportForms, ReportBounds):
         """
         if self.rounding is not None:
             raise ValueError("the rounding of these results is charged already")
+        require_plain_steps(self.run, "the charge for rounding")
         profiles = changed_profiles(self.all, partial(_computed, rounding))
         return replace(self, all=profiles, rounding=rounding)
 

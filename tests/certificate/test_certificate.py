@@ -6,12 +6,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lastiterate import account, verify
+from lastiterate import ExponentialAverage, account, verify
 from lastiterate.audit.certified_trainers import certified_trainer
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
 from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.profile.rounded import Rounding
+from lastiterate.train.arithmetic import arithmetic, problem_of
 from lastiterate.train.data import bounded
 from lastiterate.train.defaults import default_run
 from lastiterate.train.noise import SECURE
@@ -164,6 +166,25 @@ class TestForgery:
         del forged["digest"]
         with pytest.raises(InvalidCertificate, match=reason):
             verify(json.dumps(forged | {"digest": digest(forged)}))
+
+    @pytest.mark.parametrize(
+        "changes", [{"momentum": 0.9}, {"average": ExponentialAverage(0.9)}], ids=["buffer", "mean"]
+    )
+    def test_runs_that_no_trainer_carries_out(self, changes):
+        """Momentum and averages have no proved arithmetic, and no certificate."""
+        objective = instances(next(iter(OBJECTIVES.values())))[-1]
+        rows = bounded(X, targets_for(objective, 300, RNG), bound=1.0, intercept=0.1)
+        run = default_run(objective, RunSettings(), examples=300, radius=rows.radius)
+        run = run.replace(step_size=0.1, noise_std=0.1, steps=30, **changes)
+        released = np.zeros((objective.outputs, 4))
+        text = issue(account(run), objective, rows, released, delta=1e-5, provenance=SECURE)
+        with pytest.raises(InvalidCertificate, match=r"(momentum|average) must be left out"):
+            verify(text)
+        (name,) = changes
+        with pytest.raises(InvalidParameter, match=f"{name} must be left out: proved arithmetic"):
+            arithmetic([run], problem_of(objective, rows))
+        with pytest.raises(InvalidParameter, match=f"{name} must be left out: the charge for"):
+            account(run).computed(Rounding(1e-6, 1e-18))
 
     def test_sizes_that_are_not_the_models(self, model):
         forged = changed(json.loads(model.certificate_), ("features", "width"), 4)

@@ -307,8 +307,8 @@ class TestJson:
         record = json.loads(report.to_json(), parse_constant=_refuse)
         assert list(record) == [
             "delta", "epsilon", "adjacency", "other_adjacency", "asked", "bound", "certainty",
-            "all", "bounds", "lower", "why", "examples_per_person", "protected", "qualifications",
-            "selected", "followed", "seeded", "assumptions", "enforced", "preprocessing", "release",
+            "all", "bounds", "lower", "why", "advice", "examples_per_person", "protected",
+            "qualifications", "selected", "followed", "seeded", "assumptions", "enforced", "preprocessing", "release",
             "other_releases", "unmet", "run",
         ]  # fmt: skip
         assert list(record["bounds"][0]) == [

@@ -16,6 +16,7 @@ from lastiterate.plot import delta_by_epsilon, epsilon_by_steps, shift_schedule,
 from lastiterate.plot.save import as_svg
 from lastiterate.report.assumptions import training_alone_text
 from lastiterate.report.page_style import CSS, themed
+from lastiterate.report.advice import advice
 from lastiterate.report.run_text import (
     COLUMNS_EXPLAINED,
     LISTED_ONLY,
@@ -48,7 +49,7 @@ def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report
         *_of_the_run(report, delta),
         "<h2>Bounds that apply</h2>",
         _bounds(content),
-        f"<p>{escape(content.why)}</p>",
+        *(f"<p>{escape(one)}</p>" for one in (content.why, *advice(report, delta))),
         *_VOUCHED_FOR[report.enforced],
         _bullets(content.assumptions),
         "<h2>What may be published</h2>",

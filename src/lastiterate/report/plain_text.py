@@ -8,6 +8,7 @@ from textwrap import wrap
 from lastiterate._digits import mu, times, up
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.bound import Certainty
+from lastiterate.report.advice import advice
 from lastiterate.report.run_text import (
     COLUMNS_EXPLAINED,
     LISTED_ONLY,
@@ -46,6 +47,7 @@ def as_text(
         ),
         "",
         *wrapped(content.why, width),
+        *_sentences(width, *advice(report, delta)),
         "",
         *wrapped(VOUCHED_FOR[report.enforced], width),
         *_bullets(content.assumptions, width),

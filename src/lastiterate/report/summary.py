@@ -17,6 +17,7 @@ from lastiterate._progress import track
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS
+from lastiterate.report.advice import advice
 from lastiterate.report.assumptions import (
     TRIES_KNOWN,
     assumptions,
@@ -227,6 +228,7 @@ def as_record(
             "gap": content.ratio_to_lower_bound,
         },
         "why": content.why,
+        "advice": list(advice(report, delta)),
         "examples_per_person": content.per_person,
         "protected": unit_of_privacy(report.run),
         "qualifications": list(content.qualifications),

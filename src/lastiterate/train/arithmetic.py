@@ -36,6 +36,7 @@ from lastiterate.other_releases import Release
 from lastiterate.privacy_report import PrivacyReport
 from lastiterate.profile.rounded import Rounding
 from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from lastiterate.train.grid import BITS, LEAST_BITS, WHOLE_BITS, Grid, grid_of, publications
@@ -89,8 +90,11 @@ def arithmetic(
     Raises
     ------
     InvalidParameter
-        If no grid is fine enough for the noise and wide enough for the iterates.
+        If no grid is fine enough for the noise and wide enough for the iterates, or a run has
+        momentum or publishes an average: rounding errors of a buffer are not along the noise.
     """
+    for run in runs:
+        require_plain_steps(run, "proved arithmetic")
     grid, limit = chosen_grid(runs, problem)
     examples, features = runs[0].batches.examples, problem.features
     others = [release_rounding(one, examples, features) for one in other_releases]

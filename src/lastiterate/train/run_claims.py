@@ -17,6 +17,10 @@ def broken_promises(
 
     Constants may fall short by a relative `slack`.
     """
+    if not run.has_plain_steps:
+        name = "momentum" if run.average is None else "average"
+        must_be = "left out: the trainers take plain gradient steps and publish the last iterate"
+        yield InvalidParameter(f"run.{name}", getattr(run, name), must_be=must_be)
     loss, l2 = run.loss, run.loss.regulariser
     needed = objective.loss(radius=radius, l2=l2).smoothness
     assert needed is not None

@@ -26,6 +26,7 @@ _COARSE = (  # least and largest tail, and whether each is charged in its own st
     (24, 31, False), (32, 10**9, False),
 )  # fmt: skip
 _FEW_TAILS = 8  # groups of so many positions are solved one by one where they may be the worst
+_BITS = 30  # of the ratio of the noise on release to that of a step
 _DELAY = 30  # steps by which participations in earlier epochs are charged later
 
 
@@ -145,10 +146,16 @@ def epoch_settings(run: TrainingRun) -> EpochSettings:
         clip_norm=None,
         loss=type(run.loss)(),
         adjacency="replace",
-        release_noise_std=down(run.release_noise_std / noise, FEW_ROUNDINGS),
+        release_noise_std=_few_digits(down(run.release_noise_std / noise, FEW_ROUNDINGS)),
     )
     keeps = run.batches.resampling is not Resampling.EACH_EPOCH
     return EpochSettings(unit, curvature(run), run.batches.batches_per_epoch, keeps)
+
+
+def _few_digits(value: float) -> float:
+    """The number rounded down to 30 bits, so that runs with the same ratio of noises agree in it."""
+    mantissa, exponent = math.frexp(value)
+    return math.ldexp(math.floor(math.ldexp(mantissa, _BITS)), exponent - _BITS)
 
 
 def tail_groups(settings: EpochSettings) -> list[EpochTails]:
