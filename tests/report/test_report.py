@@ -308,7 +308,8 @@ class TestJson:
         assert list(record) == [
             "delta", "epsilon", "adjacency", "other_adjacency", "asked", "bound", "certainty",
             "all", "bounds", "lower", "why", "advice", "examples_per_person", "protected",
-            "qualifications", "selected", "followed", "seeded", "assumptions", "enforced", "preprocessing", "release",
+            "qualifications", "selected", "followed", "seeded", "assumptions", "enforced",
+            "preprocessing", "release",
             "other_releases", "unmet", "run",
         ]  # fmt: skip
         assert list(record["bounds"][0]) == [

@@ -14,9 +14,9 @@ from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import InvalidParameter
 from lastiterate.plot import delta_by_epsilon, epsilon_by_steps, shift_schedule, tradeoff
 from lastiterate.plot.save import as_svg
+from lastiterate.report.advice import advice
 from lastiterate.report.assumptions import training_alone_text
 from lastiterate.report.page_style import CSS, themed
-from lastiterate.report.advice import advice
 from lastiterate.report.run_text import (
     COLUMNS_EXPLAINED,
     LISTED_ONLY,

@@ -133,8 +133,15 @@ class EpochSettings:
 def _epochs(settings: EpochSettings) -> MomentumEpochs:
     run = settings.run
     release = run.release_noise_std
-    recursion = recursion_of(run)
-    return MomentumEpochs(recursion, settings.curvature, 1.0, release, settings.length, _DELAY)
+    return MomentumEpochs(
+        recursion_of(run),
+        settings.curvature,
+        1.0,
+        release,
+        settings.length,
+        _DELAY,
+        from_the_end=settings.keeps_positions,
+    )
 
 
 def epoch_settings(run: TrainingRun) -> EpochSettings:
@@ -153,7 +160,7 @@ def epoch_settings(run: TrainingRun) -> EpochSettings:
 
 
 def _few_digits(value: float) -> float:
-    """The number rounded down to 30 bits, so that runs with the same ratio of noises agree in it."""
+    """The number, or a little less: so runs with the same ratio of noises agree in it."""
     mantissa, exponent = math.frexp(value)
     return math.ldexp(math.floor(math.ldexp(mantissa, _BITS)), exponent - _BITS)
 
@@ -202,7 +209,7 @@ def _worst_energy(settings: EpochSettings) -> float:
 def _group_energy(settings: EpochSettings, group: EpochTails, enough: float) -> float:
     """The energy of the most exposed position of a group; roughly, if it is below `enough`."""
     tails = range(group.least, group.most + 1)
-    if len(tails) > 1:
+    if len(tails) > 1 and not (group.each and settings.keeps_positions):
         found = group_energies(settings, group, enough=enough)
         energy = found.earlier + found.group
         if energy <= enough or len(tails) > _FEW_TAILS:
@@ -214,7 +221,7 @@ def _group_energy(settings: EpochSettings, group: EpochTails, enough: float) -> 
 
 
 def _has_absent(settings: EpochSettings) -> bool:
-    """Whether the last epoch is cut short, so that some positions are not in it."""
+    """Whether some positions are not in the last epoch, which is cut short."""
     return settings.epochs().last_length < settings.length
 
 

@@ -67,6 +67,8 @@ class Energies:
 class MomentumEpochs:
     """Equal steps in epochs of `length` steps; the last epoch may be cut short.
 
+    Where every position comes back after `length` steps, epochs may be counted from the end
+    (`from_the_end`): each of them sees every position once, and the first one may be cut short.
     `noise` is that of the averaged gradient in every step.
     """
 
@@ -76,6 +78,7 @@ class MomentumEpochs:
     release_noise: float
     length: int
     delay: int
+    from_the_end: bool = False
 
     @property
     def earlier_epochs(self) -> int:
@@ -85,6 +88,8 @@ class MomentumEpochs:
     @property
     def last_length(self) -> int:
         """The number of steps of the last epoch."""
+        if self.from_the_end:
+            return min(self.recursion.steps, self.length)
         return self.recursion.steps - self.earlier_epochs * self.length
 
     def energies(
@@ -138,9 +143,9 @@ class MomentumEpochs:
         steps = self.recursion.steps
         parts = []
         for epoch in range(1, self.earlier_epochs + 1):
-            last = epoch * self.length
-            delay = min(self.delay, steps - last)
-            parts.append(_Part("earlier", last - self.length + 1, last, last + delay))
+            last = steps - self.last_length - (self.earlier_epochs - epoch) * self.length
+            first = max(last - self.length + 1, 1)
+            parts.append(_Part("earlier", first, last, last + min(self.delay, steps - last)))
         for name, tails in (("group", group), ("other", other)):
             if tails is not None:
                 parts += self._parts_of(name, tails)

@@ -28,8 +28,9 @@ from scipy.linalg import LinAlgError, solveh_banded
 from lastiterate._numerics.arrays import Array
 from lastiterate.shifts.momentum.symmetric import are_definite, determinant, largest_multiple, mixed
 
-_SHARPER = 3.0  # by which the barrier is weakened each time
-_MOST_NEWTON_STEPS, _CENTRED = 100, 0.5  # for one barrier, and the decrement that is enough
+_SHARPER, _CENTRED = 3.0, 0.5  # by which a barrier is weakened, and the decrement to do so at
+_HASTY_SHARPER, _HASTY_CENTRED = 20.0, 5.0  # the same where a given objective is enough
+_MOST_NEWTON_STEPS = 100  # for one barrier
 _ENOUGH = 2e-4  # of the objective: the nominal distance to the optimum at which to stop
 _MOST_STEPS_IN_ALL = 600
 _BLOCK = 4  # kappa_k and the three entries of X_k
@@ -126,6 +127,7 @@ def solve(programme: Programme, matrices: Array, enough: float = 0.0) -> Array:
     kappa = 0.5 * programme.largest_kappa(matrices)
     constraints = 8.0 * (programme.steps - 1) + np.count_nonzero(programme.takes_part) + 2
     weight = constraints / programme.cost(kappa)
+    sharper, centred = (_HASTY_SHARPER, _HASTY_CENTRED) if enough > 0.0 else (_SHARPER, _CENTRED)
     taken = 0
     while taken < _MOST_STEPS_IN_ALL:
         for _ in range(_MOST_NEWTON_STEPS):
@@ -136,11 +138,11 @@ def solve(programme: Programme, matrices: Array, enough: float = 0.0) -> Array:
             kappa, matrices, decrement = moved
             if enough > 0.0 and programme.cost(programme.largest_kappa(matrices)) <= enough:
                 return matrices
-            if decrement < _CENTRED:
+            if decrement < centred:
                 break
         if constraints / weight < _ENOUGH * programme.cost(kappa):
             break
-        weight *= _SHARPER
+        weight *= sharper
     return matrices
 
 

@@ -36,7 +36,7 @@ from lastiterate.shifts.momentum.symmetric import (
 )
 
 _MOST_STEPS = 30_000  # solved for; earlier participations are composed
-_FAINT = 1e-3  # what is left of a distance where the past may be cut
+_FAINT = 1e-4  # what is left of a distance where the past may be cut
 _LEAST_STEPS = 500
 _RATE_MARGIN = 1e-9
 _GENEROUS = 10.0
