@@ -19,6 +19,24 @@ OPTIMIZERS = {
     "dampened": {"momentum": 0.7, "dampening": 0.5},
     "nesterov": {"momentum": 0.6, "nesterov": True},
     "schedule": {"momentum": tuple(np.linspace(0.3, 0.9, STEPS))},
+    "steps that shrink": {"momentum": 0.8, "step_size": tuple(np.geomspace(2.0, 0.05, STEPS))},
+    "nesterov, steps that grow": {
+        "momentum": 0.7,
+        "nesterov": True,
+        "step_size": tuple(np.geomspace(0.05, 1.5, STEPS)),
+    },
+    "noise that varies": {"momentum": 0.8, "noise_std": (0.5, 2.0, 1.0, 3.0, 0.4, 1.5, 0.8)},
+    "all schedules": {
+        "momentum": tuple(np.linspace(0.9, 0.4, STEPS)),
+        "dampening": 0.4,
+        "step_size": tuple(np.geomspace(0.1, 3.0, STEPS)),
+        "noise_std": (0.5, 2.0, 1.0, 3.0, 0.4, 1.5, 0.8),
+        "buffer_resets": (5,),
+    },
+    "average, steps that shrink": {
+        "average": li.ExponentialAverage(0.6),
+        "step_size": tuple(np.geomspace(1.5, 0.1, STEPS)),
+    },
     "nesterov, reset": {"momentum": 0.9, "nesterov": True, "buffer_resets": (4, 7)},
     "reset": {"momentum": 0.8, "dampening": 0.3, "buffer_resets": (4,)},
     "exponential average": {"average": li.ExponentialAverage(0.7)},
@@ -82,8 +100,9 @@ def moments(run, curvatures, seen):
     pushes = np.zeros((run.steps, 1))
     pushes[list(seen)] = run.sensitivity / run.batches.batch_size
     variance = run.release_noise_std**2
-    for impulse in np.eye(run.steps):
-        variance += (run.noise_std * final(impulse[:, None])) ** 2
+    noise = np.broadcast_to(np.array(run.noise_std), run.steps)
+    for impulse in np.diag(noise):
+        variance += final(impulse[:, None]) ** 2
     return final(pushes), math.sqrt(variance)
 
 

@@ -19,7 +19,7 @@ from lastiterate.shifts.momentum.recursion import Averaged, Momentum, Recursion
 from lastiterate.shifts.momentum.recursion_mu import recursion_mu
 
 _MOST_WORK = 60_000  # positions times steps that are solved one by one
-_SINGLE_TAILS = 13  # the latest positions, each solved by itself
+_SINGLE_TAILS = 24  # the latest positions, each solved by itself
 _WIDTH = 1.3  # of groups of the others: their largest tail over their least
 _COARSE = (  # least and largest tail, and whether each is charged in its own step
     (1, 1, False), (2, 2, False), (3, 3, False), (4, 7, True), (8, 15, True), (16, 23, False),
@@ -27,7 +27,7 @@ _COARSE = (  # least and largest tail, and whether each is charged in its own st
 )  # fmt: skip
 _FEW_TAILS = 8  # groups of so many positions are solved one by one where they may be the worst
 _BITS = 30  # of the ratio of the noise on release to that of a step
-_DELAY = 30  # steps by which participations in earlier epochs are charged later
+_DELAY = 20  # steps by which participations in earlier epochs are charged later
 
 
 def worst_mu(run: TrainingRun) -> float:
