@@ -1,16 +1,21 @@
 """What the page about momentum says in numbers."""
 
+import json
 import math
+import re
 
 import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.bounds.fixed_order import momentum_positions
+from lastiterate.report.advice import advice
 from lastiterate.shifts.momentum.common_norm import common_norm
 from lastiterate.shifts.optimal_shifts import optimal_shifts
 from tests.reference import momentum as reference
 
 from .claims import claim
+from .pages import ROOT
 
 PAGE = "docs/momentum.md"
 BATCHES, BATCH, STEP, BETA, PENALTY = 98, 512, 0.05, 0.9, 0.01
@@ -116,3 +121,77 @@ def thresholds(most, other, too_long):
         assert left(float(stated), penalty) > 0.0 > left(float(stated) + 0.001, penalty)
         assert rate(float(stated), penalty) < 1.0 <= rate(float(stated) + 0.001, penalty)
     assert rate(float(too_long), 0.001) >= 1.0
+
+
+def first_run():
+    """The run at the top of the page."""
+    return li.TrainingRun(
+        loss=li.Loss(smoothness=0.26, strong_convexity=0.01),
+        sensitivity=2.0,
+        batches=li.Cyclic(examples=10_240, batch_size=512),
+        steps=100,
+        step_size=STEP,
+        noise_std=4 / 512,
+        momentum=BETA,
+    )
+
+
+@claim(
+    PAGE,
+    r"for the first run on this page noise of (0\.\d+) takes epsilon from (\d\.\d+) to (\d\.\d+)\.",
+)
+def recommended(noise, before, after):
+    report = li.account(first_run())
+    (said,) = advice(report, 1e-5)
+    assert f"standard deviation {noise} on" in said
+    assert round(report.epsilon(1e-5), 2) == float(before)
+    assert round(float(re.search(r"epsilon = ([\d.]+):", said)[1]), 2) == float(after)
+
+
+@claim(PAGE, r"That run needs (0\.\d+) for epsilon (\d):")
+def least_release_noise(noise, epsilon):
+    rounding = 0.00005
+    enough, less = (
+        li.account(first_run().replace(release_noise_std=float(noise) + off)).epsilon(1e-5)
+        for off in (rounding, -rounding)
+    )
+    assert enough <= float(epsilon) < less
+
+
+@claim(
+    PAGE, r"participations in earlier epochs are charged (\d+) steps after the end of their epoch"
+)
+def delay(steps):
+    assert int(steps) == momentum_positions._DELAY
+
+
+@claim(
+    PAGE,
+    r"at epsilon ([\d.]+), ([\d.]+) and ([\d.]+) and with noise on release, the best of six "
+    r"settings of plain steps was ahead of the best six of momentum 0\.5, of momentum 0\.9, of "
+    r"Nesterov's form and of an exponential average every time: by ([\d.]+) to ([\d.]+) points "
+    r"over the next best, with standard errors of ([\d.]+) to ([\d.]+) points, and by ([\d.]+) to "
+    r"([\d.]+) points over momentum 0\.9",
+)
+def accuracies(low, middle, high, least, most, surest, vaguest, least_of_ball, most_of_ball):
+    stored = json.loads((ROOT / "benchmarks" / "momentum_accuracy.json").read_text())
+    assert set(stored) == {"mnist", "adult"}
+    rows = [kinds for by_epsilon in stored.values() for kinds in by_epsilon.values()]
+    asked = {float(one) for by_epsilon in stored.values() for one in by_epsilon}
+    assert asked == {float(one) for one in (low, middle, high)}
+
+    def ahead(kinds, others):
+        best = max(kinds[kind]["accuracy"] for kind in others)
+        return 100 * (kinds["plain"]["accuracy"] - best)
+
+    others = set(rows[0]) - {"plain"}
+    gaps = [ahead(kinds, others) for kinds in rows]
+    of_ball = [ahead(kinds, ["momentum 0.9"]) for kinds in rows]
+    errors = [100 * one["error"] for kinds in rows for one in kinds.values()]
+    assert min(gaps) > 0.0
+    assert [round(min(gaps), 2), round(max(gaps), 1)] == [float(least), float(most)]
+    assert [round(min(of_ball), 1), round(max(of_ball), 1)] == [
+        float(least_of_ball),
+        float(most_of_ball),
+    ]
+    assert [round(min(errors), 2), round(max(errors), 2)] == [float(surest), float(vaguest)]

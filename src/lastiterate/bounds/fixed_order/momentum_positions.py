@@ -19,6 +19,7 @@ from lastiterate.shifts.momentum.recursion import Averaged, Momentum, Recursion
 from lastiterate.shifts.momentum.recursion_mu import recursion_mu
 
 _MOST_WORK = 60_000  # positions times steps that are solved one by one
+_MOST_WORK_WITHOUT_EPOCHS = 300_000  # the same where steps differ, and nothing else is known
 _SINGLE_TAILS = 24  # the latest positions, each solved by itself
 _WIDTH = 1.3  # of groups of the others: their largest tail over their least
 _COARSE = (  # least and largest tail, and whether each is charged in its own step
@@ -36,6 +37,11 @@ def worst_mu(run: TrainingRun) -> float:
         return pattern_mu(run, np.arange(run.steps))
     if has_regular_epochs(run) and not _has_few_patterns(run):
         return mu_of(ratio_of(run), _worst_energy(epoch_settings(run)))
+    if _has_few_patterns(run):
+        worst = 0.0
+        for seen in reversed(list(quantities.patterns(run))):
+            worst = max(worst, pattern_mu(run, seen, enough=worst * worst))
+        return worst
     return max(position_mus(run), default=0.0)
 
 
@@ -58,16 +64,18 @@ def position_mus(run: TrainingRun) -> list[float]:
 def _has_few_patterns(run: TrainingRun) -> bool:
     """Whether every position can be solved by itself."""
     fixed = run.batches.resampling in (Resampling.NEVER, Resampling.ONCE)
-    return fixed and quantities.position_count(run) * run.steps <= _MOST_WORK
+    most = _MOST_WORK if has_regular_epochs(run) else _MOST_WORK_WITHOUT_EPOCHS
+    return fixed and quantities.position_count(run) * run.steps <= most
 
 
-def pattern_mu(run: TrainingRun, seen: IntArray) -> float:
-    """mu of an example that takes part in these steps, counted from 0."""
+def pattern_mu(run: TrainingRun, seen: IntArray, enough: float = 0.0) -> float:
+    """mu of an example that takes part in these steps, from 0; rough where mu^2 <= `enough`."""
     sensitivity = np.zeros(run.steps)
     sensitivity[seen] = max(quantities.gradient_change(run), TINY)
     noise = np.array(quantities.every_step(np.atleast_1d(np.array(run.noise_std)), run.steps))
     return recursion_mu(
-        LinearRun(recursion_of(run), curvature(run), sensitivity, noise, run.release_noise_std)
+        LinearRun(recursion_of(run), curvature(run), sensitivity, noise, run.release_noise_std),
+        enough,
     )
 
 
