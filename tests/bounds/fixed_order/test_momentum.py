@@ -136,6 +136,26 @@ class TestFixedOrders:
         assert report.epsilon(1e-5) < composed
 
 
+@pytest.mark.parametrize("step_size, nesterov", [(2.6, False), (3.7, False), (3.7, True)])
+def test_a_buffer_that_is_emptied_may_leak_more_than_one_that_is_kept(step_size, nesterov):
+    """Momentum lets longer steps be stable: without it, early participations are blown up."""
+    steep = li.Loss(smoothness=0.8, strong_convexity=0.78)
+    kept = run_with(
+        {"momentum": 0.9, "nesterov": nesterov},
+        li.Cyclic(STEPS, 1),
+        loss=steep,
+        step_size=step_size,
+    )
+    emptied = kept.replace(buffer_resets=tuple(range(2, STEPS + 1)))
+    mus, leaks = [], []
+    for run in (kept, emptied):
+        mus.append(CATALOGUE["fixed-order/momentum"].by_position(run)[0].mu)
+        mean, deviation = moments(run, [0.8] * STEPS, [0])
+        leaks.append(abs(mean) / deviation)
+    assert mus[0] < leaks[1] <= mus[1] <= leaks[1] * (1 + 1e-4)
+    assert leaks[0] <= mus[0]
+
+
 def hockey_stick(mixture, other, epsilon):
     """sup_A P(A) - e^eps Q(A) of two mixtures of Gaussians (weight, mean, deviation), on a grid."""
     spread = max(deviation for _, _, deviation in mixture + other)
