@@ -80,22 +80,24 @@ def test_an_epoch_that_is_cut_short_costs_what_a_whole_one_costs(name, rule, mon
     assert max(cut) <= whole * 1.02
 
 
-@pytest.mark.parametrize("name", ["heavy ball", "nesterov", "exponential average"])
+@pytest.mark.parametrize("name", ["heavy ball", "nesterov"])
 @pytest.mark.parametrize("cut", [3, 6])
-def test_an_order_drawn_anew_may_see_an_example_twice_in_a_row(name, cut):
+def test_an_order_drawn_anew_may_see_an_example_twice_in_a_row(name, cut, monkeypatch):
     """At the end of an epoch and at the start of the last one: so epochs count from the start."""
-    length, bend = 20, 0.8
+    monkeypatch.setattr(momentum_positions, "_MOST_WORK", 0)
+    length, steep = 40, (0.7, 0.8)
     run = run_with(
         OPTIMIZERS[name],
         li.ShuffledEachEpoch(length, 1),
-        loss=li.Loss(smoothness=bend, strong_convexity=0.7),
+        loss=li.Loss(smoothness=steep[1], strong_convexity=steep[0]),
         steps=length + cut,
-        step_size=0.04 if "momentum" in OPTIMIZERS[name] else 0.3,
+        step_size=0.04,
         release_noise_std=3.0,
     )
-    mean, deviation = moments(run, [bend] * run.steps, (length - 1, length))
+    means = [moments(run, [bend] * run.steps, (length - 1, length)) for bend in steep]
+    leak = max(abs(mean) / deviation for mean, deviation in means)
     once = BOUND.profile(run.replace(batches=li.Cyclic(length, 1))).mu
-    assert once < abs(mean) / deviation <= BOUND.profile(run).mu * (1 + 1e-9)
+    assert once < leak <= BOUND.profile(run).mu * (1 + 1e-9)
 
 
 def test_no_momentum_is_plain_steps_to_the_digit():

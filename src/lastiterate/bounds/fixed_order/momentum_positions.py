@@ -37,7 +37,7 @@ def worst_mu(run: TrainingRun) -> float:
         return pattern_mu(run, np.arange(run.steps))
     if has_regular_epochs(run) and not _has_few_patterns(run):
         return mu_of(ratio_of(run), _worst_energy(epoch_settings(run)))
-    if _has_few_patterns(run):
+    if _has_few_patterns(run) and quantities.position_count(run) * run.steps > _MOST_WORK:
         worst = 0.0
         for seen in reversed(list(quantities.patterns(run))):
             worst = max(worst, pattern_mu(run, seen, enough=worst * worst))
