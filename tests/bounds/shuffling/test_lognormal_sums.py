@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import ndtr
 
-from lastiterate.bounds.shuffling.lognormal_sums import DifferenceCalls, call_function
+from lastiterate.bounds.shuffling.lognormal_differences import DifferenceCalls
+from lastiterate.bounds.shuffling.lognormal_sums import call_function
 from lastiterate.errors import InvalidParameter
 
 

@@ -146,7 +146,7 @@ class TestSoundness:
         added = np.tile([ratio, 0.0], (10, 1))
         ours, stds = last_iterates(li.BallsAndBins, shape, np.ones((10, 2)), added)
         (leaked,) = hockey_sticks(ours, -ours, stds, [2.0])
-        without = replace(mixture, earlier_mu=0.0)
+        without = replace(mixture, earlier_mus=np.zeros(1))
         found = [
             MixtureDivergence(one, MixturePair.MIRRORED, 2.0, ROUGH).delta(2.0)
             for one in (mixture, without)

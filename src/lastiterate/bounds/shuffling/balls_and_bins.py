@@ -27,7 +27,11 @@ from lastiterate.bounds.shuffling.position_transport import (
     positions_of,
 )
 from lastiterate.bounds.shuffling.positions import Positions
-from lastiterate.bounds.shuffling.proof_search import BoundedBatches, MixtureSearch
+from lastiterate.bounds.shuffling.proof_search import (
+    BoundedBatches,
+    MixtureParameters,
+    MixtureSearch,
+)
 from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
 from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile
@@ -38,6 +42,7 @@ from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import (
     BallsAndBins,
     BallsAndBinsEachEpoch,
+    BatchRule,
     Resampling,
     ShuffledEachEpoch,
     ShuffledOnce,
@@ -128,15 +133,20 @@ def bin_windowed_mixture(run: TrainingRun) -> PrivacyProfile:
     without_windows = _mixtures(run)
     quick = _best(without_windows)
     limits = []
-    for majorant, known in zip(majorants(_one_sided(run)), without_windows, strict=True):
+    for majorant, known in zip(majorants(one_sided(run)), without_windows, strict=True):
         positions = positions_of(majorant.run)
         if positions.mus().max() < LARGEST_MU:
             limits.append(BoundedBatches(_MixtureFactory(positions), known, majorant.exceeded))
     if not limits:
         return quick
-    both = (MixturePair.MIXTURE_FIRST, MixturePair.MIXTURE_SECOND)
-    directions = (MixturePair.MIRRORED,) if run.adjacency == "replace" else both
-    return ShuffledProfile(quick, [MixtureSearch(pair, limits) for pair in directions])
+    return ShuffledProfile(quick, [MixtureSearch(pair, limits) for pair in pairs_of(run)])
+
+
+def pairs_of(run: TrainingRun) -> tuple[MixturePair, ...]:
+    """The pairs of laws whose divergence bounds that of the run, one for each direction."""
+    if run.adjacency == "replace":
+        return (MixturePair.MIRRORED,)
+    return MixturePair.MIXTURE_FIRST, MixturePair.MIXTURE_SECOND
 
 
 def position_laws(run: TrainingRun) -> list[GaussianMixtureProfile]:
@@ -151,18 +161,23 @@ def position_laws(run: TrainingRun) -> list[GaussianMixtureProfile]:
 
 def majorants(run: TrainingRun) -> list[Majorant]:
     """Shuffled runs that cost as much if no batch has more than K, for some choices of K."""
-    once = run.batches.resampling is Resampling.ONCE
-    draws = min(run.batches.batches_per_epoch, run.steps) if once else run.steps
-    counterpart = ShuffledOnce if once else ShuffledEachEpoch
+    counterpart, draws = counterpart_of(run)
     every = (fixed_size_majorant(run, counterpart, draws, failure) for failure in _FAILURES)
     return list(dict.fromkeys(every))
+
+
+def counterpart_of(run: TrainingRun) -> tuple[type[BatchRule], int]:
+    """The rule that shuffles where examples draw, and how many batches are drawn."""
+    if run.batches.resampling is Resampling.ONCE:
+        return ShuffledOnce, min(run.batches.batches_per_epoch, run.steps)
+    return ShuffledEachEpoch, run.steps
 
 
 def _mixtures(run: TrainingRun) -> list[PrivacyProfile]:
     """The mixture over positions, for each limit on the size of batches."""
     size, two_sided = run.examples_per_person, run.adjacency == "replace"
     profiles: list[PrivacyProfile] = []
-    for law in position_laws(_one_sided(run)):
+    for law in position_laws(one_sided(run)):
         if size > 1:
             law = several_draws(law, size)
         losses = shift_losses(law.mus, law.weights, two_sided=two_sided)
@@ -170,7 +185,7 @@ def _mixtures(run: TrainingRun) -> list[PrivacyProfile]:
     return profiles
 
 
-def _one_sided(run: TrainingRun) -> TrainingRun:
+def one_sided(run: TrainingRun) -> TrainingRun:
     """The run of a single example against that without it: they differ by one gradient."""
     single = with_single_examples(run)
     if run.adjacency != "replace":
@@ -185,14 +200,20 @@ class _MixtureFactory:
 
     positions: Positions
 
-    def __call__(self, hidden_share: float, noise: float) -> PositionMixture | None:
-        weights = self.positions.weights()
-        before = np.cumsum(weights) - weights
-        count = max(int(np.searchsorted(before, hidden_share)), 1)
-        if count >= weights.size:
+    def __call__(self, parameters: MixtureParameters) -> PositionMixture | None:
+        count = hidden_count(self.positions, parameters.hidden)
+        if count is None:
             return None
-        mixture = self.positions.mixture(count, min(noise, LARGEST_NOISE_SHARE))
+        mixture = self.positions.mixture(count, min(parameters.noise, LARGEST_NOISE_SHARE))
         return None if mixture.is_out_of_range else mixture
+
+
+def hidden_count(positions: Positions, share: float) -> int | None:
+    """The number of the latest groups that have this share; None if these are all."""
+    weights = positions.weights()
+    before = np.cumsum(weights) - weights
+    count = max(int(np.searchsorted(before, share)), 1)
+    return None if count >= weights.size else count
 
 
 def _best(profiles: list[PrivacyProfile] | list[GaussianMixtureProfile]) -> PrivacyProfile:

@@ -12,7 +12,7 @@ from functools import lru_cache, partial
 from lastiterate._numerics.rounding import ulps, up
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.fixed_order.short_steps import SHORT_STEP_NEEDS, equal_short_steps
-from lastiterate.bounds.shuffling.earlier_epochs import earlier_factors
+from lastiterate.bounds.shuffling.earlier_epochs import EarlierFactor, earlier_factors
 from lastiterate.bounds.shuffling.position_transport import (
     JOINT_TRANSPORT,
     LARGEST_MU,
@@ -100,13 +100,18 @@ def _exchanged(run: TrainingRun) -> ShortSteps:
 
 def _parts(run: TrainingRun, short_steps: ShortSteps) -> list[tuple[float, Positions]]:
     """The laws of the position, by what earlier epochs add, and their probabilities."""
-    factors: tuple[tuple[float, float], ...] = ((1.0, 1.0),)
-    length = run.batches.batches_per_epoch
-    if run.batches.resampling is Resampling.EACH_EPOCH:
-        epochs, _rest = divmod(run.steps, length)
-        whole = epochs - 1  # before the last epoch, or before the two that count if it is truncated
-        factors = earlier_factors(short_steps.gap, length, whole, run.batches.share)
+    factors = earlier_epoch_factors(run, short_steps.gap)
     return [(share, positions_of(run, short_steps, factor)) for share, factor in factors]
+
+
+def earlier_epoch_factors(run: TrainingRun, gap: float) -> tuple[EarlierFactor, ...]:
+    """Probabilities of factors of what earlier epochs add, where positions are drawn anew."""
+    if run.batches.resampling is not Resampling.EACH_EPOCH:
+        return ((1.0, 1.0),)
+    length = run.batches.batches_per_epoch
+    epochs, _rest = divmod(run.steps, length)
+    whole = epochs - 1  # before the last epoch, or before the two that count if it is truncated
+    return earlier_factors(gap, length, whole, run.batches.share)
 
 
 def _quick(

@@ -1,26 +1,16 @@
 r"""Upper bounds of call functions :math:`C(K) = E (X - K)_+` of sums of log-normal variables.
 
 `call_function` bounds C for :math:`X = \sum_j w_j e^{\rho_j z_j - \rho_j^2/2}` with independent
-standard normal :math:`z_j`.  `DifferenceCalls` bounds it for :math:`X - \kappa Y` with
-
-.. math:: X = u \sum_j p_j e^{\rho_j z_j - \rho_j^2/2} , \qquad
-    Y = \sum_j p_j e^{-\rho_j z_j - \rho_j^2/2} ,
-
-u being 1 or 0.
+standard normal :math:`z_j`; terms of one group share theirs.
 
 Each term is replaced by a variable on a grid whose own C is the same at the points of the grid and
 linear in between.  C is convex, so it does not decrease anywhere: the new term is larger in convex
 order, with the same mean, and so is the sum.  Mass beyond the end of the grid is put there, and
 its missing mean is added to all C; this is exact for K on the grid, since C has slope -1 at most.
-Mass below the beginning of a grid is raised to it.
-
-C is convex in :math:`(\kappa, K)` together and does not increase in K.  So between two
-:math:`\kappa` it lies below the chord of any two K whose chord leads to the requested K: here those
-with the same :math:`K + \kappa\,E Y`, along which C hardly bends.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,15 +18,12 @@ from scipy.special import ndtr
 
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.fourier import fast_length
-from lastiterate._numerics.rounding import TINY, ulps, up
+from lastiterate._numerics.rounding import ulps, up
 from lastiterate._numerics.sums import roundings, suffix_sums
-from lastiterate.errors import InvalidParameter
 
-_LEAST_SPREAD = 1e-4  # of the logarithm; smaller ones are raised to it, which is larger in C
-_ROUNDINGS = 64.0  # of the value at one point of a grid
-_LOWEST_Z = 4.0  # standard deviations below the mean, where a grid of differences begins
-_LEAST_REACH = 4.0  # of a grid beyond its beginning, in units of the sum of all p
-_FARTHEST_Z, _Z_KNOTS = 9.0, 1601  # of the sum of a group
+LEAST_SPREAD = 1e-4  # of the logarithm; smaller ones are raised to it, which is larger in C
+ROUNDINGS = 64.0  # of the value at one point of a grid
+FARTHEST_Z, Z_KNOTS = 9.0, 1601  # of the sum of a group
 _FINER = np.array([1.0, 8.0])  # a second grid is so much finer, for small thresholds
 
 
@@ -62,7 +49,7 @@ def call_function(
     Terms of the same group share their standard normal variable; by default there are no groups.
     """
     present = weights > 0.0
-    weights, spreads = weights[present], np.maximum(spreads[present], _LEAST_SPREAD)
+    weights, spreads = weights[present], np.maximum(spreads[present], LEAST_SPREAD)
     if not weights.size:
         return _ZERO
     ends = end / _FINER
@@ -71,94 +58,22 @@ def call_function(
     if groups is None:
         own = _term_calls(weights, spreads, grids)
     else:
-        members = [groups[present] == group for group in np.unique(groups[present])]
+        members = members_of(weights.size, groups[present])
         own = np.stack([_group_calls(weights[one], spreads[one], grids) for one in members])
-    terms = ((_masses(calls, cell[:, None]), np.zeros(ends.size)) for calls in own)
-    total = _convolved(terms, own[..., -1].sum(axis=0), cell, cells)
+    terms = ((masses_on_grid(calls, cell[:, None]), np.zeros(ends.size)) for calls in own)
+    total = convolved(terms, own[..., -1].sum(axis=0), cell, cells)
     values = np.zeros(total.masses.shape)
     for row, masses, width in zip(values, total.masses, cell, strict=True):
         row[:-1] = width * suffix_sums(suffix_sums(masses)[1:])
-    relative = ulps(_ROUNDINGS + 4 * roundings(total.size))
-    absolute = ulps(_ROUNDINGS) * weights.size * (float(weights.sum()) + ends)
+    relative = ulps(ROUNDINGS + 4 * roundings(total.size))
+    absolute = ulps(ROUNDINGS) * weights.size * (float(weights.sum()) + ends)
     off = total.rounding(cells, ends) + absolute
     rows = up(values + total.missing[:, None], relative) + off[:, None]
     return CallFunction(tuple(zip(cell.tolist(), np.asarray(rows), strict=True)))
 
 
-class DifferenceCalls:
-    """Upper bounds of E (X - kappa Y - K)_+ for `kappas` in increasing order.
-
-    K may be up to about `ends` for each of them.
-    """
-
-    def __init__(
-        self,
-        weights: Array,
-        spreads: Array,
-        *,
-        kappas: Array,
-        ends: Array,
-        cells: int,
-        positive: bool = True,
-    ) -> None:
-        if not (np.all(kappas >= 0.0) and np.all(np.diff(kappas) > 0.0) and weights.size):
-            raise InvalidParameter("kappas", kappas, must_be="increasing, with something to sum")
-        spreads = np.maximum(spreads, _LEAST_SPREAD)
-        self._kappas, self._mean = kappas, float(weights.sum())
-        lows = _differences(weights, spreads, -_LOWEST_Z, kappas[:, None], positive)
-        self._starts = lows.sum(axis=1)
-        reach = np.maximum(ends - self._starts, _LEAST_REACH * (1.0 + kappas) * self._mean)
-        self._cells = reach / cells
-        points = self._cells[:, None] * np.arange(cells + 1, dtype=np.float64)
-
-        def terms() -> Iterator[tuple[Array, Array]]:
-            for weight, spread, low in zip(weights.tolist(), spreads.tolist(), lows.T, strict=True):
-                grid = low[:, None] + points
-                calls = _difference_calls(weight, spread, kappas[:, None], grid, positive)
-                yield _masses(calls, self._cells[:, None]), calls[:, -1]
-
-        total = _convolved(terms(), np.zeros(kappas.size), self._cells, cells)
-        values = np.zeros((kappas.size, cells + 1))
-        above = _plain_suffix_sums(total.masses)[:, 1:]
-        values[:, :-1] = self._cells[:, None] * _plain_suffix_sums(above)
-        relative = ulps(_ROUNDINGS + 4.0 * (roundings(total.size) + cells))
-        values = up(values + total.missing[:, None], relative)
-        scale = (1.0 + kappas) * self._mean + np.abs(self._starts) + reach
-        # Calls are off by roundings of their terms, and mass below the grid by those of the grid.
-        off = total.rounding(cells, reach) + ulps(_ROUNDINGS) * weights.size * scale
-        self._values = values + off[:, None]
-
-    def __call__(self, kappas: Array, thresholds: Array) -> Array:
-        """The chords between neighbouring kappas; all must be within those of the table."""
-        if self._kappas.size == 1:
-            return self._rows(np.zeros(thresholds.shape, dtype=np.int64), thresholds)
-        low = np.searchsorted(self._kappas, kappas, side="right") - 1
-        low = np.clip(low, 0, self._kappas.size - 2)
-        ends = self._kappas[low], self._kappas[low + 1]
-        # Rounding may put it beyond an end, where the chord is no bound.
-        part = np.clip((kappas - ends[0]) / (ends[1] - ends[0]), 0.0, 1.0)
-        sides = [
-            self._rows(low + k, thresholds + (kappas - end) * self._mean)
-            for k, end in enumerate(ends)
-        ]
-        # The chord leads to a threshold that is off by ulps of the terms added to it.
-        off = ulps(_ROUNDINGS) * (ends[1] * self._mean + np.abs(thresholds))
-        return np.asarray((1.0 - part) * sides[0] + part * sides[1] + off)
-
-    def _rows(self, rows: IntArray, thresholds: Array) -> Array:
-        """Chords between points of a grid; of slope -1 below it, constant beyond its end."""
-        last = self._values.shape[1] - 1
-        start, cell = self._starts[rows], self._cells[rows]
-        at = np.clip((thresholds - start) / cell, 0.0, last)
-        first = np.minimum(at.astype(np.int64), last - 1)
-        part = at - first
-        chords = (1.0 - part) * self._values[rows, first] + part * self._values[rows, first + 1]
-        off = ulps(_ROUNDINGS) * (np.abs(thresholds) + np.abs(start) + last * cell)
-        return np.asarray(chords + np.maximum(start - thresholds, 0.0) + off)
-
-
 @dataclass(frozen=True, eq=False)
-class _Sum:
+class GridSum:
     """A sum of independent variables on grids, one row for each grid.
 
     `missing` is the mean of the mass that lay beyond the end, `norms` a sum of norms to which
@@ -176,9 +91,9 @@ class _Sum:
         return np.asarray(relative * self.norms * math.sqrt(cells + 1.0) * reach)
 
 
-def _convolved(
+def convolved(
     terms: Iterable[tuple[Array, Array]], missing: Array, cell: Array, cells: int
-) -> _Sum:
+) -> GridSum:
     """The law of the sum of `terms`, each given by its masses and its own missing mean."""
     size = fast_length(2 * cells + 2)
     masses, norms = np.zeros(0), np.zeros(cell.size)
@@ -194,10 +109,10 @@ def _convolved(
         missing = missing + cell * (beyond @ np.arange(1.0, beyond.shape[1] + 1.0))
         masses = summed[:, : cells + 1].copy()
         masses[:, -1] += beyond.sum(axis=1)
-    return _Sum(masses, missing, norms, size)
+    return GridSum(masses, missing, norms, size)
 
 
-def _masses(calls: Array, cell: Array) -> Array:
+def masses_on_grid(calls: Array, cell: Array) -> Array:
     """The probabilities at the points of a grid whose call function is `calls` there."""
     slopes = np.diff(calls, axis=1) / cell
     ends = 1.0 + slopes[:, :1], -slopes[:, -1:]
@@ -222,43 +137,24 @@ def _group_calls(weights: Array, spreads: Array, grids: Array) -> Array:
     """
     if np.all(spreads == spreads[0]):
         return np.asarray(_term_calls(weights.sum(keepdims=True), spreads[:1], grids)[0])
-    at = np.linspace(-_FARTHEST_Z, _FARTHEST_Z + float(spreads.max()), _Z_KNOTS)
+    at = np.linspace(-FARTHEST_Z, FARTHEST_Z + float(spreads.max()), Z_KNOTS)
     with np.errstate(over="ignore"):
         sums = np.exp(np.multiply.outer(at, spreads) - 0.5 * spreads**2) @ weights
     inside = sums <= 4.0 * grids.max() + float(weights.sum())
     at, sums = at[inside], sums[inside]
     calls = ndtr(spreads - at[:, None]) @ weights - sums * ndtr(-at)
     # Rounding in the exponents moves K, and the function has slope -1 at most.
-    off = ulps(_ROUNDINGS + 8.0 * spreads.max() * (_FARTHEST_Z + spreads.max()))
+    off = ulps(ROUNDINGS + 8.0 * spreads.max() * (FARTHEST_Z + spreads.max()))
     calls = np.maximum(calls, 0.0) + off * (sums + weights.sum())
     known = np.append(0.0, sums), np.append(weights.sum(), calls)
     return np.asarray(np.interp(grids, *known))
 
 
-def _difference_calls(
-    weight: float, spread: float, kappas: Array, at: Array, positive: bool
-) -> Array:
-    """E (p (u e^(s z - s^2/2) - kappa e^(-s z - s^2/2)) - K)_+ for K on the grid."""
-    levels, square = at / weight, spread * spread
-    with np.errstate(divide="ignore", over="ignore"):
-        if positive:
-            # e^(s z - s^2/2) where the difference is K: a root, without cancellation.
-            root = np.sqrt(levels**2 + 4.0 * kappas * math.exp(-square))
-            large = 2.0 * kappas * math.exp(-square) / np.maximum(root - levels, TINY)
-            reached = np.where(levels > 0.0, (levels + root) / 2.0, large)
-            from_z = np.log(reached) / spread + spread / 2.0
-        else:
-            reached = np.maximum(-levels, 0.0) / kappas
-            from_z = -np.log(reached) / spread - spread / 2.0
-    gained = ndtr(spread - from_z) if positive else 0.0
-    subtracted, above = ndtr(-spread - from_z), ndtr(-from_z)
-    return np.maximum(weight * (gained - kappas * subtracted) - at * above, 0.0)
-
-
-def _differences(weights: Array, spreads: Array, z: float, kappas: Array, positive: bool) -> Array:
-    """The value of each term of X - kappa Y at one z; it increases in z."""
-    gained = np.exp(spreads * z - spreads**2 / 2) if positive else 0.0
-    return np.asarray(weights * (gained - kappas * np.exp(-spreads * z - spreads**2 / 2)))
+def members_of(count: int, groups: IntArray | None) -> list[IntArray]:
+    """The terms of each group; each is one of its own where there are no groups."""
+    if groups is None:
+        return list(np.arange(count)[:, None])
+    return [np.flatnonzero(groups == group) for group in np.unique(groups)]
 
 
 def _chords(thresholds: Array, cell: float, values: Array) -> Array:
@@ -266,8 +162,4 @@ def _chords(thresholds: Array, cell: float, values: Array) -> Array:
     first = np.minimum(at.astype(np.int64), values.size - 2)
     part = at - first
     chords = (1.0 - part) * values[first] + part * values[first + 1]
-    return np.asarray(up(chords + np.maximum(-thresholds, 0.0), ulps(_ROUNDINGS)))
-
-
-def _plain_suffix_sums(rows: Array) -> Array:
-    return np.asarray(np.cumsum(rows[:, ::-1], axis=1)[:, ::-1])
+    return np.asarray(up(chords + np.maximum(-thresholds, 0.0), ulps(ROUNDINGS)))

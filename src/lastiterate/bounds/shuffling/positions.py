@@ -99,9 +99,33 @@ class Positions(ABC):
         In short steps the first of them has `first_window` steps.
         """
 
+    @property
     @abstractmethod
+    def tails(self) -> IntArray:
+        """The tail of each group of positions; an example without a position has none."""
+
+    @abstractmethod
+    def mus_beside(self, hidden: int, reserved: Spent) -> tuple[Array, float]:
+        """mu of each group but the first `hidden`, and of what precedes these groups' last steps.
+
+        Both are without the noise that is reserved.
+        """
+
     def mixture(self, hidden: int, noise_share: float) -> PositionMixture:
         """The components of the mixture in which windows hide the first `hidden` groups."""
+        windows = end_windows(self.tails[:hidden], noise_share)
+        mus, earlier_mu = self.mus_beside(hidden, windows.reserved)
+        weights = self.weights()
+        in_window = np.bincount(windows.window_of, weights[:hidden], windows.edges.size - 1)
+        costs = up(windows.costs(self._run.gap) * self._run.ratio, ulps(8))
+        return PositionMixture(
+            weights=weights[hidden:],
+            mus=mus,
+            window_weights=np.asarray(in_window, dtype=np.float64),
+            window_costs=np.asarray(costs),
+            earlier_mus=np.array([earlier_mu]),
+            earlier_weights=np.ones(1),
+        )
 
     def window_edges(self, tails: IntArray, first: int, before: int) -> IntArray:
         """The edges of the windows of positions; none reaches back to the tail `before`."""
@@ -165,21 +189,6 @@ class Positions(ABC):
         )
         with np.errstate(over="ignore"):
             return np.atleast_1d(up(mus * run.ratio, ulps(8)))
-
-    def _mixture_of(
-        self, windows: EndWindows, mus: Array, earlier: list[Participations]
-    ) -> PositionMixture:
-        """The mixture with `mus` of positions outside windows, and `earlier` ones inside."""
-        weights, hidden = self.weights(), windows.tails.size
-        in_window = np.bincount(windows.window_of, weights[:hidden], windows.edges.size - 1)
-        costs = up(windows.costs(self._run.gap) * self._run.ratio, ulps(8))
-        return PositionMixture(
-            weights=weights[hidden:],
-            mus=mus,
-            window_weights=np.asarray(in_window, dtype=np.float64),
-            window_costs=np.asarray(costs),
-            earlier_mu=float(self.mus_of(earlier, windows.reserved)[0]),
-        )
 
 
 class FixedPositions(Positions):
@@ -249,14 +258,17 @@ class FixedPositions(Positions):
             window_costs=self.window_costs(windows, late),
         )
 
-    def mixture(self, hidden: int, noise_share: float) -> PositionMixture:
-        windows = end_windows(self._tails[:hidden], noise_share)
+    @property
+    def tails(self) -> IntArray:
+        return self._tails
+
+    def mus_beside(self, hidden: int, reserved: Spent) -> tuple[Array, float]:
         others = self._tails[hidden:]
         mus = np.zeros(0)
         if others.size:
-            mus = self.mus_of([self._every_epoch(others, 1.0)], windows.reserved)
-        earlier = self._ends_of_epochs(1.0)
-        return self._mixture_of(windows, with_no_position(mus, 0.0, self._none), earlier)
+            mus = self.mus_of_exact_last([self._every_epoch(others, 1.0)], reserved)
+        earlier_mu = float(self.mus_of(self._ends_of_epochs(1.0), reserved)[0])
+        return with_no_position(mus, 0.0, self._none), earlier_mu
 
     def _every_epoch(self, tails: IntArray, factor: float) -> Participations:
         return Participations(tails, factor, self._earlier_visits(tails), self.length)

@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lastiterate._numerics.arrays import Array, IntArray
-from lastiterate.bounds.shuffling.end_windows import end_windows
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
-from lastiterate.bounds.shuffling.mixture_divergence import PositionMixture
 from lastiterate.bounds.shuffling.positions import (
     Positions,
     ShuffledSteps,
@@ -120,7 +118,7 @@ class PositionsEachEpoch(Positions):
         late: float,
         first_window: int = 1,
     ) -> PositionLaws:
-        tails = np.concatenate([part.tails for part in self._parts])
+        tails = self.tails
         before = int(tails[count]) if count < tails.size else int(tails[-1]) + 1
         edges = self.window_edges(tails[:hidden], first_window, before)
         reserved = Spent(int(edges[-1]), noise_share)
@@ -150,14 +148,17 @@ class PositionsEachEpoch(Positions):
             window_costs=self.window_costs(windows, late),
         )
 
-    def mixture(self, hidden: int, noise_share: float) -> PositionMixture:
-        tails = np.concatenate([part.tails for part in self._parts])
-        windows = end_windows(tails[:hidden], noise_share)
-        mus, none, _ = self._receiving_mus(hidden, 1.0, windows.reserved)
+    @property
+    def tails(self) -> IntArray:
+        return np.concatenate([part.tails for part in self._parts])
+
+    def mus_beside(self, hidden: int, reserved: Spent) -> tuple[Array, float]:
+        mus, none, _ = self._receiving_mus(hidden, 1.0, reserved)
         # Hidden positions of a truncated epoch take part in the epoch before, too.
         earlier = [*self._ends, *(Participations(tail) for tail in self._parts[0].others)]
-        absent = float(self.weights().size > tails.size)
-        return self._mixture_of(windows, with_no_position(mus, none, absent), earlier)
+        absent = float(self.weights().size > self.tails.size)
+        earlier_mu = float(self.mus_of(earlier, reserved)[0])
+        return with_no_position(mus, none, absent), earlier_mu
 
     def _receives_before_the_truncated_epoch(self, count: int) -> bool:
         return len(self._parts) > 1 and count > self._parts[0].tails.size

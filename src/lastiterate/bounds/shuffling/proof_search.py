@@ -201,40 +201,63 @@ class TransportSearch:
 
 @dataclass(frozen=True)
 class MixtureParameters:
-    """The share of positions that windows hide, and the share of noise in the windows."""
+    """The share of positions that windows hide, and the share of noise in the windows.
+
+    `first_window` is the length of the first window, in units of 1/(step size x smoothness).
+    """
 
     hidden: float = 0.25
     noise: float = 0.6
+    first_window: float = 0.0
 
 
 _MIXTURE_VALUES = {
     "hidden": (0.01, 0.03, 0.08, 0.15, 0.25, 0.4, 0.65),
     "noise": (0.15, 0.3, 0.45, 0.6, 0.75, 0.95),
 }
+_EARLY_MIXTURE_START = MixtureParameters(first_window=1.5)
+_EARLY_MIXTURE_VALUES = {
+    "hidden": (0.05, 0.15, 0.25, 0.4, 0.65, 0.9),
+    "first_window": (0.5, 1.0, 1.5, 2.2, 3.0),
+    "noise": (0.3, 0.45, 0.6, 0.75, 0.95),
+}
 
-MixtureFactory = Callable[[float, float], PositionMixture | None]
-"""The mixture for shares that are hidden, and of noise; None if there is none."""
+MixtureFactory = Callable[[MixtureParameters], PositionMixture | None]
+"""The mixture for some parameters; None if there is none."""
 
 
 @dataclass(frozen=True)
 class BoundedBatches:
     """The mixtures given that no batch is too large, which fails with probability `failure`.
 
-    `without_windows` is the guarantee if no position is hidden by a window.
+    `without_windows` is the guarantee if no position is hidden by a window.  With probability
+    `shift_failure`, in each data set, shifts do not hide the example where it is.
     """
 
     mixtures: MixtureFactory
     without_windows: PrivacyProfile
     failure: float
+    shift_failure: float = 0.0
 
 
 @dataclass(frozen=True)
 class _MixtureOrFailure:
     divergence: MixtureDivergence
     failure: float
+    shift_failure: float
 
     def delta(self, epsilon: float) -> float:
-        return min(up(self.divergence.delta(epsilon) + self.failure, ulps(4.0)), 1.0)
+        failures = self.failure + failures_of_shifts(self.shift_failure, epsilon)
+        return min(up(self.divergence.delta(epsilon) + failures, ulps(8.0)), 1.0)
+
+
+def failures_of_shifts(failure: float, epsilon: float) -> float:
+    """What delta is charged if shifts fail with this probability in each data set.
+
+    The second law counts e^epsilon times, and so do its failures: each is another one for every
+    position, so that they do not cancel against a law without the example.
+    """
+    return up(failure * (1.0 + math.exp(min(epsilon, 700.0))), ulps(8.0))
 
 
 @dataclass(frozen=True)
@@ -243,6 +266,7 @@ class MixtureSearch:
 
     pair: MixturePair
     limits: Sequence[BoundedBatches]
+    early: bool = False
 
     def __call__(self, epsilon: float, delta: float) -> _MixtureOrFailure | None:
         """A mixture for the limit that is best without windows; None if `delta` is far away."""
@@ -253,7 +277,9 @@ class MixtureSearch:
             mixture = self._mixture(limit, parameters, epsilon, _COARSE_MIXTURE)
             return math.inf if mixture is None else mixture.delta(epsilon)
 
-        best, least = best_by_coordinates(MixtureParameters(), _MIXTURE_VALUES, cost)
+        start = _EARLY_MIXTURE_START if self.early else MixtureParameters()
+        values = _EARLY_MIXTURE_VALUES if self.early else _MIXTURE_VALUES
+        best, least = best_by_coordinates(start, values, cost)
         if not least < _HOPELESS * delta:
             return None
         return self._mixture(limit, best, epsilon, _FINE_MIXTURE)
@@ -265,8 +291,8 @@ class MixtureSearch:
         epsilon: float,
         grid: MixtureGrid,
     ) -> _MixtureOrFailure | None:
-        mixture = limit.mixtures(parameters.hidden, parameters.noise)
+        mixture = limit.mixtures(parameters)
         if mixture is None:
             return None
         divergence = MixtureDivergence(mixture, self.pair, epsilon, grid)
-        return _MixtureOrFailure(divergence, limit.failure)
+        return _MixtureOrFailure(divergence, limit.failure, limit.shift_failure)

@@ -7,6 +7,7 @@ from lastiterate.bounds.shuffling.balls_and_bins import (
     BIN_MIXTURE,
     BIN_WINDOWED_MIXTURE,
 )
+from lastiterate.bounds.shuffling.early_mixture import BIN_EARLY_MIXTURE
 from lastiterate.bounds.shuffling.early_transport import EARLY_TRANSPORT
 from lastiterate.bounds.shuffling.last_epochs_average import LAST_EPOCHS_AVERAGE
 from lastiterate.bounds.shuffling.momentum_transport import MOMENTUM_TRANSPORT
@@ -85,6 +86,7 @@ SHUFFLED: StagedBound = least_of(
 )
 
 BALLS_AND_BINS: StagedBound = least_of(
+    BIN_EARLY_MIXTURE,
     BIN_WINDOWED_MIXTURE,
     BIN_MIXTURE,
     BIN_AVERAGE,

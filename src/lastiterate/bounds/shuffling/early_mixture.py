@@ -1,0 +1,241 @@
+"""The bound for balls and bins in short steps: noise before the drawn position hides it, too.
+
+The mixtures over a secret position hold with the smaller mus of early shifts, but for a small
+probability in each data set.  Windows may contain the position they hide, and what earlier epochs
+add is one more secret.  `docs/tightness.md#balls-and-bins` has the theorem.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.binomial_tail import exceeded_with
+from lastiterate._numerics.rounding import at_least, ulps, up
+from lastiterate.bounds import quantities
+from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
+from lastiterate.bounds.fixed_order.short_steps import SHORT_STEP_NEEDS, equal_short_steps
+from lastiterate.bounds.shuffling.balls_and_bins import (
+    BIN_MIXTURE,
+    BIN_WINDOWED_MIXTURE,
+    bin_windowed_mixture,
+    counterpart_of,
+    hidden_count,
+    one_sided,
+    pairs_of,
+)
+from lastiterate.bounds.shuffling.early_transport import earlier_epoch_factors
+from lastiterate.bounds.shuffling.mixture_divergence import PositionMixture
+from lastiterate.bounds.shuffling.position_transport import (
+    LARGEST_MU,
+    LARGEST_NOISE_SHARE,
+    positions_of,
+)
+from lastiterate.bounds.shuffling.positions import Positions
+from lastiterate.bounds.shuffling.proof_search import (
+    BoundedBatches,
+    MixtureParameters,
+    MixtureSearch,
+    failures_of_shifts,
+)
+from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
+from lastiterate.profile.best import BestProfile, FallbackProfile
+from lastiterate.profile.gaussian_mixture_pld import shift_losses
+from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+from lastiterate.run.training_run import TrainingRun
+from lastiterate.shifts.early_shifts import ShortSteps
+from lastiterate.shifts.sparse_patterns import Spent
+
+_FAILURES = (1e-9, 1e-14)  # probabilities of a larger batch; the best of them is taken
+_USUAL_DELTA = 1e-12  # below it failures begin to count, and the bound without them is computed
+_CERTAIN = ulps(64.0)  # roundings of probabilities of positions and of earlier epochs
+
+
+def bin_early_mixture(run: TrainingRun) -> PrivacyProfile:
+    r"""The profile of a mixture over the secret position, which earlier noise hides, too.
+
+    **Bound.** As `random-order/balls-and-bins/windowed-mixture`, with the mus of `early_mus`, with
+    windows that may contain the position they hide, and with :math:`10^{-15}(1 + e^\varepsilon)`
+    and the probability of a batch of more than K examples added to delta.  If batches are drawn
+    before every epoch, what earlier epochs add is a part of the mixture (`earlier_epochs`).
+
+    **Holds when.** that bound does, a step on K examples is shorter than 1/smoothness, nothing is
+    projected, and the gradients of one example stay in a space of `Loss.outputs` dimensions.
+
+    **Tight.** To 10 to 40 per cent of an exactly solved instance.
+
+    **Source.** This library (`docs/tightness.md#balls-and-bins`); Kahane 1985; Bok, Su and
+    Altschuler 2024, Theorem C.3.
+
+    **Computed as** for `random-order/balls-and-bins/windowed-mixture`; any choice is valid.
+    """
+    limits = [_limit(run, limited) for limited in limited_batches(run)]
+    if not limits:
+        return bin_windowed_mixture(run)
+    quick: PrivacyProfile = BestProfile([limit.without_windows for limit in limits])
+    usual = [limit for limit in limits if limit.mixtures.largest_mu < LARGEST_MU]
+    if usual:
+        searches = [MixtureSearch(pair, usual, early=True) for pair in pairs_of(run)]
+        quick = ShuffledProfile(quick, searches)
+    return FallbackProfile(quick, below=_USUAL_DELTA, fallback=partial(bin_windowed_mixture, run))
+
+
+@dataclass(frozen=True)
+class LimitedBatches:
+    """Positions in a run whose batches, the example included, have a limited size.
+
+    One of `parts` holds, by what earlier epochs add; each has its probability.  A batch is larger
+    with probability `exceeded`.
+    """
+
+    parts: Sequence[tuple[float, Positions]]
+    short_steps: ShortSteps
+    exceeded: float
+
+
+def limited_batches(run: TrainingRun) -> list[LimitedBatches]:
+    """Some limits on the size of batches, those on which steps still keep earlier noise."""
+    single = one_sided(with_single_examples(run))
+    equal = equal_short_steps(single)
+    assert equal is not None
+    counterpart, draws = counterpart_of(run)
+    batches, loss = run.batches, run.loss
+    eta = float(np.max(run.step_size))
+    assert loss.smoothness is not None
+    own = at_least(loss.smoothness - loss.regulariser, ulps=2)
+    found = []
+    for failure in _FAILURES:
+        # Others in one batch; the run with the example has one more, and must keep noise, too.
+        others = exceeded_with(failure / draws, batches.examples - 1, batches.share)
+        smoothness = at_least(own * (others + 1) / batches.batch_size + loss.regulariser, ulps=8)
+        if not at_least(eta * smoothness, ulps=4) < 1.0:
+            continue
+        known = replace(loss, smoothness=smoothness, strong_convexity=loss.regulariser)
+        fixed = single.replace(
+            clip_norm=None,  # it never acts
+            loss=known,
+            batches=counterpart(batches.examples, batches.batch_size),
+        )
+        short_steps = replace(
+            equal,
+            gap=max(quantities.constant_gap(fixed), 0.0),
+            curvature=at_least(eta * smoothness, ulps=4),
+        )
+        factors = earlier_epoch_factors(fixed, short_steps.gap)
+        parts = [(share, positions_of(fixed, short_steps, factor)) for share, factor in factors]
+        exceeded = failure if others < batches.examples - 1 else 0.0
+        found.append(LimitedBatches(parts, short_steps, exceeded))
+    return found
+
+
+def _limit(run: TrainingRun, limited: LimitedBatches) -> BoundedBatches:
+    mixtures = EarlyMixtures(limited.parts, 1.0 / limited.short_steps.curvature)
+    failure = up(limited.exceeded + _CERTAIN, ulps(4))
+    return BoundedBatches(
+        mixtures,
+        _without_windows(run, limited, failure),
+        failure,
+        limited.short_steps.failure,
+    )
+
+
+def _without_windows(run: TrainingRun, limited: LimitedBatches, failure: float) -> PrivacyProfile:
+    """The mixture over positions and over what earlier epochs add."""
+    weights = np.concatenate([share * one.weights() for share, one in limited.parts])
+    mus = np.concatenate([one.mus() for _, one in limited.parts])
+    losses = shift_losses(mus, weights, two_sided=run.adjacency == "replace")
+    known = SummedLossesProfile([Repeated(losses, 1)], lost=failure)
+    return TwoSidedFailureProfile(known, limited.short_steps.failure)
+
+
+@dataclass(frozen=True)
+class EarlyMixtures:
+    """The mixture for some parameters; None if all positions are hidden or out of range."""
+
+    parts: Sequence[tuple[float, Positions]]
+    window_unit: float  # steps
+
+    @property
+    def largest_mu(self) -> float:
+        """The largest mu of any position."""
+        return max(float(one.mus().max()) for _, one in self.parts)
+
+    def __call__(self, parameters: MixtureParameters) -> PositionMixture | None:
+        count = hidden_count(self.parts[0][1], parameters.hidden)
+        if count is None:
+            return None
+        first = max(round(parameters.first_window * self.window_unit), 1)
+        mixture = self.mixture(count, min(parameters.noise, LARGEST_NOISE_SHARE), first)
+        return None if mixture.is_out_of_range else mixture
+
+    def mixture(self, hidden: int, noise_share: float, first_window: int) -> PositionMixture:
+        """The components of the mixture in which windows hide the first `hidden` groups."""
+        one = self.parts[0][1]
+        tails, weights = one.tails, one.weights()
+        before = int(tails[hidden]) if hidden < tails.size else int(tails[-1]) + 1
+        edges = one.window_edges(tails[:hidden], first_window, before)
+        reserved = Spent(int(edges[-1]), noise_share)
+        known = [positions.mus_beside(hidden, reserved) for _, positions in self.parts]
+        earlier = np.array([mu for _, mu in known])
+        windows = one.windows(edges, tails[:hidden], noise_share, 1.0, float(earlier.max()))
+        shares = np.array([share for share, _ in self.parts])
+        return PositionMixture(
+            weights=np.multiply.outer(shares, weights[hidden:]).ravel(),
+            mus=np.concatenate([mus for mus, _ in known]),
+            window_weights=weights[:hidden],
+            window_costs=one.window_costs(windows, 1.0),
+            earlier_mus=earlier,
+            earlier_weights=shares,
+            window_of=windows.window_of,
+        )
+
+
+class TwoSidedFailureProfile(PrivacyProfile):
+    """`known`, if shifts fail with a probability of `failure` in each data set."""
+
+    def __init__(self, known: PrivacyProfile, failure: float) -> None:
+        self.known, self.failure = known, failure
+
+    def __repr__(self) -> str:
+        return f"TwoSidedFailureProfile({self.known!r}, failure={self.failure:.1e})"
+
+    def deltas(self, epsilons: Array) -> Array:
+        failures = [failures_of_shifts(self.failure, float(one)) for one in epsilons.ravel()]
+        total = self.known.deltas(epsilons) + np.reshape(failures, epsilons.shape)
+        return np.asarray(np.minimum(up(total, ulps(2)), 1.0))
+
+    def renyi(self, order: float) -> float:
+        """inf: failures have no finite divergence."""
+        check_order(order)
+        return np.inf
+
+    def gdp(self) -> float:
+        """inf: failures do not fall off as a Gaussian's losses do."""
+        return np.inf
+
+
+def _superseded(run: TrainingRun) -> tuple[Bound, ...]:
+    """Mixtures without early shifts, which are computed only where failures count."""
+    return (BIN_WINDOWED_MIXTURE, BIN_MIXTURE) if run.examples_per_person == 1 else ()
+
+
+BIN_EARLY_MIXTURE = Bound(
+    id="random-order/balls-and-bins/early-mixture",
+    gives="the same for short steps, in which noise before a participation hides it, too",
+    covers=BIN_WINDOWED_MIXTURE.covers,
+    needs=tuple(dict.fromkeys((*BIN_WINDOWED_MIXTURE.needs, *SHORT_STEP_NEEDS))),
+    certainty=Certainty.UPPER,
+    source=Citation(
+        "lastiterate",
+        2026,
+        "Hidden draws in short steps",
+        "docs, tightness; after Kahane 1985 and Bok, Su and Altschuler 2024, Theorem C.3",
+    ),
+    evaluate=bin_early_mixture,
+    rests_on=BIN_WINDOWED_MIXTURE.rests_on,
+    charges="mixes over the example's hidden position, which noise before and after it hides",
+    supersedes=_superseded,
+)
