@@ -5,6 +5,7 @@ probability in each data set.  Windows may contain the position they hide, and w
 add is one more secret.  `docs/tightness.md#balls-and-bins` has the theorem.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,6 +28,7 @@ from lastiterate.bounds.shuffling.balls_and_bins import (
     pairs_of,
 )
 from lastiterate.bounds.shuffling.early_transport import earlier_epoch_factors
+from lastiterate.bounds.shuffling.end_windows import end_windows, geometric_edges
 from lastiterate.bounds.shuffling.mixture_divergence import PositionMixture
 from lastiterate.bounds.shuffling.position_transport import (
     LARGEST_MU,
@@ -51,6 +53,7 @@ from lastiterate.shifts.sparse_patterns import Spent
 
 _FAILURES = (1e-9, 1e-14)  # probabilities of a larger batch; the best of them is taken
 _USUAL_DELTA = 1e-12  # below it failures begin to count, and the bound without them is computed
+_REACH = 0.6  # of the tail of the first position that no window hides; windows end there
 _CERTAIN = ulps(64.0)  # roundings of probabilities of positions and of earlier epochs
 
 
@@ -167,16 +170,24 @@ class EarlyMixtures:
         count = hidden_count(self.parts[0][1], parameters.hidden)
         if count is None:
             return None
-        first = max(round(parameters.first_window * self.window_unit), 1)
+        first = math.ceil(parameters.first_window * self.window_unit)
         mixture = self.mixture(count, min(parameters.noise, LARGEST_NOISE_SHARE), first)
         return None if mixture.is_out_of_range else mixture
 
     def mixture(self, hidden: int, noise_share: float, first_window: int) -> PositionMixture:
-        """The components of the mixture in which windows hide the first `hidden` groups."""
+        """The components of the mixture in which windows hide the first `hidden` groups.
+
+        The first window has `first_window` steps; if that is 0, they are as for longer steps.
+        """
         one = self.parts[0][1]
         tails, weights = one.tails, one.weights()
         before = int(tails[hidden]) if hidden < tails.size else int(tails[-1]) + 1
-        edges = one.window_edges(tails[:hidden], first_window, before)
+        # Windows leave some noise to the positions that they do not hide.
+        edges = (
+            geometric_edges(first_window, max(round(_REACH * before), 1))
+            if first_window
+            else end_windows(tails[:hidden], 1.0).edges
+        )
         reserved = Spent(int(edges[-1]), noise_share)
         known = [positions.mus_beside(hidden, reserved) for _, positions in self.parts]
         earlier = np.array([mu for _, mu in known])
@@ -210,11 +221,11 @@ class TwoSidedFailureProfile(PrivacyProfile):
     def renyi(self, order: float) -> float:
         """inf: failures have no finite divergence."""
         check_order(order)
-        return np.inf
+        return math.inf
 
     def gdp(self) -> float:
         """inf: failures do not fall off as a Gaussian's losses do."""
-        return np.inf
+        return math.inf
 
 
 def _superseded(run: TrainingRun) -> tuple[Bound, ...]:

@@ -117,6 +117,13 @@ def early_edges(tails: IntArray, *, first: int, most: int) -> IntArray:
     return np.unique(np.minimum(ends, max(most, 1)))
 
 
+def geometric_edges(first: int, last: int) -> IntArray:
+    """The edges of windows from `first` steps on, each next about twice as large, up to `last`."""
+    first = min(first, last)
+    count = max(round(math.log(last / first, _GROWTH)), 0)
+    return np.unique(np.append(0, np.rint(np.geomspace(first, last, count + 1)).astype(np.int64)))
+
+
 def early_windows(
     edges: IntArray, tails: IntArray, share: float, *, gap: float, lost: float
 ) -> EndWindows:

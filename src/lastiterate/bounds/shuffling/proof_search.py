@@ -215,11 +215,11 @@ _MIXTURE_VALUES = {
     "hidden": (0.01, 0.03, 0.08, 0.15, 0.25, 0.4, 0.65),
     "noise": (0.15, 0.3, 0.45, 0.6, 0.75, 0.95),
 }
-_EARLY_MIXTURE_START = MixtureParameters(first_window=1.5)
+_EARLY_MIXTURE_START = MixtureParameters(noise=0.75, first_window=1.0)
 _EARLY_MIXTURE_VALUES = {
-    "hidden": (0.05, 0.15, 0.25, 0.4, 0.65, 0.9),
-    "first_window": (0.5, 1.0, 1.5, 2.2, 3.0),
-    "noise": (0.3, 0.45, 0.6, 0.75, 0.95),
+    "hidden": (0.03, 0.08, 0.15, 0.25, 0.4, 0.65),
+    "noise": (0.3, 0.6, 0.75, 0.95),
+    "first_window": (0.0, 0.5, 1.0, 1.5, 2.2),
 }
 
 MixtureFactory = Callable[[MixtureParameters], PositionMixture | None]
