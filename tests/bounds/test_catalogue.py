@@ -72,7 +72,7 @@ def batch_rules(steps, kinds):
         yield batch_rule(kind, examples, size, steps)
 
 
-SHORT = ("short-steps", "early-transport")  # bounds for steps below 1/smoothness
+SHORT = ("short-steps", "early-transport", "early-mixture")  # bounds for steps below 1/smoothness
 
 
 @st.composite

@@ -53,7 +53,8 @@ from lastiterate.shifts.sparse_patterns import Spent
 
 _FAILURES = (1e-9, 1e-14)  # probabilities of a larger batch; the best of them is taken
 _USUAL_DELTA = 1e-12  # below it failures begin to count, and the bound without them is computed
-_REACH = 0.6  # of the tail of the first position that no window hides; windows end there
+_PREFERRING_LATER = 1.25  # so much more may the next later window of a position cost
+_REACH = 0.55  # of the tail of the first position that no window hides; windows end there
 _CERTAIN = ulps(64.0)  # roundings of probabilities of positions and of earlier epochs
 
 
@@ -75,13 +76,13 @@ def bin_early_mixture(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** for `random-order/balls-and-bins/windowed-mixture`; any choice is valid.
     """
-    limits = [_limit(run, limited) for limited in limited_batches(run)]
+    limited = limited_batches(run)
+    limits = [bounded(run, one) for one in limited]
     if not limits:
         return bin_windowed_mixture(run)
     quick: PrivacyProfile = BestProfile([limit.without_windows for limit in limits])
-    usual = [limit for limit in limits if limit.mixtures.largest_mu < LARGEST_MU]
-    if usual:
-        searches = [MixtureSearch(pair, usual, early=True) for pair in pairs_of(run)]
+    if all(one.largest_mu < LARGEST_MU for one in limited):
+        searches = [MixtureSearch(pair, limits, early=True) for pair in pairs_of(run)]
         quick = ShuffledProfile(quick, searches)
     return FallbackProfile(quick, below=_USUAL_DELTA, fallback=partial(bin_windowed_mixture, run))
 
@@ -97,6 +98,11 @@ class LimitedBatches:
     parts: Sequence[tuple[float, Positions]]
     short_steps: ShortSteps
     exceeded: float
+
+    @property
+    def largest_mu(self) -> float:
+        """The largest mu of any position."""
+        return max(float(one.mus().max()) for _, one in self.parts)
 
 
 def limited_batches(run: TrainingRun) -> list[LimitedBatches]:
@@ -134,7 +140,8 @@ def limited_batches(run: TrainingRun) -> list[LimitedBatches]:
     return found
 
 
-def _limit(run: TrainingRun, limited: LimitedBatches) -> BoundedBatches:
+def bounded(run: TrainingRun, limited: LimitedBatches) -> BoundedBatches:
+    """The mixtures for batches of a limited size, and what is charged for larger ones."""
     mixtures = EarlyMixtures(limited.parts, 1.0 / limited.short_steps.curvature)
     failure = up(limited.exceeded + _CERTAIN, ulps(4))
     return BoundedBatches(
@@ -161,11 +168,6 @@ class EarlyMixtures:
     parts: Sequence[tuple[float, Positions]]
     window_unit: float  # steps
 
-    @property
-    def largest_mu(self) -> float:
-        """The largest mu of any position."""
-        return max(float(one.mus().max()) for _, one in self.parts)
-
     def __call__(self, parameters: MixtureParameters) -> PositionMixture | None:
         count = hidden_count(self.parts[0][1], parameters.hidden)
         if count is None:
@@ -191,7 +193,9 @@ class EarlyMixtures:
         reserved = Spent(int(edges[-1]), noise_share)
         known = [positions.mus_beside(hidden, reserved) for _, positions in self.parts]
         earlier = np.array([mu for _, mu in known])
-        windows = one.windows(edges, tails[:hidden], noise_share, 1.0, float(earlier.max()))
+        windows = one.windows(
+            edges, tails[:hidden], noise_share, 1.0, float(earlier.max()), _PREFERRING_LATER
+        )
         shares = np.array([share for share, _ in self.parts])
         return PositionMixture(
             weights=np.multiply.outer(shares, weights[hidden:]).ravel(),

@@ -96,12 +96,16 @@ class EndWindows:
         variances = self.share * (scale * earlier + sums_of_powers(2 * log_c, since))
         return np.asarray(up(np.sqrt(scale / variances), MILLIONS_OF_ROUNDINGS) + TINY)
 
-    def with_least_costs(self, gap: float) -> EndWindows:
-        """Returns these windows, each position in the cheaper of its own and the next later one."""
+    def with_least_costs(self, gap: float, preferring_later: float = 1.0) -> EndWindows:
+        """Returns these windows, each position in the cheaper of its own and the next later one.
+
+        The later one may be so many times as expensive: it has fewer positions.
+        """
         assert self.lost is not None
         own, later = self.window_of, np.maximum(self.window_of - 1, 0)
-        cheaper = self._costs_in(later, gap, self.lost) < self._costs_in(own, gap, self.lost)
-        return replace(self, window_of=np.where(cheaper, later, own))
+        costs = self._costs_in(later, gap, self.lost)
+        prefers_later = costs < preferring_later * self._costs_in(own, gap, self.lost)
+        return replace(self, window_of=np.where(prefers_later, later, own))
 
 
 def end_windows(tails: IntArray, share: float) -> EndWindows:
@@ -125,11 +129,18 @@ def geometric_edges(first: int, last: int) -> IntArray:
 
 
 def early_windows(
-    edges: IntArray, tails: IntArray, share: float, *, gap: float, lost: float
+    edges: IntArray,
+    tails: IntArray,
+    share: float,
+    *,
+    gap: float,
+    lost: float,
+    preferring_later: float = 1.0,
 ) -> EndWindows:
     """Windows for steps that lose at most `lost` of earlier noise; they may contain positions."""
     around = np.minimum(np.searchsorted(edges, tails, side="right"), edges.size - 1) - 1
-    return EndWindows(edges, share, tails, around, lost).with_least_costs(gap)
+    windows = EndWindows(edges, share, tails, around, lost)
+    return windows.with_least_costs(gap, preferring_later)
 
 
 def _doubling(first: int, last: int) -> IntArray:

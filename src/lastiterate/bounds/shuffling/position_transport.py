@@ -16,8 +16,9 @@ from lastiterate._numerics.rounding import at_least, at_most
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
 from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER
+from lastiterate.bounds.shuffling.fixed_positions import FixedPositions
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
-from lastiterate.bounds.shuffling.positions import FixedPositions, Positions, ShuffledSteps
+from lastiterate.bounds.shuffling.positions import Positions, ShuffledSteps
 from lastiterate.bounds.shuffling.positions_each_epoch import PositionsEachEpoch
 from lastiterate.bounds.shuffling.proof_search import TransportSearch
 from lastiterate.bounds.shuffling.shuffled_profile import ShuffledProfile
