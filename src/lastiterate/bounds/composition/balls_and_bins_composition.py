@@ -10,6 +10,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import at_least, ulps
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, Hypothesis
+from lastiterate.bounds.composition.delta_lower_bound import composed_delta_lower_bound
 from lastiterate.bounds.composition.likelihood_ratio_law import (
     RatioLaw,
     log_normal,
@@ -74,6 +75,28 @@ def balls_and_bins_composition(run: TrainingRun) -> PrivacyProfile:
     share = run.batches.share
     return SummedLossesProfile(
         [Repeated(epoch_losses(epoch, share), times) for epoch, times in epochs.items()]
+    )
+
+
+def balls_and_bins_composition_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
+    """A lower bound on the delta of composition: what the sum of each epoch's results shows.
+
+    If the example is replaced, the two examples may pull in opposite directions.
+    """
+    length, resampling = run.batches.batches_per_epoch, run.batches.resampling
+    epochs = run.steps // length
+    if not (run.is_constant and epochs and np.max(run.noise_std) > 0.0):
+        return 0.0
+    change = run.sensitivity if run.adjacency != "replace" else run.gradient_bound
+    assert change is not None
+    ratio = change / run.batches.batch_size / float(np.max(run.noise_std)) / math.sqrt(length)
+    once = resampling is not Resampling.EACH_EPOCH
+    return composed_delta_lower_bound(
+        min(length * run.batches.share, 1.0),
+        ratio * math.sqrt(epochs) if once else ratio,
+        1 if once else epochs,
+        epsilon,
+        mirrored=run.adjacency == "replace",
     )
 
 
@@ -193,6 +216,7 @@ BALLS_AND_BINS_COMPOSITION = Bound(
         ),
     ),
     evaluate=balls_and_bins_composition,
+    delta_lower_bound=balls_and_bins_composition_delta_lower_bound,
     charges="charges every iterate, less for the batch that the example has drawn in secret",
     line_style=LineStyle(ORANGE),
 )

@@ -19,6 +19,7 @@ from lastiterate.bounds.shuffling.position_average import (
     MIXTURE,
     average_each_epoch,
     average_once,
+    last_position_delta_lower_bound,
 )
 from lastiterate.bounds.shuffling.position_transport import (
     LARGEST_MU,
@@ -84,6 +85,11 @@ def bin_average_for_persons(run: TrainingRun) -> PrivacyProfile:
     """The average over the draws of all examples of a person, which are independent."""
     single = position_laws(with_single_examples(run))
     return BestProfile([several_draws(law, run.examples_per_person) for law in single])
+
+
+def bin_average_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
+    """A lower bound on this average's delta, from the very last batch alone."""
+    return min(last_position_delta_lower_bound(one.run, epsilon) for one in majorants(run))
 
 
 def bin_mixture(run: TrainingRun) -> PrivacyProfile:
@@ -233,6 +239,7 @@ BIN_AVERAGE = Bound(
     certainty=Certainty.UPPER,
     source=MIXTURE,
     evaluate=bin_average,
+    delta_lower_bound=bin_average_delta_lower_bound,
     for_persons=bin_average_for_persons,
     rests_on=(CONVEX_FIXED_ORDER,),
     charges="averages over the secret position that the example has drawn",

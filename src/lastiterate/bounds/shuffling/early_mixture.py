@@ -7,7 +7,7 @@ add is one more secret.  `docs/tightness.md#balls-and-bins` has the theorem.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -167,8 +167,15 @@ class EarlyMixtures:
 
     parts: Sequence[tuple[float, Positions]]
     window_unit: float  # steps
+    # Mixtures do not depend on epsilon; unlike a cache of functools, a dict can be pickled.
+    known: dict[MixtureParameters, PositionMixture | None] = field(default_factory=dict)
 
     def __call__(self, parameters: MixtureParameters) -> PositionMixture | None:
+        if parameters not in self.known:
+            self.known[parameters] = self._made(parameters)
+        return self.known[parameters]
+
+    def _made(self, parameters: MixtureParameters) -> PositionMixture | None:
         count = hidden_count(self.parts[0][1], parameters.hidden)
         if count is None:
             return None

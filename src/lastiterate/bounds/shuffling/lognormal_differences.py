@@ -125,7 +125,8 @@ def _group_difference_calls(
     if weights.size == 1:
         only = float(weights[0]), float(spreads[0])
         return _difference_calls(*only, kappas[:, None], at, positive)
-    z = np.linspace(-FARTHEST_Z, FARTHEST_Z + float(spreads.max()), Z_KNOTS)
+    knots = min(Z_KNOTS, at.shape[1] + 100)
+    z = np.linspace(-FARTHEST_Z, FARTHEST_Z + float(spreads.max()), knots)
     exponents, half = np.multiply.outer(z, spreads), 0.5 * spreads**2
     with np.errstate(over="ignore"):
         gained = np.exp(exponents - half) @ weights if positive else np.zeros(z.size)
