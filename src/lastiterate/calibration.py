@@ -29,6 +29,10 @@ _STRIDE = 0.02  # beyond where epsilon would be met if it were inverse to the no
 _FARTHEST_NOISE = 690.0  # in logarithms
 _MOST_STEPS = 10**12
 _FAR = 50.0
+_ROUGHLY = 1e-3  # how exactly the quick curve is solved, of the logarithm of noise
+_CLOSE = 0.1  # points with a common slope, in logarithms
+_STEEPEST = 20.0  # slope of the excess that is believed, and its inverse
+_NEWTON_STEPS = 6
 
 
 def calibrate(
@@ -183,7 +187,7 @@ def _least_log(
 
     Epsilon falls about as fast as noise grows, so the excess tells the next step of the search.  If
     quick bounds are the best ones at the start, the search uses them first: all bounds together
-    need no more noise.
+    need no more noise.  Else their shape tells where to look.
     """
 
     def search(objective: _Excess, first: float, stride: float = _STRIDE) -> float | None:
@@ -197,10 +201,47 @@ def _least_log(
 
     run = changed(start)
     quickly = excess.quickly(run)
-    if quickly is None or quickly(run) > excess(run):
+    if quickly is None:
         return search(excess, start)
-    near = search(quickly, start)
+    if quickly(run) <= excess(run):
+        near = search(quickly, start)
+    else:
+        near = _near(changed, start, excess, quickly)
     return search(excess, start) if near is None else search(excess, near, _JUST_BELOW)
+
+
+def _near(
+    changed: Callable[[float], TrainingRun], start: float, excess: _Excess, quickly: _Excess
+) -> float | None:
+    """A logarithm of noise that about meets the target, where the quick curve has the same shape.
+
+    None if there is none.  It is no more than a good start for a search.
+    """
+    before, before_value = start, excess(changed(start))
+    off = before_value - quickly(changed(start))
+    at = least_met(
+        lambda log: quickly(changed(log)) + off,
+        start,
+        tolerance=_ROUGHLY,
+        farthest=_FARTHEST_NOISE,
+        stride=_STRIDE,
+    )
+    for _ in range(_NEWTON_STEPS):
+        if at is None:
+            return None
+        value = excess(changed(at))
+        if -_TOLERANCE < value <= 0.0:
+            return at
+        if abs(at - before) > _CLOSE or at == before:
+            slope = (quickly(changed(at + _ROUGHLY)) - quickly(changed(at))) / _ROUGHLY
+        else:
+            slope = (value - before_value) / (at - before)
+        if not (-_STEEPEST < slope < -1.0 / _STEEPEST and abs(value) < _FAR):
+            return at
+        # A little to the safe side, so that the next point may be the last.
+        before, before_value = at, value
+        at = at - value / slope + 0.3 * _TOLERANCE
+    return at
 
 
 def _most_steps(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:
