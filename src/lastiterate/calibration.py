@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from lastiterate import _check
-from lastiterate._numerics.search import least_met
+from lastiterate._numerics.search import about_met, least_met
 from lastiterate._progress import throughout
 from lastiterate.accounting import account
 from lastiterate.bounds import quantities
@@ -29,10 +29,6 @@ _STRIDE = 0.02  # beyond where epsilon would be met if it were inverse to the no
 _FARTHEST_NOISE = 690.0  # in logarithms
 _MOST_STEPS = 10**12
 _FAR = 50.0
-_ROUGHLY = 1e-3  # how exactly the quick curve is solved, of the logarithm of noise
-_CLOSE = 0.1  # points with a common slope, in logarithms
-_STEEPEST = 20.0  # slope of the excess that is believed, and its inverse
-_NEWTON_STEPS = 6
 
 
 def calibrate(
@@ -206,42 +202,15 @@ def _least_log(
     if quickly(run) <= excess(run):
         near = search(quickly, start)
     else:
-        near = _near(changed, start, excess, quickly)
+        near = about_met(
+            lambda log: excess(changed(log)),
+            lambda log: quickly(changed(log)),
+            start,
+            tolerance=_TOLERANCE,
+            farthest=_FARTHEST_NOISE,
+            stride=_STRIDE,
+        )
     return search(excess, start) if near is None else search(excess, near, _JUST_BELOW)
-
-
-def _near(
-    changed: Callable[[float], TrainingRun], start: float, excess: _Excess, quickly: _Excess
-) -> float | None:
-    """A logarithm of noise that about meets the target, where the quick curve has the same shape.
-
-    None if there is none.  It is no more than a good start for a search.
-    """
-    before, before_value = start, excess(changed(start))
-    off = before_value - quickly(changed(start))
-    at = least_met(
-        lambda log: quickly(changed(log)) + off,
-        start,
-        tolerance=_ROUGHLY,
-        farthest=_FARTHEST_NOISE,
-        stride=_STRIDE,
-    )
-    for _ in range(_NEWTON_STEPS):
-        if at is None:
-            return None
-        value = excess(changed(at))
-        if -_TOLERANCE < value <= 0.0:
-            return at
-        if abs(at - before) > _CLOSE or at == before:
-            slope = (quickly(changed(at + _ROUGHLY)) - quickly(changed(at))) / _ROUGHLY
-        else:
-            slope = (value - before_value) / (at - before)
-        if not (-_STEEPEST < slope < -1.0 / _STEEPEST and abs(value) < _FAR):
-            return at
-        # A little to the safe side, so that the next point may be the last.
-        before, before_value = at, value
-        at = at - value / slope + 0.3 * _TOLERANCE
-    return at
 
 
 def _most_steps(run: TrainingRun, excess: _Excess, target: str) -> TrainingRun:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastiterate._numerics.search import (
+    about_met,
     bracket,
     last_count_true,
     last_true,
@@ -58,3 +59,24 @@ class TestLeastMet:
             lambda x: 5.0 - x if x > 3.0 else math.nan, 0.0, tolerance=1e-7, farthest=90.0
         )
         assert 5.0 <= found <= 5.0 + 1e-6
+
+
+class TestAboutMet:
+    @pytest.mark.parametrize("start", [-3.0, 0.0, 2.0, 9.0])
+    def test_few_points_lead_to_a_root_by_a_quick_function_of_the_same_shape(self, start):
+        seen = []
+
+        def excess(x):
+            seen.append(x)
+            return 1.7 - 0.9 * x - 0.02 * math.sin(x)
+
+        found = about_met(
+            excess, lambda x: 1.9 - 0.85 * x, start, tolerance=1e-7, farthest=90.0, stride=0.02
+        )
+        assert abs(excess(found)) < 1e-6
+        assert len(seen) <= 7
+
+    def test_of_functions_that_are_never_met_or_flat(self):
+        given = {"tolerance": 1e-7, "farthest": 90.0, "stride": 0.02}
+        assert about_met(lambda x: 1.0, lambda x: 1.0, 0.0, **given) is None
+        assert about_met(lambda x: -1.0, lambda x: -1.0, 0.0, **given) <= -30.0

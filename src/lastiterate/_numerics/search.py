@@ -9,6 +9,10 @@ _FAR = 50.0  # only the sign of larger values is used
 _CLOSE = ulps(1 << 11)  # curves are rounded by more
 _PATIENCE = 3  # rounds that may fail to halve what is left
 _BEYOND = 0.1  # of the way, where all points so far are on one side
+_ROUGHLY = 1e-3  # how exactly a quick function is solved
+_ONE_SLOPE = 0.1  # distance of points with a common slope
+_STEEPEST = 20.0  # slope that is believed, and its inverse
+_NEWTON_STEPS = 6
 
 
 def least_true(holds: Callable[[float], bool], low: float, high: float) -> float:
@@ -100,6 +104,42 @@ def least_met(
             return high
         low_value = excess(low)
     return close_in(excess, low, low_value, high, high_value, tolerance)
+
+
+def about_met(
+    excess: Callable[[float], float],
+    quick: Callable[[float], float],
+    start: float,
+    *,
+    tolerance: float,
+    farthest: float,
+    stride: float,
+) -> float | None:
+    """A point at which `excess` is about 0, where a `quick` function has nearly the same shape.
+
+    None if there is none.  It is no more than a good start for `least_met`.
+    """
+    before, before_value = start, excess(start)
+    off = before_value - quick(start)
+    at = least_met(
+        lambda x: quick(x) + off, start, tolerance=_ROUGHLY, farthest=farthest, stride=stride
+    )
+    for _ in range(_NEWTON_STEPS):
+        if at is None:
+            return None
+        value = excess(at)
+        if -tolerance < value <= 0.0:
+            return at
+        if abs(at - before) > _ONE_SLOPE or at == before:
+            slope = (quick(at + _ROUGHLY) - quick(at)) / _ROUGHLY
+        else:
+            slope = (value - before_value) / (at - before)
+        if not (-_STEEPEST < slope < -1.0 / _STEEPEST and abs(value) < _FAR):
+            return at
+        # A little to the safe side, so that the next point may be the last.
+        before, before_value = at, value
+        at = at - value / slope + 0.3 * tolerance
+    return at
 
 
 def close_in(

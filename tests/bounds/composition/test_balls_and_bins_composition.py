@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.composition.balls_and_bins_composition import epoch_losses
+from lastiterate.bounds.composition.balls_and_bins_composition import (
+    balls_and_bins_composition_delta_lower_bound,
+    epoch_losses,
+)
 from lastiterate.bounds.composition.likelihood_ratio_law import log_normal, repeated, sum_of
 from lastiterate.profile.pld_convolution import Repeated, SummedLossesProfile
 from tests.reference.gaussian import delta_of_gaussian
@@ -221,3 +224,31 @@ class TestLawOfSums:
         profile = SummedLossesProfile([Repeated((forwards, backwards), 1)])
         exact = max(deltas([1.0] * 3, 0.3, 0.5))
         assert exact * (1 - OFF) <= profile.delta(0.5) <= exact * 1.001
+
+
+class TestSkipping:
+    """A lower bound on delta tells, without the curve, that another bound is better."""
+
+    @pytest.mark.parametrize("rule", [li.BallsAndBins, li.BallsAndBinsEachEpoch])
+    @pytest.mark.parametrize("adjacency", ["zero-out", "replace"])
+    @pytest.mark.parametrize("examples", [200, 209])
+    def test_it_is_never_above_the_curve(self, rule, adjacency, examples):
+        run = _run(rule(examples, 10), 1.5, epochs=6, adjacency=adjacency)
+        profile, useful = _profile(run), 0
+        for epsilon in (0.1, 0.5, 1.0, 2.0, 4.0):
+            lower = balls_and_bins_composition_delta_lower_bound(run, epsilon)
+            delta = profile.delta(epsilon)
+            assert lower <= delta
+            useful += lower > 0.03 * delta
+        assert useful >= 2
+
+    def test_runs_shorter_than_an_epoch_and_schedules_have_none(self):
+        short = _run(li.BallsAndBins(200, 10), steps=5)
+        assert balls_and_bins_composition_delta_lower_bound(short, 0.1) == 0.0
+
+
+def test_batches_drawn_once_that_are_plain_to_see_count_as_revealed():
+    """Over many epochs little noise is left on the one batch: numbers would overflow."""
+    run = _run(li.BallsAndBins(10_000, 10), 0.4, epochs=100)
+    revealed = li.GaussianProfile(math.sqrt(100.0) / 0.4)
+    assert _profile(run).epsilon(1e-5) == pytest.approx(revealed.epsilon(1e-5), rel=1e-6)

@@ -259,6 +259,16 @@ class TestBesideShuffling:
         assert needs in str(report.unmet["random-order/balls-and-bins"])
 
 
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("steps", [40, 50, 53])
+def test_the_average_is_above_what_tells_that_it_is_not_needed(rule, steps):
+    run = described(rule, (100, 10, steps), 1.0, penalty=0.1, own=0.1)
+    for epsilon in EPSILONS:
+        lower = balls_and_bins.bin_average_delta_lower_bound(run, epsilon)
+        delta = balls_and_bins.bin_average(run).delta(epsilon)
+        assert 0.01 * delta < lower <= delta
+
+
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("ratio", [1e-300, 1e-6, 1e3, 1e160, 1e300])
 @pytest.mark.parametrize("rule", RULES)

@@ -119,3 +119,30 @@ def test_groups_of_one_are_independent():
     alone = call_function(weights, spreads, end=1.0, cells=500)(thresholds)
     groups = call_function(weights, spreads, groups=np.array([7, 3]), end=1.0, cells=500)
     assert groups(thresholds) == pytest.approx(alone, rel=1e-9)
+
+
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.parametrize("kappa", [0.5, 0.8, 2.5])
+def test_differences_of_terms_that_share_their_normal_variable(kappa, positive):
+    weights, spreads = np.array([0.05, 0.2, 0.1]), np.array([1.0, 0.4, 0.7])
+    kappas = KAPPAS if positive else np.array([kappa])
+    calls = DifferenceCalls(
+        weights,
+        spreads,
+        kappas=kappas,
+        ends=np.full(kappas.size, 0.8),
+        cells=800,
+        positive=positive,
+        groups=np.array([3, 3, 1]),
+    )
+    at = np.linspace(-8.5, 8.5, 1501)
+    z, masses = (at[1:] + at[:-1]) / 2, np.diff(ndtr(at))
+    terms = [
+        p * (positive * np.exp(s * z - s * s / 2) - kappa * np.exp(-s * z - s * s / 2))
+        for p, s in zip(weights, spreads, strict=True)
+    ]
+    for threshold in (-2.0, -0.3, -0.1, 0.0, 0.1, 0.5):
+        over = np.maximum((terms[0] + terms[1])[:, None] + terms[2] - threshold, 0.0)
+        truth = float(masses @ over @ masses)
+        found = float(calls(np.array([kappa]), np.array([threshold]))[0])
+        assert truth * (1 - 1e-4) <= found <= truth * 1.1 + 3e-5

@@ -252,7 +252,7 @@ class _MixtureOrFailure:
 
 
 def failures_of_shifts(failure: float, epsilon: float) -> float:
-    """What delta is charged if shifts fail with this probability in each data set.
+    """The charge to delta if shifts fail with this probability in each data set.
 
     The second law counts e^epsilon times, and so do its failures: each is another one for every
     position, so that they do not cancel against a law without the example.
