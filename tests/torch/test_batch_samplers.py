@@ -210,6 +210,10 @@ class TestRanks:
 
 
 class TestRefusals:
+    def test_rules_that_lay_out_examples_first(self):
+        with pytest.raises(li.InvalidParameter, match="takes part on its own"):
+            lt.SecretBatchSampler(li.ShuffledOnce(100, 10), 10)
+
     @pytest.mark.parametrize("kind", SAMPLERS)
     @pytest.mark.parametrize("source", [0, -1, "", 2.5, None])
     def test_no_examples(self, kind, source):

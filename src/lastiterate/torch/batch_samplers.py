@@ -48,6 +48,17 @@ class SecretBatchSampler(Sampler[list[int]]):
         rank.
     seed : int, optional
         For tests only: whoever knows the seed knows the batches.
+
+    Raises
+    ------
+    InvalidParameter
+        If a number is out of its range, or ranks have no key to agree on.
+
+    Examples
+    --------
+    >>> from lastiterate import BallsAndBins
+    >>> len(SecretBatchSampler(BallsAndBins(100, 10), per_pass=10))
+    10
     """
 
     def __init__(
@@ -60,7 +71,10 @@ class SecretBatchSampler(Sampler[list[int]]):
         shared_key: bytes | None = None,
         seed: int | None = None,
     ) -> None:
-        self._rule, self._per_pass = rule, per_pass
+        if rule.exact_size:
+            must_be = "one by which every example takes part on its own"
+            raise InvalidParameter("rule", rule, must_be=must_be)
+        self._rule, self._per_pass = rule, _check.count("per_pass", per_pass, at_least=1)
         self._ranks = _check.count("ranks", ranks, at_least=1)
         self._rank = _check.count("rank", rank, at_least=0, at_most=self._ranks - 1)
         self._randomness = _randomness(self._ranks, shared_key, seed)
@@ -125,8 +139,8 @@ class BallsAndBinsSampler(SecretBatchSampler):
         The examples, or their number.
     batch_size : int
         How many examples a batch has on average; sums of gradients are divided by it.
-    rank, ranks, shared_key, seed
-        As for `SecretBatchSampler`.
+    **settings
+        `rank`, `ranks`, `shared_key` and `seed`, as for `SecretBatchSampler`.
 
     Raises
     ------
@@ -160,8 +174,8 @@ class BalancedSampler(SecretBatchSampler):
         gradients are divided by it.
     epochs : int
         The number of passes that are drawn together: best all of the training.
-    rank, ranks, shared_key, seed
-        As for `SecretBatchSampler`.
+    **settings
+        `rank`, `ranks`, `shared_key` and `seed`, as for `SecretBatchSampler`.
 
     Raises
     ------
@@ -193,8 +207,8 @@ class PoissonSampler(SecretBatchSampler):
         The examples, or their number.
     batch_size : int
         How many examples a batch has on average; sums of gradients are divided by it.
-    rank, ranks, shared_key, seed
-        As for `SecretBatchSampler`.
+    **settings
+        `rank`, `ranks`, `shared_key` and `seed`, as for `SecretBatchSampler`.
 
     Raises
     ------

@@ -149,6 +149,15 @@ class TestReplacedExamples:
             exact = float((weights * np.maximum(plus - math.exp(epsilon) * minus, 0)).sum())
             assert exact <= report.delta(epsilon)
 
+    @pytest.mark.parametrize("rule", [li.BallsAndBinsEachEpoch(30, 10), li.BalancedSampled(30, 10)])
+    def test_gradients_longer_than_their_differences_need_noise(self, rule):
+        run = _run(rule, 0.1).replace(
+            adjacency="replace", sensitivity=1.0, clip_norm=None, loss=li.Loss(lipschitz=5.0)
+        )
+        bound = {"balanced": "composition/balanced"}.get(rule.name, BOUND)
+        (unmet,) = li.account(run).unmet[bound]
+        assert "the largest gradient" in str(unmet)
+
     def test_gradients_of_any_size_are_not_covered(self):
         run = _run(li.BallsAndBins(30, 10)).replace(
             adjacency="replace", sensitivity=2.0, clip_norm=None

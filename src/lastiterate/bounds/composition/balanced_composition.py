@@ -7,6 +7,7 @@ import numpy as np
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
 from lastiterate.bounds.composition.balls_and_bins_composition import (
+    ENOUGH_NOISE_FOR_GRADIENTS,
     LARGEST_RATIO,
     MORE_NOISE,
     MOST_EPOCHS,
@@ -92,6 +93,7 @@ BALANCED_COMPOSITION = Bound(
         conditions.BOUNDED_GRADIENTS,
         conditions.SECRET_BATCHES,
         conditions.enough_noise(LARGEST_RATIO, remedy=MORE_NOISE),
+        ENOUGH_NOISE_FOR_GRADIENTS,
     ),
     certainty=Certainty.UPPER,
     beyond_plain_steps=True,  # later steps only post-process the noisy gradients

@@ -178,12 +178,26 @@ def _law_of_sum(counts: Counter[float]) -> RatioLaw:
     return total
 
 
+def _ratio_if_left_out(run: TrainingRun) -> float:
+    """The ratio of gradient and noise: a gradient may be longer than the differences of any two."""
+    if run.adjacency != "replace" or run.gradient_bound is None:
+        return quantities.ratio(run)
+    return quantities.ratio(run) * max(run.gradient_bound / run.sensitivity, 1.0)
+
+
+def _too_long_gradients(run: TrainingRun) -> str | None:
+    if not np.min(run.noise_std) > 0.0:
+        return None
+    found = _ratio_if_left_out(run)
+    return None if found <= LARGEST_RATIO else f"{found:.4g}"
+
+
 def _too_little_noise(run: TrainingRun) -> str | None:
     """The steps of one batch, if it is drawn once, count as one step with less noise."""
     if run.batches.resampling is Resampling.EACH_EPOCH or not np.min(run.noise_std) > 0.0:
         return None
     epochs = -(-run.steps // run.batches.batches_per_epoch)
-    found = quantities.ratio(run) * math.sqrt(epochs)
+    found = _ratio_if_left_out(run) * math.sqrt(epochs)
     return None if found <= LARGEST_RATIO else f"{epochs} epochs, which make it {found:.4g}"
 
 
@@ -194,6 +208,11 @@ ENOUGH_NOISE_OF_ALL_EPOCHS = Hypothesis(
     _too_little_noise,
     MORE_NOISE,
 )
+ENOUGH_NOISE_FOR_GRADIENTS = Hypothesis(
+    f"the largest gradient over (batch_size noise_std) at most {LARGEST_RATIO:g}",
+    _too_long_gradients,
+    MORE_NOISE,
+)
 BALLS_AND_BINS_COMPOSITION = Bound(
     id="composition/balls-and-bins",
     gives="all iterates together, with amplification by the hidden batch of every epoch",
@@ -202,6 +221,7 @@ BALLS_AND_BINS_COMPOSITION = Bound(
         conditions.BOUNDED_GRADIENTS,
         conditions.SECRET_BATCHES,
         conditions.enough_noise(LARGEST_RATIO, remedy=MORE_NOISE),
+        ENOUGH_NOISE_FOR_GRADIENTS,
         ENOUGH_NOISE_OF_ALL_EPOCHS,
     ),
     certainty=Certainty.UPPER,
