@@ -26,11 +26,11 @@ except ImportError as error:
 from lastiterate.torch.batch_samplers import (
     BalancedSampler,
     BallsAndBinsSampler,
-    EmptyBatches,
     PoissonSampler,
     SecretBatchSampler,
 )
 from lastiterate.torch.bounded_linear import BoundedLinear
+from lastiterate.torch.empty_batches import EmptyBatches
 from lastiterate.torch.features import features
 from lastiterate.torch.head_files import load, save, verify
 from lastiterate.torch.linear_head import FittedHead, fit_head
