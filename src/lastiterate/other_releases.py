@@ -37,6 +37,7 @@ class StatisticKind:
 MEAN = "mean"
 OUTLIERS = "outliers"
 UNDECLARED = "undeclared"
+RATES = "rates"
 ACCURACY = "accuracy"
 ERRORS = "errors"
 PUBLISHED = "published (noisy)"
@@ -68,6 +69,15 @@ KINDS: dict[str, StatisticKind] = {
         summed="the counts, for each text column, of rows with none of its declared values, over "
         "the square root of the number of text columns",
         published="a noisy count of undeclared values for each text column",
+    ),
+    # Three vectors of nonnegative parts that add up to at most 1: each is moved by at most 1, or by
+    # sqrt(2) if an example is another.
+    RATES: StatisticKind(
+        "the counts of the classes, and twice the sums of all rows' class probabilities, the "
+        "second time by the model that the first led to",
+        lambda adjacency: math.sqrt(6.0 if adjacency == "replace" else 3.0),
+        summed="the counts of the classes and two sums of class probabilities",
+        published="a shift of the intercepts by noisy class counts and noisy sums of probabilities",
     ),
     ACCURACY: StatisticKind(
         "how many predictions are right",

@@ -312,7 +312,7 @@ class TestRefusals:
         with pytest.raises(InvalidParameter, match=match):
             PrivateLogisticRegression(**changes).fit(X, Y)
 
-    @pytest.mark.parametrize("name", ["C", "class_weight", "max_iter", "alpha", "solver"])
+    @pytest.mark.parametrize("name", ["C", "sample_weight", "max_iter", "alpha", "solver"])
     @pytest.mark.parametrize("model", MODELS)
     def test_parameters_that_others_have(self, model, name):
         with pytest.raises(TypeError, match=rf"{name} must be left out: .*got {name}=7"):

@@ -278,12 +278,12 @@ class TestEverywhere:
 
 
 class TestOtherWordsOfFit:
-    def test_weights_are_refused_in_words(self):
-        with pytest.raises(InvalidType, match="a weight scales the sensitivity to an example"):
-            model().fit(X, Y, sample_weight=np.ones(400))
-        with pytest.raises(TypeError, match="sample_weight must be left out of fit"):
+    def test_weights_above_one_are_refused_in_words(self):
+        with pytest.raises(InvalidParameter, match=r"sample_weight must be 400 .* in \(0, 1\]"):
+            model().fit(X, Y, sample_weight=np.full(400, 2.0))
+        with pytest.raises(InvalidParameter, match="sample_weight must be 400 numbers"):
             make_pipeline(Normalizer(), model()).fit(
-                X, Y, privatelogisticregression__sample_weight=np.ones(400)
+                X, Y, privatelogisticregression__sample_weight=np.ones(399)
             )
         with pytest.raises(InvalidType, match="coef_init must be left out"):
             PrivateRidge(target_bound=1.0).fit(X, X[:, 0], coef_init=0)
@@ -291,7 +291,7 @@ class TestOtherWordsOfFit:
             PrivateSelection(model(), {"epochs": [1]}).fit(X, Y, sample_weight=1)
 
     def test_no_traceback_keeps_them(self):
-        with pytest.raises(InvalidType) as caught:
+        with pytest.raises(InvalidParameter) as caught:
             model().fit(X, Y, sample_weight=np.full(400, 17.25))
         kept = []
         trace = caught.value.__traceback__

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +22,7 @@ from lastiterate.other_releases import (
     OUTLIER_COUNTS,
     OUTLIERS,
     PUBLISHED,
+    RATES,
     UNDECLARED,
     noise_of_counts,
 )
@@ -191,7 +192,7 @@ def _is_noisy(one: Mapping[str, Any]) -> bool:
     """Whether what was published is numbers of the kind, and nothing else."""
     kind, published = one["kind"], one[PUBLISHED]
     if kind not in (OUTLIERS, UNDECLARED):
-        known = _is_mean(published) if kind == MEAN else type(published) in (int, float)
+        known = _IS_PUBLISHED.get(kind, _is_number)(published)
         return known and NOISE_OF_COUNTS not in one
     if kind == OUTLIERS and tuple(published) != OUTLIER_COUNTS:
         return False
@@ -203,3 +204,14 @@ def _is_noisy(one: Mapping[str, Any]) -> bool:
 def _is_mean(published: Mapping[str, Any]) -> bool:
     named = set(published) == {MEAN_DIGEST, MEAN_BOUND}
     return named and is_sha256(published[MEAN_DIGEST]) and type(published[MEAN_BOUND]) is float
+
+
+def _is_number(published: Any) -> bool:
+    return type(published) in (int, float)
+
+
+def _are_numbers(published: Any) -> bool:
+    return isinstance(published, list) and all(type(one) is float for one in published)
+
+
+_IS_PUBLISHED: Mapping[str, Callable[[Any], bool]] = {MEAN: _is_mean, RATES: _are_numbers}

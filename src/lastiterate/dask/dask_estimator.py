@@ -165,8 +165,11 @@ class DaskEstimator(PrivateLinearModel):
         return lazy_predictions(method, alone, X, like)
 
     @discreet
-    def predict(self, X: Any) -> Any:
+    def predict(self, X: Any, *, threshold: float = 0.0) -> Any:
         """Labels or targets; lazily, as a dask array, for dask collections."""
+        if threshold != 0.0:
+            must_be = "left out here: compare decision_function with it"
+            raise InvalidParameter("threshold", threshold, must_be=must_be)
         return self._lazily("predict", X)
 
     @discreet

@@ -3,144 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
-from sklearn.base import ClassifierMixin
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.class_labels import labels_of
-from lastiterate.linear_model.estimator import PrivateLinearModel
-from lastiterate.linear_model.fit_inputs import Task
+from lastiterate.linear_model.classifier import PrivateClassifier
 from lastiterate.train.class_prior import log_odds
 from lastiterate.train.objectives import CLIPS, Logistic, Objective, SmoothedHinge, Softmax
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, one_of, or_none, setting
 from lastiterate.train.traceback_scrubbing import discreet
 
 
-@dataclass(eq=False, repr=False, kw_only=True)
-class _PrivateClassifier(ClassifierMixin, PrivateLinearModel):
-    classes: Any = setting(
-        None,
-        SettingKind("sequence"),
-        "The label set, which is published.  An example with another label counts, but its "
-        "gradient is 0.  By default, with a warning, the labels in `y`; booleans need none.",
-    )
-
-    def fit(self, X: Any, y: Any, *, ledger: Any = None, key: Any = None, **other: Any) -> Self:
-        """Train on rows `X` with labels `y`.
-
-        Parameters
-        ----------
-        X : array or sparse matrix, shape (examples, features)
-            The rows; a `numpy.memmap` is read block by block.
-        y : array, shape (examples,)
-            The labels.
-        ledger : Ledger or path, optional
-            The ledger that the fit is charged to, before it begins.
-        key : bytes or path, optional
-            A secret key, or the file that holds it; needed for later unlearning.
-        **other
-            Refused: weights and other arguments that scikit-learn's `fit` may have.
-
-        Returns
-        -------
-        self
-            The fitted model.
-
-        Raises
-        ------
-        InvalidParameter, InvalidType
-            If settings or data cannot be used; messages quote no data.
-        BudgetExceeded
-            If the budget of the ledger does not suffice.
-        """
-        held = [X, y]
-        del X, y
-        return self._fit(held, ledger, key, other)
-
-    @discreet
-    def decision_function(self, X: Any) -> Array:
-        """The decision scores of rows.
-
-        Parameters
-        ----------
-        X : array or sparse matrix, shape (examples, features)
-            The rows.
-
-        Returns
-        -------
-        ndarray
-            Scores of the second class if there are two, else one column for each class.
-        """
-        outputs = self._outputs(X)
-        return outputs.ravel() if outputs.shape[1] == 1 else outputs
-
-    @discreet
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """The accuracy, as in scikit-learn; published, a score on private data costs privacy.
-
-        Parameters
-        ----------
-        X, y : array
-            Rows and labels.
-        sample_weight : array, optional
-            Weights of the examples.
-
-        Returns
-        -------
-        float
-            The score.
-        """
-        return float(super().score(X, y, sample_weight=sample_weight))
-
-    @discreet
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most likely labels of rows.
-
-        Parameters
-        ----------
-        X : array or sparse matrix, shape (examples, features)
-            The rows.
-
-        Returns
-        -------
-        ndarray
-            One of `classes_` for each row.
-        """
-        scores = self.decision_function(X)
-        chosen = (scores > 0.0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[chosen])
-
-    def _task(self, targets: NDArray[Any], radius: float) -> Task:
-        labels = labels_of(targets, self.classes)
-        return Task(
-            self._objective(labels.classes.size, radius),
-            labels.codes,
-            {"classes_": labels.classes},
-            labels.unknown,
-            labels.provenance,
-            offset=self._offset(labels.classes),
-        )
-
-    def _offset(self, classes: NDArray[Any]) -> Array | None:
-        """The offset of the outputs by public shares of the classes; None if there are none."""
-        del classes
-        return None
-
-    def _takes_any_target(self, y: Any) -> bool:
-        return self.classes is not None or getattr(getattr(y, "dtype", None), "kind", "") == "b"
-
-    def _objective(self, classes: int, radius: float) -> Objective:
-        raise NotImplementedError
-
-
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class PrivateLogisticRegression(_PrivateClassifier):
+class PrivateLogisticRegression(PrivateClassifier):
     """Logistic regression, binary or multinomial, that publishes only the last iterate.
 
     Set `epsilon` and nothing else: all other choices follow from public quantities (the number of
@@ -163,6 +43,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
         Noisy counts of rows and targets far from their bounds, and of undeclared values.
     center_, center_bound_
         The published mean of rows, and the bound on their distance from it; None if not centred.
+    rate_shift_ : ndarray or None
+        The shift by `rate_matching`, which `intercept_` includes.
 
     Examples
     --------
@@ -227,8 +109,16 @@ class PrivateLogisticRegression(_PrivateClassifier):
         """
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
 
+    _has_probabilities = True
+
     def _offset(self, classes: NDArray[Any]) -> Array | None:
         return None if self.class_prior is None else log_odds(self.class_prior, classes)
+
+    def _shares(self, classes: NDArray[Any]) -> Array | None:
+        if self.class_prior is None:
+            return None
+        shares = np.array([self.class_prior[label] for label in classes.tolist()], dtype=np.float64)
+        return np.asarray(shares / shares.sum())
 
     def _objective(self, classes: int, radius: float) -> Objective:
         if classes == 2:
@@ -239,7 +129,7 @@ class PrivateLogisticRegression(_PrivateClassifier):
 
 @documented
 @dataclass(eq=False, repr=False, kw_only=True)
-class PrivateLinearSVC(_PrivateClassifier):
+class PrivateLinearSVC(PrivateClassifier):
     """Linear support vector machine for two classes, with a smoothed hinge loss.
 
     {parameters}

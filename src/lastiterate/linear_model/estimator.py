@@ -13,7 +13,9 @@ from sklearn.utils.validation import check_is_fitted
 from lastiterate._html import card
 from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
+from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.reservations import one_ledger, reserve_training
+from lastiterate.linear_model.example_weights import weighted
 from lastiterate.linear_model.fit_inputs import FitInputs, FitResult, Task, certificate_of
 from lastiterate.linear_model.fit_warnings import (
     warn_of_delta,
@@ -23,13 +25,16 @@ from lastiterate.linear_model.fit_warnings import (
 )
 from lastiterate.linear_model.inputs import refuse_raw_frame, rows_alone, rows_and_targets
 from lastiterate.linear_model.preprocessing import preprocessing_of
-from lastiterate.linear_model.published_statistics import PublishedStatistics, check_text_columns
+from lastiterate.linear_model.published_statistics import (
+    PUBLISHED_KINDS,
+    PublishedStatistics,
+    check_text_columns,
+)
 from lastiterate.linear_model.sklearn_parameters import (
     ScikitLearnParameters,
     refuse_unknown_arguments,
 )
 from lastiterate.linear_model.unlearn_rows import UnlearningMixin
-from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED
 from lastiterate.train.centring import REACH, Centre
 from lastiterate.train.data import bounded
 from lastiterate.train.data_digest import secret_key
@@ -55,7 +60,9 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         """Fit on X and y, held in a list so that no traceback keeps them; `other` is refused."""
         self._clear_fitted()
         try:
-            refuse_unknown_arguments(other or {})
+            other = other or {}
+            held.append(other.pop("sample_weight", None))
+            refuse_unknown_arguments(other)
             self._fit_once(*held, ledger=ledger, key=key)
         except BaseException as error:
             held.clear()
@@ -64,10 +71,14 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
             raise
         return self
 
-    def _fit_once(self, X: Any, y: Any, *, ledger: Any, key: Any) -> None:
+    def _fit_once(self, X: Any, y: Any, sample_weight: Any, *, ledger: Any, key: Any) -> None:
         secret = None if key is None else secret_key(key)
+        if sample_weight is not None and secret is not None:
+            must_be = "left out with sample_weight: such rows cannot be unlearned"
+            raise InvalidParameter("key", must_be=must_be, found="both")
+        inputs = self._fit_inputs(X, y, sample_weight, ledger=ledger)
         # Steps that become short would make later unlearning expensive.
-        inputs = replace(self._fit_inputs(X, y, ledger=ledger), for_unlearning=secret is not None)
+        inputs = replace(inputs, for_unlearning=secret is not None)
         report = inputs.report()
         charged = reserve_training(
             inputs.settings.ledger,
@@ -84,8 +95,11 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         if "classes_" in inputs.task.fitted_attributes and inputs.task.offset is None:
             warn_of_lost_centre(result.other_releases.lost, self._constant)
 
-    def _fit_inputs(self, X: Any, y: Any, *, ledger: Any = None) -> FitInputs:
+    def _fit_inputs(
+        self, X: Any, y: Any, sample_weight: Any = None, *, ledger: Any = None
+    ) -> FitInputs:
         settings = self.checked()
+        self._refuse_rate_matching()
         settings.ledger = one_ledger(self.ledger, ledger)
         warn_of_several_fits(charged=settings.ledger is not None)
         preprocessing = preprocessing_of(settings.preprocessing)
@@ -93,7 +107,8 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         if settings.feature_bound is None:
             # Rows to unlearn come without the steps before the model.
             settings.feature_bound = preprocessing.norm_bound or vars(self).get("feature_bound_")
-        inputs = replace(self._gather_inputs(X, y, settings), preprocessing=preprocessing)
+        inputs = weighted(self._gather_inputs(X, y, settings), sample_weight)
+        inputs = replace(inputs, preprocessing=preprocessing)
         examples, task = inputs.examples, inputs.task
         warn_of_delta(settings.delta, len(examples))
         classes = np.size(task.fitted_attributes.get("classes_", 0))
@@ -124,13 +139,22 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
 
     def _train(self, inputs: FitInputs, report: PrivacyReport, *, refuse: bool) -> FitResult:
         task, examples = inputs.task, inputs.examples
-        own = tuple(r for r in report.other_releases if r.kind in (MEAN, OUTLIERS, UNDECLARED))
+        own = tuple(r for r in report.other_releases if r.kind in PUBLISHED_KINDS)
         other_releases = PublishedStatistics(own, randomness(self.random_state), self._reach)
         other_releases.count(examples, task.outside, refuse=refuse)
         other_releases.count_undeclared(examples, inputs.settings.text_columns)
         examples = other_releases.centred(examples)
         parameters = noisy_descent(report.run, task.objective, examples, other_releases.source)
-        return FitResult(parameters, examples, other_releases)
+        found = self._coefficients(parameters, examples)
+        shift = other_releases.match_rates(
+            examples, found["coef_"], found["intercept_"], task.class_shares
+        )
+        return FitResult(parameters, examples, other_releases, shift)
+
+    def _refuse_rate_matching(self) -> None:
+        if self.rate_matching and not (self._has_probabilities and self._in_process):
+            must_be = "0 unless PrivateLogisticRegression of lastiterate.linear_model is fitted"
+            raise InvalidParameter("rate_matching", self.rate_matching, must_be=must_be)
 
     def _set_fitted(
         self, inputs: FitInputs, report: PrivacyReport, result: FitResult, certificate: str
@@ -149,8 +173,10 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
             "center_": None if centre is None else centre.mean,
             "center_bound_": None if centre is None else centre.bound,
             **inputs.task.fitted_attributes,
-            **self._coefficients(result.parameters, examples),
+            **self._coefficients(result.parameters, examples, result.rate_shift),
         }
+        if self._has_probabilities:
+            fitted["rate_shift_"] = result.rate_shift
         self.__dict__.update(fitted)
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
@@ -160,7 +186,9 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         """A mask, or the number, of targets outside the declared classes or range."""
         return np.zeros(targets.size, dtype=bool) if task.silent is None else task.silent
 
-    def _coefficients(self, parameters: Array, examples: AnyExamples) -> dict[str, Any]:
+    def _coefficients(
+        self, parameters: Array, examples: AnyExamples, shift: Array | None = None
+    ) -> dict[str, Any]:
         width = examples.features
         coef, intercept = parameters[:, :width].copy(), np.zeros(parameters.shape[0])
         if examples.intercept:
@@ -170,6 +198,8 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
             intercept = intercept - examples.centre.outputs(coef)
         if examples.offset is not None:
             intercept = intercept + examples.offset
+        if shift is not None:
+            intercept = intercept + shift
         return {"coef_": coef, "intercept_": intercept}
 
     def _residual_clip(self, radius: float, default: float) -> float:
@@ -217,4 +247,5 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         return tags
 
     _numeric_targets = False
+    _has_probabilities = False
     _in_process = True  # whether rows are in this process

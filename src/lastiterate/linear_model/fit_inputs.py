@@ -36,6 +36,8 @@ class Task:
     labels: str = NO_LABELS
     outside: NDArray[np.bool_] | int = field(default_factory=lambda: np.zeros(0, dtype=bool))
     offset: Array | None = None  # of the outputs, public
+    class_weights: Array | None = None  # public
+    class_shares: Array | None = None  # public
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ class FitResult:
     parameters: Array
     examples: AnyExamples  # centred
     other_releases: PublishedStatistics
+    rate_shift: Array | None = None
 
 
 def certificate_of(

@@ -17,13 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._numerics.arrays import Array
 from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.inputs import SCALED
+from lastiterate.linear_model.rate_matching import rate_shift
 from lastiterate.other_releases import (
     MEAN,
     OUTLIER_COUNTS,
     OUTLIERS,
+    RATES,
     UNDECLARED,
     Release,
     noise_of_counts,
@@ -37,6 +40,7 @@ from lastiterate.train.release_noise import noisy
 from lastiterate.train.rows import Rows
 from lastiterate.train.shards import AnyExamples
 
+PUBLISHED_KINDS = (MEAN, OUTLIERS, UNDECLARED, RATES)
 _TOO_NOISY = 8.0
 _LONG, _SHORT, _TARGETS = OUTLIER_COUNTS
 # The share, and the number of standard deviations of the noise above it, from which on to warn.
@@ -221,6 +225,18 @@ class PublishedStatistics:
             assert isinstance(examples, Examples)  # rows on a cluster have no text columns
             self.undeclared = noisy_undeclared_counts(examples.rows, columns, release, self.source)
             self._published[UNDECLARED] = self.undeclared
+
+    def match_rates(
+        self, examples: AnyExamples, coef: Array, intercept: Array, shares: Array | None
+    ) -> Array | None:
+        """The shift that matches mean probabilities to shares of classes; None if not asked for."""
+        release = self._release(RATES)
+        if release is None:
+            return None
+        assert isinstance(examples, Examples)
+        shift = rate_shift(examples, coef, intercept, release, self.source, shares=shares)
+        self._published[RATES] = shift.tolist()
+        return shift
 
     def warn(self, examples: int) -> None:
         """Warn, by the published counts alone."""

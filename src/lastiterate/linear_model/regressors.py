@@ -64,7 +64,8 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         key : bytes or path, optional
             A secret key, or the file that holds it; needed for later unlearning.
         **other
-            Refused: weights and other arguments that scikit-learn's `fit` may have.
+            `sample_weight`, a weight in (0, 1] for each example, which must not depend on other
+            examples.  Anything else is refused.
 
         Returns
         -------
@@ -171,8 +172,10 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_] | int:
         return task.outside
 
-    def _coefficients(self, parameters: Array, examples: AnyExamples) -> dict[str, Any]:
-        fitted = super()._coefficients(parameters, examples)
+    def _coefficients(
+        self, parameters: Array, examples: AnyExamples, shift: Array | None = None
+    ) -> dict[str, Any]:
+        fitted = super()._coefficients(parameters, examples, shift)
         coef, intercept = fitted["coef_"][0], fitted["intercept_"][0]
         middle, half = self._declared()
         return {

@@ -10,10 +10,9 @@ _SUBSTITUTES = {
     "C": "l2 is the penalty; the noise regularises, so none is needed by default",
     "alpha": "l2 is the penalty; the noise regularises, so none is needed by default",
     "penalty": "l2=.. is the only one",
-    "class_weight": "a weight scales the sensitivity to an example.  Rank by decision_function, or "
-    "move the threshold; class_prior declares public shares, and a larger clip_norm gives rare "
-    "classes more weight",
-    "sample_weight": "a weight scales the sensitivity to an example",
+    "class_weight": "regressors have no classes; fit takes sample_weight, one weight in (0, 1] for "
+    "each example",
+    "sample_weight": "fit takes it, one weight in (0, 1] for each example",
     "max_iter": "epochs is the number of passes over the data",
     "tol": "the time at which a run stops by itself reveals the data; set epochs",
     "solver": "there is one, noisy gradient descent",
@@ -46,5 +45,5 @@ def refuse_unknown_arguments(given: dict[str, Any]) -> None:
     names = sorted(given)
     given.clear()
     for name in names:
-        reason = _SUBSTITUTES.get(name, "fit takes X, y, ledger and key, and nothing else")
+        reason = _SUBSTITUTES.get(name, "fit takes X, y, sample_weight, ledger and key alone")
         raise InvalidType(name, must_be=f"left out of fit: {reason}", found="one")

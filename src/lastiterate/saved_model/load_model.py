@@ -20,7 +20,7 @@ from lastiterate.other_releases import OUTLIERS, PUBLISHED, UNDECLARED
 from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL
 from lastiterate.saved_model.model_file import EXPECTED_FILE, SavedModel, labels_in, read_model
 from lastiterate.saved_model.pipeline_steps import FeatureStep, SchemaStep, Step, widths
-from lastiterate.saved_model.save_model import CLASS_PRIOR, ESTIMATORS, UNSAVED_SETTINGS
+from lastiterate.saved_model.save_model import BY_CLASS, ESTIMATORS, UNSAVED_SETTINGS
 
 
 def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
@@ -136,6 +136,9 @@ def _estimator(
         }
     else:
         own = labels_in(saved.record) if saved.saved_by_python else None
+        if saved.record["model"] == "logistic":
+            shift = saved.record.get("rate_shift")
+            fitted["rate_shift_"] = None if shift is None else np.array(shift)
         fitted["classes_"] = np.array(saved.classes) if own is None else own
     if saved.saved_by_python and not saved.steps:
         fitted |= _names(saved)
@@ -154,8 +157,9 @@ def _settings(saved: SavedModel) -> dict[str, Any]:
     known = {each.name for each in fields(ESTIMATORS[saved.record["model"]])}
     if not set(settings) <= known - set(UNSAVED_SETTINGS):
         raise InvalidParameter("settings", sorted(settings), must_be=f"those of {EXPECTED_FILE}")
-    if settings.get(CLASS_PRIOR) is not None:
-        settings[CLASS_PRIOR] = dict(settings[CLASS_PRIOR])
+    for name in BY_CLASS:
+        if settings.get(name) is not None:
+            settings[name] = dict(settings[name])
     return settings
 
 

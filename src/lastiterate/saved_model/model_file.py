@@ -21,7 +21,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, LastIterateError
 from lastiterate.features.known_maps import FEATURE_MAPS, encoded_maps
-from lastiterate.other_releases import MEAN, PUBLISHED
+from lastiterate.other_releases import MEAN, PUBLISHED, RATES
 from lastiterate.saved_model.pipeline_steps import Step, steps_of, widths
 from lastiterate.tables.column_rules import range_of
 from lastiterate.tables.encoder import Encoder
@@ -107,6 +107,9 @@ class SavedModel:
         features = described["features"]
         if self.record["feature_bound"] != features["bound"] or not self._centre_matches(described):
             return False
+        rates = [one[PUBLISHED] for one in described["other_releases"] if one["kind"] == RATES]
+        if (rates[0] if rates else None) != self.record.get("rate_shift"):
+            return False
         maps = encoded_maps(self.encoding)
         if maps and described.get(FEATURE_MAPS, maps) != maps:
             return False
@@ -136,6 +139,8 @@ class SavedModel:
             intercept = intercept - self.centre.outputs(coef)
         if self.record.get("offset") is not None:
             intercept = intercept + np.array(self.record["offset"], dtype=np.float64)
+        if self.record.get("rate_shift") is not None:
+            intercept = intercept + np.array(self.record["rate_shift"], dtype=np.float64)
         if self.record["target_range"] is None:
             offset = _offset(self.record)
             return coef, intercept if offset is None else intercept + offset
@@ -198,7 +203,10 @@ def is_complete(record: dict[str, Any]) -> bool:
             outputs = 1 if len(classes) == 2 else len(classes)
             if len(classes) < 2 or record["target_range"] is not None:
                 return False
-        offset = np.array(record.get("offset") or np.zeros(outputs), dtype=np.float64)
+        offset, shift = (
+            np.array(record.get(name) or np.zeros(outputs), dtype=np.float64)
+            for name in ("offset", "rate_shift")
+        )
         if record["format"] == PYTHON_FORMAT:
             labels_in(record)
             names = (*names, *record["settings"], record["name"])
@@ -207,9 +215,9 @@ def is_complete(record: dict[str, Any]) -> bool:
     return bool(
         all(isinstance(name, str) for name in names)
         and coef.shape == (outputs, width)
-        and intercept.shape == offset.shape == (outputs,)
+        and intercept.shape == offset.shape == shift.shape == (outputs,)
         and parameters.shape in ((outputs, width), (outputs, width + 1))
-        and all(np.isfinite(part).all() for part in (coef, intercept, parameters, offset))
+        and all(np.isfinite(part).all() for part in (coef, intercept, parameters, offset, shift))
         and (centre is None or (centre.mean.shape == (width,) and np.isfinite(centre.mean).all()))
     )
 

@@ -52,7 +52,7 @@ ESTIMATORS: dict[str, Any] = {
 
 # Secrets, settings of this machine, and a setting that can only be False.
 UNSAVED_SETTINGS = ("random_state", "ledger", "warm_start")
-CLASS_PRIOR = "class_prior"
+BY_CLASS = ("class_prior", "class_weight")
 _ALONE = (
     "save(pipeline[-1], folder) writes the private model alone, for rows as the steps before it "
     "give them"
@@ -175,6 +175,7 @@ def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str
         given = estimator.target_range
         ends = [-half, half] if given is None else _plain("target_range", given)
     offset = None if classes is None else estimator._offset(classes)
+    shift = getattr(estimator, "rate_shift_", None)
     return {
         "format": PYTHON_FORMAT,
         "model": kind,
@@ -186,6 +187,7 @@ def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str
         "target_range": ends,
         "labels": None if classes is None else _labels(classes),
         "offset": None if offset is None else offset.tolist(),
+        "rate_shift": None if shift is None else shift.tolist(),
         "steps": [as_record(_step(of, one)) for of, one in steps],
         "name": name,
         "settings": _settings(estimator, ESTIMATORS[kind]),
@@ -238,7 +240,7 @@ def _settings(estimator: Any, kind: Any) -> dict[str, Any]:
             value is None and not each.metadata["kind"].may_be_none
         ):
             continue  # some settings may be None on a cluster only
-        if each.name == CLASS_PRIOR and value is not None:
+        if each.name in BY_CLASS and value is not None:
             value = [[label, share] for label, share in value.items()]
         plain = _plain(each.name, value)
         if plain != each.default:

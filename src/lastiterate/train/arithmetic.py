@@ -97,16 +97,19 @@ def arithmetic(
         require_plain_steps(run, "proved arithmetic")
     grid, limit = chosen_grid(runs, problem)
     examples, features = runs[0].batches.examples, problem.features
-    others = [release_rounding(one, examples, features) for one in other_releases]
+    classes = max(problem.objective.outputs, 2)
+    others = [release_rounding(one, examples, features, classes) for one in other_releases]
     mu = math.hypot(_mu(runs, problem, grid, limit), *(one.mu for one in others))
     failure = math.fsum([_failure(runs, problem), *(one.failure for one in others)])
     widened = at_least(mu, ulps=2.0 * len(others) + 4.0)
     return Arithmetic(grid.bits, limit, widened, at_least(failure, ulps=2.0))
 
 
-def release_rounding(release: Release, examples: int, features: int = 0) -> Rounding:
+def release_rounding(
+    release: Release, examples: int, features: int = 0, classes: int = 2
+) -> Rounding:
     """How far a published statistic is from the exact one with exact noise."""
-    size = released_size(release.kind, features)
+    size = released_size(release.kind, features, classes)
     error = released_error(release, examples, size) / release.noise_std
     words = _WORDS[0] * size + _WORDS[1]
     failure = size * TOTAL_VARIATION + _distinguishable(words)

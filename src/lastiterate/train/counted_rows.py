@@ -36,17 +36,18 @@ def stored_batch(own: Examples, chosen: Selection) -> Batch:
         own, chosen = own.read(chosen), slice(None)
     rows, targets = own.rows[chosen], own.targets[chosen]
     silent = None if own.silent is None else own.silent[chosen]
+    weights = None if own.weights is None else own.weights[chosen]
     shifts, mean = None, None
     dense = isinstance(rows, np.ndarray)
     if own.centre is not None and not (own.counted and dense):
         shifts, mean = own.shifts[chosen], own.centre.mean
     if own.counted:
-        return Batch(rows, targets, np.ones(targets.size), silent, False, shifts, mean)
+        return Batch(rows, targets, np.ones(targets.size), silent, False, shifts, mean, weights)
     factors = own.row_factors[chosen]
     if not dense:
         rows, factors = _scaled_sparse(rows, factors), np.ones(targets.size)
     scaled = dense and not (shifts is None and _plain(rows, factors))
-    return Batch(rows, targets, factors, silent, scaled, shifts, mean)
+    return Batch(rows, targets, factors, silent, scaled, shifts, mean, weights)
 
 
 def counted_batches(own: Examples, chosen: Selection) -> Iterator[Batch]:
@@ -59,7 +60,7 @@ def converted(stored: Batch, outputs: int = 1) -> Iterator[Batch]:
     if not stored.scaled:
         yield stored
         return
-    rows, targets, factors, silent, _, shifts, mean = stored
+    rows, targets, factors, silent, _, shifts, mean, weights = stored
     stride = max(1, _BLOCK // max(rows.shape[1], 1), min(outputs * _PER_OUTPUT, _MOST_ROWS))
     room = np.empty((min(stride, targets.size), rows.shape[1]))
     for start in range(0, max(targets.size, 1), stride):
@@ -68,7 +69,8 @@ def converted(stored: Batch, outputs: int = 1) -> Iterator[Batch]:
         found = room[: len(some)]
         _convert(some, factors[part], None if shifts is None else shifts[part], mean, found)
         hidden = None if silent is None else silent[part]
-        yield Batch(found, targets[part], np.ones(len(some)), hidden, False)
+        own = None if weights is None else weights[part]
+        yield Batch(found, targets[part], np.ones(len(some)), hidden, False, weights=own)
 
 
 def counted_once(own: Examples) -> Examples:

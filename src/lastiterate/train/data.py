@@ -34,7 +34,7 @@ class Batch(NamedTuple):
     """Rows, and for each its target and the factor that brings its norm within the bound.
 
     Around a centre, `shifts` is how much of its `mean` is subtracted from each.  Unless `scaled`,
-    all factors are 1.
+    all factors are 1.  Residuals are multiplied by `weights`, if there are any.
     """
 
     rows: Rows
@@ -44,6 +44,7 @@ class Batch(NamedTuple):
     scaled: bool
     shifts: Array | None = None
     mean: Array | None = None
+    weights: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +52,9 @@ class Examples:
     """Features and targets; `intercept` is the constant that every row is followed by, 0 for none.
 
     Made by `bounded`.  Products are float64 unless `arithmetic` is "fast".  Examples that are
-    `silent` count, but have gradient 0 whatever the model.  To the outputs, one for each row of
-    parameters, `offset` is added.
+    `silent` count, but have gradient 0 whatever the model.  An example's gradient is multiplied by
+    its weight, in (0, 1], if there are `weights`.  To the outputs, one for each row of parameters,
+    `offset` is added.
     """
 
     rows: Rows
@@ -64,6 +66,7 @@ class Examples:
     offset: Array | None = None
     arithmetic: str = PROVED
     counted: bool = False  # whether rows were overwritten by those that count
+    weights: Array | None = None
 
     def __len__(self) -> int:
         return int(self.targets.size)
@@ -143,7 +146,8 @@ class Examples:
         rows = self.rows if self.is_mapped else own_copy(self.rows, order)
         targets = self.targets[chosen].copy()
         silent = None if self.silent is None else self.silent[chosen].copy()
-        return replace(self, rows=rows, targets=targets, silent=silent)
+        weights = None if self.weights is None else self.weights[chosen].copy()
+        return replace(self, rows=rows, targets=targets, silent=silent, weights=weights)
 
     def batch(self, chosen: Selection) -> Batch:
         """Some of them."""
@@ -180,8 +184,9 @@ class Examples:
     def read(self, chosen: Selection) -> Examples:
         """The chosen examples, with rows read from the file as they are now."""
         silent = None if self.silent is None else self.silent[chosen]
-        rows = read(self.rows, chosen)
-        return replace(self, rows=rows, targets=self.targets[chosen], silent=silent)
+        weights = None if self.weights is None else self.weights[chosen]
+        rows, targets = read(self.rows, chosen), self.targets[chosen]
+        return replace(self, rows=rows, targets=targets, silent=silent, weights=weights)
 
     def _made(self, chosen: Selection) -> Batch:
         rows, targets, factors = self.rows[chosen], self.targets[chosen], self.factors[chosen]
@@ -195,7 +200,9 @@ class Examples:
             factors = factors if shifts is None else factors * shifts
         elif shifts is not None:
             factors = self.row_factors[chosen]
-        return Batch(rows, targets, factors, silent, least < 1.0 or mean is not None, shifts, mean)
+        weights = None if self.weights is None else self.weights[chosen]
+        scaled = least < 1.0 or mean is not None
+        return Batch(rows, targets, factors, silent, scaled, shifts, mean, weights)
 
 
 def checked_bounds(

@@ -45,7 +45,7 @@ def secret_key(key: Any) -> bytes:
 
 
 def data_digest(examples: Examples, key: bytes) -> str:
-    """Keyed digest of rows, targets and silent examples, with their types and their order."""
+    """Keyed digest of rows, targets, silent examples and weights, with types and order."""
     total = hashlib.blake2b(key=key, digest_size=_SIZE, person=b"lastiterate data")
     rows = examples.rows
     total.update(repr((rows.shape, str(rows.dtype), isinstance(rows, np.ndarray))).encode())
@@ -54,7 +54,8 @@ def data_digest(examples: Examples, key: bytes) -> str:
         for array in held:
             total.update(_bytes(array))
     silent = np.zeros(0, dtype=bool) if examples.silent is None else examples.silent
-    for array in (examples.targets, silent):
+    weights = () if examples.weights is None else (examples.weights,)
+    for array in (examples.targets, silent, *weights):
         total.update(repr((array.shape, str(array.dtype))).encode() + _bytes(array))
     return total.hexdigest()
 

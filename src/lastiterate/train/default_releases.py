@@ -4,7 +4,7 @@ import math
 
 from lastiterate._numerics.search import least_true
 from lastiterate.accounting import account
-from lastiterate.other_releases import MEAN, OUTLIERS, UNDECLARED, Release
+from lastiterate.other_releases import MEAN, OUTLIERS, RATES, UNDECLARED, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.settings import RunSettings
@@ -21,7 +21,7 @@ def default_releases(
     The mean is published only where its noise is expected to be much shorter than the longest row.
     """
     centring = settings.center and features > 0
-    if not centring and settings.counting == 0.0:
+    if not centring and settings.counting == settings.rate_matching == 0.0:
         return ()
     epsilon = settings.epsilon
     if epsilon is None:
@@ -36,6 +36,9 @@ def default_releases(
         kinds = (OUTLIERS, UNDECLARED) if settings.text_columns else (OUTLIERS,)
         each = settings.counting * mu / math.sqrt(len(kinds))
         found += [Release.of_mu(kind, each, adjacency=settings.adjacency) for kind in kinds]
+    if settings.rate_matching > 0.0:
+        share = settings.rate_matching * mu
+        found.append(Release.of_mu(RATES, share, adjacency=settings.adjacency))
     return tuple(found)
 
 

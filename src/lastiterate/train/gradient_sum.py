@@ -97,6 +97,8 @@ def _sum_over(
     residual = objective.residual(outputs, batch.targets)
     if batch.silent is not None:
         residual[:, batch.silent] = 0.0
+    if batch.weights is not None:
+        residual *= batch.weights
     gradient = np.empty_like(parameters)
     if intercept:
         gradient[:, width] = intercept * np.add.reduce(residual, axis=1)

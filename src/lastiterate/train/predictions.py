@@ -25,7 +25,8 @@ def linear_outputs(
     huge = np.flatnonzero(factors < SHORTEST)
     if huge.size:
         scaled, factors[huge] = with_huge_rows_scaled(rows[huge], factors[huge], bound=bound)
-        outputs[huge] = scaled @ coef.T
+        # Each by itself: how many there are must not change how a product is rounded.
+        outputs[huge] = np.vstack([scaled[one : one + 1] @ coef.T for one in range(huge.size)])
     outputs *= factors[:, np.newaxis]
     if centre is None or reaches is None:
         return np.asarray(outputs + intercept)

@@ -13,7 +13,14 @@ import numpy as np
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import up
 from lastiterate.errors import InvalidParameter
-from lastiterate.other_releases import MEAN, OUTLIER_COUNTS, OUTLIERS, UNDECLARED, Release
+from lastiterate.other_releases import (
+    MEAN,
+    OUTLIER_COUNTS,
+    OUTLIERS,
+    RATES,
+    UNDECLARED,
+    Release,
+)
 from lastiterate.run.domain import Ball, Domain
 from lastiterate.train.grid import BITS, LEAST_BITS, WHOLE_BITS
 from lastiterate.train.noise import Randomness
@@ -39,11 +46,15 @@ def release_bits(noise_std: float, largest: float) -> int:
     return min(BITS, spare)
 
 
-def released_size(kind: str, features: int) -> int:
+def released_size(kind: str, features: int, classes: int) -> int:
     """How many numbers a release of this kind has, at most."""
-    if kind == MEAN:
-        return features + 1
-    return {OUTLIERS: len(OUTLIER_COUNTS), UNDECLARED: features}.get(kind, 1)
+    sizes = {
+        MEAN: features + 1,
+        OUTLIERS: len(OUTLIER_COUNTS),
+        UNDECLARED: features,
+        RATES: 3 * classes,
+    }
+    return sizes.get(kind, 1)
 
 
 def released_error(release: Release, examples: int, size: int) -> float:

@@ -6,18 +6,22 @@ scikit-learn wants it.  What was given is checked when a model is fitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from copy import copy
 from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from functools import partial
 from textwrap import fill, indent
 from typing import Any, Self, TypeVar
 
-import numpy as np
-
 from lastiterate import _check
-from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.rules import RULES, Resampling
+from lastiterate.train.setting_checks import (
+    checked_preprocessing,
+    checked_text_columns,
+    checked_truth,
+    only_false,
+)
 
 # The noise is searched for, which takes too long for batches of random size drawn every step.
 TRAINED = tuple(
@@ -52,57 +56,6 @@ def one_of(words: tuple[str, ...], *, default: str) -> SettingKind:
 def or_none(kind: SettingKind) -> SettingKind:
     """A kind that allows the same values and None."""
     return replace(kind, may_be_none=True)
-
-
-def _only_false(name: str, value: Any) -> bool:
-    if value:
-        must_be = (
-            "False: the guarantee is of a single run from a start that does not depend on the "
-            "data; for two runs, compose their reports"
-        )
-        raise InvalidParameter(name, value, must_be=must_be)
-    return False
-
-
-def _truth(name: str, value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise InvalidType(name, value, must_be="True or False")
-    return bool(value)
-
-
-def _text_columns(name: str, value: Any) -> tuple[tuple[str, int, int], ...]:
-    """Names and features of columns, in order."""
-    must_be = "a mapping of column names to (first feature, first feature after them)"
-    if value is None:
-        return ()
-    if isinstance(value, tuple):  # checked before
-        value = {column: (first, after) for column, first, after in value}
-    if not isinstance(value, Mapping) or not all(isinstance(one, str) for one in value):
-        raise InvalidType(name, must_be=must_be, found=type(value).__name__)
-    found = []
-    for column, features in value.items():
-        if not isinstance(features, Sequence) or len(features) != 2:
-            raise InvalidParameter(f"{name}[{column!r}]", features, must_be="a pair of numbers")
-        first = _check.count(f"{name}[{column!r}]", features[0], at_least=0)
-        after = _check.count(f"{name}[{column!r}]", features[1], at_least=first + 1)
-        found.append((column, first, after))
-    return tuple(found)
-
-
-PRIVATE, PUBLIC = "private", "public"  # whose rows a step of preprocessing was fitted on
-
-
-def _preprocessing(name: str, value: Any) -> dict[str, str]:
-    """Names of steps, each with "private" or "public" for the rows it was fitted on, checked."""
-    must_be = 'a mapping of names of steps to "private" or "public"'
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping) or not all(isinstance(one, str) and one for one in value):
-        raise InvalidType(name, value, must_be=must_be)
-    return {
-        step: _check.choice(f"{name}[{step!r}]", said, among=(PRIVATE, PUBLIC))
-        for step, said in value.items()
-    }
 
 
 _TARGET = SettingKind("float", _check.target_epsilon)
@@ -173,7 +126,7 @@ class RunSettings:
 
     center: bool = setting(
         True,
-        SettingKind("bool", _truth),
+        SettingKind("bool", checked_truth),
         "Whether to subtract from all rows their mean (`center_`), published with noise that takes "
         ".15 of mu.  Not done without an intercept, or where the noise would be longer than a "
         "quarter of `feature_bound`: with too few examples for so many features.",
@@ -185,9 +138,16 @@ class RunSettings:
         "bounds, so that you are told (`outliers_`); at the default the training has half a "
         "hundredth more noise for it.  0 counts nothing.",
     )
+    rate_matching: float = setting(
+        0.0,
+        SettingKind("float", partial(_check.number, at_least=0.0, at_most=0.9)),
+        "For `PrivateLogisticRegression`: the part of mu that is spent on shifting intercepts "
+        "after training until mean probabilities match the shares of the classes, counted with "
+        "noise, or `class_prior`.  Clipping makes those of a rare class too small.",
+    )
     text_columns: Any = setting(
         None,
-        SettingKind("mapping", _text_columns),
+        SettingKind("mapping", checked_text_columns),
         "For each column of text that was coded one-hot by declared values, by its name, the first "
         "of its features and the first after them, as `PrivateSchema.text_columns_` has it.  Rows "
         "that have none of these values are counted with noise, column by column "
@@ -252,7 +212,7 @@ class Settings(RunSettings):
     )
     preprocessing: Any = setting(
         None,
-        SettingKind("mapping", _preprocessing),
+        SettingKind("mapping", checked_preprocessing),
         'For steps of preprocessing, by name, "private" if they were fitted on these examples, or '
         '"public" if they were not.  Steps of a pipeline that learn are found without it; declare '
         "those that were fitted apart, and those that only seem to learn.  Reports and "
@@ -278,7 +238,7 @@ class Settings(RunSettings):
     )
     warm_start: bool = setting(
         False,
-        SettingKind("bool", _only_false),
+        SettingKind("bool", only_false),
         "Only False: continuing from a released model would have to be charged for both.",
     )
 

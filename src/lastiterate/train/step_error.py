@@ -16,7 +16,8 @@ outputs            :math:`(\gamma_{d+8} + (2 + \sqrt K)u)(B\rho + |o|)`; the roo
 residuals          curvature h times that, and :math:`e_r`, the objective's `residual_error`
 sum                residual errors times R; :math:`\gamma_{2b'+16}` of the sum of
                    :math:`|r_i|\rho`: b' additions, and as many of parts (blocks, shards)
-scaling            8u of every term; W instead of gK, :math:`2u(1 + c)B`
+scaling            8u of every term, which are seven roundings at most: a weight in (0, 1] is one
+                   of them; W instead of gK, :math:`2u(1 + c)B`
 grid               half a unit a coordinate for rint, and half where the grid changes
 ball               norm and scaling, twice :math:`\gamma_{D+8}` of its radius
 =================  ===========================================================================
