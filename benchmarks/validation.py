@@ -15,11 +15,13 @@ import itertools
 import warnings
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
 import datasets
 import numpy as np
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from lastiterate.linear_model import (
     PrivateHuberRegressor,
@@ -77,12 +79,19 @@ FALLING = {
     "all of the sum of steps": {"falling": replace(defaults.FALLING, share=1.0)},
     "batches of at least 16": {"falling": replace(defaults.FALLING, least_batch=16)},
 }
+SHARES = {
+    "default": {},
+    "not centred": {"center": False},
+    "not counted": {"counting": 0.0},
+    "neither": {"center": False, "counting": 0.0},
+}
 CLASSIFIERS = {
     "falling": FALLING,
     "centring": CLASSIFICATION,
     "batches": BATCHES,
     "descent": DESCENT,
     "longer": LONGER,
+    "shares": SHARES,
 }
 REGRESSION = {
     "default": {},
@@ -193,7 +202,8 @@ def scores(make, data, options, changes):
     for seed in range(options.seeds):
         train, truth, held, held_truth = split(rows, targets, seed, options.examples)
         rest = dict(changes)
-        settings = {name: rest.pop(name) for name in ("center", "batches") if name in rest}
+        own = ("center", "counting", "batches")
+        settings = {name: rest.pop(name) for name in own if name in rest}
         if rest.pop("prior", False):
             labels, counts = np.unique(truth, return_counts=True)
             settings["class_prior"] = dict(
@@ -244,6 +254,32 @@ def regressions(folder):
         yield f"offset {offset:g}", (-3 - offset, 3 + offset), (rows, targets)
 
 
+def embeddings(classes, examples, width=256):
+    """Unit rows in a cone, of classes that overlap; as sentence embeddings are."""
+    rng = np.random.default_rng(classes)
+    labels = rng.integers(0, classes, examples)
+    middle, apart = rng.normal(size=width), rng.normal(size=(classes, width))
+    rows = 0.5 * middle + 0.35 * apart[labels] + rng.normal(size=(examples, width))
+    return datasets.unit_rows(rows), labels
+
+
+def bundled(load, low=0.0, high=1.0):
+    """A set of scikit-learn's, columns mapped to [-1, 1] and rows within 1."""
+    rows, labels = load(return_X_y=True)
+    ends = (rows.min(axis=0), rows.max(axis=0)) if high is None else (low, high)
+    rows = 2.0 * (rows - ends[0]) / np.maximum(ends[1] - ends[0], 1e-12) - 1.0
+    return rows / rows.shape[1] ** 0.5, labels
+
+
+SMALL = {
+    "digits": partial(bundled, load_digits, 0.0, 16.0),
+    "breast cancer": partial(bundled, load_breast_cancer, high=None),
+    "wine": partial(bundled, load_wine, high=None),
+    "20 topics": partial(embeddings, 20, 11_300),
+    "8 topics": partial(embeddings, 8, 5_500),
+}
+
+
 def prospects(folder, options):
     """Accuracy where there are few examples for the noise; see linear_model/fit_warnings.py."""
     rows, labels = datasets.load("mnist", folder)[:2]
@@ -262,7 +298,7 @@ def prospects(folder, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True, help="folder with mnist/, adult/ and the npz file")
-    names = [*datasets.LOADERS, "regression", "prospects"]
+    names = [*datasets.LOADERS, *SMALL, "regression", "prospects"]
     parser.add_argument("--datasets", nargs="+", default=names, choices=names)
     parser.add_argument("--settings", nargs="+", default=["centring"], choices=list(CLASSIFIERS))
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
@@ -291,7 +327,8 @@ def main():
                 epsilon=epsilon, adjacency=options.adjacency, **settings
             )
 
-        rows, labels = datasets.load(name, options.data)[:2]
+        load = SMALL.get(name) or partial(datasets.load, name, options.data)
+        rows, labels = load()[:2]
         for settings in options.settings:
             title = f"{name}, eps {epsilon:g}"
             compare(title, make, (rows, labels), options, CLASSIFIERS[settings])

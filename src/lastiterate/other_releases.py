@@ -38,6 +38,9 @@ MEAN = "mean"
 OUTLIERS = "outliers"
 UNDECLARED = "undeclared"
 RATES = "rates"
+INTERVALS = "intervals"
+# Of the squared norm: gradient, Hessian, covariance.
+INTERVAL_SHARES = (0.5, 0.4, 0.1)
 ACCURACY = "accuracy"
 ERRORS = "errors"
 PUBLISHED = "published (noisy)"
@@ -78,6 +81,15 @@ KINDS: dict[str, StatisticKind] = {
         lambda adjacency: math.sqrt(6.0 if adjacency == "replace" else 3.0),
         summed="the counts of the classes and two sums of class probabilities",
         published="a shift of the intercepts by noisy class counts and noisy sums of probabilities",
+    ),
+    # Gradients in opposite directions, and matrices without common directions.
+    INTERVALS: StatisticKind(
+        "the sums of gradients, of Hessians and of products of gradients at the published "
+        "parameters, each in units of its bound, with shares of .5, .4 and .1 of the squared norm",
+        lambda adjacency: math.sqrt(3.0) if adjacency == "replace" else 1.0,
+        summed="the sums of gradients, Hessians and products of gradients at the published "
+        "parameters, each in units of its bound",
+        published="confidence intervals by a noisy gradient, Hessian and gradient covariance",
     ),
     ACCURACY: StatisticKind(
         "how many predictions are right",

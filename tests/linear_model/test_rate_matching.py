@@ -202,5 +202,5 @@ class TestRefusals:
     def test_matched_rates_cannot_be_unlearned(self):
         key = b"a secret of 16 bytes or more"
         model = PrivateLogisticRegression(l2=0.1, rate_matching=0.1).fit(ROWS, SIDES, key=key)
-        with pytest.raises(InvalidParameter, match="rate_matching=0"):
+        with pytest.raises(InvalidParameter, match="rate_matching=0 and"):
             model.unlearn(ROWS, SIDES, rows=[3], key=key, epsilon=1.0)

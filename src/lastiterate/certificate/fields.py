@@ -17,6 +17,7 @@ from lastiterate.certificate.arithmetic_record import FIELDS, NAME
 from lastiterate.errors import InvalidParameter
 from lastiterate.features.known_maps import FEATURE_MAPS, map_of
 from lastiterate.other_releases import (
+    INTERVALS,
     MEAN,
     NOISE_OF_COUNTS,
     OUTLIER_COUNTS,
@@ -214,4 +215,8 @@ def _are_numbers(published: Any) -> bool:
     return isinstance(published, list) and all(type(one) is float for one in published)
 
 
-_IS_PUBLISHED: Mapping[str, Callable[[Any], bool]] = {MEAN: _is_mean, RATES: _are_numbers}
+_IS_PUBLISHED: Mapping[str, Callable[[Any], bool]] = {
+    MEAN: _is_mean,
+    RATES: _are_numbers,
+    INTERVALS: is_sha256,
+}

@@ -123,6 +123,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         -------
         ndarray
             One of `classes_` for each row.
+
+        Raises
+        ------
+        InvalidParameter
+            If there are three or more classes and a threshold, or it is no finite number.
         """
         scores = self.decision_function(X)
         least = _check.number("threshold", threshold)

@@ -45,6 +45,8 @@ class PrivateLogisticRegression(PrivateClassifier):
         The published mean of rows, and the bound on their distance from it; None if not centred.
     rate_shift_ : ndarray or None
         The shift by `rate_matching`, which `intercept_` includes.
+    interval_estimate_, interval_covariance_ : ndarray or None
+        What `conf_int` uses; None without `intervals`.
 
     Examples
     --------
@@ -110,6 +112,7 @@ class PrivateLogisticRegression(PrivateClassifier):
         return np.log(np.maximum(self.predict_proba(X), np.finfo(float).tiny))
 
     _has_probabilities = True
+    _has_intervals = True
 
     def _offset(self, classes: NDArray[Any]) -> Array | None:
         return None if self.class_prior is None else log_odds(self.class_prior, classes)
@@ -122,7 +125,8 @@ class PrivateLogisticRegression(PrivateClassifier):
 
     def _objective(self, classes: int, radius: float) -> Objective:
         if classes == 2:
-            return Logistic(clip=self._residual_clip(radius, 0.25))
+            # Intervals are for the coefficients of the loss that is descended: the usual one.
+            return Logistic(clip=self._residual_clip(radius, 1.0 if self.intervals else 0.25))
         clip = self._residual_clip(radius, 2**0.5 / 4)
         return Softmax(classes=classes, clip=clip, kind=self.clip)
 

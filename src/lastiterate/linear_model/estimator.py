@@ -15,6 +15,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.reservations import one_ledger, reserve_training
+from lastiterate.linear_model.confidence import IntervalsMixin, measured_attributes
 from lastiterate.linear_model.example_weights import weighted
 from lastiterate.linear_model.fit_inputs import FitInputs, FitResult, Task, certificate_of
 from lastiterate.linear_model.fit_warnings import (
@@ -47,7 +48,9 @@ from lastiterate.train.shards import AnyExamples
 from lastiterate.train.traceback_scrubbing import clear_locals
 
 
-class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseEstimator):
+class PrivateLinearModel(
+    UnlearningMixin, IntervalsMixin, ScikitLearnParameters, Settings, BaseEstimator
+):
     """Base class of linear models that publish only the last iterate."""
 
     # The constant feature of the intercept, in units of the bound: large enough to be learned, and
@@ -110,6 +113,7 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         inputs = weighted(self._gather_inputs(X, y, settings), sample_weight)
         inputs = replace(inputs, preprocessing=preprocessing)
         examples, task = inputs.examples, inputs.task
+        self._refuse_intervals(task.objective.outputs, examples.features)
         warn_of_delta(settings.delta, len(examples))
         classes = np.size(task.fitted_attributes.get("classes_", 0))
         warn_of_dominant_noise(settings, examples=len(examples), classes=classes)
@@ -149,7 +153,14 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         shift = other_releases.match_rates(
             examples, found["coef_"], found["intercept_"], task.class_shares
         )
-        return FitResult(parameters, examples, other_releases, shift)
+        intervals = other_releases.measure_intervals(
+            examples,
+            task.objective,
+            parameters,
+            report.run.loss.regulariser,
+            self._interval_units(examples.offset),
+        )
+        return FitResult(parameters, examples, other_releases, shift, intervals)
 
     def _refuse_rate_matching(self) -> None:
         if self.rate_matching and not (self._has_probabilities and self._in_process):
@@ -177,6 +188,8 @@ class PrivateLinearModel(UnlearningMixin, ScikitLearnParameters, Settings, BaseE
         }
         if self._has_probabilities:
             fitted["rate_shift_"] = result.rate_shift
+        if self._has_intervals:
+            fitted |= measured_attributes(result.intervals)
         self.__dict__.update(fitted)
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:

@@ -95,6 +95,7 @@ class FitResult:
     examples: AnyExamples  # centred
     other_releases: PublishedStatistics
     rate_shift: Array | None = None
+    intervals: tuple[Array, Array] | None = None
 
 
 def certificate_of(

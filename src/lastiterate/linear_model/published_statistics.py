@@ -21,8 +21,14 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.inputs import SCALED
+from lastiterate.linear_model.intervals import (
+    estimate_and_covariance,
+    interval_digest,
+    published_moments,
+)
 from lastiterate.linear_model.rate_matching import rate_shift
 from lastiterate.other_releases import (
+    INTERVALS,
     MEAN,
     OUTLIER_COUNTS,
     OUTLIERS,
@@ -36,11 +42,12 @@ from lastiterate.train.centring import REACH, as_published, centre_of_sum, lost_
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
 from lastiterate.train.norms import chunks
+from lastiterate.train.objective import Objective
 from lastiterate.train.release_noise import noisy
 from lastiterate.train.rows import Rows
 from lastiterate.train.shards import AnyExamples
 
-PUBLISHED_KINDS = (MEAN, OUTLIERS, UNDECLARED, RATES)
+PUBLISHED_KINDS = (MEAN, OUTLIERS, UNDECLARED, RATES, INTERVALS)
 _TOO_NOISY = 8.0
 _LONG, _SHORT, _TARGETS = OUTLIER_COUNTS
 # The share, and the number of standard deviations of the noise above it, from which on to warn.
@@ -237,6 +244,28 @@ class PublishedStatistics:
         shift = rate_shift(examples, coef, intercept, release, self.source, shares=shares)
         self._published[RATES] = shift.tolist()
         return shift
+
+    def measure_intervals(
+        self,
+        examples: AnyExamples,
+        objective: Objective,
+        parameters: Array,
+        l2: float,
+        units: tuple[float, float],
+    ) -> tuple[Array, Array] | None:
+        """The optimum near the parameters, and the covariance of its error; None if not asked."""
+        release = self._release(INTERVALS)
+        if release is None:
+            return None
+        assert isinstance(examples, Examples)
+        moments = published_moments(examples, objective, parameters, release, self.source)
+        estimate, covariance = estimate_and_covariance(moments, examples, parameters, l2)
+        estimate, covariance = units[0] * estimate, units[0] ** 2 * covariance
+        if examples.intercept:
+            estimate[-1] += units[1]
+        found = estimate, covariance
+        self._published[INTERVALS] = interval_digest(*found)
+        return found
 
     def warn(self, examples: int) -> None:
         """Warn, by the published counts alone."""

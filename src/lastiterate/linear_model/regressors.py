@@ -46,6 +46,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     )
 
     _numeric_targets = True
+    _has_intervals = True
     # Offsets count for more in a target than in a logit (benchmarks/validation.py).
     _constant = 0.25
     _reach = REGRESSION_REACH
@@ -184,6 +185,11 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
             "intercept_": float(intercept * half + middle),
         }
 
+    def _interval_units(self, offset: Array | None) -> tuple[float, float]:
+        del offset
+        middle, half = self._declared()
+        return half, middle
+
     def _objective(self, radius: float) -> Objective:
         raise NotImplementedError
 
@@ -220,6 +226,8 @@ class PrivateRidge(_PrivateRegressor):
         The published mean of rows, and the bound on their distance from it; None if not centred.
     target_bound_ : float
         Half of the range of targets.
+    interval_estimate_, interval_covariance_ : ndarray or None
+        What `conf_int` uses; None without `intervals`.
 
     Examples
     --------
@@ -263,6 +271,8 @@ class PrivateHuberRegressor(_PrivateRegressor):
         The published mean of rows, and the bound on their distance from it; None if not centred.
     target_bound_ : float
         Half of the range of targets.
+    interval_estimate_, interval_covariance_ : ndarray or None
+        What `conf_int` uses; None without `intervals`.
 
     Examples
     --------

@@ -18,7 +18,7 @@ from lastiterate.certificate.issue import features_record
 from lastiterate.certificate.unlearning_history import UnlearningHistory
 from lastiterate.certificate.verify import history_before_requests, read
 from lastiterate.errors import InvalidCertificate, InvalidParameter, InvalidType
-from lastiterate.other_releases import RATES
+from lastiterate.other_releases import INTERVALS, RATES
 from lastiterate.run.serialise import from_dict
 from lastiterate.train.centring import Centre
 from lastiterate.train.data import Examples
@@ -68,12 +68,12 @@ def model_history(model: Any) -> ModelHistory:
             "rows, and extra steps do not undo it; select and train again"
         )
         raise InvalidParameter("model", must_be=must_be, found="the best of several trials")
-    if any(one["kind"] == RATES for one in training["other_releases"]):
+    if any(one["kind"] in (RATES, INTERVALS) for one in training["other_releases"]):
         must_be = (
-            "a model fitted with rate_matching=0: its intercepts depend on the rows, and extra "
-            "steps do not undo that; train again without the rows to remove"
+            "a model fitted with rate_matching=0 and intervals=False: both depend on the rows, and "
+            "extra steps do not undo that; train again without the rows to remove"
         )
-        raise InvalidParameter("model", must_be=must_be, found="one with matched rates")
+        raise InvalidParameter("model", must_be=must_be, found="one with either")
     requests = history_before_requests(training)
     for link in chain[1:]:
         extra = from_dict(link.record["run"])

@@ -14,6 +14,7 @@ from lastiterate.certificate.verify import VerifiedCertificate, read, verified_c
 from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.features.known_maps import map_of
 from lastiterate.features.known_transformers import transformer_of
+from lastiterate.linear_model.confidence import measured_attributes
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.other_releases import OUTLIERS, PUBLISHED, UNDECLARED
@@ -124,6 +125,8 @@ def _estimator(
         "coef_": coef,
         "intercept_": intercept,
     }
+    if saved.record["model"] != "svc":
+        fitted |= measured_attributes(saved.intervals)
     if requests.done:
         fitted["unlearning_"] = requests.request_guarantee(len(requests.done) - 1)
         fitted["privacy_of_newest_"] = requests.retained_against_last_model

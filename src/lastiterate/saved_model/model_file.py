@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,7 +22,9 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, LastIterateError
 from lastiterate.features.known_maps import FEATURE_MAPS, encoded_maps
-from lastiterate.other_releases import MEAN, PUBLISHED, RATES
+from lastiterate.linear_model.confidence import MEASURED
+from lastiterate.linear_model.intervals import interval_digest
+from lastiterate.other_releases import INTERVALS, MEAN, PUBLISHED, RATES
 from lastiterate.saved_model.pipeline_steps import Step, steps_of, widths
 from lastiterate.tables.column_rules import range_of
 from lastiterate.tables.encoder import Encoder
@@ -86,6 +89,17 @@ class SavedModel:
         """The published mean that rows were centred around."""
         return _centre(self.record)
 
+    @property
+    def intervals(self) -> tuple[Array, Array] | None:
+        """The estimate of all coefficients and the covariance of its error; None without."""
+        stated = self.record.get("intervals")
+        if stated is None:
+            return None
+        estimate, covariance = (stated[name] for name in MEASURED)
+        shape = (len(estimate),) * 2
+        found = np.full(shape, math.inf) if covariance is None else np.array(covariance)
+        return np.array(estimate, dtype=np.float64), found.reshape(shape).astype(np.float64)
+
     def outputs(self, rows: Array) -> Array:
         """The linear outputs of encoded rows, one column each; rows are bounded as in training."""
         return linear_outputs(
@@ -109,6 +123,9 @@ class SavedModel:
             return False
         rates = [one[PUBLISHED] for one in described["other_releases"] if one["kind"] == RATES]
         if (rates[0] if rates else None) != self.record.get("rate_shift"):
+            return False
+        stated = [one[PUBLISHED] for one in described["other_releases"] if one["kind"] == INTERVALS]
+        if stated != ([] if self.intervals is None else [interval_digest(*self.intervals)]):
             return False
         maps = encoded_maps(self.encoding)
         if maps and described.get(FEATURE_MAPS, maps) != maps:
@@ -207,6 +224,7 @@ def is_complete(record: dict[str, Any]) -> bool:
             np.array(record.get(name) or np.zeros(outputs), dtype=np.float64)
             for name in ("offset", "rate_shift")
         )
+        _ = SavedModel(record).intervals
         if record["format"] == PYTHON_FORMAT:
             labels_in(record)
             names = (*names, *record["settings"], record["name"])

@@ -20,6 +20,7 @@ from lastiterate.linear_model import (
     PrivateLogisticRegression,
     PrivateRidge,
 )
+from lastiterate.linear_model.confidence import MEASURED
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
@@ -191,8 +192,19 @@ def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str
         "steps": [as_record(_step(of, one)) for of, one in steps],
         "name": name,
         "settings": _settings(estimator, ESTIMATORS[kind]),
+        "intervals": _intervals(estimator),
         **learned_record(estimator),
     }
+
+
+def _intervals(estimator: Any) -> dict[str, Any] | None:
+    """What confidence intervals follow from; None if the model has none."""
+    estimate, covariance = (getattr(estimator, name, None) for name in MEASURED)
+    if estimate is None or covariance is None:
+        return None
+    known = bool(np.isfinite(covariance).all())  # JSON has no infinity
+    matrix = covariance.tolist() if known else None
+    return dict(zip(MEASURED, (estimate.tolist(), matrix), strict=True))
 
 
 def _columns_of(first: Any) -> tuple[list[str], dict[str, Any]]:

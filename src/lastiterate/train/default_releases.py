@@ -4,12 +4,13 @@ import math
 
 from lastiterate._numerics.search import least_true
 from lastiterate.accounting import account
-from lastiterate.other_releases import MEAN, OUTLIERS, RATES, UNDECLARED, Release
+from lastiterate.other_releases import INTERVALS, MEAN, OUTLIERS, RATES, UNDECLARED, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.train.settings import RunSettings
 
 _CENTRING = 0.15  # of mu
+_INTERVALS = 0.5  # of mu
 _MOST_NOISE = 0.25  # of the mean's, in units of the bound on features
 
 
@@ -20,8 +21,9 @@ def default_releases(
 
     The mean is published only where its noise is expected to be much shorter than the longest row.
     """
-    centring = settings.center and features > 0
-    if not centring and settings.counting == settings.rate_matching == 0.0:
+    # Around a mean that noise has moved, intervals would be for that noise's coefficients.
+    centring = settings.center and features > 0 and not settings.intervals
+    if not (centring or settings.counting or settings.rate_matching or settings.intervals):
         return ()
     epsilon = settings.epsilon
     if epsilon is None:
@@ -39,6 +41,8 @@ def default_releases(
     if settings.rate_matching > 0.0:
         share = settings.rate_matching * mu
         found.append(Release.of_mu(RATES, share, adjacency=settings.adjacency))
+    if settings.intervals:
+        found.append(Release.of_mu(INTERVALS, _INTERVALS * mu, adjacency=settings.adjacency))
     return tuple(found)
 
 

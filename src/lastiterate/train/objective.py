@@ -83,6 +83,10 @@ class Objective(ABC):
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         """The gradient of the loss in the outputs `u`."""
 
+    def slopes(self, u: Array, y: NDArray[Any]) -> Array:
+        """The slope of the residual in a single output, in [0, h]; for intervals only."""
+        raise NotImplementedError
+
     @abstractmethod
     def admits(self, y: NDArray[Any]) -> bool:
         """Whether these are targets that the constants hold for."""

@@ -112,6 +112,10 @@ class Logistic(Objective):
         np.minimum(residual, self.clip, out=residual)
         return np.maximum(residual, -self.clip, out=residual)
 
+    def slopes(self, u: Array, y: NDArray[Any]) -> Array:
+        p = expit(u)
+        return np.where(np.abs(p - y) < self.clip, p * (1.0 - p), 0.0)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Softmax(Objective):
@@ -223,6 +227,9 @@ class Huber(Objective):
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         residual: Array = u - y
         return residual.clip(-self.clip, self.clip, out=residual)
+
+    def slopes(self, u: Array, y: NDArray[Any]) -> Array:
+        return np.asarray(np.abs(u - y) < self.clip, dtype=np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import up
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import (
+    INTERVALS,
     MEAN,
     OUTLIER_COUNTS,
     OUTLIERS,
@@ -53,6 +54,7 @@ def released_size(kind: str, features: int, classes: int) -> int:
         OUTLIERS: len(OUTLIER_COUNTS),
         UNDECLARED: features,
         RATES: 3 * classes,
+        INTERVALS: (features + 1) * (features + 3),
     }
     return sizes.get(kind, 1)
 

@@ -145,6 +145,13 @@ class RunSettings:
         "after training until mean probabilities match the shares of the classes, counted with "
         "noise, or `class_prior`.  Clipping makes those of a rare class too small.",
     )
+    intervals: bool = setting(
+        False,
+        SettingKind("bool", checked_truth),
+        "Whether to spend half of mu, after training, on what `conf_int` needs: a noisy gradient, "
+        "Hessian and gradient covariance.  Rows are not centred then.  For two classes with "
+        "`PrivateLogisticRegression`, and for regression.",
+    )
     text_columns: Any = setting(
         None,
         SettingKind("mapping", checked_text_columns),
