@@ -16,6 +16,7 @@ from scipy.special import expit
 
 import lastiterate as li
 from lastiterate.train.data import bounded
+from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.defaults import default_run
 from lastiterate.train.noisy_descent import noisy_descent
 from lastiterate.train.objectives import Logistic, Softmax
@@ -156,3 +157,40 @@ def objective_perturbation(data, epsilon, passes, seed, *, C):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return float(model.fit(rows, labels).score(test_rows, test_labels))
+
+
+def adassp(data, epsilon, adjacency, seed, *, bound, declared, rounds=1, constant=0.5):
+    """R2 of AdaSSP (Wang 2018), or with many rounds of its boosted form (Tang et al. 2023).
+
+    Ridge regression from a noisy X'X and a noisy X'y, with a penalty as large as the noise may be
+    less the smallest eigenvalue, also noisy.  Boosted, X'y is that of the clipped errors so far,
+    and the models of all rounds add up.  A third of the squared mu each, by Gaussian DP, which is
+    less noise than the papers' accounting.
+    """
+    rows, targets, test_rows, test_targets = data
+    rng = np.random.default_rng(seed)
+    middle, half = (declared[0] + declared[1]) / 2, (declared[1] - declared[0]) / 2
+
+    def within(some):
+        scale = 1.0 / np.maximum(np.linalg.norm(some, axis=1), bound)
+        units = (some * scale[:, np.newaxis]).astype(np.float64)
+        return np.column_stack([units, np.full(len(some), constant)])
+
+    x, y = within(rows), np.clip((targets - middle) / half, -1, 1)
+    width, square = x.shape[1], 1 + constant**2
+    mu = gaussian_parameter(epsilon, DELTA) / 3**0.5
+    of_matrix = square * (2**0.5 if adjacency == "replace" else 1.0) / mu
+    of_vector = square**0.5 * (2.0 if adjacency == "replace" else 1.0) * rounds**0.5 / mu
+    noise = rng.normal(size=(width, width)) * of_matrix
+    exact = x.T @ x
+    values, vectors = np.linalg.eigh(exact + (noise + noise.T) / 2)
+    least = max(np.linalg.eigvalsh(exact)[0] + square / mu * (rng.normal() - 1.65), 0.0)
+    penalty = max(of_matrix * (2 * width) ** 0.5 - least, 1e-9)
+    weights = np.zeros(width)
+    for _ in range(rounds):
+        errors = np.clip(y - x @ weights, -1, 1)
+        moved = x.T @ errors + of_vector * rng.normal(size=width)
+        weights += vectors @ ((vectors.T @ moved) / (np.maximum(values, 0.0) + penalty))
+    guess = np.clip(within(test_rows) @ weights, -1, 1) * half + middle
+    left = np.sum((guess - test_targets) ** 2)
+    return float(1 - left / np.sum((test_targets - test_targets.mean()) ** 2))

@@ -37,15 +37,18 @@ EVERY, POISSON, SHUFFLED = (
 )
 _TARGET = "digit"
 _EPSILON, _DELTA = 4.0, 1e-5
+_FEATURES = "scattering:8x8,scales=1"
 _TRAIN = """\
 Train a private model on {rows:,} of scikit-learn's handwritten digits:
 
 $ {me} train {out}/train.csv --target {target} --epsilon {epsilon:g} \\
-    --schema {out}/schema.json --test {out}/test.csv \\
-    --test-is-public --out {out} --force
+    --schema {out}/schema.json --features {features} \\
+    --test {out}/test.csv --test-is-public \\
+    --out {out} --force
 """
 _RESULT = """\
-Trained: logistic regression, {steps:,} steps, batches {batches}.
+Trained: logistic regression on fixed features of the images (no privacy cost),
+{steps:,} steps, batches {batches}.
 Certified: epsilon = {epsilon} at delta = {delta:g}, {change}.
 
   accuracy on {tested} test rows    private {private:.1%}
@@ -90,7 +93,8 @@ def demo(
     out.mkdir(parents=True, exist_ok=True)
     names = {"me": _name_of_command(), "out": out}
     labels = _write_tables(out)
-    print(_TRAIN.format(**names, rows=len(labels["train"]), target=_TARGET, epsilon=_EPSILON))
+    about = {"rows": len(labels["train"]), "target": _TARGET, "epsilon": _EPSILON}
+    print(_TRAIN.format(**names, **about, features=_FEATURES))
     with redirect_stdout(io.StringIO()):  # the numbers are printed below
         train(
             out / "train.csv",
@@ -98,6 +102,7 @@ def demo(
             epsilon=_EPSILON,
             delta=_DELTA,
             schema=out / "schema.json",
+            features=_FEATURES,
             test=out / "test.csv",
             test_is_public=True,
             out=out,
@@ -263,9 +268,10 @@ def _accuracies(out: Path, labels: dict[str, list[int]]) -> dict[str, float]:
         name: encode_file(open_table(out / f"{name}.csv"), saved.encoder, {}).rows
         for name in labels
     }
-    other = LogisticRegression(max_iter=1_000).fit(rows["train"], labels["train"])
+    seen = {name: saved.features(some) for name, some in rows.items()}
+    other = LogisticRegression(C=100.0, max_iter=1_000).fit(seen["train"], labels["train"])
     return {
         "private": float(np.mean(saved.outputs(rows["test"]).argmax(axis=1) == truth)),
-        "public": float(other.score(rows["test"], truth)),
+        "public": float(other.score(seen["test"], truth)),
         "chance": float(np.bincount(truth).max() / truth.size),
     }
