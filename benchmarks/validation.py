@@ -84,6 +84,10 @@ SHARES = {
     "not centred": {"center": False},
     "not counted": {"counting": 0.0},
     "neither": {"center": False, "counting": 0.0},
+    "centred up to noise of 1/8": {"most_noise": 0.125},
+    "centred up to noise of 1/2": {"most_noise": 0.5},
+    "centred up to noise of 1": {"most_noise": 1.0},
+    "share of mu .25": {"share": 0.25},
 }
 CLASSIFIERS = {
     "falling": FALLING,
@@ -152,6 +156,7 @@ def constants(
     estimator,
     *,
     share=None,
+    most_noise=None,
     reach=None,
     constant=None,
     worth=None,
@@ -165,6 +170,7 @@ def constants(
     averaging = None if averaged is None else Averaging(averaged)
     patches = [
         (default_releases, "_CENTRING", share),
+        (default_releases, "_MOST_NOISE", most_noise),
         (defaults, "EVEN", worth and replace(defaults.EVEN, release_worth=worth)),
         (defaults, "FALLING", falling),
         (estimator, "_reach", reach),

@@ -56,3 +56,91 @@ def seconds(*said):
 def groups(nine, usual):
     """Measured once; the data are not here."""
     assert float(nine) >= float(usual)
+
+
+def mean_accuracy(kind, adjacency, epsilon):
+    begin = f"mnist/{kind}/{adjacency}/{epsilon}/"
+    return np.mean([one["accuracy"] for key, one in RESULTS.items() if key.startswith(begin)])
+
+
+@claim(PAGE, r"MNIST by epsilon, (?s:.*?)\| 3 \|\n\|[- |]+\|\n((?:\|.*\n)+)")
+def by_epsilon(table):
+    for line in table.strip().splitlines():
+        label, *shares = line.strip("| ").split(" | ")
+        kind, adjacency = label.split(", ")
+        kind = {"raw pixels": "pixels"}.get(kind, kind)
+        found = [mean_accuracy(kind, adjacency, epsilon) for epsilon in ("0.5", "1", "2", "3")]
+        assert shares == [f"{one:.1f}" for one in found]
+
+
+@claim(PAGE, r"logistic regression reaches ([\d.]+) on the same features and ([\d.]+) on pixels")
+def without_privacy(*said):
+    found = [RESULTS[f"mnist/{kind}/not private"]["accuracy"] for kind in ("scattering", "pixels")]
+    assert list(said) == [f"{one:.1f}" for one in found]
+
+
+REGRESSION = json.loads((ROOT / "benchmarks/regression.json").read_text(encoding="utf-8"))
+TASKS = {
+    "synthetic, linear": "synthetic",
+    "Ames house prices": "ames",
+    "diamonds, price": "diamonds",
+    "Adult, age": "adult age",
+    "flights, delay": "flights",
+}
+METHODS = ("adassp", "boosted", "ridge", "huber")
+EPSILONS = ("0.5", "1", "3")
+
+
+def r2(task, epsilon, method):
+    """R2 of every seed."""
+    begin = f"{task}/replace/{epsilon}/{method}/"
+    return [one for key, one in REGRESSION.items() if key.startswith(begin)]
+
+
+@claim(PAGE, r"R2 on test rows (?s:.*?)\| seeds \|\n\|[- |]+\|\n((?:\|.*\n)+)")
+def regression(table):
+    lines = table.strip().splitlines()
+    assert len(lines) == len(TASKS)
+    for line in lines:
+        label, plain, *shown, seeds = line.strip("| ").split(" | ")
+        task = TASKS[label]
+        assert plain == f"{REGRESSION[f'{task}/not private']:.3f}"
+        for cell, method in zip(shown, METHODS, strict=True):
+            found = [f"{np.mean(r2(task, epsilon, method)):.3f}" for epsilon in EPSILONS]
+            assert cell == " / ".join(found)
+        assert int(seeds) == len(r2(task, "1", "ridge"))
+
+
+def behind(task):
+    """How far AdaSSP is ahead of the better of both regressors, at most."""
+    gaps = []
+    for epsilon in EPSILONS:
+        best = max(np.mean(r2(task, epsilon, own)) for own in ("ridge", "huber"))
+        gaps.append(np.mean(r2(task, epsilon, "adassp")) - best)
+    return max(gaps)
+
+
+@claim(PAGE, r"On the first (four) sets (?s:.*?)AdaSSP is ahead by up to ([\d.]+)\.")
+def against_adassp(many, most):
+    del many
+    assert all(behind(task) < 0.0 for task in TASKS.values() if task != "flights")
+    assert behind("flights") <= float(most) <= behind("flights") + 0.001
+
+
+@claim(
+    "docs/linear-models.md",
+    r"Of 1,000 simulated data sets of 2,000 examples, 95 % intervals covered in ([\d.]+) to "
+    r"([\d.]+) % (?s:.*?)infinite in (\d+) of the sets. With 50,000 examples and 200 sets, "
+    r"coverage is not below 90 %",
+)
+def coverage(least, most, infinite):
+    kept_cells = json.loads((ROOT / "benchmarks/interval_coverage.json").read_text("utf-8"))
+    cells = {cell: one for cell, one in kept_cells.items() if cell.split(":")[1] == "2000"}
+    assert len(cells) == 6
+    assert all(one["sets"] == 1_000 for one in cells.values())
+    every = np.concatenate([one["covered"] for one in cells.values()])
+    assert [float(least), float(most)] == [every.min(), every.max()]
+    assert int(infinite) == cells["logistic:2000:1"]["infinite"]
+    large = [one for cell, one in kept_cells.items() if cell.split(":")[1] == "50000"]
+    assert large
+    assert min(min(one["covered"]) for one in large) >= 90.0
