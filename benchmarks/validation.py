@@ -29,7 +29,7 @@ from lastiterate.linear_model import (
     PrivateRidge,
     fit_inputs,
 )
-from lastiterate.train import default_releases, defaults, noisy_descent
+from lastiterate.train import centring_share, defaults, noisy_descent
 from lastiterate.train.noisy_descent import State
 from lastiterate.train.objectives import Huber, Objective
 
@@ -84,10 +84,9 @@ SHARES = {
     "not centred": {"center": False},
     "not counted": {"counting": 0.0},
     "neither": {"center": False, "counting": 0.0},
-    "centred up to noise of 1/8": {"most_noise": 0.125},
-    "centred up to noise of 1/2": {"most_noise": 0.5},
-    "centred up to noise of 1": {"most_noise": 1.0},
-    "share of mu .25": {"share": 0.25},
+    "share of mu .15, noise up to 1/4": {"share": 0.15, "most_noise": 0.25},
+    "noise up to 1": {"most_noise": 1.0},
+    "share of mu .3 throughout": {"share": 0.3},
 }
 CLASSIFIERS = {
     "falling": FALLING,
@@ -157,6 +156,7 @@ def constants(
     *,
     share=None,
     most_noise=None,
+    most_share=None,
     reach=None,
     constant=None,
     worth=None,
@@ -169,8 +169,9 @@ def constants(
     """The default rule with other constants."""
     averaging = None if averaged is None else Averaging(averaged)
     patches = [
-        (default_releases, "_CENTRING", share),
-        (default_releases, "_MOST_NOISE", most_noise),
+        (centring_share, "LEAST", share),
+        (centring_share, "MOST", most_share or share),
+        (centring_share, "_TOO_MUCH", most_noise),
         (defaults, "EVEN", worth and replace(defaults.EVEN, release_worth=worth)),
         (defaults, "FALLING", falling),
         (estimator, "_reach", reach),

@@ -130,7 +130,8 @@ def against_adassp(many, most):
 @claim(
     "docs/linear-models.md",
     r"Of 1,000 simulated data sets of 2,000 examples, 95 % intervals covered in ([\d.]+) to "
-    r"([\d.]+) % (?s:.*?)infinite in (\d+) of the sets. With 50,000 examples and 200 sets, "
+    r"([\d.]+) % (?s:.*?)infinite in (\d+) of the sets. With 50,000 examples and 200 sets "
+    r"or more, "
     r"coverage is not below 90 %",
 )
 def coverage(least, most, infinite):

@@ -83,6 +83,13 @@ class TestWhatIsLearnt:
         np.testing.assert_array_equal(by_class.parameters_, each.parameters_)
         assert by_class.predict(ROWS).mean() > usual.predict(ROWS).mean()
 
+    def test_weights_of_classes_above_one_are_in_units_of_the_largest(self):
+        models = [
+            PrivateLogisticRegression(class_weight=given, random_state=0).fit(ROWS, SIDES)
+            for given in ({False: 1.0, True: 8.0}, {False: 0.125, True: 1.0})
+        ]
+        np.testing.assert_array_equal(models[0].parameters_, models[1].parameters_)
+
     @pytest.mark.parametrize("model", MODELS)
     def test_rows_in_a_file_and_sparse_rows_weigh_the_same(self, model, tmp_path):
         mapped = np.memmap(tmp_path / "rows", dtype=np.float64, shape=ROWS.shape, mode="w+")
@@ -121,7 +128,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize(
         "bad",
-        ["balanced", 7, {True: 1.0}, {0: 0.5, 1: 1.0, 2: 1.0}, {0: 0.0, 1: 1.0}, {0: 2.0, 1: 1.0}],
+        ["balanced", 7, {True: 1.0}, {0: 0.5, 1: 1.0, 2: 1.0}, {0: 0.0, 1: 1.0}, {0: -2.0, 1: 1.0}],
     )
     @pytest.mark.parametrize("model", [PrivateLogisticRegression, PrivateLinearSVC])
     def test_weights_of_classes(self, model, bad):

@@ -19,9 +19,14 @@ from lastiterate.linear_model import (
     PrivateLinearSVC,
     PrivateLogisticRegression,
     PrivateRidge,
-    intervals,
+    coefficient_moments,
 )
-from lastiterate.linear_model.intervals import Moments, Scale, estimate_and_covariance, exact_sums
+from lastiterate.linear_model.coefficient_moments import (
+    Moments,
+    Scale,
+    estimate_and_covariance,
+    exact_sums,
+)
 from lastiterate.other_releases import INTERVALS, KINDS
 from lastiterate.train.data import bounded
 from lastiterate.train.gradient_sum import gradient_sum
@@ -52,7 +57,7 @@ def examples_of(objective, rows=HOSTILE, *, intercept=0.25, seed=0):
 
 def packed(examples, objective, parameters):
     sums = exact_sums(examples, objective, parameters, Scale.of(examples, objective))
-    return intervals._packed(*sums)
+    return coefficient_moments._packed(*sums)
 
 
 class TestSensitivity:

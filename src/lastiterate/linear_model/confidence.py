@@ -10,9 +10,8 @@ from scipy.special import ndtri
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.intervals import MOST_FEATURES
-
-MEASURED = ("interval_estimate_", "interval_covariance_")
+from lastiterate.linear_model.coefficient_moments import MOST_FEATURES
+from lastiterate.train.interval_record import MEASURED
 
 
 class IntervalsMixin:
@@ -79,7 +78,7 @@ class IntervalsMixin:
             raise InvalidParameter("intervals", must_be=must_be, found=f"{features} features")
 
     def _interval_units(self, offset: Array | None) -> tuple[float, float]:
-        """What estimates are multiplied by, and what is then added to the intercept."""
+        """The factor of estimates, and the number that is then added to the intercept."""
         return 1.0, 0.0 if offset is None else float(offset[0])
 
 

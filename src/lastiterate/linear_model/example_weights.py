@@ -21,12 +21,12 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.fit_inputs import FitInputs
 from lastiterate.train.data import Examples
 
-_CLASS_WEIGHT = "a public weight in (0, 1] for each of the classes, as in {0: .1, 1: 1}"
+_CLASS_WEIGHT = "a positive public weight for each of the classes, as in {0: .1, 1: 1}"
 _ON_CLUSTER = "left out for rows on a cluster"
 
 
 def class_weights(declared: Any, classes: NDArray[Any]) -> Array | None:
-    """The weight of each class; None if there are none."""
+    """The weight of each class, in units of the largest if that is above 1; None without any."""
     if declared is None:
         return None
     if declared == "balanced":
@@ -37,12 +37,11 @@ def class_weights(declared: Any, classes: NDArray[Any]) -> Array | None:
     labels = classes.tolist()
     if len(declared) != len(labels) or any(label not in declared for label in labels):
         raise InvalidParameter("class_weight", dict(declared), must_be=_CLASS_WEIGHT)
-    return np.array(
-        [
-            _check.number(f"class_weight[{label!r}]", declared[label], above=0.0, at_most=1.0)
-            for label in labels
-        ]
+    found = np.array(
+        [_check.number(f"class_weight[{label!r}]", declared[label], above=0.0) for label in labels]
     )
+    # All of them are public, so that their ratios alone matter.
+    return np.asarray(np.minimum(found / max(found.max(), 1.0), 1.0))
 
 
 def weighted(inputs: FitInputs, sample_weight: Any) -> FitInputs:

@@ -20,12 +20,11 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.inputs import SCALED
-from lastiterate.linear_model.intervals import (
+from lastiterate.linear_model.coefficient_moments import (
     estimate_and_covariance,
-    interval_digest,
     published_moments,
 )
+from lastiterate.linear_model.inputs import SCALED
 from lastiterate.linear_model.rate_matching import rate_shift
 from lastiterate.other_releases import (
     INTERVALS,
@@ -40,6 +39,7 @@ from lastiterate.other_releases import (
 )
 from lastiterate.train.centring import REACH, as_published, centre_of_sum, lost_distance
 from lastiterate.train.data import Examples
+from lastiterate.train.interval_record import interval_digest
 from lastiterate.train.noise import Randomness
 from lastiterate.train.norms import chunks
 from lastiterate.train.objective import Objective

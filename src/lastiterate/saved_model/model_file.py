@@ -22,8 +22,6 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, LastIterateError
 from lastiterate.features.known_maps import FEATURE_MAPS, encoded_maps
-from lastiterate.linear_model.confidence import MEASURED
-from lastiterate.linear_model.intervals import interval_digest
 from lastiterate.other_releases import INTERVALS, MEAN, PUBLISHED, RATES
 from lastiterate.saved_model.pipeline_steps import Step, steps_of, widths
 from lastiterate.tables.column_rules import range_of
@@ -31,6 +29,7 @@ from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.json_file import read_object
 from lastiterate.train.centring import Centre, as_published
 from lastiterate.train.class_prior import log_odds
+from lastiterate.train.interval_record import MEASURED, interval_digest
 from lastiterate.train.predictions import linear_outputs
 
 FORMAT, PYTHON_FORMAT = "lastiterate model 2", "lastiterate model 3"

@@ -20,7 +20,6 @@ from lastiterate.linear_model import (
     PrivateLogisticRegression,
     PrivateRidge,
 )
-from lastiterate.linear_model.confidence import MEASURED
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
@@ -42,6 +41,7 @@ from lastiterate.saved_model.pipeline_steps import (
 from lastiterate.tables.column_rules import AS_IT_IS
 from lastiterate.tables.encoder import REST, Encoder
 from lastiterate.tables.schema_file import schema_of
+from lastiterate.train.interval_record import MEASURED
 
 ESTIMATORS: dict[str, Any] = {
     "logistic": PrivateLogisticRegression,
@@ -198,7 +198,7 @@ def _record(steps: list[tuple[str, Any]], name: str, estimator: Any) -> dict[str
 
 
 def _intervals(estimator: Any) -> dict[str, Any] | None:
-    """What confidence intervals follow from; None if the model has none."""
+    """The record that confidence intervals follow from; None if the model has none."""
     estimate, covariance = (getattr(estimator, name, None) for name in MEASURED)
     if estimate is None or covariance is None:
         return None

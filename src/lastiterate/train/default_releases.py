@@ -4,14 +4,13 @@ import math
 
 from lastiterate._numerics.search import least_true
 from lastiterate.accounting import account
-from lastiterate.other_releases import INTERVALS, MEAN, OUTLIERS, RATES, UNDECLARED, Release
+from lastiterate.other_releases import INTERVALS, OUTLIERS, RATES, UNDECLARED, Release
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.run.training_run import TrainingRun
+from lastiterate.train.centring_share import mean_release
 from lastiterate.train.settings import RunSettings
 
-_CENTRING = 0.15  # of mu
 _INTERVALS = 0.5  # of mu
-_MOST_NOISE = 0.25  # of the mean's, in units of the bound on features
 
 
 def default_releases(
@@ -31,9 +30,10 @@ def default_releases(
     mu = gaussian_parameter(epsilon, settings.delta) / settings.examples_per_person
     found = []
     if centring:
-        mean = Release.of_mu(MEAN, _CENTRING * mu, adjacency=settings.adjacency)
-        if mean.noise_std * math.sqrt(features) <= _MOST_NOISE * run.batches.examples:
-            found.append(mean)
+        mean = mean_release(
+            mu, adjacency=settings.adjacency, features=features, examples=run.batches.examples
+        )
+        found += [] if mean is None else [mean]
     if settings.counting > 0.0:
         kinds = (OUTLIERS, UNDECLARED) if settings.text_columns else (OUTLIERS,)
         each = settings.counting * mu / math.sqrt(len(kinds))

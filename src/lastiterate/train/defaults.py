@@ -60,7 +60,7 @@ from lastiterate.train.step_shapes import EVEN, FALLING, StepShape
 
 _MOST_STEPS = 20_000
 _LARGER = 1e-15  # the probability of a batch for which a step is too long
-_TRIALS, _NEAR = 6, 1e-5
+_TRIALS, _NEAR, _FAR_BELOW = 6, 1e-5, 0.99
 _ROUNDING_TRIALS, _NEARER = 12, 1e-7
 
 
@@ -210,6 +210,8 @@ def _calibrated(
             release_noise_std=alone.release_noise_std * factor,
         )
         found = account(louder, other_releases=other_releases).epsilon(delta)
+        if found <= epsilon * _FAR_BELOW:
+            break  # the squares do not nearly add up, as for several examples of a person
         if found <= epsilon:
             return louder
         factor *= found / epsilon + _NEAR

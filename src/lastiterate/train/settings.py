@@ -128,8 +128,9 @@ class RunSettings:
         True,
         SettingKind("bool", checked_truth),
         "Whether to subtract from all rows their mean (`center_`), published with noise that takes "
-        ".15 of mu.  Not done without an intercept, or where the noise would be longer than a "
-        "quarter of `feature_bound`: with too few examples for so many features.",
+        ".15 of mu, or up to .3 with few examples.  Not done without an intercept, or where the "
+        "noise would be longer than half of `feature_bound`: with too few examples for so many "
+        "features.",
     )
     counting: float = setting(
         0.1,

@@ -31,7 +31,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from hashlib import sha256
 
 import numpy as np
 
@@ -187,12 +186,6 @@ def estimate_and_covariance(
     between += of_hessian**2 * (squares * np.eye(width) + np.outer(step, step)) / 2.0
     covariance = inverse @ between @ inverse
     return (own - step) * scaling, covariance * np.outer(scaling, scaling)
-
-
-def interval_digest(estimate: Array, covariance: Array) -> str:
-    """The digest of an estimate and the covariance of its error, as certificates state it."""
-    both = np.append(estimate.ravel(), covariance.ravel())
-    return sha256(np.ascontiguousarray(both, dtype="<f8").tobytes()).hexdigest()
 
 
 def _positive(matrix: Array) -> Array:
