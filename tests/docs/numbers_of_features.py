@@ -132,9 +132,10 @@ def against_adassp(many, most):
     r"Of 1,000 simulated data sets of 2,000 examples, 95 % intervals covered in ([\d.]+) to "
     r"([\d.]+) % (?s:.*?)infinite in (\d+) of the sets. With 50,000 examples and 200 sets "
     r"or more, "
-    r"coverage is not below 90 %",
+    r"coverage is not below 90 %, and for logistic regression at epsilon 4 it is too low: "
+    r"([\d.]+) to ([\d.]+) %",
 )
-def coverage(least, most, infinite):
+def coverage(least, most, infinite, *too_low):
     kept_cells = json.loads((ROOT / "benchmarks/interval_coverage.json").read_text("utf-8"))
     cells = {cell: one for cell, one in kept_cells.items() if cell.split(":")[1] == "2000"}
     assert len(cells) == 6
@@ -145,3 +146,5 @@ def coverage(least, most, infinite):
     large = [one for cell, one in kept_cells.items() if cell.split(":")[1] == "50000"]
     assert large
     assert min(min(one["covered"]) for one in large) >= 90.0
+    low = kept_cells["logistic:50000:4"]["covered"]
+    assert [float(one) for one in too_low] == [min(low), max(low)]

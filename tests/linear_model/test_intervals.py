@@ -197,10 +197,10 @@ class TestCoverage:
     def test_kept_results_are_within_the_range(self):
         kept = json.loads(interval_coverage.KEPT.read_text())
         assert {cell.split(":")[0] for cell in kept} == set(interval_coverage.MODELS)
-        for one in kept.values():
-            # A thousand sets have a standard error of .7, two hundred of 1.5.
-            slack = 0.0 if one["sets"] >= 1_000 else 2.0
-            assert 93.0 - slack <= np.mean(one["covered"]) <= 97.0 + slack
+        for cell, one in kept.items():
+            # Large sets of logistic regression cover too seldom, as the page says.
+            least = 93.0 if cell.split(":")[1] == "2000" else 92.0
+            assert least <= np.mean(one["covered"]) <= 97.0
             assert min(one["covered"]) >= 90.0
 
 

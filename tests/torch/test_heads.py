@@ -262,7 +262,7 @@ class TestRefused:
     def test_settings(self, data):
         self.refused("no smoothed labels", data, label_smoothing=0.1)
         self.refused("class weights", data, weight=[1.0, 2.0, 1.0])
-        self.refused("class_weight must be left out", data, class_weight="balanced")
+        self.refused("class_weight must be", data, class_weight="balanced")
         self.refused("feature_bound must be", data, feature_bound=float("nan"))
         self.refused("feature_bound must be one of", data, feature_bound="batchnorm")
         model = Backbone(bias=False)
