@@ -165,11 +165,8 @@ class DaskEstimator(PrivateLinearModel):
         return lazy_predictions(method, alone, X, like)
 
     @discreet
-    def predict(self, X: Any, *, threshold: float = 0.0) -> Any:
+    def predict(self, X: Any) -> Any:
         """Labels or targets; lazily, as a dask array, for dask collections."""
-        if threshold != 0.0:
-            must_be = "left out here: compare decision_function with it"
-            raise InvalidParameter("threshold", threshold, must_be=must_be)
         return self._lazily("predict", X)
 
     @discreet
@@ -202,6 +199,14 @@ class DaskEstimator(PrivateLinearModel):
 
 class DaskClassifier(DaskEstimator):
     """Base class of classifiers that are fitted on a cluster."""
+
+    @discreet
+    def predict(self, X: Any, *, threshold: float = 0.0) -> Any:
+        """Labels; lazily, as a dask array, for dask collections."""
+        if threshold != 0.0:
+            must_be = "left out here: compare decision_function with it"
+            raise InvalidParameter("threshold", threshold, must_be=must_be)
+        return self._lazily("predict", X)
 
     @discreet
     def decision_function(self, X: Any) -> Any:
