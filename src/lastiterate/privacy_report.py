@@ -75,7 +75,7 @@ class PrivacyReport(ReportForms, ReportBounds):
     ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
     >>> report = li.account(run)
     >>> report.bound, sorted(report.unmet)[:1], report.certainty.name
-    ('composition/sampled', ['composition/balls-and-bins'], 'UPPER')
+    ('composition/sampled', ['composition/balanced'], 'UPPER')
     """
 
     run: TrainingRun

@@ -18,6 +18,7 @@ RULES = {
     "balls-and-bins": li.BallsAndBins,
     "balls-and-bins-each-epoch": li.BallsAndBinsEachEpoch,
     "full-batch": li.FullBatch,
+    "balanced": li.BalancedSampled,
 }
 GRID = 0.03  # of an epsilon: blocks, windows and splits are chosen anew for every run
 DELTAS = (1e-3, 1e-6, 1e-9, 1e-12, 1e-15)

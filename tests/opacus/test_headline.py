@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from opacus import PrivacyEngine
 from opacus.accountants import PRVAccountant
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import lastiterate as li
+import lastiterate.opacus as lo
 
 DELTA = 1e-5
 ROOT = Path(__file__).parents[2]
@@ -94,3 +98,27 @@ def test_thirty_epochs(shuffled, least, most):
     engine = trained(epochs=30, shuffled=shuffled)
     assert engine.accountant.reasons == ()
     assert least <= engine.get_epsilon(DELTA) <= most
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_loader_for_networks_is_charged_as_the_page_says():
+    parts = PAGE.read_text(encoding="utf-8").split("```")
+    (text,) = [part for part in parts if "collate_fn=lt.EmptyBatches(" in part]
+    rows = torch.randn(50_000, 4)
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    names = {
+        "DataLoader": DataLoader,
+        "PrivacyEngine": PrivacyEngine,
+        "lo": lo,
+        "dataset": TensorDataset(rows, (rows[:, :1] > 0).float()),
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.1),
+    }
+    exec(compile(text.removeprefix("python\n"), str(PAGE), "exec"), names)
+    for features, labels in names["loader"]:
+        names["optimizer"].zero_grad()
+        nn.functional.binary_cross_entropy_with_logits(names["model"](features), labels).backward()
+        names["optimizer"].step()
+    run = names["engine"].accountant.run()
+    assert run.batches == li.BallsAndBinsEachEpoch(50_000, 512)
+    assert names["engine"].accountant.report().bound == "composition/balls-and-bins"

@@ -214,8 +214,9 @@ class TestModel:
         assert centred()
         assert not centred(center=False)
         assert not centred(fit_intercept=False)
-        assert not centred(examples=200)
-        assert not centred(examples=500, width=50)
+        assert centred(examples=200)  # with a larger share of the budget
+        assert not centred(examples=100)
+        assert not centred(examples=500, width=200)
         assert not centred(epsilon=0.05)
 
     @pytest.mark.parametrize("value", ["yes", 1, None])
