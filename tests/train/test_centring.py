@@ -217,7 +217,7 @@ class TestModel:
         assert centred(examples=200)  # with a larger share of the budget
         assert not centred(examples=100)
         assert not centred(examples=500, width=200)
-        assert not centred(epsilon=0.02)
+        assert not centred(examples=1_000, epsilon=0.02)
 
     @pytest.mark.parametrize("value", ["yes", 1, None])
     def test_neither_yes_nor_no(self, value):
