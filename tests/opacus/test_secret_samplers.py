@@ -12,7 +12,7 @@ import lastiterate as li
 import lastiterate.opacus as lo
 import lastiterate.torch as lt
 
-from .trainings import Training, unit_rows
+from .trainings import Training, loader_of, unit_rows
 
 DELTA = 1e-5
 EPOCHS = 3  # of a draw of balanced batches
@@ -202,6 +202,42 @@ class TestBadLoops:
         assert run.steps == 6 * (epochs + 1)
         assert (run.batches == li.BalancedSampled(120, 20, EPOCHS)) == regular
         assert regular or run.batches.positions == tuple(range(1, 13))
+
+    @pytest.mark.parametrize("looks", ["before it is watched", "before a step", "between passes"])
+    def test_looks_at_balanced_batches_are_charged_likewise(self, looks):
+        rows = unit_rows(120)
+        sampler = _sampler(lt.BalancedSampler, rows, 20)
+        loader = DataLoader(rows, batch_sampler=sampler, collate_fn=lt.EmptyBatches(rows))
+        if looks == "before it is watched":
+            next(iter(loader))
+        training = Training(loader)
+        if looks == "before a step":
+            next(iter(training.loader))
+        training.epoch()
+        if looks == "between passes":
+            next(iter(training.loader))
+        training.epoch()
+        assert training.accountant.run().batches.positions == tuple(range(1, 13))
+
+    def test_looks_at_all_passes_of_a_draw_cost_nothing(self):
+        training = _linear_training(lt.BalancedSampler)
+        for _ in range(EPOCHS):
+            next(iter(training.loader))
+        training.epoch()
+        assert training.accountant.run().batches == li.BalancedSampled(120, 20, EPOCHS)
+
+    def test_another_loader_in_the_middle_of_a_pass_begins_one(self):
+        training = Training(loader_of(num_workers=1)).epoch(batches=2)
+        other = loader_of(num_workers=1)
+        training.accountant.watch(other)
+        training.epoch(batches=4, loader=other)
+        assert training.accountant.run().batches.positions == (1, 3)
+
+    def test_a_shared_key_is_refused(self):
+        rows = unit_rows(120)
+        sampler = lt.BallsAndBinsSampler(rows, 20, shared_key=bytes(32))
+        with pytest.raises(lo.RefusedTraining, match="the same batches again"):
+            Training(DataLoader(rows, batch_sampler=sampler, collate_fn=lt.EmptyBatches(rows)))
 
     def test_an_unfinished_pass_of_poisson_batches_costs_its_steps(self):
         training = _linear_training(lt.PoissonSampler).epoch(batches=2).epoch()

@@ -97,7 +97,9 @@ class OpacusAccountant(IAccountant):
         if loader is None:
             self._loader = None
             return
-        self._loader = WatchedLoader.of(loader)
+        known, self._loader = self._loader, WatchedLoader.of(loader)
+        if known is None or known.draws is not self._loader.draws:
+            self._epoch_counter = EpochCounter(self._epoch_counter.steps)
         before, now = self._record.batches, self._loader.batches
         if self._record.steps and before is not None and before != now:
             raise RefusedTraining(

@@ -6,7 +6,7 @@ from typing import Any
 
 from lastiterate.errors import RefusedTraining
 from lastiterate.opacus import optimizer_step
-from lastiterate.opacus.training_record import TrainingRecord
+from lastiterate.opacus.training_record import TrainingRecord, passes_together
 from lastiterate.opacus.watched_loader import POISSON, WatchedLoader
 
 
@@ -45,6 +45,8 @@ class EpochCounter:
                 ):
                     _refuse_ghost_clipping(optimizer)
                 _mark_irregular(record, loader)
+            if self._straddles_draws(loader, number):
+                _mark_irregular(record, loader)
             self._pass, self.steps, self._next = number, 0, 0
             record.passes.append(record.passes[-1] + 1 if record.passes else 1)
         else:
@@ -60,6 +62,13 @@ class EpochCounter:
             _refuse_ghost_clipping(optimizer)
             _mark_irregular(record, loader)
         self._check_rows(rows, sizes)
+
+    def _straddles_draws(self, loader: WatchedLoader, number: int) -> bool:
+        """Whether passes without a step were among those that are drawn together."""
+        together = passes_together(loader.batches)
+        if self._pass is None:
+            return (loader.earlier + number - 1) % together != 0
+        return together > 1 and number != self._pass + 1
 
     def _check_rows(self, rows: int, sizes: list[int]) -> None:
         """Refuse a step whose number of rows is the size of no later batch of the pass.

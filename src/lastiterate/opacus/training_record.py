@@ -65,7 +65,7 @@ class TrainingRecord:
     def continue_with(self, batches: Batches | None) -> None:
         """Record that a sampler, of which nothing was drawn yet, makes the batches from here on."""
         self.batches = batches
-        together = 1 if batches is None else _passes_together(batches)
+        together = 1 if batches is None else passes_together(batches)
         if batches is not None and together > 1 and len(self.steps) % (batches.per_pass * together):
             self.regular = False
             self.add_reason("a new sampler took over before the draws of an earlier one had ended")
@@ -158,7 +158,7 @@ def rule_of(record: TrainingRecord) -> BatchRule:
             return RULES[batches.kind](**batches.settings)
         rule = ShuffledEachEpoch if batches.kind == SHUFFLED else Cyclic
         return rule(batches.examples, batches.size)
-    if _passes_together(batches) > 1:
+    if passes_together(batches) > 1:
         everywhere = range(1, len(record.steps) + 1)
         return FixedOrder(batches.examples, batches.size, positions=everywhere)  # type: ignore[arg-type]
     # Once in every pass, in the step that has the least noise.
@@ -171,7 +171,7 @@ def rule_of(record: TrainingRecord) -> BatchRule:
     return FixedOrder(batches.examples, batches.size, positions)
 
 
-def _passes_together(batches: Batches) -> int:
+def passes_together(batches: Batches) -> int:
     """The number of passes whose batches are drawn together."""
     if batches.settings is None:
         return 1

@@ -24,6 +24,7 @@ from lastiterate import _check
 from lastiterate.errors import RefusedTraining
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.torch.batch_samplers import SAMPLERS, SecretBatchSampler
+from lastiterate.train.noise import SHARED
 
 POISSON, SHUFFLED, SEQUENTIAL = "poisson", "shuffled", "sequential"
 
@@ -94,6 +95,7 @@ class WatchedLoader:
     batches: Batches
     draws: DrawnBatches
     ahead: int  # the number of batches that workers may draw in advance
+    earlier: int = 0  # the number of passes that a sampler of this library began before
 
     @classmethod
     def of(cls, loader: Any) -> WatchedLoader:
@@ -107,7 +109,9 @@ class WatchedLoader:
         if type(sampler) in _KINDS:
             sampler.__class__ = _KINDS[type(sampler)]
             sampler.__dict__["draws"] = DrawnBatches()
-        return cls(batches, sampler.__dict__["draws"], _ahead(loader))
+        draws = sampler.__dict__["draws"]
+        begun = sampler.passes if isinstance(sampler, SecretBatchSampler) else draws.passes
+        return cls(batches, draws, _ahead(loader), begun - draws.passes)
 
 
 def _ahead(loader: DataLoader[Any]) -> int:
@@ -167,6 +171,12 @@ def _in_secret(sampler: SecretBatchSampler, examples: int) -> Batches:
         raise RefusedTraining(
             "training is distributed, and this process sees its own steps alone",
             instead="train in one process, or account for the whole with TrainingRun.from_dp_sgd",
+        )
+    if sampler.provenance == SHARED:
+        raise RefusedTraining(
+            "batches are drawn by a shared key: a sampler that is made with it again, as when a "
+            "training goes on, draws the same batches again",
+            instead="leave out shared_key, which one process does not need",
         )
     if rule.resampling is Resampling.EACH_STEP:
         return Batches(POISSON, examples, len(sampler), rule.batch_size, sample_rate=rule.share)

@@ -97,6 +97,11 @@ class SecretBatchSampler(Sampler[list[int]]):
         return self._randomness.provenance
 
     @property
+    def passes(self) -> int:
+        """The number of passes begun."""
+        return self._passes
+
+    @property
     def ranks(self) -> int:
         """The number of processes that share the batches."""
         return self._ranks
