@@ -60,6 +60,22 @@ def packed(examples, objective, parameters):
     return coefficient_moments._packed(*sums)
 
 
+def test_rows_that_others_write_to_meanwhile_stay_within_their_bounds(monkeypatch):
+    objective, rows = Logistic(clip=1.0), np.full((3 * coefficient_moments._BLOCK, 1), 0.5)
+    examples = examples_of(objective, rows)
+    before = packed(examples, objective, np.zeros((1, 2)))
+    counted = coefficient_moments.counted_batches
+
+    def written_to(*args):
+        rows[2 * coefficient_moments._BLOCK :] = 1e6  # by another thread, after the first block
+        return counted(*args)
+
+    monkeypatch.setattr(coefficient_moments, "counted_batches", written_to)
+    after = packed(examples, objective, np.zeros((1, 2)))
+    changed = coefficient_moments._BLOCK
+    assert 0.1 * changed < np.linalg.norm(after - before) <= math.sqrt(3.0) * changed
+
+
 class TestSensitivity:
     @pytest.mark.parametrize("objective", OBJECTIVES, ids=repr)
     @pytest.mark.parametrize("weights", [None, RNG.uniform(0.01, 1.0, N)])

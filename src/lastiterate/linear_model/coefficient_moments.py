@@ -34,7 +34,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.rounding import up
 from lastiterate.other_releases import INTERVAL_SHARES, Release
 from lastiterate.train.counted_rows import counted_batches
@@ -45,7 +45,7 @@ from lastiterate.train.release_noise import noisy
 
 MOST_FEATURES = 200
 _CONSTANT = 0.5  # of the statistics' intercept, in units of the bound on features
-_BITS = 16  # of rows in products; sums of 2^20 of those are exact
+_BITS = 16  # of rows in products; sums over a block of those are exact
 _BLOCK = 1 << 13
 _CLEAR = 1.0  # the least curvature, in units of the noise of all
 
@@ -110,10 +110,12 @@ def exact_sums(
 ) -> tuple[Array, Array, Array]:
     """Sums of gradients, Hessians and products of gradients, in units of their bounds."""
     width = parameters.shape[1]
-    gradient, hessian, covariance = np.zeros(width), np.zeros((width,) * 2), np.zeros((width,) * 2)
+    gradient, hessian, covariance = (np.zeros((width,) * rank, np.int64) for rank in (1, 2, 2))
     unit = 2.0**-_BITS
     for start in range(0, len(examples), _BLOCK):
-        for batch in counted_batches(examples, slice(start, min(start + _BLOCK, len(examples)))):
+        # Factors are to be those of memory that nobody else writes to.
+        own = examples.read(slice(start, start + _BLOCK)).own()
+        for batch in counted_batches(own, slice(None)):
             dense = batch.rows if isinstance(batch.rows, np.ndarray) else batch.rows.toarray()
             outputs = dense @ parameters[0, : dense.shape[1]]
             if examples.intercept:
@@ -129,13 +131,18 @@ def exact_sums(
             residual = np.clip(weights * residual, -1.0, 1.0)
             root = np.sqrt(np.clip(weights * slope, 0.0, 1.0))
             rows = dense / (scale.radius * unit)
-            gradient += np.trunc(residual[:, np.newaxis] * rows).sum(axis=0)
+            gradient += _whole(np.trunc(residual[:, np.newaxis] * rows).sum(axis=0))
             curved, pulled = (
                 np.trunc(factor[:, np.newaxis] * rows) for factor in (root, np.abs(residual))
             )
-            hessian += curved.T @ curved
-            covariance += pulled.T @ pulled
+            hessian += _whole(curved.T @ curved)
+            covariance += _whole(pulled.T @ pulled)
     return gradient * unit, hessian * unit**2, covariance * unit**2
+
+
+def _whole(sums: Array) -> IntArray:
+    """Exact sums over a block, to be added up exactly, of however many there are."""
+    return sums.astype(np.int64)
 
 
 def _packed(gradient: Array, hessian: Array, covariance: Array) -> Array:
