@@ -137,7 +137,8 @@ def exact_sums(
             )
             hessian += _whole(curved.T @ curved)
             covariance += _whole(pulled.T @ pulled)
-    return gradient * unit, hessian * unit**2, covariance * unit**2
+    first, second, third = (one.astype(np.float64) for one in (gradient, hessian, covariance))
+    return first * unit, second * unit**2, third * unit**2
 
 
 def _whole(sums: Array) -> IntArray:
