@@ -97,9 +97,7 @@ class OpacusAccountant(IAccountant):
         if loader is None:
             self._loader = None
             return
-        known, self._loader = self._loader, WatchedLoader.of(loader)
-        if known is None or known.draws is not self._loader.draws:
-            self._epoch_counter = EpochCounter(self._epoch_counter.steps)
+        self._loader = WatchedLoader.of(loader)
         before, now = self._record.batches, self._loader.batches
         if self._record.steps and before is not None and before != now:
             raise RefusedTraining(

@@ -7,7 +7,7 @@ from typing import Any
 from lastiterate.errors import RefusedTraining
 from lastiterate.opacus import optimizer_step
 from lastiterate.opacus.training_record import TrainingRecord, passes_together
-from lastiterate.opacus.watched_loader import POISSON, WatchedLoader
+from lastiterate.opacus.watched_loader import POISSON, DrawnBatches, WatchedLoader
 
 
 class EpochCounter:
@@ -17,6 +17,7 @@ class EpochCounter:
         self.steps = steps
         self._pass: int | None = None  # None before the first, and for a loader that is gone
         self._next = 0  # the first batch of the pass that the next step may use
+        self._draws: DrawnBatches | None = None  # those that passes are numbered in
 
     def count_step(
         self, optimizer: Any, record: TrainingRecord, loader: WatchedLoader | None, rows: int
@@ -30,6 +31,8 @@ class EpochCounter:
             )
             record.passes.append(0)
             return
+        if loader.draws is not self._draws:
+            self._draws, self._pass = loader.draws, None
         number, per_pass = loader.draws.passes, loader.batches.per_pass
         if number == 0:
             raise RefusedTraining(
