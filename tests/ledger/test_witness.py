@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from lastiterate.cli import main
-from lastiterate.errors import InvalidLedger
+from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.ledger.ledger import Ledger
 from lastiterate.ledger.witness import Head, Witness
 
@@ -84,6 +84,11 @@ class TestWitness:
         assert json.loads(witness.read_text())["n"] == 1
         ledger.add(COST, "c")
         assert json.loads(witness.read_text())["n"] == 3
+
+    def test_the_ledger_is_never_replaced_by_its_witness(self, ledger, path):
+        with pytest.raises(InvalidParameter, match="another file than the ledger"):
+            ledger.write_witness(path.parent / "." / path.name)
+        assert len(ledger.entries()) == 2
 
     def test_copies_have_it_too(self, ledger, witness):
         pickle.loads(pickle.dumps(ledger)).add(COST, "b")

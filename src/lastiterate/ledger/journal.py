@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from lastiterate.errors import InvalidLedger
+from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.ledger.file_lock import locked
 from lastiterate.ledger.journal_lines import Entry, entry_of, line_of, sync_folder
 from lastiterate.ledger.witness import Witness
@@ -66,7 +66,10 @@ class Journal:
             return self._known[-1]
 
     def write_witness(self, witness: Witness) -> None:
-        """Begin a file that shows how far the entries have come."""
+        """Begin a file, which is not the journal, that shows how far the entries have come."""
+        if witness.path.resolve() == self.path.resolve():
+            must_be = "another file than the ledger, which it would replace"
+            raise InvalidParameter("path", str(witness.path), must_be=must_be)
         with self._turn, _opened(self.path) as descriptor, locked(descriptor):
             self._whole_lines(descriptor)
             witness.note(self._known)

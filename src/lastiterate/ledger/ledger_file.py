@@ -232,6 +232,8 @@ class LedgerFile:
         ------
         InvalidLedger
             If the chain of entries is broken.
+        InvalidParameter
+            If the file is the ledger itself.
 
         Examples
         --------
