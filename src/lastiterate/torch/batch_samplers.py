@@ -168,7 +168,8 @@ class BalancedSampler(SecretBatchSampler):
     """Batches in which every example takes part equally often, in steps drawn on its own.
 
     A pass has `examples // batch_size` batches.  In every `epochs` passes an example is in exactly
-    `epochs` batches, any set of so many being equally likely.
+    `epochs` batches, any set of so many being equally likely.  Train on every pass: a pass that no
+    step uses shifts the training across two draws, which `BalancedSampled` does not describe.
 
     Parameters
     ----------
