@@ -110,3 +110,28 @@ def test_it_is_in_the_command_s_answer_and_in_json(capsys, tmp_path):
     assert len(json.loads(capsys.readouterr().out)["advice"]) == 2
     statement = li.account(RUN).statement(delta=DELTA)
     assert "release_noise_std" not in statement  # advice is no part of a guarantee
+
+
+class TestWholeEpochs:
+    RUN = li.TrainingRun.from_dp_sgd(
+        loss=li.Loss(smoothness=0.26, regulariser=0.01, lipschitz=1.0, outputs=1),
+        batches=li.ShuffledEachEpoch(examples=5_000, batch_size=100),
+        clip_norm=1.0,
+        noise_multiplier=1.0,
+        steps=501,
+        step_size=0.5,
+    )
+
+    def test_gives_the_epsilon_that_is_named(self):
+        (sentence,) = said(self.RUN)
+        steps, epsilon = re.search(r"epochs, (\d+) steps .* = ([\d.]+):", sentence).groups()
+        found = li.account(self.RUN.replace(steps=int(steps))).epsilon(DELTA)
+        assert found <= float(epsilon) <= found + 1e-4
+        assert float(epsilon) < 0.95 * li.account(self.RUN).epsilon(DELTA)
+
+    @pytest.mark.parametrize("steps", [20, 500, 549])
+    def test_says_nothing_of_whole_ones_or_where_little_is_gained(self, steps):
+        assert said(self.RUN.replace(steps=steps)) == ()
+
+    def test_says_nothing_of_fixed_orders(self):
+        assert said(self.RUN.replace(batches=li.Cyclic(5_000, 100))) == ()

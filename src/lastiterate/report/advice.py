@@ -1,4 +1,4 @@
-"""Sentences on how a run with momentum, or an average, would be more private or converge.
+"""Sentences on how a run would be more private, or its epsilon level off.
 
 Advice is no condition: the guarantee that it stands beside holds as it is.
 """
@@ -12,6 +12,7 @@ from lastiterate._digits import short, up
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.bounds.fixed_order.momentum_positions import curvature
+from lastiterate.run.batch_rules.rules import Resampling
 from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.momentum.threshold import converges, longest_converging_step
 
@@ -19,11 +20,28 @@ _WORTH_SAYING = 0.95  # of epsilon
 
 
 def advice(report: PrivacyReport, delta: float) -> tuple[str, ...]:
-    """Sentences that name a shorter step, a penalty, or noise on release; none for plain steps."""
+    """Sentences that name whole epochs and, with momentum, a shorter step or noise on release."""
     run = report.run
     if MOMENTUM.id not in report.used:
-        return ()
+        return tuple(_on_whole_epochs(report, delta))
     return (*_on_the_step(run), *_on_release_noise(report, delta))
+
+
+def _on_whole_epochs(report: PrivacyReport, delta: float) -> Iterator[str]:
+    """The epsilon without the last epoch, if that is cut and batches are drawn in every epoch."""
+    run = report.run
+    if run.batches.resampling is not Resampling.EACH_EPOCH or report.of_more_than_the_run:
+        return
+    whole = run.steps - run.steps % run.batches.batches_per_epoch
+    if not (run.is_constant and 0 < whole < run.steps):
+        return
+    shorter = run.replace(steps=whole)
+    found = account(shorter, other_releases=report.other_releases).epsilon(delta)
+    if found < _WORTH_SAYING * report.epsilon(delta):
+        yield (
+            f"Whole epochs, {whole:,} steps instead of {run.steps:,}, would give epsilon = "
+            f"{up(found)}: where the last epoch is cut, the bounds count the one before at its end."
+        )
 
 
 def _on_the_step(run: TrainingRun) -> Iterator[str]:
