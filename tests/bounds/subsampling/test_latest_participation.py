@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lastiterate as li
-from lastiterate.bounds.subsampling.latest_participation import _positions, _waits_so_long
+from lastiterate.bounds.subsampling.latest_participation import _draws_that_wait, _positions
 from tests.test_open_sets import divergence
 
 BOUND = "random-order/balanced"
@@ -82,7 +82,8 @@ class TestSoundness:
         sets = list(_sets(6, 2, 6))
         for wait in range(7):
             often = sum(max(seen) < 6 - wait for seen in sets) / len(sets)
-            assert _waits_so_long(rule, wait) == pytest.approx(often, abs=1e-15)
+            chance = _draws_that_wait(rule, wait) / _draws_that_wait(rule, 0)
+            assert chance == pytest.approx(often, abs=1e-15)
 
 
 class TestTightness:

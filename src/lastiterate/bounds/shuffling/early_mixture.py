@@ -69,7 +69,8 @@ def bin_early_mixture(run: TrainingRun) -> PrivacyProfile:
     **Holds when.** that bound does, a step on K examples is shorter than 1/smoothness, nothing is
     projected, and the gradients of one example stay in a space of `Loss.outputs` dimensions.
 
-    **Tight.** To 10 to 40 per cent of an exactly solved instance.
+    **Tight.** To 5 per cent of an exactly solved instance in the median, and to 35 at the most, if
+    a step is at most .2/smoothness long (`docs/scoreboard.md`).
 
     **Source.** This library (`docs/tightness.md#balls-and-bins`); Kahane 1985; Bok, Su and
     Altschuler 2024, Theorem C.3.

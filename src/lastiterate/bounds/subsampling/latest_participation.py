@@ -55,8 +55,9 @@ def _average(rule: BatchRule, limit: Majorant) -> GaussianMixtureProfile:
     run = limit.run
     in_last_draw = (run.steps - 1) % rule.steps_per_draw + 1
     waits = _waits(in_last_draw)
-    chances = [_waits_so_long(rule, wait) for wait in waits]
-    weights = [*(longer - still for longer, still in pairwise(chances)), chances[-1]]
+    draws, every = [_draws_that_wait(rule, wait) for wait in waits], _draws_that_wait(rule, 0)
+    # Differences of whole numbers are exact: small weights are as precise as large ones.
+    weights = [(longer - still) / every for longer, still in pairwise([*draws, 0])]
     mus = []
     for wait, weight in zip(waits, weights, strict=True):
         seen = _positions(rule, run.steps, wait)
@@ -72,11 +73,10 @@ def _waits(most: int) -> list[int]:
     return sorted({*range(first + 1), *more.tolist(), most})
 
 
-def _waits_so_long(rule: BatchRule, wait: int) -> float:
-    """The probability of no participation in so many steps of a draw."""
+def _draws_that_wait(rule: BatchRule, wait: int) -> int:
+    """The number of draws, all equally likely, without a participation in the last `wait` steps."""
     length = rule.steps_per_draw
-    often = rule.most_participations(length)
-    return comb(length - wait, often) / comb(length, often)
+    return comb(length - wait, rule.most_participations(length))
 
 
 def _positions(rule: BatchRule, steps: int, wait: int) -> list[int]:
