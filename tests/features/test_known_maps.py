@@ -52,6 +52,8 @@ class TestTexts:
             ("scattering:32x32x3", 3072, {"shape": [32, 32], "channels": 3}),
             ("scattering:8x8,scales=1,groups=9", 64, {"scales": 1, "groups": 9}),
             ("scattering:2x2x3,channels_last=true", 12, {"channels_last": True}),
+            ("scattering:2x2x3,mirror=true", 12, {"mirror": True, "opponent_colors": True}),
+            ("scattering:2x2x3,opponent_colors=false", 12, {"opponent_colors": False}),
             ("fourier", 5, {"components": 2048, "gamma": 1.0, "seed": 0, "columns": 5}),
             ("fourier:512,gamma=0.5,seed=7", 5, {"components": 512, "gamma": 0.5, "seed": 7}),
             ("quadratic:64", 5, {"components": 64, "input_bound": 1.0}),

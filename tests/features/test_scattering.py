@@ -53,6 +53,36 @@ class TestIsTheLiteralOne:
         np.testing.assert_allclose(last.fit_transform(flat)[0], expected, atol=2e-6)
         np.testing.assert_allclose(last.fit_transform(image[np.newaxis])[0], expected, atol=2e-6)
 
+    def test_of_opponent_colours(self):
+        red, green, blue = image = RANDOM.random((3, 8, 8))
+        opponents = [
+            (red + green + blue) / math.sqrt(3),
+            (red - blue) / math.sqrt(2),
+            (red - 2 * green + blue) / math.sqrt(6),
+        ]
+        maps = np.array([literal.channels(colour, 1, 4) for colour in opponents])
+        expected = literal.normalised(maps, 3, 1e-3)
+        settings = {"channels": 3, "scales": 1, "angles": 4, "variance_floor": 1e-3}
+        transform = Scattering2D((8, 8), **settings)
+        for rows in (image.reshape(1, -1), image.transpose(1, 2, 0)[np.newaxis]):
+            np.testing.assert_allclose(transform.fit_transform(rows)[0], expected, atol=2e-6)
+        as_given = np.array([literal.channels(colour, 1, 4) for colour in image])
+        found = Scattering2D((8, 8), opponent_colors=False, **settings).fit_transform(rows)[0]
+        np.testing.assert_allclose(found, literal.normalised(as_given, 3, 1e-3), atol=2e-6)
+
+    @pytest.mark.parametrize("channels", [1, 2, 3])
+    def test_of_an_image_and_its_mirror_image(self, channels):
+        image = RANDOM.random((1, channels, 6, 9))
+        plain = Scattering2D((6, 9), channels=channels)
+        both = [plain.fit_transform(one)[0] for one in (image, image[..., ::-1])]
+        found = [
+            clone(plain).set_params(mirror=True).fit_transform(one)[0]
+            for one in (image, image[..., ::-1])
+        ]
+        np.testing.assert_allclose(found[0], (both[0] + both[1]) / 2, atol=1e-7)
+        np.testing.assert_array_equal(*found)
+        assert np.abs(both[0] - both[1]).max() > 0.01
+
     def test_a_moved_image_has_nearly_moved_features(self):
         """No reference needed: the definition commutes with shifts by whole coarse pixels."""
         image = np.zeros((1, 32, 32), dtype=np.float32)
@@ -78,7 +108,9 @@ def images(shape, dtype=np.float64):
 
 class TestTheBoundHolds:
     @pytest.mark.parametrize("floor", [1e-12, 1e-5, 1.0])
-    @pytest.mark.parametrize("settings", [{}, {"scales": 1}, {"groups": 81}, {"groups": 1}])
+    @pytest.mark.parametrize(
+        "settings", [{}, {"scales": 1}, {"groups": 81}, {"groups": 1}, {"mirror": True}]
+    )
     @pytest.mark.parametrize("dtype", [np.float32, np.float64])
     def test_for_hostile_images(self, floor, settings, dtype):
         transform = Scattering2D((8, 8), variance_floor=floor, **settings)
@@ -87,6 +119,15 @@ class TestTheBoundHolds:
         norms = exact_norms(features)
         assert norms.max() <= transform.norm_bound
         assert norms.max() > 0.5 or floor == 1.0  # the attack comes near
+
+    @pytest.mark.parametrize("mirror", [False, True])
+    def test_for_hostile_colours(self, mirror):
+        transform = Scattering2D((4, 4), channels=3, variance_floor=1e-12, mirror=mirror)
+        one = images((4, 4))
+        others = [RANDOM.permutation(len(one)) for _ in range(20)]
+        rows = np.concatenate([np.hstack([one, one[i], one[i[::-1]]]) for i in others])
+        norms = exact_norms(transform.fit_transform(rows))
+        assert 0.99 < norms.max() <= transform.norm_bound
 
     def test_and_is_nearly_reached(self):
         features = Scattering2D((8, 8), variance_floor=1e-12).fit_transform(images((8, 8)))
@@ -202,6 +243,9 @@ class TestRefuses:
             ({"variance_floor": 0.0}, "variance_floor"),
             ({"variance_floor": math.nan}, "variance_floor"),
             ({"channels_last": "no"}, "channels_last"),
+            ({"opponent_colors": True}, "opponent_colors must be False unless"),
+            ({"opponent_colors": 1}, "opponent_colors"),
+            ({"mirror": math.nan}, "mirror"),
         ],
     )
     def test_parameters_out_of_range(self, settings, named):

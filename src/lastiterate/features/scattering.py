@@ -23,7 +23,8 @@ class Scattering2D(FixedFeatures):
     No row of features is longer than `norm_bound`, which is 1.  Let v be the variance of a group of
     g of the d features of an image, before it is normalised, and f > 0 the `variance_floor`.  The
     squares of the group's features add up to :math:`(g/d) \, v/(v + f) \le g/d`, so those of all
-    groups to 1 at most.  That holds for every image; all features are scaled down by
+    groups to 1 at most.  That holds for every image, and so for the mean of an image's features and
+    its mirror image's; all features are scaled down by
     :math:`2^{-20}`, which is more than all roundings together, so it holds for the computed numbers
     as well.
 
@@ -47,6 +48,13 @@ class Scattering2D(FixedFeatures):
     channels_last : bool, default=False
         Whether rows have the colours of a pixel side by side, and not one colour after the other.
         Arrays of four dimensions show it by their shape.
+    opponent_colors : bool, optional
+        Whether three colours are replaced by their sum and two contrasts.  By default images of
+        three channels are.
+    mirror : bool, default=False
+        Whether features are the mean of those of the image and of its mirror image, left and right
+        exchanged.  This helps if both have the same class, as animals do and letters do not.  It
+        takes twice the time.
 
     Attributes
     ----------
@@ -85,6 +93,8 @@ class Scattering2D(FixedFeatures):
         *,
         variance_floor: float = 1e-5,
         channels_last: bool = False,
+        opponent_colors: bool | None = None,
+        mirror: bool = False,
     ) -> None:
         self.shape = shape
         self.channels = channels
@@ -93,6 +103,8 @@ class Scattering2D(FixedFeatures):
         self.groups = groups
         self.variance_floor = variance_floor
         self.channels_last = channels_last
+        self.opponent_colors = opponent_colors
+        self.mirror = mirror
 
     def feature_map(self, columns: int) -> ScatteringMap:
         """The map of images of this many values.
@@ -121,6 +133,8 @@ class Scattering2D(FixedFeatures):
             self.groups,
             self.variance_floor,
             self.channels_last,
+            self.opponent_colors,
+            self.mirror,
         )
         if found.input_width != columns:
             sides = " x ".join(map(str, (*found.shape, found.channels)))

@@ -9,13 +9,18 @@ floor.  The feature is
 
 where v is :math:`\tfrac1g \sum_k \delta_k^2`.  The sum over all d/g groups is at most 1, whatever
 the image, and whatever the entries were before: no property of the scattering transform is used.
+The mean of two such rows, as of an image and its mirror image, is not longer than the longer one.
 
 **In floating point.** The proof holds for the deviations as they are stored in float64, whatever
 their error.  Sum of squares, division, root and product are g + 6 roundings of float64, each of a
 relative :math:`2^{-53}`, and the last is one to float32, of :math:`2^{-24}`.  (Numbers below the
 normal range of float32 are rounded by at most :math:`2^{-150}`, which adds less than
-:math:`\sqrt d \, 2^{-150}` to the norm.)  All features are scaled down by :math:`2^{-20}`, which
-exceeds the sum of these for any g below :math:`2^{32}`.
+:math:`\sqrt d \, 2^{-150}` to the norm.)  The mean of two rows is one more rounding to float32.
+All features are scaled down by :math:`2^{-20}`, which exceeds the sum of these for any g below
+:math:`2^{32}`.
+
+**Opponent colours.** Red, green and blue of a photograph are nearly the same image.  Their sum and
+the two contrasts that are orthogonal to it are not, and after normalisation all three count alike.
 """
 
 from __future__ import annotations
@@ -39,6 +44,11 @@ from lastiterate.features.scattering_transform import channel_count, coarse_shap
 
 _PIXELS = 1 << 15  # of all images of a block, so that intermediate results fit into a cache
 _BRIGHTEST = 256.0
+_OPPONENTS = (  # weights of red, green and blue, to be divided by their norm
+    (1.0, 1.0, 1.0),
+    (1.0, 0.0, -1.0),
+    (1.0, -2.0, 1.0),
+)
 _LARGEST_SIDE, _MOST_CHANNELS, _MOST_SCALES, _MOST_ANGLES = 4_096, 1_024, 6, 64
 
 
@@ -53,6 +63,8 @@ class ScatteringMap(FeatureMap):
     groups: int | None = None
     variance_floor: float = 1e-5
     channels_last: bool = False
+    opponent_colors: bool | None = None
+    mirror: bool = False
 
     kind: ClassVar[str] = "scattering"
 
@@ -69,9 +81,14 @@ class ScatteringMap(FeatureMap):
         for name, value in checked.items():
             object.__setattr__(self, name, value)
         object.__setattr__(self, "groups", self._checked_groups())
-        if not isinstance(self.channels_last, bool):
-            must_be = "True or False"
-            raise InvalidParameter("channels_last", self.channels_last, must_be=must_be)
+        if self.opponent_colors is None:
+            object.__setattr__(self, "opponent_colors", self.channels == len(_OPPONENTS))
+        for name in ("channels_last", "opponent_colors", "mirror"):
+            if not isinstance(getattr(self, name), bool):
+                raise InvalidParameter(name, getattr(self, name), must_be="True or False")
+        if self.opponent_colors and self.channels != len(_OPPONENTS):
+            must_be = f"False unless there are {len(_OPPONENTS)} channels"
+            raise InvalidParameter("opponent_colors", True, must_be=must_be)
 
     @property
     def input_width(self) -> int:
@@ -93,14 +110,26 @@ class ScatteringMap(FeatureMap):
 
     def map_block(self, rows: NDArray[Any]) -> Floats:
         """The normalised scattering features of some images."""
-        height, width = self.shape
-        images = _brightness(rows)
-        if self.channels_last and self.channels > 1:
-            stacked = images.reshape(-1, height, width, self.channels)
-            images = np.ascontiguousarray(np.moveaxis(stacked, 3, 1))
-        maps = scatter(images.reshape(-1, height, width), self.scales, self.angles)
+        images = self._images(rows)
+        features = self._features(images)
+        if self.mirror:
+            features += self._features(images[..., ::-1])
+            features /= 2
+        return features
+
+    def _images(self, rows: NDArray[Any]) -> Floats:
+        """Images of shape (rows, channels, height, width), in the colours that are scattered."""
+        bright = _brightness(rows)
+        if self.channels_last:
+            images = np.moveaxis(bright.reshape(-1, *self.shape, self.channels), 3, 1)
+        else:
+            images = bright.reshape(-1, self.channels, *self.shape)
+        return _opponents(images) if self.opponent_colors else images
+
+    def _features(self, images: Floats) -> Floats:
+        maps = scatter(images.reshape(-1, *self.shape), self.scales, self.angles)
         assert self.groups is not None
-        return self._normalised(maps.reshape(len(rows), self.channels * self.groups, -1))
+        return self._normalised(maps.reshape(len(images), self.channels * self.groups, -1))
 
     def _normalised(self, groups: Floats) -> Floats:
         """The features by row: in each group of mean 0 and variance below 1, then divided."""
@@ -131,6 +160,18 @@ def _shape(given: Any) -> tuple[int, int]:
         _check.count("shape", side, at_least=1, at_most=_LARGEST_SIDE) for side in given
     )
     return height, width
+
+
+def _opponents(images: Floats) -> Floats:
+    """The orthonormal sum and contrasts of the three colours of images."""
+    red, green, blue = (images[:, colour] for colour in range(3))
+    return np.stack(
+        [
+            (a * red + b * green + c * blue) / np.float32(math.hypot(a, b, c))
+            for a, b, c in (map(np.float32, weights) for weights in _OPPONENTS)
+        ],
+        axis=1,
+    )
 
 
 def _brightness(rows: NDArray[Any]) -> Floats:
