@@ -34,7 +34,7 @@ FOLDERS = {"mnist": "mnist", "fashion": "fashion-mnist", "cifar": "cifar-10-batc
     name: text_data.path_of("", name) for name in text_data.SETS
 }
 PUBLISHED = {"mnist": 98.7, "fashion": 89.7, "cifar": 67.0}  # Tramer and Boneh 2021, epsilon 3
-PENALTIES = (1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+PENALTIES = (1e-3, 3e-3, 1e-2, 3e-2, 1e-1, 3e-1, 1.0)
 MAPS = {"mnist": {}, "fashion": {}, "cifar": {"channels": 3}}
 
 
