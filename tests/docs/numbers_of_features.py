@@ -88,6 +88,18 @@ def of_texts(name, adjacency, epsilon, what):
     return [RESULTS[f"{begin}/{seed}"][what] for seed in range(5)]
 
 
+@claim(
+    PAGE,
+    r"delta 1e-5, means of five seeds \([^)]*\)\. 20 Newsgroups, split by date, has ([\d,]+) "
+    r"training posts and ([\d,]+) test posts in (\d+) classes; Reuters R8 has ([\d,]+) and "
+    r"([\d,]+) news in (\d+)\.",
+)
+def sizes_of_texts(*said):
+    kept_sizes = [RESULTS[f"{name}/embeddings/not private"] for name in TEXTS.values()]
+    found = [one[what] for one in kept_sizes for what in ("training", "test", "classes")]
+    assert [f"{one:,}" for one in found] == list(said)
+
+
 @claim(PAGE, r"\| text \| epsilon 0\.5 (?s:.*?)\| not private \|\n\|[- |]+\|\n((?:\|.*\n)+)")
 def accuracies_on_texts(table):
     lines = table.strip().splitlines()
