@@ -1,13 +1,15 @@
-"""MNIST, Adult and sentence embeddings of IMDb reviews, from a folder given by `--data`.
+"""MNIST, Adult and sentence embeddings of texts, from a folder given by `--data`.
 
 What is done to a row depends on that row and on public facts only, so it costs no privacy.
 """
 
 import csv
 import gzip
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import text_data
 from sklearn.preprocessing import normalize
 
 ADULT_NAMES = {
@@ -76,11 +78,20 @@ def imdb(folder):
     return rows[:-4904], labels[:-4904], rows[-4904:], labels[-4904:]
 
 
+def texts(name, folder):
+    """Texts by topic as 256 numbers of a frozen public model, as `text_data.py` writes them."""
+    stored = np.load(text_data.path_of(folder, name))
+    parts = [(stored[f"X_{part}"], stored[f"y_{part}"]) for part in text_data.PARTS]
+    return [one for rows, topics in parts for one in (unit_rows(rows), topics.astype(np.intp))]
+
+
 def unit_rows(rows):
     return normalize(rows)
 
 
-LOADERS = {"mnist": mnist, "adult": adult, "imdb": imdb}
+LOADERS = {"mnist": mnist, "adult": adult, "imdb": imdb} | {
+    name: partial(texts, name) for name in text_data.SETS
+}
 
 
 def load(name, folder):

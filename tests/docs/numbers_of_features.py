@@ -79,6 +79,51 @@ def without_privacy(*said):
     assert list(said) == [f"{one:.1f}" for one in found]
 
 
+TEXTS = {"20 Newsgroups": "newsgroups", "Reuters R8": "r8"}
+
+
+def of_texts(name, adjacency, epsilon, what):
+    """One number of each of five seeds."""
+    begin = f"{name}/embeddings/{adjacency}/{epsilon}"
+    return [RESULTS[f"{begin}/{seed}"][what] for seed in range(5)]
+
+
+@claim(
+    PAGE,
+    r"delta 1e-5, means of five seeds \([^)]*\)\. 20 Newsgroups, split by date, has ([\d,]+) "
+    r"training posts and ([\d,]+) test posts in (\d+) classes; Reuters R8 has ([\d,]+) and "
+    r"([\d,]+) news in (\d+)\.",
+)
+def sizes_of_texts(*said):
+    kept_sizes = [RESULTS[f"{name}/embeddings/not private"] for name in TEXTS.values()]
+    found = [one[what] for one in kept_sizes for what in ("training", "test", "classes")]
+    assert [f"{one:,}" for one in found] == list(said)
+
+
+@claim(PAGE, r"\| text \| epsilon 0\.5 (?s:.*?)\| not private \|\n\|[- |]+\|\n((?:\|.*\n)+)")
+def accuracies_on_texts(table):
+    lines = table.strip().splitlines()
+    assert len(lines) == 2 * len(TEXTS)
+    for line in lines:
+        label, *shares, plain = line.strip("| ").split(" | ")
+        title, adjacency = label.split(", ")
+        name = TEXTS[title]
+        found = [of_texts(name, adjacency, one, "accuracy") for one in ("0.5", "1", "2", "3")]
+        assert shares == [f"{np.mean(one):.1f}" for one in found]
+        assert plain == f"{RESULTS[f'{name}/embeddings/not private']['accuracy']:.1f}"
+
+
+@claim(PAGE, r"A fit took up to (\d+) CPU seconds\. The penalty")
+def seconds_on_texts(most):
+    times = [
+        one["seconds"]
+        for key, one in RESULTS.items()
+        if "/embeddings/" in key and not key.endswith("not private")
+    ]
+    assert len(times) == 5 * 4 * 2 * len(TEXTS)
+    assert round(max(times)) == int(most)
+
+
 REGRESSION = json.loads((ROOT / "benchmarks/regression.json").read_text(encoding="utf-8"))
 TASKS = {
     "synthetic, linear": "synthetic",
