@@ -6,6 +6,7 @@ Every setting is the library's own default; nothing is chosen on test rows.  A f
 after every fit, and a run goes on from there.
 
     python benchmarks/features.py --data folder --cells mnist:3,fashion:3,cifar:3 --seeds 5
+    python benchmarks/features.py --from-results    (prints the table of docs/features.md)
 
 Texts are the same with `--kind embeddings`: rows of a frozen public model, which `text_data.py`
 writes into the folder.
@@ -15,6 +16,7 @@ writes into the folder.
 
 import argparse
 import gzip
+import itertools
 import json
 import time
 import warnings
@@ -29,7 +31,11 @@ from lastiterate.linear_model import PrivateLogisticRegression
 
 KEPT = Path(__file__).with_suffix(".json")
 DELTA = 1e-5
-KINDS = ("scattering", "pixels", "embeddings")
+KEPT_DP_SGD = KEPT.with_name("features_dp_sgd.json")
+EPSILONS = ("0.5", "1", "2", "3")
+TITLES = {"mnist": "MNIST", "fashion": "Fashion-MNIST", "cifar": "CIFAR-10"}
+WORDS = {"scattering": "scattering", "mirrored": "with mirror images", "pixels": "raw pixels"}
+KINDS = ("scattering", "mirrored", "pixels", "embeddings")
 FOLDERS = {"mnist": "mnist", "fashion": "fashion-mnist", "cifar": "cifar-10-batches-bin"} | {
     name: text_data.path_of("", name) for name in text_data.SETS
 }
@@ -70,11 +76,12 @@ def features(name, folder, cache, kind):
             rows = pixels.astype(np.float32)
             rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1.0)
         else:
-            path = cache / f"{name}_{part}.npy"
+            path = cache / f"{name}_{kind}_{part}.npy"
             if not path.exists():
                 shape = (32, 32) if name == "cifar" else (28, 28)
                 begin = time.process_time()
-                rows = Scattering2D(shape, **MAPS[name]).fit_transform(pixels)
+                images_to = Scattering2D(shape, mirror=kind == "mirrored", **MAPS[name])
+                rows = images_to.fit_transform(pixels)
                 rate = len(rows) / (time.process_time() - begin)
                 print(f"{name} {part}: {rate:,.0f} images a second", flush=True)
                 np.save(path, rows)
@@ -130,18 +137,51 @@ def ceiling_of_texts(data):
     return ceiling(data, best) | sizes
 
 
+def rows_of_page(results):
+    """The rows of the page's table of images: means over seeds, by epsilon."""
+    dp_sgd = json.loads(KEPT_DP_SGD.read_text()) if KEPT_DP_SGD.exists() else {}
+    found = []
+    for (name, title), kind, adjacency in itertools.product(
+        TITLES.items(), KINDS[:-1], ("zero-out", "replace")
+    ):
+        begin = f"{name}/{kind}"
+        by_epsilon = [
+            [one["accuracy"] for key, one in results.items() if key.startswith(f"{start}/")]
+            for start in (f"{begin}/{adjacency}/{epsilon}" for epsilon in EPSILONS)
+        ]
+        if not any(by_epsilon):
+            continue
+        cells = [f"{np.mean(one):.1f}" if one else "" for one in by_epsilon]
+        plain = results.get(f"{begin}/not private", {}).get("accuracy")
+        published = PUBLISHED[name] if (kind, adjacency) == ("scattering", "zero-out") else ""
+        tuned = dp_sgd.get(f"{begin}/3") if adjacency == "zero-out" else None
+        ends = [
+            "" if tuned is None else f"{np.mean(tuned['accuracy']):.1f}",
+            str(published),
+            "" if plain is None else f"{plain:.1f}",
+        ]
+        found.append(f"| {' | '.join([title, f'{WORDS[kind]}, {adjacency}', *cells, *ends])} |")
+    return found
+
+
 def main():
     warnings.filterwarnings("ignore", category=UserWarning)
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--data", type=Path)
     parser.add_argument("--cache", type=Path, help="folder for features; that of the data if none")
     parser.add_argument("--cells", default="mnist:3,mnist:1,fashion:3,fashion:1,cifar:3")
     parser.add_argument("--kind", default="scattering", choices=KINDS)
     parser.add_argument("--adjacency", default="zero-out", choices=["zero-out", "replace"])
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--ceiling", action="store_true", help="train without privacy instead")
+    parser.add_argument("--from-results", action="store_true", help="print the page's table")
     options = parser.parse_args()
     results = json.loads(KEPT.read_text()) if KEPT.exists() else {}
+    if options.from_results:
+        print("\n".join(rows_of_page(results)))
+        return
+    if options.data is None:
+        parser.error("--data is needed")
     loaded = {}
     for cell in options.cells.split(","):
         name, epsilon = cell.split(":")

@@ -6,16 +6,19 @@ import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 import torch
+from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
 
 import lastiterate as li
 import lastiterate.torch as lt
 from lastiterate.errors import InvalidType
+from lastiterate.features import Scattering2D
 from lastiterate.torch import secure_noise
 from lastiterate.train.noise import Randomness, SeededBits
 from lastiterate.train.release_noise import release_bits
@@ -165,6 +168,42 @@ def saved(data, tmp_path_factory):
     fitted = lt.fit_head(model, "fc", loader_of(data), **SEEDED)
     lt.save(fitted, folder)
     return model, fitted, folder
+
+
+class TestFixedFeatures:
+    """The bound and the certificate follow from the layer before the head."""
+
+    SETTINGS: ClassVar = {key: SEEDED[key] for key in SEEDED if key != "feature_bound"}
+
+    def model(self, *between):
+        layer = lt.FeatureLayer(Scattering2D((SIDE, SIDE), scales=1))
+        return nn.Sequential(layer, *between, nn.Linear(144, 3))
+
+    def test_are_those_of_the_transformer(self, data):
+        images, _ = data.tensors
+        found = self.model()[0](images).numpy()
+        expected = Scattering2D((SIDE, SIDE), scales=1).fit_transform(images.numpy()[:, 0])
+        np.testing.assert_array_equal(found, expected)
+
+    @pytest.mark.parametrize("stated", [{}, {"feature_bound": "features"}])
+    def test_give_bound_and_certificate(self, data, stated):
+        model = self.model()
+        fitted = lt.fit_head(model, "1", loader_of(data), **self.SETTINGS | stated)
+        assert fitted.estimator.feature_bound_ == 1.0
+        (record,) = json.loads(fitted.certificate_)["feature maps"]
+        assert record == Scattering2D((SIDE, SIDE), scales=1).feature_map(SIDE**2).as_record()
+        assert lt.verify(model, "1", fitted.certificate_).epsilon(1e-5) <= 2.0
+
+    def test_are_of_no_use_to_a_head_elsewhere(self, data):
+        doubled = nn.Linear(144, 144)
+        with pytest.raises(ValueError, match="not the outputs of a features"):
+            lt.fit_head(self.model(doubled), "2", loader_of(data), **self.SETTINGS)
+        with pytest.raises(ValueError, match="feature_bound must be given"):
+            lt.fit_head(Backbone(), "fc", loader_of(data), **self.SETTINGS)
+
+    def test_must_be_fixed(self):
+        with pytest.raises(InvalidType, match=r"a transformer of lastiterate\.features"):
+            lt.FeatureLayer(StandardScaler())
 
 
 class TestCertificates:

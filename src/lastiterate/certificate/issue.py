@@ -100,9 +100,15 @@ def tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str:
     return with_digest(statements.used_as(json.loads(certificate), encoding))
 
 
-def tied_to_head(certificate: str, digest: str) -> str:
-    """The certificate of the same training with a digest of the layer made from its model."""
-    return with_digest(json.loads(certificate) | {"head": digest})
+def tied_to_head(
+    certificate: str, digest: str, feature_maps: Sequence[Mapping[str, Any]] = ()
+) -> str:
+    """The certificate of the same training with a digest of the layer made from its model.
+
+    `feature_maps` are records of the fixed features that the layer's rows are.
+    """
+    named = {FEATURE_MAPS: [dict(one) for one in feature_maps]} if feature_maps else {}
+    return with_digest(json.loads(certificate) | {"head": digest} | named)
 
 
 def with_other_release(

@@ -31,6 +31,7 @@ from lastiterate.torch.batch_samplers import (
 )
 from lastiterate.torch.bounded_linear import BoundedLinear
 from lastiterate.torch.empty_batches import EmptyBatches
+from lastiterate.torch.feature_layer import FeatureLayer
 from lastiterate.torch.features import features
 from lastiterate.torch.head_files import load, save, verify
 from lastiterate.torch.linear_head import FittedHead, fit_head
@@ -41,6 +42,7 @@ __all__ = [
     "BallsAndBinsSampler",
     "BoundedLinear",
     "EmptyBatches",
+    "FeatureLayer",
     "FittedHead",
     "PoissonSampler",
     "SecretBatchSampler",

@@ -1,7 +1,8 @@
 r"""A linear layer on rows of bounded norm, and bounds that follow from the architecture.
 
 The outputs of a LayerNorm are :math:`\gamma z + \beta` with :math:`|z|^2 \le d`, so that no row is
-longer than :math:`\sqrt d \max|\gamma| + |\beta|`; those of tanh are within :math:`\sqrt d`.
+longer than :math:`\sqrt d \max|\gamma| + |\beta|`; those of tanh are within :math:`\sqrt d`, and
+those of fixed features within the bound that their map states.
 Whether such a layer feeds the head is seen from the memory that the head reads: it must be the
 layer's own output.
 """
@@ -19,6 +20,7 @@ from torch.nn import functional
 from lastiterate import _check
 from lastiterate._numerics.rounding import ulps_of, up
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.torch.feature_layer import FeatureLayer
 
 
 class BoundedLinear(nn.Linear):
@@ -126,7 +128,12 @@ def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
     setattr(model.get_submodule(parent), own, layer)
 
 
-_KINDS: dict[str, type[nn.Module]] = {"layernorm": nn.LayerNorm, "tanh": nn.Tanh}
+FEATURES = "features"
+_KINDS: dict[str, type[nn.Module]] = {
+    "layernorm": nn.LayerNorm,
+    "tanh": nn.Tanh,
+    FEATURES: FeatureLayer,
+}
 NAMED_BOUNDS = (*_KINDS, "normalise")
 
 
@@ -161,12 +168,19 @@ class BoundingLayer:
         """The bound on the norm of every row."""
         assert self._last is not None
         layer = self._last[0]
+        if isinstance(layer, FeatureLayer):
+            return layer.norm_bound
         root = math.sqrt(width)
         if isinstance(layer, nn.LayerNorm) and layer.weight is not None:
             root *= float(layer.weight.detach().abs().max())
             if layer.bias is not None:
                 root += float(layer.bias.detach().double().norm())
         return up(root, ulps_of("float32", width + 8))
+
+    def feature_maps(self) -> list[dict[str, Any]]:
+        """The record of the fixed features that the layer computes, if it does."""
+        layer = None if self._last is None else self._last[0]
+        return [layer.map_record()] if isinstance(layer, FeatureLayer) else []
 
 
 def _are_rows_of(rows: torch.Tensor, output: torch.Tensor) -> bool:

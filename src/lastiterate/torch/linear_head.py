@@ -17,6 +17,7 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.torch.bounded_linear import (
+    FEATURES,
     NAMED_BOUNDS,
     BoundedLinear,
     BoundingLayer,
@@ -24,6 +25,7 @@ from lastiterate.torch.bounded_linear import (
     linear_layer,
     replace_layer,
 )
+from lastiterate.torch.feature_layer import FeatureLayer
 from lastiterate.torch.features import IN_MEMORY, extract_features
 
 _UNSUPPORTED = {
@@ -87,7 +89,7 @@ def fit_head(
     epsilon: float | None = 1.0,
     delta: float = 1e-5,
     classes: Any,
-    feature_bound: float | str,
+    feature_bound: float | str | None = None,
     labels: str = "labels",
     device: Any = None,
     memory: int = IN_MEMORY,
@@ -106,9 +108,10 @@ def fit_head(
     classes : sequence or int
         The labels, in the order of the outputs; they are published.  A number stands for the
         labels from 0 to below it.
-    feature_bound : float or {"layernorm", "tanh", "normalise"}
+    feature_bound : float or {"layernorm", "tanh", "features", "normalise"}, optional
         The norm that longer rows are scaled down to, which must not come from the data; or the
         layer right before the head that bounds them; or "normalise", to give every row length 1.
+        May be left out if the model has a `FeatureLayer`, and is "features" then.
     **settings
         Settings of `lastiterate.linear_model.PrivateLogisticRegression`: `batches`, `l2`, ..
 
@@ -151,6 +154,11 @@ def fit_head(
     if settings["fit_intercept"] and old.bias is None:
         must_be = "False: the layer has no bias"
         raise InvalidParameter("fit_intercept", True, must_be=must_be)
+    if feature_bound is None:
+        if not any(isinstance(one, FeatureLayer) for one in model.modules()):
+            must_be = f"given, as a number or one of {list(NAMED_BOUNDS)}, as no FeatureLayer is"
+            raise InvalidParameter("feature_bound", None, must_be=f"{must_be} in the model")
+        feature_bound = FEATURES
     normalise = feature_bound == "normalise"
     bounding_layer = None
     if isinstance(feature_bound, str):
@@ -178,9 +186,9 @@ def fit_head(
     ).fit(rows, targets)
     head = as_layer(estimator, like=old, normalise=normalise)
     replace_layer(model, name, head)
-    return FittedHead(
-        name, head, estimator, tied_to_head(estimator.certificate_, head_digest(head))
-    )
+    maps = [] if bounding_layer is None else bounding_layer.feature_maps()
+    certificate = tied_to_head(estimator.certificate_, head_digest(head), maps)
+    return FittedHead(name, head, estimator, certificate)
 
 
 def _labels(classes: Any) -> list[Any]:
