@@ -304,7 +304,9 @@ def prospects(folder, options):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", required=True, help="folder with mnist/, adult/ and the npz file")
+    parser.add_argument(
+        "--data", required=True, help="folder with mnist/, adult/ and the npz files"
+    )
     names = [*datasets.LOADERS, *SMALL, "regression", "prospects"]
     parser.add_argument("--datasets", nargs="+", default=names, choices=names)
     parser.add_argument("--settings", nargs="+", default=["centring"], choices=list(CLASSIFIERS))
