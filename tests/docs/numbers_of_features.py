@@ -43,7 +43,7 @@ def accuracies(table):
 
 @claim(PAGE, r"the best of (\d+) settings on 10,000 training images held out; (three) seeds")
 def tuning(settings, seeds):
-    assert int(settings) == 2 * 2 * 6  # passes, batch sizes, pairs of clip and step size
+    assert int(settings) == 2 * 6  # batch sizes, and pairs of clip and step size
     assert all(len(one["accuracy"]) == WORDS[seeds] for one in DP_SGD.values())
 
 
