@@ -198,20 +198,33 @@ class TestSensitivity:
         np.testing.assert_array_equal(again[0], gradient)
         np.testing.assert_array_equal(again[1], matrix)
 
-    def test_no_more_is_published_than_rounding_is_charged_for(self, monkeypatch):
-        drawn = []
+    def test_what_is_published_is_what_certificates_state(self, monkeypatch):
+        """One vector at the published parameters and one at the second point, with these shares,
+        and no more numbers than rounding is charged for."""
+        published = []
 
-        def counted(values, *args, **named):
-            drawn.append(np.size(values))
+        def kept(values, *args, **named):
+            published.append(values)
             return values
 
-        monkeypatch.setattr(coefficient_moments, "noisy", counted)
-        objective = Huber(clip=1.0)
+        monkeypatch.setattr(coefficient_moments, "noisy", kept)
+        objective, start = Huber(clip=1.0), np.zeros((1, 4))
         examples = examples_of(objective, np.random.default_rng(2).normal(size=(4_000, 3)) / 3)
         release = Release(INTERVALS, math.sqrt(3.0), 1e-3)
-        published_estimate(examples, objective, np.zeros((1, 4)), 0.0, release, randomness(0))
-        assert len(drawn) == 2
-        assert sum(drawn) == released_size(INTERVALS, 3, 2)
+        published_estimate(examples, objective, start, 0.0, release, randomness(0))
+        assert sum(map(np.size, published)) == released_size(INTERVALS, 3, 2)
+        first = moments_of(examples, objective, start, Matrices.HESSIANS)
+        point = second_point(first, examples, start, 0.0)
+        expected = [(start, 0.1, 0.4), (point, 0.4, 0.1)]
+        for matrices, (at, *shares), found in zip(Matrices, expected, published, strict=True):
+            scale = Scale.of(examples, objective)
+            gradient, matrix = exact_sums(examples, objective, at, scale, matrices)
+            parts = [
+                math.sqrt(share) * np.linalg.norm(one)
+                for share, one in zip(shares, (gradient, matrix), strict=True)
+            ]
+            assert np.linalg.norm(found[:4]) == pytest.approx(parts[0], rel=1e-2)
+            assert np.linalg.norm(found[4:]) == pytest.approx(parts[1], rel=1e-2)
 
 
 class TestMoments:
