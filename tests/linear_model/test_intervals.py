@@ -209,7 +209,8 @@ class TestSensitivity:
 
         monkeypatch.setattr(coefficient_moments, "noisy", kept)
         objective, start = Huber(clip=1.0), np.zeros((1, 4))
-        examples = examples_of(objective, np.random.default_rng(2).normal(size=(4_000, 3)) / 3)
+        rows = 0.2 + np.random.default_rng(2).normal(size=(4_000, 3)) / 3  # so that they correlate
+        examples = examples_of(objective, rows)
         release = Release(INTERVALS, math.sqrt(3.0), 1e-3)
         published_estimate(examples, objective, start, 0.0, release, randomness(0))
         assert sum(map(np.size, published)) == released_size(INTERVALS, 3, 2)
