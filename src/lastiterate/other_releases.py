@@ -39,13 +39,22 @@ OUTLIERS = "outliers"
 UNDECLARED = "undeclared"
 RATES = "rates"
 INTERVALS = "intervals"
-# Of the squared norm: gradient, Hessian, covariance.
-INTERVAL_SHARES = (0.5, 0.4, 0.1)
+# Of the squared norm: gradient and Hessian, then a second gradient and the covariance.
+INTERVAL_SHARES = ((0.1, 0.4), (0.4, 0.1))
 ACCURACY = "accuracy"
 ERRORS = "errors"
 PUBLISHED = "published (noisy)"
 NOISE_OF_COUNTS = "noise_std of each count"
 OUTLIER_COUNTS = ("long rows", "short rows", "targets outside")
+
+
+def _interval_sensitivity(adjacency: str) -> float:
+    """How far one example moves both releases together, whose parts are at most 1 long each."""
+    # Another one: gradients in opposite directions, and matrices without common directions.
+    of_gradient, of_matrix = (4.0, 2.0) if adjacency == "replace" else (1.0, 1.0)
+    return math.sqrt(math.fsum(of_gradient * g + of_matrix * m for g, m in INTERVAL_SHARES))
+
+
 KINDS: dict[str, StatisticKind] = {
     MEAN: StatisticKind(
         "the sum of all rows, and half that of their squared lengths, each row within the bound on "
@@ -82,14 +91,16 @@ KINDS: dict[str, StatisticKind] = {
         summed="the counts of the classes and two sums of class probabilities",
         published="a shift of the intercepts by noisy class counts and noisy sums of probabilities",
     ),
-    # Gradients in opposite directions, and matrices without common directions.
     INTERVALS: StatisticKind(
-        "the sums of gradients, of Hessians and of products of gradients at the published "
-        "parameters, each in units of its bound, with shares of .5, .4 and .1 of the squared norm",
-        lambda adjacency: math.sqrt(3.0) if adjacency == "replace" else 1.0,
-        summed="the sums of gradients, Hessians and products of gradients at the published "
-        "parameters, each in units of its bound",
-        published="confidence intervals by a noisy gradient, Hessian and gradient covariance",
+        "the sums of gradients and of Hessians at the published parameters, and those of gradients "
+        "and of their products at the parameters that the first led to, each in units of its "
+        f"bound, with shares of {', '.join(f'{s:g}' for pair in INTERVAL_SHARES for s in pair)} of "
+        "the squared norm",
+        _interval_sensitivity,
+        summed="the sums of gradients and Hessians at the published parameters, and of gradients "
+        "and their products at those that the first led to, each in units of its bound",
+        published="confidence intervals by two noisy gradients, a Hessian and a gradient "
+        "covariance",
     ),
     ACCURACY: StatisticKind(
         "how many predictions are right",

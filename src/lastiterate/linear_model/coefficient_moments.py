@@ -1,36 +1,56 @@
 r"""Confidence intervals of coefficients, from sums that are published with noise.
 
-At the published parameters the sums over all examples of
-
 =============================  ====================================================
 gradient                       :math:`r_i x_i`, at most cR long
 Hessian                        :math:`r'_i x_i x_i^T`, of Frobenius norm at most hR^2
 covariance of the gradient     :math:`r_i^2 x_i x_i^T`, at most (cR)^2
 =============================  ====================================================
 
-are published with noise (r the clipped residual, r' its slope, x the row, which ends in a constant
-of half the bound on features).  With the penalty's own part, one step of Newton's method leads from
-the published parameters to the optimum of the clipped, penalised loss, up to
+(r the clipped residual, r' its slope, x the row, which ends in a constant of half the bound on
+features.)  Sums over all examples are published twice: of gradients and Hessians at the published
+parameters :math:`w_0`, and of gradients and their covariance at a point :math:`w_1` that the first
+sums lead to.  With the penalty's own part, a step of Newton's method from :math:`w_1`, by the
+Hessian at :math:`w_0`, leads to the optimum of the clipped, penalised loss.
 
-- what sampling leaves: the covariance of gradients over n, between two inverse Hessians;
-- the noise of the gradient, between the same;
-- the noise of the Hessian, times the length of the step.
+**Why two.** The Hessian H changes along a step, so after one step from :math:`w_0` an error of the
+order of the step's square is left, which no interval knows of, and it does not shrink as intervals
+do.  Let :math:`\hat w` be the optimum of the sample, E the noise of the Hessian, :math:`\nu` that
+of the second gradient, and H' the mean Hessian from :math:`\hat w` to :math:`w_1`.  The second step
+ends at
 
-All three are known, and no part of this needs the training to have converged.  The intervals are
-for the optimum of that loss over the population that examples are drawn from, not for the
-coefficients of a loss without clip and penalty.
+.. math:: w_2 - \hat w = (H + E)^{-1} \big((H + E - H')(w_1 - \hat w) - \nu\big),
 
-**Sensitivity.** In units of their bounds the three parts have norm at most 1.  Two matrices
-:math:`ss^T` of norm at most 1 are at most :math:`\sqrt2` apart.  With shares a, b, e of squares,
-a + b + e = 1, an example moves the vector by at most 1, or by :math:`\sqrt{4a + 2b + 2e}` if it is
-another.  Each row is cut to whole units beforehand, so sums are exact and a row adds its own part
-alone.
+where the noise of the first gradient is in :math:`w_1` alone, times how much Hessians differ.  So
+its share is small.  The point :math:`w_1` is published, and may be any: the first step is shortened
+by the part of its gradient's square that noise is expected to have (James and Stein), since a
+longer step would lead away where there is little but noise.
+
+**Covariance** of the estimate :math:`w_2`, between two inverse noisy Hessians:
+
+- what sampling leaves: the covariance of gradients over n;
+- the noise of the second gradient;
+- the noise of the Hessian, times the length of the second step.
+
+All three are known, and no part of this needs the training to have converged.  What is left out is
+:math:`(H - H')(w_1 - \hat w)`, a product of both distances.  The intervals are for the optimum of
+that loss over the population that examples are drawn from, not for the coefficients of a loss
+without clip and penalty.
+
+**Sensitivity.** In units of their bounds all parts have norm at most 1.  Two matrices
+:math:`ss^T` of norm at most 1 are at most :math:`\sqrt2` apart.  Gradients have shares
+:math:`a_1, a_2` of squares and matrices :math:`b_1, b_2`, all adding up to 1.  At any point an
+example moves the vector of release k by at most :math:`\sqrt{a_k + b_k}`, or by
+:math:`\sqrt{4a_k + 2b_k}` if it is another.  The second point depends on the first release alone,
+and Gaussian mechanisms compose adaptively as if at once: squares add up, to 1, or to
+:math:`4(a_1 + a_2) + 2(b_1 + b_2)`.  Each row is cut to whole units beforehand, so sums are exact
+and a row adds its own part alone.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from enum import Enum
 
 import numpy as np
 
@@ -48,16 +68,28 @@ _CONSTANT = 0.5  # of the statistics' intercept, in units of the bound on featur
 _BITS = 16  # of rows in products; sums over a block of those are exact
 _BLOCK = 1 << 13
 _CLEAR = 1.0  # the least curvature, in units of the noise of all
+_FARTHEST = 1e100  # output of the second point, so that none overflows
+
+
+class Matrices(Enum):
+    """Which matrices a release has; the value is the place of its shares."""
+
+    HESSIANS = 0
+    COVARIANCES = 1
+
+    @property
+    def shares(self) -> tuple[float, float]:
+        """The shares of squares of the gradient and of the matrix."""
+        return INTERVAL_SHARES[self.value]
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Noisy means of gradients, Hessians and products of gradients, and the noise of each."""
+    """Noisy means of gradients and of matrices, and the noise of each."""
 
     gradient: Array
-    hessian: Array
-    covariance: Array
-    noise: tuple[float, float, float]  # standard deviations; of matrices, on their diagonals
+    matrix: Array
+    noise: tuple[float, float]  # standard deviations; of matrices, on their diagonals
 
 
 @dataclass(frozen=True)
@@ -75,42 +107,76 @@ class Scale:
         radius = up(math.hypot(examples.feature_bound, constant), 1e-12)
         return cls(radius, objective.residual_bound, objective.curvature, constant)
 
+    def units(self, matrices: Matrices) -> tuple[float, float]:
+        """The bounds on gradients and on these matrices, in which sums are counted."""
+        gradient = self.residual * self.radius
+        if matrices is Matrices.COVARIANCES:
+            return gradient, gradient**2
+        return gradient, self.slope * self.radius**2
+
+
+def published_estimate(
+    examples: Examples,
+    objective: Objective,
+    parameters: Array,
+    l2: float,
+    release: Release,
+    source: Randomness,
+) -> tuple[Array, Array]:
+    """The optimum near the published parameters, and the covariance of its error.
+
+    Both are of coefficients, and of the intercept last if there is one.  Where noise hides the
+    curvature the covariance is infinite, and the second sums are not published.
+    """
+
+    def published(at: Array, matrices: Matrices) -> Moments:
+        return published_moments(examples, objective, at, matrices, release, source)
+
+    first = published(parameters, Matrices.HESSIANS)
+    point = second_point(first, examples, parameters, l2)
+    if point is None:
+        scaling = _Coordinates.of(examples, parameters).coefficients
+        return parameters[0] * scaling, np.full(2 * scaling.shape, math.inf)
+    second = published(point, Matrices.COVARIANCES)
+    return estimate_and_covariance(first, second, examples, point, l2)
+
 
 def published_moments(
     examples: Examples,
     objective: Objective,
     parameters: Array,
+    matrices: Matrices,
     release: Release,
     source: Randomness,
 ) -> Moments:
-    """The moments of examples at the published parameters, with the noise of the release."""
+    """The moments of examples at public parameters, with the noise of the release."""
     scale, many = Scale.of(examples, objective), len(examples)
-    exact = _packed(*exact_sums(examples, objective, parameters, scale))
+    sums = exact_sums(examples, objective, parameters, scale, matrices)
+    exact = packed(*sums, matrices)
     found = noisy(exact, release.noise_std, source, largest=2.0 * many) / many
     width = parameters.shape[1]
-    gradient, rest = found[:width], found[width:]
-    halves = np.split(rest, 2)
-    units = (
-        scale.residual * scale.radius,
-        scale.slope * scale.radius**2,
-        (scale.residual * scale.radius) ** 2,
+    of_gradient, of_matrix = (
+        unit / math.sqrt(share)
+        for unit, share in zip(scale.units(matrices), matrices.shares, strict=True)
     )
-    factors = [unit / math.sqrt(share) for unit, share in zip(units, INTERVAL_SHARES, strict=True)]
-    noise = tuple(release.noise_std / many * factor for factor in factors)
+    noise = release.noise_std / many
     return Moments(
-        gradient * factors[0],
-        _symmetric(halves[0], width) * factors[1],
-        _symmetric(halves[1], width) * factors[2],
-        (noise[0], noise[1], noise[2]),
+        found[:width] * of_gradient,
+        _symmetric(found[width:], width) * of_matrix,
+        (noise * of_gradient, noise * of_matrix),
     )
 
 
 def exact_sums(
-    examples: Examples, objective: Objective, parameters: Array, scale: Scale
-) -> tuple[Array, Array, Array]:
-    """Sums of gradients, Hessians and products of gradients, in units of their bounds."""
+    examples: Examples,
+    objective: Objective,
+    parameters: Array,
+    scale: Scale,
+    matrices: Matrices,
+) -> tuple[Array, Array]:
+    """Sums of gradients and of matrices, in units of their bounds."""
     width = parameters.shape[1]
-    gradient, hessian, covariance = (np.zeros((width,) * rank, np.int64) for rank in (1, 2, 2))
+    gradient, matrix = np.zeros(width, np.int64), np.zeros((width, width), np.int64)
     unit = 2.0**-_BITS
     for start in range(0, len(examples), _BLOCK):
         # Factors are to be those of memory that nobody else writes to.
@@ -124,21 +190,19 @@ def exact_sums(
             if examples.offset is not None:
                 outputs += examples.offset[0]
             residual = objective.residual(outputs[np.newaxis], batch.targets)[0] / scale.residual
-            slope = objective.slopes(outputs, batch.targets) / scale.slope
             weights = np.ones(len(dense)) if batch.weights is None else batch.weights
             if batch.silent is not None:
                 weights = np.where(batch.silent, 0.0, weights)
             residual = np.clip(weights * residual, -1.0, 1.0)
-            root = np.sqrt(np.clip(weights * slope, 0.0, 1.0))
+            factor = np.abs(residual)
+            if matrices is Matrices.HESSIANS:
+                slope = objective.slopes(outputs, batch.targets) / scale.slope
+                factor = np.sqrt(np.clip(weights * slope, 0.0, 1.0))
             rows = dense / (scale.radius * unit)
             gradient += _whole(np.trunc(residual[:, np.newaxis] * rows).sum(axis=0))
-            curved, pulled = (
-                np.trunc(factor[:, np.newaxis] * rows) for factor in (root, np.abs(residual))
-            )
-            hessian += _whole(curved.T @ curved)
-            covariance += _whole(pulled.T @ pulled)
-    first, second, third = (one.astype(np.float64) for one in (gradient, hessian, covariance))
-    return first * unit, second * unit**2, third * unit**2
+            roots = np.trunc(factor[:, np.newaxis] * rows)
+            matrix += _whole(roots.T @ roots)
+    return gradient.astype(np.float64) * unit, matrix.astype(np.float64) * unit**2
 
 
 def _whole(sums: Array) -> IntArray:
@@ -146,11 +210,10 @@ def _whole(sums: Array) -> IntArray:
     return sums.astype(np.int64)
 
 
-def _packed(gradient: Array, hessian: Array, covariance: Array) -> Array:
-    """The vector that noise is added to: each matrix counts by its Frobenius norm."""
-    parts = [gradient, _half(hessian), _half(covariance)]
-    roots = np.sqrt(INTERVAL_SHARES)
-    return np.concatenate([root * part for root, part in zip(roots, parts, strict=True)])
+def packed(gradient: Array, matrix: Array, matrices: Matrices) -> Array:
+    """The vector that noise is added to: a matrix counts by its Frobenius norm."""
+    of_gradient, of_matrix = np.sqrt(matrices.shares)
+    return np.concatenate([of_gradient * gradient, of_matrix * _half(matrix)])
 
 
 def _half(matrix: Array) -> Array:
@@ -165,35 +228,64 @@ def _symmetric(half: Array, width: int) -> Array:
     return matrix + np.triu(matrix, 1).T
 
 
-def estimate_and_covariance(
-    moments: Moments, examples: Examples, parameters: Array, l2: float
-) -> tuple[Array, Array]:
-    """The optimum that the moments point to, and the covariance of its error.
+@dataclass(frozen=True)
+class _Coordinates:
+    """The factors that lead from parameters to coefficients and to the moments' coordinates."""
 
-    Both are of coefficients, and of the intercept last if there is one.  The covariance is infinite
-    where the noise of the Hessian may hide its smallest curvature.
-    """
-    width = parameters.shape[1]
-    scaling = np.ones(width)  # of the coordinates of the moments, to those of coefficients
-    own = parameters[0].copy()
-    penalty = np.full(width, l2)
-    if examples.intercept:
-        scaling[-1] = _CONSTANT * examples.feature_bound
-        own[-1] *= examples.intercept / scaling[-1]
-        penalty[-1] *= (scaling[-1] / examples.intercept) ** 2
-    hessian = moments.hessian + np.diag(penalty)
-    gradient = moments.gradient + penalty * own
-    of_gradient, of_hessian, _ = moments.noise
+    coefficients: Array
+    moments: Array
+
+    @classmethod
+    def of(cls, examples: Examples, parameters: Array) -> _Coordinates:
+        coefficients, moments = np.ones(parameters.shape[1]), np.ones(parameters.shape[1])
+        if examples.intercept:
+            coefficients[-1] = examples.intercept
+            moments[-1] = examples.intercept / (_CONSTANT * examples.feature_bound)
+        return cls(coefficients, moments)
+
+    def penalised(
+        self, first: Moments, at: Moments, parameters: Array, l2: float
+    ) -> tuple[Array, Array]:
+        """The gradient at the parameters and the first Hessian, with the penalty's part."""
+        penalty = l2 / self.moments**2
+        gradient = at.gradient + penalty * self.moments * parameters[0]
+        return gradient, first.matrix + np.diag(penalty)
+
+
+def second_point(first: Moments, examples: Examples, parameters: Array, l2: float) -> Array | None:
+    """Parameters nearer to the optimum; None where noise may hide the smallest curvature."""
+    coordinates, width = _Coordinates.of(examples, parameters), parameters.shape[1]
+    gradient, hessian = coordinates.penalised(first, first, parameters, l2)
+    of_gradient, of_hessian = first.noise
     least = float(np.linalg.eigvalsh(hessian)[0])
     if not least > _CLEAR * of_hessian * math.sqrt(2.0 * width):
-        return own * scaling, np.full((width, width), math.inf)
+        return None
+    squares = float(gradient @ gradient)
+    if not squares > width * of_gradient**2:
+        return parameters
+    step = (1.0 - width * of_gradient**2 / squares) * np.linalg.solve(hessian, gradient)
+    point: Array = parameters - step / coordinates.moments
+    reach = math.hypot(examples.feature_bound, examples.intercept)
+    return point if float(np.linalg.norm(point)) * reach < _FARTHEST else parameters
+
+
+def estimate_and_covariance(
+    first: Moments, second: Moments, examples: Examples, point: Array, l2: float
+) -> tuple[Array, Array]:
+    """The optimum that the moments at the second point lead to, and the covariance of its error.
+
+    Both are of coefficients, and of the intercept last if there is one.
+    """
+    coordinates, width = _Coordinates.of(examples, point), point.shape[1]
+    gradient, hessian = coordinates.penalised(first, second, point, l2)
     inverse = np.linalg.inv(hessian)
     step = inverse @ gradient
-    squares = float(step @ step)
-    between = of_gradient**2 * np.eye(width) + _positive(moments.covariance) / len(examples)
-    between += of_hessian**2 * (squares * np.eye(width) + np.outer(step, step)) / 2.0
-    covariance = inverse @ between @ inverse
-    return (own - step) * scaling, covariance * np.outer(scaling, scaling)
+    of_gradient, of_hessian = second.noise[0], first.noise[1]
+    between = of_gradient**2 * np.eye(width) + _positive(second.matrix) / len(examples)
+    between += of_hessian**2 * (float(step @ step) * np.eye(width) + np.outer(step, step)) / 2.0
+    scaling = coordinates.coefficients / coordinates.moments
+    estimate = coordinates.coefficients * point[0] - scaling * step
+    return estimate, inverse @ between @ inverse * np.outer(scaling, scaling)
 
 
 def _positive(matrix: Array) -> Array:

@@ -26,7 +26,7 @@ class IntervalsMixin:
 
         They are for the optimum of the clipped, penalised loss over the population that examples
         were drawn from independently, and hold as sampling and all noise for privacy are about
-        normal.  They lie around `interval_estimate_`, one step of Newton's method from the
+        normal.  They lie around `interval_estimate_`, two steps of Newton's method from the
         published model.  Needs `intervals=True` when fitting; nothing more is spent.
 
         Parameters

@@ -20,10 +20,7 @@ from numpy.typing import NDArray
 from lastiterate._numerics.arrays import Array
 from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.coefficient_moments import (
-    estimate_and_covariance,
-    published_moments,
-)
+from lastiterate.linear_model.coefficient_moments import published_estimate
 from lastiterate.linear_model.inputs import SCALED
 from lastiterate.linear_model.rate_matching import rate_shift
 from lastiterate.other_releases import (
@@ -258,8 +255,9 @@ class PublishedStatistics:
         if release is None:
             return None
         assert isinstance(examples, Examples)
-        moments = published_moments(examples, objective, parameters, release, self.source)
-        estimate, covariance = estimate_and_covariance(moments, examples, parameters, l2)
+        estimate, covariance = published_estimate(
+            examples, objective, parameters, l2, release, self.source
+        )
         estimate, covariance = units[0] * estimate, units[0] ** 2 * covariance
         if examples.intercept:
             estimate[-1] += units[1]

@@ -54,7 +54,7 @@ def released_size(kind: str, features: int, classes: int) -> int:
         OUTLIERS: len(OUTLIER_COUNTS),
         UNDECLARED: features,
         RATES: 3 * classes,
-        INTERVALS: (features + 1) * (features + 3),
+        INTERVALS: (features + 1) * (features + 4),  # two vectors and two halves of matrices
     }
     return sizes.get(kind, 1)
 

@@ -149,9 +149,9 @@ class RunSettings:
     intervals: bool = setting(
         False,
         SettingKind("bool", checked_truth),
-        "Whether to spend half of mu, after training, on what `conf_int` needs: a noisy gradient, "
-        "Hessian and gradient covariance.  Rows are not centred then.  For two classes with "
-        "`PrivateLogisticRegression`, and for regression.",
+        "Whether to spend half of mu, after training, on what `conf_int` needs: two noisy "
+        "gradients, a Hessian and a gradient covariance.  Rows are not centred then.  For two "
+        "classes with `PrivateLogisticRegression`, and for regression.",
     )
     text_columns: Any = setting(
         None,
