@@ -32,7 +32,7 @@ from lastiterate.linear_model import (
     fit_inputs,
 )
 from lastiterate.train import centring_share, defaults, noisy_descent
-from lastiterate.train.centring import Reach
+from lastiterate.train.centring import RowReach
 from lastiterate.train.noisy_descent import State
 from lastiterate.train.objectives import Huber, Objective
 
@@ -183,7 +183,7 @@ def constants(
         (centring_share, "_TOO_MUCH", most_noise),
         (defaults, "EVEN", worth and replace(defaults.EVEN, release_worth=worth)),
         (defaults, "FALLING", falling),
-        (estimator, "_reach", reach and Reach(reach)),
+        (estimator, "_reach", reach and RowReach(reach)),
         (estimator, "_constant", constant),
         (Huber, "output_unit", unit),
         (Objective, "few_rows", few),

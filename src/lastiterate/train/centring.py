@@ -2,7 +2,7 @@ r"""Rows moved so that their mean is about 0, by a mean that is published with n
 
 Noise is in proportion to the longest row.  Where rows have much in common, little of their length
 tells them apart: around their mean m rows x have a mean square of :math:`E|x|^2 - |m|^2`.  With R',
-its root times a reach (.8 for classes, 1.2 for numbers; not always, see `Reach`), rows within R
+its root times a reach (.8 for classes, 1.2 for numbers; not always, see `RowReach`), rows within R
 count as
 
 .. math:: \frac{R}{R'}\,\mathrm{cut}_{R'}(x - m),
@@ -63,7 +63,7 @@ _LITTLE_NOISE = 0.02  # of the mean, in units of R
 
 
 @dataclass(frozen=True)
-class Reach:
+class RowReach:
     """How far from their mean rows are left as they are.
 
     A shorter bound saves noise in proportion.  Where it would save little, being `whole` of R or
@@ -82,7 +82,7 @@ class Reach:
 
 # Chosen on validation splits.  Rows cut short lose less to a classifier, which needs their
 # direction, than to a regressor, whose targets go with their length.
-REACH, REGRESSION_REACH = Reach(0.8), Reach(1.2, whole=0.8)
+REACH, REGRESSION_REACH = RowReach(0.8), RowReach(1.2, whole=0.8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,7 +137,7 @@ def published_centre(
     *,
     bound: float,
     silent: NDArray[np.bool_] | None = None,
-    reach: Reach = REACH,
+    reach: RowReach = REACH,
 ) -> Centre:
     """The published centre of rows within the bound, with noise; silenced rows count as 0."""
     total = sum_in_units(rows, bound=bound, silent=silent)
@@ -164,7 +164,7 @@ def centre_of_sum(
     *,
     examples: int,
     bound: float,
-    reach: Reach = REACH,
+    reach: RowReach = REACH,
 ) -> Centre:
     """The centre published from the exact sum, after the noise of the release is added."""
     if not examples <= _MOST_ROWS:
@@ -194,7 +194,7 @@ def _in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:
 
 
 def centre_of(
-    published: Array, release: Release, *, examples: int, bound: float, reach: Reach = REACH
+    published: Array, release: Release, *, examples: int, bound: float, reach: RowReach = REACH
 ) -> Centre:
     """The centre computed from the published sum and from public quantities."""
     mean, noise = published[:-1] / examples, release.noise_std / examples
@@ -210,7 +210,7 @@ def centre_of(
 
 
 def lost_distance(
-    centre: Centre, release: Release, *, examples: int, bound: float, reach: Reach = REACH
+    centre: Centre, release: Release, *, examples: int, bound: float, reach: RowReach = REACH
 ) -> float:
     """How far from 0 the mean of centred rows is likely to be, in units of the bound on rows.
 
