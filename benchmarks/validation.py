@@ -3,6 +3,7 @@
     python benchmarks/validation.py --data folder --datasets adult imdb --seeds 5
     python benchmarks/validation.py --data folder --datasets adult --settings batches descent
     python benchmarks/validation.py --data folder --settings falling --passes 2 --epsilons 2 4
+    python benchmarks/validation.py --data folder --datasets tables --epsilons 0.5 1 3
 
 No test set is read.  For each split a fifth of the training rows is held out; all settings of a
 group are trained on the same rows from the same seeds, and compared with the first of them.
@@ -21,6 +22,7 @@ from unittest import mock
 
 import datasets
 import numpy as np
+import regression_data
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine
 
 from lastiterate.linear_model import (
@@ -30,6 +32,7 @@ from lastiterate.linear_model import (
     fit_inputs,
 )
 from lastiterate.train import centring_share, defaults, noisy_descent
+from lastiterate.train.centring import RowReach
 from lastiterate.train.noisy_descent import State
 from lastiterate.train.objectives import Huber, Objective
 
@@ -99,6 +102,12 @@ CLASSIFIERS = {
 REGRESSION = {
     "default": {},
     "not centred": {"center": False},
+    "reach 1.2 throughout": {"reach": 1.2},
+    "reach 1.35 throughout": {"reach": 1.35},
+    "reach 1.5 throughout": {"reach": 1.5},
+    "all steps fall": {"few": 10**6},
+    "noise .07": {"unit": 0.07},
+    "noise .15": {"unit": 0.15},
     "constant 1/8": {"constant": 0.125},
     "constant 1/2": {"constant": 0.5},
     "constant 1": {"constant": 1.0},
@@ -174,7 +183,7 @@ def constants(
         (centring_share, "_TOO_MUCH", most_noise),
         (defaults, "EVEN", worth and replace(defaults.EVEN, release_worth=worth)),
         (defaults, "FALLING", falling),
-        (estimator, "_reach", reach),
+        (estimator, "_reach", reach and RowReach(reach)),
         (estimator, "_constant", constant),
         (Huber, "output_unit", unit),
         (Objective, "few_rows", few),
@@ -249,16 +258,25 @@ def adult_ages(folder):
         start += width
 
 
+def tables(folder):
+    """Training rows of `regression_data.py`, with the public bounds."""
+    for name in regression_data.LOADERS:
+        task = regression_data.load(name, folder)
+        bounds = {"feature_bound": task.bound, "target_range": task.declared}
+        yield name, bounds, (task.rows, task.targets)
+
+
 def regressions(folder):
     ranges = {0: ("age", (17, 90)), 12: ("hours", (0, 100))}
     for column, rows, targets in adult_ages(folder):
         name, declared = ranges[column]
-        yield name, declared, (rows, targets)
+        yield name, {"target_range": declared}, (rows, targets)
     for offset in (0.0, 2.0, 5.0):
         rng = np.random.default_rng(0)
         rows = datasets.unit_rows(rng.normal(size=(20_000, 10)))
         targets = 3 * rows[:, 0] + offset + 0.1 * rng.normal(size=20_000)
-        yield f"offset {offset:g}", (-3 - offset, 3 + offset), (rows, targets)
+        bounds = {"target_range": (-3 - offset, 3 + offset)}
+        yield f"offset {offset:g}", bounds, (rows, targets)
 
 
 def embeddings(classes, examples, width=256):
@@ -305,7 +323,7 @@ def prospects(folder, options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", required=True, help="with mnist/, adult/ and the npz files")
-    names = [*datasets.LOADERS, *SMALL, "regression", "prospects"]
+    names = [*datasets.LOADERS, *SMALL, "regression", "tables", "prospects"]
     parser.add_argument("--datasets", nargs="+", default=names, choices=names)
     parser.add_argument("--settings", nargs="+", default=["centring"], choices=list(CLASSIFIERS))
     parser.add_argument("--epsilons", nargs="+", type=float, default=list(EPSILONS))
@@ -318,13 +336,14 @@ def main():
     for name, epsilon in itertools.product(options.datasets, options.epsilons):
         if name == "prospects":
             continue
-        if name == "regression":
-            for (kind, regressor), (task, declared, data) in itertools.product(
-                REGRESSORS.items(), regressions(options.data)
+        if name in ("regression", "tables"):
+            known = regressions if name == "regression" else tables
+            for (kind, regressor), (task, bounds, data) in itertools.product(
+                REGRESSORS.items(), known(options.data)
             ):
 
-                def make(*, epsilon=epsilon, declared=declared, regressor=regressor, **settings):
-                    return regressor(epsilon=epsilon, target_range=declared, **settings)
+                def make(*, epsilon=epsilon, bounds=bounds, regressor=regressor, **settings):
+                    return regressor(epsilon=epsilon, **bounds, **settings)
 
                 compare(f"{task}, {kind}, eps {epsilon:g}", make, data, options, REGRESSION)
             continue

@@ -9,7 +9,7 @@ from scipy import sparse
 from lastiterate import account, verify
 from lastiterate.certificate.statements import digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
 from lastiterate.other_releases import KINDS, MEAN, Release
 from lastiterate.profile.rounded import gdp_but_for_failure
 from lastiterate.train.centring import Centre, centre_of, published_centre
@@ -79,6 +79,27 @@ class TestRows:
         root = np.sqrt(np.mean(np.sum((short - short.mean(axis=0)) ** 2, axis=1)))
         reach = 1.2 if hasattr(fitted, "target_bound_") else 0.8
         assert fitted.center_bound_ == pytest.approx(min(reach * root, BOUND), rel=0.05)
+
+    @pytest.mark.parametrize(
+        "length, noise, cut",
+        [(0.7, 1e-3, False), (0.7, 0.05, True), (0.6, 1e-3, True)],
+        ids=["saves little", "but there is much noise", "saves much"],
+    )
+    def test_regressors_leave_rows_whole_where_a_cut_would_save_little(self, length, noise, cut):
+        """Rows of two lengths around 0, in all directions: the longer are cut, or none is."""
+        some = np.vstack([np.eye(4), -np.eye(4)]) * BOUND
+        rows = np.vstack([0.3 * some, (2.0 * length**2 - 0.09) ** 0.5 * some])
+        release = Release(MEAN, 2.0, noise * len(rows) / 2.0)
+        total = np.append(np.zeros(4), np.sum(rows**2) / BOUND**2 / 2.0)
+        around = centre_of(
+            total, release, examples=len(rows), bound=BOUND, reach=PrivateRidge._reach
+        )
+        counted = np.linalg.norm(as_used(rows, around, BOUND), axis=1)
+        ratio = counted.max() / counted.min()
+        whole = np.linalg.norm(rows, axis=1)
+        assert (ratio < whole.max() / whole.min() * (1 - 1e-6)) == cut
+        usual = centre_of(total, release, examples=len(rows), bound=BOUND)
+        assert usual.bound < around.bound <= BOUND
 
     @pytest.mark.parametrize("kind", [np.float32, np.float64])
     def test_a_mean_as_long_as_the_bound_moves_no_row_beyond_it(self, kind):

@@ -34,7 +34,7 @@ from lastiterate.other_releases import (
     noise_of_counts,
     published_record,
 )
-from lastiterate.train.centring import REACH, as_published, centre_of_sum, lost_distance
+from lastiterate.train.centring import REACH, RowReach, as_published, centre_of_sum, lost_distance
 from lastiterate.train.data import Examples
 from lastiterate.train.interval_record import interval_digest
 from lastiterate.train.noise import Randomness
@@ -182,7 +182,7 @@ class PublishedStatistics:
 
     releases: tuple[Release, ...]
     source: Randomness
-    reach: float = REACH  # of rows around their mean
+    reach: RowReach = REACH  # of rows around their mean
     counts: dict[str, int] = field(default_factory=dict)
     undeclared: dict[str, int] = field(default_factory=dict)
     lost: float = 0.0  # likely distance of rows from the published centre

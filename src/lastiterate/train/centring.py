@@ -2,7 +2,8 @@ r"""Rows moved so that their mean is about 0, by a mean that is published with n
 
 Noise is in proportion to the longest row.  Where rows have much in common, little of their length
 tells them apart: around their mean m rows x have a mean square of :math:`E|x|^2 - |m|^2`.  With R',
-its root times a reach (.8 for classes, 1.2 for numbers), rows within R count as
+its root times a reach (.8 for classes, 1.2 for numbers; not always, see `RowReach`), rows within R
+count as
 
 .. math:: \frac{R}{R'}\,\mathrm{cut}_{R'}(x - m),
 
@@ -53,14 +54,35 @@ from lastiterate.train.rows import Rows, own_copy, without_duplicates
 
 MEAN_DIGEST, MEAN_BOUND = "sha256 of the mean", "bound"
 _SHORTEST = 0.05  # R' in units of R, however short rows are around their mean
-# In units of the root mean square, chosen on validation splits.  Rows cut short lose less to a
-# classifier, which needs their direction, than to a regressor, whose targets go with their length.
-REACH, REGRESSION_REACH = 0.8, 1.2
 _LONGEST_MEAN = 0.999  # in units of R
 _SURE = 2.0  # standard deviations of what noise adds to it
 _BITS = 31  # of a row's coordinates; sums of 2^20 rows are then exact in floating point
 _UNIT = 2.0**-_BITS
 _MOST_ROWS = 2**32
+_LITTLE_NOISE = 0.02  # of the mean, in units of R
+
+
+@dataclass(frozen=True)
+class RowReach:
+    """How far from their mean rows are left as they are.
+
+    A shorter bound saves noise in proportion.  Where it would save little, being `whole` of R or
+    more, and noise is small, as that of the published mean tells, it is R: what noise costs falls
+    with the number of rows, and what cut rows cost does not.
+    """
+
+    times: float  # the root mean square
+    whole: float = 1.0
+
+    def bound(self, spread: float, noise: float) -> float:
+        """R' in units of R, from the mean square around a mean with noise of this length."""
+        found = min(self.times * math.sqrt(spread), 1.0)
+        return 1.0 if found >= self.whole and noise <= _LITTLE_NOISE else found
+
+
+# Chosen on validation splits.  Rows cut short lose less to a classifier, which needs their
+# direction, than to a regressor, whose targets go with their length.
+REACH, REGRESSION_REACH = RowReach(0.8), RowReach(1.2, whole=0.8)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +137,7 @@ def published_centre(
     *,
     bound: float,
     silent: NDArray[np.bool_] | None = None,
-    reach: float = REACH,
+    reach: RowReach = REACH,
 ) -> Centre:
     """The published centre of rows within the bound, with noise; silenced rows count as 0."""
     total = sum_in_units(rows, bound=bound, silent=silent)
@@ -142,7 +164,7 @@ def centre_of_sum(
     *,
     examples: int,
     bound: float,
-    reach: float = REACH,
+    reach: RowReach = REACH,
 ) -> Centre:
     """The centre published from the exact sum, after the noise of the release is added."""
     if not examples <= _MOST_ROWS:
@@ -172,7 +194,7 @@ def _in_units(rows: Rows, factors: Array) -> NDArray[np.int64]:
 
 
 def centre_of(
-    published: Array, release: Release, *, examples: int, bound: float, reach: float = REACH
+    published: Array, release: Release, *, examples: int, bound: float, reach: RowReach = REACH
 ) -> Centre:
     """The centre computed from the published sum and from public quantities."""
     mean, noise = published[:-1] / examples, release.noise_std / examples
@@ -184,11 +206,11 @@ def centre_of(
     # A mean of rows within the bound is within it; beyond, factors that are rounded down could
     # move rows away from it.
     within = min(1.0, _LONGEST_MEAN / math.sqrt(length)) if length > 0.0 else 1.0
-    return Centre(mean * (within * bound), min(reach * math.sqrt(spread), 1.0) * bound)
+    return Centre(mean * (within * bound), reach.bound(spread, math.sqrt(added)) * bound)
 
 
 def lost_distance(
-    centre: Centre, release: Release, *, examples: int, bound: float, reach: float = REACH
+    centre: Centre, release: Release, *, examples: int, bound: float, reach: RowReach = REACH
 ) -> float:
     """How far from 0 the mean of centred rows is likely to be, in units of the bound on rows.
 
@@ -197,7 +219,7 @@ def lost_distance(
     """
     noise, mean = release.noise_std / examples, centre.mean / bound
     unseen = _unseen_spread(noise, mean)
-    hidden = reach * math.sqrt(unseen) * bound
+    hidden = reach.times * math.sqrt(unseen) * bound
     apart = centre.bound > up(min(hidden, bound), THOUSANDS_OF_ROUNDINGS)
     if apart or mean @ mean <= _SURE * unseen:
         return 0.0
