@@ -10,7 +10,7 @@ from tests.readme_run import readme_run
 from .pages import ROOT, blocks
 
 CLAIMS: dict[str, "Claim"] = {}
-WORDS = {"two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "ten": 10, "fifty": 50}
+WORDS = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "ten": 10, "fifty": 50}
 RUN = readme_run()
 
 

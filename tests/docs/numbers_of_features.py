@@ -21,8 +21,13 @@ def kept(name, kind, adjacency, epsilon, what="accuracy"):
     return [one[what] for key, one in RESULTS.items() if key.startswith(begin)]
 
 
-@claim(PAGE, r"prints the table\. (?s:.*?)\| not private \|\n\|[- |]+\|\n((?:\|.*\n)+)")
-def accuracies(table):
+@claim(
+    PAGE,
+    r"delta 1e-5, means of (five) seeds, of (one) seed on raw pixels\. "
+    r"(?s:.*?)prints the table\. (?s:.*?)\| not private \|\n\|[- |]+\|\n((?:\|.*\n)+)",
+)
+def accuracies(seeds, on_pixels, table):
+    several = {"pixels": WORDS[on_pixels]}
     lines = table.strip().splitlines()
     seen = set()
     for line in lines:
@@ -31,7 +36,7 @@ def accuracies(table):
         kind = KINDS[kind]
         seen.add((name, kind, adjacency))
         found = [kept(name, kind, adjacency, epsilon) for epsilon in IMAGE_EPSILONS]
-        assert {len(one) for one in found} == {1 if kind == "pixels" else 5}
+        assert {len(one) for one in found} == {several.get(kind, WORDS[seeds])}
         assert cells[2:6] == [f"{np.mean(one):.1f}" for one in found]
         tuned = DP_SGD.get(f"{name}/{kind}/3") if adjacency == "zero-out" else None
         assert cells[6] == ("" if tuned is None else f"{np.mean(tuned['accuracy']):.1f}")
@@ -52,7 +57,7 @@ def tuning(settings, seeds):
     PAGE,
     r"opponent colours had ([\d.]+), colours as they are given ([\d.]+), and mirror images beside "
     r"opponent colours ([\d.]+)\. Groups of three channels had ([\d.]+), groups of nine ([\d.]+) "
-    r"and of one ([\d.]+); a variance floor of 1e-4 had ([\d.]+)",
+    r"and of one ([\d.]+); a variance floor of 1e-4 had ([\d.]+\d)",
 )
 def held_out(*said):
     named = (

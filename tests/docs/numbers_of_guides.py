@@ -39,7 +39,7 @@ def constants(objective):
 LOGISTIC, SOFTMAX = Logistic(clip=1.0), Softmax(classes=3, clip=2**0.5)  # never clipped
 
 
-@claim("README.md", r"Both need only Python ([\d.]+) or newer and make")
+@claim("README.md", r"Both need only Python ([\d.]+)\+ and make")
 @claim("docs/index.md", r"\nPython ([\d.]+) or newer\.")
 def python_version(least):
     project = tomllib.loads(text_of("pyproject.toml"))["project"]
