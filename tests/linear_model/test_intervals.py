@@ -82,6 +82,25 @@ def test_rows_that_others_write_to_meanwhile_stay_within_their_bounds(monkeypatc
     assert 0.05 * changed < np.linalg.norm(after - before) <= math.sqrt(3.0) * changed
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("matrices", Matrices)
+def test_a_long_row_does_not_round_the_others_otherwise(order, matrices):
+    """Targets are such that the last bit of an output decides whether its slope counts."""
+    objective, count, rng = Huber(clip=0.5), coefficient_moments._BLOCK, np.random.default_rng(1)
+    row, parameters = rng.normal(size=200), rng.normal(size=(1, 200))
+    rows = np.array(np.tile(0.9 * row / np.linalg.norm(row), (count, 1)), order=order)
+    longer = rows.copy(order="K")
+    longer[0] *= 10.0
+    at = float(rows[0] @ parameters[0])
+    for ulps in (-2, -1, 0, 1, 2):
+        targets = np.full(count, at - objective.clip + ulps * math.ulp(at))
+        sums = [
+            packed(replace(one, silent=np.arange(count) == 0), objective, parameters, matrices)
+            for one in (bounded(x, targets, bound=1.0, intercept=0.0) for x in (rows, longer))
+        ]
+        np.testing.assert_array_equal(*sums)
+
+
 def farthest(parts):
     """The longest of these vectors, and the farthest two of them."""
     apart = np.linalg.norm(parts[:, np.newaxis] - parts, axis=2)
