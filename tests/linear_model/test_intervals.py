@@ -70,13 +70,13 @@ def test_rows_that_others_write_to_meanwhile_stay_within_their_bounds(monkeypatc
     objective, rows = Logistic(clip=1.0), np.full((3 * coefficient_moments._BLOCK, 1), 0.5)
     examples = examples_of(objective, rows)
     before = packed(examples, objective, np.zeros((1, 2)), matrices)
-    counted = coefficient_moments.counted_batches
+    counted = coefficient_moments.dense_rows
 
     def written_to(*args):
         rows[2 * coefficient_moments._BLOCK :] = 1e6  # by another thread, after the first block
         return counted(*args)
 
-    monkeypatch.setattr(coefficient_moments, "counted_batches", written_to)
+    monkeypatch.setattr(coefficient_moments, "dense_rows", written_to)
     after = packed(examples, objective, np.zeros((1, 2)), matrices)
     changed = coefficient_moments._BLOCK
     assert 0.05 * changed < np.linalg.norm(after - before) <= math.sqrt(3.0) * changed

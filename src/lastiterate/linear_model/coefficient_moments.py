@@ -57,7 +57,7 @@ import numpy as np
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.rounding import up
 from lastiterate.other_releases import INTERVAL_SHARES, Release
-from lastiterate.train.counted_rows import counted_batches
+from lastiterate.train.counted_rows import dense_rows
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objective import Objective
@@ -182,7 +182,7 @@ def exact_sums(
     for start in range(0, len(examples), _BLOCK):
         # Factors are to be those of memory that nobody else writes to.
         own = examples.read(slice(start, start + _BLOCK)).own()
-        dense = _dense_rows(own)
+        dense = dense_rows(own)
         # Rounded by each row's own values: at a clip the last bit decides whether a slope counts,
         # and how many rows are longer than the bound must not decide it for others.
         outputs = inner_products(dense, parameters[0, : dense.shape[1]])
@@ -205,16 +205,6 @@ def exact_sums(
         roots = np.trunc(factor[:, np.newaxis] * rows)
         matrix += _whole(roots.T @ roots)
     return gradient.astype(np.float64) * unit, matrix.astype(np.float64) * unit**2
-
-
-def _dense_rows(own: Examples) -> Array:
-    """All rows as they count, together: how many a batch has depends on whether any is long."""
-    found, done = np.empty(own.rows.shape), 0
-    for batch in counted_batches(own, slice(None)):
-        rows = batch.rows if isinstance(batch.rows, np.ndarray) else batch.rows.toarray()
-        found[done : done + len(rows)] = rows
-        done += len(rows)
-    return found
 
 
 def _whole(sums: Array) -> IntArray:
