@@ -118,6 +118,16 @@ class TestFieldsThatMustBeThere:
         with pytest.raises(InvalidCertificate, match=reason):
             verify(changed(certificates["trained"], path, name, value))
 
+    @pytest.mark.parametrize("bound", [-1.0, 0.0, 1.001, 1e300])
+    def test_so_is_the_bound_around_the_mean(self, certificates, bound):
+        record = certificates["trained"]
+        kinds = [one["kind"] for one in record["other_releases"]]
+        path = ("other_releases", kinds.index("mean"), "published (noisy)")
+        stated = bound * record["features"]["bound"]
+        with pytest.raises(InvalidCertificate, match="the bound around the mean"):
+            verify(changed(record, path, "bound", stated))
+        verify(changed(record, path, "bound", float(record["features"]["bound"])))
+
     def test_also_of_settings_that_were_not_chosen(self, certificates):
         path = ("selection", "candidates", 1, "features")
         with pytest.raises(InvalidCertificate, match="feature_bound must be"):

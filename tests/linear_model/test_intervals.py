@@ -70,16 +70,35 @@ def test_rows_that_others_write_to_meanwhile_stay_within_their_bounds(monkeypatc
     objective, rows = Logistic(clip=1.0), np.full((3 * coefficient_moments._BLOCK, 1), 0.5)
     examples = examples_of(objective, rows)
     before = packed(examples, objective, np.zeros((1, 2)), matrices)
-    counted = coefficient_moments.counted_batches
+    counted = coefficient_moments.dense_rows
 
     def written_to(*args):
         rows[2 * coefficient_moments._BLOCK :] = 1e6  # by another thread, after the first block
         return counted(*args)
 
-    monkeypatch.setattr(coefficient_moments, "counted_batches", written_to)
+    monkeypatch.setattr(coefficient_moments, "dense_rows", written_to)
     after = packed(examples, objective, np.zeros((1, 2)), matrices)
     changed = coefficient_moments._BLOCK
     assert 0.05 * changed < np.linalg.norm(after - before) <= math.sqrt(3.0) * changed
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("matrices", Matrices)
+def test_a_long_row_does_not_round_the_others_otherwise(order, matrices):
+    """Targets are such that the last bit of an output decides whether its slope counts."""
+    objective, count, rng = Huber(clip=0.5), coefficient_moments._BLOCK, np.random.default_rng(1)
+    row, parameters = rng.normal(size=200), rng.normal(size=(1, 200))
+    rows = np.array(np.tile(0.9 * row / np.linalg.norm(row), (count, 1)), order=order)
+    longer = rows.copy(order="K")
+    longer[0] *= 10.0
+    at = float(rows[0] @ parameters[0])
+    for ulps in (-2, -1, 0, 1, 2):
+        targets = np.full(count, at - objective.clip + ulps * math.ulp(at))
+        sums = [
+            packed(replace(one, silent=np.arange(count) == 0), objective, parameters, matrices)
+            for one in (bounded(x, targets, bound=1.0, intercept=0.0) for x in (rows, longer))
+        ]
+        np.testing.assert_array_equal(*sums)
 
 
 def farthest(parts):

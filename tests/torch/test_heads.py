@@ -1,6 +1,7 @@
 """A private head in a torch model says what its estimator says, and its certificate is its own."""
 
 import json
+import math
 import os
 import subprocess
 import sys
@@ -156,6 +157,22 @@ class TestFeatures:
         found = model.eval()(data.tensors[0]).argmax(1).numpy()
         assert (found == fitted.estimator.predict(rows)).all()
 
+    def test_the_bound_of_a_part_of_what_is_normalised(self, data):
+        class Part(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.norm, self.fc = nn.LayerNorm((SIDE, SIDE)), nn.Linear(SIDE, 3)
+
+            def forward(self, images):
+                return self.fc(self.norm(images)[:, 0, 0])
+
+        model = Part()
+        stated = SEEDED | {"feature_bound": "layernorm"}
+        fitted = lt.fit_head(model, "fc", loader_of(data), **stated)
+        spike = torch.zeros(1, 1, SIDE, SIDE)
+        spike[0, 0, 0, 0] = 1e3
+        assert math.sqrt(SIDE) < model.norm(spike)[0, 0, 0].norm() <= fitted.head.bound
+
     def test_a_public_bound_that_does_not_follow(self, data):
         with pytest.raises(li.InvalidParameter, match="not the outputs of a tanh"):
             lt.fit_head(Backbone(), "fc", loader_of(data), **SEEDED | {"feature_bound": "tanh"})
@@ -200,6 +217,31 @@ class TestFixedFeatures:
             lt.fit_head(self.model(doubled), "2", loader_of(data), **self.SETTINGS)
         with pytest.raises(ValueError, match="feature_bound must be given"):
             lt.fit_head(Backbone(), "fc", loader_of(data), **self.SETTINGS)
+
+    def test_must_reach_the_head_as_they_are(self, data):
+        class Times(nn.Module):
+            def forward(self, rows):
+                return rows.mul_(10.0)
+
+        for between in (Times(), nn.ReLU(inplace=True)):
+            with pytest.raises(ValueError, match="not the outputs of a features"):
+                lt.fit_head(self.model(between), "2", loader_of(data), **self.SETTINGS)
+
+    def test_must_be_those_of_one_layer(self, data):
+        class Either(nn.Module):
+            def __init__(self):
+                super().__init__()
+                maps = [Scattering2D((SIDE, SIDE), scales=1, variance_floor=f) for f in (1e-5, 1.0)]
+                self.layers = nn.ModuleList([lt.FeatureLayer(one) for one in maps])
+                self.head = nn.Linear(144, 3)
+                self.last = 0
+
+            def forward(self, images):
+                self.last += len(images) > 1
+                return self.head(self.layers[self.last % 2](images))
+
+        with pytest.raises(ValueError, match="not the outputs of a features"):
+            lt.fit_head(Either(), "head", loader_of(data), **self.SETTINGS)
 
     def test_must_be_fixed(self):
         with pytest.raises(InvalidType, match=r"a transformer of lastiterate\.features"):

@@ -135,6 +135,8 @@ def _wrong_fields(record: Mapping[str, Any]) -> list[str]:
     for one in record["other_releases"]:
         if not _is_noisy(one):
             reasons.append(f"what was published as {one['kind']} is no number with stated noise")
+        elif one["kind"] == MEAN and not _is_within(one[PUBLISHED], record["features"]["bound"]):
+            reasons.append("the bound around the mean is not positive and within that on features")
     return reasons
 
 
@@ -205,6 +207,10 @@ def _is_noisy(one: Mapping[str, Any]) -> bool:
 def _is_mean(published: Mapping[str, Any]) -> bool:
     named = set(published) == {MEAN_DIGEST, MEAN_BOUND}
     return named and is_sha256(published[MEAN_DIGEST]) and type(published[MEAN_BOUND]) is float
+
+
+def _is_within(published: Mapping[str, Any], bound: float) -> bool:
+    return bool(0.0 < published[MEAN_BOUND] <= bound)
 
 
 def _is_number(published: Any) -> bool:

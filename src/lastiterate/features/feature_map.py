@@ -87,7 +87,11 @@ class FeatureMap(ABC):
     def check_finite(self, rows: NDArray[Any]) -> None:
         """Raise `InvalidParameter` if a number is nan or infinite."""
         for start in range(0, len(rows) if rows.dtype.kind == "f" else 0, self.block):
-            if not np.isfinite(rows[start : start + self.block]).all():
+            # In double precision: a long double may be finite and too large for it.
+            with np.errstate(over="ignore"):
+                some = rows[start : start + self.block]
+                some = some.astype(np.float64) if some.itemsize > 8 else some
+            if not np.isfinite(some).all():
                 must_be = "finite numbers throughout, without NaN and inf"
                 raise InvalidParameter("X", must_be=must_be, found="a row that has others")
 

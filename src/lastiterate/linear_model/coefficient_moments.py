@@ -57,11 +57,12 @@ import numpy as np
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate._numerics.rounding import up
 from lastiterate.other_releases import INTERVAL_SHARES, Release
-from lastiterate.train.counted_rows import counted_batches
+from lastiterate.train.counted_rows import dense_rows
 from lastiterate.train.data import Examples
 from lastiterate.train.noise import Randomness
 from lastiterate.train.objective import Objective
 from lastiterate.train.release_noise import noisy
+from lastiterate.train.row_sums import inner_products
 
 MOST_FEATURES = 200
 _CONSTANT = 0.5  # of the statistics' intercept, in units of the bound on features
@@ -181,27 +182,28 @@ def exact_sums(
     for start in range(0, len(examples), _BLOCK):
         # Factors are to be those of memory that nobody else writes to.
         own = examples.read(slice(start, start + _BLOCK)).own()
-        for batch in counted_batches(own, slice(None)):
-            dense = batch.rows if isinstance(batch.rows, np.ndarray) else batch.rows.toarray()
-            outputs = dense @ parameters[0, : dense.shape[1]]
-            if examples.intercept:
-                outputs += examples.intercept * parameters[0, -1]
-                dense = np.column_stack([dense, np.full(len(dense), scale.constant)])
-            if examples.offset is not None:
-                outputs += examples.offset[0]
-            residual = objective.residual(outputs[np.newaxis], batch.targets)[0] / scale.residual
-            weights = np.ones(len(dense)) if batch.weights is None else batch.weights
-            if batch.silent is not None:
-                weights = np.where(batch.silent, 0.0, weights)
-            residual = np.clip(weights * residual, -1.0, 1.0)
-            factor = np.abs(residual)
-            if matrices is Matrices.HESSIANS:
-                slope = objective.slopes(outputs, batch.targets) / scale.slope
-                factor = np.sqrt(np.clip(weights * slope, 0.0, 1.0))
-            rows = dense / (scale.radius * unit)
-            gradient += _whole(np.trunc(residual[:, np.newaxis] * rows).sum(axis=0))
-            roots = np.trunc(factor[:, np.newaxis] * rows)
-            matrix += _whole(roots.T @ roots)
+        dense = dense_rows(own)
+        # Rounded by each row's own values: at a clip the last bit decides whether a slope counts,
+        # and how many rows are longer than the bound must not decide it for others.
+        outputs = inner_products(dense, parameters[0, : dense.shape[1]])
+        if examples.intercept:
+            outputs += examples.intercept * parameters[0, -1]
+            dense = np.column_stack([dense, np.full(len(dense), scale.constant)])
+        if examples.offset is not None:
+            outputs += examples.offset[0]
+        residual = objective.residual(outputs[np.newaxis], own.targets)[0] / scale.residual
+        weights = np.ones(len(dense)) if own.weights is None else own.weights
+        if own.silent is not None:
+            weights = np.where(own.silent, 0.0, weights)
+        residual = np.clip(weights * residual, -1.0, 1.0)
+        factor = np.abs(residual)
+        if matrices is Matrices.HESSIANS:
+            slope = objective.slopes(outputs, own.targets) / scale.slope
+            factor = np.sqrt(np.clip(weights * slope, 0.0, 1.0))
+        rows = dense / (scale.radius * unit)
+        gradient += _whole(np.trunc(residual[:, np.newaxis] * rows).sum(axis=0))
+        roots = np.trunc(factor[:, np.newaxis] * rows)
+        matrix += _whole(roots.T @ roots)
     return gradient.astype(np.float64) * unit, matrix.astype(np.float64) * unit**2
 
 

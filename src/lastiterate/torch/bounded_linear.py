@@ -4,7 +4,8 @@ The outputs of a LayerNorm are :math:`\gamma z + \beta` with :math:`|z|^2 \le d`
 longer than :math:`\sqrt d \max|\gamma| + |\beta|`; those of tanh are within :math:`\sqrt d`, and
 those of fixed features within the bound that their map states.
 Whether such a layer feeds the head is seen from the memory that the head reads: it must be the
-layer's own output.
+layer's own output, to which no other layer has written since.  Torch counts writes, so that this
+is seen whatever the numbers are.
 """
 
 from __future__ import annotations
@@ -142,13 +143,14 @@ class BoundingLayer:
 
     def __init__(self, model: nn.Module, word: str) -> None:
         self._word = word
-        self._last: tuple[nn.Module, torch.Tensor] | None = None
+        self._last: tuple[nn.Module, torch.Tensor, int] | None = None
+        self._feeding: nn.Module | None = None
         layers = [one for one in model.modules() if isinstance(one, _KINDS[word])]
         self._handles = [one.register_forward_hook(self._record_output) for one in layers]
 
     def _record_output(self, layer: nn.Module, _: Any, output: Any) -> None:
         if isinstance(output, torch.Tensor):
-            self._last = layer, output
+            self._last = layer, output, _writes(output)
 
     def close(self) -> None:
         """Remove the hooks."""
@@ -157,12 +159,22 @@ class BoundingLayer:
 
     def check(self, rows: torch.Tensor) -> None:
         """Raise `InvalidParameter` for rows that are not outputs of such a layer."""
-        if self._last is None or not _are_rows_of(rows, self._last[1]):
+        if not self._feeds(rows):
             must_be = (
                 f"a number: the inputs of the head are not the outputs of a {self._word}, so no "
                 "bound follows from the architecture"
             )
             raise InvalidParameter("feature_bound", self._word, must_be=must_be)
+
+    def _feeds(self, rows: torch.Tensor) -> bool:
+        """Whether rows are as such a layer wrote them, the same one for all batches."""
+        if self._last is None:
+            return False
+        layer, output, writes = self._last
+        if self._feeding is None:
+            self._feeding = layer
+        unchanged = _writes(output) == writes
+        return layer is self._feeding and unchanged and _are_rows_of(rows, output)
 
     def bound(self, width: int) -> float:
         """The bound on the norm of every row."""
@@ -170,17 +182,24 @@ class BoundingLayer:
         layer = self._last[0]
         if isinstance(layer, FeatureLayer):
             return layer.norm_bound
-        root = math.sqrt(width)
+        # A row may be a part of what a LayerNorm over several axes normalises.
+        count = math.prod(layer.normalized_shape) if isinstance(layer, nn.LayerNorm) else width
+        root = math.sqrt(count)
         if isinstance(layer, nn.LayerNorm) and layer.weight is not None:
             root *= float(layer.weight.detach().abs().max())
             if layer.bias is not None:
                 root += float(layer.bias.detach().double().norm())
-        return up(root, ulps_of("float32", width + 8))
+        return up(root, ulps_of("float32", count + 8))
 
     def feature_maps(self) -> list[dict[str, Any]]:
         """The record of the fixed features that the layer computes, if it does."""
         layer = None if self._last is None else self._last[0]
         return [layer.map_record()] if isinstance(layer, FeatureLayer) else []
+
+
+def _writes(tensor: torch.Tensor) -> int:
+    """How often the memory was written to in place; 0 in inference mode, where none is counted."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _are_rows_of(rows: torch.Tensor, output: torch.Tensor) -> bool:

@@ -55,6 +55,16 @@ def counted_batches(own: Examples, chosen: Selection) -> Iterator[Batch]:
     yield from converted(stored_batch(own, chosen))
 
 
+def dense_rows(own: Examples) -> Array:
+    """All rows as they count, together: how many a batch has depends on whether any is long."""
+    found, done = np.empty(own.rows.shape), 0
+    for batch in counted_batches(own, slice(None)):
+        rows = batch.rows if isinstance(batch.rows, np.ndarray) else batch.rows.toarray()
+        found[done : done + len(rows)] = rows
+        done += len(rows)
+    return found
+
+
 def converted(stored: Batch, outputs: int = 1) -> Iterator[Batch]:
     """A stored batch as it counts, in parts; of large ones if there are many outputs to add up."""
     if not stored.scaled:

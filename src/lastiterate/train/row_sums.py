@@ -43,6 +43,16 @@ def squares_and_products(rows: Rows, vector: Array) -> tuple[Array, Array]:
     return squares, products
 
 
+@np.errstate(over="ignore", under="ignore", invalid="ignore")
+def inner_products(rows: NDArray[Any], vector: Array) -> Array:
+    """The inner product of each dense row with the vector, in float64."""
+    products = np.empty(rows.shape[0])
+    for part, columns in _pieces(rows):
+        columns *= vector[:, np.newaxis]
+        products[part] = _summed(columns)
+    return products
+
+
 def owners(rows: Rows) -> NDArray[np.intp]:
     """The row number of each entry of a sparse matrix."""
     return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
