@@ -34,6 +34,9 @@ class TestRecords:
             wrong.append({**record, name: math.nan})
             wrong.append({**record, name: None})
             wrong.append({**record, name: "1"})
+            if type(record[name]) is int:
+                wrong.append({**record, name: float(record[name])})
+        wrong.append({**record, "norm bound": True})
         for one in wrong:
             with pytest.raises(InvalidParameter, match="features"):
                 map_of(one)

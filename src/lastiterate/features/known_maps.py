@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
@@ -28,7 +29,8 @@ def map_of(record: Any) -> FeatureMap:
         found = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
     except (LookupError, TypeError, ValueError, ArithmeticError, LastIterateError):
         raise InvalidParameter("features", record, must_be=must_be) from None
-    if found.as_record() != record:
+    # As text, since 8 == 8.0 == True would be other records of the same map.
+    if json.dumps(found.as_record(), sort_keys=True) != json.dumps(record, sort_keys=True):
         raise InvalidParameter("features", record, must_be=must_be)
     return found
 

@@ -10,34 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import RegressorMixin
 
-from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import Task
 from lastiterate.train.centring import REGRESSION_REACH
 from lastiterate.train.objectives import Huber, Objective
+from lastiterate.train.setting_checks import checked_range
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_none, setting
 from lastiterate.train.shards import AnyExamples
 from lastiterate.train.traceback_scrubbing import discreet
-
-
-def _range(name: str, value: Any) -> tuple[float, float]:
-    must_be = "(low, high), two finite numbers with low < high"
-    try:
-        low, high = (_check.number(name, end) for end in value)
-    except (TypeError, ValueError):
-        raise InvalidType(name, value, must_be=must_be) from None
-    if not low < high:
-        raise InvalidParameter(name, value, must_be=must_be)
-    return low, high
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     target_range: Any = setting(
         None,
-        or_none(SettingKind("(low, high)", _range)),
+        or_none(SettingKind("(low, high)", checked_range)),
         "The public range of targets; targets outside count as its ends.  Errors are in proportion "
         "to it, and its middle should be typical.  This, or `target_bound`, must be given.",
     )

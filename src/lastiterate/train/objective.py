@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
@@ -112,3 +113,8 @@ class Objective(ABC):
     def sensitivity(self, *, radius: float, adjacency: str) -> float:
         """How far two examples' gradients (or one and 0, if left out) may be apart."""
         return self.gradient_bound(radius=radius) * (2.0 if adjacency == "replace" else 1.0)
+
+
+def are_labels(y: NDArray[Any], classes: int) -> bool:
+    """Whether these are whole numbers in 0, .., classes - 1."""
+    return y.dtype.kind in "fiub" and bool(np.isin(y, np.arange(classes)).all())

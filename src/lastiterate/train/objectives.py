@@ -32,7 +32,7 @@ from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter
 from lastiterate.train import clipping, envelope
 from lastiterate.train.compiled import compiled
-from lastiterate.train.objective import OBJECTIVES, ULPS, Objective
+from lastiterate.train.objective import OBJECTIVES, ULPS, Objective, are_labels
 
 __all__ = [
     "CLIPS",
@@ -97,7 +97,7 @@ class Logistic(Objective):
         return _up(math.log(2.0) + self.clip * offset)
 
     def admits(self, y: NDArray[Any]) -> bool:
-        return _are_labels(y, 2)
+        return are_labels(y, 2)
 
     @property
     def exposing_targets(self) -> NDArray[Any]:
@@ -173,7 +173,7 @@ class Softmax(Objective):
         return 2.0 * _spread(self.clip * share**0.5)
 
     def admits(self, y: NDArray[Any]) -> bool:
-        return _are_labels(y, self.classes)
+        return are_labels(y, self.classes)
 
     @property
     def exposing_targets(self) -> NDArray[Any]:
@@ -263,7 +263,7 @@ class SmoothedHinge(Objective):
         return _up(self.clip * (1.0 + offset))
 
     def admits(self, y: NDArray[Any]) -> bool:
-        return _are_labels(y, 2)
+        return are_labels(y, 2)
 
     @property
     def exposing_targets(self) -> NDArray[Any]:
@@ -272,11 +272,6 @@ class SmoothedHinge(Objective):
     def residual(self, u: Array, y: NDArray[Any]) -> Array:
         sign = 2.0 * y - 1.0
         return -sign * np.clip((1.0 - sign * u) / self.width, 0.0, self.clip)
-
-
-def _are_labels(y: NDArray[Any], classes: int) -> bool:
-    """Whether these are whole numbers in 0, .., classes - 1."""
-    return y.dtype.kind in "fiub" and bool(np.isin(y, np.arange(classes)).all())
 
 
 def _up(value: float) -> float:

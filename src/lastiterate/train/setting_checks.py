@@ -22,6 +22,18 @@ def only_false(name: str, value: Any) -> bool:
     return False
 
 
+def checked_range(name: str, value: Any) -> tuple[float, float]:
+    """The low and the high end of a range, checked."""
+    must_be = "(low, high), two finite numbers with low < high"
+    try:
+        low, high = (_check.number(name, end) for end in value)
+    except (TypeError, ValueError):
+        raise InvalidType(name, value, must_be=must_be) from None
+    if not low < high:
+        raise InvalidParameter(name, value, must_be=must_be)
+    return low, high
+
+
 def checked_truth(name: str, value: Any) -> bool:
     """True or False, checked."""
     if not isinstance(value, bool | np.bool_):
