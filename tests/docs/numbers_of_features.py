@@ -47,14 +47,20 @@ def accuracies(seeds, on_pixels, table):
     assert seen == {one for one in measured if one[1] in KINDS.values()}
 
 
-@claim(PAGE, r"the best of (\d+) settings on 10,000 training images held out; (three) seeds")
-def tuning(settings, seeds):
+@claim(
+    PAGE,
+    r"It makes (\d+) passes; clip, step size and batch size are the best of (\d+) settings on "
+    r"10,000 training images held out; (three) seeds",
+)
+def tuning(passes, settings, seeds):
+    assert f"PASSES = {passes} " in (ROOT / "benchmarks/features_dp_sgd.py").read_text("utf-8")
     assert int(settings) == 2 * 6  # batch sizes, and pairs of clip and step size
     assert all(len(one["accuracy"]) == WORDS[seeds] for one in DP_SGD.values())
 
 
 @claim(
     PAGE,
+    r"On 10,000 training images of CIFAR-10 held out \(epsilon 3, one seed\), "
     r"opponent colours had ([\d.]+), colours as they are given ([\d.]+), and mirror images beside "
     r"opponent colours ([\d.]+)\. Groups of three channels had ([\d.]+), groups of nine ([\d.]+) "
     r"and of one ([\d.]+); a variance floor of 1e-4 had ([\d.]+\d)",
