@@ -20,9 +20,8 @@ import rivals
 
 KEPT = Path(__file__).with_suffix(".json")
 HELD_OUT = 10_000
-PASSES = (
-    60  # on MNIST and Fashion-MNIST 20 were worse, and so were larger batches and shorter steps
-)
+# On MNIST and Fashion-MNIST 20 passes were worse, and so were larger batches and shorter steps.
+PASSES = 60
 BATCHES = (32, 128)  # a pass
 GRID = [
     {"clip": clip, "step_size": step}

@@ -53,7 +53,7 @@ def accuracies(seeds, on_pixels, table):
     r"10,000 training images held out; (three) seeds",
 )
 def tuning(passes, settings, seeds):
-    assert f"PASSES = {passes} " in (ROOT / "benchmarks/features_dp_sgd.py").read_text("utf-8")
+    assert f"PASSES = {passes}\n" in (ROOT / "benchmarks/features_dp_sgd.py").read_text("utf-8")
     assert int(settings) == 2 * 6  # batch sizes, and pairs of clip and step size
     assert all(len(one["accuracy"]) == WORDS[seeds] for one in DP_SGD.values())
 
