@@ -50,6 +50,11 @@ COSTLY = [
     for bound in UPPER
     if all(rule.resampling is Resampling.EACH_STEP for rule in bound.covers)
 ]
+SECONDS_A_RUN = {
+    "composition/balanced",
+    "composition/balls-and-bins",
+    "random-order/shuffled/average-non-smooth",
+}
 QUICK = [bound for bound in UPPER if bound not in COSTLY and not bound.id.endswith("momentum")]
 
 
@@ -321,7 +326,11 @@ def check_any_run(bound, how_many):
 class TestMonotonicity:
     """More noise, of either kind, or less sensitivity is never less private."""
 
-    @pytest.mark.parametrize("bound", QUICK, ids=lambda bound: bound.id)
+    @pytest.mark.parametrize(
+        "bound",
+        slow_if(lambda bound: bound.id in SECONDS_A_RUN, QUICK),
+        ids=lambda bound: bound.id,
+    )
     def test_of_any_run(self, bound):
         check_any_run(bound, 6)
 

@@ -8,6 +8,7 @@ import pytest
 import lastiterate as li
 from lastiterate.cli import main
 from lastiterate.report.advice import advice
+from tests.slow import slow
 
 DELTA = 1e-5
 RUN = li.TrainingRun(
@@ -32,8 +33,8 @@ class TestReleaseNoise:
         [
             {},
             {"nesterov": True},
-            {"momentum": (0.9,) * 99 + (0.8,)},
-            {"momentum": 0.0, "average": li.ExponentialAverage(0.9)},
+            slow({"momentum": (0.9,) * 99 + (0.8,)}),
+            slow({"momentum": 0.0, "average": li.ExponentialAverage(0.9)}),
         ],
         ids=["heavy ball", "nesterov", "schedule", "average"],
     )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from lastiterate.train import rounded_normal as law
+from tests.slow import slow_if
 
 TABLES = law.tables()
 PARTS, ORDINATES = 8, 16  # of a bin, of a box
@@ -89,7 +90,7 @@ def mean_of_graph(column):
 
 
 @pytest.mark.parametrize("rounds", [numpy_rounds, compiled_rounds])
-@pytest.mark.parametrize("level", range(law.LEVELS))
+@pytest.mark.parametrize("level", slow_if(lambda level: level % 4, range(law.LEVELS)))
 def test_what_is_kept_in_a_column_is_the_area_below_the_graph(rounds, level):
     column, negative = kept(rounds(), level)
     first, after = TABLES.bins[level]
