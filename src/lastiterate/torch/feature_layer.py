@@ -13,8 +13,9 @@ from lastiterate.errors import InvalidType
 class FeatureLayer(nn.Module):
     """A torch layer that applies a transformer of `lastiterate.features`.
 
-    It has no weights.  `fit_head` takes the bound of a head right behind it from the transformer,
-    and the certificate names the transformer.
+    Rows of several axes are flattened first, so torch's images come colour by colour, as
+    `Scattering2D` expects them by default.  The layer has no weights.  `fit_head` takes the bound
+    of a head right behind it from the transformer, and the certificate names the transformer.
 
     Parameters
     ----------
