@@ -168,12 +168,6 @@ def test_nobody_asks_what_kind_a_batch_rule_or_an_objective_is():
     assert not asked
 
 
-def test_no_file_is_too_long():
-    lengths = {file: len(file.read_text().splitlines()) for file in PACKAGE.rglob("*.py")}
-    too_long = {str(file.relative_to(PACKAGE)): n for file, n in lengths.items() if n > 300}
-    assert not too_long
-
-
 def test_kinds_of_objectives_are_asked_and_not_told_apart():
     """A kind that is met nowhere else cannot be taken for another one."""
     kinds = {kind.__name__ for kind in OBJECTIVES.values()}
