@@ -32,12 +32,17 @@ test-all: lint $(EXTRAS)/.ready  ## every test, and the branches that they cover
 	@$(BIN)/coverage report --sort=cover | sed -n '1,12p;$$p'
 	@$(MAKE) --no-print-directory test-browser
 
-# The suite with the newest, and the oldest, versions that are promised to work.
+# The suite with the newest, and the oldest, versions that are promised to work, Python included.
 test-newest test-oldest: test-%:
-	@test -x .venv-$*/bin/python || $(PYTHON) -m venv .venv-$*
+	@test -x .venv-$*/bin/python || $(PYTHON_$*) -m venv .venv-$*
+	@.venv-$*/bin/python --version
 	@.venv-$*/bin/python -m pip install --quiet --disable-pip-version-check -e ".[dev]" $(PINS_$*)
 	@.venv-$*/bin/python -m pytest -q -m "not slow"
-PINS_oldest := numpy==1.26.* scipy==1.12.* scikit-learn==1.6.* dp-accounting==0.5.0 typer==0.29.* rich==13.* \
+PYTHON_oldest = $(PYTHON)
+PYTHON_newest = $(shell for version in 3.14 3.13 3.12; do \
+  for python in python$$version $$HOME/.pyenv/versions/$$version.*/bin/python$$version; do \
+  $$python -c '' 2>/dev/null && echo $$python && exit; done; done; echo $(PYTHON))
+PINS_oldest := numpy==1.26.* scipy==1.12.* scikit-learn==1.6.* dp-accounting==0.5.0 typer==0.20.* click==8.1.* rich==13.* \
   cryptography==42.* pyarrow==15.* matplotlib==3.8.* pyparsing==3.1.* joblib==1.3.*
 
 test-browser: $(TOOLS)  ## the page of `lastiterate explore` in Chromium

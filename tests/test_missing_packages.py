@@ -77,3 +77,39 @@ def test_errors_cross_from_other_processes(kind):
     again = pickle.loads(pickle.dumps(error))
     assert type(again) is kind
     assert (str(again), again.name, again.value) == (str(error), "x", 3)
+
+
+class TestWithoutDpAccounting:
+    """On Pythons for which what it asks for cannot be built."""
+
+    HIDDEN = """
+import sys
+sys.modules["dp_accounting"] = None
+import lastiterate as li
+from lastiterate.errors import MissingExtra
+
+def run(batches):
+    return li.TrainingRun.from_dp_sgd(
+        batches=batches, steps=40, clip_norm=1.0, noise_multiplier=1.0, step_size=0.5,
+        adjacency="zero-out", loss=li.Loss(smoothness=0.26, regulariser=0.01, lipschitz=1.0))
+
+"""
+
+    def ran(self, code):
+        return subprocess.run(
+            [sys.executable, "-c", self.HIDDEN + code], capture_output=True, text=True, check=True
+        ).stdout
+
+    @pytest.mark.parametrize("rule", ["FullBatch(400)", "Cyclic(400, 20)", "ShuffledOnce(400, 20)"])
+    def test_batches_that_are_not_sampled_are_accounted(self, rule):
+        told = float(self.ran(f"print(li.account(run(li.{rule})).epsilon(1e-5))"))
+        assert 0.0 < told < 200.0
+
+    def test_what_needs_it_says_how_to_install_it(self):
+        code = """
+try:
+    li.account(run(li.SampledWithoutReplacement(400, 20))).epsilon(1e-5)
+except MissingExtra as error:
+    print(error)
+"""
+        assert "needs dp-accounting: pip install --no-deps 'dp-accounting" in self.ran(code)

@@ -24,7 +24,7 @@ def test_the_version_is_in_one_place_and_others_follow_it():
 def test_the_recipe_needs_what_the_package_needs():
     recipe = (ROOT / "conda" / "recipe.yaml").read_text()
     for needed in PROJECT["project"]["dependencies"]:
-        name, limits = re.fullmatch(r"([\w-]+)(.*)", needed).groups()
+        name, limits = re.fullmatch(r"([\w-]+)([^;]*)(?:;.*)?", needed).groups()
         assert f"- {name} {limits}\n" in recipe
 
 

@@ -17,13 +17,17 @@ import math
 from functools import lru_cache
 from typing import Any
 
-import attr
-from dp_accounting.dp_event import DpEvent
-from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
-from dp_accounting.privacy_accountant import NeighboringRelation
+from lastiterate.errors import InvalidParameter, MissingExtra
+
+try:
+    import attr
+    from dp_accounting.dp_event import DpEvent
+    from dp_accounting.pld.pld_privacy_accountant import PLDAccountant
+    from dp_accounting.privacy_accountant import NeighboringRelation
+except ImportError as error:
+    raise MissingExtra.of(error, "lastiterate.dp_accounting", extra="") from error
 
 from lastiterate.accounting import PrivacyReport, account
-from lastiterate.errors import InvalidParameter
 from lastiterate.profile.dp_accounting import (
     accountant_cell,
     accountant_losses,

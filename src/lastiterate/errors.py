@@ -64,10 +64,13 @@ class MissingExtra(LastIterateError, ImportError):
     """Something optional is asked for, and what it needs is not installed."""
 
     def __init__(self, what: str, package: str, *, extra: str) -> None:
-        super().__init__(
-            f"{what} needs {package}: pip install 'lastiterate[{extra}]', or in a clone of the "
-            f"repository pip install '.[{extra}]'."
+        command = (
+            _WITHOUT_WHEELS
+            if package == "dp-accounting"
+            else f"pip install 'lastiterate[{extra}]', or in a clone of the repository "
+            f"pip install '.[{extra}]'"
         )
+        super().__init__(f"{what} needs {package}: {command}.")
 
     @classmethod
     def of(cls, error: ImportError, what: str, *, extra: str) -> Self:
@@ -86,7 +89,10 @@ class MissingExtra(LastIterateError, ImportError):
         return cls(what, package, extra=extra)
 
 
-_DISTRIBUTIONS = {"sklearn": "scikit-learn"}  # whose modules have other names
+# Distributions whose modules have other names.
+_DISTRIBUTIONS = {"sklearn": "scikit-learn", "dp_accounting": "dp-accounting"}
+# It asks for dm-tree, which it never imports and which cannot be built on Python 3.15.
+_WITHOUT_WHEELS = "pip install --no-deps 'dp-accounting>=0.5,<0.7' && pip install absl-py attrs"
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ class TestContract:
         given = {each.name: f"some {each.name}" for each in fields(model)}
         assert clone(model(**given)).get_params() == given
         for each in fields(model):
-            assert f"\n    {each.name} : " in model.__doc__
+            assert f"\n{each.name} : " in model.__doc__
             if each.metadata["kind"].check is not SettingKind.check:
                 instead = {"noise_std": "epsilon", "target_range": "target_bound"}
                 target = {instead[each.name]: None} if each.name in instead else {}

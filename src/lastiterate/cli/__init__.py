@@ -21,6 +21,8 @@ from lastiterate.errors import (
     UnreachableTarget,
 )
 
+# What every error of usage derives from; it has no public name before typer 0.27.
+_UsageError: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 _MODULES = (
@@ -82,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = command.main(
                 args=given or ["--help"], prog_name="lastiterate", standalone_mode=False
             )
-    except typer.TyperException as error:
+    except _UsageError as error:
         return _say(error.format_message() + _advice(given), 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED

@@ -51,6 +51,7 @@ def as_record(event: Any) -> dict[str, Any]:
 
 def from_record(record: Mapping[str, Any]) -> Any:
     """The event itself."""
+    dp_accounting.require("a ledger with events")
     from dp_accounting import dp_event
 
     arguments = {key: value for key, value in record.items() if key != "name"}

@@ -6,13 +6,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import ulps
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, MissingExtra
 
 if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
@@ -29,8 +30,18 @@ class Losses(NamedTuple):
     infinite: float
 
 
+def require(what: str) -> None:
+    """Raise `MissingExtra` unless the package, without which there is no `what`, is installed."""
+    try:
+        import dp_accounting  # noqa: F401 - only whether it is there
+    except ImportError as error:
+        raise MissingExtra.of(error, what, extra="") from None
+
+
 def is_distribution(value: object) -> bool:
     """Whether this is a privacy loss distribution."""
+    if "dp_accounting" not in sys.modules:
+        return False
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
     return isinstance(value, PrivacyLossDistribution)
@@ -75,6 +86,7 @@ def made_whole(pld: PrivacyLossDistribution) -> PrivacyLossDistribution:
 
 def connected_dots(cell: float, cells: int, deltas: Array) -> PrivacyLossDistribution:
     """Pessimistic losses with these deltas at -cells .. cells times `cell`, in both directions."""
+    require("a privacy loss distribution")
     from dp_accounting.pld import pld_pmf
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
@@ -84,6 +96,7 @@ def connected_dots(cell: float, cells: int, deltas: Array) -> PrivacyLossDistrib
 
 def sampled_gaussian_divergences(q: float, noise: float, orders: Array) -> Array:
     """Renyi divergences of one step on a Poisson batch, at whole orders; nan where it fails."""
+    require("this bound")
     from dp_accounting.rdp.rdp_privacy_accountant import _compute_rdp_poisson_subsampled_gaussian
 
     with np.errstate(all="ignore"):

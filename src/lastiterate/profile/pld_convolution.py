@@ -64,7 +64,8 @@ class SummedLossesProfile(PrivacyProfile):
         return f"SummedLossesProfile(lost={self._lost:.1e})"
 
     def deltas(self, epsilons: Array) -> Array:
-        largest = np.max([total.deltas(epsilons) for total in self._totals], axis=0)
+        deltas: Array = np.array([total.deltas(epsilons) for total in self._totals])
+        largest: Array = deltas.max(axis=0)
         return np.asarray(np.clip(up(largest + self._lost, ulps(4)), TINY, 1.0))
 
     def renyi(self, order: float) -> float:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from copy import copy
 from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from functools import partial
+from inspect import cleandoc
 from textwrap import fill, indent
 from typing import Any, Self, TypeVar
 
@@ -253,10 +254,11 @@ class Settings(RunSettings):
 
 def documented(cls: _Class) -> _Class:
     """The class, with its settings' documentation in place of `{parameters}` in its docstring."""
-    if cls.__doc__ is not None:
+    if cls.__doc__ is not None:  # as with python -OO
         entries = "\n".join(_entry(each) for each in fields(cls))
-        section = indent(f"Parameters\n----------\n{entries}", "    ")
-        cls.__doc__ = cls.__doc__.replace("    {parameters}", section)
+        section = f"Parameters\n----------\n{entries}"
+        # From Python 3.13 on the compiler removes the indentation of docstrings.
+        cls.__doc__ = cleandoc(cls.__doc__).replace("{parameters}", section)
     return cls
 
 

@@ -14,6 +14,7 @@ from lastiterate.bounds.composition.delta_lower_bound import composed_delta_lowe
 from lastiterate.bounds.composition.fixed_order_composition import worst_order_composition
 from lastiterate.bounds.line_style import ORANGE, LineStyle
 from lastiterate.profile.best import BestProfile, FallbackProfile
+from lastiterate.profile.dp_accounting import require
 from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.group import for_group
 from lastiterate.profile.pld import (
@@ -142,6 +143,7 @@ def composed_steps(
     Losses are rounded to cells of at least `least_cell`.  None if they need cells so large that
     nothing is gained.
     """
+    require("composition of sampled batches")
     import dp_accounting
     from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 

@@ -283,6 +283,9 @@ def existing_ledger(file: Path, witness: Path | None = None) -> "Ledger":
 
 
 def _event(gaussian: float | None, laplace: float | None, probability: float, times: int) -> Any:
+    from lastiterate.profile.dp_accounting import require
+
+    require("an event")
     import dp_accounting
 
     noise = gaussian if gaussian is not None else laplace

@@ -23,6 +23,7 @@ from lastiterate.bounds.published.bok_su_altschuler.estimates import growth
 from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
 from lastiterate.profile.best import BestProfile
+from lastiterate.profile.dp_accounting import require
 from lastiterate.profile.gaussian import SubsampledGaussian
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
 from lastiterate.profile.pld import (
@@ -56,6 +57,7 @@ class _Plan(NamedTuple):
 
     def profile(self, probability: float) -> PrivacyProfile:
         """The guarantee of all parts composed, pessimistically."""
+        require("this bound")
         from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
         mu, steps = max(mu for mu, _ in self.sampled), sum(times for _, times in self.sampled)

@@ -63,7 +63,7 @@ def face_moments(steps: int, probability: float, release: float, rates: Array) -
     flat = _flat_moments(slopes, walk, rates)
     every = [_at_slope(slope, walk, used_release, rates, flat[k]) for k, slope in enumerate(slopes)]
     # Each holds except for its own rare event.
-    logs = np.min([one.logs for one in every], axis=0)
+    logs = np.asarray(np.min([one.logs for one in every], axis=0), dtype=np.float64)
     return EnergyMoments(logs, sum(one.lost for one in every))
 
 
@@ -127,11 +127,11 @@ def _steep_masses(slope: float, walk: _Walk) -> tuple[Array, float]:
 
 def _flat_moments(slopes: list[float], walk: _Walk, rates: Array) -> Array:
     """[j, k, i]: E e^(rates[i] cost) over k long steps, no face above slopes[j]; inf if huge."""
-    steps = walk.length * np.arange(1, walk.number + 1)[:, None]
+    steps = walk.length * np.arange(1, walk.number + 1, dtype=np.int64)[:, None]
     mean = walk.probability * steps
     first = np.maximum(np.floor(mean - np.sqrt(2.0 * _FOLDS * mean)) - 1.0, 0.0)
     width = int(np.max(np.floor(max(slopes) * steps) - first)) + 1
-    numbers = first + np.arange(width)
+    numbers: Array = np.asarray(first + np.arange(width), dtype=np.float64)
     costs = np.square(numbers) / steps
     logs = _log_chances(steps, numbers, walk.probability)
     within = [numbers <= slope * steps for slope in slopes]
