@@ -89,7 +89,7 @@ class ReportBounds(BestProfile):
         if self.of_more_than_the_run:
             return {}
         applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
-        return {bound.id: bound.evaluate(self.run) for bound in applying}
+        return {bound.id: bound.profile(self.run) for bound in applying}
 
     @cached_property
     def estimates(self) -> Mapping[str, Estimate]:
