@@ -30,9 +30,10 @@ def sampled_bounded(run: TrainingRun) -> RenyiProfile:
     :math:`\sigma_1^2 + \sigma_2^2 = \sigma^2` too, with S the larger of both directions.
 
     **Holds when.** we know of no proof.  As printed, with S the smaller direction, it is false
-    outside the range of Theorem 3.1; with the larger no violation is known, but the proof conditions
-    on noise that tells of the batch.  We have not seen the journal version (Altschuler, Bok and
-    Talwar 2024).  Losses are to be convex and smooth, no step above 2/M, iterates projected.
+    outside the range of Theorem 3.1; with the larger no violation is known, but the proof
+    conditions on noise that tells of the batch.  We have not seen the journal version (Altschuler,
+    Bok and Talwar 2024).  Losses are to be convex and smooth, no step above 2/M, iterates
+    projected.
 
     **Tight** to a constant factor, if true.
 
