@@ -7,6 +7,10 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate.other_releases import Release
+from lastiterate.profile.best import BestProfile
+from lastiterate.profile.rounded import RoundedProfile, Rounding
+from lastiterate.profile.selection import AverageProfile
 from tests.readme_run import accounted, readme_run
 
 RUN = li.TrainingRun(
@@ -142,3 +146,56 @@ def test_reports_can_be_saved(rule):
     """As models are, which hold one."""
     report = accounted(readme_run(rule))
     assert pickle.loads(pickle.dumps(report)).epsilon(1e-5) == report.epsilon(1e-5)
+
+
+class TestWhatIsCombinedHidesTheSameChange:
+    ONE = li.TrainingRun.from_dp_sgd(
+        examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0
+    )
+    OTHERS = (ONE.under("replace"), ONE.replace(examples_per_person=5))
+
+    @pytest.mark.parametrize("other", OTHERS, ids=["adjacency", "persons"])
+    def test_or_is_refused(self, other):
+        one, other = li.account(self.ONE), li.account(other)
+        ways = [
+            lambda: li.compose(one, other),
+            lambda: one.compose(other),
+            lambda: li.compose(one.compose(one), other),
+            lambda: li.compose(li.GaussianProfile(1.0), one).compose(other),
+            lambda: BestProfile([one, other]),
+            lambda: RoundedProfile(one, Rounding(1e-6, 0.0)).compose(other),
+            lambda: AverageProfile([one, other]),
+        ]
+        for way in ways:
+            with pytest.raises(li.InvalidParameter, match="for one adjacency") as refused:
+                way()
+            assert str(one.protected) in str(refused.value)
+            assert str(other.protected) in str(refused.value)
+
+    def test_a_plain_profile_says_nothing(self):
+        report = li.account(self.ONE)
+        both = li.compose(report, li.GaussianProfile(1.0))
+        assert both.protected == report.protected
+        assert both.epsilon(1e-5) > report.epsilon(1e-5)
+        assert li.compose(li.GaussianProfile(1.0), li.GaussianProfile(2.0)).protected is None
+
+    @pytest.mark.parametrize("other", OTHERS, ids=["adjacency", "persons"])
+    def test_unlearning(self, other):
+        trained = self.ONE.replace(
+            loss=li.Loss(smoothness=1.0, regulariser=0.1, lipschitz=2.0),
+            step_size=0.1,
+            batches=li.FullBatch(1_000),
+            releases="last-iterate",
+        )
+        plan = li.unlearning(trained, extra_steps=20)
+        assert plan.protected == li.account(self.ONE).protected
+        with pytest.raises(li.InvalidParameter, match="for one adjacency"):
+            plan.compose(li.account(other))
+
+    def test_a_release_moves_as_far_as_the_adjacency_lets_it(self):
+        release = Release.of_mu("mean", 0.5, adjacency="zero-out")
+        li.account(self.ONE, other_releases=[release])
+        with pytest.raises(li.InvalidParameter, match=r"at least 2\.0 for 'mean'"):
+            li.account(self.ONE.under("replace"), other_releases=[release])
+        with pytest.raises(li.InvalidParameter, match=r"at least 2\.0 for 'mean'"):
+            li.account(self.ONE.under("replace")).with_release(release)

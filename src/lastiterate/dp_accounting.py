@@ -72,6 +72,7 @@ class LastIterateAccountant(PLDAccountant):
     """
 
     _slack = 0.0
+    _examples_per_person: int | None = None
 
     def get_epsilon(self, target_delta: float) -> float:
         """The least epsilon; inf where there is none."""
@@ -96,7 +97,15 @@ class LastIterateAccountant(PLDAccountant):
                 invalid_event=event,
                 error_message=f"the guarantee is for {stated}, this accountant for {own}",
             )
+        persons = TrainingRun.from_json(event.run).examples_per_person
+        if self._examples_per_person not in (None, persons):
+            return self.CompositionErrorDetails(
+                invalid_event=event,
+                error_message=f"the guarantee is for examples_per_person={persons}, that of an "
+                f"event before it for {self._examples_per_person}",
+            )
         if do_compose:
+            self._examples_per_person = persons
             one = _losses_of(event.run, accountant_cell(self))
             all_together = self_composed(one, count)
             compose_losses(self, all_together.pld)

@@ -21,7 +21,7 @@ from lastiterate.profile.best import (
     cheap,
 )
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 from lastiterate.report_bounds import ReportBounds, person_mu
 from lastiterate.report_forms import USUAL_DELTA, ReportForms
@@ -89,6 +89,11 @@ class PrivacyReport(ReportForms, ReportBounds):
     caveats: tuple[str, ...] = ()
     preprocessing: tuple[str, ...] = ()
     rounding: Rounding | None = None
+
+    @property
+    def protected(self) -> Protected:
+        """The change that the guarantee hides."""
+        return Protected(self.run.adjacency, self.run.examples_per_person)
 
     @cached_property
     def under_other_adjacency(self) -> PrivacyReport | None:

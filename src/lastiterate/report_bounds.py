@@ -10,8 +10,9 @@ from lastiterate._progress import track
 from lastiterate.bounds.approximation import Estimate
 from lastiterate.bounds.bound import Certainty
 from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
+from lastiterate.errors import InvalidParameter
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
-from lastiterate.other_releases import Release, joint_mu
+from lastiterate.other_releases import KINDS, Release, joint_mu
 from lastiterate.profile.best import BestProfile, LazyProfiles, StagedProfile
 from lastiterate.profile.compose_with_gaussian import compose_with_gaussian
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
@@ -88,7 +89,7 @@ class ReportBounds(BestProfile):
         if self.of_more_than_the_run:
             return {}
         applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
-        return {bound.id: bound.evaluate(self.run) for bound in applying}
+        return {bound.id: bound.profile(self.run) for bound in applying}
 
     @cached_property
     def estimates(self) -> Mapping[str, Estimate]:
@@ -184,4 +185,9 @@ def ratio_to_lower(certified: float, lower: float) -> float:
 
 def person_mu(other_releases: Sequence[Release], run: TrainingRun) -> float:
     """The mu-GDP parameter of other releases for a person whose examples all change them."""
+    for release in other_releases:
+        least = KINDS[release.kind].sensitivity(run.adjacency)
+        if not release.sensitivity >= least:
+            must_be = f"at least {least!r} for {release.kind!r} with adjacency={run.adjacency!r}"
+            raise InvalidParameter("sensitivity", release.sensitivity, must_be=must_be)
     return run.examples_per_person * joint_mu(other_releases)

@@ -191,7 +191,7 @@ class TestCommand:
     def test_coverage(self):
         code, text = self.run("--coverage")
         assert code == 0
-        assert "83 items" in text
+        assert "84 items" in text
         assert "published/chourasia-ye-shokri/balanced" in text
 
     @with_matplotlib
@@ -199,16 +199,38 @@ class TestCommand:
         heard = []
         items = [ITEMS["bsa-table-7"], ITEMS["bsa-figure-2"], ITEMS["bsa-table-5"]]
         with listen(lambda what, share: heard.append((what, share))):
-            page = write_page(items, tmp_path)
+            page, left_out = write_page(items, tmp_path)
         text = page.read_text()
         shares = [share for what, share in heard if what == "reproducing"]
         assert shares == sorted(shares)
         assert {0, 1 / 3, 2 / 3, 1} <= set(shares)
         assert "<svg" in text
         assert "data must be a folder with MNIST" in text
+        assert list(left_out) == ["bsa-table-5"]
         code, shown = self.run("bsa-figure-2", "--out", str(tmp_path))
         assert code == 0
         assert "bsa-figure-2.svg" in shown.replace("\n", "")
+
+    @with_matplotlib
+    def test_all_says_what_it_left_out(self, tmp_path, monkeypatch):
+        from lastiterate.reproduce import __main__ as module
+
+        few = {id_: ITEMS[id_] for id_ in ("bsa-table-7", "bsa-table-5")}
+        monkeypatch.setattr(module, "ITEMS", few)
+        code, text = self.run("all", "--out", str(tmp_path))
+        assert code == 0
+        assert "left out: bsa-table-5 (data must be a folder with MNIST" in " ".join(text.split())
+        assert "bsa-table-7" not in text
+
+    def test_what_no_text_prints_is_not_headed_printed(self):
+        code, text = self.run("ys-privacy")
+        assert code == 0
+        assert "by their settings" in text
+        assert "No text prints these numbers" in text
+
+    def test_the_main_text_that_is_not_at_hand_is_said(self):
+        (found,) = (one for one in COVERAGE if one.item.startswith("Main text"))
+        assert (found.paper, found.state) == ("cys", Availability.NOT_AT_HAND)
 
 
 class TestFalseAsPrinted:
@@ -424,7 +446,7 @@ class TestCoverage:
         counts = {}
         for one in COVERAGE:
             counts[one.paper] = counts.get(one.paper, 0) + 1
-        assert counts == {"bsa": 30, "at": 15, "ys": 14, "cl": 13, "cys": 11}
+        assert counts == {"bsa": 30, "at": 15, "ys": 14, "cl": 13, "cys": 12}
         assert "partial 0, missing 0" in summary()
 
     def test_an_address_that_does_not_exist_is_seen(self):

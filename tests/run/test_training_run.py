@@ -115,7 +115,7 @@ class TestFrozen:
             TrainingRun(**RUN).replace(stepsize=0)
 
     def test_a_schedule_is_copied(self):
-        schedule = np.full(20, 0.1)
+        schedule = np.linspace(0.1, 0.2, 20)
         run = TrainingRun(**RUN | {"step_size": schedule})
         schedule[0] = 9.0
         assert run.step_size[0] == 0.1
@@ -340,7 +340,7 @@ class TestSmallComforts:
         assert TrainingRun(**RUN).noise_multiplier is None
 
     def test_long_schedules_have_short_reprs(self):
-        run = TrainingRun(**RUN | {"steps": 5000, "step_size": [0.1] * 5000})
+        run = TrainingRun(**RUN | {"steps": 5000, "step_size": [0.1, *[0.2] * 4999]})
         run = run.replace(batches=li.FixedOrder(100, 10, range(1, 5000)))
         assert len(repr(run)) < 600
         assert "5000 values" in repr(run)

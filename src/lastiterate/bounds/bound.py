@@ -129,6 +129,7 @@ class Statement:
 
     def unmet(self, run: TrainingRun) -> list[Unmet]:
         """The hypotheses that `run` does not satisfy; only the batch rule if it is not covered."""
+        run = self.described(run)
         if not self.is_about(run):
             rules = " or ".join(rule.__name__ for rule in self.covers)
             rule = type(run.batches).__name__
@@ -136,8 +137,12 @@ class Statement:
         return self._violated(run)
 
     def is_about(self, run: TrainingRun) -> bool:
-        """Whether the statement is about this batch rule at all."""
-        return type(run.batches) in self.covers
+        """Whether the statement is about this batch rule at all, or one of the same batches."""
+        return type(self.described(run).batches) in self.covers
+
+    def described(self, run: TrainingRun) -> TrainingRun:
+        """The first description of this run that the statement covers, the run itself if none."""
+        return next((one for one in run.descriptions if type(one.batches) in self.covers), run)
 
     def _violated(self, run: TrainingRun) -> list[Unmet]:
         needs = self.needs if self.beyond_plain_steps else (PLAIN_STEPS, *self.needs)
@@ -195,6 +200,7 @@ class Bound(Statement):
 
     def basis(self, run: TrainingRun) -> tuple[Bound, ...]:
         """The bounds in `rests_on` whose hypotheses this run satisfies, given the batches."""
+        run = self.described(run)
         return tuple(bound for bound in self.rests_on if not bound._violated(run))
 
     def all_needs(self, run: TrainingRun) -> tuple[Hypothesis, ...]:
@@ -217,7 +223,7 @@ class Bound(Statement):
 
     def guarantee(self, run: TrainingRun) -> PrivacyProfile:
         """The guarantee for a run that meets all hypotheses, however many examples a person has."""
-        size = run.examples_per_person
+        run, size = self.described(run), run.examples_per_person
         if size == 1:
             return self.evaluate(run)
         by_group = for_group(self.evaluate(with_single_examples(run)), size)
@@ -227,7 +233,9 @@ class Bound(Statement):
 
     def is_above(self, run: TrainingRun, epsilon: float, delta: float) -> bool:
         """Whether its epsilon at this delta is known to exceed `epsilon`; quick to compute."""
-        return run.examples_per_person == 1 and self.delta_lower_bound(run, epsilon) > delta
+        if run.examples_per_person > 1:
+            return False
+        return self.delta_lower_bound(self.described(run), epsilon) > delta
 
     @property
     def has_delta_lower_bound(self) -> bool:
@@ -243,7 +251,7 @@ class Bound(Statement):
         """The guarantee of each position, for a person all of whose examples are there."""
         if self.by_position is None:
             return None
-        profiles = self.by_position(with_single_examples(run))
+        profiles = self.by_position(with_single_examples(self.described(run)))
         return [for_group(profile, run.examples_per_person) for profile in profiles]
 
     def _violated(self, run: TrainingRun) -> list[Unmet]:
@@ -266,4 +274,4 @@ class LowerBound(Statement):
     def profile(self, run: TrainingRun) -> LowerProfile:
         """A lower bound on every valid guarantee, or `NoBoundApplies` with the reasons."""
         self._require(run)
-        return self.evaluate(run)
+        return self.evaluate(self.described(run))

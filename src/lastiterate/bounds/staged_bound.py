@@ -27,7 +27,9 @@ class StagedBound(Bound):
     def applying(self, run: TrainingRun) -> list[Bound]:
         """The stages whose hypotheses hold, without those that another one supersedes."""
         stages = [stage for stage in self.stages if not stage.unmet(run)]
-        superseded = {worse.id for stage in stages for worse in stage.supersedes(run)}
+        superseded = {
+            worse.id for stage in stages for worse in stage.supersedes(stage.described(run))
+        }
         return [stage for stage in stages if stage.id not in superseded]
 
     def unmet(self, run: TrainingRun) -> list[Unmet]:

@@ -29,7 +29,16 @@ from lastiterate.train.noise import SECURE, Randomness
 from lastiterate.train.release_noise import noisy
 
 # Settings that all trials share, and units of errors.
-_OWN = ("epsilon", "delta", "noise_std", "adjacency", "random_state", "ledger", "warm_start")
+_OWN = (
+    "epsilon",
+    "delta",
+    "noise_std",
+    "adjacency",
+    "examples_per_person",
+    "random_state",
+    "ledger",
+    "warm_start",
+)
 _UNITS = ("target_bound", "target_range")
 _MARGIN, _TRIALS = 0.999, 6
 

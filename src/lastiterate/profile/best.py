@@ -10,15 +10,25 @@ import numpy as np
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile, Protected, protected_by_all
 
 
 class BestProfile(PrivacyProfile):
     """Several guarantees for the same result: at every point the best of them."""
 
-    def __init__(self, profiles: Sequence[PrivacyProfile]) -> None:
+    _protected: Protected | None = None
+
+    def __init__(
+        self, profiles: Sequence[PrivacyProfile], *, protected: Protected | None = None
+    ) -> None:
         _check_profiles(profiles)
         self._profiles = tuple(profiles)
+        self._protected = protected_by_all(profiles) or protected
+
+    @property
+    def protected(self) -> Protected | None:
+        """The change that all of them hide."""
+        return self._protected
 
     @property
     def profiles(self) -> tuple[PrivacyProfile, ...]:

@@ -8,7 +8,7 @@ from lastiterate._numerics.rounding import at_least
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.profile.best import BestProfile, FallbackProfile, StagedProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile, protected_by_all
 from lastiterate.profile.renyi import RenyiProfile, ZCDPProfile
 from lastiterate.profile.rounded import RoundedProfile, Rounding
 
@@ -24,7 +24,8 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
     Parameters
     ----------
     *profiles : PrivacyProfile
-        Guarantees for the same adjacency.
+        Guarantees.  Reports must be for one adjacency and as many examples per person, which the
+        result is then for, too; a plain profile does not say what it is for, so that is up to you.
 
     Returns
     -------
@@ -34,7 +35,7 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
     Raises
     ------
     InvalidParameter, InvalidType
-        If there is none, or one is no `PrivacyProfile`.
+        If there is none, one is no `PrivacyProfile`, or two are known to hide different changes.
 
     Examples
     --------
@@ -47,7 +48,12 @@ def compose(*profiles: PrivacyProfile) -> PrivacyProfile:
     for profile in profiles:
         if not isinstance(profile, PrivacyProfile):
             raise InvalidType("profiles", profile, must_be="PrivacyProfiles")
-    profiles = tuple(map(_simplified, profiles))
+    protected = protected_by_all(profiles)
+    composed = _compose(tuple(map(_simplified, profiles)))
+    return composed if protected is None else BestProfile([composed], protected=protected)
+
+
+def _compose(profiles: tuple[PrivacyProfile, ...]) -> PrivacyProfile:
     if len(profiles) == 1:
         return profiles[0]
     if any(_rounding(profile) is not None for profile in profiles):

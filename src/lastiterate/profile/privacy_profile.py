@@ -10,17 +10,28 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, overload
 
 import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.search import least_below
+from lastiterate.errors import InvalidParameter
 from lastiterate.profile.tradeoff import curve_tradeoff, false_positive_rates
 
 _LARGEST_EPSILON = 1e15
+
+
+class Protected(NamedTuple):
+    """The change that a guarantee hides: of which kind, and of how many examples at once."""
+
+    adjacency: str
+    examples_per_person: int
+
+    def __str__(self) -> str:
+        return f"adjacency={self.adjacency!r}, examples_per_person={self.examples_per_person}"
 
 
 class PrivacyProfile(ABC):
@@ -35,6 +46,20 @@ class PrivacyProfile(ABC):
     >>> round(profile.epsilon(1e-5), 4), round(profile.compose(profile).gdp(), 4)
     (4.3772, 1.4142)
     """
+
+    @property
+    def protected(self) -> Protected | None:
+        """The change that the guarantee hides; None where only whoever made it knows.
+
+        Examples
+        --------
+        >>> import lastiterate as li
+        >>> run = li.TrainingRun.from_dp_sgd(
+        ...     examples=1_000, batch_size=100, epochs=5, clip_norm=2.0, noise_multiplier=5.0)
+        >>> print(li.account(run).protected, li.GaussianProfile(1.0).protected)
+        adjacency='zero-out', examples_per_person=1 None
+        """
+        return None
 
     @abstractmethod
     def deltas(self, epsilons: Array) -> Array:
@@ -241,12 +266,18 @@ class PrivacyProfile(ABC):
         Parameters
         ----------
         *others : PrivacyProfile
-            Guarantees for the same adjacency, of independent randomness.
+            Guarantees of independent randomness.  Reports must be for one adjacency and as many
+            examples per person; a plain profile does not say what it is for, so that is up to you.
 
         Returns
         -------
         PrivacyProfile
             The guarantee of all together.
+
+        Raises
+        ------
+        InvalidParameter, InvalidType
+            If two are known to hide different changes, or one is no `PrivacyProfile`.
 
         Examples
         --------
@@ -281,6 +312,22 @@ class PrivacyProfile(ABC):
         from lastiterate.profile.pld import to_pld  # loads dp_accounting
 
         return to_pld(self, discretization=discretization)
+
+
+def protected_by_all(profiles: Iterable[PrivacyProfile]) -> Protected | None:
+    """The one change that these guarantees hide, so that together they hide it, too.
+
+    None if none of them says; `InvalidParameter` if they say different ones.
+    """
+    stated = dict.fromkeys(one.protected for one in profiles if one.protected is not None)
+    if len(stated) > 1:
+        must_be = (
+            "for one adjacency and one number of examples per person: together they would protect "
+            "neither change as stated; account for every run with the same "
+            "(TrainingRun.under gives a run's sensitivity under the other adjacency)"
+        )
+        raise InvalidParameter("profiles", must_be=must_be, found=" beside ".join(map(str, stated)))
+    return next(iter(stated), None)
 
 
 def check_order(order: float) -> float:

@@ -35,7 +35,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, MILLIONS_OF_ROUNDINGS, at_least, down, up
 from lastiterate.profile.best import BestProfile
 from lastiterate.profile.gaussian import GaussianProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+from lastiterate.profile.privacy_profile import PrivacyProfile, Protected, check_order
 
 _MULTIPLES = (6.0, 7.0, 8.0, 9.0, 11.0)  # of mu, to be tried as kappa
 _FINE_MULTIPLES = np.arange(4.0, 16.0, 0.25)
@@ -72,6 +72,11 @@ class RoundedProfile(PrivacyProfile):
 
     def __init__(self, exact: PrivacyProfile, rounding: Rounding) -> None:
         self.exact, self.rounding = exact, rounding
+
+    @property
+    def protected(self) -> Protected | None:
+        """The change that the exact result hides."""
+        return self.exact.protected
 
     def deltas(self, epsilons: Array) -> Array:
         """The least over several kappa, rounded up; far out, that of some smaller epsilon."""

@@ -57,7 +57,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, at_least, down, ulps, up
 from lastiterate._numerics.search import least_true
 from lastiterate.errors import InvalidParameter
-from lastiterate.profile.privacy_profile import PrivacyProfile, check_order
+from lastiterate.profile.privacy_profile import PrivacyProfile, check_order, protected_by_all
 
 _WORD = 64
 _SPARE_DIGITS = 60  # beyond one a bit: 1 - stop^shape may cancel 20 of them
@@ -140,6 +140,7 @@ class AverageProfile(PrivacyProfile):
         self.profiles = tuple(profiles)
         if not self.profiles:
             raise InvalidParameter("profiles", profiles, must_be="at least one PrivacyProfile")
+        protected_by_all(self.profiles)
 
     def deltas(self, epsilons: Array) -> Array:
         total = sum(

@@ -54,8 +54,10 @@ def reproduce(
         console.print("", *(f"{short}: {paper}" for short, paper in PAPERS.items()), sep="\n")
         return 0
     if item == "all":
-        page = write_page(list(ITEMS.values()), out, data=data, seeds=seeds)
+        page, left_out = write_page(list(ITEMS.values()), out, data=data, seeds=seeds)
         console.print(f"written: {page}", markup=False)
+        for id_, why in left_out.items():
+            console.print(f"left out: {id_} ({why})", markup=False)
         return 0
     found = find(item)
     if isinstance(found, FigureItem):

@@ -65,7 +65,7 @@ def as_text(table: Table) -> TextTable:
     result = TextTable(title=f"{table.id}: {table.title}", box=SIMPLE_HEAD)
     if table.cells:
         result.add_column("cell")
-        for heading in ("ours", "printed", "difference"):
+        for heading in ("ours", table.beside, "difference"):
             result.add_column(heading, justify="right")
     result.add_column("")
     for cell in table.cells:
@@ -96,7 +96,7 @@ def _table_html(table: Table) -> str:
             f'<td class="note">{why}'
         )
     notes = "".join(f'<p class="note">{html.escape(note)}' for note in table.notes)
-    head = "<tr><th>cell<th>ours<th>printed<th>difference<th>"
+    head = f"<tr><th>cell<th>ours<th>{table.beside}<th>difference<th>"
     listed = f"<table>{head}{''.join(rows)}</table>" if rows else ""
     return f'<h2 id="{table.id}">{table.id}: {html.escape(table.title)}</h2>{listed}{notes}\n'
 
@@ -110,12 +110,9 @@ def _figure_html(item: FigureItem, folder: Path) -> str:
 
 
 def _item_html(item: TableItem | FigureItem, folder: Path, data: Path | None, seeds: int) -> str:
-    try:
-        if isinstance(item, FigureItem):
-            return _figure_html(item, folder)
-        return _table_html(item.table(data, seeds))
-    except (ImportError, InvalidParameter) as missing:
-        return f"<h2>{item.id}</h2><p>{html.escape(str(missing))}\n"
+    if isinstance(item, FigureItem):
+        return _figure_html(item, folder)
+    return _table_html(item.table(data, seeds))
 
 
 def write_page(
@@ -124,13 +121,19 @@ def write_page(
     *,
     data: Path | None = None,
     seeds: int = 5,
-) -> Path:
-    """The path of one page with all of `items`.
+) -> tuple[Path, dict[str, str]]:
+    """The path of one page with all of `items`, and why some are not on it, by id.
 
     An item that needs data, or an extra that is missing, says so instead.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    parts = [_item_html(item, folder, data, seeds) for item in track("reproducing", items)]
+    parts, left_out = [], {}
+    for item in track("reproducing", items):
+        try:
+            parts.append(_item_html(item, folder, data, seeds))
+        except (ImportError, InvalidParameter) as missing:
+            left_out[item.id] = str(missing)
+            parts.append(f"<h2>{item.id}</h2><p>{html.escape(str(missing))}\n")
     page = folder / "index.html"
     page.write_text("".join([_HEAD, *parts]), encoding="utf-8")
-    return page
+    return page, left_out

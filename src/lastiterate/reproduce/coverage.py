@@ -117,7 +117,8 @@ COVERAGE: tuple[CoverageItem, ...] = (
         "at",
         ("Lemmas 2.5 to 2.9, 2.15, 2.16, 5.7, Definition 2.13",
          ("lastiterate:compose", "lastiterate:optimal_shifts"), ""),
-        ("Lemma 2.11", f"{_CODE}.sampled_gaussian:sampled_gaussian", "the larger direction"),
+        ("Lemma 2.11", f"{_CODE}.sampled_gaussian:sampled_gaussian",
+         "the larger direction; exact at whole orders, by chords between"),
         ("Lemma 2.12, largest order",
          (f"{_CODE}.sampled_gaussian:quadratic_bound", f"{_CODE}.sampled_gaussian:largest_order"),
          ""),
@@ -201,6 +202,8 @@ COVERAGE: tuple[CoverageItem, ...] = (
         _no_number("cys", "Lemmas 1 to 4, 7 to 9", "used in proofs only"),
         ("Theorems 6, 7", "lastiterate.profile.renyi:RenyiProfile", ""),
         ("Noisy gradient descent, Figure 2", "cys-figure-2", ""),
+        CoverageItem("cys", "Main text: sections 1 to 6, its figures and tables", (),
+                "only the appendix is at hand", Availability.NOT_AT_HAND),
     ),
 )  # fmt: skip
 

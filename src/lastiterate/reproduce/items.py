@@ -35,12 +35,13 @@ class Cell:
 
 @dataclass(frozen=True)
 class Table:
-    """All cells of one table, in reading order."""
+    """All cells of one table, in reading order; `beside` heads the numbers that ours are beside."""
 
     id: str
     title: str
     cells: tuple[Cell, ...]
     notes: tuple[str, ...] = ()
+    beside: str = "printed"
 
     @property
     def unexplained(self) -> list[Cell]:

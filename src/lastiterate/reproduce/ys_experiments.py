@@ -102,12 +102,12 @@ def privacy_table() -> Table:
                 "a replaced row."
             )
     notes.append(
-        'The column "printed" is what the settings of their code give by their formulas, computed '
-        "independently; the targets are 3, 3, 3 and 2.  Not certified: gradients are clipped by "
-        "their norm (see the errata)."
+        "No text prints these numbers: they are beside what the settings of the authors' code give "
+        "by their formulas, computed independently.  The printed targets are 3, 3, 3 and 2.  Not "
+        "certified: gradients are clipped by their norm (see the errata)."
     )
     title = "epsilon at delta = 1e-5 of their experiments"
-    return Table("ys-privacy", title, tuple(cells), tuple(notes))
+    return Table("ys-privacy", title, tuple(cells), tuple(notes), beside="by their settings")
 
 
 def read_features(path: Path) -> tuple[Floats, Labels, Floats, Labels]:

@@ -156,15 +156,18 @@ def checked_resets(value: object, steps: int, *, momentum: Schedule) -> tuple[in
 
 
 def checked_average(value: object, steps: int) -> Average | None:
-    """The average that is released, or None for the last iterate."""
+    """The average that is released, or None for the last iterate, which is an average, too."""
     if value is None:
         return None
     if not isinstance(value, (ExponentialAverage, TailAverage)):
         must_be = "ExponentialAverage, TailAverage or None"
         raise InvalidType("average", value, must_be=must_be)
-    if isinstance(value, TailAverage) and not value.last <= steps:
-        raise InvalidParameter("average.last", value.last, must_be=f"at most steps = {steps}")
-    return value
+    if isinstance(value, TailAverage):
+        if not value.last <= steps:
+            raise InvalidParameter("average.last", value.last, must_be=f"at most steps = {steps}")
+        return value if value.last > 1 else None
+    of_one = value.decay == 0.0 or (value.copies_first and steps == 1)
+    return None if of_one else value
 
 
 def require_plain_steps(run: TrainingRun, for_: str) -> None:

@@ -12,12 +12,16 @@ Schedule = float | tuple[float, ...]
 def schedule(
     name: str, value: object, steps: int, *, positive: str | None = "a number in (0, inf)"
 ) -> Schedule:
-    """A float, or a tuple of `steps` floats; `positive` is what to say of 0, None if it may be."""
+    """A float, or a tuple of `steps` floats that are not all equal.
+
+    `positive` is what to say of 0, None if it may be.
+    """
     if isinstance(value, Iterable) and not isinstance(value, (str, bytes)) and _dimension(value):
         array = _check.numbers(name, value, length=steps)
         where = int(array.argmin())
         name, least = f"{name}[{where}]", float(array[where])
-        listed: Schedule = tuple(array.tolist())
+        # One run has one description: a schedule of equal numbers is a number.
+        listed: Schedule = least if least == float(array.max()) else tuple(array.tolist())
     else:
         above = None if positive is None or value == 0 else 0.0
         listed = least = _check.number(name, value, at_least=0.0, above=above)

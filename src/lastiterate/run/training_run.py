@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, get_args
 
 from lastiterate import _check
@@ -11,7 +12,7 @@ from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.adjacency import factor, known_adjacency
 from lastiterate.run.batch_rules.base import BatchRule
-from lastiterate.run.batch_rules.rules import RULES
+from lastiterate.run.batch_rules.rules import RULES, same_batches
 from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.formats import RunFormats
 from lastiterate.run.loss import Loss
@@ -60,7 +61,7 @@ class TrainingRun(RunFormats):
     steps : int
         T, the number of steps (not epochs).
     step_size : float or sequence of length `steps`
-        eta_k.
+        eta_k.  Here and below, a sequence of equal numbers is the number.
     noise_std : float or sequence of length `steps`
         sigma_k: per coordinate, on the averaged gradient, before the step size.  May be 0 where
         `release_noise_std` is positive.
@@ -93,7 +94,8 @@ class TrainingRun(RunFormats):
     buffer_resets : sequence of int
         The steps, counted from 1, that begin with an empty buffer; the first need not be named.
     average : ExponentialAverage or TailAverage, optional
-        The average of iterates that is published instead of the last one.
+        The average of iterates that is published instead of the last one.  An average of the
+        last one alone is None.
 
     Examples
     --------
@@ -242,6 +244,12 @@ class TrainingRun(RunFormats):
         if isinstance(self.noise_std, tuple):
             return tuple(noise * scale for noise in self.noise_std)
         return self.noise_std * scale
+
+    @cached_property
+    def descriptions(self) -> tuple[TrainingRun, ...]:
+        """This run under every batch rule that is known to draw its batches with the same law."""
+        rules = same_batches(self.batches, self.steps)
+        return tuple(self if rule == self.batches else self.replace(batches=rule) for rule in rules)
 
     @property
     def is_constant(self) -> bool:

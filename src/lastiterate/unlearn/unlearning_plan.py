@@ -10,10 +10,11 @@ from lastiterate._digits import up
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.bounds.catalogue import given_order
 from lastiterate.errors import InvalidParameter, InvalidType, UnreachableTarget
-from lastiterate.other_releases import Release, joint_mu
+from lastiterate.other_releases import Release
 from lastiterate.profile.compose_with_gaussian import compose_with_mixture
 from lastiterate.profile.gaussian import GaussianProfile
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile
+from lastiterate.report_bounds import person_mu
 from lastiterate.run.batch_rules.rules import BatchRule, Resampling
 from lastiterate.run.optimizer import require_plain_steps
 from lastiterate.run.training_run import TrainingRun
@@ -176,7 +177,7 @@ class _UnlearningProblem:
     @property
     def _other_mu(self) -> float:
         """The mu of the other releases, which stay published, for all of the examples."""
-        return self.examples * joint_mu(self.other_releases)
+        return person_mu(self.other_releases, self._with(self.run.release_noise_std))
 
     def _check_other_releases(self, epsilon: float, delta: float) -> None:
         """Raise `UnreachableTarget` where the other releases alone use up the target."""

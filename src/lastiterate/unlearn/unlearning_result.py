@@ -11,7 +11,7 @@ from lastiterate.accounting import USUAL_DELTA, PrivacyReport, account
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release
 from lastiterate.profile.best import BestProfile
-from lastiterate.profile.privacy_profile import PrivacyProfile
+from lastiterate.profile.privacy_profile import PrivacyProfile, Protected
 from lastiterate.profile.rounded import RoundedProfile
 from lastiterate.run.adjacency import if_one_example_is
 from lastiterate.run.batch_rules.rules import Resampling
@@ -67,6 +67,11 @@ class Unlearning(BestProfile):
     def profiles(self) -> tuple[PrivacyProfile, ...]:
         """The profiles of the bounds that apply."""
         return self.report.profiles
+
+    @property
+    def protected(self) -> Protected:
+        """The change that the guarantee hides: that of all removed examples at once."""
+        return self.report.protected
 
     def epsilon(self, delta: float) -> float:
         """The epsilon for the removed examples.

@@ -89,7 +89,7 @@ class TestIsNoGaussian:
     def test_other_releases_compose_with_it(self):
         from lastiterate.other_releases import Release
 
-        release = Release("mean", sensitivity=1.0, noise_std=2.0)
+        release = Release("mean", sensitivity=2.0, noise_std=4.0)
         whole = li.account(usual(), bounds=BOUND.id, other_releases=[release])
         mu = math.hypot(float(BOUND.profile(usual()).mus[0]), 0.5)
         exact = li.GaussianProfile(mu).epsilon(1e-5)

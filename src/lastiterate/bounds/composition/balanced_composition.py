@@ -70,19 +70,19 @@ def balanced_composition(run: TrainingRun) -> PrivacyProfile:
     return SummedLossesProfile(
         [
             Repeated(epoch_losses((ratio,) * length, share), often * draws)
-            for ratio, draws in Counter(_ratios(run)).items()
+            for ratio, draws in _ratios(run).items()
         ]
     )
 
 
-def _ratios(run: TrainingRun) -> list[float]:
-    """The largest ratio of sensitivity and noise of each draw, rounded up."""
+def _ratios(run: TrainingRun) -> Counter[float]:
+    """The largest ratio of sensitivity and noise of a draw, rounded up, and of how many draws."""
     change, length = quantities.gradient_change(run), run.batches.steps_per_draw
-    starts = np.arange(0, run.steps, length)
     if run.is_constant:
-        return [rounded_up(change / float(np.max(run.noise_std)))] * starts.size
+        return Counter({rounded_up(change / float(np.max(run.noise_std))): -(-run.steps // length)})
+    starts = np.arange(0, run.steps, length)
     noise = quantities.every_step(np.array(run.noise_std), run.steps)
-    return few_levels(np.maximum.reduceat(change / noise, starts), MOST_EPOCHS)
+    return Counter(few_levels(np.maximum.reduceat(change / noise, starts), MOST_EPOCHS))
 
 
 BALANCED_COMPOSITION = Bound(

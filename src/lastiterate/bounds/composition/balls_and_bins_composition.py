@@ -71,7 +71,7 @@ def balls_and_bins_composition(run: TrainingRun) -> PrivacyProfile:
         assert run.gradient_bound is not None
         left_out = run.replace(adjacency="zero-out", sensitivity=run.gradient_bound)
         return for_group(balls_and_bins_composition(left_out), 2)
-    epochs = Counter(_epochs(run))
+    epochs = _epochs(run)
     share = run.batches.share
     return SummedLossesProfile(
         [Repeated(epoch_losses(epoch, share), times) for epoch, times in epochs.items()]
@@ -100,16 +100,19 @@ def balls_and_bins_composition_delta_lower_bound(run: TrainingRun, epsilon: floa
     )
 
 
-def _epochs(run: TrainingRun) -> list[tuple[float, ...]]:
-    """The ratios of the steps of each epoch, rounded up; of all together if drawn once."""
+def _epochs(run: TrainingRun) -> Counter[tuple[float, ...]]:
+    """The ratios of the steps of each epoch, rounded up, and how many epochs have them.
+
+    If batches are drawn once, all epochs together are one.
+    """
     change, length = quantities.gradient_change(run), run.batches.batches_per_epoch
     if run.is_constant:
         ratio = rounded_up(change / float(np.max(run.noise_std)))
         whole, rest = divmod(run.steps, length)
         if run.batches.resampling is Resampling.EACH_EPOCH:
-            return [(ratio,) * length] * whole + [(ratio,) * rest] * (rest > 0)
+            return Counter({(ratio,) * length: whole}) + Counter({(ratio,) * rest: int(rest > 0)})
         more, fewer = (rounded_up(ratio * math.sqrt(k)) for k in (whole + 1, whole))
-        return [(more,) * rest + (fewer,) * (length - rest) * (whole > 0)]
+        return Counter([(more,) * rest + (fewer,) * (length - rest) * (whole > 0)])
     noise = quantities.every_step(np.array(run.noise_std), run.steps)
     ratios = np.full(-(-run.steps // length) * length, 0.0)
     ratios[: run.steps] = change / noise
@@ -122,7 +125,7 @@ def _epochs(run: TrainingRun) -> list[tuple[float, ...]]:
         epochs = [
             (ratio,) * int(np.count_nonzero(row)) for ratio, row in zip(largest, table, strict=True)
         ]
-    return epochs
+    return Counter(epochs)
 
 
 def few_levels(ratios: Array, most: int) -> list[float]:

@@ -20,7 +20,7 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.optimal_shifts import optimal_shifts, pattern_mus
 from lastiterate.shifts.periodic import PeriodicRun, periodic_mu
 
-_MOST_EPOCHS = 20_000  # written out one by one
+MOST_WRITTEN_OUT = 20_000  # written out one by one
 _BLOCKS = 500  # of earlier ones, while their age grows by a factor of e
 _MOST_ALONE = 500  # positions solved one by one; as many groups of the others
 
@@ -211,7 +211,7 @@ def epochs_of(run: TrainingRun) -> list[range]:
     """The steps, counted from 1, of each of the last epochs; the very last may be cut short."""
     length = run.batches.batches_per_epoch
     last = (run.steps - 1) // length
-    first = max(0, last + 1 - _MOST_EPOCHS)
+    first = max(0, last + 1 - MOST_WRITTEN_OUT)
     starts = range(first * length, run.steps, length)
     return [range(start + 1, min(start + length, run.steps) + 1) for start in starts]
 
@@ -230,7 +230,7 @@ def latest_order_mu(
     ends = [epoch[-1] for epoch in epochs] + ([last] if last else [])
     before = (epochs[0][0] - 1 if epochs else (last or 1) - 1) // run.batches.batches_per_epoch
     if run.is_constant:
-        earlier, counts = _blocks(before, run.batches.batches_per_epoch)
+        earlier, counts = blocks_of(before, run.batches.batches_per_epoch)
         times = np.append(counts, np.ones(len(ends)))
         return rolled_up_mu(run, np.append(earlier, ends).astype(np.intp), diameter, times=times)
     contraction, added, noise = written_out(run)
@@ -252,13 +252,13 @@ def latest_order_mu(
     ).mu
 
 
-def _blocks(epochs: int, length: int) -> tuple[IntArray, Array]:
+def blocks_of(epochs: int, length: int) -> tuple[IntArray, Array]:
     """The last steps, from 1, of blocks of epochs, the older the longer, and their sizes."""
     if not epochs:
         return np.zeros(0, dtype=np.int64), np.zeros(0)
-    spread = math.log1p(epochs / _MOST_EPOCHS)
+    spread = math.log1p(epochs / MOST_WRITTEN_OUT)
     count = math.ceil(spread * _BLOCKS)
-    ages = np.expm1(np.linspace(0.0, spread, count + 1)) * _MOST_EPOCHS
+    ages = np.expm1(np.linspace(0.0, spread, count + 1)) * MOST_WRITTEN_OUT
     edges = np.unique(epochs - np.minimum(np.rint(ages), epochs).astype(np.int64))
     edges[0] = 0
     return edges[1:] * length, np.diff(edges).astype(np.float64)

@@ -6,9 +6,15 @@ from math import comb
 
 import numpy as np
 
-from lastiterate.bounds import conditions
+from lastiterate._numerics.arrays import Array, IntArray
+from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation
-from lastiterate.bounds.fixed_order.convex import CONVEX_FIXED_ORDER, convex
+from lastiterate.bounds.fixed_order.convex import (
+    CONVEX_FIXED_ORDER,
+    MOST_WRITTEN_OUT,
+    blocks_of,
+    rolled_up_mu,
+)
 from lastiterate.bounds.line_style import DASHES, GREEN, LineStyle
 from lastiterate.bounds.subsampling.random_batch_sizes import Majorant, fixed_size_majorant
 from lastiterate.profile.best import BestProfile
@@ -46,8 +52,8 @@ def balanced(run: TrainingRun) -> PrivacyProfile:
 
     **Computed as** sums in which several s have the largest of their :math:`\mu_s`.
     """
-    latest = partial(FixedOrder, positions=tuple(_positions(run.batches, run.steps, 0)))
-    limits = (fixed_size_majorant(run, latest, run.steps, failure) for failure in _FAILURES)
+    fixed = partial(FixedOrder, positions=())
+    limits = (fixed_size_majorant(run, fixed, run.steps, failure) for failure in _FAILURES)
     return BestProfile([_average(run.batches, limit) for limit in dict.fromkeys(limits)])
 
 
@@ -60,10 +66,15 @@ def _average(rule: BatchRule, limit: Majorant) -> GaussianMixtureProfile:
     weights = [(longer - still) / every for longer, still in pairwise([*draws, 0])]
     mus = []
     for wait, weight in zip(waits, weights, strict=True):
-        seen = _positions(rule, run.steps, wait)
-        order = FixedOrder(rule.examples, rule.batch_size, positions=tuple(seen))
-        mus.append(convex(run.replace(batches=order)).mu if seen and weight > 0.0 else 0.0)
+        seen, times = _positions(rule, run.steps, wait)
+        mus.append(_mu(run, seen, times) if seen.size and weight > 0.0 else 0.0)
     return GaussianMixtureProfile(weights, mus, lost=limit.exceeded)
+
+
+def _mu(run: TrainingRun, seen: IntArray, times: Array) -> float:
+    """The value of `fixed-order/convex` for so many participations in each of these steps."""
+    caps = {np.inf, quantities.diameter(run)}
+    return quantities.widened(min(rolled_up_mu(run, seen, cap, times=times) for cap in caps))
 
 
 def _waits(most: int) -> list[int]:
@@ -79,15 +90,22 @@ def _draws_that_wait(rule: BatchRule, wait: int) -> int:
     return comb(length - wait, rule.most_participations(length))
 
 
-def _positions(rule: BatchRule, steps: int, wait: int) -> list[int]:
-    """The latest steps, counted from 1, that may see an example, the last `wait` of them not."""
+def _positions(rule: BatchRule, steps: int, wait: int) -> tuple[IntArray, Array]:
+    """The latest steps, from 1, that may see an example, the last `wait` not, and how often.
+
+    Draws before very many others count at the ends of blocks of them.
+    """
     length = rule.steps_per_draw
-    often, last = rule.most_participations(length), (steps - 1) // length * length
-    seen = [
-        step for end in range(length, last + 1, length) for step in range(end - often + 1, end + 1)
-    ]
+    often, draws = rule.most_participations(length), (steps - 1) // length
+    old = max(0, draws - MOST_WRITTEN_OUT)
+    blocks, counts = blocks_of(old, length)
+    ends = length * np.arange(old + 1, draws + 1)
     end = steps - wait
-    return seen + list(range(max(end - often, last) + 1, end + 1))
+    late = np.arange(max(end - often, draws * length), end) + 1
+    each = (ends[:, None] - np.arange(often)[::-1]).ravel()
+    seen = np.concatenate([blocks, each, late]).astype(np.intp)
+    times = np.append(often * counts, np.ones(each.size + late.size))
+    return seen, times
 
 
 BALANCED = Bound(

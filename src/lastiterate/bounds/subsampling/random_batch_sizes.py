@@ -117,7 +117,7 @@ def contractions_without_example(run: TrainingRun) -> list[LimitedContraction]:
     # Below the largest batch: the differing examples displace no other example.
     most = max(batches.largest_size - run.examples_per_person, 0)
     sizes = [most]
-    if gap(most) < eta * shared:
+    if own > 0 and gap(most) < eta * shared:  # a smaller batch contracts more
         not_expanding = math.floor((2 - eta * shared) / (eta * own))
         unhindered = math.floor((2 - 2 * eta * shared) / (eta * own))
         limits = [max(_hardly_exceeded(run, failure), unhindered) for failure in _FAILURES]

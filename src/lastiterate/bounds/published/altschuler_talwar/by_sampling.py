@@ -29,9 +29,11 @@ def sampled_bounded(run: TrainingRun) -> RenyiProfile:
     + \frac{\alpha D^2}{2\eta^2\sigma_1^2 R}`, the least over
     :math:`\sigma_1^2 + \sigma_2^2 = \sigma^2` too, with S the larger of both directions.
 
-    **Holds when.** nobody has proved it.  As printed, with S the smaller direction, it is false;
-    with the larger no violation is known, but the proof conditions on noise that tells of the
-    batch.  Losses are to be convex and smooth, no step above 2/M, iterates projected.
+    **Holds when.** we know of no proof.  As printed, with S the smaller direction, it is false
+    outside the range of Theorem 3.1; with the larger no violation is known, but the proof
+    conditions on noise that tells of the batch.  We have not seen the journal version (Altschuler,
+    Bok and Talwar 2024).  Losses are to be convex and smooth, no step above 2/M, iterates
+    projected.
 
     **Tight** to a constant factor, if true.
 
@@ -48,7 +50,7 @@ def sampled_strongly_convex(run: TrainingRun) -> RenyiProfile:
     **Bound.** :math:`R_\alpha \le \min_R R\, S_\alpha\big(\tfrac bn, \tfrac{b\sigma_2}{2C}\big)
     + c^{2R}\frac{\alpha D^2}{2\eta^2\sigma_1^2}`, else as `sampled_bounded`.
 
-    **Holds when.** nobody has proved it; see `sampled_bounded`.
+    **Holds when.** we know of no proof; see `sampled_bounded`.
 
     **Tight** to logarithms, if true.
 

@@ -35,7 +35,7 @@ def sampled(run: TrainingRun) -> RenyiProfile:
     c = 1, or shrink by :math:`c = 1 - \eta m`, as in their Theorem 3.1, instead of growing by
     :math:`1 + \eta M`.
 
-    **Holds when.** nobody has proved it.  As printed, with S the smaller direction, it is false;
+    **Holds when.** we know of no proof.  As printed, with S the smaller direction, it is false;
     with the larger no violation is known, but the proof conditions on noise that tells of the
     batch.
 
