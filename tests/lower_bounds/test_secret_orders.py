@@ -14,6 +14,7 @@ from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
 from lastiterate.lower_bounds.saturating_gradients import stretches
 from lastiterate.lower_bounds.smoothed_sums import below, threshold_profile
 from lastiterate.lower_bounds.two_statistics import two_statistics_profile
+from lastiterate.run.loss import linear_gradients
 from tests.reference import all_orders, noisy_line
 from tests.slow import slow, slow_if
 
@@ -42,8 +43,9 @@ def flattest(run):
         stationary_quadratics.shift_over_deviation(run, gap),
     )
     return [
-        threshold_profile(whole, unit * g, unit * (g - 1.0))
-        for g in stationary_quadratics.sides(run)
+        threshold_profile(whole, unit * ours, unit * theirs)
+        for one in linear_gradients(run)
+        for ours, theirs in [one.moves(exact_size=run.batches.exact_size)]
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import wraps
@@ -16,6 +16,7 @@ from lastiterate.profile.group import for_group
 from lastiterate.profile.lower import LowerProfile
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import BatchRule
+from lastiterate.run.loss import Gradients
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -163,6 +164,10 @@ def _zero(run: TrainingRun, epsilon: float) -> float:
     return 0.0
 
 
+def _always(run: TrainingRun) -> bool:
+    return True
+
+
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Bound(Statement):
     """An upper bound, proved or as published.
@@ -262,10 +267,14 @@ class Bound(Statement):
 class LowerBound(Statement):
     """A lower bound on every guarantee that holds for all runs with the same description.
 
-    `evaluate` exhibits one of these runs and tests that tell its two data sets apart.
+    `evaluate` exhibits one of these runs and tests that tell its two data sets apart.  `gradients`
+    states how large the gradients of those that it may exhibit are.  The bound applies only where
+    the description admits all of them.  `quick` says whether it takes little time for a run.
     """
 
     evaluate: Callable[[TrainingRun], LowerProfile]
+    gradients: Callable[[TrainingRun], Iterable[Gradients]]
+    quick: Callable[[TrainingRun], bool] = _always
 
     @property
     def certainty(self) -> Certainty:
@@ -275,3 +284,14 @@ class LowerBound(Statement):
         """A lower bound on every valid guarantee, or `NoBoundApplies` with the reasons."""
         self._require(run)
         return self.evaluate(self.described(run))
+
+    def _violated(self, run: TrainingRun) -> list[Unmet]:
+        unmet = super()._violated(run)
+        if unmet:
+            return unmet
+        found = (gradients.not_admitted(run) for gradients in self.gradients(run))
+        return [
+            Unmet("gradients that the description admits", reason, "see the other lower bounds")
+            for reason in found
+            if reason is not None
+        ]

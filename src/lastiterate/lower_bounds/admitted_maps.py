@@ -17,7 +17,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.domain import Ball
-from lastiterate.run.loss import local_curvatures
+from lastiterate.run.loss import gradient_reach, local_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -56,6 +56,12 @@ class Admitted:
         """Whether all losses are equally curved, and everywhere."""
         return np.array_equal(self.gentlest, self.steepest)
 
+    def moves_alone(self) -> tuple[float, float]:
+        """How the example moves a step in each world, in shifts; the others are all alike."""
+        if self.drift > 0.0 or self.may_be_left_out or math.isinf(self.bound):
+            return 0.0, 1.0
+        return -self.bound / self.sensitivity, 1.0 - self.bound / self.sensitivity
+
     def own_move(self, k: int, push: float) -> float:
         """How far the example, in the first world, moves step k beyond the others of its batch.
 
@@ -81,6 +87,11 @@ def seen_together(run: TrainingRun) -> int:
     return min(run.examples_per_person, run.batches.batch_size)
 
 
+def with_those_seen_together(run: TrainingRun) -> TrainingRun:
+    """The run with no more examples a person than a batch can have of them."""
+    return run.replace(examples_per_person=seen_together(run))
+
+
 def admitted(run: TrainingRun) -> Admitted:
     """The steps that obey the description, or as many of them as are known."""
     if not run.has_plain_steps:
@@ -90,14 +101,12 @@ def admitted(run: TrainingRun) -> Admitted:
     etas = np.broadcast_to(np.asarray(run.step_size, dtype=float), (run.steps,))
     together = seen_together(run)
     size, penalty = run.batches.batch_size, run.loss.regulariser
-    bound, left_out = run.gradient_bound, run.adjacency == "zero-out"
-    if bound is None and left_out:
-        bound = run.sensitivity
+    limit = gradient_reach(run)
+    bounded = math.isfinite(limit)
     span = local_curvatures(run)
     linear = span is not None and span[0] <= penalty
     sized = run.batches.exact_size  # how curved a batch of unknown size is, is unknown too
     low, high = span if span is not None and sized else (penalty, penalty)
-    limit = math.inf if bound is None else bound
     half = run.domain.diameter / 2.0 if isinstance(run.domain, Ball) else math.inf
     return Admitted(
         step_sizes=etas,
@@ -106,11 +115,11 @@ def admitted(run: TrainingRun) -> Admitted:
         gentlest=1.0 - etas * high,
         steepest=1.0 - etas * low,
         plain=1.0 - etas * penalty,
-        share=1.0 if bound is None else (size - together) / size,
+        share=(size - together) / size if bounded else 1.0,
         bound=limit,
         drift=limit if sized else 0.0,
-        may_be_left_out=left_out,
+        may_be_left_out=run.adjacency == "zero-out",
         domain=None if math.isinf(half) else (-half, half),
         sensitivity=run.sensitivity,
-        has_instances=linear if bound is not None or not sized else span is not None,
+        has_instances=linear if bounded or not sized else span is not None,
     )

@@ -38,7 +38,12 @@ from lastiterate.lower_bounds.stationary_quadratics import (
 )
 from lastiterate.profile.lower import BestLowerProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
-from lastiterate.run.loss import has_bounded_gradients, local_curvatures
+from lastiterate.run.loss import (
+    Gradients,
+    gradient_reach,
+    has_bounded_gradients,
+    local_curvatures,
+)
 from lastiterate.run.training_run import TrainingRun
 
 _CURVATURES = (1.0, 0.6, 0.3, 0.1)  # of the largest
@@ -59,6 +64,12 @@ class CurvedInterval:
     pull: float
     own: float
     half: float
+    rise: float
+
+    @property
+    def gradients(self) -> Gradients:
+        """Those of the others are their pull at rest, and up to `rise` more or less elsewhere."""
+        return Gradients(self.own, self.own - 1.0, (-self.pull - self.rise, -self.pull + self.rise))
 
     @property
     def moves(self) -> tuple[float, float]:
@@ -91,18 +102,16 @@ def intervals(run: TrainingRun) -> Iterator[CurvedInterval]:
     span = local_curvatures(run)
     assert span is not None
     step, penalty = float(np.max(run.step_size)), run.loss.regulariser
-    own = (
-        1.0 if run.adjacency == "zero-out" else 0.5
-    )  # all are within the sensitivity of each other
+    own = gradient_reach(run) / run.sensitivity
     largest = min(span[1], 1.0 / step) - penalty
     for share in _CURVATURES:
         curvature = share * largest
         half = _half(run, curvature, own)
         rise = up(curvature * half / run.sensitivity, MILLIONS_OF_ROUNDINGS)
         if rise <= own:
-            yield CurvedInterval(curvature, 0.0, own, half)
+            yield CurvedInterval(curvature, 0.0, own, half, rise)
             if penalty > 0.0:
-                yield CurvedInterval(curvature, own - rise, own, half)
+                yield CurvedInterval(curvature, own - rise, own, half, rise)
 
 
 def _half(run: TrainingRun, curvature: float, own: float) -> float:
@@ -189,5 +198,6 @@ LOWER_BOUNDS = (
         ),
         source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
         evaluate=curved_interval_lower_bound,
+        gradients=lambda run: (one.gradients for one in intervals(run)),
     ),
 )

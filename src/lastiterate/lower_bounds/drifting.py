@@ -30,12 +30,12 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate._numerics.sums import suffix_products, suffix_sums
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
-from lastiterate.lower_bounds.admitted_maps import Admitted
+from lastiterate.lower_bounds.admitted_maps import Admitted, with_those_seen_together
 from lastiterate.lower_bounds.line_maps import linear
 from lastiterate.lower_bounds.line_pair import Step
 from lastiterate.profile.lower import MeansLowerProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
-from lastiterate.run.loss import quadratic_curvatures
+from lastiterate.run.loss import linear_gradients, quadratic_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 1_000_000
@@ -65,7 +65,7 @@ def drifting_lower_bound(run: TrainingRun) -> MeansLowerProfile:
     raised as needed), for the positions seen last, by logarithms where steps expand; rounded
     down.
     """
-    span = quadratic_curvatures(run)
+    run, span = with_those_seen_together(run), quadratic_curvatures(run)
     assert span is not None
     factors = 1.0 - quantities.step_sizes(run)[:, None] * np.array(span)
     largest = np.abs(factors).max(axis=1)
@@ -202,10 +202,15 @@ def _improved(
 
 
 def drifting_steps(slopes: Array, may: Admitted) -> list[Step]:
-    """The deviation from the way; the shift is the second world's."""
+    """The deviation from the way, or the iterate where there is none."""
     each = zip(slopes, may.shifts, may.noise_stds, strict=True)
+    ours, theirs = may.moves_alone()
     return [
-        Step(linear(slope), (linear(slope), linear(slope, shift)), float(noise))
+        Step(
+            linear(slope),
+            (linear(slope, ours * shift), linear(slope, theirs * shift)),
+            float(noise),
+        )
         for slope, shift, noise in each
     ]
 
@@ -238,5 +243,6 @@ LOWER_BOUNDS = (
         ),
         source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
         evaluate=drifting_lower_bound,
+        gradients=linear_gradients,
     ),
 )

@@ -17,11 +17,13 @@ from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.errors import NumericalFailure
 from lastiterate.lower_bounds import quadrature
+from lastiterate.lower_bounds.admitted_maps import seen_together, with_those_seen_together
 from lastiterate.lower_bounds.line_grid import Laws, last_laws
 from lastiterate.lower_bounds.line_maps import IDENTITY, linear
 from lastiterate.lower_bounds.line_pair import Pair, Step
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, OneTestLowerProfile
 from lastiterate.run.batch_rules.rules import Cyclic, FullBatch
+from lastiterate.run.loss import Gradients
 from lastiterate.run.training_run import TrainingRun
 
 _WIDTH = 1.0  # of a panel, in standard deviations
@@ -39,7 +41,7 @@ def bounded_lower_bound(run: TrainingRun) -> LowerProfile:
 
     **Holds when.** losses may be linear (not strongly convex, no regulariser), and iterates are
     projected onto a set of diameter D; full batches or a fixed order.  Where gradients are
-    bounded by less than L, the others in a batch make up for the drift, so b >= 2.
+    bounded by less than L, the others in a batch, who are as many at least, make up for the drift.
 
     **Tight** to a constant factor of :math:`\mu`.
 
@@ -52,6 +54,7 @@ def bounded_lower_bound(run: TrainingRun) -> LowerProfile:
 
     **Computed as** quadrature with error bounds, and Levy's inequality; rounded down.
     """
+    run = with_those_seen_together(run)
     found: list[LowerProfile] = [_by_levy(run)]
     steps = _walked(run)
     if steps:
@@ -164,10 +167,24 @@ _NO_TEST = OneTestLowerProfile(fpr=1.0, power=1.0)
 
 
 def _no_room(run: TrainingRun) -> str | None:
-    bound = run.gradient_bound
-    if bound is None or bound >= run.sensitivity or run.batches.batch_size >= 2:
+    size, together = run.batches.batch_size, seen_together(run)
+    if not _makes_up(run) or size >= 2 * together:
         return None
-    return f"batch_size=1, gradients of at most {bound!r}"
+    of_one = f", {together} of them of one person" if together > 1 else ""
+    return f"batch_size={size}{of_one}, gradients of at most {run.gradient_bound!r}"
+
+
+def _makes_up(run: TrainingRun) -> bool:
+    """Whether no gradient may be as large as L, so that nobody walks without others' help."""
+    return run.gradient_bound is not None and run.gradient_bound < run.sensitivity
+
+
+def _gradients(run: TrainingRun) -> list[Gradients]:
+    if not _makes_up(run):
+        return [Gradients(1.0, 0.0)]
+    together = seen_together(run)
+    others = 0.5 * together / (run.batches.batch_size - together)
+    return [Gradients(0.5, -0.5, (0.0, others))]
 
 
 LOWER_BOUNDS = (
@@ -189,5 +206,6 @@ LOWER_BOUNDS = (
             "Theorem C.16",
         ),
         evaluate=bounded_lower_bound,
+        gradients=_gradients,
     ),
 )

@@ -87,7 +87,12 @@ class Quadratics(Family):
     def lower(self, run: TrainingRun, parameters: Parameters) -> LowerProfile:
         may, slopes = admitted(run), self.slopes(run, parameters)
         return autoregression_lower_profile(
-            slopes, may.shifts, may.noise_stds, run.release_noise_std, participation(run)
+            slopes,
+            may.shifts,
+            may.noise_stds,
+            run.release_noise_std,
+            participation(run),
+            may.moves_alone()[::-1],
         )
 
 

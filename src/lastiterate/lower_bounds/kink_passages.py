@@ -17,7 +17,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, TINY, up
 from lastiterate.lower_bounds.admitted_maps import seen_together
 from lastiterate.lower_bounds.linear_paths import LinearSteps, linear_steps, variance_along
-from lastiterate.run.loss import local_curvatures
+from lastiterate.run.loss import gradient_reach, local_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_CONTRACTED = 5.0  # by all curved steps together; a logarithm
@@ -47,7 +47,7 @@ class KinkedLosses:
     @property
     def bound(self) -> float:
         """G: all examples are within the sensitivity of each other."""
-        return self.run.sensitivity * (1.0 if self.run.adjacency == "zero-out" else 0.5)
+        return gradient_reach(self.run)
 
     @property
     def own_gradients(self) -> tuple[float, float]:

@@ -40,7 +40,9 @@ from lastiterate.lower_bounds.two_statistics import (
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.loss import (
+    Gradients,
     has_bounded_gradients,
+    linear_gradients,
     local_curvatures,
     quadratic_curvatures,
 )
@@ -93,6 +95,12 @@ def _held(run: TrainingRun) -> Iterator[LowerProfile]:
         factors = (unit * share * sides[0], unit * share * sides[1])
         tails = stretch.tails(ours, theirs, _spread(run))
         yield two_statistics_profile(hidden, factors, tails, last_in_sum=True)
+
+
+def _gradients(run: TrainingRun) -> list[Gradients]:
+    if not has_bounded_gradients(run):
+        return linear_gradients(run)
+    return [stretch.gradients for stretch in _stretches(run)]
 
 
 def _stretches(run: TrainingRun) -> list[Stretch | VaryingStretch]:
@@ -158,5 +166,6 @@ LOWER_BOUNDS = (
         ),
         source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
         evaluate=last_step_lower_bound,
+        gradients=_gradients,
     ),
 )

@@ -26,7 +26,12 @@ from lastiterate.lower_bounds.kink_passages import KinkedLosses, Passage
 from lastiterate.lower_bounds.linear_paths import MOMENTUM_OR_AVERAGE
 from lastiterate.profile.lower import BestLowerProfile, MeansLowerProfile, PerturbedLowerProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
-from lastiterate.run.loss import has_bounded_gradients, local_curvatures
+from lastiterate.run.loss import (
+    Gradients,
+    gradient_reach,
+    has_bounded_gradients,
+    local_curvatures,
+)
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 200_000
@@ -82,6 +87,11 @@ def _positions(run: TrainingRun) -> list[int]:
     return [order[k - 1] for k in _LATEST if k <= len(order)]
 
 
+def _gradients(run: TrainingRun) -> list[Gradients]:
+    bound = gradient_reach(run) / run.sensitivity
+    return [Gradients(-bound, 1.0 - bound, (-bound, bound))]
+
+
 def _unbounded_gradients(run: TrainingRun) -> str | None:
     return None if has_bounded_gradients(run) else "gradients of any size"
 
@@ -122,5 +132,6 @@ LOWER_BOUNDS = (
         beyond_plain_steps=True,
         source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
         evaluate=late_curvature_lower_bound,
+        gradients=_gradients,
     ),
 )

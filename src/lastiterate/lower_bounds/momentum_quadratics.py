@@ -36,7 +36,7 @@ from lastiterate.lower_bounds.linear_paths import (
 from lastiterate.lower_bounds.participation import participation
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
-from lastiterate.run.loss import has_bounded_gradients, quadratic_curvatures
+from lastiterate.run.loss import has_bounded_gradients, linear_gradients, quadratic_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 100_000
@@ -62,11 +62,12 @@ def momentum_lower_bound(run: TrainingRun) -> BestLowerProfile:
     **Computed as** weights of all steps, backwards, for a grid of curvatures and for curvatures of
     single steps found by gradient ascent; rounded down.
     """
-    return BestLowerProfile(tuple(_profiles(run)))
+    with np.errstate(all="ignore"):  # weights beyond floating point are left out
+        return BestLowerProfile(tuple(_profiles(run)))
 
 
 def _profiles(run: TrainingRun) -> Iterator[LowerProfile]:
-    steps, span = linear_steps(run), _curvatures(run)
+    steps, span, gradients = linear_steps(run), _curvatures(run), linear_gradients(run)
     assert span is not None
     varies = span[0] < span[1] and not has_bounded_gradients(run)
     constants = np.linspace(*span, _CURVATURES if varies else 1).tolist()
@@ -86,7 +87,10 @@ def _profiles(run: TrainingRun) -> Iterator[LowerProfile]:
                 continue
             deviation = _deviation(steps, weights)
             if 0.0 < deviation < math.inf:
-                yield rule.lower_profile(down(shifts / deviation, MILLIONS_OF_ROUNDINGS))
+                told = down(shifts / deviation, MILLIONS_OF_ROUNDINGS)
+                for one in gradients if rule.by_chance else gradients[:1]:
+                    moves = one.moves(exact_size=run.batches.exact_size)
+                    yield rule.lower_profile(told, moves)
 
 
 def _patterns(run: TrainingRun) -> list[tuple[int | None, Array]]:
@@ -181,5 +185,6 @@ LOWER_BOUNDS = (
         beyond_plain_steps=True,
         source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
         evaluate=momentum_lower_bound,
+        gradients=linear_gradients,
     ),
 )

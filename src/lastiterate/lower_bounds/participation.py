@@ -11,21 +11,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, cast
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.errors import InvalidType
-from lastiterate.lower_bounds.random_sums import smoothed_lower_profile
+from lastiterate.lower_bounds.random_sums import (
+    Moves,
+    drawn_profile,
+    mixed_means_profile,
+    most_of_sum,
+    smoothed_lower_profile,
+)
 from lastiterate.profile.lower import LowerProfile, MeansLowerProfile
 from lastiterate.run.batch_rules.rules import BatchRule, Resampling
 from lastiterate.run.batch_rules.sampled import SampledRule
 from lastiterate.run.training_run import TrainingRun
 
-_MOST_COUNTED = 400  # steps whose participations are counted
+_ONE: Moves = (1.0, 0.0)
+_MOST_WORK = 50_000_000  # states times steps times frequencies
 
 
 class Participation(ABC):
@@ -43,10 +52,10 @@ class Participation(ABC):
         """(stays, takes) of step k, counted from 0."""
 
     @abstractmethod
-    def lower_profile(self, shifts: Array) -> LowerProfile:
-        """N(0, 1) against N(S, 1), rounded down: S sums the shifts of the steps taken part in.
+    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+        """N(ours S, 1) against N(theirs S, 1), rounded down, for `moves` of ours and theirs.
 
-        Where chance decides, shifts are at least 0.
+        S sums the shifts of the steps taken part in.  Where chance decides, they are at least 0.
         """
 
     def expected(self, steps: int) -> Array:
@@ -72,8 +81,9 @@ class Always(Participation):
     def step(self, k: int) -> tuple[Array, Array]:
         return np.zeros((1, 1)), np.ones((1, 1))
 
-    def lower_profile(self, shifts: Array) -> LowerProfile:
-        return MeansLowerProfile([1.0], [abs(float(shifts @ np.ones(shifts.size)))])
+    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+        apart = moves[0] - moves[1]
+        return MeansLowerProfile([1.0], [apart * abs(float(shifts @ np.ones(shifts.size)))])
 
 
 @dataclass(frozen=True)
@@ -92,8 +102,9 @@ class AtSteps(Participation):
         seen = float(k + 1 in self.positions)
         return np.full((1, 1), 1.0 - seen), np.full((1, 1), seen)
 
-    def lower_profile(self, shifts: Array) -> LowerProfile:
-        return MeansLowerProfile([1.0], [abs(float(shifts @ self.expected(shifts.size)))])
+    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+        apart = moves[0] - moves[1]
+        return MeansLowerProfile([1.0], [apart * abs(float(shifts @ self.expected(shifts.size)))])
 
 
 @dataclass(frozen=True)
@@ -115,10 +126,13 @@ class AtDrawnPosition(Participation):
         takes = np.array([*(float(k + 1 in steps) for steps in self.seen), 0.0])
         return np.diag(1.0 - takes), np.diag(takes)
 
-    def lower_profile(self, shifts: Array) -> LowerProfile:
+    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
         steps = [[k - 1 for k in sorted(seen) if k <= shifts.size] for seen in self.seen]
-        sums = [float(shifts[seen].sum()) for seen in steps]
-        return MeansLowerProfile(down(self.start, MILLIONS_OF_ROUNDINGS).tolist(), [*sums, 0.0])
+        sums = [*(float(shifts[seen].sum()) for seen in steps), 0.0]
+        weights = down(self.start, MILLIONS_OF_ROUNDINGS)
+        if moves == _ONE:
+            return MeansLowerProfile(weights.tolist(), sums)
+        return mixed_means_profile(weights, np.array(sums), moves)
 
 
 @dataclass(frozen=True)
@@ -148,8 +162,8 @@ class OncePerEpoch(Participation):
             stays, takes = np.repeat(stays[:1], 2, axis=0), np.repeat(takes[:1], 2, axis=0)
         return stays, takes
 
-    def lower_profile(self, shifts: Array) -> LowerProfile:
-        return smoothed_lower_profile(shifts, self.each, one_of=self.length)
+    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+        return drawn_profile(shifts, self.each, moves, one_of=self.length)
 
 
 @dataclass(frozen=True)
@@ -174,19 +188,25 @@ class EquallyOften(Participation):
             stays, takes = (np.repeat(one[-1:], left.size, axis=0) for one in (stays, takes))
         return stays, takes
 
-    def lower_profile(self, shifts: Array) -> LowerProfile:
-        """The number of participations, times the least shift."""
-        states = {0: self.start}
-        for k in range(shifts.size if shifts.size <= _MOST_COUNTED else 0):
-            stays, takes = self.step(k)
-            after: dict[int, Array] = {}
-            for seen, before in states.items():
-                for count, reached in ((seen, before @ stays), (seen + 1, before @ takes)):
-                    if reached.any():
-                        after[count] = after.get(count, 0.0) + reached
-            states = after
-        chances = [down(float(one.sum()), MILLIONS_OF_ROUNDINGS) for one in states.values()]
-        return MeansLowerProfile(chances, [float(shifts.min()) * seen for seen in states])
+    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+        # Early steps whose law would take long count as nothing: the sum is only smaller.
+        most_steps = _MOST_WORK // (1_000 * (self.often + 1))
+        known = np.where(np.arange(shifts.size) < shifts.size - most_steps, 0.0, shifts)
+        most = most_of_sum(known, self.often / self.length)
+        return smoothed_lower_profile(most, partial(self._characteristic, known), moves)
+
+    def _characteristic(self, shifts: Array, frequencies: Array) -> NDArray[np.complex128]:
+        """E e^{iuS}, by the chain; a draw whose shifts are all 0 is left out."""
+        first = int(np.argmax(shifts > 0.0)) // self.length * self.length
+        states = np.ones((frequencies.size, 1)) * self.start.astype(np.complex128)
+        left = np.arange(self.often + 1)
+        for k in range(first, shifts.size):
+            if k % self.length == 0:  # everybody has drawn anew
+                states = states.sum(axis=1, keepdims=True) * self.start
+            taken = states * np.minimum(left / (self.length - k % self.length), 1.0)
+            states -= taken
+            states[:, :-1] += taken[:, 1:] * np.exp(1j * frequencies * shifts[k])[:, None]
+        return np.asarray(states.sum(axis=1))
 
 
 @dataclass(frozen=True)
@@ -205,8 +225,8 @@ class AnyStep(Participation):
     def step(self, k: int) -> tuple[Array, Array]:
         return np.full((1, 1), 1.0 - self.probability), np.full((1, 1), self.probability)
 
-    def lower_profile(self, shifts: Array) -> LowerProfile:
-        return smoothed_lower_profile(shifts, self.probability)
+    def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
+        return drawn_profile(shifts, self.probability, moves)
 
 
 def participation(run: TrainingRun, *, position: int | None = None) -> Participation:

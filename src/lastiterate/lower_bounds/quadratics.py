@@ -22,8 +22,12 @@ from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate.bounds import conditions, quantities
 from lastiterate.bounds.bound import Citation, Hypothesis, LowerBound
 from lastiterate.lower_bounds.admitted_maps import seen_together
-from lastiterate.lower_bounds.participation import Participation, probability_of_a_step
-from lastiterate.lower_bounds.random_sums import law_of_sum
+from lastiterate.lower_bounds.participation import (
+    Participation,
+    participation,
+    probability_of_a_step,
+)
+from lastiterate.lower_bounds.random_sums import Moves, law_of_sum
 from lastiterate.lower_bounds.stationary_quadratics import (
     shift_over_deviation,
     steady_profile,
@@ -31,7 +35,7 @@ from lastiterate.lower_bounds.stationary_quadratics import (
 )
 from lastiterate.profile.lower import BestLowerProfile, LowerProfile, MeansLowerProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
-from lastiterate.run.loss import quadratic_curvatures
+from lastiterate.run.loss import linear_gradients, quadratic_curvatures
 from lastiterate.run.training_run import TrainingRun
 
 _CURVATURES = 33
@@ -39,15 +43,23 @@ _MOST_STEPS = 200_000
 
 
 def autoregression_lower_profile(
-    slopes: Array, shifts: Array, noise_stds: Array, release_noise_std: float, rule: Participation
+    slopes: Array,
+    shifts: Array,
+    noise_stds: Array,
+    release_noise_std: float,
+    rule: Participation,
+    moves: Moves = (1.0, 0.0),
 ) -> LowerProfile:
-    """The lower bounds from an instance with these slopes, rounded down."""
+    """The lower bounds from an instance with these slopes, rounded down.
+
+    A participation moves a step by the shift, times one of `moves` in each world.
+    """
     weights = np.append(np.cumprod(slopes[:0:-1])[::-1], 1.0)
     variance = float(((weights * noise_stds) ** 2).sum()) + release_noise_std**2
     shifts_over_deviation = down(weights * shifts / math.sqrt(variance), MILLIONS_OF_ROUNDINGS)
     if rule.by_chance and shifts_over_deviation.min() < 0.0:  # thresholds need not be good tests
         return MeansLowerProfile([1.0], [0.0])
-    return rule.lower_profile(shifts_over_deviation)
+    return rule.lower_profile(shifts_over_deviation, moves)
 
 
 def quadratic_lower_bound(run: TrainingRun) -> BestLowerProfile:
@@ -98,7 +110,7 @@ def _endless_profiles(
     yield MeansLowerProfile([1.0], [0.0])
 
 
-def _profile(run: TrainingRun, curvature: float) -> MeansLowerProfile | None:
+def _profile(run: TrainingRun, curvature: float) -> LowerProfile | None:
     etas = quantities.every_step(quantities.step_sizes(run), run.steps)[-_MOST_STEPS:]
     factors = 1.0 - etas * curvature
     sigmas = quantities.every_step(np.atleast_1d(np.array(run.noise_std)), run.steps)[-etas.size :]
@@ -112,7 +124,14 @@ def _profile(run: TrainingRun, curvature: float) -> MeansLowerProfile | None:
         return None
     each = seen_together(run) * run.sensitivity / run.batches.batch_size
     shifts = etas * each * reach / math.sqrt(variance)
-    law = _means(run, down(shifts, MILLIONS_OF_ROUNDINGS))
+    shifts = down(shifts, MILLIONS_OF_ROUNDINGS)
+    if run.batches.resampling is Resampling.EACH_FEW_EPOCHS:
+        (gradients,) = linear_gradients(run)
+        if shifts.min() < 0.0 or run.steps > shifts.size:  # thresholds need not be good tests
+            return None
+        moves = gradients.moves(exact_size=run.batches.exact_size)
+        return participation(run).lower_profile(shifts, moves)
+    law = _means(run, shifts)
     return None if law is None else MeansLowerProfile(*law)
 
 
@@ -171,6 +190,8 @@ def _no_law(run: TrainingRun) -> str | None:
     reason = unsteady(run)
     if reason is None or run.batches.resampling is Resampling.NEVER:
         return None
+    if run.batches.resampling is Resampling.EACH_FEW_EPOCHS and run.steps <= _MOST_STEPS:
+        return None
     if run.batches.resampling is Resampling.EACH_EPOCH or not run.batches.exact_size:
         return f"{reason} with batches {run.batches.in_words}"
     return f"{reason} of {run.steps} steps" if run.steps > _MOST_STEPS else None
@@ -201,5 +222,6 @@ LOWER_BOUNDS = (
             "Theorems 4.2 and C.17",
         ),
         evaluate=quadratic_lower_bound,
+        gradients=linear_gradients,
     ),
 )

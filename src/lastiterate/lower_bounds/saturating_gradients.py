@@ -24,6 +24,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
 from lastiterate.lower_bounds.two_statistics import Tails, edges_up_to
 from lastiterate.run.batch_rules.rules import Resampling
+from lastiterate.run.loss import Gradients, gradient_reach
 from lastiterate.run.training_run import TrainingRun
 
 _NEVER_EXCEEDED = 10.0  # standard deviations, in any step
@@ -51,6 +52,10 @@ class Stretch:
     noise: float
     moved: float
     lost: float
+
+    @property
+    def gradients(self) -> Gradients:
+        return _saturated(self.bound)
 
     def tails(self, ours: float, theirs: float, spread: float) -> Tails:
         """Tails of the iterate after a last step that the example moves by `ours` or by `theirs`.
@@ -85,6 +90,10 @@ class VaryingStretch:
     quiet: float
     pull: float = 0.0
 
+    @property
+    def gradients(self) -> Gradients:
+        return _saturated(self.bound)
+
     def tails(self, ours: float, theirs: float, spread: float) -> Tails:
         """The tails of a `Stretch`."""
         kept = float(self.shares[-1])
@@ -111,6 +120,11 @@ class VaryingStretch:
         )
 
 
+def _saturated(bound: float) -> Gradients:
+    """The others' are within the bound, beyond the stretch at one end of it."""
+    return Gradients(bound, bound - 1.0, (-bound, bound))
+
+
 def stretches(
     run: TrainingRun, shift: float, most_participations: float
 ) -> Iterator[Stretch | VaryingStretch]:
@@ -119,7 +133,7 @@ def stretches(
     The example moves a step by `shift`, and is seen by no more than `most_seen` steps, but for
     a chance of 1e-15.
     """
-    bound = 1.0 if run.adjacency == "zero-out" else 0.5  # the others keep within the sensitivity
+    bound = gradient_reach(run) / run.sensitivity
     penalty, size = run.loss.regulariser, run.batches.batch_size
     curvature = 1.0 - float(np.max(run.step_size)) * penalty
     if not curvature > 0.0:

@@ -21,6 +21,7 @@ from lastiterate.lower_bounds.participation import left_out, probability_of_a_st
 from lastiterate.lower_bounds.smoothed_sums import threshold_profile
 from lastiterate.profile.lower import BestLowerProfile
 from lastiterate.run.batch_rules.rules import BatchRule, Resampling
+from lastiterate.run.loss import linear_gradients
 from lastiterate.run.training_run import TrainingRun
 
 _OTHER_GAPS = 3
@@ -47,21 +48,6 @@ def hidden_steps(run: TrainingRun, gap: float) -> HiddenSteps:
     return _BY_CHANCE[run.batches.resampling](run.batches, gap, run.steps)
 
 
-def sides(run: TrainingRun) -> list[float]:
-    """Admitted values of `ours`.
-
-    In a batch of exact size the example has the position of another.  The other may be as it is in
-    the second world, or, where an example may be left out, pull the other way.  In other batches
-    all others may have no gradient, and the example has any of the two that its bound allows.
-    """
-    zero_out = run.adjacency == "zero-out"
-    if run.batches.exact_size:
-        return [1.0, 2.0] if zero_out else [1.0]
-    if zero_out:
-        return [1.0]
-    return [2.0 if run.gradient_bound is None else min(run.gradient_bound / run.sensitivity, 2.0)]
-
-
 def shift_over_deviation(run: TrainingRun, gap: float) -> float:
     """(eta L/b) over the standard deviation of the last iterate, rounded down."""
     step, noise = float(run.step_size), float(run.noise_std)  # type: ignore[arg-type]  # no schedule
@@ -79,7 +65,9 @@ def steady_profile(run: TrainingRun, curvatures: tuple[float, float]) -> BestLow
     profiles = []
     for gap in sorted(gaps) if most > least else [least]:
         whole, unit = hidden_steps(run, gap).whole, shift_over_deviation(run, gap)
-        profiles += [threshold_profile(whole, unit * g, unit * (g - 1.0)) for g in sides(run)]
+        for gradients in linear_gradients(run):
+            ours, theirs = gradients.moves(exact_size=run.batches.exact_size)
+            profiles.append(threshold_profile(whole, unit * ours, unit * theirs))
     return BestLowerProfile(tuple(profiles))
 
 

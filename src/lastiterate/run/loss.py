@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lastiterate import _check
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
 from lastiterate.errors import InvalidParameter, InvalidType
 
 if TYPE_CHECKING:
@@ -152,3 +154,70 @@ def has_bounded_gradients(run: TrainingRun) -> bool:
     Where an example may be left out, the sensitivity bounds its gradient.
     """
     return run.gradient_bound is not None or run.adjacency == "zero-out"
+
+
+def gradient_reach(run: TrainingRun) -> float:
+    """The norm up to which gradients, penalty excluded, are all admitted together; inf if any are.
+
+    Two examples of the reach, or one and none, are within the sensitivity of each other.
+    """
+    if not has_bounded_gradients(run):
+        return math.inf
+    return run.sensitivity * (1.0 if run.adjacency == "zero-out" else 0.5)
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """The gradients of an instance on the line, penalty excluded, in units of the sensitivity.
+
+    `ours` and `theirs` are those of the example in question in the two worlds.  Those of all others
+    stay between the two `others`.  With `shared`, all examples have one more, of any size, in
+    common.
+    """
+
+    ours: float
+    theirs: float
+    others: Span = (0.0, 0.0)
+    shared: bool = False
+
+    def moves(self, *, exact_size: bool) -> tuple[float, float]:
+        """How the example changes the sum of a batch that it joins, in each world.
+
+        In a batch of exact size it has the position of another, and all others are alike.
+        """
+        displaced = self.others[0] if exact_size else 0.0
+        return self.ours - displaced, self.theirs - displaced
+
+    def not_admitted(self, run: TrainingRun) -> str | None:
+        """How they break what the run's description says of gradients; None if they obey it."""
+        every = (self.ours, self.theirs, *self.others)
+        longest, bound = max(map(abs, every)), run.gradient_bound
+        if self.shared and (has_bounded_gradients(run) or not run.batches.exact_size):
+            return "a gradient of any size that all examples share"
+        if run.adjacency == "zero-out":
+            widest = longest  # every example may be left out
+            if 0.0 not in (self.ours, self.theirs):
+                return "an example that is not left out in either world"
+        else:
+            widest = max(every) - min(every)
+        if not widest <= up(1.0, MILLIONS_OF_ROUNDINGS):
+            return f"gradients that differ by {widest!r} times the sensitivity"
+        if bound is not None and not longest * run.sensitivity <= up(bound, MILLIONS_OF_ROUNDINGS):
+            return f"gradients of {longest * run.sensitivity!r}"
+        return None
+
+
+def linear_gradients(run: TrainingRun) -> list[Gradients]:
+    """Gradients of instances whose losses are all equally curved, and linear where they must be.
+
+    In a batch of exact size the example may have the position of one that pulls the other way.  In
+    batches of random size the others have no gradient, so that only the example is told.
+    """
+    if run.adjacency == "zero-out":
+        free = Gradients(1.0, 0.0)
+        return [free, Gradients(1.0, 0.0, (-1.0, -1.0))] if run.batches.exact_size else [free]
+    if run.batches.exact_size:
+        return [Gradients(0.5, -0.5, (-0.5, -0.5), shared=not has_bounded_gradients(run))]
+    bound = run.gradient_bound
+    longest = 1.0 if bound is None else min(max(bound / run.sensitivity, 0.5), 1.0)
+    return [Gradients(longest, longest - 1.0)]

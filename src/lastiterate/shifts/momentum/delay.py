@@ -36,6 +36,7 @@ from lastiterate.shifts.momentum.symmetric import (
 _MARGIN = 1e-6  # of every size, for roundings
 _RATE_MARGIN = 1e-9
 _LARGE = 1e6  # against the sizes of the matrices
+_LARGEST_LOG = 600.0  # of a growth that floats hold
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,7 @@ class Delays:
         size, growth = self._size(youngest), self._growth
         if size is None or growth is None:
             return None
-        factor = up(math.exp((oldest - youngest) * math.log(growth)), THOUSANDS_OF_ROUNDINGS)
-        return np.asarray(up(size * factor, THOUSANDS_OF_ROUNDINGS) * self._inverse)
+        return self._grown(size, growth, oldest - youngest)
 
     def first_step_direction(self, age: int) -> Array | None:
         """A matrix that charges a participation in the first step at this age.
@@ -69,7 +69,14 @@ class Delays:
         left = (x - b0 * b0, y - b0 * b1, z - b1 * b1)
         if growth is None or not has_no_negative_eigenvalue(left):
             return None
-        factor = up(math.exp(age * math.log(growth)), THOUSANDS_OF_ROUNDINGS)
+        return self._grown(size, growth, age)
+
+    def _grown(self, size: float, growth: float, age: int) -> Array | None:
+        """`size` P^-1 after so many steps; None beyond floating point."""
+        log = age * math.log(growth)
+        if not log < _LARGEST_LOG:
+            return None
+        factor = up(math.exp(log), THOUSANDS_OF_ROUNDINGS)
         return np.asarray(up(size * factor, THOUSANDS_OF_ROUNDINGS) * self._inverse)
 
     @cached_property

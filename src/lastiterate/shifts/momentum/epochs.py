@@ -18,7 +18,7 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, up
 from lastiterate.shifts.momentum.certificate import LinearRun
 from lastiterate.shifts.momentum.delay import Delays
 from lastiterate.shifts.momentum.recursion import Recursion
-from lastiterate.shifts.momentum.recursion_mu import certified
+from lastiterate.shifts.momentum.recursion_mu import certified, none_beyond_floats
 
 _SHARE_OF_TAIL = 6  # of a group's least tail: its delay
 
@@ -92,6 +92,7 @@ class MomentumEpochs:
             return min(self.recursion.steps, self.length)
         return self.recursion.steps - self.earlier_epochs * self.length
 
+    @none_beyond_floats
     def energies(
         self, group: EpochTails | None, other: EpochTails | None = None, enough: float = 0.0
     ) -> Energies | None:
@@ -136,6 +137,8 @@ class MomentumEpochs:
             for name in ("earlier", "group", "other")
         )
         total = up(math.fsum(earlier) + found.before, FEW_ROUNDINGS)
+        if not (total >= 0.0 and np.all(energies >= 0.0)):  # nan, which a maximum may lose
+            return None
         return Energies(total, max(of_group, default=0.0), max(of_other, default=0.0))
 
     def _parts(self, group: EpochTails | None, other: EpochTails | None) -> list[_Part]:

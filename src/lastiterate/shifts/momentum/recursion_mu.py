@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -44,6 +47,29 @@ _STRICTLY = 1e-4
 _FARTHEST, _FAINTEST = 30.0, -300.0  # logarithms of sizes of X_k against that of X_T
 
 
+_Arguments = ParamSpec("_Arguments")
+_Result = TypeVar("_Result")
+
+
+def none_beyond_floats(
+    search: Callable[_Arguments, _Result | None],
+) -> Callable[_Arguments, _Result | None]:
+    """A search for a certificate that finds none where numbers leave the range of floats.
+
+    A certificate is checked in intervals, and infinities and nan fail the check.
+    """
+
+    @wraps(search)
+    def guarded(*args: _Arguments.args, **kwargs: _Arguments.kwargs) -> _Result | None:
+        try:
+            with np.errstate(all="ignore"):
+                return search(*args, **kwargs)
+        except (OverflowError, ZeroDivisionError, np.linalg.LinAlgError):
+            return None
+
+    return guarded
+
+
 @dataclass(frozen=True)
 class Certified:
     """The certified kappa of each of the last steps, which is inf in steps without the example.
@@ -73,14 +99,21 @@ def recursion_mu(run: LinearRun, enough: float = 0.0) -> float:
     """
     if not np.any(run.sensitivity > 0.0):
         return 0.0
-    energy = _composed(run)
+    energy = _certified_energy(run, enough)
+    composed = _composed(run)
+    return at_least(math.sqrt(composed if energy is None else min(composed, energy)), ulps=4)
+
+
+@none_beyond_floats
+def _certified_energy(run: LinearRun, enough: float) -> float | None:
+    """mu^2 by the certificate that the search finds."""
     found = certified(run, enough)
-    if found is not None:
-        total = math.fsum(found.energies(run.sensitivity)) + found.before
-        energy = min(energy, up(total, FEW_ROUNDINGS))
-    return at_least(math.sqrt(energy), ulps=4)
+    if found is None:
+        return None
+    return up(math.fsum(found.energies(run.sensitivity)) + found.before, FEW_ROUNDINGS)
 
 
+@none_beyond_floats
 def certified(run: LinearRun, enough: float = 0.0) -> Certified | None:
     """The certificate that the search finds for these sensitivities; None where it finds none.
 
@@ -137,7 +170,7 @@ def _without_past(run: LinearRun, norm: CommonNorm) -> tuple[LinearRun, float]:
     Where distances shrink in the norm, older steps are a `Start` instead.
     """
     if norm.rate < 1.0 and run.recursion.is_constant:
-        kept = max(math.ceil(math.log(_FAINT) / math.log(norm.rate)), _LEAST_STEPS)
+        kept = max(math.ceil(math.log(_FAINT) / math.log(max(norm.rate, TINY))), _LEAST_STEPS)
         if 2 * kept < run.steps:
             start = _start(run, norm, run.steps - kept)
             if start is not None:
@@ -156,9 +189,9 @@ def _composed(run: LinearRun) -> float:
     there = run.sensitivity > 0.0
     if not np.all(run.noise[there] > 0.0):
         return math.inf
-    return up(
-        float(np.sum((run.sensitivity[there] / run.noise[there]) ** 2)), MILLIONS_OF_ROUNDINGS
-    )
+    with np.errstate(over="ignore"):
+        squares = (run.sensitivity[there] / run.noise[there]) ** 2
+        return up(float(np.sum(squares)), MILLIONS_OF_ROUNDINGS)
 
 
 def _start(run: LinearRun, norm: CommonNorm, cut: int) -> Start | None:
@@ -167,7 +200,7 @@ def _start(run: LinearRun, norm: CommonNorm, cut: int) -> Start | None:
     X_k = x rate^(k - cut) P^-1 is feasible with kappa_k = x rate^(k - cut) c, as long as
     (1 - rate) P^-1 >= c B B'.
     """
-    rate = up(norm.rate, _RATE_MARGIN)
+    rate = max(up(norm.rate, _RATE_MARGIN), TINY)
     a00, a01, a10, a11, b0, b1 = (entry[[0, -1]] for entry in run.recursion.enclosed_entries())
     ends = [Interval.exact([end]) for end in run.curvature]
     steps = tuple(

@@ -16,6 +16,7 @@ from lastiterate.bounds.published.altschuler_talwar.by_iteration import PAPER, c
 from lastiterate.profile.lower import OneTestLowerProfile
 from lastiterate.run.batch_rules.rules import SampledWithoutReplacement
 from lastiterate.run.domain import Ball
+from lastiterate.run.loss import Gradients
 from lastiterate.run.training_run import TrainingRun
 
 _LEAST_DIAMETER = 1e3  # c_D of footnote 11
@@ -128,5 +129,6 @@ BOUNDED_LOWER = LowerBound(
     ),
     source=cite("Theorem 4.1"),
     evaluate=sampled_bounded_lower_bound,
+    gradients=lambda run: [Gradients(_one_gradient(run) / run.sensitivity, 0.0)],
 )
 LOWER_BOUNDS = (BOUNDED_LOWER,)

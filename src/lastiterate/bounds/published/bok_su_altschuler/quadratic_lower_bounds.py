@@ -16,6 +16,7 @@ from lastiterate.bounds.published.bok_su_altschuler.paper import PAPER, cite
 from lastiterate.bounds.quantities import sensitivity_over_noise
 from lastiterate.profile.lower import MeansLowerProfile
 from lastiterate.run.batch_rules.rules import Cyclic, FullBatch
+from lastiterate.run.loss import linear_gradients
 from lastiterate.run.training_run import TrainingRun
 
 
@@ -52,5 +53,6 @@ LOWER_BOUNDS = (
         needs=(*conditions.SQUARES, conditions.BEST_STEP_AT_MOST, conditions.WHOLE_EPOCHS),
         source=cite("Theorem C.17"),
         evaluate=cyclic_lower_bound,
+        gradients=linear_gradients,
     ),
 )

@@ -24,6 +24,7 @@ from lastiterate.bounds.quantities import constant_gap, sensitivity_over_noise
 from lastiterate.profile.lower import MeansLowerProfile
 from lastiterate.profile.renyi import ZCDPProfile
 from lastiterate.run.batch_rules.rules import FullBatch
+from lastiterate.run.loss import linear_gradients
 from lastiterate.run.training_run import TrainingRun
 
 PAPER = "published/chourasia-ye-shokri"
@@ -266,5 +267,6 @@ LOWER_BOUNDS = (
         ),
         source=cite("Theorem 3"),
         evaluate=squared_lower_bound,
+        gradients=linear_gradients,
     ),
 )
