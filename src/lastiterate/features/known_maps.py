@@ -30,7 +30,9 @@ def map_of(record: Any) -> FeatureMap:
     try:
         kind = MAPS[record["kind"]]
         if kind is ScatteringMap and "pixel_max" not in record:
-            stated = "stated, which earlier versions did not: fit Scattering2D(.., pixel_max=..) again"
+            stated = (
+                "stated, which earlier versions did not: fit Scattering2D(.., pixel_max=..) again"
+            )
             raise UnknownScale("features.pixel_max", must_be=stated, found="none")
         given = {name: record[name] for name in (each.name for each in fields(kind))}
         found = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
