@@ -118,9 +118,9 @@ class FeatureMap(ABC):
 
 @np.errstate(all="ignore")
 def _finite(rows: NDArray[Any]) -> Array:
-    """Rows in double precision and one layout, so that no row decides how another is computed."""
+    """A copy in double precision and one layout: no row decides how another is computed."""
     try:
-        exact = np.ascontiguousarray(rows, dtype=np.float64)
+        exact = np.array(rows, dtype=np.float64, order="C")
     except (TypeError, ValueError, OverflowError):
         found = "a value that is not a number"
         raise InvalidType("X", must_be="of numbers", found=found) from None
