@@ -85,7 +85,9 @@ def features(name, folder, cache, kind):
             if not path.exists():
                 shape = (32, 32) if name == "cifar" else (28, 28)
                 begin = time.process_time()
-                images_to = Scattering2D(shape, mirror=kind == "mirrored", **MAPS[name])
+                images_to = Scattering2D(
+                    shape, pixel_max=255, mirror=kind == "mirrored", **MAPS[name]
+                )
                 rows = images_to.fit_transform(pixels)
                 rate = len(rows) / (time.process_time() - begin)
                 print(f"{name} {part}: {rate:,.0f} images a second", flush=True)

@@ -3,13 +3,20 @@
 import json
 import math
 
+import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
 
+import lastiterate as li
 import lastiterate.features as package
-from lastiterate.errors import InvalidParameter
+from lastiterate.certificate.issue import with_digest
+from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.features import Scattering2D
 from lastiterate.features.feature_map import FeatureMap
 from lastiterate.features.known_maps import MAPS, map_from_text, map_in_words, map_of
 from lastiterate.features.scattering_map import ScatteringMap
+from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.saved_model.model_file import digest
 
 EXAMPLES = {getattr(package, name)().feature_map(4) for name in package.__all__}
 
@@ -47,6 +54,25 @@ class TestRecords:
                 map_of(one)
 
 
+def test_a_scattering_map_without_the_scale_of_pixels_is_refused(tmp_path):
+    """Earlier versions took it from how all images were stored."""
+    pipeline = make_pipeline(
+        Scattering2D((2, 2), scales=1, angles=2),
+        PrivateLogisticRegression(classes=[0, 1], epochs=1, counting=0),
+    ).fit(np.zeros((40, 4)), np.arange(40) % 2)
+    li.save(pipeline, tmp_path)
+    path = tmp_path / "model.json"
+    record = json.loads(path.read_text())
+    del record["digest"], record["steps"][0]["map"]["pixel_max"]
+    path.write_text(json.dumps(record | {"digest": digest(record)}))
+    with pytest.raises(InvalidParameter, match=r"features.pixel_max must be stated.*fit Scatteri"):
+        li.load(tmp_path)
+    certificate = json.loads((tmp_path / "certificate.json").read_text())
+    del certificate["feature maps"][0]["pixel_max"]
+    with pytest.raises(InvalidCertificate, match=r"features.pixel_max must be stated"):
+        li.verify(with_digest(certificate))
+
+
 class TestTexts:
     @pytest.mark.parametrize(
         "text, columns, expected",
@@ -55,6 +81,7 @@ class TestTexts:
             ("scattering:32x32x3", 3072, {"shape": [32, 32], "channels": 3}),
             ("scattering:8x8,scales=1,groups=9", 64, {"scales": 1, "groups": 9}),
             ("scattering:2x2x3,channels_last=true", 12, {"channels_last": True}),
+            ("scattering:8x8,pixel_max=255", 64, {"pixel_max": 255.0}),
             ("scattering:2x2x3,mirror=true", 12, {"mirror": True, "opponent_colors": True}),
             ("scattering:2x2x3,opponent_colors=false", 12, {"opponent_colors": False}),
             ("fourier", 5, {"components": 2048, "gamma": 1.0, "seed": 0, "columns": 5}),

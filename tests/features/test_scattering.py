@@ -168,18 +168,30 @@ class TestTheBoundHolds:
 
 
 class TestRows:
-    def test_bytes_count_from_0_to_1(self):
+    def test_count_in_units_of_the_largest_value(self):
         pixels = RANDOM.integers(256, size=(3, 64), dtype=np.uint8)
-        found = Scattering2D((8, 8)).fit_transform(pixels)
         expected = Scattering2D((8, 8)).fit_transform(pixels / np.float32(255))
-        np.testing.assert_array_equal(found, expected)
+        for kind in (np.uint8, np.int64, np.float32, np.float64, object):
+            found = Scattering2D((8, 8), pixel_max=255).fit_transform(pixels.astype(kind))
+            np.testing.assert_array_equal(found, expected)
 
-    def test_very_bright_images_keep_their_features(self):
-        bright = Scattering2D((8, 8)).fit_transform(
-            np.array([DIGITS[0].ravel() * np.float64(1e280)])
-        )
-        once = Scattering2D((8, 8), variance_floor=1e-12).fit_transform(DIGITS[:1])
-        np.testing.assert_allclose(bright, once, atol=1e-4)
+    def test_one_image_decides_nothing_for_others(self):
+        """Dim images, whose features go with their scale."""
+        dim = np.linspace(0, 40, 64)[np.newaxis] + np.arange(300)[:, np.newaxis] % 3
+        stored = dim.astype(np.uint8)
+        for one in (np.full(64, 256), np.full(64, 0.5), np.full(64, 1e300), np.full(64, -3)):
+            other = np.array([*stored[:-1], one])
+            for pixel_max in (1.0, 255.0):
+                transform = Scattering2D((8, 8), scales=1, pixel_max=pixel_max)
+                before, after = (transform.fit_transform(rows) for rows in (stored, other))
+                np.testing.assert_array_equal(after[:-1], before[:-1])
+
+    @pytest.mark.parametrize("brighter", [1.5, 255.0, 1e280])
+    def test_of_brighter_images_are_scaled_down_to_it(self, brighter):
+        image = DIGITS[:1] / DIGITS[0].max()
+        transform = Scattering2D((8, 8))
+        found = transform.fit_transform(image.astype(np.float64) * brighter)
+        np.testing.assert_allclose(found, transform.fit_transform(image), atol=1e-6)
 
     def test_a_row_depends_on_nothing_but_itself(self):
         rows = images((8, 8))
@@ -248,6 +260,9 @@ class TestRefuses:
             ({"opponent_colors": True}, "opponent_colors must be False unless"),
             ({"opponent_colors": 1}, "opponent_colors"),
             ({"mirror": math.nan}, "mirror"),
+            ({"pixel_max": 0.0}, "pixel_max"),
+            ({"pixel_max": math.nan}, "pixel_max"),
+            ({"pixel_max": "bytes"}, "pixel_max"),
         ],
     )
     def test_parameters_out_of_range(self, settings, named):
@@ -264,9 +279,10 @@ class TestRefuses:
         with pytest.raises(InvalidParameter, match="out must be a float32 array"):
             Scattering2D((8, 8)).transform(np.zeros((2, 64)), out=np.zeros((2, 64)))
 
-    def test_text(self):
+    @pytest.mark.parametrize("others", [0.0, None])
+    def test_text(self, others):
         with pytest.raises((InvalidParameter, InvalidType), match="not a number") as error:
-            Scattering2D((8, 8)).transform([["secret"] * 64])
+            Scattering2D((8, 8)).transform([["secret"] + [others] * 63])
         assert "secret" not in str(error.value)
 
 

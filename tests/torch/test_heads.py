@@ -202,6 +202,15 @@ class TestFixedFeatures:
         expected = Scattering2D((SIDE, SIDE), scales=1).fit_transform(images.numpy()[:, 0])
         np.testing.assert_array_equal(found, expected)
 
+    def test_do_not_change_with_the_type_of_a_batch(self):
+        """One image of floats makes floats of a batch of bytes."""
+        layer = lt.FeatureLayer(Scattering2D((SIDE, SIDE), scales=1, pixel_max=255))
+        images = torch.randint(256, (9, 1, SIDE, SIDE), generator=torch.manual_seed(0)).byte()
+        expected = layer(images)
+        kinds = (torch.int64, torch.float16, torch.bfloat16, torch.float32, torch.float64)
+        for kind in kinds:
+            assert torch.equal(layer(images.to(kind)), expected)
+
     @pytest.mark.parametrize("stated", [{}, {"feature_bound": "features"}])
     def test_give_bound_and_certificate(self, data, stated):
         model = self.model()

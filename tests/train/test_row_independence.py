@@ -1,6 +1,7 @@
 """A row counts as its own values say, whatever the other rows are and wherever it lies."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge, Pr
 from lastiterate.linear_model.private_score import score_total
 from lastiterate.train import norms, row_sums
 from lastiterate.train.centring import Centre, sum_in_units
-from lastiterate.train.data import bounded
+from lastiterate.train.data import FAST, bounded
 from lastiterate.train.norms import far_rows, norm_factors
 from lastiterate.train.objectives import Logistic
 from lastiterate.train.rows import compressed, without_duplicates
@@ -66,8 +67,9 @@ CENTRES = [None, Centre(np.linspace(-0.5, 0.5, 7), 0.6), Centre(np.full(7, 0.5),
 
 
 def counted(rows, centre=None, *, as_left=False):
-    """Rows as they count in gradients; with `as_left`, factors rounded as residuals are."""
+    """Rows as they count in fast gradients; with `as_left`, factors rounded as residuals are."""
     examples = bounded(rows, np.zeros(rows.shape[0]), bound=BOUND, intercept=0.0)
+    examples = replace(examples, arithmetic=FAST)
     if centre is not None:
         examples = examples.around(centre)
     batch = examples.own().batch(slice(0, rows.shape[0]))
@@ -253,7 +255,7 @@ class TestEntriesOfOnePlace:
         rows[np.abs(rows) > 1e30] = 1.0
         found = without_duplicates(with_duplicates(rows))
         assert found.has_canonical_format
-        assert found.dtype == dtype
+        assert found.dtype == np.float64
         np.testing.assert_allclose(found.toarray(), rows, rtol=1e-6)
         empty = sparse.csr_array((3, 4), dtype=dtype)
         assert without_duplicates(empty).shape == compressed(empty.tocoo()).shape == (3, 4)

@@ -15,7 +15,7 @@ from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate import statements
 from lastiterate.certificate.arithmetic_record import FIELDS, NAME
 from lastiterate.errors import InvalidParameter
-from lastiterate.features.known_maps import FEATURE_MAPS, map_of
+from lastiterate.features.known_maps import FEATURE_MAPS, UnknownScale, map_of
 from lastiterate.other_releases import (
     INTERVALS,
     MEAN,
@@ -114,8 +114,11 @@ def wrong_statements(record: Mapping[str, Any], run: TrainingRun) -> list[str]:
     stated = record.get(statements.PREPROCESSING)
     if stated is not None and not statements.is_preprocessing(stated):
         reasons.append("which of its steps were fitted on the same examples is unknown")
-    if FEATURE_MAPS in record and not _are_maps(record):
-        reasons.append("its feature maps are unknown, or give rows of another width")
+    try:
+        if FEATURE_MAPS in record and not _are_maps(record):
+            reasons.append("its feature maps are unknown, or give rows of another width")
+    except UnknownScale as error:
+        reasons.append(str(error).rstrip("."))
     if "data" in record and not is_digest(record["data"]):
         reasons.append("which data it is of is unknown")
     return reasons
@@ -147,6 +150,8 @@ def _are_maps(record: Mapping[str, Any]) -> bool:
         return False
     try:
         maps = [map_of(one) for one in stated]
+    except UnknownScale:
+        raise
     except InvalidParameter:
         return False
     follow = all(one.width == other.input_width for one, other in pairwise(maps))

@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import down, ulps_of
 from lastiterate._progress import track
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, InvalidType
 
 Floats = NDArray[np.float32]
 
@@ -50,8 +51,8 @@ class FeatureMap(ABC):
         """The number of rows that are mapped together."""
 
     @abstractmethod
-    def map_block(self, rows: NDArray[Any]) -> Floats:
-        """The features of some rows, which are finite."""
+    def map_block(self, rows: Array) -> Floats:
+        """The features of some rows, which are finite, each computed from its numbers alone."""
 
     def apply(self, rows: NDArray[Any], out: Floats | None = None) -> Floats:
         """The features of all rows, block by block, in `out` if it is given."""
@@ -85,15 +86,9 @@ class FeatureMap(ABC):
         return np.memmap(path, dtype=np.float32, mode="r", shape=(len(rows), self.width))
 
     def check_finite(self, rows: NDArray[Any]) -> None:
-        """Raise `InvalidParameter` if a number is nan or infinite."""
-        for start in range(0, len(rows) if rows.dtype.kind == "f" else 0, self.block):
-            # In double precision: a long double may be finite and too large for it.
-            with np.errstate(over="ignore"):
-                some = rows[start : start + self.block]
-                some = some.astype(np.float64) if some.itemsize > 8 else some
-            if not np.isfinite(some).all():
-                must_be = "finite numbers throughout, without NaN and inf"
-                raise InvalidParameter("X", must_be=must_be, found="a row that has others")
+        """Raise `InvalidParameter` or `InvalidType` if a cell is no finite number."""
+        for start in range(0, len(rows) if rows.dtype.kind in "fO" else 0, self.block):
+            _finite(rows[start : start + self.block])
 
     def as_record(self) -> dict[str, Any]:
         """The kind and all parameters, as JSON has them."""
@@ -106,25 +101,44 @@ class FeatureMap(ABC):
     def _blocks(self, rows: NDArray[Any]) -> Iterator[Floats]:
         starts = range(0, len(rows), self.block)
         for start in track(f"{self.kind} features", starts):
-            some = rows[start : start + self.block]
-            self.check_finite(some)
-            yield self.map_block(some)
+            yield self._mapped(rows[start : start + self.block])
+
+    @np.errstate(all="ignore")  # what raises must not depend on a row's size
+    def _mapped(self, rows: NDArray[Any]) -> Floats:
+        return self.map_block(_finite(rows))
 
     def _check_columns(self, rows: NDArray[Any]) -> None:
         if rows.ndim != 2 or rows.shape[1] != self.input_width:
             must_be = f"of shape (rows, {self.input_width})"
             raise InvalidParameter("X", must_be=must_be, found=f"shape {rows.shape}")
+        if rows.dtype.kind not in "biufO":
+            # One date with another unit would change the numbers of all.
+            raise InvalidType("X", must_be="of numbers", found=str(rows.dtype))
 
 
-def without_huge_entries(rows: NDArray[Any], largest: float) -> NDArray[np.float64]:
-    """The rows in double precision; a row with a larger entry is scaled down to this one."""
-    exact = rows.astype(np.float64, copy=False)
-    largest_of = np.maximum(exact.max(axis=1), -exact.min(axis=1))
+@np.errstate(all="ignore")
+def _finite(rows: NDArray[Any]) -> Array:
+    """A copy in double precision and one layout: no row decides how another is computed."""
+    try:
+        exact = np.array(rows, dtype=np.float64, order="C")
+    except (TypeError, ValueError, OverflowError):
+        found = "a value that is not a number"
+        raise InvalidType("X", must_be="of numbers", found=found) from None
+    # Only now: a long double may be finite and too large.
+    if not np.isfinite(exact).all():
+        must_be = "finite numbers throughout, without NaN and inf"
+        raise InvalidParameter("X", must_be=must_be, found="a row that has others")
+    return exact
+
+
+def without_huge_entries(rows: Array, largest: float) -> Array:
+    """The rows, of which each with a larger entry is scaled down to this one."""
+    largest_of = np.maximum(rows.max(axis=1), -rows.min(axis=1))
     huge = np.flatnonzero(largest_of > largest)
     if huge.size:
-        exact = exact.copy()
-        exact[huge] *= (largest / largest_of[huge])[:, np.newaxis]
-    return exact
+        rows = rows.copy()
+        rows[huge] *= (largest / largest_of[huge])[:, np.newaxis]
+    return rows
 
 
 def share_of_norm(entries: int) -> float:

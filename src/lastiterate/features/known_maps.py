@@ -20,13 +20,24 @@ FEATURE_STEP = "features"  # of a model's file
 _TEXTS = "scattering:28x28, scattering:32x32x3, fourier:2048,gamma=1 or quadratic:2048,seed=0"
 
 
+class UnknownScale(InvalidParameter):
+    """A scattering map of a version that took the scale of pixels from how all were stored."""
+
+
 def map_of(record: Any) -> FeatureMap:
     """The map that a record describes, which must be complete and in its only form."""
     must_be = f"the record of a map of {', '.join(MAPS)}, as lastiterate wrote it"
     try:
         kind = MAPS[record["kind"]]
+        if kind is ScatteringMap and "pixel_max" not in record:
+            stated = (
+                "stated, which earlier versions did not: fit Scattering2D(.., pixel_max=..) again"
+            )
+            raise UnknownScale("features.pixel_max", must_be=stated, found="none")
         given = {name: record[name] for name in (each.name for each in fields(kind))}
         found = kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in given.items()})
+    except UnknownScale:
+        raise
     except (LookupError, TypeError, ValueError, ArithmeticError, LastIterateError):
         raise InvalidParameter("features", record, must_be=must_be) from None
     # As text, since 8 == 8.0 == True would be other records of the same map.

@@ -51,6 +51,10 @@ class Scattering2D(FixedFeatures):
     opponent_colors : bool, optional
         Whether three colours are replaced by their sum and two contrasts.  By default images of
         three channels are.
+    pixel_max : float, default=1.0
+        The largest value that a pixel can have: 255 for bytes, 1 for numbers from 0 to 1.  An image
+        with a larger one is scaled down to it.  It must not come from the examples, and what the
+        array stores (bytes, floats) decides nothing.
     mirror : bool, default=False
         Whether features are the mean of those of the image and of its mirror image, left and right
         exchanged.  This helps if both have the same class, as animals do and letters do not.  It
@@ -66,17 +70,16 @@ class Scattering2D(FixedFeatures):
     >>> import numpy as np
     >>> from lastiterate.features import Scattering2D
     >>> images = np.random.default_rng(0).integers(256, size=(5, 28, 28), dtype=np.uint8)
-    >>> features = Scattering2D((28, 28)).fit_transform(images)
+    >>> features = Scattering2D((28, 28), pixel_max=255).fit_transform(images)
     >>> features.shape, features.dtype, bool((np.linalg.norm(features, axis=1) <= 1.0).all())
     ((5, 3969), dtype('float32'), True)
 
-    Bytes count as 0 to 1.  Other numbers are used as they are, and should be between 0 and 1; the
-    features hardly depend on the scale.  Where the features do not fit into memory:
+    Where the features do not fit into memory:
 
     >>> import tempfile, pathlib
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder, "rows.f4")
-    ...     mapped = Scattering2D((28, 28)).transform_to(images, path)
+    ...     mapped = Scattering2D((28, 28), pixel_max=255).transform_to(images, path)
     ...     same = np.array_equal(mapped, features)
     ...     del mapped
     >>> same
@@ -94,6 +97,7 @@ class Scattering2D(FixedFeatures):
         variance_floor: float = 1e-5,
         channels_last: bool = False,
         opponent_colors: bool | None = None,
+        pixel_max: float = 1.0,
         mirror: bool = False,
     ) -> None:
         self.shape = shape
@@ -104,6 +108,7 @@ class Scattering2D(FixedFeatures):
         self.variance_floor = variance_floor
         self.channels_last = channels_last
         self.opponent_colors = opponent_colors
+        self.pixel_max = pixel_max
         self.mirror = mirror
 
     def feature_map(self, columns: int) -> ScatteringMap:
@@ -135,6 +140,7 @@ class Scattering2D(FixedFeatures):
             self.channels_last,
             self.opponent_colors,
             self.mirror,
+            self.pixel_max,
         )
         if found.input_width != columns:
             sides = " x ".join(map(str, (*found.shape, found.channels)))

@@ -30,9 +30,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lastiterate import _check
+from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.features.feature_map import (
     FeatureMap,
@@ -43,7 +43,6 @@ from lastiterate.features.feature_map import (
 from lastiterate.features.scattering_transform import channel_count, coarse_shape, scatter
 
 _PIXELS = 1 << 15  # of all images of a block, so that intermediate results fit into a cache
-_BRIGHTEST = 256.0
 _OPPONENTS = (  # weights of red, green and blue, to be divided by their norm
     (1.0, 1.0, 1.0),
     (1.0, 0.0, -1.0),
@@ -65,6 +64,7 @@ class ScatteringMap(FeatureMap):
     channels_last: bool = False
     opponent_colors: bool | None = None
     mirror: bool = False
+    pixel_max: float = 1.0
 
     kind: ClassVar[str] = "scattering"
 
@@ -77,6 +77,7 @@ class ScatteringMap(FeatureMap):
             "variance_floor": _check.number(
                 "variance_floor", self.variance_floor, at_least=1e-12, at_most=1e12
             ),
+            "pixel_max": _check.number("pixel_max", self.pixel_max, at_least=1e-12, at_most=1e12),
         }
         for name, value in checked.items():
             object.__setattr__(self, name, value)
@@ -108,7 +109,7 @@ class ScatteringMap(FeatureMap):
     def _maps(self) -> int:
         return channel_count(self.scales, self.angles)
 
-    def map_block(self, rows: NDArray[Any]) -> Floats:
+    def map_block(self, rows: Array) -> Floats:
         """The normalised scattering features of some images."""
         images = self._images(rows)
         features = self._features(images)
@@ -117,9 +118,10 @@ class ScatteringMap(FeatureMap):
             features /= 2
         return features
 
-    def _images(self, rows: NDArray[Any]) -> Floats:
+    def _images(self, rows: Array) -> Floats:
         """Images of shape (rows, channels, height, width), in the colours that are scattered."""
-        bright = _brightness(rows)
+        # Squares of brighter images would overflow, and features hardly depend on the scale.
+        bright = (without_huge_entries(rows, self.pixel_max) / self.pixel_max).astype(np.float32)
         if self.channels_last:
             images = np.moveaxis(bright.reshape(-1, *self.shape, self.channels), 3, 1)
         else:
@@ -172,13 +174,3 @@ def _opponents(images: Floats) -> Floats:
         ],
         axis=1,
     )
-
-
-def _brightness(rows: NDArray[Any]) -> Floats:
-    """Images in single precision: bytes from 0 to 1, very bright images scaled down.
-
-    The features hardly depend on the scale of an image, and its squares must not overflow.
-    """
-    if rows.dtype == np.uint8:
-        return rows.astype(np.float32) / np.float32(255.0)
-    return without_huge_entries(rows, _BRIGHTEST).astype(np.float32)

@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array, IntArray
@@ -67,7 +66,7 @@ class FourierMap(FeatureMap):
     def block(self) -> int:
         return max(1, _NUMBERS // max(self.components, self.columns))
 
-    def map_block(self, rows: NDArray[Any]) -> Floats:
+    def map_block(self, rows: Array) -> Floats:
         """The cosines of some rows, followed by the sines."""
         half = (self.components + 1) // 2
         random = directions(self.columns, half, self.seed)
@@ -113,7 +112,7 @@ class QuadraticMap(FeatureMap):
     def block(self) -> int:
         return max(1, _NUMBERS // max(self.components, self.columns))
 
-    def map_block(self, rows: NDArray[Any]) -> Floats:
+    def map_block(self, rows: Array) -> Floats:
         """The sketches of some rows."""
         from scipy.fft import irfft, rfft  # which helps of commands need not wait for
 
@@ -177,7 +176,7 @@ class BinsMap(FeatureMap):
         ranges = zip(self.low, self.high, strict=True)
         return tuple(cut_points("bins", {BINS: self.bins}, ends) for ends in ranges)
 
-    def map_block(self, rows: NDArray[Any]) -> Floats:
+    def map_block(self, rows: Array) -> Floats:
         """The bins of some rows."""
         features = np.zeros((len(rows), self.input_width, self.bins), dtype=np.float32)
         every = np.arange(len(rows))

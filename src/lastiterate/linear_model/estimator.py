@@ -119,6 +119,7 @@ class PrivateLinearModel(
         warn_of_dominant_noise(settings, examples=len(examples), classes=classes)
         return inputs
 
+    @np.errstate(all="ignore")  # what raises must not depend on a row's size
     def _gather_inputs(self, X: Any, y: Any, settings: Any) -> FitInputs:
         """Rows and targets, checked and encoded."""
         refuse_raw_frame(X, settings.feature_bound)
@@ -141,6 +142,7 @@ class PrivateLinearModel(
         )
         return FitInputs(task, examples, settings)
 
+    @np.errstate(all="ignore")
     def _train(self, inputs: FitInputs, report: PrivacyReport, *, refuse: bool) -> FitResult:
         task, examples = inputs.task, inputs.examples
         own = tuple(r for r in report.other_releases if r.kind in PUBLISHED_KINDS)

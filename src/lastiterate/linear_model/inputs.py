@@ -30,6 +30,7 @@ _ENCODED = (
     'each column, as in PrivateSchema({"age": {"range": [18, 90]}, "job": '
     '{"values": ["clerk", "nurse"]}, "id": "drop"}), and its rows have feature_bound 1'
 )
+_TIMES = ("Date", "Duration", "Time")  # types of polars
 _TEXT = ("object", "str", "categor", "enum", "utf8", "large_str")  # types of pandas and polars
 
 
@@ -78,7 +79,23 @@ def _for_fit(
 
 
 def _by_rows(X: Any) -> Any:
+    for kind in [X.dtype] if hasattr(X, "dtype") else getattr(X, "dtypes", ()):
+        refuse_converted("X", kind)
     return compressed(X) if sparse.issparse(X) else X
+
+
+def refuse_converted(name: str, kind: Any) -> None:
+    """Refuse types of arrays in which one cell changes the number that each of the others is.
+
+    Dates count in the finest unit that one of them needs, and one text makes text of all numbers,
+    with the digits of their own precision.
+    """
+    letter = getattr(kind, "kind", None)
+    if letter in ("M", "m") or (letter is None and str(kind).startswith(_TIMES)):
+        must_be = "numbers: count dates from a public date, in a unit of your choice"
+        raise InvalidType(name, must_be=must_be, found="dates or durations")
+    if isinstance(kind, np.dtype) and kind.kind in "USV":
+        raise InvalidType(name, must_be="an array of numbers", found="an array of text")
 
 
 def _refuse_dask(name: str, given: Any) -> None:

@@ -14,6 +14,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import Task
+from lastiterate.linear_model.inputs import refuse_converted
 from lastiterate.train.centring import REGRESSION_REACH
 from lastiterate.train.objectives import Huber, Objective
 from lastiterate.train.setting_checks import checked_range
@@ -143,6 +144,7 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _scaled(self, targets: NDArray[Any]) -> Array:
         """Targets relative to the middle of the range, in units of half its width."""
+        refuse_converted("y", targets.dtype)
         try:
             numbers = np.asarray(targets, dtype=np.float64)
         except (TypeError, ValueError):

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, LastIterateError
-from lastiterate.features.known_maps import FEATURE_MAPS, encoded_maps
+from lastiterate.features.known_maps import FEATURE_MAPS, UnknownScale, encoded_maps
 from lastiterate.other_releases import INTERVALS, MEAN, PUBLISHED, RATES
 from lastiterate.saved_model.pipeline_steps import Step, steps_of, widths
 from lastiterate.tables.column_rules import range_of
@@ -227,6 +227,8 @@ def is_complete(record: dict[str, Any]) -> bool:
         if record["format"] == PYTHON_FORMAT:
             labels_in(record)
             names = (*names, *record["settings"], record["name"])
+    except UnknownScale:
+        raise
     except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError, LastIterateError):
         return False
     return bool(

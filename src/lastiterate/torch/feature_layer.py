@@ -20,7 +20,7 @@ class FeatureLayer(nn.Module):
     Parameters
     ----------
     transformer : FixedFeatures
-        Such as `Scattering2D((28, 28))`; needs the extra `sklearn`.
+        Such as `Scattering2D((28, 28), pixel_max=255)` for bytes; needs the extra `sklearn`.
 
     Raises
     ------
@@ -49,7 +49,8 @@ class FeatureLayer(nn.Module):
 
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """The features of rows, as float32 on the same device."""
-        given = rows.detach().flatten(1).cpu().numpy()
+        flat = rows.detach().flatten(1).cpu()
+        given = (flat if flat.is_complex() else flat.double()).numpy()
         return torch.from_numpy(self.transformer.fit(given).transform(given)).to(rows.device)
 
     def extra_repr(self) -> str:

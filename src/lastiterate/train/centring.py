@@ -37,11 +37,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
-from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, ulps, ulps_of, up
+from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, down, ulps, up
 from lastiterate.errors import InvalidParameter
 from lastiterate.other_releases import Release
 from lastiterate.train.noise import Randomness
 from lastiterate.train.norms import (
+    PROVED_ROUNDING,
     SHORTEST,
     chunks,
     factors_of,
@@ -97,35 +98,36 @@ class Centre:
         return np.array([math.fsum(row * self.mean) for row in coef])
 
     @np.errstate(all="ignore")
-    def factors_and_reaches(self, rows: Rows, *, bound: float) -> tuple[Array, Array]:
+    def factors_and_reaches(
+        self, rows: Rows, *, bound: float, rounding: float = PROVED_ROUNDING
+    ) -> tuple[Array, Array]:
         """The factors that bring each row within `bound`, and then within that of the centre."""
         factors, reaches = np.ones(rows.shape[0]), np.ones(rows.shape[0])
         for part, some in chunks(rows):
             some = without_duplicates(some)
             squares, along = squares_and_products(some, self.mean)
-            factors[part] = within = factors_of(some, squares, bound)
-            # As they count in training, where huge rows are rounded to their own precision.
+            factors[part] = within = factors_of(some, squares, bound, rounding)
             huge = np.flatnonzero(within < SHORTEST)
             if huge.size:
-                within = within.copy()
-                scaled, within[huge] = with_huge_rows_scaled(some[huge], within[huge], bound=bound)
+                within, exact = within.copy(), some[huge].astype(np.float64)
+                scaled, within[huge] = with_huge_rows_scaled(
+                    exact, within[huge], bound=bound, rounding=rounding
+                )
                 squares[huge], along[huge] = squares_and_products(scaled, self.mean)
-            width, precision = rows.shape[1], ulps_of(rows.dtype, 1)
             reaches[part] = self._reaches(
-                squares * within**2, along * within, bound, width, precision
+                squares * within**2, along * within, bound, rows.shape[1], rounding
             )
         return factors, reaches
 
     def _reaches(
-        self, squares: Array, along: Array, bound: float, width: int, precision: float
+        self, squares: Array, along: Array, bound: float, width: int, rounding: float
     ) -> Array:
         own = float(self.mean @ self.mean)
         # Each of the three is a sum of as many products as there are columns.
         margin = 4.0 * ulps(width + 8)
         slack = margin * (bound * bound + 2.0 * bound * math.sqrt(own) + own)
         norms = np.sqrt(np.maximum(squares - 2.0 * along + own, 0.0) + slack)
-        # Residuals times factors are rounded to the precision of the rows.
-        norms = up(norms, ulps(8)) + (margin + precision) * bound
+        norms = up(norms, ulps(8)) + (margin + rounding) * bound
         found = down(self.bound / np.maximum(norms, self.bound), ulps(8))
         return np.where(norms > self.bound, found, 1.0)
 
@@ -242,6 +244,5 @@ def _bounded(rows: Rows, bound: float) -> Iterator[tuple[slice, Rows, Array]]:
     """Chunks of rows as they count in training, and the factors that bring them within a bound."""
     for part, shared in chunks(rows):
         # A copy, which nobody else can change meanwhile.
-        some = own_copy(shared, None)
-        some, factors = with_huge_rows_scaled(some, norm_factors(some, bound), bound=bound)
-        yield part, some.astype(np.float64, copy=False), factors
+        some = own_copy(shared, None).astype(np.float64, copy=False)
+        yield part, *with_huge_rows_scaled(some, norm_factors(some, bound), bound=bound)

@@ -57,6 +57,7 @@ def counted_batches(own: Examples, chosen: Selection) -> Iterator[Batch]:
 
 def dense_rows(own: Examples) -> Array:
     """All rows as they count, together: how many a batch has depends on whether any is long."""
+    assert own.centre is None or isinstance(own.rows, np.ndarray)  # not subtracted from sparse rows
     found, done = np.empty(own.rows.shape), 0
     for batch in counted_batches(own, slice(None)):
         rows = batch.rows if isinstance(batch.rows, np.ndarray) else batch.rows.toarray()

@@ -24,7 +24,14 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.train.centring import Centre, sum_in_units
 from lastiterate.train.noise import Order
-from lastiterate.train.norms import SHORTEST, far_rows, norm_factors, with_huge_rows_scaled
+from lastiterate.train.norms import (
+    FAST_ROUNDING,
+    PROVED_ROUNDING,
+    SHORTEST,
+    far_rows,
+    norm_factors,
+    with_huge_rows_scaled,
+)
 from lastiterate.train.rows import Rows, Selection, is_mapped, own_copy, read, without_duplicates
 
 PROVED, FAST = "proved", "fast"  # products in float64, or in the precision of the rows
@@ -100,6 +107,11 @@ class Examples:
         """Floating-point type of products with the rows."""
         return "float64" if self.arithmetic == PROVED else str(self.rows.dtype)
 
+    @property
+    def rounding(self) -> float:
+        """The relative rounding of what is computed with factors, by the arithmetic alone."""
+        return PROVED_ROUNDING if self.arithmetic == PROVED else FAST_ROUNDING
+
     def around(self, centre: Centre) -> Examples:
         """The examples, with rows counted around this centre."""
         return replace(self, centre=centre)
@@ -116,7 +128,7 @@ class Examples:
     def factors(self) -> Array:
         """The factor that brings the norm of each row within the bound."""
         if self.centre is None:
-            return norm_factors(self.rows, self.feature_bound)
+            return norm_factors(self.rows, self.feature_bound, rounding=self.rounding)
         return self._factors_and_reaches[0]
 
     @cached_property
@@ -168,7 +180,9 @@ class Examples:
     @cached_property
     def _factors_and_reaches(self) -> tuple[Array, Array]:
         assert self.centre is not None
-        return self.centre.factors_and_reaches(self.rows, bound=self.feature_bound)
+        return self.centre.factors_and_reaches(
+            self.rows, bound=self.feature_bound, rounding=self.rounding
+        )
 
     @cached_property
     def shifts(self) -> Array:
@@ -196,7 +210,9 @@ class Examples:
         if self.centre is not None:
             shifts, mean = self.shifts[chosen], self.centre.mean
         if least < SHORTEST:
-            rows, factors = with_huge_rows_scaled(rows, factors, bound=self.feature_bound)
+            rows, factors = with_huge_rows_scaled(
+                rows, factors, bound=self.feature_bound, rounding=self.rounding
+            )
             factors = factors if shifts is None else factors * shifts
         elif shifts is not None:
             factors = self.row_factors[chosen]

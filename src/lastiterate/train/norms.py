@@ -1,13 +1,14 @@
 r"""The factor that brings each row within a bound, from the row as it is when it is used.
 
-A row's factor depends on that row, on the bound and on the rows' precision alone: were it to depend
-on other rows, one example could move what all the others add to a gradient.  So every choice below
-is made row by row, and sums are those of `row_sums`.
+A row's factor depends on the numbers of that row and on the bound alone: were it to depend on other
+rows, one example could move what all the others add to a gradient.  So every choice below is made
+row by row, and sums are those of `row_sums`.
 
 A sum of n squares in floating point, added in whatever order, is within a relative
 :math:`(n + 1)u` of the exact one, u the unit of rounding of float64; factors are rounded down by as
-much.  They are also rounded down by a unit of the rows' own precision, to which a residual times a
-factor is rounded before it is multiplied by the row.
+much.  They are also rounded down by `rounding`, the relative rounding of what is computed with
+them.  That follows from public settings and not from the rows' own precision: one row of float64
+makes an array of float32 rows one of float64.
 """
 
 from __future__ import annotations
@@ -25,18 +26,21 @@ from lastiterate.train.rows import Rows, read, without_duplicates
 
 FAR = 10.0
 _CHUNK = 2**20  # entries looked at together
+PROVED_ROUNDING = ulps(1)  # of rows that are scaled in float64
+# Huge rows are rounded to float32, and residuals times factors before they are multiplied by rows.
+FAST_ROUNDING = ulps_of(np.float32, 2)
 SHORTEST = 1e-12  # a factor: products with longer rows might overflow
 # Sums of squares, between which none has overflowed and what has vanished is no matter.
 _LEAST_SUM, _LARGEST_SUM = 1e-280, 1e300
 
 
 @np.errstate(all="ignore")  # what raises must not depend on a row's size
-def norm_factors(rows: Rows, bound: float) -> Array:
+def norm_factors(rows: Rows, bound: float, *, rounding: float = PROVED_ROUNDING) -> Array:
     """min(1, bound/norm) of every row, rounded down; refuses rows that are not finite."""
     factors = np.ones(rows.shape[0])
     for part, some in chunks(rows):
         some = without_duplicates(some)
-        factors[part] = factors_of(some, squared_norms(some), bound)
+        factors[part] = factors_of(some, squared_norms(some), bound, rounding)
     return factors
 
 
@@ -55,7 +59,9 @@ def chunks(rows: Rows) -> Iterator[tuple[slice, Rows]]:
         yield part, read(rows, part)
 
 
-def with_huge_rows_scaled(rows: Rows, factors: Array, *, bound: float) -> tuple[Rows, Array]:
+def with_huge_rows_scaled(
+    rows: Rows, factors: Array, *, bound: float, rounding: float = PROVED_ROUNDING
+) -> tuple[Rows, Array]:
     """Rows and factors, after rows too long for products are scaled down themselves."""
     huge = np.flatnonzero(factors < SHORTEST)
     if not huge.size:
@@ -66,17 +72,17 @@ def with_huge_rows_scaled(rows: Rows, factors: Array, *, bound: float) -> tuple[
     else:
         each = np.where(factors < SHORTEST, factors, 1.0)[owners(rows)]
         rows.data = (rows.data.astype(np.float64) * each).astype(rows.dtype)
-    factors[huge] = norm_factors(rows[huge], bound)
+    factors[huge] = norm_factors(rows[huge], bound, rounding=rounding)
     return rows, factors
 
 
-def factors_of(rows: Rows, squares: Array, bound: float) -> Array:
+def factors_of(rows: Rows, squares: Array, bound: float, rounding: float) -> Array:
     """The factors of some rows without duplicates, whose `squared_norms` are known."""
     norms, exponents = _norms(rows, squares.copy())
     if not np.isfinite(norms).all():
         raise InvalidParameter("X", must_be="finite throughout", found="a row that is not")
     # Half of the sum's units, by the root; a unit is two roundings.
-    norms = up(norms, ulps(rows.shape[1] / 2 + 8) + ulps_of(rows.dtype, 1))
+    norms = up(norms, ulps(rows.shape[1] / 2 + 8) + rounding)
     factors = np.ones(norms.size)
     with np.errstate(over="ignore", under="ignore"):
         long = np.flatnonzero(norms > np.ldexp(bound, -exponents))

@@ -10,6 +10,7 @@ from lastiterate.train.norms import SHORTEST, norm_factors, with_huge_rows_scale
 from lastiterate.train.rows import Rows
 
 
+@np.errstate(all="ignore")  # what raises must not depend on a row's size
 def linear_outputs(
     rows: Rows, coef: Array, intercept: Array, *, bound: float, centre: Centre | None
 ) -> Array:
@@ -19,12 +20,12 @@ def linear_outputs(
         factors = norm_factors(rows, bound)
     else:
         factors, reaches = centre.factors_and_reaches(rows, bound=bound)
-    with np.errstate(over="ignore", invalid="ignore"):
-        outputs = np.asarray(rows @ coef.T, dtype=np.float64)
+    outputs = np.asarray(rows @ coef.T, dtype=np.float64)
     # By themselves, so that the products of all other rows are those of the same memory.
     huge = np.flatnonzero(factors < SHORTEST)
     if huge.size:
-        scaled, factors[huge] = with_huge_rows_scaled(rows[huge], factors[huge], bound=bound)
+        exact = rows[huge].astype(np.float64)
+        scaled, factors[huge] = with_huge_rows_scaled(exact, factors[huge], bound=bound)
         # Each by itself: how many there are must not change how a product is rounded.
         outputs[huge] = np.vstack([scaled[one : one + 1] @ coef.T for one in range(huge.size)])
     outputs *= factors[:, np.newaxis]

@@ -76,16 +76,17 @@ def without_duplicates(rows: Rows) -> Rows:
 
 
 def _with_sums(rows: Rows) -> Rows:
-    """Entries of one place added up in the order in which the row has them.
+    """Entries of one place added up in the order in which the row has them, in float64.
 
-    scipy sorts all rows if one is not sorted, and may so change the order of others' entries.
+    Rounded to float32, sums would change with a row that makes the matrix one of float64.  scipy
+    sorts all rows if one is not sorted, and may so change the order of others' entries.
     """
     owner = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     order = np.lexsort((rows.indices, owner))  # stable
     owner, places = owner[order], rows.indices[order]
     first = np.append(True, (np.diff(owner) != 0) | (np.diff(places) != 0))
     with np.errstate(over="ignore"):
-        sums = np.bincount(np.cumsum(first) - 1, rows.data[order]).astype(rows.dtype)
+        sums = np.bincount(np.cumsum(first) - 1, rows.data[order])
     ends = np.cumsum(np.bincount(owner[first], minlength=rows.shape[0]))
     return type(rows)((sums, places[first], np.append(0, ends)), shape=rows.shape)
 
