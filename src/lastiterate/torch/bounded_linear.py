@@ -150,7 +150,7 @@ class BoundingLayer:
 
     def _record_output(self, layer: nn.Module, _: Any, output: Any) -> None:
         if isinstance(output, torch.Tensor):
-            self._last = layer, output, _writes(output)
+            self._last = layer, output, write_count(output)
 
     def close(self) -> None:
         """Remove the hooks."""
@@ -173,7 +173,7 @@ class BoundingLayer:
         layer, output, writes = self._last
         if self._feeding is None:
             self._feeding = layer
-        unchanged = _writes(output) == writes
+        unchanged = write_count(output) == writes
         return layer is self._feeding and unchanged and _are_rows_of(rows, output)
 
     def bound(self, width: int) -> float:
@@ -197,7 +197,7 @@ class BoundingLayer:
         return [layer.map_record()] if isinstance(layer, FeatureLayer) else []
 
 
-def _writes(tensor: torch.Tensor) -> int:
+def write_count(tensor: torch.Tensor) -> int:
     """How often the memory was written to in place; 0 in inference mode, where none is counted."""
     return 0 if tensor.is_inference() else tensor._version
 

@@ -95,13 +95,14 @@ def fit_head(
     memory: int = IN_MEMORY,
     path: str | Path | None = None,
     progress: bool = False,
+    one_by_one: bool = False,
     **settings: Any,
 ) -> FittedHead:
     """Train the linear layer `name` of a frozen model privately, and put it into the model.
 
     Parameters
     ----------
-    model, name, loader, labels, device, memory, path, progress
+    model, name, loader, labels, device, memory, path, progress, one_by_one
         As for `features`.  The backbone must not have been trained on the same data.
     epsilon, delta : float
         The target.
@@ -175,6 +176,7 @@ def fit_head(
             path=path,
             normalise=normalise,
             progress=progress,
+            one_by_one=one_by_one,
             bounding_layer=bounding_layer,
         )
     finally:
