@@ -220,7 +220,7 @@ def _examples(loader: Any) -> int:
     if (times := repeated_rows(loader.dataset)) > 1:
         must_be = "a data set with every example once: the guarantee is of one example"
         raise InvalidParameter("loader.dataset", must_be=must_be, found=f"one {times} times")
-    return len(loader.dataset)  # type: ignore[arg-type]
+    return len(loader.dataset)
 
 
 def repeated_rows(dataset: Any) -> int:
@@ -465,11 +465,10 @@ def _frozen(model: nn.Module) -> Iterator[None]:
         before = _state(model)
         with torch.no_grad():
             yield
-        for name, found in _state(model).items():
-            if found != before.get(name):
-                must_be = "one that learns nothing in eval mode"
-                found_name = f"{name!r}, which changed"
-                raise InvalidParameter("model", must_be=must_be, found=found_name)
+        changed = [name for name, now in _state(model).items() if now != before.get(name)]
+        if changed:
+            must_be = "one that learns nothing in eval mode"
+            raise InvalidParameter("model", must_be=must_be, found=f"{changed[0]!r}, which changed")
     finally:
         for layer, mode in modes.items():
             layer.training = mode

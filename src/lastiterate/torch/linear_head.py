@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from lastiterate import _check
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.saved_model.weight_files import SavedHead
 from lastiterate.torch.bounded_linear import (
     FEATURES,
     NAMED_BOUNDS,
     BoundedLinear,
     BoundingLayer,
-    head_digest,
+    layer_numbers,
     linear_layer,
     replace_layer,
 )
@@ -79,6 +80,30 @@ class FittedHead:
         """The label of each output, in order."""
         classes: NDArray[Any] = self.estimator.classes_
         return classes
+
+    def as_saved(self) -> SavedHead:
+        """The layer as its file has it.
+
+        Returns
+        -------
+        SavedHead
+            Its numbers, its name and its classes.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import lastiterate.torch as lt
+        >>> rows = torch.randn(1_000, 4)
+        >>> pairs = torch.utils.data.TensorDataset(rows, (rows[:, 0] > 0).long())
+        >>> loader = torch.utils.data.DataLoader(pairs, batch_size=500)
+        >>> model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Linear(4, 2))
+        >>> fitted = lt.fit_head(model, "1", loader, epsilon=1.0, classes=2, feature_bound=3.0)
+        >>> fitted.as_saved().encoding()
+        {'layer': '1', 'classes': [0, 1]}
+        """
+        # A model that was cast has rounded its centre too.
+        numbers = replace(layer_numbers(self.head), center=self.estimator.center_)
+        return SavedHead(numbers, self.name, self.classes_.tolist())
 
 
 def fit_head(
@@ -189,8 +214,12 @@ def fit_head(
     head = as_layer(estimator, like=old, normalise=normalise)
     replace_layer(model, name, head)
     maps = [] if bounding_layer is None else bounding_layer.feature_maps()
-    certificate = tied_to_head(estimator.certificate_, head_digest(head), maps)
-    return FittedHead(name, head, estimator, certificate)
+    fitted = FittedHead(name, head, estimator, "")
+    saved = fitted.as_saved()
+    certificate = tied_to_head(
+        estimator.certificate_, saved.numbers.digest(), saved.encoding(), maps
+    )
+    return replace(fitted, certificate_=certificate)
 
 
 def _labels(classes: Any) -> list[Any]:
