@@ -1,5 +1,6 @@
 """A private head in a torch model says what its estimator says, and its certificate is its own."""
 
+import contextlib
 import copy
 import json
 import math
@@ -333,6 +334,30 @@ class TestCertificates:
         assert (
             subprocess.run(command, check=True, capture_output=True, text=True).stdout == "True\n"
         )
+
+
+class TestElsewhere:
+    def test_a_head_is_refused_with_what_to_save_instead(self, saved, data, tmp_path):
+        import lastiterate.huggingface as hub
+
+        model, fitted, _ = saved
+        writers = [li.save, hub.save]
+        with contextlib.suppress(ImportError):
+            import lastiterate.onnx
+
+            writers.append(lastiterate.onnx.export)
+        for number, write in enumerate(writers):
+            with pytest.raises(InvalidType, match=r"a FittedHead, whose \.estimator is one.*onnx"):
+                write(fitted, tmp_path / f"head {number}")
+            write(fitted.estimator, tmp_path / f"estimator {number}")
+        rows, _ = lt.features(model, "fc", loader_of(data))
+        found = li.load(tmp_path / "estimator 0").predict(rows)
+        assert (found == fitted.estimator.predict(rows)).all()
+
+    def test_torch_exports_the_whole_model(self, saved, data):
+        exported = torch.export.export(saved[0].eval(), (data.tensors[0][:8],))
+        expected = saved[0](data.tensors[0][:8])
+        torch.testing.assert_close(exported.module()(data.tensors[0][:8]), expected)
 
 
 class TestState:
