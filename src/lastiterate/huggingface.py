@@ -17,28 +17,25 @@ from typing import Any
 
 import numpy as np
 
-from lastiterate.errors import InvalidParameter, MissingExtra
+from lastiterate.errors import MissingExtra
 
 try:
-    from safetensors.numpy import load as tensors_in
     from safetensors.numpy import save as as_tensors
 except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.huggingface", extra="huggingface") from None
 
-from lastiterate._check import choice
 from lastiterate.certificate.verify import read, verified_certificate
 from lastiterate.report.yaml_text import yaml_text
 from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
 from lastiterate.saved_model.load_model import folder_with, loaded
-from lastiterate.saved_model.model_file import AlteredModel, SavedModel, digest, is_complete
+from lastiterate.saved_model.model_file import SavedModel, digest
 from lastiterate.saved_model.save_model import empty_folder, saved_model_of
+from lastiterate.saved_model.weight_files import CONFIG, HUB, HUB_FORMAT, HUB_TENSORS, hub_model
 
 __all__ = ["load", "save"]
 
-WEIGHTS, CONFIG, CARD = "model.safetensors", "config.json", "README.md"
-_FILES = (WEIGHTS, CONFIG, CARD, CERTIFICATE)
-_TENSORS = ("parameters", "coef", "intercept", "center")
-_FORMAT = "lastiterate hub 1"
+CARD = "README.md"
+_FILES = (HUB, CONFIG, CARD, CERTIFICATE)
 _MUST_BE = "a folder that lastiterate.huggingface.save wrote"
 
 
@@ -91,15 +88,15 @@ def save(
     where = empty_folder(folder, _FILES, overwrite=overwrite)
     tensors = {
         key: np.array(saved.record[key], dtype=np.float64)
-        for key in _TENSORS
+        for key in HUB_TENSORS
         if saved.record[key] is not None
     }
     rest = {key: value for key, value in saved.record.items() if key not in tensors}
-    config = {"layout": _FORMAT, "record": rest, "digest": digest(saved.record)}
+    config = {"layout": HUB_FORMAT, "record": rest, "digest": digest(saved.record)}
     write_together(
         where,
         {
-            WEIGHTS: as_tensors(tensors),
+            HUB: as_tensors(tensors),
             CONFIG: json.dumps(config, indent=1) + "\n",
             CERTIFICATE: certificate,
             CARD: _card(saved, certificate, name, license),
@@ -129,7 +126,7 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
     InvalidCertificate
         If the certificate does not hold, or belongs to another model.
     InvalidParameter
-        If the folder holds no such model, or its files were altered.
+        If the folder holds no such model, or its files were altered or hold more.
 
     Examples
     --------
@@ -139,30 +136,9 @@ def load(folder: str | Path, *, signed_by: str | Path | None = None) -> Any:
     ...
     lastiterate.errors.InvalidParameter: folder must be a folder that ...
     """
-    where = folder_with(folder, (WEIGHTS, CONFIG, CERTIFICATE), _MUST_BE)
-    record = _record(where)
-    if not is_complete(record):
-        raise InvalidParameter("folder", str(where), must_be=_MUST_BE)
+    where = folder_with(folder, (HUB, CONFIG, CERTIFICATE), _MUST_BE)
     certificate = (where / CERTIFICATE).read_text(encoding="utf-8")
-    return loaded(SavedModel(record), certificate, signed_by)
-
-
-def _record(where: Path) -> dict[str, Any]:
-    try:
-        config = json.loads((where / CONFIG).read_text(encoding="utf-8"))
-        choice("layout", config["layout"], among=(_FORMAT,))
-        tensors = tensors_in((where / WEIGHTS).read_bytes())
-        record = dict(config["record"])
-        record |= {key: tensors[key].tolist() for key in _TENSORS if key in tensors}
-        stated = config["digest"]
-    except InvalidParameter:
-        raise
-    except Exception:
-        raise InvalidParameter("folder", str(where), must_be=_MUST_BE) from None
-    if stated != digest(record):
-        found = f"{where}, altered since: its digest is not that of its content"
-        raise AlteredModel("folder", must_be=_MUST_BE, found=found)
-    return record
+    return loaded(hub_model(where), certificate, signed_by)
 
 
 def _card(saved: SavedModel, certificate: str, name: str, license: str | None) -> str:

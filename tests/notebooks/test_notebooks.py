@@ -7,12 +7,20 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
+from lastiterate import CATALOGUE
+
 FOLDER = Path(__file__).parent.parent.parent / "examples"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 
 
 def test_there_are_five():
     assert len(NOTEBOOKS) == 5
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_it_shows_bounds_that_exist(path):
+    named = set(re.findall(r"bound(?: |='|=\")([a-z-]+/[a-z/-]+)", path.read_text()))
+    assert named <= set(CATALOGUE)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

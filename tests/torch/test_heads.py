@@ -1,5 +1,7 @@
 """A private head in a torch model says what its estimator says, and its certificate is its own."""
 
+import contextlib
+import copy
 import json
 import math
 import os
@@ -12,6 +14,8 @@ from typing import ClassVar
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load
+from safetensors.torch import save as safetensors_bytes
 from sklearn.preprocessing import StandardScaler
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset, WeightedRandomSampler
@@ -67,7 +71,7 @@ class TestWhatTheModelSays:
         model = Backbone(outputs)
         keys = list(model.state_dict())
         fitted = lt.fit_head(model, "fc", loader_of(few), **SEEDED | {"classes": range(classes)})
-        assert list(model.state_dict()) == keys
+        assert list(model.state_dict()) == [*keys, "fc._extra_state"]
         rows, _ = lt.features(model, "fc", loader_of(few))
         expected = fitted.estimator.predict(rows)
         outputs_of = model.eval()(images)
@@ -92,7 +96,7 @@ class TestWhatTheModelSays:
         layer = lt.BoundedLinear(3, 2, bound=1.0)
         rows = torch.tensor([[3.0, 0.0, 4.0], [0.1, 0.2, 0.2]])
         plain = nn.Linear(3, 2)
-        plain.load_state_dict(layer.state_dict())
+        plain.load_state_dict(layer.state_dict(), strict=False)
         short = rows / rows.norm(dim=1, keepdim=True).clamp(min=1.0)
         torch.testing.assert_close(layer(rows), plain(short))
 
@@ -263,20 +267,54 @@ class TestCertificates:
         report = lt.verify(model, "fc", folder / "certificate.json")
         assert report.epsilon(1e-5) == pytest.approx(fitted.privacy_.epsilon(1e-5), rel=1e-9)
         plain = nn.Linear(16, 3)
-        plain.load_state_dict(model.fc.state_dict())
-        assert lt.verify(nn.Sequential(plain), "0", fitted.certificate_)
+        plain.load_state_dict(model.fc.state_dict(), strict=False)
+        with pytest.raises(ValueError, match="does not bound rows as in training"):
+            lt.verify(nn.Sequential(plain), "0", fitted.certificate_)
 
-    def test_other_weights(self, saved):
+    def test_other_layers(self, saved):
         model, fitted, _ = saved
-        other = nn.Sequential(nn.Linear(16, 3))
-        other[0].load_state_dict(model.fc.state_dict())
-        other[0].weight.data[0, 0] += 1e-3
-        with pytest.raises(ValueError, match="layer of other weights"):
-            lt.verify(other, "0", fitted.certificate_)
+
+        def weight(layer):
+            layer.weight.data[0, 0] += 1e-3
+
+        def bias(layer):
+            layer.bias.data[0] += 1e-3
+
+        def bound(layer):
+            layer.bound *= 100.0
+
+        def normalise(layer):
+            layer.normalise = True
+
+        def center(layer):
+            layer.center, layer.center_bound = torch.ones(16), 1.0
+
+        for change in (weight, bias, bound, normalise, center):
+            other = nn.Sequential(copy.deepcopy(model.fc))
+            assert lt.verify(other, "0", fitted.certificate_)
+            change(other[0])
+            with pytest.raises(ValueError, match="layer of other weights"):
+                lt.verify(other, "0", fitted.certificate_)
         record = json.loads(fitted.certificate_)
         record["guarantee"]["epsilon"] = 0.1
         with pytest.raises(ValueError, match="does not hold"):
             lt.verify(model, "fc", json.dumps(record))
+
+    def test_of_other_features(self, data):
+        """The model's layer must be the one that the certificate names."""
+
+        def model_of(**settings):
+            layer = lt.FeatureLayer(Scattering2D((SIDE, SIDE), scales=1, **settings))
+            return nn.Sequential(layer, nn.Linear(144, 3))
+
+        model = model_of()
+        settings = {key: SEEDED[key] for key in SEEDED if key != "feature_bound"}
+        fitted = lt.fit_head(model, "1", loader_of(data), **settings)
+        assert lt.verify(model, "1", fitted.certificate_)
+        for other in (model_of(variance_floor=1.0), nn.Sequential(nn.Identity(), model[1])):
+            other[1] = model[1]
+            with pytest.raises(ValueError, match="no FeatureLayer of the model computes"):
+                lt.verify(other, "1", fitted.certificate_)
 
     def test_load(self, saved, data):
         model, fitted, folder = saved
@@ -299,12 +337,62 @@ class TestCertificates:
             "sys.modules.update(sklearn=None, cryptography=None, opacus=None)\n"
             "import torch, lastiterate.torch as lt\n"
             "model = torch.nn.Sequential(torch.nn.Linear(16, 3))\n"
-            f"print(lt.load(model, {str(folder)!r}, name='0').epsilon(1e-5) <= 2.0)"
+            f"print(lt.load(model, {str(folder)!r}, name='0').epsilon(1e-5) <= 2.0)\n"
         )
         command = [sys.executable, "-c", code]
         assert (
             subprocess.run(command, check=True, capture_output=True, text=True).stdout == "True\n"
         )
+
+
+class TestElsewhere:
+    def test_a_head_is_refused_with_what_to_save_instead(self, saved, data, tmp_path):
+        import lastiterate.huggingface as hub
+
+        model, fitted, _ = saved
+        writers = [li.save, hub.save]
+        with contextlib.suppress(ImportError):
+            import lastiterate.onnx
+
+            writers.append(lastiterate.onnx.export)
+        for number, write in enumerate(writers):
+            with pytest.raises(InvalidType, match=r"a FittedHead, whose \.estimator is one.*onnx"):
+                write(fitted, tmp_path / f"head {number}")
+            write(fitted.estimator, tmp_path / f"estimator {number}")
+        rows, _ = lt.features(model, "fc", loader_of(data))
+        found = li.load(tmp_path / "estimator 0").predict(rows)
+        assert (found == fitted.estimator.predict(rows)).all()
+
+    def test_torch_exports_the_whole_model(self, saved, data):
+        exported = torch.export.export(saved[0].eval(), (data.tensors[0][:8],))
+        expected = saved[0](data.tensors[0][:8])
+        torch.testing.assert_close(exported.module()(data.tensors[0][:8]), expected)
+
+
+class TestState:
+    """The state of a head is of no use to a layer that would say something else."""
+
+    def test_goes_into_such_a_layer_only(self, data):
+        images, _ = data.tensors
+        model = Backbone()
+        settings = SEEDED | {"feature_bound": "normalise", "center": True}
+        fitted = lt.fit_head(model, "fc", loader_of(data), **settings)
+        assert fitted.head.center is not None
+        with pytest.raises(RuntimeError, match=r"Unexpected key.*fc\._extra_state"):
+            Backbone().load_state_dict(model.state_dict())
+        other = Backbone()
+        other.fc = lt.BoundedLinear(16, 3)
+        other.load_state_dict(load(safetensors_bytes(model.state_dict())))
+        assert torch.equal(other.eval()(images), model.eval()(images))
+        assert lt.verify(other, "fc", fitted.certificate_)
+        again = lt.BoundedLinear(16, 3, center=torch.ones(16), center_bound=1.0)
+        again.load_state_dict(lt.BoundedLinear(16, 3, bound=2.0).state_dict())
+        assert (again.center, again.center_bound, again.bound) == (None, None, 2.0)
+
+    def test_must_be_one(self):
+        for wrong in ([1.0], [0.0, 0.0, math.nan], [1.0, 0.0, 1.0, 2.0], [math.nan] * 3):
+            with pytest.raises(li.InvalidParameter):
+                lt.BoundedLinear(3, 2).set_extra_state(torch.tensor(wrong))
 
 
 class TestRefused:

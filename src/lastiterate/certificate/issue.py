@@ -101,14 +101,19 @@ def tied_to_encoding(certificate: str, encoding: Mapping[str, Any]) -> str:
 
 
 def tied_to_head(
-    certificate: str, digest: str, feature_maps: Sequence[Mapping[str, Any]] = ()
+    certificate: str,
+    digest: str,
+    encoding: Mapping[str, Any],
+    feature_maps: Sequence[Mapping[str, Any]] = (),
 ) -> str:
-    """The certificate of the same training with a digest of the layer made from its model.
+    """The certificate of the same training with digests of the layer made from its model.
 
-    `feature_maps` are records of the fixed features that the layer's rows are.
+    `digest` is that of its numbers; `encoding` says which layer it is, and what its outputs stand
+    for.  `feature_maps` are records of the fixed features that the layer's rows are.
     """
     named = {FEATURE_MAPS: [dict(one) for one in feature_maps]} if feature_maps else {}
-    return with_digest(json.loads(certificate) | {"head": digest} | named)
+    tied = {"head": digest, "encoding": statements.encoding_digest(encoding)}
+    return with_digest(json.loads(certificate) | tied | named)
 
 
 def with_other_release(

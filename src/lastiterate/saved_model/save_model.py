@@ -54,6 +54,10 @@ ESTIMATORS: dict[str, Any] = {
 # Secrets, settings of this machine, and a setting that can only be False.
 UNSAVED_SETTINGS = ("random_state", "ledger", "warm_start")
 BY_CLASS = ("class_prior", "class_weight")
+_OF_A_HEAD = (
+    "whose .estimator is one, for rows as lastiterate.torch.features gives them; "
+    "lastiterate.torch.save writes the layer, and torch.onnx.export(model, ..) the whole model"
+)
 _ALONE = (
     "save(pipeline[-1], folder) writes the private model alone, for rows as the steps before it "
     "give them"
@@ -142,7 +146,10 @@ def _pipeline_parts(model: Any) -> tuple[list[tuple[str, Any]], str, Any]:
         model = model.best_estimator_
     must_be = "a fitted private linear model, or a pipeline that ends in one"
     if not isinstance(model, PrivateLinearModel):
-        raise InvalidType("model", must_be=must_be, found=f"a {type(model).__name__}")
+        found = f"a {type(model).__name__}"
+        if isinstance(getattr(model, "estimator", None), PrivateLinearModel):
+            found += f", {_OF_A_HEAD}"
+        raise InvalidType("model", must_be=must_be, found=found)
     check_is_fitted(model, "parameters_")
     other = [
         of

@@ -4,7 +4,7 @@
 
     fitted = lt.fit_head(model, "classifier", loader, epsilon=1.0, delta=1e-5,
                          classes=range(10), feature_bound=1.0)
-    model(x)                                   # the head was replaced, keys of its state unchanged
+    model(x)                                   # the head was replaced by a BoundedLinear
     fitted.privacy_.epsilon(1e-5)
     lt.save(fitted, "out")                     # weights and certificate
     lt.verify(model, "classifier", "out/certificate.json")

@@ -11,23 +11,26 @@ is seen whatever the numbers are.
 from __future__ import annotations
 
 import math
-from hashlib import sha256
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import nn
 from torch.nn import functional
 
 from lastiterate import _check
 from lastiterate._numerics.rounding import ulps_of, up
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.saved_model.weight_files import LayerNumbers
 from lastiterate.torch.feature_layer import FeatureLayer
 
 
 class BoundedLinear(nn.Linear):
     """`torch.nn.Linear` on rows that are scaled down to `bound` where they are longer.
 
-    The keys of its state are those of `nn.Linear`: bounds are settings, not weights.
+    Its state is that of `nn.Linear`, and one more tensor, `_extra_state`, with the bounds and the
+    centre: an `nn.Linear`, whose outputs would be others, refuses to load it, and a BoundedLinear
+    takes over all of it.
 
     Parameters
     ----------
@@ -52,9 +55,12 @@ class BoundedLinear(nn.Linear):
     Examples
     --------
     >>> layer = BoundedLinear(2, 1, bias=False, bound=1.0)
-    >>> _ = layer.load_state_dict({"weight": torch.tensor([[1.0, 0.0]])})
+    >>> _ = layer.weight.data.copy_(torch.tensor([[1.0, 0.0]]))
     >>> layer(torch.tensor([[3.0, 4.0], [0.3, 0.4]])).tolist()
     [[0.6000000238418579], [0.30000001192092896]]
+    >>> torch.nn.Linear(2, 1, bias=False).load_state_dict(layer.state_dict())
+    Traceback (most recent call last):
+    RuntimeError: ... Unexpected key(s) in state_dict: "_extra_state".
     """
 
     def __init__(
@@ -88,6 +94,55 @@ class BoundedLinear(nn.Linear):
         bias = None if self.bias is None else self.bias.to(kind)
         return functional.linear(within, self.weight.to(kind), bias).to(self.weight.dtype)
 
+    def get_extra_state(self) -> torch.Tensor:
+        """The bounds and the centre, as one tensor, which every format of weights can hold.
+
+        Returns
+        -------
+        torch.Tensor
+            `bound`, `normalise`, `center_bound` (nan without), and the entries of `center`.
+
+        Examples
+        --------
+        >>> BoundedLinear(2, 1, bound=3.0).get_extra_state().tolist()
+        [3.0, 0.0, nan]
+        """
+        limit = math.nan if self.center_bound is None else self.center_bound
+        center = [] if self.center is None else self.center.detach().cpu().double().tolist()
+        stated = [self.bound, float(self.normalise), limit, *center]
+        return torch.tensor(stated, dtype=torch.float64)
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take over the bounds and the centre of a state.
+
+        Parameters
+        ----------
+        state : torch.Tensor
+            As `get_extra_state` gives it.
+
+        Raises
+        ------
+        InvalidParameter
+            If it is not the state of a layer of this width.
+
+        Examples
+        --------
+        >>> layer = BoundedLinear(2, 1)
+        >>> layer.set_extra_state(BoundedLinear(2, 1, bound=3.0).get_extra_state())
+        >>> layer.bound
+        3.0
+        """
+        found = torch.as_tensor(state).detach().cpu().double()
+        if found.ndim != 1 or len(found) not in (3, 3 + self.in_features):
+            must_be = f"3 numbers, or {3 + self.in_features} with a centre"
+            raise InvalidParameter("state", must_be=must_be, found=f"shape {tuple(found.shape)}")
+        bound, normalise, limit = found[:3].tolist()
+        centred = len(found) > 3
+        self.bound = _check.number("bound", bound, above=0.0)
+        self.normalise = bool(normalise)
+        self.center_bound = _check.number("center_bound", limit, above=0.0) if centred else None
+        self.center = found[3:].to(self.weight.device) if centred else None
+
     def extra_repr(self) -> str:
         """The usual text, with the bound added."""
         more = ", normalise=True" if self.normalise else ""
@@ -103,14 +158,17 @@ def bounded(rows: torch.Tensor, bound: float, *, normalise: bool) -> torch.Tenso
     return rows * (bound / length.clamp(min=bound))
 
 
-def head_digest(layer: nn.Linear) -> str:
-    """The SHA-256 digest of the float32 weights, which ties a certificate to a layer."""
-    text = sha256()
-    for one in (layer.weight, layer.bias):
-        if one is not None:
-            array = one.detach().to("cpu", torch.float32).contiguous().numpy().astype("<f4")
-            text.update(repr(array.shape).encode() + array.tobytes())
-    return text.hexdigest()
+def layer_numbers(layer: BoundedLinear) -> LayerNumbers:
+    """All that the outputs of the layer follow from."""
+    bias = None if layer.bias is None else _array(layer.bias.float())
+    center = None if layer.center is None else _array(layer.center)
+    weight = _array(layer.weight.float())
+    return LayerNumbers(weight, bias, layer.bound, center, layer.center_bound, layer.normalise)
+
+
+def _array(tensor: torch.Tensor) -> NDArray[Any]:
+    array: NDArray[Any] = tensor.detach().cpu().numpy()
+    return array
 
 
 def linear_layer(model: nn.Module, name: str) -> nn.Linear:
@@ -150,7 +208,7 @@ class BoundingLayer:
 
     def _record_output(self, layer: nn.Module, _: Any, output: Any) -> None:
         if isinstance(output, torch.Tensor):
-            self._last = layer, output, _writes(output)
+            self._last = layer, output, write_count(output)
 
     def close(self) -> None:
         """Remove the hooks."""
@@ -173,7 +231,7 @@ class BoundingLayer:
         layer, output, writes = self._last
         if self._feeding is None:
             self._feeding = layer
-        unchanged = _writes(output) == writes
+        unchanged = write_count(output) == writes
         return layer is self._feeding and unchanged and _are_rows_of(rows, output)
 
     def bound(self, width: int) -> float:
@@ -197,7 +255,7 @@ class BoundingLayer:
         return [layer.map_record()] if isinstance(layer, FeatureLayer) else []
 
 
-def _writes(tensor: torch.Tensor) -> int:
+def write_count(tensor: torch.Tensor) -> int:
     """How often the memory was written to in place; 0 in inference mode, where none is counted."""
     return 0 if tensor.is_inference() else tensor._version
 

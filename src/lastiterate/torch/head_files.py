@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from safetensors import safe_open
-from safetensors.torch import save_file
+import torch
+from safetensors.numpy import save as as_tensors
 from torch import nn
 
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.verify import read
 from lastiterate.certificate.verify import verify as verify_certificate
 from lastiterate.errors import InvalidCertificate
+from lastiterate.features.known_maps import FEATURE_MAPS, map_of
+from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
+from lastiterate.saved_model.weight_files import HEAD, SavedHead
 from lastiterate.torch.bounded_linear import (
     BoundedLinear,
-    head_digest,
+    layer_numbers,
     linear_layer,
     replace_layer,
 )
+from lastiterate.torch.feature_layer import FeatureLayer
 
 if TYPE_CHECKING:
     from lastiterate.torch.linear_head import FittedHead
-
-WEIGHTS, CERTIFICATE = "head.safetensors", "certificate.json"
 
 
 def save(fitted: FittedHead, folder: str | Path) -> None:
@@ -51,24 +52,22 @@ def save(fitted: FittedHead, folder: str | Path) -> None:
     ...     sorted(os.listdir(folder))
     ['certificate.json', 'head.safetensors']
     """
-    head, where = fitted.head, Path(folder)
-    where.mkdir(parents=True, exist_ok=True)
-    tensors = {key: value.cpu().contiguous() for key, value in head.state_dict().items()}
-    if head.center is not None:
-        tensors["center"] = head.center.cpu()
-    settings = {
-        "bound": head.bound,
-        "center_bound": head.center_bound,
-        "normalise": head.normalise,
-        "name": fitted.name,
-        "classes": fitted.classes_.tolist(),
+    saved = fitted.as_saved()
+    arrays = {
+        "weight": saved.numbers.weight,
+        "bias": saved.numbers.bias,
+        "center": saved.numbers.center,
     }
-    save_file(tensors, where / WEIGHTS, metadata={"lastiterate": json.dumps(settings)})
-    (where / CERTIFICATE).write_text(fitted.certificate_, encoding="utf-8")
+    tensors = {key: one for key, one in arrays.items() if one is not None}
+    weights = as_tensors(tensors, metadata=saved.metadata())
+    write_together(Path(folder), {HEAD: weights, CERTIFICATE: fitted.certificate_})
 
 
 def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> PrivacyReport:
     """Put a saved head into the model, and return the report that its certificate proves.
+
+    Everything in the file is part of a digest of the certificate: weights, bounds, centre, classes
+    and the name of the layer.  A `FeatureLayer` that the certificate names must be in the model.
 
     Parameters
     ----------
@@ -87,7 +86,9 @@ def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> Pr
     Raises
     ------
     InvalidCertificate
-        If the certificate does not hold or belongs to other weights.
+        If the certificate does not hold or belongs to another layer.
+    InvalidParameter
+        If the folder holds no saved head, or its file holds more.
 
     Examples
     --------
@@ -103,22 +104,24 @@ def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> Pr
     ...     lt.load(model, folder).epsilon(1e-5) <= 1.0
     True
     """
-    with safe_open(str(Path(folder) / WEIGHTS), framework="pt") as file:
-        settings = json.loads(file.metadata()["lastiterate"])
-        tensors: dict[str, Any] = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118 - no dict
-    outputs, width = tensors["weight"].shape
+    saved = SavedHead.read(Path(folder))
+    certificate = (Path(folder) / CERTIFICATE).read_text(encoding="utf-8")
+    report = _verified(model, certificate, saved.reasons(read(certificate)))
+    numbers, layer = saved.numbers, saved.name if name is None else name
+    outputs, width = numbers.weight.shape
     head = BoundedLinear(
         width,
         outputs,
-        bias="bias" in tensors,
-        bound=settings["bound"],
-        center=tensors.pop("center", None),
-        center_bound=settings["center_bound"],
-        normalise=settings["normalise"],
+        bias=numbers.bias is not None,
+        bound=numbers.bound,
+        center=None if numbers.center is None else torch.from_numpy(numbers.center),
+        center_bound=numbers.center_bound,
+        normalise=numbers.normalise,
     )
-    head.load_state_dict(tensors)
-    report = _verified(head, Path(folder) / CERTIFICATE)
-    layer = settings["name"] if name is None else name
+    with torch.no_grad():
+        head.weight.copy_(torch.from_numpy(numbers.weight))
+        if numbers.bias is not None:
+            head.bias.copy_(torch.from_numpy(numbers.bias))
     old = linear_layer(model, layer)
     replace_layer(model, layer, head.to(old.weight.device).requires_grad_(False).eval())
     return report
@@ -127,8 +130,9 @@ def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> Pr
 def verify(model: nn.Module, name: str, certificate: str | Path) -> PrivacyReport:
     """The report that the certificate proves for the layer `name`.
 
-    Everything in the certificate is derived again, and the layer's weights, as float32, must be
-    those that it was issued for.
+    Everything in the certificate is derived again, and the layer must be the one that it was issued
+    for: its weights as float32, its bounds and its centre; and so must a `FeatureLayer` that it
+    names.  The layer does not know its classes: their order is checked by `load`.
 
     Parameters
     ----------
@@ -147,7 +151,7 @@ def verify(model: nn.Module, name: str, certificate: str | Path) -> PrivacyRepor
     Raises
     ------
     InvalidCertificate
-        If the certificate does not hold or belongs to other weights.
+        If the certificate does not hold or belongs to another layer.
 
     Examples
     --------
@@ -161,11 +165,20 @@ def verify(model: nn.Module, name: str, certificate: str | Path) -> PrivacyRepor
     >>> lt.verify(model, "1", fitted.certificate_).epsilon(1e-5) <= 1.0
     True
     """
-    return _verified(linear_layer(model, name), certificate)
+    layer = linear_layer(model, name)
+    if not isinstance(layer, BoundedLinear):
+        why = "it belongs to a BoundedLinear, and the layer does not bound rows as in training"
+        raise InvalidCertificate([why])
+    return _verified(model, certificate, layer_numbers(layer).reasons(read(certificate)))
 
 
-def _verified(head: nn.Linear, certificate: str | Path) -> PrivacyReport:
+def _verified(model: nn.Module, certificate: str | Path, reasons: list[str]) -> PrivacyReport:
     report = verify_certificate(certificate)
-    if read(certificate).get("head") != head_digest(head):
-        raise InvalidCertificate(["it belongs to a layer of other weights"])
+    for stated in read(certificate).get(FEATURE_MAPS, ()):
+        columns = map_of(stated).input_width
+        layers = [one for one in model.modules() if isinstance(one, FeatureLayer)]
+        if not any(one.transformer.feature_map(columns).as_record() == stated for one in layers):
+            reasons = [*reasons, "it is of features that no FeatureLayer of the model computes"]
+    if reasons:
+        raise InvalidCertificate(reasons)
     return report

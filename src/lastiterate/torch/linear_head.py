@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from lastiterate import _check
 from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.saved_model.weight_files import SavedHead
 from lastiterate.torch.bounded_linear import (
     FEATURES,
     NAMED_BOUNDS,
     BoundedLinear,
     BoundingLayer,
-    head_digest,
+    layer_numbers,
     linear_layer,
     replace_layer,
 )
@@ -80,6 +81,30 @@ class FittedHead:
         classes: NDArray[Any] = self.estimator.classes_
         return classes
 
+    def as_saved(self) -> SavedHead:
+        """The layer as its file has it.
+
+        Returns
+        -------
+        SavedHead
+            Its numbers, its name and its classes.
+
+        Examples
+        --------
+        >>> import torch
+        >>> import lastiterate.torch as lt
+        >>> rows = torch.randn(1_000, 4)
+        >>> pairs = torch.utils.data.TensorDataset(rows, (rows[:, 0] > 0).long())
+        >>> loader = torch.utils.data.DataLoader(pairs, batch_size=500)
+        >>> model = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Linear(4, 2))
+        >>> fitted = lt.fit_head(model, "1", loader, epsilon=1.0, classes=2, feature_bound=3.0)
+        >>> fitted.as_saved().encoding()
+        {'layer': '1', 'classes': [0, 1]}
+        """
+        # A model that was cast has rounded its centre too.
+        numbers = replace(layer_numbers(self.head), center=self.estimator.center_)
+        return SavedHead(numbers, self.name, self.classes_.tolist())
+
 
 def fit_head(
     model: nn.Module,
@@ -95,13 +120,14 @@ def fit_head(
     memory: int = IN_MEMORY,
     path: str | Path | None = None,
     progress: bool = False,
+    one_by_one: bool = False,
     **settings: Any,
 ) -> FittedHead:
     """Train the linear layer `name` of a frozen model privately, and put it into the model.
 
     Parameters
     ----------
-    model, name, loader, labels, device, memory, path, progress
+    model, name, loader, labels, device, memory, path, progress, one_by_one
         As for `features`.  The backbone must not have been trained on the same data.
     epsilon, delta : float
         The target.
@@ -175,6 +201,7 @@ def fit_head(
             path=path,
             normalise=normalise,
             progress=progress,
+            one_by_one=one_by_one,
             bounding_layer=bounding_layer,
         )
     finally:
@@ -187,8 +214,12 @@ def fit_head(
     head = as_layer(estimator, like=old, normalise=normalise)
     replace_layer(model, name, head)
     maps = [] if bounding_layer is None else bounding_layer.feature_maps()
-    certificate = tied_to_head(estimator.certificate_, head_digest(head), maps)
-    return FittedHead(name, head, estimator, certificate)
+    fitted = FittedHead(name, head, estimator, "")
+    saved = fitted.as_saved()
+    certificate = tied_to_head(
+        estimator.certificate_, saved.numbers.digest(), saved.encoding(), maps
+    )
+    return replace(fitted, certificate_=certificate)
 
 
 def _labels(classes: Any) -> list[Any]:

@@ -1,0 +1,273 @@
+"""Folders whose weights are safetensors: of a torch head, and for the Hugging Face Hub.
+
+Neither torch nor safetensors is needed to read them, so that `lastiterate verify` can check that
+weights belong to a certificate.  Whatever such a file holds decides predictions, and belongs to a
+digest of the certificate; anything else in it is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lastiterate import _check
+from lastiterate.certificate.statements import encoding_digest, model_digest, plain_text
+from lastiterate.certificate.verify import READ_ERRORS, read
+from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.other_releases import MEAN, PUBLISHED
+from lastiterate.run.serialise import unambiguous_json
+from lastiterate.saved_model.file_writing import CERTIFICATE
+from lastiterate.saved_model.model_file import AlteredModel, SavedModel, digest, is_complete
+from lastiterate.train.centring import Centre, as_published
+
+HEAD, HUB, CONFIG = "head.safetensors", "model.safetensors", "config.json"
+HUB_FORMAT = "lastiterate hub 1"
+HUB_TENSORS = ("parameters", "coef", "intercept", "center")
+_SETTINGS = ("bound", "center_bound", "normalise", "name", "classes")
+_FROM_HUB = "a folder that lastiterate.huggingface.save wrote"
+_FROM_TORCH = "a folder that lastiterate.torch.save wrote"
+_DTYPES: dict[str, np.dtype[Any]] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4")}
+
+Tensors = dict[str, NDArray[Any]]
+
+
+def check_folder(folder: str | Path) -> Path | None:
+    """The file of weights in a folder, which belong to its certificate; None without safetensors.
+
+    The certificate itself is to be derived by `verify`.
+
+    Parameters
+    ----------
+    folder : str or Path
+        A folder with certificate.json.
+
+    Returns
+    -------
+    Path or None
+        The file that was checked.
+
+    Raises
+    ------
+    InvalidCertificate
+        If the certificate belongs to other weights, or to weights that are used otherwise.
+    AlteredModel
+        If weights are not those of the configuration beside them.
+    InvalidParameter
+        If a safetensors file is none that this package wrote, or holds more.
+
+    Examples
+    --------
+    >>> check_folder("no such folder")
+    """
+    where = Path(folder)
+    names = sorted(path.name for path in where.glob("*.safetensors"))
+    if not names:
+        return None
+    if names not in ([HEAD], [HUB]):
+        must_be = f"a folder with {HEAD} or {HUB}, and no other safetensors"
+        raise InvalidParameter("folder", must_be=must_be, found=", ".join(names))
+    described = read(where / CERTIFICATE)
+    try:
+        if names == [HEAD]:
+            reasons = SavedHead.read(where).reasons(described)
+        else:
+            reasons = _wrong_model(hub_model(where), described)
+    except InvalidParameter:
+        raise
+    except READ_ERRORS as error:
+        raise InvalidCertificate([f"it cannot be read ({error!r})"]) from error
+    if reasons:
+        raise InvalidCertificate(reasons)
+    return where / names[0]
+
+
+def _wrong_model(saved: SavedModel, described: Mapping[str, Any]) -> list[str]:
+    if described.get("model") != model_digest(saved.parameters):
+        return ["it belongs to another model"]
+    if described.get("encoding") != encoding_digest(saved.encoding):
+        return ["it belongs to a model of other columns, ranges, values or classes"]
+    same = saved.matches_certificate(described)
+    return [] if same else ["the model predicts by other numbers than it describes"]
+
+
+def hub_model(folder: Path) -> SavedModel:
+    """The model in a folder for the Hub; raises if it was altered, or the files hold more."""
+    try:
+        tensors, metadata = read_tensors(folder / HUB)
+        config = unambiguous_json((folder / CONFIG).read_text(encoding="utf-8"))
+        rest, stated = config["record"], config["digest"]
+        _check.choice("layout", config["layout"], among=(HUB_FORMAT,))
+        record = rest | {key: one.tolist() for key, one in tensors.items()}
+        unknown = [*(config.keys() - {"layout", "record", "digest"}), *metadata]
+        unknown += [*(tensors.keys() - set(HUB_TENSORS)), *(tensors.keys() & rest.keys())]
+        text = digest(record)
+    except PermissionError:
+        raise
+    except (*READ_ERRORS, OSError, RecursionError):
+        raise InvalidParameter("folder", str(folder), must_be=_FROM_HUB) from None
+    if unknown:
+        raise _more(unknown, folder, _FROM_HUB)
+    if stated != text:
+        found = f"{folder}, altered since: its digest is not that of its content"
+        raise AlteredModel("folder", must_be=_FROM_HUB, found=found)
+    if not is_complete(record):
+        raise InvalidParameter("folder", str(folder), must_be=_FROM_HUB)
+    return SavedModel(record)
+
+
+@dataclass(frozen=True)
+class LayerNumbers:
+    """The numbers by which a head makes outputs of rows."""
+
+    weight: NDArray[Any]
+    bias: NDArray[Any] | None
+    bound: float
+    center: NDArray[Any] | None
+    center_bound: float | None
+    normalise: bool
+
+    def is_complete(self) -> bool:
+        """Whether shapes and types are those of a layer in a file."""
+        outputs, width = self.weight.shape
+        bounds = (self.bound,) if self.center_bound is None else (self.bound, self.center_bound)
+        return (
+            self.weight.dtype == np.float32
+            and (self.bias is None or _is_of(self.bias, np.float32, outputs))
+            and (self.center is None or _is_of(self.center, np.float64, width))
+            and (self.center is None) == (self.center_bound is None)
+            and all(type(one) is float and 0.0 < one < math.inf for one in bounds)
+            and type(self.normalise) is bool
+        )
+
+    def digest(self) -> str:
+        """SHA-256 of all numbers, weights and the centre as float32."""
+        arrays = [
+            None if one is None else np.ascontiguousarray(one, dtype="<f4")
+            for one in (self.weight, self.bias, self.center)
+        ]
+        named = {
+            "shapes": [None if one is None else list(one.shape) for one in arrays],
+            "bound": self.bound,
+            "center bound": self.center_bound,
+            "normalise": self.normalise,
+        }
+        text = hashlib.sha256(plain_text(named).encode())
+        for one in arrays:
+            text.update(b"" if one is None else one.tobytes())
+        return text.hexdigest()
+
+    def reasons(self, described: Mapping[str, Any]) -> list[str]:
+        """Reasons why a certificate belongs to another layer."""
+        reasons = []
+        if described.get("head") != self.digest():
+            reasons.append("it belongs to a layer of other weights, bounds or centre")
+        if self.bound != described["features"]["bound"]:
+            reasons.append("its bound on rows is not that of the layer")
+        stated = [one[PUBLISHED] for one in described["other_releases"] if one["kind"] == MEAN]
+        # Tensors in a model may have been rounded since; the digest above has them as float32.
+        if (self.center is None) != (not stated) or (
+            self.center is not None
+            and self.center.dtype == np.float64
+            and self.center_bound is not None
+            and as_published(Centre(self.center, self.center_bound)) != stated[0]
+        ):
+            reasons.append("the mean that it states is not the centre of the layer")
+        return reasons
+
+
+def _is_of(array: NDArray[Any], kind: type, entries: int) -> bool:
+    return array.dtype == kind and array.shape == (entries,)
+
+
+@dataclass(frozen=True)
+class SavedHead:
+    """A head as `lastiterate.torch.save` wrote it."""
+
+    numbers: LayerNumbers
+    name: str
+    classes: list[Any]
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """The head in a folder; raises if the file holds anything else."""
+        try:
+            tensors, metadata = read_tensors(folder / HEAD)
+            settings = unambiguous_json(metadata.pop("lastiterate"))
+            unknown = [*metadata, *(settings.keys() - set(_SETTINGS))]
+            unknown += [*(tensors.keys() - {"weight", "bias", "center"})]
+            bound, limit, normalise, name, classes = (settings[key] for key in _SETTINGS)
+            bias, center = tensors.get("bias"), tensors.get("center")
+            numbers = LayerNumbers(tensors["weight"], bias, bound, center, limit, normalise)
+            ready = numbers.is_complete() and isinstance(name, str) and isinstance(classes, list)
+        except PermissionError:
+            raise
+        except (*READ_ERRORS, OSError, RecursionError):
+            raise InvalidParameter("folder", str(folder), must_be=_FROM_TORCH) from None
+        if not ready:
+            raise InvalidParameter("folder", str(folder), must_be=_FROM_TORCH)
+        if unknown:
+            raise _more(unknown, folder, _FROM_TORCH)
+        return cls(numbers, name, classes)
+
+    def metadata(self) -> dict[str, str]:
+        """What the file says besides tensors."""
+        of = self.numbers
+        values = (of.bound, of.center_bound, of.normalise, self.name, self.classes)
+        return {"lastiterate": json.dumps(dict(zip(_SETTINGS, values, strict=True)))}
+
+    def encoding(self) -> dict[str, Any]:
+        """Which layer of the model it is, and what its outputs stand for."""
+        return {"layer": self.name, "classes": self.classes}
+
+    def reasons(self, described: Mapping[str, Any]) -> list[str]:
+        """Reasons why a certificate belongs to another head."""
+        reasons = self.numbers.reasons(described)
+        if described.get("encoding") != encoding_digest(self.encoding()):
+            reasons.append("it belongs to a layer of another name or other classes")
+        return reasons
+
+
+def _more(unknown: list[str], folder: Path, must_be: str) -> InvalidParameter:
+    found = f"{folder}, which holds more: {', '.join(sorted(map(repr, unknown)))}"
+    return InvalidParameter("folder", must_be=must_be, found=found)
+
+
+def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
+    """Tensors and metadata of a safetensors file of floats, which must fill it.
+
+    The format is the length of a header in 8 bytes, the header in JSON, and the numbers.
+
+    Raises
+    ------
+    InvalidParameter
+        If it is no such file.
+    """
+    must_be = "a safetensors file of floats"
+    content = path.read_bytes()
+    start = 8 + int.from_bytes(content[:8], "little")
+    try:
+        header = unambiguous_json(content[8:start].decode())
+        metadata = header.pop("__metadata__", {})
+        if not all(isinstance(one, str) for one in metadata.values()):
+            raise TypeError
+        tensors, end = {}, start
+        for name, one in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+            first, last = one["data_offsets"]
+            kind, shape = _DTYPES[one["dtype"]], one["shape"]
+            if start + first != end or last - first != kind.itemsize * math.prod(shape):
+                raise ValueError
+            end = start + last
+            tensors[name] = np.frombuffer(content[start + first : end], kind).reshape(shape).copy()
+    except (*READ_ERRORS, RecursionError):
+        raise InvalidParameter("file", str(path), must_be=must_be) from None
+    if end != len(content):
+        raise InvalidParameter("file", str(path), must_be=must_be)
+    return tensors, dict(metadata)

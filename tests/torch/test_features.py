@@ -1,0 +1,375 @@
+"""A row of features is a function of its example alone, and every example gives one row."""
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import (
+    BatchSampler,
+    ConcatDataset,
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    SequentialSampler,
+    StackDataset,
+    Subset,
+    TensorDataset,
+)
+
+import lastiterate.torch as lt
+from lastiterate.errors import InvalidParameter
+from lastiterate.torch.features import repeated_rows
+
+COUNT, WIDTH, HIDDEN = 50, 4, 6
+ALONE = "depend on that example alone"
+
+
+def vectors(count=COUNT):
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(count, WIDTH, generator=generator)
+    return TensorDataset(rows, (rows[:, 0] > 0).long())
+
+
+class Texts(Dataset):
+    """Tokens from 1, of all lengths, or all of one length but for the text `longer`."""
+
+    def __init__(self, longer=None):
+        generator = torch.Generator().manual_seed(0)
+        lengths = (
+            range(3, 3 + COUNT)
+            if longer is None
+            else [20 if k == longer else 5 for k in range(COUNT)]
+        )
+        self.texts = [torch.randint(1, 30, (one,), generator=generator) for one in lengths]
+
+    def __len__(self):
+        return COUNT
+
+    def __getitem__(self, index):
+        return self.texts[index], index % 2
+
+
+def padded(pairs):
+    texts, labels = zip(*pairs, strict=True)
+    return nn.utils.rnn.pad_sequence(texts, batch_first=True), torch.tensor(labels)
+
+
+class Before(nn.Module):
+    """A model whose features are those of `body`."""
+
+    def __init__(self, body, width=HIDDEN):
+        super().__init__()
+        self.body, self.fc = body, nn.Linear(width, 2)
+
+    def forward(self, rows):
+        return self.fc(self.body(rows))
+
+
+class Of(nn.Module):
+    """A function of rows as a layer."""
+
+    def __init__(self, function, *layers):
+        super().__init__()
+        self.function, self.layers = function, nn.ModuleList(layers)
+
+    def forward(self, rows):
+        return self.function(rows, *self.layers)
+
+
+def causal(rows):
+    """Attention of every row to those before it."""
+    mask = torch.ones(len(rows), len(rows)).tril().bool()
+    return nn.functional.scaled_dot_product_attention(rows, rows, rows, attn_mask=mask)
+
+
+def capacity(rows):
+    """As in a mixture of experts, of which each takes so many rows and no more."""
+    return torch.where((torch.arange(len(rows)) < 7).unsqueeze(1), rows, 0 * rows)
+
+
+def swapped(rows):
+    """Neighbours exchanged, but for the first and the last."""
+    order = list(range(len(rows)))
+    order[1:-1:2], order[2:-1:2] = order[2:-1:2], order[1 : len(order[2:-1:2]) * 2 : 2]
+    return rows[order]
+
+
+MIXING = {
+    "LSTM over (batch, features)": (Of(lambda x, r: r(x)[0], nn.LSTM(WIDTH, HIDDEN)), HIDDEN),
+    "GRU over (batch, features)": (Of(lambda x, r: r(x)[0], nn.GRU(WIDTH, HIDDEN)), HIDDEN),
+    "LSTM, batch_first forgotten": (
+        Of(lambda x, r: r(x.unsqueeze(1))[0][:, -1], nn.LSTM(WIDTH, HIDDEN)),
+        HIDDEN,
+    ),
+    "bidirectional": (
+        Of(lambda x, r: r(x)[0], nn.LSTM(WIDTH, HIDDEN, bidirectional=True)),
+        2 * HIDDEN,
+    ),
+    "causal attention over the batch": (Of(causal), WIDTH),
+    "sum of all so far": (Of(lambda x: x.cumsum(0)), WIDTH),
+    "sum of all to come": (Of(lambda x: x.flip(0).cumsum(0).flip(0)), WIDTH),
+    "running mean": (
+        Of(lambda x: x.cumsum(0) / torch.arange(1, len(x) + 1).unsqueeze(1)),
+        WIDTH,
+    ),
+    "mean of the batch": (Of(lambda x: x - x.mean(0)), WIDTH),
+    "largest of the batch": (Of(lambda x: x / x.abs().max()), WIDTH),
+    "the example before": (Of(lambda x: x.roll(1, 0)), WIDTH),
+    "limited capacity": (Of(capacity), WIDTH),
+    "a little of the mean": (Of(lambda x: x + 3e-4 * x.mean(0)), WIDTH),
+    "functional dropout": (Of(lambda x: nn.functional.dropout(x, training=True)), WIDTH),
+}
+
+
+class TestMixingIsRefused:
+    @pytest.mark.parametrize("shuffle", [False, True])
+    @pytest.mark.parametrize("kind", MIXING)
+    def test_over_the_batch(self, kind, shuffle):
+        torch.manual_seed(0)
+        model = Before(*MIXING[kind])
+        loader = DataLoader(vectors(), batch_size=20, shuffle=shuffle)
+        with pytest.raises(InvalidParameter, match=ALONE):
+            lt.features(model, "fc", loader)
+        with pytest.raises(InvalidParameter, match=ALONE):
+            lt.fit_head(model, "fc", loader, classes=2, feature_bound=1.0)
+
+    @pytest.mark.parametrize("kind", sorted(MIXING.keys() - {"functional dropout"}))
+    def test_and_there_is_none_one_by_one(self, kind):
+        """One example changed: no other row does."""
+        torch.manual_seed(0)
+        model = Before(*MIXING[kind])
+        rows, labels = vectors().tensors
+        changed = rows.clone()
+        changed[7] = 5.0
+        one, other = (
+            lt.features(model, "fc", DataLoader(TensorDataset(x, labels), 20), one_by_one=True)[0]
+            for x in (rows, changed)
+        )
+        assert np.flatnonzero((one != other).any(1)).tolist() in ([7], [])
+        with pytest.raises(InvalidParameter, match=ALONE):
+            lt.features(
+                Before(*MIXING["functional dropout"]),
+                "fc",
+                DataLoader(vectors(), 20),
+                one_by_one=True,
+            )
+
+    def test_of_neighbours(self):
+        """Neither the first nor the last of a batch shows it."""
+        loader = DataLoader(vectors(), batch_size=10)
+        with pytest.raises(InvalidParameter, match=ALONE):
+            lt.features(Before(Of(swapped), WIDTH), "fc", loader)
+
+    @pytest.mark.parametrize("longer", [None, 0, 13, 31, 49])
+    def test_by_padding(self, longer):
+        """Also where one text of one batch alone is longer."""
+        model = Before(Of(lambda x, e: e(x).mean(1), nn.Embedding(30, HIDDEN)))
+        loader = DataLoader(Texts(longer), batch_size=20, collate_fn=padded)
+        with pytest.raises(InvalidParameter, match="padding without a mask"):
+            lt.features(model, "fc", loader)
+
+    def test_by_reading_several_together(self):
+        class Centred(TensorDataset):
+            def __getitems__(self, indices):
+                rows, labels = self.tensors[0][indices], self.tensors[1][indices]
+                return list(zip(rows - rows.mean(0), labels, strict=True))
+
+        loader = DataLoader(Centred(*vectors().tensors), batch_size=20)
+        with pytest.raises(InvalidParameter, match=ALONE):
+            lt.features(Before(nn.Identity(), WIDTH), "fc", loader)
+
+    def test_of_labels(self):
+        def majority(pairs):
+            rows, labels = map(torch.stack, zip(*pairs, strict=True))
+            return rows, labels.mode().values.expand(len(labels))
+
+        loader = DataLoader(vectors(), batch_size=20, collate_fn=majority)
+        with pytest.raises(InvalidParameter, match=ALONE):
+            lt.features(Before(nn.Identity(), WIDTH), "fc", loader)
+
+    @pytest.mark.parametrize("one_by_one", [False, True])
+    def test_with_earlier_examples(self, one_by_one):
+        class Remembers(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.total = torch.zeros(WIDTH)
+
+            def forward(self, rows):
+                self.total = self.total + rows.sum(0)
+                return rows + self.total
+
+        loader = DataLoader(vectors(), batch_size=20)
+        with pytest.raises(InvalidParameter, match=ALONE):
+            lt.features(Before(Remembers(), WIDTH), "fc", loader, one_by_one=one_by_one)
+
+    @pytest.mark.parametrize("one_by_one", [False, True])
+    def test_with_the_first_batch(self, one_by_one):
+        """A layer that takes its scale from what it sees first, and keeps it."""
+
+        class FromData(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.register_buffer("scale", torch.zeros(()))
+
+            def forward(self, rows):
+                if self.scale == 0:
+                    self.scale.copy_(rows.std())
+                return rows / self.scale
+
+        loader = DataLoader(vectors(), batch_size=20)
+        with pytest.raises(InvalidParameter, match=r"learns nothing in eval mode.*body\.scale"):
+            lt.features(Before(FromData(), WIDTH), "fc", loader, one_by_one=one_by_one)
+
+
+class Masked(nn.Module):
+    """A transformer that does not see padding."""
+
+    def __init__(self, layers=2):
+        super().__init__()
+        self.embed, self.fc = nn.Embedding(30, 16), nn.Linear(16, 2)
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True)
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+
+    def forward(self, tokens):
+        padding = tokens == 0
+        found = self.encoder(self.embed(tokens), src_key_padding_mask=padding)
+        seen = (~padding).unsqueeze(-1)
+        return self.fc((found * seen).sum(1) / seen.sum(1))
+
+
+class TestOthersAreAccepted:
+    @pytest.mark.parametrize("batch_size", [1, 2, 3, 7, COUNT])
+    @pytest.mark.parametrize("shuffle", [False, True])
+    @pytest.mark.parametrize(
+        "body",
+        [
+            nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.LayerNorm(HIDDEN), nn.Dropout(0.5)),
+            nn.Sequential(nn.Linear(WIDTH, HIDDEN), nn.BatchNorm1d(HIDDEN), nn.Tanh()),
+            nn.Sequential(
+                nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, HIDDEN, 2), nn.BatchNorm2d(HIDDEN),
+                nn.ReLU(), nn.Flatten(),
+            ),
+            Of(
+                lambda x, r: r(x.unsqueeze(1))[0][:, -1],
+                nn.LSTM(WIDTH, HIDDEN, 2, batch_first=True),
+            ),
+            Of(lambda x, f: f(torch.zeros_like(x)).relu() * 0, nn.Linear(WIDTH, HIDDEN)),
+        ],
+        ids=["LayerNorm", "BatchNorm", "convolution", "LSTM", "zeros"],
+    )  # fmt: skip
+    def test_layers(self, body, shuffle, batch_size):
+        torch.manual_seed(0)
+        loader = DataLoader(vectors(), batch_size=batch_size, shuffle=shuffle)
+        rows, labels = lt.features(Before(body), "fc", loader)
+        alone, also = lt.features(Before(body), "fc", loader, one_by_one=True)
+        assert len(rows) == len(labels) == len(alone) == len(also) == COUNT
+        if not shuffle:
+            np.testing.assert_allclose(rows, alone, rtol=1e-4, atol=1e-6)
+            assert (labels == also).all()
+
+    def test_padding_with_a_mask(self):
+        loader = DataLoader(Texts(), batch_size=20, collate_fn=padded)
+        rows, _ = lt.features(Masked(), "fc", loader)
+        assert len(rows) == COUNT
+
+    def test_numbers_that_are_no_numbers(self):
+        """They are the business of what comes next, and no sign of mixing."""
+        rows, labels = (one.clone() for one in vectors().tensors)
+        rows[0, 0], rows[19, 1], rows[30] = float("nan"), float("inf"), float("-inf")
+        loader = DataLoader(TensorDataset(rows, labels), batch_size=20)
+        found, _ = lt.features(Before(nn.Identity(), WIDTH), "fc", loader)
+        np.testing.assert_array_equal(found, rows.numpy())
+
+    def test_several_processes(self):
+        loader = DataLoader(vectors(), batch_size=20, shuffle=True, num_workers=1)
+        sampler = loader.batch_sampler.sampler
+        for one_by_one in (False, True):
+            rows, _ = lt.features(Before(nn.Identity(), WIDTH), "fc", loader, one_by_one=one_by_one)
+            expected = vectors().tensors[0].numpy()
+            assert sorted(map(tuple, rows)) == sorted(map(tuple, expected))
+        assert loader.batch_sampler.sampler is sampler
+
+    def test_random_augmentation_one_by_one_only(self):
+        class Augmented(TensorDataset):
+            def __getitem__(self, index):
+                row, label = super().__getitem__(index)
+                return row + torch.randn(WIDTH), label
+
+        loader = DataLoader(Augmented(*vectors().tensors), batch_size=20)
+        model = Before(nn.Identity(), WIDTH)
+        with pytest.raises(InvalidParameter, match=r"one_by_one=True.*read again"):
+            lt.features(model, "fc", loader)
+        assert len(lt.features(model, "fc", loader, one_by_one=True)[0]) == COUNT
+
+
+class TestEveryExampleOnce:
+    def refused(self, why, loader):
+        with pytest.raises(InvalidParameter, match=why):
+            lt.features(Before(nn.Identity(), WIDTH), "fc", loader)
+
+    def test_repeated_rows(self):
+        data = vectors()
+        for times, repeated in (
+            (20, Subset(data, [3] * 20 + list(range(4, 50)))),
+            (5, ConcatDataset([data] * 5)),
+            (2, ConcatDataset([data, TensorDataset(*data.tensors)])),
+            (2, ConcatDataset([Subset(data, range(30)), Subset(data, torch.arange(29, 40))])),
+            (6, Subset(Subset(data, [1, 1, -49]), [0, 1, 2, 0, 1, 2])),
+        ):
+            assert repeated_rows(repeated) == times
+            self.refused(f"found one {times} times", DataLoader(repeated, batch_size=10))
+
+    def test_different_rows(self):
+        data = vectors()
+        halves = torch.utils.data.random_split(data, [25, 25])
+        for fine in (
+            data,
+            ConcatDataset(halves),
+            ConcatDataset([data, vectors()]),
+            Subset(data, []),
+            StackDataset(data, data),
+            [1, 1, 1],
+        ):
+            assert repeated_rows(fine) == 1
+
+    def test_samplers(self):
+        data = vectors()
+
+        class Repeats:
+            def __iter__(self):
+                return itertools.repeat(list(range(10)), 5)
+
+            def __len__(self):
+                return 5
+
+        self.refused("batch_sampler must be", DataLoader(data, batch_sampler=Repeats()))
+        again = RandomSampler(range(10), num_samples=COUNT)
+        self.refused("10 out of 50", DataLoader(data, batch_size=10, sampler=again))
+        again.replacement = True
+        self.refused("several times", DataLoader(data, batch_size=10, sampler=again))
+        self.refused("batch_sampler must be", DataLoader(data, batch_size=None))
+
+        class Own(BatchSampler):
+            pass
+
+        by_length = Own(SequentialSampler(data), 10, drop_last=False)
+        self.refused("batch_sampler must be", DataLoader(data, batch_sampler=by_length))
+
+    def test_a_loader_of_other_batches(self):
+        class Twice(DataLoader):
+            def __iter__(self):
+                for batch in super().__iter__():
+                    yield copy.deepcopy(batch)
+                    yield batch
+
+        half = Subset(vectors(), range(25))
+        self.refused("loader must be one with one row", Twice(half, batch_size=25))
+
+        class Reordered(DataLoader):
+            def __iter__(self):
+                return reversed(list(super().__iter__()))
+
+        self.refused(ALONE, Reordered(vectors(), batch_size=5))
