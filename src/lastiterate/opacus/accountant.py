@@ -16,7 +16,7 @@ from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining
 from lastiterate.opacus import optimizer_step
 from lastiterate.opacus.epoch_counter import EpochCounter
-from lastiterate.opacus.expected_state import ExpectedState
+from lastiterate.opacus.expected_state import ExpectedState, OtherSteps
 from lastiterate.opacus.linear_loss import LinearLoss
 from lastiterate.opacus.missed_bounds import missed_bounds, order_reasons
 from lastiterate.opacus.optimizer_step import OptimizerStep
@@ -63,6 +63,7 @@ class OpacusAccountant(IAccountant):
         self._record = TrainingRecord()
         self._loader: WatchedLoader | None = None
         self._gradients: WatchedGradients | None = None
+        self._others: OtherSteps | None = None
         self._expected = ExpectedState()
         self._optimizer: Any = None
         self._epoch_counter = EpochCounter()
@@ -75,7 +76,9 @@ class OpacusAccountant(IAccountant):
         self.watch(local_of_make_private(frame, "data_loader"))
         optimizer = local_of_make_private(frame, "optimizer")
         if optimizer is not None:
-            self._gradients = WatchedGradients(optimizer, self.stated.loss)
+            model = local_of_make_private(frame, "module")
+            self._gradients = WatchedGradients(optimizer, self.stated.loss, model)
+            self._others = OtherSteps(optimizer)
 
         def hook(optimizer: Any) -> None:
             self._observe(optimizer)
@@ -97,7 +100,7 @@ class OpacusAccountant(IAccountant):
         if loader is None:
             self._loader = None
             return
-        self._loader = WatchedLoader.of(loader)
+        self._loader = WatchedLoader.of(loader, repeats=self.stated.examples_per_person)
         before, now = self._record.batches, self._loader.batches
         if self._record.steps and before is not None and before != now:
             raise RefusedTraining(
@@ -190,6 +193,9 @@ class OpacusAccountant(IAccountant):
     def _described(self) -> tuple[TrainingRecord, UserStatement]:
         """The training as watched or, before any step, as planned; and what the user states."""
         if self._record.steps:
+            self._epoch_counter.refuse_unused_batches_at_the_end(self._loader)
+            if self._others is not None:
+                self._others.refuse_bare_steps()
             return self._record, self.stated
         if not self.history:
             raise InvalidParameter("steps", 0, must_be="at least 1: nothing was trained yet")
@@ -217,8 +223,12 @@ class OpacusAccountant(IAccountant):
                 "one accountant is used for two trainings",
                 instead="make a PrivacyEngine for each, and compose their reports",
             )
-        step = optimizer_step.read_step(optimizer)
         gradients = self._watched(optimizer)
+        if self._others is None or self._others.optimizer is not optimizer:
+            self._others = OtherSteps(optimizer)
+        self._others.begin_step()
+        clips = gradients.clips()
+        step = optimizer_step.read_step(optimizer, clips)
         self._epoch_counter.count_step(optimizer, record, self._loader, gradients.rows())
         batches = record.batches
         if batches is not None:
@@ -226,6 +236,8 @@ class OpacusAccountant(IAccountant):
                 record.add_reason(reason)
         for reason in gradients.found:
             record.add_reason(reason)
+        if any(one != optimizer.max_grad_norm for one in clips):
+            record.add_reason(optimizer_step.OTHER_CLIPS)
         stated = self.stated.loss
         if isinstance(stated, LinearLoss):
             shapes = [tuple(one.shape) for one in optimizer.params]

@@ -2,16 +2,85 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from lastiterate._numerics.rounding import ulps_of
+from lastiterate.errors import RefusedTraining
 from lastiterate.opacus.optimizer_step import OptimizerStep, momentum_buffers
 
 Tensors = list[torch.Tensor]
+
+
+class OtherSteps:
+    """Refuses trainings in which anything but private steps used an optimizer of torch.
+
+    torch calls a hook before every step of any of its optimizers.  One step of the optimizer that
+    Opacus wraps follows each private step; any other step on the same parameters is another one.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        self.optimizer = optimizer
+        self._found: str | None = None
+        self._begun = False
+        self._noised = False  # the next step of the wrapped optimizer has its noise
+        if not _WATCHES:
+            global _HOOK
+            _HOOK = _HOOK or register_optimizer_step_pre_hook(_before_step)
+        _WATCHES.add(self)
+
+    def begin_step(self) -> None:
+        """Note that noise was added for a step, and refuse it if others were made since the last.
+
+        Steps before the first one made the start, of which the user states that it is public.
+        """
+        if self._begun and self._found is not None:
+            raise _other_step(self._found)
+        self._found, self._begun, self._noised = None, True, True
+        _NOISED.add(self.optimizer.original_optimizer)
+
+    def refuse_bare_steps(self) -> None:
+        """Refuse if the wrapped optimizer made a step without noise after the last private one."""
+        if self._begun and self._found == _WRAPPED:
+            raise _other_step(self._found)
+
+    def saw(self, stepping: Any, *, private: bool) -> None:
+        """Note the step of an optimizer; `private` if an accountant saw noise for it."""
+        wrapped = stepping is self.optimizer.original_optimizer
+        if wrapped and self._noised:
+            self._noised = False
+        elif wrapped and not private:
+            self._found = _WRAPPED
+        elif self._found is None:
+            own = {id(one) for one in self.optimizer.params}
+            if any(id(one) in own for group in stepping.param_groups for one in group["params"]):
+                self._found = f"another optimizer ({type(stepping).__name__})"
+
+
+_WATCHES: weakref.WeakSet[OtherSteps] = weakref.WeakSet()
+_NOISED: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers whose next step is private
+_HOOK: Any = None
+_WRAPPED = "the optimizer that Opacus wraps (original_optimizer)"
+
+
+def _before_step(stepping: Any, *_: Any) -> None:
+    private = stepping in _NOISED
+    _NOISED.discard(stepping)
+    for watch in list(_WATCHES):
+        watch.saw(stepping, private=private)
+
+
+def _other_step(what: str) -> RefusedTraining:
+    return RefusedTraining(
+        f"{what} changed the private parameters between two private steps, or after the last, and "
+        "its gradients need not have noise",
+        instead="let nothing but the step of Opacus' optimizer change them",
+    )
 
 
 @dataclass(frozen=True)
@@ -43,10 +112,18 @@ class ExpectedState:
         return cls(parameters, buffers or None)
 
     def deviations(self, optimizer: Any, *, first_step: bool) -> Iterator[str]:
-        """Reasons why the state before a step is not the one that the last step left."""
+        """Reasons why the state before a step is not the one that the last step left.
+
+        Raises `RefusedTraining` if parameters are others: what changed them may have used the data.
+        """
         found = [one.detach() for one in optimizer.params]
         if self.parameters is not None and not _are_close(found, self.parameters):
-            yield "parameters were changed between steps, by something else"
+            raise RefusedTraining(
+                "parameters were changed between steps by something else, which may have used the "
+                "data without noise",
+                instead="let only the optimizer change them (and load the model and the optimizer "
+                "when training goes on from a checkpoint), or describe the run to li.account",
+            )
         buffers = [one for one in momentum_buffers(optimizer) if one is not None]
         if not buffers:
             return  # an emptied buffer is recorded with the step

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from opacus.optimizers import DPOptimizer, DPOptimizerFastGradientClipping
 
 from lastiterate import _check
+from lastiterate._numerics.rounding import FEW_ROUNDINGS, down
 from lastiterate.errors import RefusedTraining
 
 _GHOST = DPOptimizerFastGradientClipping
@@ -17,6 +18,10 @@ _PRECISE = (torch.float32, torch.float64)
 SMALLER_LAST_BATCH = (
     "the last batch of a pass is smaller than the others, since batch_size does not divide the "
     "number of examples: use drop_last=True"
+)
+OTHER_CLIPS = (
+    "the clip changed within a step, or ghost clipping has another one than the noise: step a "
+    "clip scheduler once per logical batch, and with grad_sample_mode='hooks'"
 )
 _FLAT = "use clipping='flat' on one device"
 _OTHER_CLASSES = {
@@ -60,8 +65,12 @@ def is_ghost(optimizer: Any) -> bool:
     return type(optimizer) is _GHOST
 
 
-def read_step(optimizer: Any) -> OptimizerStep:
-    """The settings of the next step; raises `RefusedTraining` if its sensitivity is unknown."""
+def read_step(optimizer: Any, clips: Iterable[Any] = ()) -> OptimizerStep:
+    """The settings of the next step, whose physical batches were clipped by `clips`.
+
+    Its clip is the largest of them, and its noise multiplier is in units of that.  Raises
+    `RefusedTraining` if the sensitivity is unknown.
+    """
     if type(optimizer) not in (DPOptimizer, _GHOST):
         name = type(optimizer).__name__
         why, instead = _OTHER_CLASSES.get(name, (f"{name} is not supported", _FLAT))
@@ -72,11 +81,17 @@ def read_step(optimizer: Any) -> OptimizerStep:
             "example may be in each of them",
             instead="use a larger batch_size, and BatchMemoryManager where memory does not suffice",
         )
+    if hasattr(optimizer, "_adjusted_noise_multiplier"):
+        why, instead = _OTHER_CLASSES["AdaClipDPOptimizer"]
+        raise RefusedTraining(why, instead=instead)
+    noise = _check.number("noise_multiplier", optimizer.noise_multiplier, above=0.0)
+    clip = _check.number("max_grad_norm", optimizer.max_grad_norm, above=0.0)
+    largest = max(clip, *(_check.number("max_grad_norm", one, above=0.0) for one in clips), 0.0)
     mean = optimizer.loss_reduction == "mean"
     divisor = optimizer.expected_batch_size if mean else 1.0
     return OptimizerStep(
-        noise_multiplier=_check.number("noise_multiplier", optimizer.noise_multiplier, above=0.0),
-        clip=_check.number("max_grad_norm", optimizer.max_grad_norm, above=0.0),
+        noise_multiplier=noise if largest == clip else down(noise * clip / largest, FEW_ROUNDINGS),
+        clip=largest,
         divisor=_check.number("expected_batch_size", divisor, above=0.0),
         empty_buffer=all(one is None for one in momentum_buffers(optimizer)),
         **group_settings(optimizer),

@@ -13,7 +13,7 @@ from lastiterate.opacus.optimizer_step import (
     optimizer_deviations,
 )
 from lastiterate.opacus.training_record import TrainingRecord
-from lastiterate.opacus.watched_loader import SHUFFLED, Batches, WatchedLoader
+from lastiterate.opacus.watched_loader import SHUFFLED, Batches, read_batches
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _planned_batches(plan: TrainingPlan, rate: float) -> Batches:
         if plan.poisson_sampling:
             return Batches.poisson(each, rate, each)
         return Batches(SHUFFLED, each, each, 1)
-    read = WatchedLoader.of(plan.data_loader).batches
+    read = read_batches(plan.data_loader)
     if not plan.poisson_sampling:
         return read
     return Batches.poisson(read.examples, 1 / read.per_pass, read.per_pass)

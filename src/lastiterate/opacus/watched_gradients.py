@@ -1,8 +1,12 @@
-"""The number of rows in a step, and checks of their gradients against the stated loss.
+"""The number of rows in a step, their clips, and checks of gradients against the stated loss.
 
 `DPOptimizer` gets a `clip_and_accumulate` that inspects the gradients of examples before they are
 clipped, once for each physical batch.  Ghost clipping never holds them.  There, a hook on the first
 parameter counts backward passes, two for each batch, and reads the norms.
+
+A logical batch of several physical ones is clipped part by part, and its noise is drawn at the end,
+by the clip of that time; with ghost clipping the model has a clip of its own, which schedulers do
+not change.  So the largest clip of a step is recorded.
 
 The user states the loss and the bound on rows.  Gradients cannot prove these, only refute them; if
 they do, only composition is claimed.
@@ -34,11 +38,18 @@ UNBALANCED = "the classes' gradients did not add up to 0, as those of cross-entr
 
 
 class WatchedGradients:
-    """Counts the rows of a step, and collects evidence against the stated loss."""
+    """Counts the rows of a step, and collects evidence against the stated loss.
 
-    def __init__(self, optimizer: Any, stated: Loss | LinearLoss | None) -> None:
+    `model` clips gradients if the optimizer uses ghost clipping.
+    """
+
+    def __init__(
+        self, optimizer: Any, stated: Loss | LinearLoss | None, model: Any = None
+    ) -> None:
         self.optimizer = optimizer
         self.found: list[str] = []
+        self._clipping = model if is_ghost(optimizer) else optimizer
+        self._clips: list[Any] = []
         self._stated = stated
         self._rows = self._passes = 0
         if is_ghost(optimizer):
@@ -56,8 +67,14 @@ class WatchedGradients:
         rows, self._rows, self._passes = self._rows, 0, 0
         return rows
 
+    def clips(self) -> list[Any]:
+        """The clips of all physical batches since the last call, as the optimizer has them."""
+        clips, self._clips = self._clips, []
+        return clips
+
     def inspect(self) -> None:
         """Count and check the gradients that the optimizer holds."""
+        self._clips.append(self._clip())
         gradients = [one.detach() for one in self.optimizer.grad_samples]
         rows = len(gradients[0])
         self._rows += rows
@@ -75,9 +92,19 @@ class WatchedGradients:
 
         return inspect_and_clip
 
+    def _clip(self) -> Any:
+        """The clip at this moment."""
+        if not hasattr(self._clipping, "max_grad_norm"):
+            raise RefusedTraining(
+                "with ghost clipping, the model that clips is not known",
+                instead="let PrivacyEngine.make_private attach the accountant",
+            )
+        return self._clipping.max_grad_norm
+
     def _passed(self, parameter: Any) -> None:
         """Count a backward pass; the second of a batch sums its clipped gradients."""
         self._passes += 1
+        self._clips.append(self._clip())
         if self._passes % _BACKWARD_PASSES:
             return
         params = self.optimizer.params

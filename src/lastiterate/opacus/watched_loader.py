@@ -1,23 +1,28 @@
 """The batches of a loader: their rule is read from its sampler, and their sizes are counted.
 
 A batch sampler is recognised by its exact type, and given a subclass that counts the passes through
-it and the examples in each batch.
+it and the examples in each batch, and reads the rule anew for every batch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+import numpy as np
 from opacus.data_loader import DPDataLoader
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch.utils.data import (
     BatchSampler,
+    ConcatDataset,
     DataLoader,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
+    StackDataset,
+    Subset,
+    TensorDataset,
 )
 
 from lastiterate import _check
@@ -31,9 +36,15 @@ POISSON, SHUFFLED, SEQUENTIAL = "poisson", "shuffled", "sequential"
 
 @dataclass
 class DrawnBatches:
-    """The number of examples in each batch that a sampler drew, pass by pass."""
+    """The number of examples in each batch that a sampler drew, pass by pass.
 
+    `rules` has the batches of each pass as they were read when one was drawn, without repetition.
+    """
+
+    read: Callable[[], Batches]
     sizes: list[list[int]] = field(default_factory=list)
+    rules: list[list[Batches | RefusedTraining]] = field(default_factory=list)
+    ended: set[int] = field(default_factory=set)  # passes in which a batch after the last was asked
 
     @property
     def passes(self) -> int:
@@ -46,12 +57,23 @@ class DrawnBatches:
 
 
 def _counted(sampler: Any, batches: Iterator[list[int]]) -> Iterator[list[int]]:
-    passes: list[list[int]] = sampler.__dict__["draws"].sizes
+    draws: DrawnBatches = sampler.__dict__["draws"]
     sizes: list[int] = []
-    passes.append(sizes)
+    rules: list[Batches | RefusedTraining] = []
+    draws.sizes.append(sizes)
+    draws.rules.append(rules)
+    number = draws.passes
     for batch in batches:
+        now: Batches | RefusedTraining
+        try:
+            now = draws.read()
+        except RefusedTraining as refusal:
+            now = refusal
+        if not rules or rules[-1] != now:
+            rules.append(now)
         sizes.append(len(batch))
         yield batch
+    draws.ended.add(number)
 
 
 def _watched(kind: type) -> type:
@@ -95,23 +117,71 @@ class WatchedLoader:
     batches: Batches
     draws: DrawnBatches
     ahead: int  # the number of batches that workers may draw in advance
+    dataset: Any
+    repeats: int  # the number of times that a row may be in the data set
+    first: int = 1  # the first pass that is watched
     earlier: int = 0  # the number of passes that a sampler of this library began before
 
     @classmethod
-    def of(cls, loader: Any) -> WatchedLoader:
-        """The loader, watched from now on; raises `RefusedTraining` for unknown samplers."""
-        if not isinstance(loader, DataLoader):
-            raise _unknown(f"the loader is a {type(loader).__name__}")
-        if isinstance(loader.dataset, IterableDataset):
-            raise _unknown("the data set is a stream")
-        sampler = loader.batch_sampler
-        batches = _batches(loader, sampler)
+    def of(cls, loader: Any, *, repeats: int = 1) -> WatchedLoader:
+        """The loader, watched from now on; a row may be in its data set `repeats` times.
+
+        Raises `RefusedTraining` for unknown samplers, and for rows that are in it more often.
+        """
+        batches = read_batches(loader)
+        sampler: Any = loader.batch_sampler
         if type(sampler) in _KINDS:
             sampler.__class__ = _KINDS[type(sampler)]
-            sampler.__dict__["draws"] = DrawnBatches()
+            sampler.__dict__["draws"] = DrawnBatches(lambda: read_batches(loader))
         draws = sampler.__dict__["draws"]
+        draws.read = lambda: read_batches(loader)
         begun = sampler.passes if isinstance(sampler, SecretBatchSampler) else draws.passes
-        return cls(batches, draws, _ahead(loader), begun - draws.passes)
+        first, earlier = draws.passes + 1, begun - draws.passes
+        watched = cls(batches, draws, _ahead(loader), loader.dataset, repeats, first, earlier)
+        watched.refuse_repeated_rows()
+        return watched
+
+    def refuse_repeated_rows(self) -> None:
+        """Refuse a data set that has a row more often than it may."""
+        if (times := repeated_rows(self.dataset)) > self.repeats:
+            raise RefusedTraining(
+                f"a row is {times:,} times in the data set, and a person has at most "
+                f"{self.repeats:,} of its rows",
+                instead="leave out what is repeated, or state "
+                f"register(examples_per_person={times})",
+            )
+
+    def refuse_other_batches(self, number: int) -> None:
+        """Refuse a pass whose batches were not all drawn as those that were watched first."""
+        before = self.batches
+        for now in self.draws.rules[number - 1]:
+            if isinstance(now, RefusedTraining):
+                raise now
+            if now != before:
+                names = [
+                    one.name
+                    for one in fields(now)
+                    if getattr(now, one.name) != getattr(before, one.name)
+                ]
+                raise RefusedTraining(
+                    f"batches were drawn with {_settings(now, names)}, and those of earlier steps "
+                    f"with {_settings(before, names)}",
+                    instead="make a PrivacyEngine for each part of a schedule, and compose their "
+                    "reports",
+                )
+
+
+def read_batches(loader: Any) -> Batches:
+    """The batches that a loader draws now; raises `RefusedTraining` for unknown samplers."""
+    if not isinstance(loader, DataLoader):
+        raise _unknown(f"the loader is a {type(loader).__name__}")
+    if isinstance(loader.dataset, IterableDataset):
+        raise _unknown("the data set is a stream")
+    return _batches(loader, loader.batch_sampler)
+
+
+def _settings(batches: Batches, names: list[str]) -> str:
+    return ", ".join(f"{name}={vars(batches)[name]!r}" for name in names)
 
 
 def _ahead(loader: DataLoader[Any]) -> int:
@@ -190,6 +260,59 @@ def _unknown(what: str) -> RefusedTraining:
         instead="use DataLoader(dataset, batch_size=.., shuffle=True), with or without Opacus' "
         "Poisson sampling, or a sampler of lastiterate.torch",
     )
+
+
+def repeated_rows(dataset: Any) -> int:
+    """The largest number of rows of a data set that are one and the same row.
+
+    It sees through `Subset`, `ConcatDataset`, `StackDataset` and wrappers that keep the data set
+    that they wrap as `dataset`, however nested.  Copies of tensors or files count as other rows.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        The data set.
+
+    Returns
+    -------
+    int
+        The number: 1 if no row is repeated, and 0 if there is none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> rows = TensorDataset(torch.zeros(4, 2))
+    >>> repeated_rows(Subset(rows, [0, 0, 0, 1])), repeated_rows(ConcatDataset([rows, rows]))
+    (3, 2)
+    """
+    counts: dict[Any, Any] = {}
+    _count_rows(dataset, np.ones(len(dataset)), counts)
+    return max((int(one.max(initial=0)) for one in counts.values()), default=0)
+
+
+def _count_rows(dataset: Any, times: Any, counts: dict[Any, Any]) -> None:
+    """Add to the counts of innermost rows, where every row of this data set counts `times`."""
+    inner = getattr(dataset, "dataset", None)
+    rows = len(times)
+    if isinstance(dataset, Subset) and len(dataset.indices) == rows:
+        # A negative index counts from the end.
+        taken = np.asarray(dataset.indices, dtype=np.int64).reshape(-1) % max(len(inner), 1)
+        _count_rows(inner, np.bincount(taken, times, minlength=len(inner)), counts)
+    elif isinstance(dataset, ConcatDataset) and dataset.cumulative_sizes[-1] == rows:
+        for part, end in zip(dataset.datasets, dataset.cumulative_sizes, strict=True):
+            _count_rows(part, times[end - len(part) : end], counts)
+    elif isinstance(dataset, StackDataset):
+        parts = dataset.datasets
+        for part in parts.values() if isinstance(parts, dict) else parts:
+            _count_rows(part, times, counts)
+    elif hasattr(inner, "__getitem__") and hasattr(inner, "__len__") and len(inner) == rows:
+        _count_rows(inner, times, counts)
+    else:
+        key: Any = id(dataset)
+        if isinstance(dataset, TensorDataset):
+            # Two wrappings of one tensor have the same rows.
+            key = (dataset.tensors[0].data_ptr(), dataset.tensors[0].shape)
+        counts[key] = counts.get(key, 0.0) + times
 
 
 def local_of_make_private(frame: Any, name: str) -> Any:
