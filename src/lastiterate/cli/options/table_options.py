@@ -107,7 +107,7 @@ def _labels(name: str, described: Any, classes: str | None) -> LabelTarget:
     if classes is not None:
         described = {"values": list(dict.fromkeys(one.strip() for one in classes.split(",")))}
     rule = rule_of(name, described)
-    if not isinstance(rule, Categorical):
+    if not isinstance(rule, Categorical) or rule.left_out is not None:
         must_be = f"labels, such as {_entry(name, values=['yes', 'no'])}"
         raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
     return LabelTarget(name, rule)
