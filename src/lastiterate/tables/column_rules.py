@@ -229,7 +229,7 @@ class Categorical:
         return _kept([f"{column}={value}" for value in self.values], self.left_out)
 
     def baseline(self, column: str) -> str | None:
-        """The name of what all zeros mean besides undeclared values; None if it is nothing."""
+        """The name of the value that has no feature; None if every value has one."""
         if self.left_out is None:
             return None
         if self.left_out == _UNDECLARED:

@@ -100,7 +100,7 @@ class Encoder:
 
     @cached_property
     def baselines(self) -> dict[str, str | None]:
-        """What each column coded one-hot is compared with; None where every value has a feature."""
+        """The baseline of each column coded one-hot; None where every value has a feature."""
         return {
             name: rule.baseline(name)
             for name, rule in self.rules.items()
