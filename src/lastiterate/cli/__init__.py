@@ -21,6 +21,8 @@ from lastiterate.errors import (
     UnreachableTarget,
 )
 
+# Options that people repeat to name several things.
+_ONCE = ("--id", "--class-prior", "--classes", "--rows")
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 _MODULES = (
@@ -77,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
+    for option in _ONCE:
+        if sum(word == option or word.startswith(f"{option}=") for word in given) > 1:
+            return _say(f"{option} must be given once; the last one alone would count", 2)
     try:
         with progress_bar():
             code = command.main(
