@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 args=given or ["--help"], prog_name="lastiterate", standalone_mode=False
             )
     except typer.TyperException as error:
-        return _say(error.format_message() + _advice(given), 2)
+        return _say(error.format_message() + _commands_text(error) + _advice(given), 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except (NoBoundApplies, UnreachableTarget, BudgetExceeded) as error:
@@ -125,6 +125,15 @@ def _with_option(error: InvalidParameter, options: Mapping[str, str]) -> str:
     if name is None:
         return str(error)
     return str(InvalidParameter(name, error.value, must_be=error.must_be, found=error.found))
+
+
+def _commands_text(error: typer.TyperException) -> str:
+    """The commands that there are, where one of a group is missing or unknown."""
+    group: Any = getattr(getattr(error, "ctx", None), "command", None)
+    commands = getattr(group, "commands", {})
+    if not commands or "command" not in error.format_message():
+        return ""
+    return f" {group.name} takes one of {', '.join(commands)}"
 
 
 def _advice(given: Sequence[str]) -> str:

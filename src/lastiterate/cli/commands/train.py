@@ -116,6 +116,9 @@ def train(
     html: Annotated[
         Path | None, typer.Option(help="also write the report as a page with pictures")
     ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="the heading of --html: model, data, date, author")
+    ] = None,
     ledger: Annotated[
         Path | None,
         typer.Option(help="charge this run to a ledger; refuse to train if its budget is exceeded"),
@@ -153,6 +156,8 @@ def train(
     refuse_overwriting(*written, force=force)
     if html is not None:
         _check_pictures()
+    elif title is not None:
+        raise InvalidParameter("title", title, must_be="left out without --html")
     open_ledger = None if ledger is None else _ledger(ledger)
     if test is not None and test_is_public and test.resolve() == data.resolve():
         must_be = "left out where --test is the file to train on, whose rows are private"
@@ -227,7 +232,7 @@ def train(
         out / "certificate.json": "what ran, for `lastiterate verify`",
     }
     if html is not None:
-        trained.report.to_html(html, delta=delta)
+        trained.report.to_html(html, delta=delta, title=title or "Privacy report")
         files[html] = "the full report, with pictures"
     public = _public(test_options)
     summary = TrainingSummary(trained.report, delta, files, trained.score, public, key)
