@@ -5,7 +5,7 @@ import inspect
 from lastiterate import linear_model
 
 _TABLE, _REFERENCE = "<!-- table of estimators -->", "<!-- reference of estimators -->"
-_SHOWN = "fit, transform, predict, predict_proba, decision_function, score"
+_SHOWN = "fit, transform, predict, predict_proba, decision_function, score, conf_int, unlearn"
 
 
 def filled_in(page: str) -> str:
@@ -19,8 +19,16 @@ def table() -> str:
 
 
 def reference() -> str:
-    """Directives for mkdocstrings, one for each exported name."""
-    return "\n\n".join(_directive(name) for name in linear_model.__all__)
+    """Directives for mkdocstrings, one for each exported name: models first, warnings last."""
+    order = sorted(linear_model.__all__, key=_place)
+    return "\n\n".join(map(_directive, order))
+
+
+def _place(name: str) -> tuple[int, str]:
+    exported = getattr(linear_model, name)
+    if isinstance(exported, type) and issubclass(exported, Warning):
+        return 2, name
+    return (0 if hasattr(exported, "predict") else 1), name
 
 
 def _estimators() -> list[str]:

@@ -2,7 +2,9 @@
 
 import math
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from types import MappingProxyType
 
 import numpy as np
 
@@ -97,14 +99,36 @@ def numbers(
     return array
 
 
-def choice(name: str, value: object, *, among: tuple[str, ...]) -> str:
-    """`value`, one of a few words."""
+def choice(
+    name: str,
+    value: object,
+    *,
+    among: tuple[str, ...],
+    hints: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """`value`, one of a few words; `hints` are for words of other libraries."""
     must_be = "one of " + ", ".join(map(repr, among))
     if not isinstance(value, str):
         raise InvalidType(name, value, must_be=must_be)
     if value not in among:
-        raise InvalidParameter(name, value, must_be=must_be)
+        hint = f" ({hints[value]})" if value in hints else similar(value, among)
+        raise InvalidParameter(name, value, must_be=must_be + hint)
     return value
+
+
+def similar(value: str, among: Iterable[str]) -> str:
+    """A question that names the words most like this one; empty if there is none."""
+    found = get_close_matches(value, list(among), n=2)
+    return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
+
+
+def known_names(names: Iterable[str], given: Iterable[str], what: str) -> None:
+    """Raise `InvalidType` if a keyword is not among those that `what` takes."""
+    known = list(names)
+    for name in given:
+        if name not in known:
+            must_be = f"left out: {what} takes no such argument{similar(name, known)}"
+            raise InvalidType(name, must_be=must_be, found="one")
 
 
 def _interval(

@@ -33,6 +33,23 @@ def said(capsys, *arguments, code=0):
     return printed.err if code else printed.out
 
 
+class TestUnknownWords:
+    """Each is answered with those that there are, or the one that is meant."""
+
+    @pytest.mark.parametrize(
+        "words, meant",
+        [
+            (["plot"], "plot takes one of epsilon-by-steps"),
+            (["plot", "histogram"], "plot takes one of epsilon-by-steps"),
+            (["reproduce", "bsa-tabel-3"], "did you mean 'bsa-table-3'"),
+            (["account", *RUN, "--batches", "shuffled"], "DataLoader(shuffle=True)"),
+            (["account", *RUN, "--batches", "cylic"], "did you mean 'cyclic'"),
+        ],
+    )
+    def test_is_said(self, capsys, words, meant):
+        assert meant in said(capsys, *words, code=2)
+
+
 class TestAccounting:
     def test_account(self, capsys):
         assert "3.4073" in said(capsys, "account", *RUN)

@@ -121,18 +121,21 @@ class TestCommands:
     def test_the_highest_first(self, trained, capsys):
         everyone = predicted(trained, capsys, "--proba")
         likely = np.array(everyone["probability of yes"], dtype=float)
-        for positive, sign in ((), -1), (("--positive", "no"), 1):
-            top = predicted(trained, capsys, "--top", "25", *positive)
+        for positive, sign in ("yes", -1), ("no", 1):
+            top = predicted(trained, capsys, "--top", "25", "--positive", positive)
             found = np.array(top["probability of yes"], dtype=float)
             assert len(found) == 25
             assert (np.diff(sign * found) >= 0).all()
             assert sorted(found) == sorted(np.sort(sign * likely)[:25] * sign)
             assert [int(row) - 1 for row in top["row"]] == list(map(int, top["id"]))
-        assert len(predicted(trained, capsys, "--top", "9999999")["id"]) == 4_000
+        every = predicted(trained, capsys, "--top", "9999999", "--positive", "no")
+        assert len(every["id"]) == 4_000
 
     @pytest.mark.parametrize("threshold", [0.0, 0.05, 0.5])
     def test_a_threshold_decides(self, trained, capsys, threshold):
-        found = predicted(trained, capsys, "--proba", "--threshold", str(threshold))
+        found = predicted(
+            trained, capsys, "--proba", "--threshold", str(threshold), "--positive", "yes"
+        )
         likely = np.array(found["probability of yes"], dtype=float)
         assert [one == "yes" for one in found["ill"]] == (likely > threshold).tolist()
         other = predicted(
@@ -179,12 +182,58 @@ class TestClassPrior:
     )  # fmt: skip
     def test_what_is_no_share(self, folder, capsys, given):
         assert train(folder, "never", "--class-prior", given) == 2
-        assert "--class-prior must be label=share pairs" in capsys.readouterr().err
+        said = capsys.readouterr().err
+        assert "--class-prior must be label=share pairs" in said
+        assert ("found 'maybe', which is none of the labels no, yes" in said) == ("maybe" in given)
         assert not (folder / "never").exists()
 
     def test_only_where_there_are_probabilities(self, folder, capsys):
         assert train(folder, "never", "--class-prior", "yes=0.1", "--model", "svc") == 2
         assert "only --model logistic" in capsys.readouterr().err
+
+
+class TestRateMatching:
+    def test_probabilities_are_right_on_average(self, folder, capsys):
+        truth = np.mean([one.endswith("yes") for one in (folder / "t.csv").read_text().split()])
+        means = {}
+        for out, more in (("low", ()), ("right", ("--rate-matching", "0.3"))):
+            assert train(folder, out, "--class-prior", f"yes={truth:.4f}", *more) == 0
+            warned = "'yes' will have probabilities that are far too small" in (
+                capsys.readouterr().err)  # fmt: skip
+            assert warned == (out == "low")
+            assert main(["verify", str(folder / out)]) == 0
+            capsys.readouterr()
+            found = predicted(folder, capsys, "--proba", model=out)
+            means[out] = np.mean(np.array(found["probability of yes"], dtype=float)) / truth
+        assert means["low"] < 0.7
+        assert 0.7 < means["right"] < 1.3
+
+    @pytest.mark.parametrize(
+        "more, said",
+        [
+            (["1"], "--rate-matching must be a number in"),
+            (["nan"], "--rate-matching must be a number in"),
+            (["0.1", "--model", "svc"], "only --model logistic has probabilities"),
+            (["0.1", "--key", "key"], "left out with --key"),
+        ],
+    )
+    def test_what_it_cannot_be(self, folder, capsys, more, said):
+        assert train(folder, "never", "--rate-matching", *more) == 2
+        assert said in capsys.readouterr().err
+        assert not (folder / "never").exists()
+
+    def test_only_rare_labels_are_warned_of(self, folder, capsys):
+        assert train(folder, "common", "--class-prior", "yes=0.3") == 0
+        assert "far too small" not in capsys.readouterr().err
+
+
+def test_a_private_score_comes_with_what_it_is_to_be_compared_with(folder, capsys):
+    test = ["--test", str(folder / "t.csv"), "--test-epsilon", "0.5"]
+    assert train(folder, "scored", *test, "--class-prior", "yes=0.025") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Always predicting 'no' would be right for 97.5%, by --class-prior, so this" in said
+    assert train(folder, "unknown", *test) == 0
+    assert "it is private here" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_clip_norm_is_used_and_kept(folder):
@@ -203,6 +252,11 @@ def test_a_clip_norm_is_used_and_kept(folder):
         (["--threshold", "nan"], "--threshold must be a number in [0, 1)"),
         (["--positive", "maybe", "--top", "3"], "one of the labels no, yes"),
         (["--positive", "yes"], "left out without --top or --threshold"),
+        (["--top", "3"], "--positive must be one of the labels no, yes"),
+        (["--threshold", "0.1"], "--positive must be one of the labels no, yes"),
+        (["--top", "3", "--threshold", "0.1", "--positive", "yes"], "--threshold must be left out"),
+        (["--id", "age", "--id", "id"], "--id must be given once"),
+        (["--id=age", "--id", "id"], "--id must be given once"),
     ],
 )
 def test_what_cannot_be_answered(trained, capsys, words, said):
@@ -213,7 +267,7 @@ def test_what_cannot_be_answered(trained, capsys, words, said):
 def test_models_without_probabilities_rank_by_scores(folder, capsys):
     assert train(folder, "svc", "--model", "svc") == 0
     capsys.readouterr()
-    top = predicted(folder, capsys, "--top", "5", model="svc")
+    top = predicted(folder, capsys, "--top", "5", "--positive", "yes", model="svc")
     assert list(top) == ["row", "id", "ill", "score of yes"]
     words = ["predict", str(folder / "svc"), str(folder / "t.csv"), "--threshold", "0.1"]
     assert main(words) == 2

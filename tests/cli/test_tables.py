@@ -320,8 +320,11 @@ class TestVerifying:
 
 
 def test_the_report_as_a_page(capsys, folder):
-    assert "page.html" in answer(capsys, *TRAIN, "--html", "page.html")
-    assert "<html" in (folder / "page.html").read_text()
+    titled = ["--html", "page.html", "--title", "Pay of 2024"]
+    assert "page.html" in answer(capsys, *TRAIN, *titled)
+    assert "<h1>Pay of 2024</h1>" in (folder / "page.html").read_text()
+    assert main([*TRAIN, "--out", "other", "--title", "Pay"]) == 2
+    assert "--title must be left out without --html" in capsys.readouterr().err
 
 
 def test_an_audit_goes_on(capsys, folder):

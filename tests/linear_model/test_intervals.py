@@ -41,6 +41,9 @@ from tests.train.problems import ROWS, SIDES
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 import interval_coverage
 
+# Of a few rows, which are enough for most of these tests.
+pytestmark = pytest.mark.filterwarnings("ignore::lastiterate.linear_model.InfiniteIntervalsWarning")
+
 N = 24
 OBJECTIVES = [Logistic(clip=1.0), Logistic(), Huber(clip=1.0), Huber(clip=0.25)]
 RNG = np.random.default_rng(5)
@@ -413,9 +416,10 @@ class TestEstimates:
         monkeypatch.setattr(
             coefficient_moments, "noisy", lambda *a, **k: calls.append(1) or real(*a, **k)
         )
-        estimate, covariance = published_estimate(
+        estimate, covariance, flat = published_estimate(
             examples, objective, start, 0.0, release, randomness(0)
         )
+        assert flat == [0, 1, 2, 3]
         assert np.isposinf(covariance).all()
         np.testing.assert_array_equal(estimate, [1.0, 1.0, 1.0, 0.25])
         assert len(calls) == 1  # nothing more is published

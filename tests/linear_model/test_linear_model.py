@@ -22,12 +22,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_is_fitted
 
+import lastiterate as li
 from lastiterate import account
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import (
     PrivacyWarning,
     PrivateLinearSVC,
     PrivateLogisticRegression,
+    PrivateRidge,
     PrivateScaler,
     estimator,
 )
@@ -350,3 +352,33 @@ def test_a_penalty_is_made_use_of():
         step_size=run.step_size * longer, release_noise_std=run.release_noise_std * longer
     )
     assert account(run).epsilon(1e-5) < 0.7 * account(longest).epsilon(1e-5)
+
+
+class TestWordsOfOtherLibraries:
+    """Each is refused with the word that is meant here."""
+
+    @pytest.mark.parametrize(
+        "attempt, said",
+        [
+            (lambda: PrivateLogisticRegression(epsilo=1), "did you mean 'epsilon'"),
+            (lambda: li.Loss(regularizer=1), "did you mean 'regulariser'"),
+            (lambda: PrivateLogisticRegression().set_params(C=1), "l2 is the penalty"),
+            (
+                lambda: PrivateRidge(target_bound=1, adjacency="add_remove").checked(),
+                "'zero-out' k",
+            ),
+            (lambda: PrivateRidge(target_bound=1, batches="poisson").checked(), "'sampled' draws"),
+            (lambda: PrivateRidge(target_bound=1, batches="shuffled").checked(), "DataLoader"),
+            (lambda: PrivateRidge(target_bound=1, batches="cylic").checked(), "mean 'cyclic'"),
+            (lambda: PrivateLogisticRegression().fit(ROWS, ROWS[:, 0]), "PrivateRidge and"),
+        ],
+    )
+    def test_they_are_refused_with_a_remedy(self, attempt, said):
+        with pytest.raises(InvalidParameter, match=said):
+            attempt()
+
+    @pytest.mark.filterwarnings("ignore::lastiterate.linear_model.PrivacyWarning")
+    def test_a_grid_of_them_has_the_same_remedy(self):
+        search = GridSearchCV(PrivateLogisticRegression(), {"C": [1.0]})
+        with pytest.raises(InvalidParameter, match="l2 is the penalty"):
+            search.fit(ROWS, SIDES)

@@ -393,6 +393,12 @@ class TestHtml:
         for id_ in (*report.all, "fixed-order/convex"):
             assert id_ in page
 
+    def test_tells_in_plain_words_what_the_trade_off_is(self, page):
+        right = 100.0 * (1.0 - accounted(ON_A_PAGE).tradeoff(0.05))
+        stated = int(page.split("they rightly say it in at most ")[1].split(" of 100")[0])
+        assert right <= stated < right + 1.0
+        assert "in 5 of 100 cases" in page
+
     def test_pictures_follow_the_colours_of_the_page(self, page):
         pictures = page[page.index("<svg") :]
         assert "#0072b2" not in pictures

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lastiterate.errors import InvalidParameter
-from lastiterate.tables.column_rules import rule_of
+from lastiterate.tables.column_rules import rule_of, with_first_baseline
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.target import LabelTarget, NumberTarget
 
@@ -106,6 +106,73 @@ class TestFeatures:
         assert Encoder.of(schema, ["a"]).names == ["a < 5", "a >= 5", "a is missing"]
         with pytest.raises(InvalidParameter, match="an empty cell in row 2"):
             rows({"a": {"cuts": [5]}}, a=[1, ""])
+
+    @pytest.mark.parametrize(
+        "baseline, left", [("x", ["y", "z"]), ("y", ["x", "z"]), (None, "xyz")]
+    )
+    def test_a_baseline_has_no_feature(self, baseline, left):
+        schema = {"a": {"values": ["x", "y", "z"], "baseline": baseline}}
+        encoder = Encoder.of(schema, ["a"])
+        assert encoder.names == [f"a={value}" for value in left]
+        found = encoder.rows({"a": ["x", "y", "z", "?", "w"]})
+        expected = [[float(cell == value) for value in left] for cell in ("x", "y", "z", "?", "w")]
+        assert found.tolist() == expected
+        assert encoder.text_columns == {}  # a row of zeros is no sign of an undeclared value
+        assert encoder.without_baseline == []
+        assert encoder.feature_bound == 1.0
+
+    def test_an_empty_cell_may_be_the_baseline(self):
+        schema = {"a": {"values": ["x", "y"], "missing": "x", "baseline": "x"}}
+        assert rows(schema, a=["", "x", "y"]).ravel().tolist() == [0, 0, 1]
+        schema = {"a": {"values": ["x", "y"], "missing": "y", "baseline": "x"}}
+        assert rows(schema, a=["", "x", "y"]).ravel().tolist() == [1, 0, 1]
+
+    @pytest.mark.parametrize("baseline", [-100, 0, 29, 30, 50, 60, 1e9])
+    def test_an_interval_may_be_the_baseline(self, baseline):
+        whole = {"cuts": [30, 60], "missing": 45, "indicator": True}
+        cells = [0, 30, 59, 60, "", 200]
+        plain = rows({"a": whole}, a=cells)
+        found = Encoder.of({"a": {**whole, "baseline": baseline}}, ["a"])
+        own = int(baseline >= 30) + int(baseline >= 60)
+        assert np.array_equal(found.rows({"a": cells}), np.delete(plain, own, axis=1))
+        names = Encoder.of({"a": whole}, ["a"]).names
+        assert found.names == [*names[:own], *names[own + 1 :]]
+        assert found.baselines == {"a": names[own]}
+
+    @pytest.mark.parametrize(
+        "entry",
+        [
+            {"values": ["x", "y"], "baseline": "z"},
+            {"values": ["x", "y"], "baseline": 1},
+            {"values": ["x"], "baseline": "x"},
+            {"cuts": [30], "baseline": "30"},
+            {"cuts": [30], "baseline": math.nan},
+            {"cuts": [30], "baseline": True},
+            {"cuts": [30], "baseline": None},
+            {"range": [0, 1], "baseline": 0},
+        ],
+    )
+    def test_a_baseline_that_is_none_is_refused(self, entry):
+        with pytest.raises(InvalidParameter, match="schema"):
+            rule_of("a", entry)
+
+    @pytest.mark.parametrize(
+        "entry, left",
+        [
+            ({"values": ["x", "y"]}, ["a=y"]),
+            ({"values": ["x"]}, ["a=x"]),
+            ({"values": ["x", "y"], "baseline": "y"}, ["a=x"]),
+            ({"values": ["x", "y"], "baseline": None}, ["a=x", "a=y"]),
+            ({"cuts": [-2, 5]}, ["-2 <= a < 5", "a >= 5"]),
+            ({"range": [0, 3], "bins": 3}, ["1 <= a < 2", "a >= 2"]),
+            ({"cuts": [1e18]}, ["a >= 1e+18"]),
+            ({"range": [0, 3]}, ["a"]),
+            ("as it is", ["a"]),
+            ("drop", []),
+        ],
+    )
+    def test_the_first_value_as_the_baseline(self, entry, left):
+        assert rule_of("a", with_first_baseline("a", entry)).names("a") == left
 
     def test_columns_and_their_names(self):
         schema = {"a": "drop", "b": "as it is", "*": {"range": [0, 2]}}

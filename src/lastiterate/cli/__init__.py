@@ -23,6 +23,8 @@ from lastiterate.errors import (
 
 # What every error of usage derives from; it has no public name before typer 0.27.
 _UsageError: Any = getattr(typer, "TyperException", typer.BadParameter.__mro__[2])
+# Options that people repeat to name several things.
+_ONCE = ("--id", "--class-prior", "--classes", "--rows")
 _INTERRUPTED = 130  # 128 + SIGINT, as shells have it
 
 _MODULES = (
@@ -79,13 +81,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     command = typer.main.get_command(app)
+    for option in _ONCE:
+        if sum(word == option or word.startswith(f"{option}=") for word in given) > 1:
+            return _say(f"{option} must be given once; the last one alone would count", 2)
     try:
         with progress_bar():
             code = command.main(
                 args=given or ["--help"], prog_name="lastiterate", standalone_mode=False
             )
     except _UsageError as error:
-        return _say(error.format_message() + _advice(given), 2)
+        return _say(error.format_message() + _commands_text(error) + _advice(given), 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
     except (NoBoundApplies, UnreachableTarget, BudgetExceeded) as error:
@@ -122,6 +127,15 @@ def _with_option(error: InvalidParameter, options: Mapping[str, str]) -> str:
     if name is None:
         return str(error)
     return str(InvalidParameter(name, error.value, must_be=error.must_be, found=error.found))
+
+
+def _commands_text(error: typer.TyperException) -> str:
+    """The commands that there are, where one of a group is missing or unknown."""
+    group: Any = getattr(getattr(error, "ctx", None), "command", None)
+    commands = getattr(group, "commands", {})
+    if not commands or "command" not in error.format_message():
+        return ""
+    return f" {group.name} takes one of {', '.join(commands)}"
 
 
 def _advice(given: Sequence[str]) -> str:

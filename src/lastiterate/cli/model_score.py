@@ -130,6 +130,27 @@ def private_score(value: float, std: float, rows: int, name: str, *, unit: float
     )
 
 
+_WITHIN = 2.0  # standard deviations of its noise within which a score may be another
+
+
+def base_rate_text(score: Any, classes: tuple[str, ...], prior: list[float] | None) -> str:
+    """What a noisy accuracy is to be compared with: the public share of the most frequent label."""
+    ranking = (
+        "how well the model ranks rows (AUC) is not measured on private rows; --test-is-public "
+        "prints it for public ones"
+    )
+    if prior is None:
+        return (
+            ". Always predicting the most frequent label may be right as often: compare with its "
+            f"share, if that is publicly known (it is private here); {ranking}"
+        )
+    share, label = max(zip(prior, classes, strict=True))
+    said = f". Always predicting {label!r} would be right for {share:.1%}, by --class-prior"
+    if score.value - share > _WITHIN * score.std:
+        return said
+    return f"{said}, so this accuracy shows nothing; {ranking}"
+
+
 _BY_CHANCE = 3.0  # standard deviations that scores of pure chance stay within
 
 
@@ -174,8 +195,9 @@ def auc_text(outputs: Array, truth: NDArray[Any], classes: tuple[str, ...], *, b
         f"{said}. The accuracy is no better than that of always predicting {other!r}, but the "
         f"model ranks rows: with probability {area:.2f} it scores a row with label {one!r} above "
         f"one without. `lastiterate predict MODEL DATA --positive {shlex.quote(one)} --top 100` "
-        f"lists the rows that most likely have it, and --threshold 0.1 predicts {one!r} from that "
-        "probability on"
+        f"lists the rows that most likely have it, and --positive {shlex.quote(one)} --threshold "
+        f"0.1 predicts {one!r} from that probability on (train with --rate-matching 0.1, or "
+        "probabilities of a rare label are far too small)"
     )
 
 

@@ -11,7 +11,13 @@ from lastiterate._digits import up
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.certificate.issue import with_other_release
-from lastiterate.cli.model_score import JointBudget, TestOptions, private_score, public_score
+from lastiterate.cli.model_score import (
+    JointBudget,
+    TestOptions,
+    base_rate_text,
+    private_score,
+    public_score,
+)
 from lastiterate.linear_model import PrivateScore
 from lastiterate.other_releases import published_record
 from lastiterate.report.plain_text import in_columns, wrapped
@@ -33,7 +39,9 @@ class TrainedModel:
 
     def record(self) -> dict[str, Any]:
         """The fitted parameters and other learned values, as a model.json holds them."""
-        return learned_record(self.model)
+        shift = getattr(self.model, "rate_shift_", None)
+        matched = {} if shift is None else {"rate_shift": shift.tolist()}
+        return learned_record(self.model) | matched
 
 
 def fit_table(
@@ -85,6 +93,11 @@ def fit_table(
     published = published_record(score.release, score.value)
     certificate = with_other_release(model.certificate_, report, published)
     text = private_score(score.value, score.std, test_targets.size, test.path.name, unit=unit)
+    if isinstance(target, LabelTarget):
+        prior = settings.get("class_prior")
+        text += base_rate_text(
+            score, target.classes, None if prior is None else list(prior.values())
+        )
     return TrainedModel(model, report, certificate, text)
 
 

@@ -9,6 +9,8 @@ except ImportError as error:
 
 from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model.classifiers import PrivateLinearSVC, PrivateLogisticRegression
+from lastiterate.linear_model.coefficient_table import CoefficientTable, summary
+from lastiterate.linear_model.confidence import InfiniteIntervalsWarning
 from lastiterate.linear_model.fit_warnings import TooFewExamplesWarning
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
@@ -18,6 +20,8 @@ from lastiterate.linear_model.published_statistics import OutlierWarning
 from lastiterate.linear_model.regressors import PrivateHuberRegressor, PrivateRidge
 
 __all__ = [
+    "CoefficientTable",
+    "InfiniteIntervalsWarning",
     "OutlierWarning",
     "PrivacyWarning",
     "PrivateHuberRegressor",
@@ -29,4 +33,5 @@ __all__ = [
     "PrivateScore",
     "PrivateSelection",
     "TooFewExamplesWarning",
+    "summary",
 ]

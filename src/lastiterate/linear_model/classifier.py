@@ -20,6 +20,8 @@ from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import SettingKind, or_none, setting
 from lastiterate.train.traceback_scrubbing import discreet
 
+_CONTINUOUS = "Unknown label type: continuous"  # as scikit-learn has it
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
@@ -138,7 +140,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         return np.asarray(self.classes_[chosen])
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
-        labels = labels_of(targets, self.classes)
+        try:
+            labels = labels_of(targets, self.classes)
+        except ValueError as error:
+            if not str(error).startswith(_CONTINUOUS):
+                raise
+            must_be = "labels; PrivateRidge and PrivateHuberRegressor predict numbers"
+            raise InvalidParameter("y", must_be=must_be, found=f"numbers ({_CONTINUOUS})") from None
         return Task(
             self._objective(labels.classes.size, radius),
             labels.codes,

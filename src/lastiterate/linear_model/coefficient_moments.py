@@ -69,6 +69,7 @@ _CONSTANT = 0.5  # of the statistics' intercept, in units of the bound on featur
 _BITS = 16  # of rows in products; sums over a block of those are exact
 _BLOCK = 1 << 13
 _CLEAR = 1.0  # the least curvature, in units of the noise of all
+_MOST = 0.9  # of the squared length of a direction
 _FARTHEST = 1e100  # output of the second point, so that none overflows
 
 
@@ -123,11 +124,12 @@ def published_estimate(
     l2: float,
     release: Release,
     source: Randomness,
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, list[int]]:
     """The optimum near the published parameters, and the covariance of its error.
 
     Both are of coefficients, and of the intercept last if there is one.  Where noise hides the
-    curvature the covariance is infinite, and the second sums are not published.
+    curvature the covariance is infinite, and the second sums are not published.  The last result
+    is the indices of the parameters along which it does.
     """
 
     def published(at: Array, matrices: Matrices) -> Moments:
@@ -137,9 +139,10 @@ def published_estimate(
     point = second_point(first, examples, parameters, l2)
     if point is None:
         scaling = _Coordinates.of(examples, parameters).coefficients
-        return parameters[0] * scaling, np.full(2 * scaling.shape, math.inf)
+        flat = flat_parameters(first, examples, parameters, l2)
+        return parameters[0] * scaling, np.full(2 * scaling.shape, math.inf), flat
     second = published(point, Matrices.COVARIANCES)
-    return estimate_and_covariance(first, second, examples, point, l2)
+    return *estimate_and_covariance(first, second, examples, point, l2), []
 
 
 def published_moments(
@@ -254,13 +257,39 @@ class _Coordinates:
         return gradient, first.matrix + np.diag(penalty)
 
 
+def flat_parameters(first: Moments, examples: Examples, parameters: Array, l2: float) -> list[int]:
+    """The indices of the parameters in the directions whose curvature noise may hide.
+
+    Of each direction the fewest that have most of its length; they follow from published sums.
+    """
+    coordinates = _Coordinates.of(examples, parameters)
+    _, hessian = coordinates.penalised(first, first, parameters, l2)
+    found: set[int] = set()
+    for curvature, direction in zip(*_directions(hessian), strict=True):
+        if not curvature > _least_curvature(first):
+            order = np.argsort(-np.abs(direction))
+            needed = np.searchsorted(np.cumsum(direction[order] ** 2), _MOST) + 1
+            found |= set(order[:needed].tolist())
+    return sorted(found)
+
+
+def _directions(hessian: Array) -> tuple[Array, Array]:
+    """The curvatures, and the direction of each."""
+    values, vectors = np.linalg.eigh(hessian)
+    return values, vectors.T
+
+
+def _least_curvature(first: Moments) -> float:
+    """The curvature that noise alone does not make."""
+    return _CLEAR * first.noise[1] * math.sqrt(2.0 * len(first.gradient))
+
+
 def second_point(first: Moments, examples: Examples, parameters: Array, l2: float) -> Array | None:
     """Parameters nearer to the optimum; None where noise may hide the smallest curvature."""
     coordinates, width = _Coordinates.of(examples, parameters), parameters.shape[1]
     gradient, hessian = coordinates.penalised(first, first, parameters, l2)
-    of_gradient, of_hessian = first.noise
-    least = float(np.linalg.eigvalsh(hessian)[0])
-    if not least > _CLEAR * of_hessian * math.sqrt(2.0 * width):
+    of_gradient = first.noise[0]
+    if not float(np.linalg.eigvalsh(hessian)[0]) > _least_curvature(first):
         return None
     squares = float(gradient @ gradient)
     if not squares > width * of_gradient**2:

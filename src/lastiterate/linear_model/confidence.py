@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,66 @@ from scipy.special import ndtri
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
+from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.coefficient_moments import MOST_FEATURES
 from lastiterate.train.interval_record import MEASURED
+
+
+class InfiniteIntervalsWarning(UserWarning):
+    """Confidence intervals are, or will be, infinite.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> from lastiterate.linear_model import InfiniteIntervalsWarning
+    >>> warnings.simplefilter("error", InfiniteIntervalsWarning)  # refuses before epsilon is spent
+    >>> warnings.simplefilter("default", InfiniteIntervalsWarning)
+    """
+
+
+_INFINITE = "no coefficient has a finite confidence interval"
+_BASELINE = (
+    'a "baseline" in the entry of the column, as in {"values": ["a", "b"], "baseline": "a"}, or '
+    'PrivateSchema(.., baseline="first")'
+)
+_REMEDIES = (
+    "The noise hides how much some combination of features matters. If columns are coded one-hot "
+    f"with a feature for every value, add {_BASELINE}; leave out declared values that hardly any "
+    "row has; or take more examples, a larger epsilon or fewer features. A penalty (l2) makes "
+    "them finite, but they are for the penalised optimum then"
+)
+_SHOWN = 8
+
+
+def warn_of_collinear_columns(columns: Sequence[str], *, l2: float, fit_intercept: bool) -> None:
+    """Warn, before anything is spent, of columns in which every value has a feature."""
+    if l2 > 0.0 or len(columns) <= (not fit_intercept):
+        return
+    warn(
+        f"confidence intervals will be infinite: the features of {_listed(columns)} add up to a "
+        f"constant, which the intercept is, too. Add {_BASELINE}; or, if the other values are "
+        'compared with cells of no declared value, "baseline": null',
+        InfiniteIntervalsWarning,
+    )
+
+
+def warn_of_flat_parameters(flat: Sequence[int], names: Sequence[str], features: int) -> None:
+    """Warn of the parameters whose curvature noise hides; by index, or by public names."""
+    if not flat:
+        return
+    named = names if len(names) == features else [f"feature {k}" for k in range(features)]
+    found = [named[k] if k < features else "the intercept" for k in flat]
+    which = "every one" if len(flat) > features else _listed(found)
+    warn(
+        f"{_INFINITE}, because of a combination of these features: {which}. {_REMEDIES}",
+        InfiniteIntervalsWarning,
+    )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(map(repr, names[:_SHOWN]))
+    return shown if len(names) <= _SHOWN else f"{shown} and {len(names) - _SHOWN} more"
 
 
 class IntervalsMixin:
@@ -37,7 +95,8 @@ class IntervalsMixin:
         Returns
         -------
         ndarray, shape (coefficients, 2)
-            The ends of each interval; infinite where there are too few examples for epsilon.
+            The ends of each interval; all infinite, with an `InfiniteIntervalsWarning`, where the
+            noise hides how much some combination of features matters.
 
         Raises
         ------
@@ -61,6 +120,8 @@ class IntervalsMixin:
             must_be = "fitted with intervals=True, which spends half of mu on them"
             raise InvalidParameter("model", must_be=must_be, found="one without intervals")
         level = _check.number("level", level, above=0.0, below=1.0)
+        if not np.isfinite(covariance).all():
+            warn(f"{_INFINITE}. {_REMEDIES}", InfiniteIntervalsWarning)
         reach = ndtri(0.5 + level / 2.0) * np.sqrt(np.diag(covariance))
         return np.column_stack([estimate - reach, estimate + reach])
 

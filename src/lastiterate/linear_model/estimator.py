@@ -15,7 +15,12 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.reservations import one_ledger, reserve_training
-from lastiterate.linear_model.confidence import IntervalsMixin, measured_attributes
+from lastiterate.linear_model.confidence import (
+    IntervalsMixin,
+    measured_attributes,
+    warn_of_collinear_columns,
+    warn_of_flat_parameters,
+)
 from lastiterate.linear_model.example_weights import weighted
 from lastiterate.linear_model.fit_inputs import FitInputs, FitResult, Task, certificate_of
 from lastiterate.linear_model.fit_warnings import (
@@ -95,6 +100,9 @@ class PrivateLinearModel(
             charged.settle(certificate)
         self._set_fitted(inputs, report, result, certificate)
         result.other_releases.warn(len(inputs.examples))
+        encoder, features = inputs.preprocessing.encoder, inputs.examples.features
+        named = getattr(self, "feature_names_in_", ()) if encoder is None else encoder.names
+        warn_of_flat_parameters(result.other_releases.flat, named, features)
         if "classes_" in inputs.task.fitted_attributes and inputs.task.offset is None:
             warn_of_lost_centre(result.other_releases.lost, self._constant)
 
@@ -114,6 +122,12 @@ class PrivateLinearModel(
         inputs = replace(inputs, preprocessing=preprocessing)
         examples, task = inputs.examples, inputs.task
         self._refuse_intervals(task.objective.outputs, examples.features)
+        if settings.intervals and preprocessing.encoder is not None:
+            warn_of_collinear_columns(
+                preprocessing.encoder.without_baseline,
+                l2=settings.l2,
+                fit_intercept=settings.fit_intercept,
+            )
         warn_of_delta(settings.delta, len(examples))
         classes = np.size(task.fitted_attributes.get("classes_", 0))
         warn_of_dominant_noise(settings, examples=len(examples), classes=classes)

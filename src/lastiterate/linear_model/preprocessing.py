@@ -18,6 +18,7 @@ from lastiterate import _check
 from lastiterate._warning import warn
 from lastiterate.errors import PrivacyWarning
 from lastiterate.linear_model.learning_steps import FIXED, alternatives
+from lastiterate.tables.encoder import Encoder
 from lastiterate.train.setting_checks import PRIVATE, PUBLIC
 
 _PIPELINE, _TARGETS = "sklearn.pipeline.Pipeline", "sklearn.compose._target."
@@ -35,6 +36,7 @@ class Preprocessing:
     declared_public: tuple[str, ...] = ()
     norm_bound: float | None = None
     feature_maps: tuple[dict[str, Any], ...] = ()
+    encoder: Encoder | None = None  # of the table, if it is what gives the model its rows
 
     def warn(self) -> None:
         """Warn if a step learned from the examples."""
@@ -64,11 +66,13 @@ def preprocessing_of(declared: Mapping[str, str]) -> Preprocessing:
     ]
     before = _steps_before_the_model()
     bound = getattr(before[-1], "norm_bound", None) if before else None
+    encoder = getattr(before[-1], "encoder_", None) if before else None
     return Preprocessing(
         tuple(fitted),
         tuple(public),
         None if bound is None else _check.number("norm_bound", bound, above=0.0),
         _last_maps(before),
+        encoder if isinstance(encoder, Encoder) else None,
     )
 
 

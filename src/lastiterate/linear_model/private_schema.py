@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.tables.column_rules import with_first_baseline
 from lastiterate.tables.encoder import Encoder, missing_columns_text
 from lastiterate.tables.schema_file import schema_of
 from lastiterate.train.discreet_errors import is_dask
@@ -42,7 +43,8 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         any other value is all zeros; `"as it is"`; or `"drop"`.  A column without an entry is
         refused, unless there is an entry for `"*"`, which stands for all others.  Next to a range
         or cuts, `"missing": 0` is the value of an empty cell, and `"indicator": True` adds a
-        feature for empty cells; next to values, `"missing"` is one of them.
+        feature for empty cells; next to values, `"missing"` is one of them.  `"baseline"`, a value
+        or a number in an interval, has no feature: coefficients are differences to it.
     target : str, optional
         A column that is no feature, whatever the schema says of it.  By default the name of `y`,
         if it has one (as a column of a data frame does) and no feature has that name.
@@ -51,6 +53,10 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         one public number.  None leaves them unscaled; columns that are taken as they are need it.
     dtype : dtype, default=numpy.float64
         The type of the features, or `numpy.float32`.
+    baseline : "first" or None, default=None
+        With "first", the first value or interval of each column coded one-hot has no feature,
+        unless its entry says otherwise.  Confidence intervals need it: with a feature for every
+        value no coefficient is determined.
 
     Attributes
     ----------
@@ -84,11 +90,13 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         target: str | None = None,
         bound: float | None = 1.0,
         dtype: Any = np.float64,
+        baseline: str | None = None,
     ) -> None:
         self.schema = schema
         self.target = target
         self.bound = bound
         self.dtype = dtype
+        self.baseline = baseline
 
     @property
     def norm_bound(self) -> float | None:
@@ -121,7 +129,7 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
             target = named if named not in names else None
         del y
         features = [name for name in names if name != target]
-        described = {name: rule for name, rule in schema_of(self.schema).items() if name != target}
+        described = {name: rule for name, rule in self._entries().items() if name != target}
         encoder = Encoder.of(described, features)
         self._factor_of(encoder)
         if np.dtype(self.dtype) not in (np.float32, np.float64):
@@ -131,6 +139,14 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         self.feature_names_in_ = np.array(features, dtype=object)
         self.n_features_in_ = len(features)
         return self
+
+    def _entries(self) -> dict[str, Any]:
+        """The entries of the schema, each with its baseline."""
+        described = schema_of(self.schema)
+        if self.baseline is None:
+            return described
+        _check.choice("baseline", self.baseline, among=("first",))
+        return {name: with_first_baseline(name, entry) for name, entry in described.items()}
 
     @discreet
     def transform(self, X: Any) -> Any:

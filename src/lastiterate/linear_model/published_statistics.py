@@ -186,6 +186,7 @@ class PublishedStatistics:
     counts: dict[str, int] = field(default_factory=dict)
     undeclared: dict[str, int] = field(default_factory=dict)
     lost: float = 0.0  # likely distance of rows from the published centre
+    flat: list[int] = field(default_factory=list)  # parameters whose curvature noise may hide
     _published: dict[str, Any] = field(default_factory=dict)
 
     def centred(self, examples: AnyExamples) -> AnyExamples:
@@ -255,7 +256,7 @@ class PublishedStatistics:
         if release is None:
             return None
         assert isinstance(examples, Examples)
-        estimate, covariance = published_estimate(
+        estimate, covariance, self.flat = published_estimate(
             examples, objective, parameters, l2, release, self.source
         )
         estimate, covariance = units[0] * estimate, units[0] ** 2 * covariance

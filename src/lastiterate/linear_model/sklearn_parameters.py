@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from inspect import Parameter, signature
 from typing import Any
 
+from lastiterate import _check
 from lastiterate.errors import InvalidType
 
 _SUBSTITUTES = {
@@ -26,10 +28,34 @@ class ScikitLearnParameters:
     """Mixin that refuses parameters of scikit-learn's estimators and names the substitute."""
 
     def __new__(cls, *_: Any, **settings: Any) -> Any:
-        for name in settings.keys() & _SUBSTITUTES.keys():
-            if name not in cls.__init__.__annotations__:
-                raise InvalidType(name, settings[name], must_be=f"left out: {_SUBSTITUTES[name]}")
+        known = signature(cls.__init__).parameters
+        for name in settings.keys() & _SUBSTITUTES.keys() - known.keys():
+            raise InvalidType(name, settings[name], must_be=f"left out: {_SUBSTITUTES[name]}")
+        if not any(one.kind is Parameter.VAR_KEYWORD for one in known.values()):
+            _check.known_names(known, settings, cls.__name__)
         return super().__new__(cls)
+
+    def set_params(self, **settings: Any) -> Any:
+        """Set parameters, as searches over grids do.
+
+        Parameters
+        ----------
+        **settings
+            The parameters.
+
+        Returns
+        -------
+        self
+            The model.
+
+        Raises
+        ------
+        InvalidType
+            If it is a parameter that private models lack.
+        """
+        for name in settings.keys() & _SUBSTITUTES.keys() - signature(type(self)).parameters.keys():
+            raise InvalidType(name, settings[name], must_be=f"left out: {_SUBSTITUTES[name]}")
+        return super().set_params(**settings)  # type: ignore[misc]  # of scikit-learn's base
 
     def __getattr__(self, name: str) -> Any:
         if name == "partial_fit":

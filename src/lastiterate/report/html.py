@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from html import escape
 from pathlib import Path
@@ -44,6 +45,7 @@ def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report
     body = [
         f"<h1>{escape(title)}</h1>",
         _answer(content),
+        f"<p>{escape(_in_plain_words(report))}</p>",
         f"<p>{escape(run_sentence(report.run))} {escape(protection_sentence(report.run))}</p>",
         *(f"<p>{escape(one)}</p>" for one in content.qualifications),
         *_of_the_run(report, delta),
@@ -157,6 +159,24 @@ def _refused(content: Summary) -> list[str]:
         "<h2>Bounds that do not apply</h2>",
         f'<div class="wide"><table>{head}\n' + "\n".join(rows) + "\n</table></div>",
     ]
+
+
+_WRONG = 5  # in 100, the false positives that people are told of
+
+
+def _in_plain_words(report: PrivacyReport) -> str:
+    """What an attacker can do, without a symbol."""
+    most, adjacency = report.run.examples_per_person, report.run.adjacency
+    rows = "one row was" if most == 1 else f"the rows of one person, at most {most:,}, were"
+    other = "left out"
+    if adjacency == "replace":
+        other = "another one in its place" if most == 1 else "others in their place"
+    right = min(math.ceil(100.0 * (1.0 - report.tradeoff(_WRONG / 100.0))), 100)
+    return (
+        "In plain words: suppose somebody knows all other rows and how the model was trained, and "
+        f"tries to tell from what is published whether {rows} used, or {other}. If they wrongly "
+        f"say \u201cused\u201d in {_WRONG} of 100 cases, they rightly say it in at most {right} of 100."
+    )
 
 
 def _tradeoff_caption(content: Summary) -> str:

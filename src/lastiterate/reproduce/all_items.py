@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as TextTable
 
+from lastiterate import _check
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter
 from lastiterate.reproduce import (
@@ -56,7 +57,8 @@ td:first-child,th:first-child{text-align:left}
 def find(id_: str) -> TableItem | FigureItem:
     """The item with this id, or `InvalidParameter` with the list of them."""
     if id_ not in ITEMS:
-        raise InvalidParameter("id", id_, must_be=f"one of {', '.join(ITEMS)}")
+        must_be = f"one of {', '.join(ITEMS)}{_check.similar(id_, ITEMS)}"
+        raise InvalidParameter("id", id_, must_be=must_be)
     return ITEMS[id_]
 
 

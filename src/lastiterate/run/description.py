@@ -13,6 +13,7 @@ from lastiterate._numerics.rounding import FEW_ROUNDINGS, THOUSANDS_OF_ROUNDINGS
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.adjacency import factor, known_adjacency, usual_adjacency
 from lastiterate.run.batch_rules.base import RULES, BatchRule
+from lastiterate.run.batch_rules.shuffled import SHUFFLED
 from lastiterate.run.domain import Ball, Domain, Unbounded
 from lastiterate.run.loss import Loss
 from lastiterate.run.optimizer import Average
@@ -197,7 +198,8 @@ class Description:
         usual = "poisson" if self.in_units_of_a_clip else "shuffled-once"
         name = usual if self.batches is None else self.batches
         if name not in NAMES:
-            raise InvalidParameter("batches", name, must_be=f"one of {', '.join(NAMES)}")
+            hint = f" ({SHUFFLED})" if name == "shuffled" else _check.similar(name, NAMES)
+            raise InvalidParameter("batches", name, must_be=f"one of {', '.join(NAMES)}{hint}")
         kind = RULES[name]
         if self.examples is None:
             raise InvalidParameter("examples", None, must_be="given")

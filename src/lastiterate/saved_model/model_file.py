@@ -153,13 +153,15 @@ class SavedModel:
         if self.centre is not None:
             coef *= bound / self.centre.bound
             intercept = intercept - self.centre.outputs(coef)
-        if self.record.get("offset") is not None:
-            intercept = intercept + np.array(self.record["offset"], dtype=np.float64)
+        # In the order in which the model adds them, so that all bits are the same.
+        stated = self.record.get("offset")
+        offset = _offset(self.record) if stated is None else np.array(stated, dtype=np.float64)
+        if offset is not None:
+            intercept = intercept + offset
         if self.record.get("rate_shift") is not None:
             intercept = intercept + np.array(self.record["rate_shift"], dtype=np.float64)
         if self.record["target_range"] is None:
-            offset = _offset(self.record)
-            return coef, intercept if offset is None else intercept + offset
+            return coef, intercept
         low, high = self.record["target_range"]
         middle, half = low / 2.0 + high / 2.0, high / 2.0 - low / 2.0
         return coef * half, intercept * half + middle

@@ -40,7 +40,6 @@ from lastiterate.saved_model.pipeline_steps import (
 )
 from lastiterate.tables.column_rules import AS_IT_IS
 from lastiterate.tables.encoder import REST, Encoder
-from lastiterate.tables.schema_file import schema_of
 from lastiterate.train.interval_record import MEASURED
 
 ESTIMATORS: dict[str, Any] = {
@@ -221,7 +220,7 @@ def _columns_of(first: Any) -> tuple[list[str], dict[str, Any]]:
         if len(set(names)) < first.n_features_in_:
             names = [str(k) for k in range(first.n_features_in_)]
         return names, {REST: AS_IT_IS}
-    described = schema_of(first.schema)
+    described = first._entries()
     columns = list(first.encoder_.column_kinds)
     schema = {name: _plain("schema", described.get(name, described.get(REST))) for name in columns}
     rules = {name: rule for name, rule in first.encoder_.rules.items() if rule.kind is not None}

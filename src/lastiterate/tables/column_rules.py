@@ -2,6 +2,11 @@
 
 In JSON: {"range": [low, high]}, {"cuts": [..]}, {"values": [..]}, "as it is" and "drop".  Missing
 cells are refused unless "missing" gives a value for them.
+
+One-hot features of all values add up to the constant of an intercept, so their coefficients are not
+determined.  "baseline" names a value, or a number in an interval, that has no feature: the others'
+coefficients are differences to it.  What was not declared is all zeros, so it counts as the
+baseline; null says that this alone is.
 """
 
 from __future__ import annotations
@@ -87,6 +92,8 @@ def _increase(numbers: tuple[float, ...]) -> bool:
 
 
 AS_IT_IS, DROP = "as it is", "drop"
+BASELINE = "baseline"
+_UNDECLARED = -1  # the position of cells that have no declared value
 _NUMBERS = {"range", CUTS, BINS}
 WAYS = '{"range": [low, high]}, {"cuts": [..]}, {"values": [..]}, "drop" or "as it is"'
 _LARGEST = 1e300  # ends of ranges; twice that must not overflow
@@ -183,6 +190,7 @@ class Intervals:
 
     number: Numeric
     cuts: tuple[float, ...]
+    left_out: int | None = None  # the position of the baseline
 
     kind = "number"
 
@@ -191,31 +199,45 @@ class Intervals:
         return 1.0 + self.number.indicator
 
     def names(self, column: str) -> list[str]:
-        return [*interval_names(column, self.cuts), *self.number.indicator_names(column)]
+        kept = _kept(interval_names(column, self.cuts), self.left_out)
+        return [*kept, *self.number.indicator_names(column)]
+
+    def baseline(self, column: str) -> str | None:
+        """The name of the interval that has no feature; None if all have one."""
+        if self.left_out is None:
+            return None
+        return interval_names(column, self.cuts)[self.left_out]
 
     def encode(self, column: Any, out: Array) -> None:
         positions = np.searchsorted(self.cuts, self.number.numbers(column), side="right")
-        out[np.arange(positions.size), positions] = 1.0
+        _mark(positions, self.left_out, out)
         self.number.indicate(column, out)
 
 
 @dataclass(frozen=True)
 class Categorical:
-    """One of these values, coded one-hot; any other is all zeros."""
+    """One of these values, coded one-hot; any other is all zeros, and so is the baseline."""
 
     values: tuple[str, ...]
     missing: str | None = None
+    left_out: int | None = None  # the position of the baseline, -1 if it is undeclared values alone
 
     kind = "text"
     reach = 1.0
 
     def names(self, column: str) -> list[str]:
-        return [f"{column}={value}" for value in self.values]
+        return _kept([f"{column}={value}" for value in self.values], self.left_out)
+
+    def baseline(self, column: str) -> str | None:
+        """The name of the value that has no feature; None if every value has one."""
+        if self.left_out is None:
+            return None
+        if self.left_out == _UNDECLARED:
+            return f"any other {column}"
+        return f"{column}={self.values[self.left_out]}"
 
     def encode(self, column: Any, out: Array) -> None:
-        positions = self.positions(column)
-        known = np.flatnonzero(positions >= 0)
-        out[known, positions[known]] = 1.0
+        _mark(self.positions(column), self.left_out, out)
 
     def positions(self, column: Any) -> Any:
         """Each cell's position among the values, -1 for none, with missing cells filled in."""
@@ -224,6 +246,19 @@ class Categorical:
             unknown = np.flatnonzero(positions < 0)
             positions[missing_in(column, unknown)] = self.values.index(self.missing)
         return positions
+
+
+def _kept(names: list[str], left_out: int | None) -> list[str]:
+    return [name for k, name in enumerate(names) if k != left_out]
+
+
+def _mark(positions: Any, left_out: int | None, out: Array) -> None:
+    """Set the feature of each row's position to 1; the baseline and -1 have none."""
+    if left_out is not None and left_out != _UNDECLARED:
+        after = positions > left_out
+        positions = np.where(positions == left_out, _UNDECLARED, positions - after)
+    known = np.flatnonzero(positions >= 0)
+    out[known, positions[known]] = 1.0
 
 
 def rule_of(column: str, described: Any) -> ColumnRule:
@@ -236,13 +271,15 @@ def rule_of(column: str, described: Any) -> ColumnRule:
     if not isinstance(described, Mapping):
         raise InvalidParameter(name, described, must_be=WAYS)
     given = dict(described)
-    if set(given) <= {"values", "missing"} and "values" in given:
+    if set(given) <= {"values", "missing", BASELINE} and "values" in given:
         return _categorical(name, given)
-    if set(given) <= {"range", CUTS, BINS, "missing", "indicator"} and given.keys() & _NUMBERS:
+    in_parts = given.keys() & {CUTS, BINS}
+    known = {"range", CUTS, BINS, "missing", "indicator"} | ({BASELINE} if in_parts else set())
+    if set(given) <= known and given.keys() & _NUMBERS:
         ends = range_of(name, given["range"]) if "range" in given else None
-        cuts = cut_points(name, given, ends) if given.keys() & {CUTS, BINS} else ()
+        cuts = cut_points(name, given, ends) if in_parts else ()
         number = _numeric(name, given, ends)
-        return Intervals(number, cuts) if cuts else number
+        return Intervals(number, cuts, _left_out_interval(name, given, cuts)) if cuts else number
     if set(given) <= {AS_IT_IS, "missing", "indicator"} and given.get(AS_IT_IS) is True:
         return _numeric(name, given, None)
     must_be = f'{WAYS}, the first three perhaps with "missing"'
@@ -287,13 +324,52 @@ def _categorical(name: str, given: dict[str, Any]) -> Categorical:
     if len(positions_by_key(values)) < len(values):
         must_be = "all different, as numbers too: 1, 1.0 and true are the same"
         raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
+    left_out = _left_out_value(name, given, values)
     if "missing" not in given:
-        return Categorical(values)
+        return Categorical(values, left_out=left_out)
     missing = str(given["missing"]).strip()
     if missing not in values:
         must_be = "one of the values, for an empty cell"
         raise InvalidParameter(f'{name}["missing"]', given["missing"], must_be=must_be)
-    return Categorical(values, missing)
+    return Categorical(values, missing, left_out)
+
+
+def with_first_baseline(column: str, described: Any) -> Any:
+    """The entry of a column, whose first value or interval is its baseline if it has none yet."""
+    rule = rule_of(column, described)
+    if not isinstance(described, Mapping) or BASELINE in described:
+        return described
+    if isinstance(rule, Categorical) and len(rule.values) > 1:
+        return {**described, BASELINE: described["values"][0]}
+    if isinstance(rule, Intervals):
+        first = rule.cuts[0]
+        return {**described, BASELINE: first - max(1.0, abs(first))}
+    return described
+
+
+def _left_out_value(name: str, given: dict[str, Any], values: tuple[str, ...]) -> int | None:
+    if BASELINE not in given:
+        return None
+    baseline = given[BASELINE]
+    if baseline is None:
+        return _UNDECLARED
+    if len(values) < 2 or str(baseline).strip() not in values:
+        must_be = (
+            "one of at least two values, the one that the others are compared with; or null, if "
+            "they are compared with whatever is not declared"
+        )
+        raise InvalidParameter(f'{name}["{BASELINE}"]', baseline, must_be=must_be)
+    return values.index(str(baseline).strip())
+
+
+def _left_out_interval(name: str, given: dict[str, Any], cuts: tuple[float, ...]) -> int | None:
+    if BASELINE not in given:
+        return None
+    baseline = given[BASELINE]
+    if type(baseline) not in (int, float) or not _is_finite(baseline):
+        must_be = "a number in the interval that the others are compared with"
+        raise InvalidParameter(f'{name}["{BASELINE}"]', baseline, must_be=must_be)
+    return int(np.searchsorted(cuts, baseline, side="right"))
 
 
 def _is_value(one: Any) -> bool:

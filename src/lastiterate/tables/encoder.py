@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import BadCells, length_of
-from lastiterate.tables.column_rules import WAYS, ColumnRule, rule_of
+from lastiterate.tables.column_rules import WAYS, Categorical, ColumnRule, Intervals, rule_of
 
 REST = "*"  # stands for every column that has no entry of its own
 
@@ -86,14 +86,31 @@ class Encoder:
 
     @cached_property
     def text_columns(self) -> dict[str, tuple[int, int]]:
-        """The columns of declared values: their first feature, and the one after their last."""
+        """The columns of declared values: their first feature, and the one after their last.
+
+        Without those that have a baseline, which looks as undeclared values do.
+        """
         found, first = {}, 0
         for name, rule in self.rules.items():
             after = first + len(rule.names(name))
-            if rule.kind == "text" and after > first:
+            if rule.kind == "text" and after > first and self.baselines.get(name) is None:
                 found[name] = (first, after)
             first = after
         return found
+
+    @cached_property
+    def baselines(self) -> dict[str, str | None]:
+        """The baseline of each column coded one-hot; None where every value has a feature."""
+        return {
+            name: rule.baseline(name)
+            for name, rule in self.rules.items()
+            if isinstance(rule, (Categorical, Intervals))
+        }
+
+    @property
+    def without_baseline(self) -> list[str]:
+        """The columns coded one-hot in which every value has a feature."""
+        return [name for name, baseline in self.baselines.items() if baseline is None]
 
     def unseen(self, rows: NDArray[Any]) -> list[str]:
         """The text columns in which no row has a declared value."""

@@ -6,17 +6,19 @@ scikit-learn wants it.  What was given is checked when a model is fitted.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from functools import partial
 from inspect import cleandoc
 from textwrap import fill, indent
+from types import MappingProxyType
 from typing import Any, Self, TypeVar
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.rules import RULES, Resampling
+from lastiterate.run.batch_rules.shuffled import SHUFFLED
 from lastiterate.train.setting_checks import (
     checked_preprocessing,
     checked_text_columns,
@@ -30,6 +32,17 @@ TRAINED = tuple(
     for name, rule in RULES.items()
     if rule.from_sizes and (rule.exact_size or rule.resampling is not Resampling.EACH_STEP)
 )
+
+_ADD_REMOVE = (
+    "the number of examples is public here, so none is added or removed; 'zero-out' keeps an "
+    "example's place and takes its gradient away"
+)
+_OTHER_ADJACENCIES = dict.fromkeys(("add-remove", "add_remove"), _ADD_REMOVE)
+_OTHER_BATCHES = {
+    "shuffled": SHUFFLED,
+    "poisson": "batches of random size are accounted for, but their noise takes too long to "
+    "search for; 'sampled' draws a batch of one size in every step",
+}
 
 _Class = TypeVar("_Class", bound=type)
 
@@ -47,11 +60,13 @@ class SettingKind:
         return None if value is None and self.may_be_none else self.check(name, value)
 
 
-def one_of(words: tuple[str, ...], *, default: str) -> SettingKind:
+def one_of(
+    words: tuple[str, ...], *, default: str, hints: Mapping[str, str] = MappingProxyType({})
+) -> SettingKind:
     """One of a few words, of which readers expect the default to be the first."""
     words = tuple(dict.fromkeys((default, *words)))
     listed = ", ".join(f'"{word}"' for word in words)
-    return SettingKind(f"{{{listed}}}", partial(_check.choice, among=words))
+    return SettingKind(f"{{{listed}}}", partial(_check.choice, among=words, hints=hints))
 
 
 def or_none(kind: SettingKind) -> SettingKind:
@@ -91,7 +106,7 @@ class RunSettings:
     )
     adjacency: str = setting(
         "replace",
-        one_of(("replace", "zero-out"), default="replace"),
+        one_of(("replace", "zero-out"), default="replace", hints=_OTHER_ADJACENCIES),
         "What is hidden: an example's being another one, or its not taking part.  The number "
         "of examples is public either way.",
     )
@@ -121,7 +136,7 @@ class RunSettings:
     )
     batches: str = setting(
         "shuffled-once",
-        one_of(TRAINED, default="shuffled-once"),
+        one_of(TRAINED, default="shuffled-once", hints=_OTHER_BATCHES),
         "Which examples each step sees.",
     )
 

@@ -53,7 +53,7 @@ def predict(
     ] = None,
     positive: Annotated[
         str | None,
-        typer.Option(help="the label of --top and --threshold [default: the second of two]"),
+        typer.Option(help="the label of --top and --threshold, which need it"),
     ] = None,
     id_: Annotated[str | None, typer.Option("--id", help="a column to copy to the output")] = None,
     delimiter: Delimiter = None,
@@ -165,6 +165,9 @@ class RowSelection:
         """The checked options; an error if the model has no such label or no probabilities."""
         if top is not None:
             _check.count("top", top, at_least=1)
+        if top is not None and threshold is not None:
+            must_be = "left out with --top, which lists rows whatever their probability is"
+            raise InvalidParameter("threshold", must_be=must_be, found="both")
         if threshold is not None:
             _check.number("threshold", threshold, at_least=0.0, below=1.0)
             if saved.record["model"] != "logistic":
@@ -212,7 +215,7 @@ def _index(classes: tuple[str, ...] | None, positive: str | None, needed: bool) 
         return 1
     must_be = f"one of the labels {', '.join(classes)}"
     if positive is None:
-        if needed and len(classes) > 2:
+        if needed:
             must_be += ", whose probability --top and --threshold go by"
             raise InvalidParameter("positive", must_be=must_be, found="none")
         return 1

@@ -25,6 +25,8 @@ Fill in what is publicly known, not what you find in the data:
   {"range": [0, 90], "bins": 9}
                                the same with 9 intervals of equal width
   {"values": ["a", "b"]}       text; any other is all zeros
+  {"values": ["a", "b"], "baseline": "a"}
+                               the same for coefficients that compare b with a
   "drop"                       a column to leave out: names, numbers of rows
   "as it is"                   a number of any size (train then needs --feature-bound)
   {"range": [0, 90], "missing": 45, "indicator": true}

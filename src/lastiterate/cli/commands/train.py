@@ -26,7 +26,9 @@ from lastiterate.cli.options.table_options import (
     Data,
     Delimiter,
     Force,
+    RateMatching,
     declared_target,
+    rarity_text,
     read_schema,
     shares_of,
 )
@@ -85,6 +87,7 @@ def train(
     ] = None,
     clip_norm: ClipNorm = None,
     class_prior: ClassPrior = None,
+    rate_matching: RateMatching = 0.0,
     adjacency: Annotated[str, typer.Option(help="replace or zero-out")] = "replace",
     examples_per_person: Annotated[
         int, typer.Option(help="the most rows of one person, who is protected as a whole")
@@ -112,6 +115,9 @@ def train(
     ] = None,
     html: Annotated[
         Path | None, typer.Option(help="also write the report as a page with pictures")
+    ] = None,
+    title: Annotated[
+        str | None, typer.Option(help="the heading of --html: model, data, date, author")
     ] = None,
     ledger: Annotated[
         Path | None,
@@ -150,6 +156,8 @@ def train(
     refuse_overwriting(*written, force=force)
     if html is not None:
         _check_pictures()
+    elif title is not None:
+        raise InvalidParameter("title", title, must_be="left out without --html")
     open_ledger = None if ledger is None else _ledger(ledger)
     if test is not None and test_is_public and test.resolve() == data.resolve():
         must_be = "left out where --test is the file to train on, whose rows are private"
@@ -162,6 +170,9 @@ def train(
         target, task, described.pop(target, None), classes=classes, target_range=target_range
     )
     prior = None if class_prior is None else shares_of(class_prior, kind, truth)
+    _check_rate_matching(rate_matching, kind, key)
+    if (advice := rarity_text(prior, truth, rate_matching)) is not None:
+        print(f"warning: {advice}", file=sys.stderr)
     encoder = Encoder.of(described, [name for name in table.names if name != target])
     feature_map = map_of_option(features, encoder)
     if feature_bound is None and feature_map is None and encoder.unbounded:
@@ -183,6 +194,7 @@ def train(
         "epochs": epochs,
         "l2": l2,
         "clip_norm": clip_norm,
+        **({"rate_matching": rate_matching} if rate_matching else {}),
         **({} if prior is None else {"class_prior": dict(enumerate(prior))}),
         **row_settings(encoder, feature_map, feature_bound),
         "ledger": open_ledger,
@@ -192,6 +204,8 @@ def train(
         encoded = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=mapped)
         encoded = with_features(encoded, feature_map, mapped)
         trained = fit_table(kind, settings, truth, encoded, test_options, test_table, key)
+    for one in caught:
+        print(f"warning: {one.message}", file=sys.stderr)
     saved = SavedModel(
         {
             "format": FORMAT,
@@ -218,7 +232,7 @@ def train(
         out / "certificate.json": "what ran, for `lastiterate verify`",
     }
     if html is not None:
-        trained.report.to_html(html, delta=delta)
+        trained.report.to_html(html, delta=delta, title=title or "Privacy report")
         files[html] = "the full report, with pictures"
     public = _public(test_options)
     summary = TrainingSummary(trained.report, delta, files, trained.score, public, key)
@@ -226,8 +240,6 @@ def train(
     if report:
         print(f"{as_text(trained.report, delta=delta, width=width)}\n")
     print(summary.as_text(width))
-    for one in caught:
-        print(f"warning: {one.message}", file=sys.stderr)
 
 
 def _public(test: "TestOptions | None") -> tuple[str, ...]:
@@ -268,6 +280,16 @@ def _kind(task: str, model: str | None) -> str:
         must_be = f"one of {', '.join(among)} unless you add --task {_TASK_OF[model]}"
         raise InvalidParameter("model", model, must_be=must_be)
     return str(_check.choice("model", model, among=among))
+
+
+def _check_rate_matching(rate_matching: float, kind: str, key: Path | None) -> None:
+    _check.number("rate_matching", rate_matching, at_least=0.0, at_most=0.9)
+    if rate_matching and kind != "logistic":
+        must_be = "left out: only --model logistic has probabilities"
+        raise InvalidParameter("rate_matching", must_be=must_be, found=f"--model {kind}")
+    if rate_matching and key is not None:
+        must_be = "left out with --key: a model with matched rates cannot unlearn rows"
+        raise InvalidParameter("rate_matching", must_be=must_be, found="both")
 
 
 def _check_extra() -> None:

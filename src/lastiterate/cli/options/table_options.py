@@ -24,6 +24,13 @@ ClassPrior = Annotated[
     str | None,
     typer.Option(help="publicly known shares of the labels, as in yes=0.02; not from the data"),
 ]
+RateMatching = Annotated[
+    float,
+    typer.Option(
+        help="part of the budget (mu) for probabilities that are right on average; 0.1 for rare "
+        "labels"
+    ),
+]
 ClipNorm = Annotated[
     float | None, typer.Option(help="the largest norm of one row's gradient; chosen for you")
 ]
@@ -79,6 +86,10 @@ def shares_of(class_prior: str, kind: str, truth: Target) -> list[float]:
     pairs = [part.rpartition("=") for part in class_prior.split(",")]
     given = {label.strip(): _share(text) for label, _, text in pairs}
     absent = [label for label in labels if label not in given]
+    other = [label for label in given if label not in labels]
+    if other and all(label and not math.isnan(share) for label, share in given.items()):
+        found = f"{', '.join(map(repr, other))}, which is none of the labels {', '.join(labels)}"
+        raise InvalidParameter("class_prior", must_be=must_be, found=found)
     if len(given) < len(pairs) or not given.keys() <= set(labels) or len(absent) > 1:
         raise InvalidParameter("class_prior", class_prior, must_be=must_be)
     given |= dict.fromkeys(absent, 1.0 - math.fsum(given.values()))
@@ -86,6 +97,23 @@ def shares_of(class_prior: str, kind: str, truth: Target) -> list[float]:
     if not (all(0.0 < share < 1.0 for share in shares) and abs(math.fsum(shares) - 1.0) <= 1e-3):
         raise InvalidParameter("class_prior", class_prior, must_be=must_be)
     return shares
+
+
+_RARE = 0.2  # a share below which clipping makes probabilities far too small
+
+
+def rarity_text(prior: list[float] | None, truth: Target, rate_matching: float) -> str | None:
+    """Advice on labels that are known to be rare; None if there is none to give."""
+    if prior is None or rate_matching > 0.0 or not isinstance(truth, LabelTarget):
+        return None
+    rare = [label for label, share in zip(truth.classes, prior, strict=True) if share < _RARE]
+    if not rare or len(truth.classes) > round(1.0 / _RARE):
+        return None
+    return (
+        f"{' and '.join(map(repr, rare))} will have probabilities that are far too small, since "
+        "clipping counts rare labels for less: --rate-matching 0.1 makes them right on average and "
+        "spends a tenth of mu on it (rankings stay as they are)"
+    )
 
 
 def _share(text: str) -> float:
@@ -107,7 +135,7 @@ def _labels(name: str, described: Any, classes: str | None) -> LabelTarget:
     if classes is not None:
         described = {"values": list(dict.fromkeys(one.strip() for one in classes.split(",")))}
     rule = rule_of(name, described)
-    if not isinstance(rule, Categorical):
+    if not isinstance(rule, Categorical) or rule.left_out is not None:
         must_be = f"labels, such as {_entry(name, values=['yes', 'no'])}"
         raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
     return LabelTarget(name, rule)

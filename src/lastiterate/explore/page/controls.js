@@ -28,7 +28,7 @@ export const GROUPS = {
   ],
   Training: [
     { name: "step_size", label: "Step size", help: "the learning rate of plain steps; none: every iterate is charged for", from: 1e-4, to: 10, none: "none" },
-    { name: "unit", label: "Noise is reply", help: "", choice: "units" },
+    { name: "unit", label: "Noise is stated", help: "", choice: "units" },
     { name: "noise_multiplier", label: "Noise multiplier", help: "noise on the summed gradient, in clips", from: 0.1, to: 100, when: inClips },
     { name: "clip_norm", label: "Clip", help: "the norm each example’s gradient is clipped to", from: 0.01, to: 100, when: inClips },
     { name: "noise_std", label: "Noise", help: "standard deviation, on the averaged gradient", from: 1e-6, to: 10, when: (w) => !inClips(w) },

@@ -9,6 +9,11 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.run.batch_rules.base import RandomSource, Resampling, Selection
 from lastiterate.run.batch_rules.positioned import InOrder
 
+# For those who say only "shuffled".
+SHUFFLED = (
+    "'shuffled-each-epoch' is what DataLoader(shuffle=True) does; 'shuffled-once' keeps one order"
+)
+
 
 class _Blocks(InOrder, abstract=True):
     """A rule whose positions are fixed blocks of consecutive examples, visited in random order.

@@ -1,0 +1,278 @@
+r"""Coefficients by name, in the units of the table that a model was fitted on.
+
+A column with a range :math:`[l, h]` is a feature :math:`f(2x - l - h)/(h - l)`, where f is the
+number by which all features of a `PrivateSchema` are multiplied.  So a coefficient w of the feature
+is a slope :math:`2fw/(h - l)` of the column, and :math:`fw(l + h)/(h - l)` leaves the intercept.  A
+feature that is f or 0 adds fw.  All of this is linear in published numbers: intervals of single
+coefficients are multiplied, and that of the intercept follows from the covariance.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+from sklearn.pipeline import Pipeline
+from sklearn.utils.validation import check_is_fitted
+
+from lastiterate import _check
+from lastiterate._numerics.arrays import Array
+from lastiterate.errors import InvalidType
+from lastiterate.linear_model.estimator import PrivateLinearModel
+from lastiterate.linear_model.private_schema import PrivateSchema
+from lastiterate.linear_model.private_selection import PrivateSelection
+from lastiterate.tables.column_rules import Categorical, ColumnRule, Intervals, Numeric
+from lastiterate.train.interval_record import MEASURED
+
+_INTERCEPT = "(intercept)"
+_AS_ENCODED = "one unit of the feature"
+
+
+@dataclass(frozen=True)
+class CoefficientRow:
+    """A coefficient, what a difference of it means, and its interval if the model has intervals."""
+
+    name: str
+    estimate: float
+    low: float | None
+    high: float | None
+    meaning: str
+    label: str | None = None  # the class of the score that it adds to
+
+
+@dataclass(frozen=True)
+class CoefficientTable:
+    """The coefficients of a model by name, as `summary` returns them.
+
+    Parameters
+    ----------
+    rows : tuple of CoefficientRow
+        A row for each coefficient, the intercept last.
+    adds_to : str
+        What the coefficients add to.
+    level : float or None
+        The share of such intervals that cover; None without intervals.
+
+    Examples
+    --------
+    >>> from lastiterate.linear_model.coefficient_table import CoefficientRow
+    >>> row = CoefficientRow("age", 2.0, 1.5, 2.5, "one unit of age")
+    >>> print(CoefficientTable((row,), "the target", 0.95))
+    coefficient  estimate  95 % interval  for
+    age                 2     1.5 to 2.5  one unit of age
+    They add to the target.
+    """
+
+    rows: tuple[CoefficientRow, ...]
+    adds_to: str
+    level: float | None = None
+
+    def records(self) -> list[dict[str, Any]]:
+        """The rows as dictionaries, for `pandas.DataFrame(table.records())`.
+
+        Returns
+        -------
+        list of dict
+            The name, the estimate, the ends of the interval, the meaning and the label of each.
+
+        Examples
+        --------
+        >>> CoefficientTable((), "the target").records()
+        []
+        """
+        return [asdict(row) for row in self.rows]
+
+    def __str__(self) -> str:
+        """The table as text."""
+        labels = len({row.label for row in self.rows}) > 1
+        head = ["label"] * labels + ["coefficient", "estimate"]
+        head += [] if self.level is None else [f"{100 * self.level:g} % interval"]
+        lines = [[*head, "for"], *(self._cells(row, labels) for row in self.rows)]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        left = 1 + labels
+        text = [
+            "  ".join(
+                f"{cell:<{width}}" if k < left or k == len(line) - 1 else f"{cell:>{width}}"
+                for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([*text, f"They add to {self.adds_to}."])
+
+    def _cells(self, row: CoefficientRow, labels: bool) -> list[str]:
+        cells = [str(row.label)] * labels + [row.name, f"{row.estimate:.6g}"]
+        if self.level is not None:
+            cells.append(f"{row.low:.6g} to {row.high:.6g}")
+        return [*cells, row.meaning]
+
+
+def summary(model: Any, *, level: float = 0.95) -> CoefficientTable:
+    """The coefficients of a fitted model by name, in the units of its table.
+
+    After a `PrivateSchema` the coefficient of a number is a slope per unit of its column, within
+    its range, and that of a value is the difference to the column's baseline.  After other steps,
+    for a model alone, and where `feature_bound` is below the schema's, coefficients are those of
+    the features.  They hold for rows that the model does not scale down.  Everything follows from
+    published numbers, so it costs no privacy.
+
+    Parameters
+    ----------
+    model : estimator or Pipeline
+        A fitted private model, alone or as the last step of a pipeline.
+    level : float
+        The share of such intervals that cover, for models with `intervals=True`.
+
+    Returns
+    -------
+    CoefficientTable
+        Names, estimates and intervals; `print` shows them, `records()` returns them.  With
+        intervals the estimates are those that intervals lie around (`interval_estimate_`), else
+        those that the model predicts by.
+
+    Raises
+    ------
+    InvalidParameter, InvalidType
+        If the model is no private linear model, or the level is outside (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from lastiterate.linear_model import PrivateRidge, PrivateSchema, summary
+    >>> rng = np.random.default_rng(0)
+    >>> people = {"age": rng.uniform(20, 60, 40_000), "job": rng.choice(["a", "b"], 40_000)}
+    >>> pay = 10 * people["age"] + 100 * (people["job"] == "b") + rng.normal(0, 50, 40_000)
+    >>> schema = {"age": {"range": [20, 60]}, "job": {"values": ["a", "b"], "baseline": "a"}}
+    >>> ridge = PrivateRidge(epsilon=4.0, target_range=(0, 1_000), intervals=True)
+    >>> pipeline = make_pipeline(PrivateSchema(schema), ridge).fit(people, pay)
+    >>> table = summary(pipeline, level=0.999)
+    >>> [(row.name, row.meaning) for row in table.rows[:2]]
+    [('age', 'one unit of age'), ('job=b', 'against job=a')]
+    >>> all(row.low < true < row.high for row, true in zip(table.rows, (10.0, 100.0, 0.0)))
+    True
+    """
+    level = _check.number("level", level, above=0.0, below=1.0)
+    steps, fitted = _parts(model)
+    coef = np.atleast_2d(fitted.coef_)
+    estimates = np.column_stack([coef, np.atleast_1d(fitted.intercept_)])
+    covariance: Array | None = None
+    if vars(fitted).get(MEASURED[1]) is not None:
+        # An interval is around what was measured for it, which training may have missed.
+        found = fitted.interval_estimate_
+        estimates = np.zeros((1, coef.shape[1] + 1))
+        estimates[0, : len(found)] = found
+        covariance = np.zeros(2 * (coef.shape[1] + 1,))
+        covariance[: len(found), : len(found)] = fitted.interval_covariance_
+    meanings, matrix = _units(steps, fitted, coef.shape[1])
+    classes = [str(one) for one in getattr(fitted, "classes_", ())]
+    labels: list[str | None] = [None] if len(estimates) == 1 else [*classes]
+    rows = []
+    for label, own in zip(labels, estimates @ matrix.T, strict=True):
+        reach = None if covariance is None else _reach(covariance, matrix, level)
+        for k, (name, meaning) in enumerate(meanings):
+            ends = (None, None) if reach is None else (own[k] - reach[k], own[k] + reach[k])
+            low, high = (None if end is None else float(end) for end in ends)
+            rows.append(CoefficientRow(name, float(own[k]), low, high, meaning, label))
+    return CoefficientTable(
+        tuple(rows), _sum_text(fitted, classes), None if covariance is None else level
+    )
+
+
+def _parts(model: Any) -> tuple[list[Any], PrivateLinearModel]:
+    """The steps before the private model, and the model."""
+    steps: list[Any] = []
+    while isinstance(model, Pipeline):
+        steps += [one for _, one in model.steps[:-1] if not (one is None or isinstance(one, str))]
+        model = model.steps[-1][1]
+    if isinstance(model, PrivateSelection):
+        check_is_fitted(model, "best_estimator_")
+        model = model.best_estimator_
+    if not isinstance(model, PrivateLinearModel):
+        must_be = "a private linear model, or a pipeline that ends in one"
+        raise InvalidType("model", must_be=must_be, found=f"a {type(model).__name__}")
+    check_is_fitted(model, "parameters_")
+    return steps, model
+
+
+def _units(
+    steps: list[Any], model: PrivateLinearModel, features: int
+) -> tuple[list[tuple[str, str]], Array]:
+    """Names and meanings, and the matrix that leads from a model's coefficients to a table's."""
+    matrix = np.eye(features + 1)
+    if len(steps) == 1 and isinstance(steps[0], PrivateSchema) and _are_whole(steps[0], model):
+        encoder = steps[0].encoder_
+        meanings = [one for name, rule in encoder.rules.items() for one in _meanings(name, rule)]
+        factor = steps[0]._factor_of(encoder)
+        position = 0
+        for name, rule in encoder.rules.items():
+            for k in range(len(rule.names(name))):
+                slope, middle = 1.0, 0.0
+                if k == 0 and isinstance(rule, Numeric) and rule.range is not None:
+                    low, high = rule.range
+                    slope = 2.0 / (high - low)
+                    middle = (low + high) / (high - low)
+                matrix[position, position] = factor * slope
+                matrix[features, position] = -factor * middle
+                position += 1
+        meanings.append((_INTERCEPT, "every column at 0 or its baseline"))
+    else:
+        names = _names(steps, model, features)
+        meanings = [(name, _AS_ENCODED) for name in names]
+        meanings.append((_INTERCEPT, "every feature at 0"))
+    if not model.fit_intercept and not matrix[features, :features].any():
+        return meanings[:-1], matrix[:-1]
+    return meanings, matrix
+
+
+def _are_whole(schema: PrivateSchema, model: PrivateLinearModel) -> bool:
+    """Whether no row of the schema is so long that the model scales it down; rows that are taken
+    as they are may be."""
+    bound = schema.encoder_.feature_bound if schema.bound is None else schema.bound
+    return math.isinf(bound) or bound <= model.feature_bound_ * (1.0 + 1e-9)
+
+
+def _meanings(column: str, rule: ColumnRule) -> Iterator[tuple[str, str]]:
+    """The name of each feature of a column, and what its coefficient is for."""
+    if isinstance(rule, Numeric):
+        empty = f"an empty cell, against {rule.missing:g}" if rule.indicator else ""
+        for name in rule.names(column):
+            yield name, f"one unit of {column}" if name == column else empty
+    elif isinstance(rule, (Categorical, Intervals)):
+        baseline = rule.baseline(column)
+        indicators = rule.number.indicator_names(column) if isinstance(rule, Intervals) else []
+        for name in rule.names(column):
+            if name in indicators:
+                yield name, "an empty cell, against the value for it"
+            else:
+                yield name, "no baseline" if baseline is None else f"against {baseline}"
+    else:
+        yield from ((name, _AS_ENCODED) for name in rule.names(column))
+
+
+def _names(steps: list[Any], model: PrivateLinearModel, features: int) -> list[str]:
+    """The names of features, where the step before the model or its table gives some."""
+    given: Any = getattr(model, "feature_names_in_", ())
+    if steps and hasattr(steps[-1], "get_feature_names_out"):
+        given = steps[-1].get_feature_names_out()
+    names = [str(name) for name in given]
+    return names if len(names) == features else [f"feature {k}" for k in range(features)]
+
+
+def _reach(covariance: Array, matrix: Array, level: float) -> Array:
+    """How far intervals reach to both sides."""
+    if not np.isfinite(covariance).all():
+        return np.full(len(matrix), np.inf)
+    variances = np.einsum("ij,jk,ik->i", matrix, covariance, matrix)
+    return np.asarray(ndtri(0.5 + level / 2.0) * np.sqrt(np.maximum(variances, 0.0)))
+
+
+def _sum_text(model: PrivateLinearModel, classes: list[str]) -> str:
+    if not classes:
+        return "the target"
+    if len(classes) > 2:
+        return "the score of each label"
+    return f"the {'log-odds' if model._has_probabilities else 'score'} of {classes[1]}"
