@@ -129,7 +129,7 @@ def _with_option(error: InvalidParameter, options: Mapping[str, str]) -> str:
     return str(InvalidParameter(name, error.value, must_be=error.must_be, found=error.found))
 
 
-def _commands_text(error: typer.TyperException) -> str:
+def _commands_text(error: Any) -> str:
     """The commands that there are, where one of a group is missing or unknown."""
     group: Any = getattr(getattr(error, "ctx", None), "command", None)
     commands = getattr(group, "commands", {})
