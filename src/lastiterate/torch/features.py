@@ -265,7 +265,7 @@ def repeated_rows(dataset: Any) -> int:
 
 
 def _one_by_one(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """The same examples in the same order, each collated alone."""
+    """A loader of the same examples in the same order, each collated alone."""
     batches: Any = loader.batch_sampler
     return DataLoader(
         loader.dataset,
