@@ -373,3 +373,6 @@ class TestEveryExampleOnce:
                 return reversed(list(super().__iter__()))
 
         self.refused(ALONE, Reordered(vectors(), batch_size=5))
+        model, loader = Before(nn.Identity(), WIDTH), Reordered(vectors(), batch_size=5)
+        with pytest.raises(InvalidParameter, match="leaves batches as they are"):
+            lt.features(model, "fc", loader, one_by_one=True)

@@ -218,7 +218,7 @@ class SavedHead:
         return cls(numbers, name, classes)
 
     def metadata(self) -> dict[str, str]:
-        """What the file says besides tensors."""
+        """The metadata of the file: everything in it that is no tensor."""
         of = self.numbers
         values = (of.bound, of.center_bound, of.normalise, self.name, self.classes)
         return {"lastiterate": json.dumps(dict(zip(_SETTINGS, values, strict=True)))}

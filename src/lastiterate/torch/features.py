@@ -265,7 +265,10 @@ def repeated_rows(dataset: Any) -> int:
 
 
 def _one_by_one(loader: DataLoader[Any]) -> DataLoader[Any]:
-    """The same examples in the same order, each collated alone."""
+    """A loader of the same examples in the same order, each collated alone."""
+    if type(loader).__iter__ is not DataLoader.__iter__:
+        must_be = "a DataLoader that leaves batches as they are collated, with one_by_one=True"
+        raise InvalidParameter("loader", type(loader).__name__, must_be=must_be)
     batches: Any = loader.batch_sampler
     return DataLoader(
         loader.dataset,
