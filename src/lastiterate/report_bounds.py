@@ -8,7 +8,7 @@ from functools import cached_property
 
 from lastiterate._progress import track
 from lastiterate.bounds.approximation import Estimate
-from lastiterate.bounds.bound import Certainty
+from lastiterate.bounds.bound import Certainty, LowerBound
 from lastiterate.bounds.catalogue import APPROXIMATIONS, RECORDS
 from lastiterate.errors import InvalidParameter
 from lastiterate.lower_bounds.lower_catalogue import LOWER_BOUNDS
@@ -86,10 +86,24 @@ class ReportBounds(BestProfile):
     @cached_property
     def lower_bounds(self) -> Mapping[str, LowerProfile]:
         """The lower bounds that apply, by id."""
+        later = {one.id: one.profile(self.run) for one in self.later_lower_bounds}
+        return {**self.quick_lower_bounds, **later}
+
+    @cached_property
+    def quick_lower_bounds(self) -> Mapping[str, LowerProfile]:
+        """Those of them that take little time, which is what texts and pages evaluate."""
+        return {one.id: one.profile(self.run) for one in self._applying if one.quick(self.run)}
+
+    @property
+    def later_lower_bounds(self) -> tuple[LowerBound, ...]:
+        """The lower bounds that apply and may take longer than the guarantee itself."""
+        return tuple(one for one in self._applying if not one.quick(self.run))
+
+    @cached_property
+    def _applying(self) -> tuple[LowerBound, ...]:
         if self.of_more_than_the_run:
-            return {}
-        applying = [bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run)]
-        return {bound.id: bound.profile(self.run) for bound in applying}
+            return ()
+        return tuple(bound for bound in LOWER_BOUNDS.values() if not bound.unmet(self.run))
 
     @cached_property
     def estimates(self) -> Mapping[str, Estimate]:

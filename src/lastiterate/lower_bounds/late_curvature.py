@@ -35,6 +35,7 @@ from lastiterate.run.loss import (
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 200_000
+_QUICK_STEPS = 5_000  # of those whose later positions need not be the most exposed
 _CURVATURES = (1.0, 0.9, 0.8, 0.65, 0.5, 0.3)  # of the largest
 _LATEST = (1, 2, 4, 8, 16, 32, 64)  # positions, from the end
 
@@ -133,5 +134,6 @@ LOWER_BOUNDS = (
         source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
         evaluate=late_curvature_lower_bound,
         gradients=_gradients,
+        quick=lambda run: run.has_plain_steps or run.steps <= _QUICK_STEPS,
     ),
 )

@@ -40,6 +40,7 @@ from lastiterate.run.loss import has_bounded_gradients, linear_gradients, quadra
 from lastiterate.run.training_run import TrainingRun
 
 _MOST_STEPS = 100_000
+_QUICK_STEPS = 5_000
 _CURVATURES = 9
 _IMPROVED_STEPS = 400  # the last of the run, whose curvatures are searched one by one
 _LATEST = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # positions, from the end
@@ -73,6 +74,7 @@ def _profiles(run: TrainingRun) -> Iterator[LowerProfile]:
     constants = np.linspace(*span, _CURVATURES if varies else 1).tolist()
     patterns = _patterns(run)
     for chosen, seen in patterns:
+        rule = participation(run, position=chosen)
         designs = [np.full(run.steps, one) for one in constants]
         if varies:
             most = max(designs, key=lambda slopes: _mu(steps, slopes, seen))
@@ -82,7 +84,6 @@ def _profiles(run: TrainingRun) -> Iterator[LowerProfile]:
             # A person's examples in one batch move it together.
             shifts = weights * (seen_together(run) * run.sensitivity / run.batches.batch_size)
             shifts = np.abs(shifts) if varies else shifts * np.sign(shifts.sum())
-            rule = participation(run, position=chosen)
             if rule.by_chance and shifts.min() < 0.0:  # thresholds need not be good tests
                 continue
             deviation = _deviation(steps, weights)
@@ -186,5 +187,6 @@ LOWER_BOUNDS = (
         source=Citation("lastiterate", 2026, "Tightness", "docs, tightness"),
         evaluate=momentum_lower_bound,
         gradients=linear_gradients,
+        quick=lambda run: run.steps <= _QUICK_STEPS,
     ),
 )

@@ -126,6 +126,12 @@ class AtDrawnPosition(Participation):
         takes = np.array([*(float(k + 1 in steps) for steps in self.seen), 0.0])
         return np.diag(1.0 - takes), np.diag(takes)
 
+    def expected(self, steps: int) -> Array:
+        seen = np.zeros(steps)
+        for chance, positions in zip(self.start[:-1], self.seen, strict=True):
+            seen[[k - 1 for k in positions if k <= steps]] += chance
+        return seen
+
     def lower_profile(self, shifts: Array, moves: Moves = _ONE) -> LowerProfile:
         steps = [[k - 1 for k in sorted(seen) if k <= shifts.size] for seen in self.seen]
         sums = [*(float(shifts[seen].sum()) for seen in steps), 0.0]

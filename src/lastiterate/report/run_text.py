@@ -141,6 +141,17 @@ def lower_bound_text(bound: str | None, epsilon: float, ratio: float) -> str:
     )
 
 
+def later_bounds_text(bounds: Sequence[str], delta: float) -> str:
+    """A sentence on lower bounds that a report leaves out; empty where there are none."""
+    if not bounds:
+        return ""
+    those = "lower bound" if len(bounds) == 1 else "lower bounds"
+    return (
+        f"Not computed, since it may take longer than the guarantee: the {those} "
+        f"{', '.join(bounds)}. In Python report.lower.epsilon({delta:g}) is the largest."
+    )
+
+
 def release_rule(
     bound: Bound, run: TrainingRun, other_releases: Sequence[Release] = ()
 ) -> ReleaseRule:

@@ -31,6 +31,7 @@ from lastiterate.report.run_text import (
     certainty_text,
     far_bounds_text,
     fitted_steps_text,
+    later_bounds_text,
     lower_bound_text,
     other_adjacency_text,
     refusals,
@@ -76,6 +77,7 @@ class Summary:
     release: ReleaseRule
     refusals: tuple[Refusal, ...]
     preprocessing: tuple[str, ...] = ()  # steps that learnt from the same examples
+    later_lower_bounds: tuple[str, ...] = ()  # that apply, but take long
 
     @property
     def kind(self) -> str:
@@ -93,8 +95,12 @@ class Summary:
 
     @property
     def tightness(self) -> str:
-        """A sentence that compares epsilon with the lower bound."""
-        return lower_bound_text(self.lower_bound, self.lower_epsilon, self.ratio_to_lower_bound)
+        """Sentences that compare epsilon with the lower bound, and name those not computed."""
+        later = later_bounds_text(self.later_lower_bounds, self.delta)
+        if later and self.lower_bound is None:
+            return later
+        said = lower_bound_text(self.lower_bound, self.lower_epsilon, self.ratio_to_lower_bound)
+        return f"{said} {later}".strip()
 
     @property
     def answer(self) -> str:
@@ -134,7 +140,7 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
     rows = ranked(report, delta)
     other = report.under_other_adjacency
     best = rows[0]
-    lower = {id_: profile.epsilon(delta) for id_, profile in report.lower_bounds.items()}
+    lower = {id_: one.epsilon(delta) for id_, one in report.quick_lower_bounds.items()}
     strongest = max(lower, key=lower.__getitem__, default=None)
     bound = RECORDS[best.id]
     return Summary(
@@ -150,6 +156,7 @@ def summary(report: PrivacyReport, delta: float, *, at_epsilon: float | None = N
         lower_bound=strongest,
         lower_epsilon=0.0 if strongest is None else lower[strongest],
         ratio_to_lower_bound=ratio_to_lower(best.epsilon, max(lower.values(), default=0.0)),
+        later_lower_bounds=tuple(one.id for one in report.later_lower_bounds),
         why=_why_least(report, rows),
         qualifications=qualifications(report),
         assumptions=(
@@ -226,6 +233,7 @@ def as_record(
             "bound": content.lower_bound,
             "epsilon": content.lower_epsilon,
             "gap": content.ratio_to_lower_bound,
+            "not_computed": list(content.later_lower_bounds),
         },
         "why": content.why,
         "advice": list(advice(report, delta)),

@@ -11,6 +11,7 @@ import lastiterate as li
 from lastiterate import InvalidParameter
 from lastiterate.bounds.catalogue import CATALOGUE, RECORDS
 from tests.reference import momentum as reference
+from tests.slow import slow
 
 BATCHES, STEPS = 3, 7
 CURVATURE = (0.05, 0.8)
@@ -259,3 +260,27 @@ def test_a_hidden_position_never_costs_more_than_composition(name):
     report = li.account(run)
     composed = report.all["composition/fixed-order"].epsilon(1e-5)
     assert report.all["random-order/shuffled"].epsilon(1e-5) <= composed * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(
+    "batches, steps, smoothness, momentum",
+    [
+        (li.ShuffledEachEpoch(600, 2), 400, 50.0, 0.9),
+        (li.FixedOrder(10, 2, (2, 4)), 6, 0.0, 0.9),
+        (li.FixedOrder(10, 2, (2, 4)), 300, 1e9, 0.9),
+        (li.FixedOrder(10, 2, (2, 4)), 300, 1e300, 0.9),
+        slow(li.Cyclic(600, 2), 400, 50.0, 0.9),
+        slow(li.Cyclic(1_000, 2), 100_000, 3.0, 0.9),
+        slow(li.ShuffledEachEpoch(1_000, 2), 100_000, 3.0, 0.99),
+    ],
+)
+def test_beyond_the_range_of_floats_composition_answers(batches, steps, smoothness, momentum):
+    """Distances that grow without end are no certificate, and neither an error nor a warning."""
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=smoothness), sensitivity=1.0, batches=batches, steps=steps,
+        step_size=1.0, noise_std=1.0, momentum=momentum,
+    )  # fmt: skip
+    report = li.account(run)
+    composed = report.all["composition/fixed-order"]
+    assert 0.0 < report.epsilon(1e-5) <= composed.epsilon(1e-5) < math.inf
+    assert RECORDS["fixed-order/momentum"].profile(run).gdp() <= composed.gdp()

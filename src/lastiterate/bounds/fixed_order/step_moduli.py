@@ -29,6 +29,9 @@ def moduli(run: TrainingRun, pattern: IntArray, window: int) -> Moduli:
     bound = run.gradient_bound
     if bound is not None:
         size = run.batches.batch_size
+        # Below, a batch with the example has (b - 1)/b of the curvature of one without it.  That is
+        # not so where batches vary in size and `rise` is that of a larger one.
+        assert run.batches.exact_size or pattern.size == 0, run.batches
         own = relative * bound * (2.0 if run.adjacency == "replace" else 1.0) / size
         others = np.where(taking_part, (size - 1) / size, 1.0)
         branches += [
