@@ -1,5 +1,7 @@
 """The number is that of the run as it took place, whatever way Opacus is used."""
 
+from itertools import islice
+
 import pytest
 import torch
 from opacus.accountants.utils import get_noise_multiplier
@@ -73,7 +75,7 @@ class TestEveryWayToUseIt:
 
     def test_rules(self):
         cyclic = Training(loader_of(shuffle=False)).epochs(2)
-        with pytest.warns(UserWarning, match="^batches are in the same order in every pass"):
+        with pytest.warns(UserWarning, match="^batches are in the same order .* Poisson batches"):
             found = cyclic.accountant.get_epsilon(DELTA)
         assert found == pytest.approx(li.account(direct(li.Cyclic(120, 20), 12)).epsilon(DELTA))
         full = Training(loader_of(batch_size=120)).epochs(3)
@@ -85,7 +87,8 @@ class TestEveryWayToUseIt:
 
     def test_poisson_in_passes_that_are_cut_short(self):
         training = Training(loader_of(), poisson_sampling=True)
-        training.epoch(batches=2).epoch(batches=3)
+        for steps in (2, 3):
+            training.epoch(loader=islice(training.loader, steps))
         assert same(training.accountant, direct(li.PoissonSampled(120, 20), 5))
 
     def test_schedules_of_steps_and_noise(self):
@@ -162,7 +165,7 @@ class TestEveryWayToUseIt:
         lo.register(loss=loss)
         three = {"outputs": 3, "loader": loader_of(classes=3)}
         at_bound = Training(clip=2.0, **three).epochs(2).accountant
-        never = Training(clip=loss.clip_norm, **three).epochs(2).accountant
+        never = Training(clip=loss.max_grad_norm, **three).epochs(2).accountant
         assert not never.run().clip_may_be_active
         assert not at_bound.run().clip_may_be_active
         assert at_bound.run().loss.strong_convexity < 0.05  # which is what it costs
@@ -182,7 +185,7 @@ class TestEveryWayToUseIt:
         training = Training(loader_of(classes=3), outputs=3, clip=2.0, decay=0.0).epochs(2)
         assert training.accountant.run().clip_may_be_active
         (reason,) = training.accountant.reasons
-        assert f"take max_grad_norm={loss.clip_norm!r}" in reason
+        assert f"take max_grad_norm=loss.max_grad_norm, {loss.max_grad_norm!r}" in reason
 
     def test_a_stated_loss(self):
         lo.register(loss=li.Loss(smoothness=1.0, lipschitz=1.9), examples_per_person=2)
@@ -221,8 +224,8 @@ class TestCheckpoints:
         first = Training(loader_of()).epochs(1)
         other = Training(loader_of())
         other.accountant.load_state_dict(first.accountant.state_dict())
-        other.epochs(1)
-        assert "parameters were changed" in other.accountant.reasons[0]
+        with pytest.raises(lo.RefusedTraining, match="load the model and the optimizer"):
+            other.epochs(1)
         smaller = Training(loader_of(batch_size=10))
         with pytest.raises(lo.RefusedTraining, match="other batches"):
             smaller.accountant.load_state_dict(first.accountant.state_dict())

@@ -42,8 +42,9 @@ class Training:
         criterion=None,
         **settings,
     ):
-        width = loader.dataset.tensors[0].shape[1]
-        self.model = nn.Linear(width, outputs) if model is None else model
+        if model is None:
+            model = nn.Linear(loader.dataset.tensors[0].shape[1], outputs)
+        self.model = model
         made = torch.optim.SGD if optimizer is None else optimizer
         plain = made(self.model.parameters(), lr=lr, weight_decay=decay)
         self.engine = PrivacyEngine(accountant=accountant)

@@ -6,7 +6,7 @@
     loss = lo.softmax(feature_bound=1.0, classes=10)
     lo.register(loss=loss)
     engine = PrivacyEngine(accountant="last-iterate")
-    model, optimizer, loader = engine.make_private(..., max_grad_norm=loss.clip_norm)  # as usual
+    model, optimizer, loader = engine.make_private(..., max_grad_norm=loss.max_grad_norm)
     engine.get_epsilon(1e-5)
 
 It reads step sizes, momentum, decay, clip and noise from the optimizer in every step, and the batch

@@ -18,13 +18,14 @@ from lastiterate.opacus import optimizer_step
 from lastiterate.opacus.epoch_counter import EpochCounter
 from lastiterate.opacus.expected_state import ExpectedState, OtherSteps
 from lastiterate.opacus.linear_loss import LinearLoss
-from lastiterate.opacus.missed_bounds import missed_bounds, order_reasons
+from lastiterate.opacus.missed_bounds import better_batches, missed_bounds
 from lastiterate.opacus.optimizer_step import OptimizerStep
 from lastiterate.opacus.training_plan import TrainingPlan, planned_record
 from lastiterate.opacus.training_record import (
     TrainingRecord,
     UserStatement,
     composition_reasons,
+    run_if_mended,
     run_of,
 )
 from lastiterate.opacus.watched_gradients import WatchedGradients
@@ -41,7 +42,8 @@ class OpacusAccountant(IAccountant):
     Attributes
     ----------
     reasons : tuple of str
-        Why every iterate is charged for, or why the best bound for these batches does not apply.
+        Why every iterate is charged for, why the best bound for these batches does not apply, and
+        whether other batches would have a smaller epsilon: all at once.
 
     Examples
     --------
@@ -119,7 +121,8 @@ class OpacusAccountant(IAccountant):
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why every iterate is charged for, or the best bound does not apply; empty if it does."""
-        return self._reasons(*self._described())
+        record, stated = self._described()
+        return (*composition_reasons(record, stated), *_further_reasons(record, stated))
 
     def run(self) -> TrainingRun:
         """The training so far, as it took place."""
@@ -128,12 +131,13 @@ class OpacusAccountant(IAccountant):
     def report(self) -> PrivacyReport:
         """The report on the training; warns, with reasons, where the best bounds do not apply."""
         record, stated = self._described()
-        reasons = self._reasons(record, stated)
+        charged, further = composition_reasons(record, stated), _further_reasons(record, stated)
+        reasons = (*charged, *further)
         if reasons and reasons != self._warned:
             self._warned = reasons
-            prefix = "every iterate is charged for: "
-            charged = prefix if composition_reasons(record, stated) else ""
-            warn(f"{charged}{'; '.join(reasons)}", UserWarning)
+            said = f"every iterate is charged for: {'; '.join(charged)}" if charged else ""
+            then = ". Without that: " if charged and further else ""
+            warn(f"{said}{then}{'; '.join(further)}", UserWarning)
         return account(run_of(record, stated))
 
     def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:
@@ -201,13 +205,6 @@ class OpacusAccountant(IAccountant):
             raise InvalidParameter("steps", 0, must_be="at least 1: nothing was trained yet")
         return planned_record(self.plan, self.history), self.stated
 
-    def _reasons(self, record: TrainingRecord, stated: UserStatement) -> tuple[str, ...]:
-        charged = composition_reasons(record, stated)
-        if charged:
-            return charged
-        missed = missed_bounds(run_of(record, stated), stated.loss)
-        return (*order_reasons(record, stated), *missed)
-
     def _watched(self, optimizer: Any) -> WatchedGradients:
         if self._gradients is None or self._gradients.optimizer is not optimizer:
             # The hook was attached by hand, and this is its first step.
@@ -249,6 +246,12 @@ class OpacusAccountant(IAccountant):
         self._expected = ExpectedState() if unknown else ExpectedState.after(optimizer, step)
         record.steps.append(step)
         self._optimizer, self._resumed = optimizer, False
+
+
+def _further_reasons(record: TrainingRecord, stated: UserStatement) -> tuple[str, ...]:
+    """What keeps the run from the least epsilon if there are no reasons for composition."""
+    run = run_if_mended(record, stated)
+    return () if run is None else (*better_batches(run), *missed_bounds(run, stated.loss))
 
 
 def register(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -29,9 +30,7 @@ class OtherSteps:
         self._found: str | None = None
         self._begun = False
         self._noised = False  # the next step of the wrapped optimizer has its noise
-        if not _WATCHES:
-            global _HOOK
-            _HOOK = _HOOK or register_optimizer_step_pre_hook(_before_step)
+        _watch_all_optimizers()
         _WATCHES.add(self)
 
     def begin_step(self) -> None:
@@ -64,8 +63,12 @@ class OtherSteps:
 
 _WATCHES: weakref.WeakSet[OtherSteps] = weakref.WeakSet()
 _NOISED: weakref.WeakSet[Any] = weakref.WeakSet()  # optimizers whose next step is private
-_HOOK: Any = None
 _WRAPPED = "the optimizer that Opacus wraps (original_optimizer)"
+
+
+@cache
+def _watch_all_optimizers() -> None:
+    register_optimizer_step_pre_hook(_before_step)
 
 
 def _before_step(stepping: Any, *_: Any) -> None:

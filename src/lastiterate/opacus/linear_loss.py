@@ -13,8 +13,8 @@ margin.  The clipped multiple r min(1, C/(r\|v\| + 1e-6)) still increases in r, 
 where C is at least 1e-6: so that what is descended is again a convex loss, no less smooth, with
 gradients of norm at most C.
 
-**Three classes or more.**  That is not so, and the clip should never act: `clip_norm` is such a
-clip.  One that acts only on the longest of gradients is charged for.  Let the largest gradient be
+**Three classes or more.**  That is not so, and the clip should never act: `max_grad_norm` is such
+a clip.  One that acts only on the longest of gradients is charged for.  Let the largest gradient be
 :math:`L = \sqrt2 X`, and let the clip act on gradients longer than L - s only.  Where it acts,
 :math:`|p - e_y| > \sqrt2 (1 - s/L)` (with smoothed labels, for one of the labels), so that another
 class has :math:`p_j > 1 - 4s/L`, and diag(p) - pp^T, the covariance of a draw from p, has norm at
@@ -86,14 +86,14 @@ class LinearLoss:
         return 1 if self.one_direction else self.outputs
 
     @property
-    def clip_norm(self) -> float:
-        """The least `max_grad_norm` that changes no gradient; pass it to Opacus.
+    def max_grad_norm(self) -> float:
+        """The least clip that changes no gradient: pass it to `make_private` as `max_grad_norm`.
 
         Examples
         --------
-        >>> softmax(feature_bound=1.0, classes=2).clip_norm
+        >>> softmax(feature_bound=1.0, classes=2).max_grad_norm
         2.0
-        >>> round(softmax(feature_bound=1.0, classes=10).clip_norm, 9)
+        >>> round(softmax(feature_bound=1.0, classes=10).max_grad_norm, 9)
         2.000003
         """
         if self.one_direction:

@@ -28,10 +28,11 @@ is between w - M and w + M, M the smoothness without the penalty.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from lastiterate._numerics.rounding import FEW_ROUNDINGS, down, up
+from lastiterate.errors import InvalidParameter
 from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss, rounded_up
 from lastiterate.opacus.optimizer_step import OptimizerStep
 from lastiterate.opacus.watched_loader import POISSON, SHUFFLED, Batches
@@ -88,16 +89,14 @@ class UserStatement:
 
 def run_of(record: TrainingRecord, stated: UserStatement) -> TrainingRun:
     """The run that took place; with every iterate released if only composition covers it."""
-    rule = rule_of(record)
-    times = factor(stated.adjacency)
-    clips = [step.clip for step in record.steps]
     if stated.loss is None or composition_reasons(record, stated):
+        rule, clips = rule_of(record), [step.clip for step in record.steps]
         # Composition depends on the noise in units of the clip alone.
         clip = max(clips)
         noise = _schedule([step.noise_multiplier * clip / rule.batch_size for step in record.steps])
         return TrainingRun(
             loss=Loss(convex=False),
-            sensitivity=times * clip,
+            sensitivity=factor(stated.adjacency) * clip,
             batches=rule,
             steps=len(record.steps),
             step_size=1.0,
@@ -107,11 +106,31 @@ def run_of(record: TrainingRecord, stated: UserStatement) -> TrainingRun:
             releases="every-iterate",
             examples_per_person=stated.examples_per_person,
         )
-    described, clip_norm = _loss(record.steps, stated.loss, rule)
+    return _run_of_last_iterate(record, stated, stated.loss)
+
+
+def run_if_mended(record: TrainingRecord, stated: UserStatement) -> TrainingRun | None:
+    """The run that would be charged if no reason for composition was left; None if not known."""
+    if stated.loss is None or record.batches is None:
+        return None
+    batches = replace(record.batches, even=True)
+    try:
+        return _run_of_last_iterate(
+            replace(record, batches=batches, regular=True), stated, stated.loss
+        )
+    except InvalidParameter:
+        return None
+
+
+def _run_of_last_iterate(
+    record: TrainingRecord, stated: UserStatement, loss: Loss | LinearLoss
+) -> TrainingRun:
+    rule, clips = rule_of(record), [step.clip for step in record.steps]
+    described, clip_norm = _loss(record.steps, loss, rule)
     largest = min(b for b in (max(clips), described.lipschitz) if b is not None)
     return TrainingRun(
         loss=described,
-        sensitivity=times * largest,
+        sensitivity=factor(stated.adjacency) * largest,
         batches=rule,
         steps=len(record.steps),
         step_size=_schedule(

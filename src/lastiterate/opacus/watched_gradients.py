@@ -43,9 +43,7 @@ class WatchedGradients:
     `model` clips gradients if the optimizer uses ghost clipping.
     """
 
-    def __init__(
-        self, optimizer: Any, stated: Loss | LinearLoss | None, model: Any = None
-    ) -> None:
+    def __init__(self, optimizer: Any, stated: Loss | LinearLoss | None, model: Any = None) -> None:
         self.optimizer = optimizer
         self.found: list[str] = []
         self._clipping = model if is_ghost(optimizer) else optimizer

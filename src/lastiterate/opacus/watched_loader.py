@@ -292,7 +292,7 @@ def repeated_rows(dataset: Any) -> int:
 
 def _count_rows(dataset: Any, times: Any, counts: dict[Any, Any]) -> None:
     """Add to the counts of innermost rows, where every row of this data set counts `times`."""
-    inner = getattr(dataset, "dataset", None)
+    inner: Any = getattr(dataset, "dataset", None)
     rows = len(times)
     if isinstance(dataset, Subset) and len(dataset.indices) == rows:
         # A negative index counts from the end.
