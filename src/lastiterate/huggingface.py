@@ -66,7 +66,7 @@ def save(
     name : str
         The title of the card.
     overwrite : bool
-        Whether to replace existing files.
+        Whether to replace files that lastiterate wrote; no others are ever replaced.
 
     Raises
     ------

@@ -226,14 +226,14 @@ class LedgerFile:
         Parameters
         ----------
         path : str or Path
-            The file, which is replaced if it is there.
+            The file.  An earlier head of this ledger is replaced; any other file is refused.
 
         Raises
         ------
         InvalidLedger
             If the chain of entries is broken.
         InvalidParameter
-            If the file is the ledger itself.
+            If the file is the ledger itself, or anything but an earlier head of it.
 
         Examples
         --------

@@ -9,6 +9,7 @@ from pathlib import Path
 from rich.box import SIMPLE_HEAD
 from rich.table import Table as TextTable
 
+from lastiterate._files import refuse_replacing, write_whole
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter
 from lastiterate.reproduce import (
@@ -129,8 +130,9 @@ def write_page(
 
     An item that needs data, or an extra that is missing, says so instead.
     """
+    page = folder / "index.html"
+    refuse_replacing("out", page, lambda content: content.startswith(_HEAD.encode()))
     folder.mkdir(parents=True, exist_ok=True)
     parts = [_item_html(item, folder, data, seeds) for item in track("reproducing", items)]
-    page = folder / "index.html"
-    page.write_text("".join([_HEAD, *parts]), encoding="utf-8")
+    write_whole(page, "".join([_HEAD, *parts]))
     return page

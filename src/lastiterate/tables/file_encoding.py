@@ -67,7 +67,7 @@ class InFile:
         self._path, self._width, self._dtype = path, width, np.dtype(dtype)
         self._block = np.empty((0, width), dtype=dtype)
         self._count = 0
-        path.write_bytes(b"")
+        path.open("xb").close()  # never in the place of another
 
     def more(self, count: int) -> NDArray[Any]:
         """New rows, to be filled."""

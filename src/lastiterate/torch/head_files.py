@@ -14,6 +14,7 @@ from lastiterate.accounting import PrivacyReport
 from lastiterate.certificate.verify import read
 from lastiterate.certificate.verify import verify as verify_certificate
 from lastiterate.errors import InvalidCertificate
+from lastiterate.saved_model.file_writing import refuse_replacing_in
 from lastiterate.torch.bounded_linear import (
     BoundedLinear,
     head_digest,
@@ -35,7 +36,8 @@ def save(fitted: FittedHead, folder: str | Path) -> None:
     fitted : FittedHead
         The result of `fit_head`.
     folder : str or Path
-        Where the files go; it is created if it does not exist.
+        Where the files go; it is created if it does not exist.  Files of these names are replaced
+        if they are a head's, and refused if they are anything else.
 
     Examples
     --------
@@ -52,6 +54,7 @@ def save(fitted: FittedHead, folder: str | Path) -> None:
     ['certificate.json', 'head.safetensors']
     """
     head, where = fitted.head, Path(folder)
+    refuse_replacing_in("folder", where, (WEIGHTS, CERTIFICATE), allowed=True)
     where.mkdir(parents=True, exist_ok=True)
     tensors = {key: value.cpu().contiguous() for key, value in head.state_dict().items()}
     if head.center is not None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastiterate._digits import up
+from lastiterate._files import is_record, refuse_replacing, write_whole
 from lastiterate.errors import InvalidLedger, InvalidParameter
 
 if TYPE_CHECKING:
@@ -207,9 +208,12 @@ def head(
 
     Example: lastiterate ledger head people.ledger
     """
-    from lastiterate.ledger.witness import Head
+    from lastiterate.ledger.witness import Head, refuse_replacing_head
 
-    text = Head.of(existing_ledger(file).entries()).as_text()
+    entries = existing_ledger(file).entries()
+    text = Head.of(entries).as_text()
+    if out is not None:
+        refuse_replacing_head("out", out, entries)
     if sign is not None:
         from lastiterate.certificate.signature import LEDGER_HEAD, Signer
 
@@ -217,7 +221,7 @@ def head(
     if out is None:
         print(text, end="")
     else:
-        out.write_text(text, encoding="utf-8")
+        write_whole(out, text)
         print(f"written: {out}")
 
 
@@ -261,10 +265,12 @@ def export(
         "entries": list(ledger.entries()),
     }
     text = json.dumps(record, indent=1) + "\n"
+    if out is not None:
+        refuse_replacing("out", out, is_record(lambda found: set(found) == set(record)))
     if out is None:
         print(text, end="")
     else:
-        out.write_text(text, encoding="utf-8")
+        write_whole(out, text)
         print(f"written: {out}")
 
 
