@@ -43,6 +43,7 @@ def refuse_replacing(
     is_ours: IsOurs | None = None,
     *,
     allowed: bool = True,
+    new: str = "a new file",
     remedy: str = "",
 ) -> None:
     """Raise unless no file is there, or one that is ours and may be replaced.
@@ -58,7 +59,7 @@ def refuse_replacing(
     ours = is_ours is not None and path.is_file() and is_ours(path.read_bytes())
     if ours and allowed:
         return
-    must_be = f"a new file{f'; {remedy}' if ours and remedy else ''}"
+    must_be = f"{new}{f'; {remedy}' if ours and remedy else ''}"
     found = f"{path}, which exists" if ours or is_ours is None else f"{path}, {_NOT_OURS}"
     raise InvalidParameter(name, must_be=must_be, found=found)
 

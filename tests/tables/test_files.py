@@ -215,7 +215,7 @@ class TestMemory:
         path, rows = tmp_path / "t.csv", tmp_path / "rows"
         path.write_text("age,job\n" + "1,clerk\n" * 1_000)
         monkeypatch.setattr(encoding, "available_memory", lambda: 50_000.0)
-        with pytest.raises(InvalidParameter, match="--mapped FILE keeps the rows in a file"):
+        with pytest.raises(InvalidParameter, match="--mapped FOLDER keeps the rows in"):
             rows_in(path)
         table = open_table(path)
         mapped = encode_file(table, Encoder.of(SCHEMA, table.names), {}, mapped=rows).rows

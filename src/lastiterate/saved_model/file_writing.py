@@ -50,8 +50,9 @@ def refuse_replacing_in(
     if folder.exists() and not folder.is_dir():
         must_be = "a folder, or a path where none exists"
         raise InvalidParameter(name, must_be=must_be, found=f"{folder}, which is a file")
+    new = f"a folder without {' and '.join(names)}"
     for one in names:
-        refuse_replacing(name, folder / one, OURS[one], allowed=allowed, remedy=remedy)
+        refuse_replacing(name, folder / one, OURS[one], allowed=allowed, new=new, remedy=remedy)
 
 
 def write_together(folder: Path, texts: Mapping[str, str | bytes]) -> None:

@@ -24,7 +24,12 @@ from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_selection import PrivateSelection
-from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL, refuse_replacing_in, write_together
+from lastiterate.saved_model.file_writing import (
+    CERTIFICATE,
+    MODEL,
+    refuse_replacing_in,
+    write_together,
+)
 from lastiterate.saved_model.model_file import (
     PYTHON_FORMAT,
     SavedModel,

@@ -42,7 +42,7 @@ class InMemory:
         if size > self._most:
             must_be = (
                 f"at most {self._most / 1e9:.3g} GB once encoded, for which there is memory; "
-                "--mapped FILE keeps the rows in a file instead"
+                "--mapped FOLDER keeps the rows in a scratch file there instead"
             )
             raise InvalidParameter("data", must_be=must_be, found=f"{size / 1e9:.3g} GB or more")
 
