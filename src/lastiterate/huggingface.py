@@ -26,6 +26,7 @@ except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.huggingface", extra="huggingface") from None
 
 from lastiterate._check import choice
+from lastiterate._escape import as_markdown
 from lastiterate.certificate.verify import read, verified_certificate
 from lastiterate.report.yaml_text import yaml_text
 from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
@@ -180,7 +181,7 @@ def _card(saved: SavedModel, certificate: str, name: str, license: str | None) -
         f"# {name}",
         "",
         f"A private {saved.record['model']} model of {len(saved.record['columns'])} columns. "
-        f"It predicts {json.dumps(saved.target)}.",
+        f"It predicts {as_markdown(json.dumps(saved.target, ensure_ascii=False))}.",
         "",
         "```python",
         "import lastiterate.huggingface",

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+import lastiterate
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate._warning import warn
@@ -36,7 +37,9 @@ from lastiterate.errors import (
     InvalidParameter,
     InvalidType,
     LastIterateError,
+    OtherVersionCertificate,
     PrivacyWarning,
+    version_in,
 )
 from lastiterate.other_releases import from_record as from_release
 from lastiterate.report.run_text import fitted_steps_text
@@ -55,6 +58,7 @@ READ_ERRORS = (
     ArithmeticError,
     LastIterateError,
 )
+_VERSIONS = ("format", "software")
 _ROUNDING = 1e-12  # relative; other machines may round the same constants otherwise
 
 
@@ -106,6 +110,8 @@ def verify(
     ------
     InvalidCertificate
         If anything in the certificate does not follow from its run, with every reason.
+    OtherVersionCertificate
+        If another version issued it, in a format that this one cannot check.
 
     Examples
     --------
@@ -252,7 +258,19 @@ def read(certificate: str | Path) -> Mapping[str, Any]:
         raise InvalidCertificate([f"it is not JSON ({error})"]) from error
     if not isinstance(record, dict):
         raise InvalidCertificate(["it is not a JSON object"])
+    refuse_other_version(record)
     return record
+
+
+def refuse_other_version(record: Mapping[str, Any]) -> None:
+    """Raise `OtherVersionCertificate` if another version issued a certificate, in its own words."""
+    chain = record.get(EARLIER, [])
+    for one in (*(chain if isinstance(chain, list) else []), record):
+        found, software = (one.get(name) if isinstance(one, dict) else None for name in _VERSIONS)
+        other = version_in(software) not in (None, lastiterate.__version__)
+        if other and type(found) is int and found != statements.FORMAT:
+            known = f"format {statements.FORMAT}"
+            raise OtherVersionCertificate.of("the certificate", f"format {found}", known, software)
 
 
 def _text(certificate: str | Path) -> str:

@@ -3,6 +3,7 @@
 import shutil
 
 _NARROWEST = 60
+OTHER_VERSION = 3  # an exit code: neither confirmed nor refuted here
 WITH_FORCE = "add --force to replace what lastiterate wrote there"
 
 

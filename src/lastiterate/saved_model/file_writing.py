@@ -1,34 +1,26 @@
 """The files of saved models: how ours are recognised, and written whole or not at all."""
 
-import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from lastiterate._files import IsOurs, draft_beside, has, is_record, refuse_replacing
 from lastiterate.errors import InvalidParameter
+from lastiterate.saved_model.safetensors_file import TensorFile, read_tensors
 
 MODEL, CERTIFICATE = "model.json", "certificate.json"
-CARD_MARK = b'library_name: "lastiterate"'
+_LEARNED = ("coef", "intercept", "center")
 
 
-def tensors_named(content: bytes) -> dict[str, object]:
-    """The header of a safetensors file; empty if it has none that can be read."""
-    size = int.from_bytes(content[:8], "little")
-    try:
-        header = json.loads(content[8 : 8 + size])
-    except (ValueError, RecursionError):
-        return {}
-    return header if isinstance(header, dict) else {}
+def _are_tensors(known: Callable[[TensorFile], bool]) -> IsOurs:
+    """Recognises files of tensors of which this is true."""
 
+    def is_ours(content: bytes) -> bool:
+        try:
+            return known(read_tensors(content))
+        except ValueError:
+            return False
 
-def _is_weights(content: bytes) -> bool:
-    names = set(tensors_named(content))
-    return "parameters" in names and names <= {"parameters", "coef", "intercept", "center"}
-
-
-def _is_head(content: bytes) -> bool:
-    about = tensors_named(content).get("__metadata__")
-    return isinstance(about, dict) and "lastiterate" in about
+    return is_ours
 
 
 OURS: Mapping[str, IsOurs] = {
@@ -37,9 +29,11 @@ OURS: Mapping[str, IsOurs] = {
     "config.json": is_record(
         lambda record: str(record.get("layout")).startswith("lastiterate hub ")
     ),
-    "model.safetensors": _is_weights,
-    "head.safetensors": _is_head,
-    "README.md": has(CARD_MARK),
+    "model.safetensors": _are_tensors(
+        lambda file: {"parameters"} <= set(file.tensors) <= {"parameters", *_LEARNED}
+    ),
+    "head.safetensors": _are_tensors(lambda file: "lastiterate" in file.texts),
+    "README.md": has(b'library_name: "lastiterate"'),
 }
 
 

@@ -317,4 +317,4 @@ def _signer(key: Path) -> Any:
 def _ledger(file: Path) -> Any:
     from lastiterate.cli.commands.ledger import existing_ledger
 
-    return existing_ledger(file)
+    return existing_ledger(file, name="ledger")
