@@ -9,6 +9,7 @@ import numpy as np
 import typer
 
 from lastiterate import _check
+from lastiterate._escape import printable
 from lastiterate.cli.options.feature_options import (
     check_scratch,
     map_of_option,
@@ -237,7 +238,7 @@ def train(
         print(f"{as_text(trained.report, delta=delta, width=width)}\n")
     print(summary.as_text(width))
     for one in caught:
-        print(f"warning: {one.message}", file=sys.stderr)
+        print(printable(f"warning: {one.message}"), file=sys.stderr)
 
 
 def _check_places(out: Path, html: Path | None, mapped: Path | None, *, force: bool) -> None:
