@@ -5,6 +5,7 @@ import re
 import struct
 from dataclasses import replace
 from hashlib import sha256
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -329,6 +330,27 @@ class TestTextOfFiles:
         said = capsys.readouterr().out
         assert "job 3\\n\\n\\x1b[2J" in said
         assert not set(said) & {"\x1b", "\u202e"}
+
+
+class TestLargeRuns:
+    @pytest.mark.parametrize("steps", [3 * 10**8, 10**12, 2**53, 10**30])
+    def test_are_refused_at_once(self, fitted, steps):
+        record = json.loads(fitted.certificate_)
+        record["run"]["steps"] = steps
+        with pytest.raises(InvalidCertificate, match=f"{steps:,} steps, too many to check"):
+            verify(sealed(record))
+        small = json.loads(fitted.certificate_)
+        for name, parts in (("earlier", [record]), ("selection", {"candidates": [record]})):
+            with pytest.raises(InvalidCertificate, match="too many to check"):
+                verify(sealed(small | {name: parts}))
+
+    def test_want_of_memory_is_no_memory_error(self, fitted, monkeypatch):
+        def full(*_, **__):
+            raise MemoryError
+
+        monkeypatch.setattr(import_module("lastiterate.certificate.verify"), "account", full)
+        with pytest.raises(InvalidCertificate, match="not enough memory"):
+            verify(fitted.certificate_)
 
 
 class TestJson:

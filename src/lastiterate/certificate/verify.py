@@ -58,6 +58,7 @@ READ_ERRORS = (
     ArithmeticError,
     LastIterateError,
 )
+MOST_STEPS = 20_000_000  # which take about a minute, and 3 GB
 _VERSIONS = ("format", "software")
 _ROUNDING = 1e-12  # relative; other machines may round the same constants otherwise
 
@@ -134,10 +135,12 @@ def verified_certificate(
 ) -> VerifiedCertificate:
     """The content of a valid certificate, or `InvalidCertificate` with every reason."""
     record = read(certificate)
-    if UNLEARNING in record or EARLIER in record:
-        content, reasons = _derived_chain(record, signed_by)
-    else:
-        content, reasons = _derived_training(record, signed_by)
+    _refuse_too_large(record)
+    derived = _derived_chain if UNLEARNING in record or EARLIER in record else _derived_training
+    try:
+        content, reasons = derived(record, signed_by)
+    except MemoryError:
+        raise InvalidCertificate(["there is not enough memory here to derive it again"]) from None
     shape = _shape(content.objective, record["features"])
     if parameters is not None and (
         record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
@@ -148,6 +151,26 @@ def verified_certificate(
     if reasons:
         raise InvalidCertificate(reasons)
     return content
+
+
+def _refuse_too_large(record: Mapping[str, Any]) -> None:
+    """Raise if runs have so many steps, all together, that deriving them would take hours or more.
+
+    What is stated costs its author nothing, and deriving it costs time and memory in proportion.
+    """
+    steps, waiting = 0, [record]
+    while waiting:
+        one = waiting.pop()
+        run, selection = one.get("run"), one.get("selection")
+        stated = run.get("steps") if isinstance(run, dict) else None
+        steps += stated if type(stated) is int else 0
+        candidates = selection.get("candidates") if isinstance(selection, dict) else None
+        for part in (one.get(EARLIER), candidates):
+            if isinstance(part, list):
+                waiting += [each for each in part if isinstance(each, dict)]
+    if steps > MOST_STEPS:
+        why = f"its runs have {steps:,} steps, too many to check here: at most {MOST_STEPS:,}"
+        raise InvalidCertificate([why])
 
 
 def _derived_training(

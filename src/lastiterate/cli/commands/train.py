@@ -190,7 +190,7 @@ def train(
     }
     settings = with_target(settings, truth)
     ESTIMATORS[kind](**settings).checked()
-    _check_places(out, html, mapped, force=force)
+    _check_files(out, html, mapped, force=force)
     test_table = None
     if test_options is not None:
         test_file = open_table(test_options.path, delimiter=delimiter)
@@ -217,6 +217,7 @@ def train(
             **_declared(truth),
             "class_prior": prior,
             "clip_norm": clip_norm,
+            **({} if open_ledger is None else {"ledger": open_ledger.entries()[0]["hash"]}),
             **trained.record(),
         }
     )
@@ -241,7 +242,7 @@ def train(
         print(printable(f"warning: {one.message}"), file=sys.stderr)
 
 
-def _check_places(out: Path, html: Path | None, mapped: Path | None, *, force: bool) -> None:
+def _check_files(out: Path, html: Path | None, mapped: Path | None, *, force: bool) -> None:
     """Raise unless all files can be written without the loss of one that is there."""
     refuse_replacing_in("out", out, (MODEL, CERTIFICATE), allowed=force, remedy=WITH_FORCE)
     check_scratch(mapped)

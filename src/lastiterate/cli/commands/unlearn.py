@@ -116,6 +116,7 @@ def unlearn(
         from lastiterate.certificate.signature import Signer
 
         signer = Signer(sign)
+    open_ledger = _ledger(ledger, saved.record.get("ledger"))
     refuse_replacing_in("out", out, (MODEL, CERTIFICATE), allowed=force, remedy=WITH_FORCE)
     table = open_table(data, delimiter=delimiter)
     truth = _truth(saved)
@@ -136,7 +137,7 @@ def unlearn(
             delta=delta,
             key=key,
             noisier=noisier,
-            ledger=ledger,
+            ledger=open_ledger,
             at_any_cost=at_any_cost,
         )
     certificate = new.certificate_ if signer is None else signer.signed(new.certificate_)
@@ -155,6 +156,21 @@ def unlearn(
         f"{stated['delta']:g} {condition}, for all published models together."
     )
     print(f"\nwritten: {out / MODEL}, {out / CERTIFICATE}")
+
+
+def _ledger(file: Path | None, charged: str | None) -> Any:
+    """The ledger of the option, which must be the one that the training was charged to, if any."""
+    from lastiterate.cli.commands.ledger import existing_ledger
+
+    must_be = "the ledger that the training was charged to, since unlearning is one more release"
+    if file is None:
+        if charged is not None:
+            raise InvalidParameter("ledger", must_be=must_be, found="none")
+        return None
+    found = existing_ledger(file, name="ledger")
+    if charged not in (None, found.entries()[0]["hash"]):
+        raise InvalidParameter("ledger", must_be=must_be, found=f"{file}, which is another")
+    return found
 
 
 def _numbers(rows: str) -> list[int]:
