@@ -89,7 +89,7 @@ class TestAltered:
             hub.load(folder)
 
     def test_is_not_overwritten_unasked(self, folder):
-        with pytest.raises(InvalidParameter, match="unless overwrite=True"):
+        with pytest.raises(InvalidParameter, match="overwrite=True replaces what"):
             hub.save(MODELS["classes"](), folder)
         hub.save(MODELS["numbers"](), folder, overwrite=True)
         assert isinstance(hub.load(folder), PrivateRidge)

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from lastiterate.unlearn.unlearning_plan import unlearning as unlearning
     from lastiterate.unlearn.unlearning_result import Unlearning as Unlearning
 
-__version__ = "0.2.0.dev0"
+__version__ = "0.2.0.dev1"
 
 _HOME = {
     "accounting": ("PrivacyReport", "account"),

@@ -1,8 +1,11 @@
 """Errors a caller can act on, one class per kind of action."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
+
+from lastiterate._escape import printable
 
 
 class PrivacyWarning(UserWarning):
@@ -41,7 +44,45 @@ class InvalidCertificate(LastIterateError, ValueError):
 
     def __init__(self, reasons: list[str]) -> None:
         self.reasons = reasons
-        super().__init__("the certificate does not hold: " + "; ".join(reasons) + ".")
+        super().__init__(printable(f"the certificate does not hold: {'; '.join(reasons)}."))
+
+
+class OtherVersion(LastIterateError, ValueError):
+    """Something was written by another version of this package, in a format unknown to this one.
+
+    That says nothing for or against it: the version that wrote it can tell.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.reasons = [text]
+        LastIterateError.__init__(self, text)
+
+    @classmethod
+    def of(cls, what: str, found: object, known: object, software: object) -> Self:
+        """The error for `what`, of this format and issued by this software, as far as is known."""
+        import lastiterate
+
+        this = f"this is lastiterate {lastiterate.__version__} ({known})"
+        issued = version_in(software)
+        if issued is None:
+            return cls(
+                f"{what} is of another version of lastiterate ({found}), and {this}. To use it, "
+                "install the version that wrote it, as the certificate beside it names it."
+            )
+        return cls(
+            f"{what} was written by lastiterate {issued} ({found}), and {this}. To check it, "
+            f"install that version: pip install lastiterate=={issued}"
+        )
+
+
+class OtherVersionCertificate(OtherVersion, InvalidCertificate):
+    """A certificate that another version issued, which this one can neither confirm nor refute."""
+
+
+def version_in(software: object) -> str | None:
+    """The version that a file names, if it can be one."""
+    found = re.fullmatch(r"lastiterate ([0-9][0-9A-Za-z.+!_-]{0,40})", str(software))
+    return None if found is None else found[1]
 
 
 class InvalidLedger(LastIterateError, ValueError):
@@ -49,7 +90,7 @@ class InvalidLedger(LastIterateError, ValueError):
 
     def __init__(self, path: str, reasons: list[str]) -> None:
         self.path, self.reasons = path, reasons
-        super().__init__(f"the ledger {path} does not hold: " + "; ".join(reasons) + ".")
+        super().__init__(printable(f"the ledger {path} does not hold: {'; '.join(reasons)}."))
 
 
 class BudgetExceeded(LastIterateError):

@@ -24,6 +24,7 @@ try:
 except ImportError as error:
     raise MissingExtra.of(error, "lastiterate.huggingface", extra="huggingface") from None
 
+from lastiterate._escape import as_markdown
 from lastiterate.certificate.verify import read, verified_certificate
 from lastiterate.report.yaml_text import yaml_text
 from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
@@ -63,7 +64,7 @@ def save(
     name : str
         The title of the card.
     overwrite : bool
-        Whether to replace existing files.
+        Whether to replace files that lastiterate wrote; no others are ever replaced.
 
     Raises
     ------
@@ -156,7 +157,7 @@ def _card(saved: SavedModel, certificate: str, name: str, license: str | None) -
         f"# {name}",
         "",
         f"A private {saved.record['model']} model of {len(saved.record['columns'])} columns. "
-        f"It predicts {json.dumps(saved.target)}.",
+        f"It predicts {as_markdown(json.dumps(saved.target, ensure_ascii=False))}.",
         "",
         "```python",
         "import lastiterate.huggingface",

@@ -40,7 +40,8 @@ class ReportForms:
         Parameters
         ----------
         path : str or Path, optional
-            Where to write the page.
+            Where to write the page; a file that is there is replaced if it is such a page, and
+            refused if it is anything else.
         delta : float
             The delta at which epsilon is stated.
         title : str

@@ -82,7 +82,7 @@ def test_nothing_is_overwritten(capsys, tmp_path):
     before = file.read_text()
     for command in ("account", "calibrate"):
         words = [command, *FIVE, "--epochs", "9", "--save", str(file)]
-        assert "save must be a file that is not there yet" in refusal(capsys, *words)
+        assert "--save must be a new file; found" in refusal(capsys, *words)
     assert file.read_text() == before
     assert "ends in .toml" in refusal(capsys, "account", *FIVE, "--save", "run.txt")
 

@@ -86,7 +86,7 @@ class TestSchema:
         answer(capsys, "schema", "t.csv", "--target", "rich", "--out", "new.json")
         text = answer(capsys, *TRAIN[:5], "new.json", code=2)
         assert "empty ranges or values of id, age, job, weight, pay, rich" in text
-        assert "a new file or folder" in answer(
+        assert "a new file; add --force" in answer(
             capsys, "schema", "t.csv", "--out", "new.json", code=2
         )
         answer(capsys, "schema", "t.csv", "--out", "new.json", "--force")
@@ -166,15 +166,15 @@ class TestRefusals:
     def test_nothing_is_overwritten_in_silence(self, capsys, folder):
         answer(capsys, *TRAIN)
         before = (folder / "model" / "model.json").read_text()
-        assert "add --force to overwrite" in answer(capsys, *TRAIN, code=2)
+        assert "add --force to replace" in answer(capsys, *TRAIN, code=2)
         assert (folder / "model" / "model.json").read_text() == before
         answer(capsys, *TRAIN, "--force")
         assert (folder / "model" / "model.json").read_text() != before
         words = ["predict", "model", "t.csv", "--out", "s.json"]
-        assert "add --force to overwrite" in answer(capsys, *words, code=2)
+        assert "never replaced" in answer(capsys, *words, code=2)
         assert json.loads((folder / "s.json").read_text()) == SCHEMA
         page = [*TRAIN, "--out", "other", "--html", "s.json"]
-        assert "add --force to overwrite" in answer(capsys, *page, code=2)
+        assert "never replaced" in answer(capsys, *page, code=2)
 
 
 class TestPredicting:

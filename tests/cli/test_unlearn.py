@@ -72,6 +72,26 @@ def test_a_plan_writes_nothing_and_needs_no_key(folder, capsys):
     assert not (folder / "planned").exists()
 
 
+def test_a_model_with_a_ledger_is_charged_to_it(folder, capsys):
+    ledger, other = (str(folder / name) for name in ("one.ledger", "other.ledger"))
+    for file in (ledger, other):
+        assert main(["ledger", "open", file, "--epsilon", "50", "--delta", "1e-5"]) == 0
+    words = ["train", str(folder / "people.csv"), "--target", "buys", "--epsilon", "3"]
+    words += ["--schema", str(folder / "people.json"), "--key", str(folder / "secret")]
+    words += ["--l2", "0.1", "--epochs", "2", "--out", str(folder / "charged")]
+    assert main([*words, "--ledger", ledger]) == 0
+    ask = ["--key", str(folder / "secret")]
+    for more, told in (([], "found none"), (["--ledger", other], "which is another")):
+        capsys.readouterr()
+        assert unlearn(folder, *ask, *more, model="charged", out="never") == 2
+        said = capsys.readouterr().err
+        assert "--ledger must be the ledger that the training was charged to" in said
+        assert told in said
+    assert unlearn(folder, *ask, "--ledger", ledger, model="charged", out="less") == 0
+    assert main(["ledger", "verify", ledger]) == 0
+    assert unlearn(folder, *ask, model="less", rows="3", out="never") == 2
+
+
 @pytest.mark.parametrize(
     "asked, told",
     [

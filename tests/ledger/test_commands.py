@@ -55,6 +55,25 @@ def test_no_room_is_exit_code_1(capsys):
     assert main(words) == 0
 
 
+def test_a_delta_that_uses_up_the_budgets(capsys):
+    words = ["ledger", "add", "p.ledger", "--epsilon", "1", "--delta"]
+    assert main([*words, "1e-5"]) == 1
+    said = capsys.readouterr().err
+    assert "State a smaller --delta" in said
+    assert "1e-07" in said
+    assert "would fit" not in said
+    assert main([*words, "1e-7"]) == 0
+
+
+def test_a_ledger_that_is_missing(capsys):
+    assert main([*TRAIN, "--ledger", "none"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("lastiterate: --ledger must be a ledger")
+    assert "none, which does not exist" in said
+    assert main(["ledger", "show", "none"]) == 2
+    assert "none, which does not exist" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("words", [[], ["--gaussian", "1", "--laplace", "1"]])
 def test_one_release_at_a_time(capsys, words):
     assert main(["ledger", "add", "p.ledger", *words]) == 2

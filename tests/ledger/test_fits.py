@@ -159,6 +159,14 @@ class TestScores:
         with pytest.raises(BudgetExceeded, match="a score"):
             PrivateScore.of(model, X, Y, epsilon=2.0, ledger=ledger)
 
+    def test_are_charged_to_the_ledger_of_the_model(self, ledger, tmp_path):
+        model = PrivateLogisticRegression(epsilon=1.0, ledger=ledger, **QUICK).fit(X, Y)
+        PrivateScore.of(model, X, Y, epsilon=0.5)
+        assert states(ledger) == ["reserved", "settled"] * 2
+        other = li.Ledger(tmp_path / "other", epsilon=2.0, delta=1e-5)
+        PrivateScore.of(model, X, Y, epsilon=0.5, ledger=other)
+        assert states(ledger) == states(other) * 2
+
     def test_can_be_added(self, ledger):
         model = PrivateLogisticRegression(epsilon=1.0, **QUICK).fit(X, Y)
         ledger.add(PrivateScore.of(model, X, Y, epsilon=0.5))

@@ -105,9 +105,19 @@ class TestTornLines:
         assert words(path) == ["a", "b", "c"]
 
     def test_a_first_line_that_is_torn(self, path):
-        path.write_bytes(b'{"n":0,"wh')
-        added(Journal(path), "a")
-        assert words(path) == ["a"]
+        added(Journal(path), "b")
+        whole = path.read_bytes()
+        for end in (1, 10, 30, len(whole) - 2):
+            path.write_bytes(whole[:end])
+            added(Journal(path), "a")
+            assert words(path) == ["a"]
+
+    @pytest.mark.parametrize("text", [b"notes, one line", b"{}", b'{"n":0,"wh', b"\x00\x01"])
+    def test_a_file_that_is_no_ledger_is_not_replaced(self, path, text):
+        path.write_bytes(text)
+        with pytest.raises(InvalidLedger, match="it is no ledger"):
+            added(Journal(path), "a")
+        assert path.read_bytes() == text
 
     def test_zeros_as_some_file_systems_leave_them(self, path):
         added(Journal(path), "a")

@@ -232,3 +232,21 @@ class TestReport:
         ledger.add(chosen.certificate_)
         spent = ledger.spent().epsilon(1e-5)
         assert spent >= chosen.privacy_.epsilon(1e-5) * (1 - 1e-6)
+
+
+class TestLedgers:
+    def test_the_models_ledger_is_charged(self, tmp_path):
+        ledger = li.Ledger(tmp_path / "l", epsilon=2.0, delta=1e-5)
+        model = PrivateLogisticRegression(ledger=ledger, **QUICK)
+        chosen = PrivateSelection(model, GRID, epsilon=1.0).fit(X, Y)
+        assert [entry["what"] for entry in ledger.entries()] == ["opened", "reserved", "settled"]
+        assert 0.5 < ledger.spent().epsilon(1e-5) <= 1.0
+        before = ledger.spent().epsilon(1e-5)
+        PrivateScore.of(chosen.best_estimator_, X, Y, epsilon=0.5)
+        assert ledger.spent().epsilon(1e-5) > before
+
+    def test_two_are_refused(self, tmp_path):
+        one, other = (li.Ledger(tmp_path / n, epsilon=2.0, delta=1e-5) for n in "ab")
+        model = PrivateLogisticRegression(ledger=one, **QUICK)
+        with pytest.raises(InvalidParameter, match="a release is charged once"):
+            PrivateSelection(model, GRID, epsilon=1.0, ledger=other).fit(X, Y)

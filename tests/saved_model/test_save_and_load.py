@@ -334,7 +334,8 @@ class TestRefusals:
         li.save(fitted["text"], tmp_path)
         before = (tmp_path / "model.json").read_text()
         with pytest.raises(
-            li.InvalidParameter, match=r"overwrite=True; found model\.json and cert"
+            li.InvalidParameter,
+            match=r"without model\.json and cert.*; overwrite=True",
         ):
             li.save(fitted["truth"], tmp_path)
         assert (tmp_path / "model.json").read_text() == before

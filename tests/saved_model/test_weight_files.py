@@ -12,7 +12,8 @@ from lastiterate.certificate.statements import digest as certificate_digest
 from lastiterate.errors import InvalidCertificate, InvalidParameter, LastIterateError
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.saved_model.model_file import AlteredModel, digest
-from lastiterate.saved_model.weight_files import check_folder, read_tensors
+from lastiterate.saved_model.safetensors_file import read_tensors
+from lastiterate.saved_model.weight_files import check_folder
 
 safetensors = pytest.importorskip("safetensors.numpy")
 hub = pytest.importorskip("lastiterate.huggingface")
@@ -62,7 +63,8 @@ def files(saved, tmp_path):
         for one in (saved / kind).iterdir():
             (where / one.name).write_bytes(one.read_bytes())
         path = where / WEIGHTS[kind]
-        held, about = read_tensors(path)
+        file = read_tensors(path.read_bytes())
+        held, about = dict(file.tensors), dict(file.texts)
         if settings is not None:
             about["lastiterate"] = json.dumps(settings(json.loads(about["lastiterate"])))
         held, about = (tensors or (lambda x: x))(held), about | (metadata or {})
@@ -84,7 +86,7 @@ def test_belong_to_the_certificate(files, kind):
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_are_read_as_safetensors_reads_them(files, kind):
     path = files(kind) / WEIGHTS[kind]
-    found, _ = read_tensors(path)
+    found = read_tensors(path.read_bytes()).tensors
     expected = safetensors.load(path.read_bytes())
     assert found.keys() == expected.keys()
     for key, one in expected.items():
@@ -177,7 +179,7 @@ def test_models_for_the_hub_that_were_altered(files, change, forged):
     where = files("hub", **HUB_CHANGES[change])
     if forged:
         config = json.loads((where / "config.json").read_text())
-        tensors, _ = read_tensors(where / "model.safetensors")
+        tensors = read_tensors((where / "model.safetensors").read_bytes()).tensors
         record = config["record"] | {key: one.tolist() for key, one in tensors.items()}
         (where / "config.json").write_text(json.dumps(config | {"digest": digest(record)}))
     for read in (check_folder, hub.load):
@@ -211,8 +213,8 @@ def test_folders_of_something_else(files, tmp_path):
 
 def test_a_head_without_metadata(files):
     where = files("head")
-    tensors, _ = read_tensors(where / "head.safetensors")
-    (where / "head.safetensors").write_bytes(safetensors.save(tensors))
+    tensors = read_tensors((where / "head.safetensors").read_bytes()).tensors
+    (where / "head.safetensors").write_bytes(safetensors.save(dict(tensors)))
     with pytest.raises(InvalidParameter, match=r"a folder that lastiterate\.torch\.save wrote"):
         check_folder(where)
 

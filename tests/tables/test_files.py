@@ -12,7 +12,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.tables import file_encoding as encoding
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.file_encoding import encode_file
-from lastiterate.tables.table_files import open_table
+from lastiterate.tables.table_files import open_table, readable
 
 SCHEMA = {"age": {"range": [0, 100], "missing": 50}, "job": {"values": ["clerk", "a, b", "x\ny"]}}
 TOKEN = "Tr0ub4dor"
@@ -211,11 +211,18 @@ class TestBinary:
 
 
 class TestMemory:
+    def test_want_of_it_is_not_a_damaged_file(self, tmp_path):
+        with (
+            pytest.raises(InvalidParameter, match="fit into memory.*--mapped FOLDER"),
+            readable(tmp_path / "rows.parquet"),
+        ):
+            raise MemoryError
+
     def test_a_table_that_is_too_large_is_refused(self, reader, tmp_path, monkeypatch):
         path, rows = tmp_path / "t.csv", tmp_path / "rows"
         path.write_text("age,job\n" + "1,clerk\n" * 1_000)
         monkeypatch.setattr(encoding, "available_memory", lambda: 50_000.0)
-        with pytest.raises(InvalidParameter, match="--mapped FILE keeps the rows in a file"):
+        with pytest.raises(InvalidParameter, match="--mapped FOLDER keeps the rows in"):
             rows_in(path)
         table = open_table(path)
         mapped = encode_file(table, Encoder.of(SCHEMA, table.names), {}, mapped=rows).rows

@@ -66,15 +66,15 @@ _ALL: Names = {**_TRAINING, "unlearning": _REQUEST, "earlier": None}  # whose ow
 _SOFTWARE = r"lastiterate [0-9A-Za-z.+!_-]+"
 # Fields that no other field implies.
 _STATED = {
-    "software": "software",
-    "randomness": "randomness",
-    "labels": "labels",
-    "encoding": "encoding",
-    "data": "data",
-    "trusted": "trusted",
-    "head": "head",
-    "preprocessing": "preprocessing",
-    FEATURE_MAPS: "feature maps",
+    "software": "which version trained it",
+    "randomness": "where the noise came from",
+    "labels": "whether the labels were declared",
+    "encoding": "what columns and classes its numbers stand for",
+    "data": "which table it is of",
+    "trusted": "who else saw the rows",
+    "head": "which layer it is",
+    "preprocessing": "what was fitted before the training",
+    FEATURE_MAPS: "which fixed features the rows are",
 }
 _ON_TRUST = (
     "on trust: that this run took place as described, on these examples, and that nothing else was "
@@ -161,12 +161,12 @@ def _are_maps(record: Mapping[str, Any]) -> bool:
 def on_trust(record: Mapping[str, Any]) -> list[str]:
     """Lines that name what verification takes on trust."""
     named = [words for name, words in _STATED.items() if name in record]
-    named += [f"the noisy {one['kind']}" for one in record["other_releases"]]
+    named += [f"the numbers of the noisy {one['kind']}" for one in record["other_releases"]]
     if "selection" in record:
-        named.append("the score")
+        named.append("the score of the selection")
     if "unlearning" in record:
         named.append("which rows went")
-    lines = [_ON_TRUST, f"stated, and implied by nothing else: {', '.join(named)}"]
+    lines = [_ON_TRUST, f"only stated, and not derived from anything: {'; '.join(named)}"]
     return [*lines, _ON_TRUST_OF_CHAINS] if "unlearning" in record else lines
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     )
 
 _KIND = "Ed25519"
+_NEW_KEY = "openssl genpkey -algorithm ed25519 -out key"
+_PUBLIC_HALF = "openssl pkey -in key -pubout -out key.pub"
 # First in what is signed, so that no signature of another text fits.
 CERTIFICATE = b"lastiterate certificate\n"
 LEDGER_HEAD = b"lastiterate ledger head\n"
@@ -79,7 +81,16 @@ def _read_key(name: str, path: Path, *, private: bool) -> Any:
     else:
         kind = ed25519.Ed25519PublicKey
         readers = [serialization.load_pem_public_key, serialization.load_ssh_public_key]
-    data = path.read_bytes()
+    half, made = ("private", _NEW_KEY) if private else ("public", _PUBLIC_HALF)
+    must_be = (
+        f"a file with an Ed25519 {half} key, without a password, in PEM or OpenSSH format, as "
+        f"`{made}` writes it"
+    )
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        found = f"{path}, which does not exist"
+        raise InvalidParameter(name, must_be=must_be, found=found) from None
     for read in readers:
         try:
             key = read(data)
@@ -87,6 +98,4 @@ def _read_key(name: str, path: Path, *, private: bool) -> Any:
             continue
         if isinstance(key, kind):
             return key
-    half = "private" if private else "public"
-    must_be = f"a file with an Ed25519 {half} key, without a password, in PEM or OpenSSH format"
     raise InvalidParameter(name, str(path), must_be=must_be)

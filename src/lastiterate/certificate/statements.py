@@ -13,7 +13,7 @@ from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.features.known_maps import FEATURE_MAPS, encoded_maps
 from lastiterate.run.training_run import TrainingRun
 
-FORMAT = 7  # since then it says how rounding is charged
+FORMAT = 8  # of 7 there were several; docs/upgrading.md
 LONGER_ROWS = "scaled down to the bound"
 PUBLIC = "the number of examples, the label set, and every parameter of the estimator"
 LABELS_DECLARED = "declared: an example with another label has gradient 0"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+import lastiterate
 from lastiterate import _check
 from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, down
 from lastiterate._warning import warn
@@ -36,7 +37,9 @@ from lastiterate.errors import (
     InvalidParameter,
     InvalidType,
     LastIterateError,
+    OtherVersionCertificate,
     PrivacyWarning,
+    version_in,
 )
 from lastiterate.other_releases import from_record as from_release
 from lastiterate.report.run_text import fitted_steps_text
@@ -55,6 +58,8 @@ READ_ERRORS = (
     ArithmeticError,
     LastIterateError,
 )
+MOST_STEPS = 20_000_000  # which take about a minute, and 3 GB
+_VERSIONS = ("format", "software")
 _ROUNDING = 1e-12  # relative; other machines may round the same constants otherwise
 
 
@@ -106,6 +111,8 @@ def verify(
     ------
     InvalidCertificate
         If anything in the certificate does not follow from its run, with every reason.
+    OtherVersionCertificate
+        If another version issued it, in a format that this one cannot check.
 
     Examples
     --------
@@ -128,10 +135,12 @@ def verified_certificate(
 ) -> VerifiedCertificate:
     """The content of a valid certificate, or `InvalidCertificate` with every reason."""
     record = read(certificate)
-    if UNLEARNING in record or EARLIER in record:
-        content, reasons = _derived_chain(record, signed_by)
-    else:
-        content, reasons = _derived_training(record, signed_by)
+    _refuse_too_large(record)
+    derived = _derived_chain if UNLEARNING in record or EARLIER in record else _derived_training
+    try:
+        content, reasons = derived(record, signed_by)
+    except MemoryError:
+        raise InvalidCertificate(["there is not enough memory here to derive it again"]) from None
     shape = _shape(content.objective, record["features"])
     if parameters is not None and (
         record.get("model") != statements.model_digest(parameters) or np.shape(parameters) != shape
@@ -142,6 +151,26 @@ def verified_certificate(
     if reasons:
         raise InvalidCertificate(reasons)
     return content
+
+
+def _refuse_too_large(record: Mapping[str, Any]) -> None:
+    """Raise if runs have so many steps, all together, that deriving them would take hours or more.
+
+    What is stated costs its author nothing, and deriving it costs time and memory in proportion.
+    """
+    steps, waiting = 0, [record]
+    while waiting:
+        one = waiting.pop()
+        run, selection = one.get("run"), one.get("selection")
+        stated = run.get("steps") if isinstance(run, dict) else None
+        steps += stated if type(stated) is int else 0
+        candidates = selection.get("candidates") if isinstance(selection, dict) else None
+        for part in (one.get(EARLIER), candidates):
+            if isinstance(part, list):
+                waiting += [each for each in part if isinstance(each, dict)]
+    if steps > MOST_STEPS:
+        why = f"its runs have {steps:,} steps, too many to check here: at most {MOST_STEPS:,}"
+        raise InvalidCertificate([why])
 
 
 def _derived_training(
@@ -252,7 +281,19 @@ def read(certificate: str | Path) -> Mapping[str, Any]:
         raise InvalidCertificate([f"it is not JSON ({error})"]) from error
     if not isinstance(record, dict):
         raise InvalidCertificate(["it is not a JSON object"])
+    refuse_other_version(record)
     return record
+
+
+def refuse_other_version(record: Mapping[str, Any]) -> None:
+    """Raise `OtherVersionCertificate` if another version issued a certificate, in its own words."""
+    chain = record.get(EARLIER, [])
+    for one in (*(chain if isinstance(chain, list) else []), record):
+        found, software = (one.get(name) if isinstance(one, dict) else None for name in _VERSIONS)
+        other = version_in(software) not in (None, lastiterate.__version__)
+        if other and type(found) is int and found != statements.FORMAT:
+            known = f"format {statements.FORMAT}"
+            raise OtherVersionCertificate.of("the certificate", f"format {found}", known, software)
 
 
 def _text(certificate: str | Path) -> str:

@@ -1,7 +1,8 @@
 """The `lastiterate` command.
 
 Exit codes: 0 success; 1 no answer exists, with a hint on what would change that; 2 bad input, with
-one line that names the option, the allowed range and the value; 130 interrupted.
+one line that names the option, the allowed range and the value; 3 a file of another version, with
+the one to install; 4 weights beside a certificate that were not checked; 130 interrupted.
 """
 
 import sys
@@ -12,12 +13,15 @@ from typing import Annotated, Any
 import typer
 
 import lastiterate
+from lastiterate._escape import printable
 from lastiterate.cli.progress_bar import progress_bar
+from lastiterate.cli.terminal import OTHER_VERSION
 from lastiterate.errors import (
     BudgetExceeded,
     InvalidParameter,
     LastIterateError,
     NoBoundApplies,
+    OtherVersion,
     UnreachableTarget,
 )
 
@@ -93,8 +97,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _say(error.format_message() + _commands_text(error) + _advice(given), 2)
     except (typer.Abort, KeyboardInterrupt):
         code = _INTERRUPTED
+    except OtherVersion as error:
+        return _say(str(error), OTHER_VERSION)
     except (NoBoundApplies, UnreachableTarget, BudgetExceeded) as error:
-        print(error, file=sys.stderr)
+        print("\n".join(map(printable, str(error).split("\n"))), file=sys.stderr)
         return 1
     except (FileNotFoundError, PermissionError) as error:
         if error.filename is None:
@@ -151,7 +157,7 @@ def _advice(given: Sequence[str]) -> str:
 
 
 def _say(message: str, code: int) -> int:
-    print(f"lastiterate: {' '.join(message.split())}", file=sys.stderr)
+    print(f"lastiterate: {printable(' '.join(message.split()))}", file=sys.stderr)
     return code
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lastiterate._files import refuse_replacing
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.description import Description
 from lastiterate.run.serialise import from_dict, from_toml, is_written_out, parsed, words_to_toml
@@ -32,8 +33,7 @@ def check_new(path: Path) -> None:
     """Before the work, not after it."""
     if path.suffix != ".toml":
         raise InvalidParameter("save", str(path), must_be="a file that ends in .toml")
-    if path.exists():
-        raise InvalidParameter("save", str(path), must_be="a file that is not there yet")
+    refuse_replacing("save", path)
 
 
 def as_toml(described: Description | None, run: TrainingRun) -> str:

@@ -44,6 +44,15 @@ class TrainedModel:
         return learned_record(self.model) | matched
 
 
+def with_target(settings: dict[str, Any], target: Target) -> dict[str, Any]:
+    """The settings of an estimator, with those that follow from the column to predict."""
+    if isinstance(target, LabelTarget):
+        # Labels are indices, so that only declared labels are ever compared.
+        return settings | {"classes": list(range(len(target.classes)))}
+    low, high = target.range
+    return settings | {"target_range": (low, high)}
+
+
 def fit_table(
     kind: str,
     settings: dict[str, Any],
@@ -55,13 +64,9 @@ def fit_table(
 ) -> TrainedModel:
     """A model fitted on the encoded table, with its score on the test table if there is one."""
     unit = None
-    if isinstance(target, LabelTarget):
-        # Labels are indices, so that only declared labels are ever compared.
-        settings = settings | {"classes": list(range(len(target.classes)))}
-    else:
+    if not isinstance(target, LabelTarget):
         low, high = target.range
         unit = high / 2.0 - low / 2.0
-        settings = settings | {"target_range": (low, high)}
 
     def make(epsilon: float) -> Any:
         return ESTIMATORS[kind](**settings | {"epsilon": epsilon})

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from lastiterate._files import refuse_replacing
 from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import down, ulps_of
 from lastiterate._progress import track
@@ -70,19 +71,20 @@ class FeatureMap(ABC):
         return out
 
     def write(self, rows: NDArray[Any], path: Path) -> np.memmap[Any, Any]:
-        """The features of all rows, written to a file block by block and then mapped."""
+        """The features of all rows, written to a new file block by block and then mapped."""
         self._check_columns(rows)
         if not 0 < 4 * len(rows) * self.width < _LONGEST_FILE:
             must_be = "at least one, and no more than a file can hold"
             raise InvalidParameter("the number of rows", len(rows), must_be=must_be)
         # Mapped only after writing: pages that change while they are mapped stay in memory.
-        try:
-            with path.open("wb") as file:
+        refuse_replacing("path", path)
+        with path.open("xb") as file:
+            try:
                 for features in self._blocks(rows):
                     file.write(np.ascontiguousarray(features).data)
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
         return np.memmap(path, dtype=np.float32, mode="r", shape=(len(rows), self.width))
 
     def check_finite(self, rows: NDArray[Any]) -> None:

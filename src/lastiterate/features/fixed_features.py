@@ -132,7 +132,8 @@ class FixedFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         X : array, shape (rows, columns)
             The rows; a `numpy.memmap` is read block by block.
         path : str or Path
-            The file of float32 numbers to write.  It is as private as the rows.
+            The file of float32 numbers to write, which must not exist yet.  It is as private as
+            the rows.
 
         Returns
         -------

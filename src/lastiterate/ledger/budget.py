@@ -100,11 +100,24 @@ class Budget:
         if together <= self.epsilon:
             return
         spent = self.spent(before).epsilon(self.delta)
+        if self._for_want_of_delta(before, more):
+            raise BudgetExceeded(
+                f"{self.where} has delta {self.delta:g} for all releases together, which that of "
+                f"{about or 'this'} uses up. Nothing was charged. State a smaller --delta for it, "
+                f"such as {self.delta / 100.0:.0e}, or open the ledger with a larger one."
+            )
         raise BudgetExceeded(
             f"{self.where} has epsilon {self.epsilon:g} at delta {self.delta:g}, of which "
             f"{up(spent)} is spent; {about or 'this'} would make it {up(together)}. Nothing was "
             f"charged. A release of epsilon {down(self.largest_epsilon(before))} would fit."
         )
+
+    def _for_want_of_delta(self, before: Sequence[Cost], more: Sequence[Cost]) -> bool:
+        """Whether the same costs without their own delta would fit."""
+        if not any(cost.get("delta", 0.0) > 0.0 for cost in more):
+            return False
+        freed: list[Cost] = [{**cost, "delta": 0.0} for cost in more]
+        return self.spent([*before, *freed]).epsilon(self.delta) <= self.epsilon
 
     def largest_epsilon(self, costs: Sequence[Cost]) -> float:
         """Epsilon of the most costly Gaussian release that fits beside these; 0 if none does."""

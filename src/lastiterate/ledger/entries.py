@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 from collections.abc import Mapping, Sequence
 from itertools import islice
@@ -12,8 +13,17 @@ from typing import Any
 import lastiterate
 from lastiterate import _check
 from lastiterate.certificate.statements import training_digest
-from lastiterate.certificate.verify import READ_ERRORS, verified_certificate
-from lastiterate.errors import InvalidLedger, InvalidParameter
+from lastiterate.certificate.verify import (
+    READ_ERRORS,
+    refuse_other_version,
+    verified_certificate,
+)
+from lastiterate.errors import (
+    InvalidLedger,
+    InvalidParameter,
+    OtherVersion,
+    OtherVersionCertificate,
+)
 from lastiterate.ledger.charges import Charge, costs_of
 from lastiterate.ledger.costs import Cost, understated
 from lastiterate.ledger.journal import Journal
@@ -129,7 +139,11 @@ def open_entry(journal: Journal, **given: Any) -> Entry:
     if not (journal.path.exists() and journal.entries()):
         _create(journal, said)
     entry = journal.entries()[0]
-    if entry.get("what") != OPENED or entry.get("format") != FORMAT:
+    opened, stated = entry.get("what") == OPENED, str(entry.get("format"))
+    if opened and stated != FORMAT and re.fullmatch(r"lastiterate ledger \d+", stated):
+        where = f"the ledger {os.fspath(journal.path)}"
+        raise OtherVersion.of(where, repr(stated), repr(FORMAT), entry.get("software"))
+    if not opened or stated != FORMAT:
         found = f"its first line is of {entry.get('format')!r}, and must be of {FORMAT!r}"
         raise InvalidLedger(os.fspath(journal.path), [found])
     for name, value in said.items():
@@ -179,6 +193,17 @@ def wrong_entries(entries: Sequence[Entry], unit: Unit) -> list[str]:
     return reasons
 
 
+def of_other_versions(entries: Sequence[Entry]) -> list[int]:
+    """Entries whose certificates other versions issued, which this one cannot derive again."""
+    found = []
+    for entry in entries:
+        try:
+            refuse_other_version(entry.get("certificate", {}))
+        except OtherVersionCertificate:
+            found.append(entry["n"])
+    return found
+
+
 def _wrong(
     entry: Entry,
     known: dict[str, Entry],
@@ -203,7 +228,11 @@ def _wrong(
         open_.discard(id_)
     if "certificate" in entry:
         record = entry["certificate"]
-        verified_certificate(json.dumps(record))
+        try:
+            verified_certificate(json.dumps(record))
+        except OtherVersionCertificate:
+            # Its cost follows from the charge alone; `of_other_versions` lists it.
+            return reasons
         if not is_charge_of(known[id_]["charge"], record):
             reasons.append("has a certificate of something else than it charges")
         digest = training_digest(record)

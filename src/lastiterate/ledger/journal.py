@@ -22,7 +22,13 @@ from typing import Any
 
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.ledger.file_lock import locked
-from lastiterate.ledger.journal_lines import Entry, entry_of, line_of, sync_folder
+from lastiterate.ledger.journal_lines import (
+    Entry,
+    entry_of,
+    line_of,
+    may_be_first,
+    sync_folder,
+)
 from lastiterate.ledger.witness import Witness
 
 _TORN = "torn line before, bytes"
@@ -51,6 +57,9 @@ class Journal:
         """Add what the function makes of the entries so far; it may raise instead."""
         with self._turn, _opened(self.path) as descriptor, locked(descriptor):
             rest = self._whole_lines(descriptor)
+            if not self._known and not may_be_first(rest):
+                why = "it is no ledger: its first line has no end, and is not how one begins"
+                raise InvalidLedger(os.fspath(self.path), [why])
             if self.witness is not None:
                 self.witness.check(self.witness.head(), self._known, os.fspath(self.path))
             content = dict(made_of(self._known))
@@ -72,7 +81,7 @@ class Journal:
             raise InvalidParameter("path", str(witness.path), must_be=must_be)
         with self._turn, _opened(self.path) as descriptor, locked(descriptor):
             self._whole_lines(descriptor)
-            witness.note(self._known)
+            witness.begin(self._known)
             self.witness = witness
 
     def _whole_lines(self, descriptor: int) -> bytes:

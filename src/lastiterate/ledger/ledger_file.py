@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from lastiterate._warning import warn
 from lastiterate.errors import InvalidLedger
 from lastiterate.ledger.budget import Budget
 from lastiterate.ledger.entries import LedgerState, open_entry
@@ -226,14 +227,14 @@ class LedgerFile:
         Parameters
         ----------
         path : str or Path
-            The file, which is replaced if it is there.
+            The file.  An earlier head of this ledger is replaced; any other file is refused.
 
         Raises
         ------
         InvalidLedger
             If the chain of entries is broken.
         InvalidParameter
-            If the file is the ledger itself.
+            If the file is the ledger itself, or anything but an earlier head of it.
 
         Examples
         --------
@@ -278,7 +279,7 @@ class LedgerFile:
         0.9263
         >>> folder.cleanup()
         """
-        from lastiterate.ledger.entries import wrong_entries
+        from lastiterate.ledger.entries import of_other_versions, wrong_entries
 
         entries = self.entries()
         reasons = wrong_entries(entries, self.unit)
@@ -288,6 +289,12 @@ class LedgerFile:
             reasons.append(f"no entry has the hash {head}")
         if reasons:
             raise InvalidLedger(os.fspath(self.path), reasons)
+        if other := of_other_versions(entries):
+            warn(
+                f"the certificates of entries {', '.join(map(str, other))} were issued by other "
+                "versions of lastiterate and not derived again; their costs were",
+                UserWarning,
+            )
         return self.budget.guarantee(LedgerState(entries))
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from lastiterate._digits import down, up
+from lastiterate._escape import printable
 from lastiterate.ledger.entries import RESERVED, LedgerState
 from lastiterate.ledger.unit import Unit, covered_by
 
@@ -23,7 +24,7 @@ _MOST = "the most that could have been spent: what is spent depends on results, 
 
 def as_text(ledger: Ledger) -> str:
     """Text that lists all charges, their composition, and what is left."""
-    return "\n".join(_lines(ledger))
+    return "\n".join(map(printable, _lines(ledger)))
 
 
 def _lines(ledger: Ledger) -> Iterator[str]:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lastiterate.errors import InvalidLedger
+from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.ledger.journal_lines import Entry, sync_folder
 from lastiterate.run.serialise import unambiguous_json
 
@@ -90,11 +90,16 @@ class Witness:
         if reason is not None:
             raise InvalidLedger(where, [reason])
 
+    def begin(self, entries: Sequence[Entry]) -> None:
+        """Begin the file, in the place of nothing but an earlier head of the same ledger."""
+        refuse_replacing_head("path", self.path, entries)
+        self.note(entries)
+
     def note(self, entries: Sequence[Entry]) -> None:
         """Replace the file by one of these entries, which are on the disk."""
         beside = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
         try:
-            with beside.open("w", encoding="utf-8") as file:
+            with beside.open("x", encoding="utf-8") as file:
                 file.write(Head.of(entries).as_text())
                 file.flush()
                 os.fsync(file.fileno())
@@ -103,3 +108,24 @@ class Witness:
             beside.unlink(missing_ok=True)
             raise
         sync_folder(self.path.parent)
+
+
+def refuse_replacing_head(name: str, path: Path, entries: Sequence[Entry]) -> None:
+    """Raise unless nothing is there, or a head that these entries contain.
+
+    What shows that a ledger went back, or is of another ledger, must not be lost.
+    """
+
+    def is_earlier(content: bytes) -> bool:
+        try:
+            head = Head.from_text(content.decode("utf-8"), os.fspath(path))
+        except (InvalidLedger, ValueError):
+            return False
+        return head.missing_from(entries) is None
+
+    if not os.path.lexists(path):
+        return
+    if not (path.is_file() and is_earlier(path.read_bytes())):
+        must_be = "a new file, or one of an earlier head of this very ledger"
+        found = f"{path}, which is neither and is never replaced"
+        raise InvalidParameter(name, must_be=must_be, found=found)

@@ -98,7 +98,8 @@ class PrivateScore:
         random_state : int, optional
             A seed, for tests: whoever knows it can remove the noise.
         ledger : Ledger or path, optional
-            The ledger that the score is charged to, before it is computed.
+            The ledger that the score is charged to, before it is computed; by default the one of
+            the model.
 
         Returns
         -------
@@ -128,7 +129,7 @@ class PrivateScore:
         source = randomness(random_state)
         try:
             charge_statistic(
-                one_ledger(ledger),
+                one_ledger(getattr(model, "ledger", None) if ledger is None else ledger),
                 release,
                 f"a score, {kind}",
                 examples_per_person=most,

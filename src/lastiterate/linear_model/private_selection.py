@@ -46,7 +46,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
     Parameters
     ----------
     estimator : estimator
-        A private linear model; its epsilon, delta and ledger are not used.
+        A private linear model; its epsilon and delta are not used.
     grid : dict or list of dict
         The settings to choose among, as for scikit-learn's `ParameterGrid`.  The grid must not
         depend on the data, and is published.
@@ -62,7 +62,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
     random_state : int, optional
         A seed, for tests: whoever knows it can remove the noise.
     ledger : Ledger or path, optional
-        The ledger that the selection is charged to, before training.
+        The ledger that the selection is charged to, before training; by default the one of the
+        estimator.
 
     Attributes
     ----------
@@ -131,7 +132,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         public : pair of arrays, optional
             Public rows and targets to score on.
         ledger : Ledger or path, optional
-            The ledger that the selection is charged to; by default the one of the estimator.
+            The ledger that the selection is charged to; by default the one of the constructor, or
+            of the estimator.
         **other
             Refused: weights and other arguments that scikit-learn's `fit` may have.
 
@@ -153,7 +155,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
             delattr(self, name)
         try:
             refuse_unknown_arguments(other)
-            self._fit(*held, public=public, ledger=one_ledger(self.ledger, ledger))
+            own = getattr(self.estimator, "ledger", None)
+            self._fit(*held, public=public, ledger=one_ledger(self.ledger, ledger, own))
         except BaseException as error:
             held.clear()
             clear_locals(error)
@@ -186,6 +189,7 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
         if charged is not None:
             charged.settle(certificate)
         model = best.model
+        model.ledger = ledger  # what follows, such as a score, is charged there, too
         model._set_fitted(best.inputs, report, best.result, certificate)
         self.best_estimator_ = model
         self.best_params_ = dict(best.candidate.params)

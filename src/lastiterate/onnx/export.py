@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 from onnx import TensorProto
 
 from lastiterate import _check
+from lastiterate._files import refuse_replacing, write_whole
 from lastiterate.onnx.graph import Graph
 from lastiterate.onnx.step_nodes import step_nodes
 from lastiterate.saved_model.model_file import SavedModel, labels_in
@@ -35,7 +35,7 @@ def export(model: Any, path: str | Path, *, dtype: str = "float64") -> None:
         PublicBins, RandomFourierFeatures and QuadraticSketches.  A pipeline with a PrivateSchema
         or Scattering2D is refused: export the steps behind it, for rows as it gives them.
     path : str or Path
-        The file.
+        The file; one that is there is replaced if it is such a model, and refused if it is not.
     dtype : {"float64", "float32"}
         The type of the input.
 
@@ -56,6 +56,7 @@ def export(model: Any, path: str | Path, *, dtype: str = "float64") -> None:
     ...     lastiterate.onnx.export(model, f"{folder}/model.onnx")
     """
     kind = _KINDS[_check.choice("dtype", dtype, among=tuple(_KINDS))]
+    refuse_replacing("path", path, is_exported)
     saved, certificate = saved_model_of(model)
     graph = Graph()
     rows = "rows"
@@ -65,7 +66,13 @@ def export(model: Any, path: str | Path, *, dtype: str = "float64") -> None:
         rows = step_nodes(graph, step, rows)
     _publish(graph, saved, _outputs(graph, saved, rows))
     texts = {"certificate": certificate}
-    onnx.save(graph.model(kind, saved.encoder.width, texts), str(path))
+    exported = graph.model(kind, saved.encoder.width, texts)
+    write_whole(Path(path), exported.SerializeToString())
+
+
+def is_exported(content: bytes) -> bool:
+    """Whether this is a model of ours: the name of its producer is at the very beginning."""
+    return b"\x12\x0blastiterate" in content[:64]
 
 
 def _outputs(graph: Graph, saved: SavedModel, rows: str) -> str:

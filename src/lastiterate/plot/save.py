@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from io import StringIO
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lastiterate._files import has, refuse_replacing, write_whole
 from lastiterate.errors import InvalidParameter
 from lastiterate.plot.style import style
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_OURS = "lastiterate"  # by which a picture is known as one that may be drawn again
 # No dates and no versions, so that the same picture is the same file.
 _METADATA: dict[str, dict[str, Any]] = {
-    ".svg": {"Date": None, "Creator": None},
-    ".png": {"Software": None},
-    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+    ".svg": {"Date": None, "Creator": _OURS},
+    ".png": {"Software": _OURS},
+    ".pdf": {"CreationDate": None, "Creator": _OURS, "Producer": None},
+}
+_MARKS = {
+    ".svg": b"<dc:title>lastiterate</dc:title>",
+    ".png": b"tEXtSoftware\x00lastiterate",
+    ".pdf": b"/Creator (lastiterate)",
 }
 _PIXELS_PER_INCH = 200
 
@@ -24,37 +31,47 @@ _PIXELS_PER_INCH = 200
 def save(figure: Figure, out: str | Path) -> list[Path]:
     """Write `out`.svg and `out`.png; or, if it ends in .svg, .png or .pdf, that file alone.
 
-    The background of .png files is white, that of the others is left to the page.
+    The background of .png files is white, that of the others is left to the page.  A file that is
+    there is replaced if it is a picture that `save` wrote, and refused if it is anything else.
     """
     paths = check(out)
     paths[0].parent.mkdir(parents=True, exist_ok=True)
     with style():
         for one in paths:
-            figure.savefig(
-                one,
-                dpi=_PIXELS_PER_INCH,
-                metadata=_METADATA[one.suffix],
-                facecolor="white" if one.suffix == ".png" else "none",
-            )
+            ground = "white" if one.suffix == ".png" else "none"
+            write_picture(figure, one, dpi=_PIXELS_PER_INCH, facecolor=ground)
     return paths
 
 
+def write_picture(figure: Figure, path: Path, **settings: Any) -> None:
+    """Write one file, by which we know later that it is ours; `settings` are of matplotlib."""
+    refuse_replacing("out", path, has(_MARKS[path.suffix]))
+    drawn = BytesIO()
+    figure.savefig(drawn, format=path.suffix[1:], metadata=_METADATA[path.suffix], **settings)
+    write_whole(path, drawn.getvalue())
+
+
 def check(out: str | Path) -> list[Path]:
-    """The files that `save` would write."""
+    """The files that `save` would write, none of which is another's."""
     path = Path(out)
-    if path.suffix in _METADATA:
-        return [path]
-    if path.suffix or path.name in ("", ".."):
-        must_be = "a name without ending, for SVG and PNG, or one that ends in .svg, .png or .pdf"
-        raise InvalidParameter("out", str(out), must_be=must_be)
-    return [path.with_suffix(kind) for kind in (".svg", ".png")]
+    paths = [path]
+    if path.suffix not in _METADATA:
+        if path.suffix or path.name in ("", ".."):
+            must_be = (
+                "a name without ending, for SVG and PNG, or one that ends in .svg, .png or .pdf"
+            )
+            raise InvalidParameter("out", str(out), must_be=must_be)
+        paths = [path.with_suffix(kind) for kind in (".svg", ".png")]
+    for one in paths:
+        refuse_replacing("out", one, has(_MARKS[one.suffix]))
+    return paths
 
 
 def as_svg(figure: Figure) -> str:
     """The picture as an SVG element, to be put into a page."""
     out = StringIO()
     with style():
-        figure.savefig(out, format="svg", metadata=_METADATA[".svg"])
+        figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
     text = out.getvalue()
     start, end = text.find("<metadata>"), text.find("</metadata>")
     if end >= 0:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastiterate._digits import mu, times, up
+from lastiterate._files import has, refuse_replacing, write_whole
 from lastiterate._html import card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
@@ -34,9 +35,16 @@ if TYPE_CHECKING:
 
 
 def write_html(report: PrivacyReport, path: str | Path, *, delta: float, title: str) -> None:
-    """The page as a file."""
+    """The page as a file, which may replace an earlier page, and nothing else."""
+    check_page("path", path)
+    text = as_html(report, delta=delta, title=title)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_text(as_html(report, delta=delta, title=title), encoding="utf-8")
+    write_whole(Path(path), text)
+
+
+def check_page(name: str, path: str | Path, *, allowed: bool = True, remedy: str = "") -> None:
+    """Raise unless a page can be written there; `name` is of the argument that has the path."""
+    refuse_replacing(name, path, has(_MARK.encode()), allowed=allowed, remedy=remedy)
 
 
 def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report") -> str:
@@ -71,18 +79,20 @@ def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report
     return _PAGE.format(title=escape(title), css=CSS, body="\n".join(body))
 
 
-_PAGE = """<!DOCTYPE html>
+_MARK = '<meta name="generator" content="lastiterate">'
+_PAGE = f"""<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{_MARK}
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
-<title>{title}</title>
-<style>{css}</style>
+<title>{{title}}</title>
+<style>{{css}}</style>
 </head>
 <body>
 <main>
-{body}
+{{body}}
 </main>
 </body>
 </html>

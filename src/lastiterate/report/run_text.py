@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lastiterate._digits import down, short, times, up
+from lastiterate._escape import printable
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.bound import Bound, Certainty
 from lastiterate.bounds.catalogue import RECORDS
@@ -123,9 +124,9 @@ def certainty_text(certainty: Certainty) -> str:
 
 def fitted_steps_text(steps: Sequence[str]) -> str:
     """A clause on preprocessing steps that learnt from the same examples and are not included."""
-    many = len(steps) > 1
+    many, named = len(steps) > 1, ", ".join(map(printable, steps))
     return (
-        f"not included: the preprocessing {'steps' if many else 'step'} {', '.join(steps)} "
+        f"not included: the preprocessing {'steps' if many else 'step'} {named} "
         "learnt from the same examples, and what was learnt is published with the model. The "
         "guarantee covers the training alone; nothing is certified of the whole pipeline"
     )

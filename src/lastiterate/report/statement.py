@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import lastiterate
 from lastiterate import _check
 from lastiterate._digits import up
+from lastiterate._escape import as_markdown, printable
 from lastiterate.accounting import PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
 from lastiterate.errors import InvalidParameter
@@ -46,7 +47,9 @@ def statement(
         *content.qualifications,
     ]
     if content.not_included:
-        sentences.append(content.not_included)
+        # The names in it are from a pipeline, or from the file of a certificate.
+        as_shown = as_markdown if format in ("markdown", "model-card") else printable
+        sentences.append(as_shown(content.not_included))
     if max_examples_per_user is not None:
         sentences.append(_of_users(report, delta, max_examples_per_user))
     sentences.append(

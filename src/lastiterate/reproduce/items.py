@@ -83,10 +83,12 @@ class FigureItem:
 
     def save(self, folder: Path) -> list[Path]:
         """The paths of the figure as PNG and as SVG."""
+        from lastiterate.plot.save import write_picture
+
         canvas = self.canvas()
         paths = [folder / f"{self.id}.{kind}" for kind in ("png", "svg")]
         for path in paths:
-            canvas.savefig(path, dpi=160)
+            write_picture(canvas, path, dpi=160)
         return paths
 
     def canvas(self) -> Canvas:

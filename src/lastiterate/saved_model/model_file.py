@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,9 +21,10 @@ from numpy.typing import NDArray
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate.errors import InvalidParameter, LastIterateError
+from lastiterate.errors import InvalidParameter, LastIterateError, OtherVersion
 from lastiterate.features.known_maps import FEATURE_MAPS, UnknownScale, encoded_maps
 from lastiterate.other_releases import INTERVALS, MEAN, PUBLISHED, RATES
+from lastiterate.saved_model.file_writing import CERTIFICATE
 from lastiterate.saved_model.pipeline_steps import Step, steps_of, widths
 from lastiterate.tables.column_rules import range_of
 from lastiterate.tables.encoder import Encoder
@@ -188,7 +190,11 @@ def read_model(path: Path) -> SavedModel:
     """The model that `train` or `save` wrote to a file; raises if it was altered since."""
     record = read_object(path, name="model", must_be=EXPECTED_FILE)
     stated = record.pop("digest", None)
-    if record.get("format") not in (FORMAT, PYTHON_FORMAT):
+    found = record.get("format")
+    if found not in (FORMAT, PYTHON_FORMAT):
+        if re.fullmatch(r"lastiterate model \d+", str(found)):
+            known = f"{FORMAT!r} and {PYTHON_FORMAT!r}"
+            raise OtherVersion.of(str(path), repr(found), known, issuer_beside(path))
         raise InvalidParameter("model", str(path), must_be=EXPECTED_FILE)
     if stated != digest(record):
         found = f"{path}, altered since: its digest is not that of its text"
@@ -196,6 +202,14 @@ def read_model(path: Path) -> SavedModel:
     if not is_complete(record):
         raise InvalidParameter("model", str(path), must_be=EXPECTED_FILE)
     return SavedModel(record)
+
+
+def issuer_beside(path: Path) -> object:
+    """The software that the certificate beside a file names; None if there is none to be read."""
+    try:
+        return json.loads(path.with_name(CERTIFICATE).read_text(encoding="utf-8"))["software"]
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
 
 
 def is_complete(record: dict[str, Any]) -> bool:

@@ -24,7 +24,12 @@ from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.private_scaler import PrivateScaler
 from lastiterate.linear_model.private_schema import PrivateSchema
 from lastiterate.linear_model.private_selection import PrivateSelection
-from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL, write_together
+from lastiterate.saved_model.file_writing import (
+    CERTIFICATE,
+    MODEL,
+    refuse_replacing_in,
+    write_together,
+)
 from lastiterate.saved_model.model_file import (
     PYTHON_FORMAT,
     SavedModel,
@@ -80,7 +85,7 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     folder : str or Path
         The folder for the files; it is created if it does not exist.
     overwrite : bool
-        Whether to replace existing files.
+        Whether to replace files that lastiterate wrote; no others are ever replaced.
 
     Raises
     ------
@@ -120,16 +125,10 @@ def saved_model_of(model: Any) -> tuple[SavedModel, str]:
 
 
 def empty_folder(folder: str | Path, names: tuple[str, ...], *, overwrite: bool) -> Path:
-    """The folder, which must not hold files of these names yet."""
+    """The folder, which must not hold files of these names yet, or ours to be replaced."""
     where = Path(folder)
-    if where.exists() and not where.is_dir():
-        raise InvalidParameter(
-            "folder", str(folder), must_be="a folder, or a path where none exists"
-        )
-    there = [name for name in names if (where / name).exists()]
-    if there and not overwrite:
-        must_be = "a folder without a saved model, unless overwrite=True"
-        raise InvalidParameter("folder", must_be=must_be, found=f"{' and '.join(there)} in {where}")
+    remedy = "overwrite=True replaces what lastiterate wrote"
+    refuse_replacing_in("folder", where, names, allowed=overwrite, remedy=remedy)
     return where
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +22,19 @@ from numpy.typing import NDArray
 from lastiterate import _check
 from lastiterate.certificate.statements import encoding_digest, model_digest, plain_text
 from lastiterate.certificate.verify import READ_ERRORS, read
-from lastiterate.errors import InvalidCertificate, InvalidParameter
+from lastiterate.errors import InvalidCertificate, InvalidParameter, OtherVersion
 from lastiterate.other_releases import MEAN, PUBLISHED
 from lastiterate.run.serialise import unambiguous_json
-from lastiterate.saved_model.file_writing import CERTIFICATE
-from lastiterate.saved_model.model_file import AlteredModel, SavedModel, digest, is_complete
+from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL
+from lastiterate.saved_model.model_file import (
+    AlteredModel,
+    SavedModel,
+    digest,
+    is_complete,
+    issuer_beside,
+    read_model,
+)
+from lastiterate.saved_model.safetensors_file import read_tensors
 from lastiterate.train.centring import Centre, as_published
 
 HEAD, HUB, CONFIG = "head.safetensors", "model.safetensors", "config.json"
@@ -34,9 +43,30 @@ HUB_TENSORS = ("parameters", "coef", "intercept", "center")
 _SETTINGS = ("bound", "center_bound", "normalise", "name", "classes")
 _FROM_HUB = "a folder that lastiterate.huggingface.save wrote"
 _FROM_TORCH = "a folder that lastiterate.torch.save wrote"
-_DTYPES: dict[str, np.dtype[Any]] = {"F64": np.dtype("<f8"), "F32": np.dtype("<f4")}
+_CHECKED = (MODEL, HUB, HEAD)
+_ENDINGS = {
+    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".npy", ".h5", ".hdf5",
+    ".keras", ".gguf", ".msgpack", ".pkl", ".pickle", ".joblib", ".pb", ".tflite",
+}  # fmt: skip
 
-Tensors = dict[str, NDArray[Any]]
+
+def weights_beside(folder: Path) -> tuple[list[Path], list[Path]]:
+    """The files of weights in a folder and those inside: that can be checked, and all others."""
+    checked = [folder / name for name in _CHECKED if (folder / name).is_file()]
+    every = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _ENDINGS)
+    return checked, [path for path in every if path not in checked]
+
+
+def read_weights(path: Path) -> SavedModel | SavedHead:
+    """The model or head in a file, by its name; raises if it was altered, or holds more."""
+    if path.name == HEAD:
+        return SavedHead.read(path.parent)
+    if path.name == HUB:
+        return hub_model(path.parent)
+    if path.suffix.lower() in _ENDINGS:
+        must_be = f"{MODEL}, {HUB} or {HEAD}, which can be checked"
+        raise InvalidParameter("model", str(path), must_be=must_be)
+    return read_model(path)
 
 
 def check_folder(folder: str | Path) -> Path | None:
@@ -101,25 +131,30 @@ def _wrong_model(saved: SavedModel, described: Mapping[str, Any]) -> list[str]:
 def hub_model(folder: Path) -> SavedModel:
     """The model in a folder for the Hub; raises if it was altered, or the files hold more."""
     try:
-        tensors, metadata = read_tensors(folder / HUB)
+        file = read_tensors((folder / HUB).read_bytes())
+        tensors, metadata = file.tensors, file.texts
         config = unambiguous_json((folder / CONFIG).read_text(encoding="utf-8"))
+        layout = config["layout"]
+        if layout != HUB_FORMAT and re.fullmatch(r"lastiterate hub \d+", layout):
+            issuer = issuer_beside(folder / HUB)
+            raise OtherVersion.of(str(folder), repr(layout), repr(HUB_FORMAT), issuer)
         rest, stated = config["record"], config["digest"]
-        _check.choice("layout", config["layout"], among=(HUB_FORMAT,))
+        _check.choice("layout", layout, among=(HUB_FORMAT,))
         record = rest | {key: one.tolist() for key, one in tensors.items()}
         unknown = [*(config.keys() - {"layout", "record", "digest"}), *metadata]
         unknown += [*(tensors.keys() - set(HUB_TENSORS)), *(tensors.keys() & rest.keys())]
         text = digest(record)
-    except PermissionError:
+    except (PermissionError, OtherVersion):
         raise
     except (*READ_ERRORS, OSError, RecursionError):
-        raise InvalidParameter("folder", str(folder), must_be=_FROM_HUB) from None
+        raise AlteredModel("folder", str(folder), must_be=_FROM_HUB) from None
     if unknown:
         raise _more(unknown, folder, _FROM_HUB)
     if stated != text:
         found = f"{folder}, altered since: its digest is not that of its content"
         raise AlteredModel("folder", must_be=_FROM_HUB, found=found)
     if not is_complete(record):
-        raise InvalidParameter("folder", str(folder), must_be=_FROM_HUB)
+        raise AlteredModel("folder", str(folder), must_be=_FROM_HUB)
     return SavedModel(record)
 
 
@@ -199,9 +234,9 @@ class SavedHead:
     def read(cls, folder: Path) -> Self:
         """The head in a folder; raises if the file holds anything else."""
         try:
-            tensors, metadata = read_tensors(folder / HEAD)
-            settings = unambiguous_json(metadata.pop("lastiterate"))
-            unknown = [*metadata, *(settings.keys() - set(_SETTINGS))]
+            file = read_tensors((folder / HEAD).read_bytes())
+            tensors, settings = file.tensors, unambiguous_json(file.texts["lastiterate"])
+            unknown = [*(file.texts.keys() - {"lastiterate"}), *(settings.keys() - set(_SETTINGS))]
             unknown += [*(tensors.keys() - {"weight", "bias", "center"})]
             bound, limit, normalise, name, classes = (settings[key] for key in _SETTINGS)
             bias, center = tensors.get("bias"), tensors.get("center")
@@ -210,9 +245,9 @@ class SavedHead:
         except PermissionError:
             raise
         except (*READ_ERRORS, OSError, RecursionError):
-            raise InvalidParameter("folder", str(folder), must_be=_FROM_TORCH) from None
+            raise AlteredModel("folder", str(folder), must_be=_FROM_TORCH) from None
         if not ready:
-            raise InvalidParameter("folder", str(folder), must_be=_FROM_TORCH)
+            raise AlteredModel("folder", str(folder), must_be=_FROM_TORCH)
         if unknown:
             raise _more(unknown, folder, _FROM_TORCH)
         return cls(numbers, name, classes)
@@ -235,39 +270,6 @@ class SavedHead:
         return reasons
 
 
-def _more(unknown: list[str], folder: Path, must_be: str) -> InvalidParameter:
+def _more(unknown: list[str], folder: Path, must_be: str) -> AlteredModel:
     found = f"{folder}, which holds more: {', '.join(sorted(map(repr, unknown)))}"
-    return InvalidParameter("folder", must_be=must_be, found=found)
-
-
-def read_tensors(path: Path) -> tuple[Tensors, dict[str, str]]:
-    """Tensors and metadata of a safetensors file of floats, which must fill it.
-
-    The format is the length of a header in 8 bytes, the header in JSON, and the numbers.
-
-    Raises
-    ------
-    InvalidParameter
-        If it is no such file.
-    """
-    must_be = "a safetensors file of floats"
-    content = path.read_bytes()
-    start = 8 + int.from_bytes(content[:8], "little")
-    try:
-        header = unambiguous_json(content[8:start].decode())
-        metadata = header.pop("__metadata__", {})
-        if not all(isinstance(one, str) for one in metadata.values()):
-            raise TypeError
-        tensors, end = {}, start
-        for name, one in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
-            first, last = one["data_offsets"]
-            kind, shape = _DTYPES[one["dtype"]], one["shape"]
-            if start + first != end or last - first != kind.itemsize * math.prod(shape):
-                raise ValueError
-            end = start + last
-            tensors[name] = np.frombuffer(content[start + first : end], kind).reshape(shape).copy()
-    except (*READ_ERRORS, RecursionError):
-        raise InvalidParameter("file", str(path), must_be=must_be) from None
-    if end != len(content):
-        raise InvalidParameter("file", str(path), must_be=must_be)
-    return tensors, dict(metadata)
+    return AlteredModel("folder", must_be=must_be, found=found)

@@ -42,7 +42,7 @@ class InMemory:
         if size > self._most:
             must_be = (
                 f"at most {self._most / 1e9:.3g} GB once encoded, for which there is memory; "
-                "--mapped FILE keeps the rows in a file instead"
+                "--mapped FOLDER keeps the rows in a scratch file there instead"
             )
             raise InvalidParameter("data", must_be=must_be, found=f"{size / 1e9:.3g} GB or more")
 
@@ -67,7 +67,7 @@ class InFile:
         self._path, self._width, self._dtype = path, width, np.dtype(dtype)
         self._block = np.empty((0, width), dtype=dtype)
         self._count = 0
-        path.write_bytes(b"")
+        path.open("xb").close()  # never in the place of another
 
     def more(self, count: int) -> NDArray[Any]:
         """New rows, to be filled."""

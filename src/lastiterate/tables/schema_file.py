@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lastiterate._files import is_record
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.tables.cells import BadCells, numbers_of
 from lastiterate.tables.column_rules import is_unfilled
@@ -60,6 +61,10 @@ def skeleton(file: TableFile, *, target: str | None = None, regression: bool = F
         entries[target] = {"range": [None, None]} if regression else {"values": []}
     lines = [f"  {json.dumps(name)}: {json.dumps(rule)}" for name, rule in entries.items()]
     return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+# One that was filled in holds the work of whoever did.
+is_skeleton = is_record(lambda schema: bool(schema) and all(map(is_unfilled, schema.values())))
 
 
 def _entry(cells: Any) -> dict[str, Any]:

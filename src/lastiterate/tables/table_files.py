@@ -28,7 +28,6 @@ _DAMAGED = (
     RuntimeError,
     NotImplementedError,
     EOFError,
-    MemoryError,
     csv.Error,
     struct.error,
     zipfile.BadZipFile,
@@ -79,6 +78,13 @@ def readable(path: Path) -> Iterator[None]:
         raise
     except (FileNotFoundError, PermissionError, IsADirectoryError):
         raise
+    except MemoryError:
+        must_be = (
+            "a file whose blocks of rows fit into memory: let this process have more, or write it "
+            "with smaller row groups; if all rows together are too many, --mapped FOLDER keeps "
+            "them in a file"
+        )
+        raise InvalidParameter("data", must_be=must_be, found=f"{path}, too large") from None
     except (*_DAMAGED, OSError):
         must_be = f"a readable {''.join(path.suffixes[-2:])} file"
         raise InvalidParameter("data", str(path), must_be=must_be) from None

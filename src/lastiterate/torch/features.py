@@ -32,6 +32,7 @@ from torch.utils.data import (
 )
 
 from lastiterate import _check
+from lastiterate._files import refuse_replacing
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.torch.bounded_linear import BoundingLayer, bounded, linear_layer, write_count
@@ -83,7 +84,7 @@ def features(
     memory : int
         Features of more bytes are written to a file and mapped.
     path : str or Path, optional
-        That file; by default a temporary file, which the caller deletes.
+        That file, which must not exist yet; by default a temporary file, which the caller deletes.
     normalise : bool
         Whether to scale every row to length 1.
     progress : bool
@@ -182,6 +183,7 @@ def extract_features(
 
 def _new_file(path: str | Path | None) -> Path:
     if path is not None:
+        refuse_replacing("path", path)
         return Path(path)
     handle, name = tempfile.mkstemp(suffix=".features")
     os.close(handle)

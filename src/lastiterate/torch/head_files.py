@@ -14,7 +14,7 @@ from lastiterate.certificate.verify import read
 from lastiterate.certificate.verify import verify as verify_certificate
 from lastiterate.errors import InvalidCertificate
 from lastiterate.features.known_maps import FEATURE_MAPS, map_of
-from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
+from lastiterate.saved_model.file_writing import CERTIFICATE, refuse_replacing_in, write_together
 from lastiterate.saved_model.weight_files import HEAD, SavedHead
 from lastiterate.torch.bounded_linear import (
     BoundedLinear,
@@ -36,7 +36,8 @@ def save(fitted: FittedHead, folder: str | Path) -> None:
     fitted : FittedHead
         The result of `fit_head`.
     folder : str or Path
-        Where the files go; it is created if it does not exist.
+        Where the files go; it is created if it does not exist.  Files of these names are replaced
+        if they are a head's, and refused if they are anything else.
 
     Examples
     --------
@@ -52,6 +53,7 @@ def save(fitted: FittedHead, folder: str | Path) -> None:
     ...     sorted(os.listdir(folder))
     ['certificate.json', 'head.safetensors']
     """
+    refuse_replacing_in("folder", Path(folder), (HEAD, CERTIFICATE), allowed=True)
     saved = fitted.as_saved()
     arrays = {
         "weight": saved.numbers.weight,

@@ -34,7 +34,11 @@ def secret_key(key: Any) -> bytes:
         "(as `openssl rand -out key 32` writes it)"
     )
     if isinstance(key, str | Path):
-        found, name = Path(key).read_bytes(), "the key in the file"
+        try:
+            found, name = Path(key).read_bytes(), "the key in the file"
+        except FileNotFoundError:
+            found_none = f"{key}, which does not exist"
+            raise InvalidParameter("key", must_be=must_be, found=found_none) from None
     elif isinstance(key, bytes | bytearray):
         found, name = bytes(key), "key"
     else:

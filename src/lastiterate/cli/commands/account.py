@@ -12,6 +12,7 @@ import typer
 import lastiterate as li
 from lastiterate import _check
 from lastiterate._digits import up
+from lastiterate._files import write_whole
 from lastiterate._progress import track
 from lastiterate.cli.options.option_types import among
 from lastiterate.cli.options.run_options import Save, takes_run
@@ -83,6 +84,10 @@ def account_command(
     if estimate and as_json:
         must_be = "without --estimate: what programs read holds guarantees alone"
         raise InvalidParameter("--json", must_be=must_be, found="both")
+    if html is not None:
+        from lastiterate.report.html import check_page
+
+        check_page("html", html)
     report = li.account(run, including=including)
     if html is not None:
         report.to_html(html, delta=delta)
@@ -124,7 +129,7 @@ def calibrate_command(
     private = li.calibrate(run, epsilon=epsilon, delta=delta, over=over.replace("-", "_"))
     reached = li.account(private).epsilon(delta)
     if save is not None:
-        save.write_text(private.to_toml(), encoding="utf-8")
+        write_whole(save, private.to_toml())
     if as_json:
         record = {"run": json.loads(private.to_json()), "epsilon": reached, "delta": delta}
         _print_json({**record, "adjacency": private.adjacency})

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastiterate._digits import up
+from lastiterate._files import write_whole
 from lastiterate._numerics.rounding import up as rounded_up
 from lastiterate._progress import track
 from lastiterate.cli.commands.train import train
-from lastiterate.errors import MissingExtra
+from lastiterate.errors import InvalidParameter, MissingExtra
 from lastiterate.saved_model.model_file import read_model
 from lastiterate.tables.file_encoding import encode_file
 from lastiterate.tables.table_files import open_table
@@ -91,6 +92,7 @@ def demo(
     Example: lastiterate demo
     """
     _check_extra()
+    _check_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     names = {"me": _name_of_command(), "out": out}
     labels = _write_tables(out)
@@ -120,7 +122,7 @@ def demo(
     table = epsilon_table()
     print("\n".join([_LONGER.format(delta=_DELTA), *_rows(table), _LEVELS_OFF]))
     text = as_text(report, delta=_DELTA)
-    (out / "report.txt").write_text(text + "\n", encoding="utf-8")
+    write_whole(out / "report.txt", text + "\n")
     if full:
         print(f"{text}\n")
     print(_FILES.format(**names, report=_pictures(report, table, out)))
@@ -225,24 +227,43 @@ def _name_of_command() -> str:
     return "lastiterate"
 
 
+def _check_folder(out: Path) -> None:
+    """Raise unless the folder is new, empty, or of an earlier demo, whose files are replaced."""
+    if out.is_dir() and any(out.iterdir()):
+        tables = _tables()[0].items()
+        ours = all((out / n).is_file() and (out / n).read_text() == text for n, text in tables)
+        if not ours:
+            must_be = "a new or empty folder, or that of an earlier demo"
+            raise InvalidParameter("out", must_be=must_be, found=f"other files in {out}")
+
+
 def _write_tables(out: Path) -> dict[str, list[int]]:
     """Write train.csv, test.csv and schema.json, and return the labels of both tables."""
+    texts, labels = _tables()
+    for name, text in texts.items():
+        write_whole(out / name, text)
+    return labels
+
+
+def _tables() -> tuple[dict[str, str], dict[str, list[int]]]:
+    """The texts of train.csv, test.csv and schema.json, and the labels of both tables."""
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split
 
     pixels, digits = load_digits(return_X_y=True)
     columns = [f"pixel{k}" for k in range(pixels.shape[1])]
     parts = train_test_split(pixels.astype(int), digits, test_size=0.25, random_state=0)
-    labels = {}
+    texts, labels = {}, {}
     for name, rows, truth in (("train", *parts[::2]), ("test", *parts[1::2])):
         labels[name] = truth.tolist()
-        with (out / f"{name}.csv").open("w", newline="", encoding="utf-8") as file:
-            lines = ([*row, label] for row, label in zip(rows.tolist(), labels[name], strict=True))
-            csv.writer(file, lineterminator="\n").writerows([[*columns, _TARGET], *lines])
+        text = io.StringIO()
+        lines = ([*row, label] for row, label in zip(rows.tolist(), labels[name], strict=True))
+        csv.writer(text, lineterminator="\n").writerows([[*columns, _TARGET], *lines])
+        texts[f"{name}.csv"] = text.getvalue()
     schema: dict[str, Any] = {column: {"range": [0, 16]} for column in columns}
     schema[_TARGET] = {"values": list(range(10))}
-    (out / "schema.json").write_text(json.dumps(schema, indent=1) + "\n", encoding="utf-8")
-    return labels
+    texts["schema.json"] = json.dumps(schema, indent=1) + "\n"
+    return texts, labels
 
 
 def _charges(report: "PrivacyReport") -> dict[str, str]:

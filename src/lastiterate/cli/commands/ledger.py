@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastiterate._digits import up
+from lastiterate._escape import printable
+from lastiterate._files import is_record, refuse_replacing, write_whole
+from lastiterate.cli.terminal import OTHER_VERSION
 from lastiterate.errors import InvalidLedger, InvalidParameter
 
 if TYPE_CHECKING:
@@ -172,17 +176,20 @@ def verify(
 ) -> int:
     """Check the whole chain, and derive every cost and certificate again.
 
-    Exit code 0: it holds. 1: it does not.
+    Exit code 0: it holds. 1: it does not. 3: it holds, but another version of lastiterate issued
+    some of its certificates, which is named.
 
     Example: lastiterate ledger verify people.ledger
     """
     try:
         ledger = existing_ledger(file, witness)
-        ledger.verify(head=_kept_head(head, signed_by))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # the text below says it
+            ledger.verify(head=_kept_head(head, signed_by))
     except InvalidLedger as error:
         print(error, file=sys.stderr)
         return 1
-    from lastiterate.ledger.entries import LedgerState
+    from lastiterate.ledger.entries import LedgerState, of_other_versions
 
     entries = ledger.entries()
     proved = ledger.budget.guaranteed_epsilon(LedgerState(entries))
@@ -193,7 +200,10 @@ def verify(
             "not checked: whether the last entries were removed or the whole file rewritten; keep "
             "this head elsewhere and pass it with --head next time"
         )
-    return 0
+    for number in (other := of_other_versions(entries)):
+        software = printable(str(entries[number]["certificate"]["software"]))
+        print(f"not checked: the certificate of entry {number}, which {software} issued")
+    return OTHER_VERSION if other else 0
 
 
 def head(
@@ -207,9 +217,12 @@ def head(
 
     Example: lastiterate ledger head people.ledger
     """
-    from lastiterate.ledger.witness import Head
+    from lastiterate.ledger.witness import Head, refuse_replacing_head
 
-    text = Head.of(existing_ledger(file).entries()).as_text()
+    entries = existing_ledger(file).entries()
+    text = Head.of(entries).as_text()
+    if out is not None:
+        refuse_replacing_head("out", out, entries)
     if sign is not None:
         from lastiterate.certificate.signature import LEDGER_HEAD, Signer
 
@@ -217,7 +230,7 @@ def head(
     if out is None:
         print(text, end="")
     else:
-        out.write_text(text, encoding="utf-8")
+        write_whole(out, text)
         print(f"written: {out}")
 
 
@@ -261,10 +274,12 @@ def export(
         "entries": list(ledger.entries()),
     }
     text = json.dumps(record, indent=1) + "\n"
+    if out is not None:
+        refuse_replacing("out", out, is_record(lambda found: set(found) == set(record)))
     if out is None:
         print(text, end="")
     else:
-        out.write_text(text, encoding="utf-8")
+        write_whole(out, text)
         print(f"written: {out}")
 
 
@@ -272,13 +287,13 @@ def _alone(entry: Mapping[str, Any]) -> str:
     return up(math.inf if entry["alone"] is None else entry["alone"])
 
 
-def existing_ledger(file: Path, witness: Path | None = None) -> "Ledger":
-    """The ledger of a file that is there."""
+def existing_ledger(file: Path, witness: Path | None = None, *, name: str = "file") -> "Ledger":
+    """The ledger of a file that is there; `name` is of the argument that has its path."""
     from lastiterate.ledger.ledger import Ledger
 
     if not file.exists():
-        must_be = "a ledger created by `lastiterate ledger open`"
-        raise InvalidParameter("file", str(file), must_be=must_be)
+        must_be = "a ledger; create it with `lastiterate ledger open`"
+        raise InvalidParameter(name, must_be=must_be, found=f"{file}, which does not exist")
     return Ledger(file, witness=witness)
 
 

@@ -13,11 +13,11 @@ import numpy as np
 import typer
 
 from lastiterate import _check
+from lastiterate._files import IsOurs, refuse_replacing, write_whole
 from lastiterate._numerics.arrays import Array
 from lastiterate.cli.options.table_options import Data, Delimiter, Force
-from lastiterate.cli.terminal import refuse_overwriting
+from lastiterate.cli.terminal import WITH_FORCE
 from lastiterate.errors import InvalidParameter
-from lastiterate.saved_model.file_writing import write_text
 from lastiterate.saved_model.model_file import SavedModel, read_model
 from lastiterate.tables.cells import texts_of
 from lastiterate.tables.file_encoding import numbered_blocks
@@ -70,26 +70,44 @@ def predict(
     Example: lastiterate predict model/model.json people.csv --proba
     """
     saved = read_model(model / "model.json" if model.is_dir() else model)
-    refuse_overwriting(out, force=force)
     _check_columns(saved, proba=proba, scores=scores)
     selection = RowSelection.of(saved, top=top, threshold=threshold, positive=positive)
-    outputs, ids = _outputs(saved, open_table(data, delimiter=delimiter), id_)
+    file = open_table(data, delimiter=delimiter)
+    logistic = saved.record["model"] == "logistic"
+    named = f"predicted {saved.target}" if id_ == saved.target else saved.target
+    probable = logistic and (proba or top is not None)
+    scored = scores or (top is not None and saved.record["model"] == "svc")
+    if out is not None:
+        header = [_ROW] * (top is not None) + [one for one in (id_, named) if one is not None]
+        header += _names("probability of", saved) * probable + _names("score of", saved) * scored
+        is_ours = _begins_with(_as_csv([list(dict.fromkeys(header))]))
+        refuse_replacing("out", out, is_ours, allowed=force, remedy=WITH_FORCE)
+    outputs, ids = _outputs(saved, file, id_)
     columns = {} if top is None else {_ROW: [str(k + 1) for k in range(len(outputs))]}
     columns |= {} if id_ is None else {id_: ids}
-    likely = probabilities(outputs) if saved.record["model"] == "logistic" else None
-    named = f"predicted {saved.target}" if id_ == saved.target else saved.target
+    likely = probabilities(outputs) if logistic else None
     columns[named] = selection.labels(predicted(saved, outputs), likely)
-    if likely is not None and (proba or top is not None):
+    if likely is not None and probable:
         columns |= _named("probability of", saved, likely)
-    if scores or (top is not None and saved.record["model"] == "svc"):
+    if scored:
         columns |= _named("score of", saved, outputs)
-    text = io.StringIO()
     lines = selection.listed(list(zip(*columns.values(), strict=True)), outputs)
-    csv.writer(text, lineterminator="\n").writerows([list(columns), *lines])
+    text = _as_csv([list(columns), *lines])
     if out is None:
-        sys.stdout.write(text.getvalue())
+        sys.stdout.write(text)
     else:
-        write_text(out, text.getvalue())
+        write_whole(out, text)
+
+
+def _as_csv(lines: list[Any]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(lines)
+    return text.getvalue()
+
+
+def _begins_with(header: str) -> IsOurs:
+    """Recognises predictions: files of the very columns that are to be written."""
+    return lambda content: content.startswith(header.encode())
 
 
 def predicted(saved: SavedModel, outputs: Array) -> list[str]:
@@ -135,12 +153,17 @@ def _check_columns(saved: SavedModel, *, proba: bool, scores: bool) -> None:
         raise InvalidParameter("scores", must_be=must_be, found=f"a model of kind {kind}")
 
 
+def _names(what: str, saved: SavedModel) -> list[str]:
+    """The columns of probabilities, one for each label, or of scores, of which two labels share."""
+    classes = saved.classes or ()
+    shared = what == "score of" and len(classes) == 2
+    return [f"{what} {label}" for label in (classes[1:] if shared else classes)]
+
+
 def _named(what: str, saved: SavedModel, numbers: Array) -> dict[str, list[str]]:
-    assert saved.classes is not None
-    classes = saved.classes if numbers.shape[1] > 1 else saved.classes[1:]
     return {
-        f"{what} {label}": [f"{number:.6g}" for number in numbers[:, k].tolist()]
-        for k, label in enumerate(classes)
+        name: [f"{number:.6g}" for number in numbers[:, k].tolist()]
+        for k, name in enumerate(_names(what, saved))
     }
 
 

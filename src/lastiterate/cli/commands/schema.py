@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from lastiterate import _check
+from lastiterate._files import refuse_replacing, write_whole
 from lastiterate.cli.options.table_options import (
     CLASSIFICATION,
     REGRESSION,
@@ -15,8 +16,7 @@ from lastiterate.cli.options.table_options import (
     Delimiter,
     Force,
 )
-from lastiterate.cli.terminal import refuse_overwriting
-from lastiterate.saved_model.file_writing import write_text
+from lastiterate.cli.terminal import WITH_FORCE
 
 _NEXT = """\
 Fill in what is publicly known, not what you find in the data:
@@ -54,17 +54,18 @@ def schema(
 
     Example: lastiterate schema people.csv --target income
     """
-    from lastiterate.tables.schema_file import skeleton
+    from lastiterate.tables.schema_file import is_skeleton, skeleton
     from lastiterate.tables.table_files import open_table
 
     _check.choice("task", task, among=TASKS)
-    refuse_overwriting(out, force=force)
     text = skeleton(
         open_table(data, delimiter=delimiter), target=target, regression=task == REGRESSION
     )
+    if out is not None:
+        refuse_replacing("out", out, is_skeleton, allowed=force, remedy=WITH_FORCE)
     if out is None:
         print(text, end="")
     else:
-        write_text(out, text)
+        write_whole(out, text)
         print(f"written: {out}")
     print(_NEXT, file=sys.stderr)

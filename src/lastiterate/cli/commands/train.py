@@ -9,12 +9,13 @@ import numpy as np
 import typer
 
 from lastiterate import _check
+from lastiterate._escape import printable
 from lastiterate.cli.options.feature_options import (
-    features_file,
+    check_scratch,
     map_of_option,
     model_steps,
-    removed_after,
     row_settings,
+    scratch_files,
     with_features,
 )
 from lastiterate.cli.options.table_options import (
@@ -32,9 +33,14 @@ from lastiterate.cli.options.table_options import (
     read_schema,
     shares_of,
 )
-from lastiterate.cli.terminal import line_width, refuse_overwriting
+from lastiterate.cli.terminal import WITH_FORCE, line_width
 from lastiterate.errors import InvalidParameter, MissingExtra
-from lastiterate.saved_model.file_writing import write_together
+from lastiterate.saved_model.file_writing import (
+    CERTIFICATE,
+    MODEL,
+    refuse_replacing_in,
+    write_together,
+)
 from lastiterate.saved_model.model_file import (
     FORMAT,
     MODELS,
@@ -104,7 +110,10 @@ def train(
     delimiter: Delimiter = None,
     mapped: Annotated[
         Path | None,
-        typer.Option(help="keep the encoded rows in this file while training, to save memory"),
+        typer.Option(
+            help="a folder, or a new name, for scratch files of the encoded rows, which it makes "
+            "and removes: for more rows than memory"
+        ),
     ] = None,
     key: Annotated[
         Path | None,
@@ -148,12 +157,11 @@ def train(
     _check_extra()
     from lastiterate.certificate.issue import tied_to_encoding
     from lastiterate.cli.model_score import TestOptions
-    from lastiterate.cli.trained_model import TrainingSummary, fit_table
+    from lastiterate.cli.trained_model import TrainingSummary, fit_table, with_target
     from lastiterate.report.plain_text import WIDEST, as_text
+    from lastiterate.saved_model.save_model import ESTIMATORS
 
     signer = None if sign is None else _signer(sign)
-    written = (out / "model.json", out / "certificate.json", html, mapped, features_file(mapped))
-    refuse_overwriting(*written, force=force)
     if html is not None:
         _check_pictures()
     elif title is not None:
@@ -179,13 +187,6 @@ def train(
         must_be = f"given where columns are taken as they are: {', '.join(encoder.unbounded)}"
         raise InvalidParameter("feature_bound", must_be=must_be, found="none")
     other_columns = {target: (truth.kind, lambda cells, before: truth.encode(cells, before=before))}
-    test_table = None
-    if test_options is not None:
-        test_file = open_table(test_options.path, delimiter=delimiter)
-        test_table = encode_file(test_file, encoder, other_columns, dtype=np.float32)
-        if test_options.epsilon is None:
-            _refuse_other_spellings(test_table, encoder, truth, test_options.path)
-        test_table = with_features(test_table, feature_map)
     settings: dict[str, Any] = {
         "epsilon": epsilon,
         "delta": delta,
@@ -199,13 +200,23 @@ def train(
         **row_settings(encoder, feature_map, feature_bound),
         "ledger": open_ledger,
     }
-    with warnings.catch_warnings(record=True) as caught, removed_after(mapped):
+    settings = with_target(settings, truth)
+    ESTIMATORS[kind](**settings).checked()
+    _check_files(out, html, mapped, force=force)
+    test_table = None
+    if test_options is not None:
+        test_file = open_table(test_options.path, delimiter=delimiter)
+        test_table = encode_file(test_file, encoder, other_columns, dtype=np.float32)
+        if test_options.epsilon is None:
+            _refuse_other_spellings(test_table, encoder, truth, test_options.path)
+        test_table = with_features(test_table, feature_map)
+    with warnings.catch_warnings(record=True) as caught, scratch_files(mapped) as (rows, wide):
         warnings.simplefilter("always")
-        encoded = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=mapped)
-        encoded = with_features(encoded, feature_map, mapped)
+        encoded = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=rows)
+        encoded = with_features(encoded, feature_map, wide)
         trained = fit_table(kind, settings, truth, encoded, test_options, test_table, key)
     for one in caught:
-        print(f"warning: {one.message}", file=sys.stderr)
+        print(printable(f"warning: {one.message}"), file=sys.stderr)
     saved = SavedModel(
         {
             "format": FORMAT,
@@ -220,16 +231,17 @@ def train(
             **_declared(truth),
             "class_prior": prior,
             "clip_norm": clip_norm,
+            **({} if open_ledger is None else {"ledger": open_ledger.entries()[0]["hash"]}),
             **trained.record(),
         }
     )
     certificate = tied_to_encoding(trained.certificate, saved.encoding)
     if signer is not None:
         certificate = signer.signed(certificate)
-    write_together(out, {"model.json": saved.text(), "certificate.json": certificate})
+    write_together(out, {MODEL: saved.text(), CERTIFICATE: certificate})
     files = {
-        out / "model.json": "the model and its schema",
-        out / "certificate.json": "what ran, for `lastiterate verify`",
+        out / MODEL: "the model and its schema",
+        out / CERTIFICATE: "what ran, for `lastiterate verify`",
     }
     if html is not None:
         trained.report.to_html(html, delta=delta, title=title or "Privacy report")
@@ -240,6 +252,20 @@ def train(
     if report:
         print(f"{as_text(trained.report, delta=delta, width=width)}\n")
     print(summary.as_text(width))
+
+
+def _check_files(out: Path, html: Path | None, mapped: Path | None, *, force: bool) -> None:
+    """Raise unless all files can be written without the loss of one that is there."""
+    refuse_replacing_in("out", out, (MODEL, CERTIFICATE), allowed=force, remedy=WITH_FORCE)
+    check_scratch(mapped)
+    if html is None:
+        return
+    from lastiterate.report.html import check_page
+
+    check_page("html", html, allowed=force, remedy=WITH_FORCE)
+    same = [one for one in (out, out / MODEL, out / CERTIFICATE, mapped) if one is not None]
+    if html.resolve() in [one.resolve() for one in same]:
+        raise InvalidParameter("html", str(html), must_be="another file than those of the model")
 
 
 def _public(test: "TestOptions | None") -> tuple[str, ...]:
@@ -315,4 +341,4 @@ def _signer(key: Path) -> Any:
 def _ledger(file: Path) -> Any:
     from lastiterate.cli.commands.ledger import existing_ledger
 
-    return existing_ledger(file)
+    return existing_ledger(file, name="ledger")

@@ -20,10 +20,15 @@ from lastiterate.cli.options.table_options import (
     Force,
     declared_target,
 )
-from lastiterate.cli.terminal import refuse_overwriting
+from lastiterate.cli.terminal import WITH_FORCE
 from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.run.adjacency import if_one_example_is
-from lastiterate.saved_model.file_writing import write_together
+from lastiterate.saved_model.file_writing import (
+    CERTIFICATE,
+    MODEL,
+    refuse_replacing_in,
+    write_together,
+)
 from lastiterate.saved_model.model_file import SavedModel, read_model
 from lastiterate.tables.file_encoding import encode_file
 from lastiterate.tables.table_files import open_table
@@ -89,14 +94,14 @@ def unlearn(
     Example: lastiterate unlearn model people.csv --rows 17,203 --epsilon 0.5 --key secret --plan
     """
     numbers = _numbers(rows)
-    saved = read_model(model / "model.json")
+    saved = read_model(model / MODEL)
     if saved.saved_by_python:
         must_be = (
             "one that `lastiterate train` wrote; for a model saved by Python, call unlearn on "
             "lastiterate.load(folder)"
         )
         raise InvalidParameter("model", str(model), must_be=must_be)
-    known = _known(saved, model / "certificate.json")
+    known = _known(saved, model / CERTIFICATE)
     if plan:
         print(known.plan_unlearning(numbers, epsilon=epsilon, delta=delta, noisier=noisier))
         return
@@ -106,12 +111,13 @@ def unlearn(
             "again with --key"
         )
         raise InvalidParameter("key", must_be=must_be, found="none")
-    refuse_overwriting(out / "model.json", out / "certificate.json", force=force)
     signer = None
     if sign is not None:
         from lastiterate.certificate.signature import Signer
 
         signer = Signer(sign)
+    open_ledger = _ledger(ledger, saved.record.get("ledger"))
+    refuse_replacing_in("out", out, (MODEL, CERTIFICATE), allowed=force, remedy=WITH_FORCE)
     table = open_table(data, delimiter=delimiter)
     truth = _truth(saved)
     other_columns = {
@@ -131,7 +137,7 @@ def unlearn(
             delta=delta,
             key=key,
             noisier=noisier,
-            ledger=ledger,
+            ledger=open_ledger,
             at_any_cost=at_any_cost,
         )
     certificate = new.certificate_ if signer is None else signer.signed(new.certificate_)
@@ -141,7 +147,7 @@ def unlearn(
         "intercept": np.atleast_1d(new.intercept_).tolist(),
     }
     text = SavedModel(saved.record | learnt).text()
-    write_together(out, {"model.json": text, "certificate.json": certificate})
+    write_together(out, {MODEL: text, CERTIFICATE: certificate})
     print(new.unlearning_)
     stated = json.loads(certificate)["guarantee"]
     condition = if_one_example_is(stated["adjacency"])
@@ -149,7 +155,22 @@ def unlearn(
         f"For the remaining rows, epsilon = {up(stated['epsilon'])} at delta = "
         f"{stated['delta']:g} {condition}, for all published models together."
     )
-    print(f"\nwritten: {out / 'model.json'}, {out / 'certificate.json'}")
+    print(f"\nwritten: {out / MODEL}, {out / CERTIFICATE}")
+
+
+def _ledger(file: Path | None, charged: str | None) -> Any:
+    """The ledger of the option, which must be the one that the training was charged to, if any."""
+    from lastiterate.cli.commands.ledger import existing_ledger
+
+    must_be = "the ledger that the training was charged to, since unlearning is one more release"
+    if file is None:
+        if charged is not None:
+            raise InvalidParameter("ledger", must_be=must_be, found="none")
+        return None
+    found = existing_ledger(file, name="ledger")
+    if charged not in (None, found.entries()[0]["hash"]):
+        raise InvalidParameter("ledger", must_be=must_be, found=f"{file}, which is another")
+    return found
 
 
 def _numbers(rows: str) -> list[int]:

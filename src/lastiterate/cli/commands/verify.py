@@ -1,21 +1,27 @@
 """verify: derive a certificate's guarantee again, and list what was not checked."""
 
+import json
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lastiterate._digits import up
+from lastiterate._escape import printable
 from lastiterate.cli.terminal import line_width
-from lastiterate.errors import InvalidCertificate, InvalidParameter
-from lastiterate.saved_model.model_file import AlteredModel, read_model
+from lastiterate.errors import InvalidCertificate, InvalidParameter, OtherVersion
+from lastiterate.saved_model.file_writing import CERTIFICATE
+from lastiterate.saved_model.model_file import AlteredModel, SavedModel
+from lastiterate.saved_model.weight_files import read_weights, weights_beside
 from lastiterate.tables.json_file import read_object
 
 if TYPE_CHECKING:
     from lastiterate.certificate.unlearning_history import UnlearningHistory
+    from lastiterate.certificate.verify import VerifiedCertificate
 
+UNCHECKED_WEIGHTS = 4  # an exit code
 _HOLDS = {False: "holds", True: "holds for the training alone"}
 _SEEDED = "not private against someone who knows the seed: the training was reproducible"
 
@@ -29,11 +35,15 @@ def verify(
     certificate: Annotated[
         Path,
         typer.Argument(
-            metavar="CERTIFICATE", help="certificate.json, or the folder of it and model.json"
+            metavar="CERTIFICATE", help="certificate.json, or the folder of it and its model"
         ),
     ],
     model: Annotated[
-        Path | None, typer.Option(help="also check that the certificate is of this model.json")
+        Path | None,
+        typer.Option(
+            help="also check that the certificate is of this model.json, model.safetensors or "
+            "head.safetensors [default: those beside it]"
+        ),
     ] = None,
     signed_by: Annotated[
         Path | None, typer.Option(help="also check the signature with this public key")
@@ -48,62 +58,111 @@ def verify(
             "--allow-fitted", help="exit with 0 even if preprocessing learned from the examples"
         ),
     ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> int:
     """Derive a certificate's guarantee again.
 
     With a model, also check that the certificate is of this model, columns and classes included.
     Exit code 0: the guarantee holds. 1: it does not, or the model was altered, or the training had
-    a seed, or preprocessing learned from the same examples.
+    a seed, or preprocessing learned from the same examples. 2: bad input. 3: another version of
+    lastiterate issued it, and is named. 4: it holds, but weights beside it were not checked.
 
     Example: lastiterate verify model
     """
-    from lastiterate.certificate.fields import on_trust
     from lastiterate.certificate.verify import verified_certificate
     from lastiterate.report.run_text import fitted_steps_text
 
+    weights: list[Path] = [] if model is None else [model]
+    unchecked: list[Path] = []
     if certificate.is_dir():
-        beside = certificate / "model.json"
-        model = beside if model is None and beside.exists() else model
-        certificate = certificate / "certificate.json"
+        certificate = certificate / CERTIFICATE
+    if certificate.name == CERTIFICATE:
+        beside, unchecked = weights_beside(certificate.parent)
+        if model is None:
+            weights = beside
+        else:
+            unchecked = [one for one in (*beside, *unchecked) if not _same_file(one, model)]
     described = _certificate(certificate)
     try:
-        released = None if model is None else read_model(model)
-        found = verified_certificate(
-            certificate,
-            parameters=None if released is None else released.parameters,
-            encoding=None if released is None else released.encoding,
-            signed_by=signed_by,
-        )
-        if released is not None and not released.matches_certificate(described):
-            raise InvalidCertificate(["the model predicts by other numbers than it describes"])
+        read = [(path, read_weights(path)) for path in weights]
+        models: list[SavedModel | None] = [one for _, one in read if isinstance(one, SavedModel)]
+        for released in models or [None]:
+            found = verified_certificate(
+                certificate,
+                parameters=None if released is None else released.parameters,
+                encoding=None if released is None else released.encoding,
+                signed_by=signed_by,
+            )
+            if released is not None and not released.matches_certificate(described):
+                raise InvalidCertificate(["the model predicts by other numbers than it describes"])
+        wrong = [
+            f"{why}, {path}"
+            for path, one in read
+            if not isinstance(one, SavedModel)
+            for why in one.reasons(described)
+        ]
+        if wrong:
+            raise InvalidCertificate(wrong)
+    except OtherVersion:
+        raise
     except (InvalidCertificate, AlteredModel) as error:
-        print(error, file=sys.stderr)
+        if as_json:
+            reasons = getattr(error, "reasons", [str(error)])
+            print(json.dumps({"holds": False, "reasons": reasons}, indent=1))
+        else:
+            print(printable(str(error)), file=sys.stderr)
         return 1
-    if found.seeded:
-        print(_SEEDED)
-    if found.fitted_steps:
-        print(fitted_steps_text(found.fitted_steps))
     stated = described["guarantee"]
-    run = found.report.run
-    whose = "one example"
-    if run.examples_per_person > 1:
-        whose = f"one person's examples, at most {run.examples_per_person:,},"
-    print(
-        f"{_HOLDS[bool(found.fitted_steps)]}: epsilon = {up(stated['epsilon'])} "
-        f"at delta = {stated['delta']:g}, {whose} "
-        f"{'replaced' if run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
-    )
-    trust, *more = on_trust(described)
-    print(trust)
-    unlearned = _unlearning_requests(described, found.requests)
-    for line in (*unlearned, *more, *_other_checks(described, model, signed_by)):
-        print(line)
+    voided = [_SEEDED] if found.seeded else []
+    voided += [fitted_steps_text(found.fitted_steps)] if found.fitted_steps else []
+    notes = [*_notes(described, found, [path for path, _ in read], signed_by)]
+    notes += [f"not checked: {path}, which may hold other weights" for path in unchecked]
+    failed = (found.seeded and not allow_seeded) or (found.fitted_steps and not allow_fitted)
+    code = 1 if failed else (UNCHECKED_WEIGHTS if unchecked else 0)
+    if as_json:
+        said = {"holds": code == 0, "exit code": code, "guarantee": stated, "voided by": voided}
+        more = {"software": described["software"], "checked": [str(path) for path, _ in read]}
+        print(json.dumps({**said, **more, "notes": notes}, indent=1))
+        return code
+    for line in (*voided, _verdict(described, found), *notes):
+        print(printable(line))
     if report:
         from lastiterate.report.plain_text import WIDEST, as_text
 
         print(f"\n{as_text(found.report, delta=stated['delta'], width=line_width(WIDEST))}")
-    failed = (found.seeded and not allow_seeded) or (found.fitted_steps and not allow_fitted)
-    return 1 if failed else 0
+    return code
+
+
+def _same_file(one: Path, other: Path) -> bool:
+    return one.resolve() == other.resolve()
+
+
+def _verdict(described: Mapping[str, Any], found: "VerifiedCertificate") -> str:
+    stated, run = described["guarantee"], found.report.run
+    whose = "one example"
+    if run.examples_per_person > 1:
+        whose = f"one person's examples, at most {run.examples_per_person:,},"
+    return (
+        f"{_HOLDS[bool(found.fitted_steps)]}: epsilon = {up(stated['epsilon'])} "
+        f"at delta = {stated['delta']:g}, {whose} "
+        f"{'replaced' if run.adjacency == 'replace' else 'left out'}, by {stated['bound']}"
+    )
+
+
+def _notes(
+    described: Mapping[str, Any],
+    found: "VerifiedCertificate",
+    weights: Sequence[Path],
+    signed_by: Path | None,
+) -> Iterator[str]:
+    """Lines on what is on trust, and on all other checks."""
+    from lastiterate.certificate.fields import on_trust
+
+    trust, *more = on_trust(described)
+    yield trust
+    yield from _unlearning_requests(described, found.requests)
+    yield from more
+    yield from _other_checks(described, weights, signed_by)
 
 
 def _unlearning_requests(
@@ -129,15 +188,15 @@ def _unlearning_requests(
 
 
 def _other_checks(
-    described: Mapping[str, Any], model: Path | None, signed_by: Path | None
+    described: Mapping[str, Any], weights: Sequence[Path], signed_by: Path | None
 ) -> Iterator[str]:
     """Lines on other checks: the model, the signature, the preprocessing and the labels."""
     from lastiterate.certificate.fields import noisy_counts
 
-    if model is None:
+    if not weights:
         yield "not checked: which model it belongs to (--model)"
-    else:
-        yield f"of the model in {model}"
+    for path in weights:
+        yield f"of the model in {path}"
     if signed_by is not None:
         yield f"signed by the owner of {signed_by}"
     elif "signature" in described:
@@ -164,8 +223,11 @@ def _other_checks(
 
 
 def _certificate(path: Path) -> dict[str, Any]:
+    from lastiterate.certificate.verify import refuse_other_version
+
     must_be = "a certificate.json that `lastiterate train` wrote"
     record = read_object(path, name="certificate", must_be=must_be)
+    refuse_other_version(record)
     if not {"run", "guarantee", "features"} <= set(record):
         raise InvalidParameter("certificate", str(path), must_be=must_be)
     return record

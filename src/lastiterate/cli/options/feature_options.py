@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
+from lastiterate.errors import InvalidParameter
 from lastiterate.features.feature_map import FeatureMap
 from lastiterate.features.known_maps import map_from_text
 from lastiterate.saved_model.pipeline_steps import FeatureStep, as_record
@@ -23,21 +26,15 @@ def map_of_option(features: str | None, encoder: Encoder) -> FeatureMap | None:
 
 
 def with_features(
-    table: EncodedTable, feature_map: FeatureMap | None, mapped: Path | None = None
+    table: EncodedTable, feature_map: FeatureMap | None, file: Path | None = None
 ) -> EncodedTable:
-    """The table with features in the place of encoded rows, in a file if rows are in `mapped`."""
+    """The table with features in the place of encoded rows, in a file if one is given."""
     if feature_map is None:
         return table
-    file = features_file(mapped)
     if file is not None:
         return replace(table, rows=feature_map.write(table.rows, file))
     InMemory(feature_map.width, np.float32).check(len(table.rows))
     return replace(table, rows=feature_map.apply(table.rows))
-
-
-def features_file(mapped: Path | None) -> Path | None:
-    """The file of features beside a file of encoded rows."""
-    return None if mapped is None else mapped.with_name(f"{mapped.name}.features")
 
 
 def row_settings(
@@ -58,12 +55,28 @@ def model_steps(feature_map: FeatureMap | None) -> dict[str, Any]:
     return {"steps": [as_record(FeatureStep(FeatureStep.step, feature_map.as_record()))]}
 
 
+def check_scratch(mapped: Path | None) -> None:
+    """Raise unless scratch files can be made there."""
+    if mapped is None or mapped.is_dir():
+        return
+    if os.path.lexists(mapped):
+        must_be = "a folder for scratch files, or a name that nothing has yet"
+        raise InvalidParameter("mapped", must_be=must_be, found=f"{mapped}, which is a file")
+    if not mapped.parent.is_dir():
+        must_be = "in a folder that exists"
+        raise InvalidParameter("mapped", str(mapped), must_be=must_be)
+
+
 @contextmanager
-def removed_after(mapped: Path | None) -> Iterator[None]:
-    """Remove files of encoded rows afterwards: they are as private as the table."""
-    try:
-        yield
-    finally:
-        for file in (mapped, features_file(mapped)):
-            if file is not None:
-                file.unlink(missing_ok=True)
+def scratch_files(mapped: Path | None) -> Iterator[tuple[Path | None, Path | None]]:
+    """Names for encoded rows and features, in a new folder that is removed with them.
+
+    They are as private as the table, so that nobody else can read the folder.
+    """
+    check_scratch(mapped)
+    if mapped is None:
+        yield None, None
+        return
+    where, prefix = (mapped, "rows.") if mapped.is_dir() else (mapped.parent, f"{mapped.name}.")
+    with TemporaryDirectory(prefix=prefix, dir=where) as folder:
+        yield Path(folder, "rows"), Path(folder, "features")

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lastiterate._files import write_whole
 from lastiterate.cli import run_file
 from lastiterate.cli.options.dp_sgd_defaults import assumptions, filled_in
 from lastiterate.cli.options.option_types import among, flag, whole_number
@@ -187,7 +188,7 @@ def takes_run(
         else:
             filled, run, assumed = None, said, []
         if file is not None:
-            file.write_text(run_file.as_toml(filled, run), encoding="utf-8")
+            write_whole(file, run_file.as_toml(filled, run))
         command(run, **values)
         if file is not None:
             print(f"written: {file}", file=sys.stderr)

@@ -19,7 +19,9 @@ Data = Annotated[
 Delimiter = Annotated[
     str | None, typer.Option(help="the separator of a CSV file, unless a comma (.tsv files: a tab)")
 ]
-Force = Annotated[bool, typer.Option("--force", help="overwrite what is there")]
+Force = Annotated[
+    bool, typer.Option("--force", help="replace what lastiterate wrote there, and nothing else")
+]
 ClassPrior = Annotated[
     str | None,
     typer.Option(help="publicly known shares of the labels, as in yes=0.02; not from the data"),

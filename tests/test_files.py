@@ -1,0 +1,216 @@
+"""No option of any command, and no function, destroys a file that the library did not write."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+import lastiterate as li
+from lastiterate import _files, plot
+from lastiterate.cli import main
+from lastiterate.errors import InvalidLedger, InvalidParameter
+from lastiterate.features import QuadraticSketch
+from lastiterate.linear_model import PrivateLogisticRegression
+from lastiterate.report import html
+
+RUN = ["--examples", "1000", "--batch-size", "100", "--epochs", "2", "--clip-norm", "1",
+       "--noise-multiplier", "5", "--step-size", "0.1"]  # fmt: skip
+MINE = b"the only copy of my work"
+TRAIN = ["train", "t.csv", "--target", "y", "--schema", "s.json", "--epochs", "1"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A folder with a table, a model of it and a ledger."""
+    made = tmp_path_factory.mktemp("whole")
+    rng = np.random.default_rng(0)
+    rows = [f"{int(a)},{'yes' if a > 50 else 'no'}" for a in rng.integers(0, 100, 1_000)]
+    (made / "t.csv").write_text("\n".join(["a,y", *rows]) + "\n")
+    (made / "s.json").write_text('{"a": {"range": [0, 100]}, "y": {"values": ["no", "yes"]}}')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(made)
+        assert main([*TRAIN, "--out", "model"]) == 0
+    assert main(["ledger", "open", f"{made}/l", "--epsilon", "2", "--delta", "1e-5"]) == 0
+    return made
+
+
+@pytest.fixture
+def folder(whole, tmp_path, monkeypatch):
+    """A copy of that folder, where commands run."""
+    shutil.copytree(whole, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+# A file that is there and not ours, and a command that is told to write to it.
+COMMANDS = {
+    "train --out": ("m/model.json", [*TRAIN, "--out", "m", "--force"]),
+    "train --out, certificate": ("m/certificate.json", [*TRAIN, "--out", "m", "--force"]),
+    "train --mapped": ("mine", [*TRAIN, "--mapped", "mine", "--out", "m", "--force"]),
+    "train --html": ("mine", [*TRAIN, "--html", "mine", "--out", "m", "--force"]),
+    "predict --out": ("mine", ["predict", "model", "t.csv", "--out", "mine", "--force"]),
+    "schema --out": ("mine", ["schema", "t.csv", "--out", "mine", "--force"]),
+    "account --html": ("mine", ["account", *RUN, "--html", "mine"]),
+    "account --save": ("mine.toml", ["account", *RUN, "--save", "mine.toml"]),
+    "calibrate --save": ("mine.toml", ["calibrate", *RUN, "--save", "mine.toml"]),
+    "plot --out": ("mine.png", ["plot", "tradeoff", *RUN, "--out", "mine"]),
+    "ledger open": ("mine", ["ledger", "open", "mine", "--epsilon", "1", "--delta", "1e-5"]),
+    "ledger open --witness": (
+        "mine",
+        ["ledger", "open", "new", "--epsilon", "1", "--delta", "1e-5", "--witness", "mine"],
+    ),
+    "ledger add": ("mine", ["ledger", "add", "mine", "--epsilon", "1"]),
+    "ledger head --out": ("mine", ["ledger", "head", "l", "--out", "mine"]),
+    "ledger export --out": ("mine", ["ledger", "export", "l", "--out", "mine"]),
+    "audit --record": (
+        "mine",
+        ["audit", "--model", "model/model.json", "--runs", "20", "--record", "mine"],
+    ),
+    "demo --out": ("train.csv", ["demo", "--out", "."]),
+    "reproduce --out": ("r/bsa-figure-2.png", ["reproduce", "bsa-figure-2", "--out", "r"]),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_commands(capsys, folder, name):
+    file, words = COMMANDS[name]
+    (folder / file).parent.mkdir(exist_ok=True)
+    (folder / file).write_bytes(MINE)
+    before = sorted(path for path in folder.rglob("*") if path.name != "new")
+    assert main(words) == 2
+    assert (folder / file).read_bytes() == MINE
+    assert sorted(path for path in folder.rglob("*") if path.name != "new") == before
+    said = capsys.readouterr().err
+    option = name.partition(" ")[2].partition(",")[0]
+    if option.startswith("--") and option != "--record":
+        assert said.startswith(f"lastiterate: {option} must be ")
+    assert file.split("/")[-1] in said or name == "demo --out"
+
+
+FUNCTIONS = {
+    "to_html": lambda path: li.account(_run()).to_html(path),
+    "plot.save": lambda path: plot.save(plot.tradeoff(li.GaussianProfile(1.0)), path),
+    "transform_to": lambda path: QuadraticSketch(8).fit([[1.0]]).transform_to([[1.0]], path),
+    "write_witness": lambda path: _ledger(path).write_witness(path),
+    "Ledger": lambda path: li.Ledger(path, epsilon=1.0, delta=1e-5),
+    "Ledger(witness=)": lambda path: li.Ledger(
+        path.parent / "new", epsilon=1.0, delta=1e-5, witness=path
+    ),
+    "save": lambda path: li.save(_model(), path.parent, overwrite=True),
+}
+
+
+def _run():
+    return li.TrainingRun.from_dp_sgd(
+        examples=1_000, batch_size=100, epochs=2, clip_norm=1.0, noise_multiplier=5.0
+    )
+
+
+def _ledger(path):
+    return li.Ledger(path.parent / "people.ledger", epsilon=1.0, delta=1e-5)
+
+
+def _model():
+    rows = np.random.default_rng(0).normal(size=(1_000, 2))
+    return PrivateLogisticRegression(epochs=1).fit(rows, rows[:, 0] > 0.0)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(tmp_path, name):
+    path = tmp_path / {"plot.save": "mine.png", "save": "model.json"}.get(name, "mine")
+    path.write_bytes(MINE)
+    with pytest.raises((InvalidParameter, InvalidLedger)):
+        FUNCTIONS[name](path)
+    assert path.read_bytes() == MINE
+
+
+class TestWhatIsReplaced:
+    def test_by_force_what_we_wrote(self, capsys, folder):
+        for words in (
+            [*TRAIN, "--out", "model"],
+            ["predict", "model", "t.csv", "--proba", "--out", "p.csv"],
+            ["schema", "t.csv", "--out", "new.json"],
+        ):
+            main([*words, "--force"])
+            assert main(words) == 2
+            assert "add --force" in capsys.readouterr().err
+            assert main([*words, "--force"]) == 0
+
+    def test_a_schema_that_was_filled_in_is_not(self, capsys, folder):
+        before = (folder / "s.json").read_bytes()
+        assert main(["schema", "t.csv", "--out", "s.json", "--force"]) == 2
+        assert (folder / "s.json").read_bytes() == before
+
+    def test_pages_and_pictures(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(html, "_picture", lambda *_: [])  # which take long
+        for _ in range(2):
+            li.account(_run()).to_html(tmp_path / "page.html")
+            for kind in (".svg", ".png", ".pdf"):
+                plot.save(plot.tradeoff(li.GaussianProfile(1.0)), tmp_path / f"a{kind}")
+
+    def test_earlier_heads_of_the_same_ledger(self, folder):
+        ledger, other = li.Ledger("l"), _ledger(folder / "x")
+        for _ in range(2):
+            ledger.write_witness("head")
+            ledger.add((0.1, 0.0))
+        later = (folder / "head").read_bytes()
+        with pytest.raises(InvalidParameter, match="an earlier head of this very ledger"):
+            other.write_witness("head")
+        # A ledger that went back does not lose what shows it.
+        (folder / "l").write_bytes(b"".join((folder / "l").read_bytes().splitlines(True)[:1]))
+        with pytest.raises(InvalidParameter, match="an earlier head of this very ledger"):
+            li.Ledger("l").write_witness("head")
+        assert (folder / "head").read_bytes() == later
+
+
+class TestScratch:
+    @pytest.mark.parametrize("place", ["rows.f4", "."])
+    def test_is_new_and_removed(self, folder, place, monkeypatch):
+        from lastiterate.cli.commands import train
+
+        seen = []
+        encode = train.encode_file
+
+        def encoded(*args, mapped=None, **more):
+            seen.append(mapped)
+            return encode(*args, mapped=mapped, **more)
+
+        monkeypatch.setattr(train, "encode_file", encoded)
+        before = sorted(folder.rglob("*"))
+        assert main([*TRAIN, "--mapped", place, "--features", "fourier:16", "--force"]) == 0
+        assert seen[-1] is not None
+        assert not seen[-1].exists()
+        assert sorted(folder.rglob("*")) == before
+
+
+class TestOrder:
+    def test_bad_options_are_reported_first(self, capsys, folder):
+        for words, said in (
+            (["--epsilon", "-1"], "--epsilon must be"),
+            (["--delta", "2"], "--delta must be"),
+            (["--epochs", "0"], "--epochs must be"),
+            (["--model", "tree"], "--model must be"),
+            (["--adjacency", "x"], "--adjacency must be"),
+            (["--l2", "-1"], "--l2 must be"),
+            (["--class-prior", "yes=2"], "--class-prior must be"),
+        ):
+            assert main([*TRAIN, *words, "--out", "model"]) == 2
+            assert said in capsys.readouterr().err
+
+    def test_a_page_in_the_place_of_the_model(self, capsys, folder):
+        assert main([*TRAIN, "--out", "other", "--html", "other/model.json"]) == 2
+        assert "--html must be another file" in capsys.readouterr().err
+
+
+class TestWriting:
+    def test_drafts_have_names_of_their_own(self, tmp_path, monkeypatch):
+        (tmp_path / ".a.draft").write_bytes(MINE)
+        _files.write_whole(tmp_path / "a", "text")
+        assert (tmp_path / ".a.draft").read_bytes() == MINE
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".a.draft", "a"]
+
+    def test_json_that_is_not_ours(self):
+        known = _files.is_record(lambda record: "x" in record)
+        assert known(json.dumps({"x": 1}).encode())
+        assert not any(map(known, (b"", b"[]", b"nan", b"\xff", b'{"y": 1}', b"[" * 100_000)))
