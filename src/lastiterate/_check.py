@@ -122,9 +122,8 @@ def similar(value: str, among: Iterable[str]) -> str:
     return f" (did you mean {' or '.join(map(repr, found))}?)" if found else ""
 
 
-def known_names(names: Iterable[str], given: Iterable[str], what: str) -> None:
+def known_names(known: Iterable[str], given: Iterable[str], what: str) -> None:
     """Raise `InvalidType` if a keyword is not among those that `what` takes."""
-    known = list(names)
     for name in given:
         if name not in known:
             must_be = f"left out: {what} takes no such argument{similar(name, known)}"

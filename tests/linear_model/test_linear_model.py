@@ -22,7 +22,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import check_is_fitted
 
-import lastiterate as li
 from lastiterate import account
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import (
@@ -361,11 +360,10 @@ class TestWordsOfOtherLibraries:
         "attempt, said",
         [
             (lambda: PrivateLogisticRegression(epsilo=1), "did you mean 'epsilon'"),
-            (lambda: li.Loss(regularizer=1), "did you mean 'regulariser'"),
             (lambda: PrivateLogisticRegression().set_params(C=1), "l2 is the penalty"),
             (
                 lambda: PrivateRidge(target_bound=1, adjacency="add_remove").checked(),
-                "'zero-out' k",
+                "'zero-out'",
             ),
             (lambda: PrivateRidge(target_bound=1, batches="poisson").checked(), "'sampled' draws"),
             (lambda: PrivateRidge(target_bound=1, batches="shuffled").checked(), "DataLoader"),

@@ -134,7 +134,7 @@ _WITHIN = 2.0  # standard deviations of its noise within which a score may be an
 
 
 def base_rate_text(score: Any, classes: tuple[str, ...], prior: list[float] | None) -> str:
-    """What a noisy accuracy is to be compared with: the public share of the most frequent label."""
+    """The public share of the most frequent label, with which a noisy accuracy is compared."""
     ranking = (
         "how well the model ranks rows (AUC) is not measured on private rows; --test-is-public "
         "prints it for public ones"

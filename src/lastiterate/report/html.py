@@ -175,7 +175,7 @@ _WRONG = 5  # in 100, the false positives that people are told of
 
 
 def _in_plain_words(report: PrivacyReport) -> str:
-    """What an attacker can do, without a symbol."""
+    """A sentence on the success of attackers, without a symbol."""
     most, adjacency = report.run.examples_per_person, report.run.adjacency
     rows = "one row was" if most == 1 else f"the rows of one person, at most {most:,}, were"
     other = "left out"
@@ -185,7 +185,8 @@ def _in_plain_words(report: PrivacyReport) -> str:
     return (
         "In plain words: suppose somebody knows all other rows and how the model was trained, and "
         f"tries to tell from what is published whether {rows} used, or {other}. If they wrongly "
-        f"say \u201cused\u201d in {_WRONG} of 100 cases, they rightly say it in at most {right} of 100."
+        f"say \u201cused\u201d in {_WRONG} of 100 cases, "
+        f"they rightly say it in at most {right} of 100."
     )
 
 

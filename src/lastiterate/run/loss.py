@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -56,11 +56,6 @@ class Loss:
     lipschitz: float | None = None
     regulariser: float = 0.0
     outputs: int | None = None
-
-    def __new__(cls, *_: object, **given: object) -> Self:
-        """An instance; a misspelt property is refused with the name that is meant."""
-        _check.known_names(cls.__dataclass_fields__, given, "Loss")
-        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         if not isinstance(self.convex, (bool, np.bool_)):
