@@ -1,6 +1,7 @@
 """Rows around their published mean: as charged, as described, and for the better."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from lastiterate.linear_model import PrivateLogisticRegression, PrivateRidge
 from lastiterate.other_releases import KINDS, MEAN, Release
 from lastiterate.profile.rounded import gdp_but_for_failure
 from lastiterate.train.centring import Centre, centre_of, published_centre
-from lastiterate.train.data import bounded
+from lastiterate.train.data import FAST, bounded
 from lastiterate.train.noise import Randomness, SeededBits
 
 from .problems import MODELS, made
@@ -53,7 +54,7 @@ class TestRows:
         dense = rows if isinstance(rows, np.ndarray) else rows.toarray()
         centre = Centre(RNG.normal(size=7) / 5, 0.6)
         examples = bounded(rows, np.zeros(50), bound=1.5, intercept=0.0)
-        batch = examples.__class__(rows, np.zeros(50), 1.5, 0.0, centre=centre).batch(slice(None))
+        batch = replace(examples, centre=centre, arithmetic=FAST).batch(slice(None))
         own = batch.rows if isinstance(batch.rows, np.ndarray) else batch.rows.toarray()
         used = own.astype(np.longdouble) * batch.factors[:, np.newaxis]
         used = used - np.outer(batch.shifts, batch.mean)

@@ -68,7 +68,9 @@ class TestRows:
     def test_a_mapped_file_with_a_target_that_is_not_finite(self, tmp_path):
         rows = np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(200, 3))
         with pytest.raises(InvalidParameter, match="finite numbers; found a target"):
-            PrivateRidge(target_bound=1.0).fit(rows, np.array(["0.5"] * 199 + ["nan"]))
+            PrivateRidge(target_bound=1.0).fit(rows, np.array([0.5] * 199 + [np.nan]))
+        with pytest.raises(InvalidParameter, match="finite numbers; found a target"):
+            PrivateRidge(target_bound=1.0).fit(rows, ["0.5"] * 199 + ["nan"])
 
     def test_a_changed_copy_of_a_mapped_file(self, tmp_path):
         np.memmap(tmp_path / "x", dtype=np.float32, mode="w+", shape=(200, 3)).flush()
