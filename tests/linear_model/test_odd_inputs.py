@@ -73,7 +73,7 @@ class LyingItems(np.ndarray):
         return 1e6 * np.asarray(self)[index]
 
 
-NUMBERS = [np.float64, np.float32, np.float16, np.int8, np.int64, np.uint8, np.uint64, object, str]
+NUMBERS = [np.float64, np.float32, np.float16, np.int8, np.int64, np.uint8, np.uint64, object]
 SAME = {
     **{f"of {np.dtype(kind).name}": WHOLE.astype(kind) for kind in NUMBERS},
     "big-endian": WHOLE.astype(">f8"),
@@ -105,6 +105,7 @@ SAME = {
 REFUSED = {
     "complex": WHOLE.astype(complex),
     "records": np.zeros(200, dtype=[("a", float), ("b", float)]),
+    "numbers as text": WHOLE.astype(str),
     "text": np.full((200, 3), "x"),
     "void": np.zeros((200, 3), dtype="V8"),
     "flat": WHOLE[:, 0].astype(float),

@@ -69,8 +69,7 @@ def _length(y: Any) -> int:
 
 def refused_targets(bad: BadCells, must_be: str) -> InvalidParameter:
     """The error for targets of another kind."""
-    remedy = f"{must_be} ({bad.remedy})" if bad.remedy else must_be
-    return InvalidParameter("y", must_be=remedy, found=bad.found(0))
+    return InvalidParameter("y", must_be=bad.remedy or must_be, found=bad.found(0))
 
 
 def numbers_in(targets: Any, *, finite: bool = True) -> Array:

@@ -89,7 +89,7 @@ def _by_rows(X: Any) -> Any:
     if isinstance(X, (list, tuple)):
         X = np.asarray(X)
     # One such cell decides how all others are stored.
-    if getattr(getattr(X, "dtype", None), "kind", "") in "USTMm":
+    if getattr(getattr(X, "dtype", None), "kind", None) in tuple("USTMm"):
         found = f"a value that is not a number, in an array of type {X.dtype}"
         raise InvalidType("X", must_be=f"numbers: {_ENCODED}", found=found)
     return compressed(X) if sparse.issparse(X) else X

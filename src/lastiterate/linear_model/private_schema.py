@@ -16,7 +16,7 @@ from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.tables.encoder import Encoder, missing_columns_text
 from lastiterate.tables.schema_file import schema_of
 from lastiterate.train.discreet_errors import is_dask
-from lastiterate.train.traceback_scrubbing import discreet
+from lastiterate.train.traceback_scrubbing import DiscreetTransformer
 
 _TABLE = (
     "a table whose columns have names: a data frame of pandas, polars or Dask, a table of pyarrow, "
@@ -24,7 +24,7 @@ _TABLE = (
 )
 
 
-class PrivateSchema(TransformerMixin, BaseEstimator):
+class PrivateSchema(DiscreetTransformer, TransformerMixin, BaseEstimator):
     """Encodes the columns of a table as features, by public facts on the columns.
 
     Numbers are mapped from their range to [-1, 1], or coded one-hot by intervals; text is coded
@@ -132,7 +132,6 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         self.n_features_in_ = len(features)
         return self
 
-    @discreet
     def transform(self, X: Any) -> Any:
         """The features of a table; columns that were not fitted are left out.
 
