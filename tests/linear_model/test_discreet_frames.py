@@ -8,8 +8,8 @@ from lastiterate.features import QuadraticSketch
 from lastiterate.linear_model import (
     PrivateLogisticRegression,
     PrivateRidge,
-    PrivateSchema,
     PrivateScaler,
+    PrivateSchema,
     PrivateScore,
 )
 

@@ -209,9 +209,7 @@ class TestTargets:
         filled = LabelTarget("y", rule_of("y", {"values": ["no", "yes"], "missing": "no"}))
         assert filled.encode(["yes", "", None]).tolist() == [1, 0, 0]
 
-    @pytest.mark.parametrize(
-        "entry", [{"values": ["a"]}, {"values": ["a", ""], "missing": ""}]
-    )
+    @pytest.mark.parametrize("entry", [{"values": ["a"]}, {"values": ["a", ""], "missing": ""}])
     def test_too_few_labels(self, entry):
         with pytest.raises(InvalidParameter, match="at least two labels"):
             LabelTarget("y", rule_of("y", entry))

@@ -112,9 +112,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
         known = positions_of(targets, self.classes_)
         correct = positions_of(predicted, self.classes_) == known
-        return discreetly(
-            lambda: float(np.average(correct, weights=sample_weight))
-        )
+        return discreetly(lambda: float(np.average(correct, weights=sample_weight)))
 
     @discreet
     def predict(self, X: Any, *, threshold: float = 0.0) -> NDArray[Any]:

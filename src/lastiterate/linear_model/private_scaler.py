@@ -18,9 +18,7 @@ from lastiterate.train.rows import without_duplicates
 from lastiterate.train.traceback_scrubbing import DiscreetTransformer
 
 
-class PrivateScaler(
-    DiscreetTransformer, OneToOneFeatureMixin, TransformerMixin, BaseEstimator
-):
+class PrivateScaler(DiscreetTransformer, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Scales every row to a norm within a bound, without statistics of the data.
 
     Fitting learns the number of features and nothing else, so it costs no privacy.  A scaler

@@ -6,7 +6,6 @@ of a model that was published before, so the score is a sum to which one example
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 

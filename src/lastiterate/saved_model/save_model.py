@@ -218,9 +218,9 @@ def _columns_of(first: Any) -> tuple[list[str], dict[str, Any]]:
     columns = list(first.encoder_.column_kinds)
     entries = first.encoder_.schema(described)
     schema = {name: _plain("schema", entry) for name, entry in entries.items()}
-    if any(one is None for one in schema.values()) or _read(
-        Encoder.of(schema, columns)
-    ) != _read(first.encoder_):
+    if any(one is None for one in schema.values()) or _read(Encoder.of(schema, columns)) != _read(
+        first.encoder_
+    ):
         must_be = "as it was when it was fitted"
         raise InvalidParameter("schema", must_be=must_be, found="another one")
     return columns, schema

@@ -9,8 +9,9 @@ nothing else looks into one.  No message quotes a cell.
 - Numbers are those that cells are or spell.  Single precision is printed with fewer digits than it
   has in double precision, so numbers count as equal if they are in single precision; from 2**24 on,
   where codes are whole numbers, exactly.
-- Dates are instants, whatever their unit or zone, and midnight is the day.  As declared values they
-  must be text: a tool may turn stored dates into numbers of days.
+- Dates are instants, whatever their unit or zone.  Midnight is the day, and as a declared value a day
+  is the number of days since 1970, which polars makes of dates among numbers.  A time of day can be
+  a declared value as text alone, since tools make numbers of others.
 - Bytes are UTF-8.  Fixed widths of numpy drop zeros at the end.
 - A spelling of a missing cell is a missing cell.
 """
@@ -43,7 +44,7 @@ _DAY = 24 * _UNITS["h"]
 _UNITS |= {"D": _DAY, "W": 7 * _DAY}
 _EPOCH = dt.date(1970, 1, 1).toordinal()
 _ISO = re.compile(
-    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?)?"
+    r"(\d{4})-(\d\d)-(\d\d)(?:[T ](\d\d)(?::(\d\d)(?::(\d\d)(?:\.(\d{1,18}))?)?)?"
     r" ?(?:Z|UTC|([+-])(\d\d):?(\d\d)?)?)?",
     re.ASCII,
 )
@@ -68,9 +69,14 @@ class BadCells(Exception):
 
 
 class Instant(NamedTuple):
-    """A point in time, in nanoseconds since 1970 in UTC."""
+    """A point in time, in nanoseconds since 1970 in UTC; `timed` if it is stored with a time of day.
+
+    Beside other cells, numpy and polars make whole numbers of these, of their nanoseconds or
+    microseconds, and what numpy prints of nanoseconds has nine digits.  So these are no values.
+    """
 
     nanoseconds: int
+    timed: bool = False
 
 
 Cell = float | str | Instant | None  # None: missing
@@ -82,16 +88,17 @@ class Cells:
     """The cells of a column: the different ones, and which of them each row has.
 
     Columns of numbers have these in an array instead, nan where one is missing, and columns of
-    dates nanoseconds.  `no_values` are rows whose cells cannot be declared values, and why.
+    dates nanoseconds.  `large` are rows of numbers from 2**24 on in single precision.
     """
 
     length: int
     numbers: Array | None = None
     instants: NDArray[np.int64] | None = None
-    missing: NDArray[np.bool_] | None = None  # among instants
+    missing: Any = None  # a mask, among instants
     different: Sequence[Cell] = ()
     which: NDArray[np.intp] = field(default_factory=lambda: np.zeros(0, dtype=np.intp))
-    no_values: tuple[str, tuple[int, ...]] | None = None
+    timed: bool = False  # whether instants are stored with a time of day
+    large: tuple[int, ...] = ()
 
     def each(self, read: Callable[[Cell], Any], dtype: Any) -> NDArray[Any]:
         """What `read` says of each cell; columns of numbers and of dates have none."""
@@ -121,19 +128,33 @@ def any_numbers_of(column: Any) -> Array:
     cells = read(column)
     if cells.instants is not None:
         raise BadCells("dates", (), DATES)
+    dates = np.flatnonzero(cells.each(lambda cell: isinstance(cell, Instant), np.bool_))
+    if dates.size:
+        raise BadCells("a date", dates.tolist(), DATES)
     return cells.each(_number, np.float64) if cells.numbers is None else cells.numbers
 
 
 def positions_of(column: Any, known: Mapping[Key, int]) -> NDArray[np.intp]:
     """The position of each cell among declared values, by their keys; -1 for none."""
     cells = read(column)
-    if cells.instants is not None:
-        raise BadCells("dates", (), DATES)
-    if cells.no_values is not None:
-        what, rows = cells.no_values
-        raise BadCells(what, rows, DATES if "date" in what else STORED)
+    if cells.large:
+        raise BadCells(_LARGE, cells.large, STORED)
     if cells.numbers is not None:
         return _positions_of_numbers(cells.numbers, known)
+    if cells.timed:
+        raise BadCells(_TIMED, (), _DAYS)
+    if cells.instants is not None:
+        days, rest = np.divmod(cells.instants, _DAY)
+        days = np.where(cells.missing | (rest != 0), math.nan, days)
+        found = _positions_of_numbers(days, known)
+        for key, k in known.items():
+            if isinstance(key, Instant):
+                found[~cells.missing & (cells.instants == key.nanoseconds)] = k
+        return found
+    for is_bad, what, remedy in ((_is_far, _FAR, _NEAR), (_is_timed, _TIMED, _DAYS)):
+        bad = np.flatnonzero(cells.each(is_bad, np.bool_))
+        if bad.size:
+            raise BadCells(what, bad.tolist(), remedy)
 
     def position(cell: Cell) -> int:
         return -1 if cell is None else known.get(_key(cell), -1)
@@ -167,13 +188,12 @@ def days_of(column: Any, format: str | None = None) -> Array:
     cells = read(column)
     length = cells.length
     if cells.instants is not None:
-        assert cells.missing is not None
         days = np.where(cells.missing, math.nan, cells.instants / _DAY)
     elif cells.numbers is not None and np.isnan(cells.numbers).all():
         days = cells.numbers
     else:
-        if cells.no_values is not None and cells.no_values[0] == _LARGE:
-            raise BadCells(*cells.no_values, STORED)
+        if cells.large:
+            raise BadCells(_LARGE, cells.large, STORED)
         if cells.numbers is not None:
             different, which = np.unique(cells.numbers, return_inverse=True)
             cells = Cells(length, different=[*map(_of_number, different.tolist())], which=which)
@@ -198,7 +218,7 @@ def length_of(column: Any) -> int:
     return len(column)
 
 
-DATES = 'dates in text or, as a number, {"dates": ["2021-01-01", "2024-12-31"]} in the schema'
+DATES = 'for dates {"dates": ["2021-01-01", "2024-12-31"]}'
 STORED = "stored as text, whole numbers, truth values or numbers in double precision"
 
 
@@ -230,7 +250,9 @@ def array_of(column: Any) -> NDArray[Any]:
     if not hasattr(column, "__array__"):
         return np.fromiter(column, dtype=object, count=len(column))
     if isinstance(column, np.ma.MaskedArray):
-        return column.astype(object).filled(None).reshape(-1)
+        missing = np.ma.getmaskarray(column).reshape(-1)
+        plain = array_of(column.data)
+        return plain if not missing.any() else np.where(missing, None, _as_objects(plain))
     stored = _arrow_of(column)
     if stored is not None:
         kind = stored.type
@@ -244,6 +266,12 @@ def array_of(column: Any) -> NDArray[Any]:
         elif getattr(getattr(held.dtype, "numpy_dtype", None), "kind", "") == "f":
             column = held.to_numpy(dtype=held.dtype.numpy_dtype, na_value=math.nan)
     return np.asarray(column).reshape(-1)
+
+
+def _as_objects(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of objects; dates are of numpy, which else makes numbers of some."""
+    cells = list(array) if array.dtype.kind == "M" else array.tolist()
+    return np.fromiter(cells, dtype=object, count=array.size)
 
 
 def _arrow_of(column: Any) -> Any:
@@ -262,7 +290,10 @@ def _arrow_of(column: Any) -> Any:
             return None
         column = pa.array(held)
     elif package == "polars":
-        if not str(column.dtype).startswith(("String", "Binary", "Categorical", "Enum")):
+        kind = str(column.dtype)
+        if kind.startswith(("Struct", "List", "Array")):
+            raise BadCells(f"cells of type {kind.partition('(')[0]}", (), STORED)
+        if not kind.startswith(("String", "Binary", "Categorical", "Enum")):
             return None
         column = column.to_arrow()
     if pa.types.is_dictionary(column.type):
@@ -319,12 +350,11 @@ def _different_texts(column: Any) -> Cells | None:
 
 def _numbers(array: NDArray[Any]) -> Cells:
     numbers = array.astype(np.float64)
-    no_values = None
+    large: list[int] = []
     if array.dtype.kind == "f" and array.dtype.itemsize == 4:
-        large = np.flatnonzero((np.abs(numbers) >= _EXACT) & np.isfinite(numbers))
-        if large.size:
-            no_values = (_LARGE, tuple(large[: _SHOWN + 1].tolist()))
-    return Cells(array.size, numbers=numbers, no_values=no_values)
+        is_large = (np.abs(numbers) >= _EXACT) & np.isfinite(numbers)
+        large = np.flatnonzero(is_large)[: _SHOWN + 1].tolist()
+    return Cells(array.size, numbers=numbers, large=tuple(large))
 
 
 _LARGE = "a number of 2**24 or more in single precision"
@@ -337,8 +367,14 @@ def _instants(array: NDArray[Any]) -> Cells:
     ticks, factor = _ticks(array)
     far = np.flatnonzero(~missing & (np.abs(ticks.astype(np.float64)) * factor >= 2.0**63))
     if far.size:
-        raise BadCells("a date before 1678 or after 2262", far.tolist(), "dates between these")
-    return Cells(array.size, instants=ticks * np.int64(factor), missing=missing)
+        raise BadCells(_FAR, far.tolist(), _NEAR)
+    instants = ticks * np.int64(factor)
+    return Cells(array.size, instants=instants, missing=missing, timed=factor < _DAY)
+
+
+_TIMED = "a time of day"
+_DAYS = 'days, or times of day as text; or else {"dates": ["2021-01-01", "2024-12-31"]}'
+_FAR, _NEAR = "a date before 1678 or after 2262", "dates between 1678 and 2262"
 
 
 def _ticks(array: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
@@ -362,7 +398,7 @@ def _objects(cells: list[Any]) -> Cells:
     different: list[Cell] = []
     texts: dict[Any, int] = {}
     which = np.empty(len(cells), dtype=np.intp)
-    no_values: dict[str, list[int]] = {}
+    large: list[int] = []
     bad: dict[str, list[int]] = {}
     for row, cell in enumerate(cells):
         is_text = type(cell) is str or type(cell) is bytes
@@ -375,15 +411,12 @@ def _objects(cells: list[Any]) -> Cells:
                 bad.setdefault(found.what, []).append(row)
             if is_text:
                 texts[cell] = code
-            elif isinstance(cell, (dt.date, np.datetime64)):
-                no_values.setdefault("a date", []).append(row)
             elif type(cell) is np.float32 and _EXACT <= abs(float(cell)) < math.inf:
-                no_values.setdefault(_LARGE, []).append(row)
+                large.append(row)
         which[row] = code
     for what, rows in bad.items():
         raise BadCells(what, rows, STORED)
-    refused = next(((what, tuple(rows)) for what, rows in no_values.items()), None)
-    return Cells(len(cells), different=different, which=which, no_values=refused)
+    return Cells(len(cells), different=different, which=which, large=tuple(large))
 
 
 def _cell(cell: Any) -> Cell:
@@ -397,14 +430,16 @@ def _cell(cell: Any) -> Cell:
         return _of_number(cell)
     if cell is None or cell is np.ma.masked or kind.__name__ in ("NAType", "NaTType"):
         return None
-    if kind in (dt.date, dt.datetime) or (kind.__name__ == "Timestamp" and isinstance(cell, dt.date)):
+    if kind in (dt.date, dt.datetime) or (
+        kind.__name__ == "Timestamp" and isinstance(cell, dt.date)
+    ):
         return _of_date(cell)
     if isinstance(cell, np.generic):
         if cell.dtype.kind == "M":
             if np.isnat(cell):
                 return None
             ticks, factor = _ticks(np.asarray(cell).reshape(1))
-            return Instant(int(ticks[0]) * factor)
+            return Instant(int(ticks[0]) * factor, factor < _DAY)
         if cell.dtype.kind in "biu" or (cell.dtype.kind == "f" and cell.dtype.itemsize in (4, 8)):
             return _of_number(cell)
     raise BadCells(f"a cell of type {kind.__name__}")
@@ -427,13 +462,23 @@ def _of_text(text: str) -> Cell:
     if text in WRITTEN_MISSING:
         return None
     truth = _TRUTH.get(text.lower())
-    if truth is not None:
-        return truth
-    try:
-        number = float(text)
-    except ValueError:
+    number = _spelled(text) if truth is None else truth
+    if number is None:
         return _of_iso(text) or text
     return None if math.isnan(number) else number
+
+
+def _spelled(text: str) -> float | None:
+    """The number that a text spells, perhaps as a complex one; None if it is none."""
+    try:
+        return float(text)
+    except ValueError:
+        pass
+    try:
+        number = complex(text) if text.endswith(("j", "j)")) else 1j
+    except ValueError:
+        return None
+    return number.real if number.imag == 0.0 else None
 
 
 def _of_iso(text: str) -> Instant | None:
@@ -451,8 +496,11 @@ def _of_iso(text: str) -> Instant | None:
     if sign is not None:
         offset = 60 * (60 * int(hours) + int(minutes or 0))
         seconds -= -offset if sign == "-" else offset
-    part = int((fraction or "0").ljust(9, "0"))
-    return Instant((days * 86_400 + seconds) * 10**9 + part)
+    digits = fraction or "0"
+    if len(digits) > 9:  # a unit in which storages have hardly any date
+        return Instant(2**64)
+    nanoseconds = (days * 86_400 + seconds) * 10**9 + int(digits.ljust(9, "0"))
+    return Instant(nanoseconds, len(digits) > 6)
 
 
 def _of_date(cell: Any) -> Instant:
@@ -463,7 +511,7 @@ def _of_date(cell: Any) -> Instant:
     seconds = days * 86_400 + 60 * (60 * cell.hour + cell.minute) + cell.second
     offset = cell.utcoffset() or dt.timedelta(0)
     small = cell.microsecond - (offset // dt.timedelta(microseconds=1))
-    return Instant(seconds * 10**9 + small * 1_000 + getattr(cell, "nanosecond", 0))
+    return Instant(seconds * 10**9 + small * 1_000 + getattr(cell, "nanosecond", 0), True)
 
 
 def _key(cell: Key) -> Key:
@@ -471,7 +519,8 @@ def _key(cell: Key) -> Key:
     if isinstance(cell, float):
         return float(single(cell)) if abs(cell) < _EXACT else cell
     if isinstance(cell, Instant):
-        return Instant(cell.nanoseconds % 2**64)  # as in the 64 bits of storages
+        days, rest = divmod(cell.nanoseconds, _DAY)
+        return Instant(cell.nanoseconds) if rest else float(days)
     return cell
 
 
@@ -497,13 +546,22 @@ def _is_missing(cell: Cell) -> bool:
     return cell is None or (isinstance(cell, str) and cell in MISSING)
 
 
+def _is_far(cell: Cell) -> bool:
+    """Whether a date is one that storages of nanoseconds cannot have."""
+    return isinstance(cell, Instant) and abs(cell.nanoseconds) >= 2**63
+
+
+def _is_timed(cell: Cell) -> bool:
+    return isinstance(cell, Instant) and cell.timed
+
+
 def _days(cell: Cell, format: str | None) -> float:
     """The days of a date; nan if missing, inf if it is none."""
     if _is_missing(cell):
         return math.nan
     if not isinstance(cell, Instant) and format is not None:
         cell = _in_format(cell, format)
-    if not isinstance(cell, Instant) or abs(cell.nanoseconds) >= 2**63:
+    if not isinstance(cell, Instant) or _is_far(cell):
         return math.inf
     return cell.nanoseconds / _DAY
 
@@ -524,8 +582,6 @@ def _remedy_of(column: Any, row: int) -> str | None:
     """What to write instead of a cell that is no number."""
     cells = read(column)
     cell = cells.different[cells.which[row]] if cells.different else None
-    if isinstance(cell, Instant):
-        return DATES
     if isinstance(cell, str) and re.fullmatch(r"[+-]?[\d.\s']*\d,\d+", cell):
         return "a number with a decimal point, 1.5 and not 1,5"
     return None
@@ -537,4 +593,6 @@ def _written(cell: Any) -> str:
     if isinstance(cell, str):
         return "" if cell == "NaT" else cell.strip()
     is_nan = isinstance(cell, float) and math.isnan(cell)
-    return "" if is_nan or cell is None or type(cell).__name__ in ("NAType", "NaTType") else str(cell)
+    return (
+        "" if is_nan or cell is None or type(cell).__name__ in ("NAType", "NaTType") else str(cell)
+    )

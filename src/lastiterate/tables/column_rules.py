@@ -436,11 +436,11 @@ def _format(name: str, given: dict[str, Any]) -> str | None:
         raise InvalidParameter(name, format, must_be=must_be) from None
     if found.year != _SAMPLE.year:
         raise InvalidParameter(name, format, must_be=must_be)
-    (key,) = keys_of([written])
-    if isinstance(key, Instant) and key != keys_of([str(found)])[0]:
+    cell, meant = (read([one]).different[0] for one in (written, str(found)))
+    if isinstance(cell, Instant) and cell.nanoseconds != meant.nanoseconds:
         must_be = "left out, or another: such text is read as ISO 8601 has it, year, month, day"
         raise InvalidParameter(name, format, must_be=must_be)
-    if isinstance(key, float) and not format.startswith("%Y%m%d"):
+    if isinstance(cell, float) and not format.startswith("%Y%m%d"):
         must_be = 'one whose text is no number, unless it begins with "%Y%m%d"'
         raise InvalidParameter(name, format, must_be=must_be)
     return format

@@ -184,4 +184,6 @@ def _bad_cells_error(
     remedies = [f"for {name!r} {bad.remedy}" for name, bad in refused.items() if bad.remedy]
     must_be = f'readable in every row ({"; ".join([*remedies, ""])}or "drop" in the schema)'
     found = "; ".join(f"in {name!r} {bad.found(before)}" for name, bad in refused.items())
-    return InvalidParameter(f"columns {', '.join(map(repr, refused))}", must_be=must_be, found=found)
+    return InvalidParameter(
+        f"columns {', '.join(map(repr, refused))}", must_be=must_be, found=found
+    )
