@@ -258,8 +258,8 @@ REFUSED = (InvalidParameter, BadCells)
 def moves(storages, normal, odd, path, *, files=()):
     """Storages and uses in which one odd cell moved others, and how many columns were read.
 
-    First those in which others moved when the odd cell came, then those in which they differ between
-    two odd cells, since either column may be the other with one row replaced.
+    First those in which others moved when the odd cell came, then those in which they differ
+    between two odd cells, since either column may be the other with one row replaced.
     """
     replaced, between, count = set(), set(), 0
     cells, declared = normal

@@ -99,7 +99,7 @@ FILES = {"parquet": pandas_file, "csv": pandas_csv, "read csv": read_again, "pol
 
 
 def known_between(kind, at):
-    """What polars makes of whole columns, if it may, by which other cell there is: text or numbers."""
+    """What polars, if it may, makes of whole columns beside a cell: text or numbers."""
     name, _ = at
     if kind == "durations":
         return name in ("series", "text", "categories", "polars")

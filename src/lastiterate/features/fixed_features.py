@@ -23,8 +23,11 @@ from lastiterate.train.discreet_errors import discreetly, is_dask
 from lastiterate.train.traceback_scrubbing import DiscreetTransformer, discreet
 
 
-class FixedFeatures(  # type: ignore[misc]  # scikit-learn has no types
-    DiscreetTransformer, ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+class FixedFeatures(
+    DiscreetTransformer,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]  # scikit-learn has no types
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
 ):
     """Base class of transformers that learn nothing but the number of columns."""
 

@@ -7,11 +7,11 @@ kinds for which that cannot be had are refused.  `read` takes every column apart
 nothing else looks into one.  No message quotes a cell.
 
 - Numbers are those that cells are or spell.  Single precision is printed with fewer digits than it
-  has in double precision, so numbers count as equal if they are in single precision; from 2**24 on,
-  where codes are whole numbers, exactly.
-- Dates are instants, whatever their unit or zone.  Midnight is the day, and as a declared value a day
-  is the number of days since 1970, which polars makes of dates among numbers.  A time of day can be
-  a declared value as text alone, since tools make numbers of others.
+  has in double precision, so numbers count as equal if they are in single precision; from 2**24
+  on, where codes are whole numbers, exactly.
+- Dates are instants, whatever their unit or zone.  Midnight is the day, and as a declared value a
+  day is the number of days since 1970, which polars makes of dates among numbers.  A time of day
+  can be a declared value as text alone, since tools make numbers of others.
 - Bytes are UTF-8.  Fixed widths of numpy drop zeros at the end.
 - A spelling of a missing cell is a missing cell.
 """
@@ -69,7 +69,7 @@ class BadCells(Exception):
 
 
 class Instant(NamedTuple):
-    """A point in time, in nanoseconds since 1970 in UTC; `timed` if it is stored with a time of day.
+    """A point in time, in nanoseconds since 1970 in UTC; `timed` if it is stored as a time of day.
 
     Beside other cells, numpy and polars make whole numbers of these, of their nanoseconds or
     microseconds, and what numpy prints of nanoseconds has nine digits.  So these are no values.
@@ -111,7 +111,8 @@ def single(numbers: Any) -> Array:
     given = np.asarray(numbers, dtype=np.float64)
     with np.errstate(all="ignore"):
         rounded = given.astype(np.float32).astype(np.float64)
-    return np.where(np.isinf(rounded), given, rounded)
+    beyond = np.isinf(rounded)
+    return np.where(beyond, given, rounded) if beyond.any() else rounded
 
 
 def numbers_of(column: Any) -> Array:
@@ -252,7 +253,7 @@ def array_of(column: Any) -> NDArray[Any]:
     if isinstance(column, np.ma.MaskedArray):
         missing = np.ma.getmaskarray(column).reshape(-1)
         plain = array_of(column.data)
-        return plain if not missing.any() else np.where(missing, None, _as_objects(plain))
+        return plain if not missing.any() else np.where(missing, np.array(None), _as_objects(plain))
     stored = _arrow_of(column)
     if stored is not None:
         kind = stored.type
@@ -391,6 +392,11 @@ def _objects(cells: list[Any]) -> Cells:
         try:
             return Cells(len(cells), numbers=np.array(cells, dtype=np.float64))
         except OverflowError:
+            pass
+    if kinds == {str}:
+        try:
+            return Cells(len(cells), numbers=np.array(list(map(float, cells))))
+        except ValueError:  # as at the first word
             pass
     (kind,) = kinds if len(kinds) == 1 else (object,)
     if issubclass(kind, (np.number, np.bool_)):

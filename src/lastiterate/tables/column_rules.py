@@ -151,7 +151,7 @@ class Numeric:
     def reach(self) -> float:
         if self.range is None:
             return math.inf
-        filled = 0.0 if self.missing is None else float(self._scaled(np.array(self.missing)))
+        filled = 0.0 if self.missing is None else float(self._scaled(self._filling))
         return max(1.0, filled**2 + self.indicator)
 
     def names(self, column: str) -> list[str]:
@@ -172,11 +172,15 @@ class Numeric:
             raise BadCells(EMPTY, np.flatnonzero(empty).tolist(), self.filling)
         if self.indicator:
             out[:, -1] = empty
-        return np.where(empty, math.nan if self.missing is None else self.missing, numbers)
+        return numbers if self.missing is None else np.where(empty, self._filling, numbers)
 
     def numbers(self, column: Any) -> Array:
         """The numbers of a column, with missing cells filled in."""
         return self.filled(column, np.empty((len(column), 1)))
+
+    @property
+    def _filling(self) -> Array:
+        return self.rounded(self.missing)
 
     @property
     def filling(self) -> str:
@@ -189,14 +193,14 @@ class Numeric:
 
     def rounded(self, numbers: Any) -> Array:
         """Public numbers as those of cells are read."""
-        return single(numbers)
+        return np.asarray(single(numbers))
 
     def _scaled(self, numbers: Array) -> Array:
         if self.range is None:
             return np.clip(numbers, -_HUGE, _HUGE)
         low, high = self.rounded(self.range)
         with np.errstate(over="ignore"):  # inf is clipped, too
-            return np.clip((2.0 * self.rounded(numbers) - low - high) / (high - low), -1.0, 1.0)
+            return np.clip((2.0 * numbers - low - high) / (high - low), -1.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -263,7 +267,7 @@ class Intervals:
         return [*interval_names(column, self.cuts), *self.number.indicator_names(column)]
 
     def encode(self, column: Any, out: Array) -> None:
-        numbers = self.number.rounded(self.number.filled(column, out))
+        numbers = self.number.filled(column, out)
         positions = np.searchsorted(self.number.rounded(self.cuts), numbers, side="right")
         out[np.arange(positions.size), positions] = 1.0
 
@@ -350,8 +354,8 @@ def range_of(name: str, given: Any) -> tuple[float, float]:
 
 
 WIDE = (
-    "wider: numbers are read in single precision, so a range must be at least 1/65,536 of its larger "
-    "end wide; subtract a public number from the column first"
+    "wider: numbers are read in single precision, so a range must be at least 1/65,536 of its "
+    "larger end wide; subtract a public number from the column first"
 )
 
 
@@ -436,8 +440,8 @@ def _format(name: str, given: dict[str, Any]) -> str | None:
         raise InvalidParameter(name, format, must_be=must_be) from None
     if found.year != _SAMPLE.year:
         raise InvalidParameter(name, format, must_be=must_be)
-    cell, meant = (read([one]).different[0] for one in (written, str(found)))
-    if isinstance(cell, Instant) and cell.nanoseconds != meant.nanoseconds:
+    cell = read([written]).different[0]
+    if isinstance(cell, Instant) and days_of([written])[0] != days_of([str(found)])[0]:
         must_be = "left out, or another: such text is read as ISO 8601 has it, year, month, day"
         raise InvalidParameter(name, format, must_be=must_be)
     if isinstance(cell, float) and not format.startswith("%Y%m%d"):

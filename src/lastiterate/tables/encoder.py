@@ -100,8 +100,10 @@ class Encoder:
         for name, rule in self.rules.items():
             width = len(rule.names(name))
             if rule.kind is not None:
-                is_pair = isinstance(rule, DaysBetween)
-                column = tuple(table[one] for one in rule.columns) if is_pair else table[name]
+                if isinstance(rule, DaysBetween):
+                    column: Any = tuple(table[one] for one in rule.columns)
+                else:
+                    column = table[name]
                 try:
                     rule.encode(column, out[:, first : first + width])
                 except BadCells as bad:
