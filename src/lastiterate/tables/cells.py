@@ -165,7 +165,7 @@ def positions_of(column: Any, known: Mapping[Key, int]) -> NDArray[np.intp]:
 
 def keys_of(values: Iterable[Any]) -> list[Key | None]:
     """What each declared value is recognised by; None for a spelling of a missing cell."""
-    cells = [_cell(value) for value in values]
+    cells = [cell_of(value) for value in values]
     return [None if cell is None else _key(cell) for cell in cells]
 
 
@@ -175,10 +175,10 @@ def missing_in(column: Any, rows: NDArray[np.intp]) -> NDArray[np.intp]:
         return rows
     cells = read(column)
     if cells.numbers is not None:
-        return rows[np.isnan(cells.numbers[rows])]
-    if cells.missing is not None:
-        return rows[cells.missing[rows]]
-    return rows[cells.each(_is_missing, np.bool_)[rows]]
+        missing: Any = np.isnan(cells.numbers)
+    else:
+        missing = cells.each(_is_missing, np.bool_) if cells.missing is None else cells.missing
+    return np.asarray(rows[missing[rows]], dtype=np.intp)
 
 
 def days_of(column: Any, format: str | None = None) -> Array:
@@ -345,7 +345,7 @@ def _different_texts(column: Any) -> Cells | None:
         return Cells(0)
     texts = encoded.dictionary.to_pylist()
     which = compute.fill_null(encoded.indices, len(texts))
-    different = [*map(_cell, texts), None]
+    different = [*map(cell_of, texts), None]
     return Cells(len(column), different=different, which=np.array(which, dtype=np.intp))
 
 
@@ -412,7 +412,7 @@ def _objects(cells: list[Any]) -> Cells:
         if code is None:
             code = len(different)
             try:
-                different.append(_cell(cell))
+                different.append(cell_of(cell))
             except BadCells as found:
                 bad.setdefault(found.what, []).append(row)
             if is_text:
@@ -425,7 +425,7 @@ def _objects(cells: list[Any]) -> Cells:
     return Cells(len(cells), different=different, which=which, large=tuple(large))
 
 
-def _cell(cell: Any) -> Cell:
+def cell_of(cell: Any) -> Cell:
     """What a single cell means."""
     kind = type(cell)
     if kind is str or kind is np.str_:

@@ -23,6 +23,7 @@ from lastiterate.tables.cells import (
     BadCells,
     Instant,
     Key,
+    cell_of,
     days_of,
     keys_of,
     missing_in,
@@ -200,7 +201,7 @@ class Numeric:
             return np.clip(numbers, -_HUGE, _HUGE)
         low, high = self.rounded(self.range)
         with np.errstate(over="ignore"):  # inf is clipped, too
-            return np.clip((2.0 * numbers - low - high) / (high - low), -1.0, 1.0)
+            return np.asarray(np.clip((2.0 * numbers - low - high) / (high - low), -1.0, 1.0))
 
 
 @dataclass(frozen=True)
@@ -440,7 +441,7 @@ def _format(name: str, given: dict[str, Any]) -> str | None:
         raise InvalidParameter(name, format, must_be=must_be) from None
     if found.year != _SAMPLE.year:
         raise InvalidParameter(name, format, must_be=must_be)
-    cell = read([written]).different[0]
+    cell = cell_of(written)
     if isinstance(cell, Instant) and days_of([written])[0] != days_of([str(found)])[0]:
         must_be = "left out, or another: such text is read as ISO 8601 has it, year, month, day"
         raise InvalidParameter(name, format, must_be=must_be)
