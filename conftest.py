@@ -27,6 +27,7 @@ EXTRAS = {
     "onnxruntime": ["src/lastiterate/onnx", "tests/onnx"],
     "safetensors": ["src/lastiterate/huggingface.py", "tests/test_huggingface.py"],
     "nbclient": ["tests/notebooks"],
+    "polars": ["tests/tables/test_cells_of_frames.py"],
     "numba": ["src/lastiterate/train/compiled", "tests/train/compiled"],
 }
 # These are tested with every extra and without.

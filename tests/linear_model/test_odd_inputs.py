@@ -105,6 +105,7 @@ SAME = {
 REFUSED = {
     "complex": WHOLE.astype(complex),
     "records": np.zeros(200, dtype=[("a", float), ("b", float)]),
+    "numbers as text": WHOLE.astype(str),
     "text": np.full((200, 3), "x"),
     "text of numbers": WHOLE.astype(str),
     "dates": WHOLE.astype("M8[D]"),

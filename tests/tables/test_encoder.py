@@ -40,7 +40,7 @@ class TestFeatures:
         assert found.any(axis=1).tolist() == [True] * 5 + [False, True]
 
     def test_values_that_are_numbers(self):
-        with pytest.raises(InvalidParameter, match="all different, as numbers too"):
+        with pytest.raises(InvalidParameter, match="all different, as numbers in single"):
             rule_of("a", {"values": ["0", "1", "true"]})
         schema = {"a": {"values": ["5", "0", "true"]}}
         assert rows(schema, a=np.array([1, 0, 7])).argmax(axis=1).tolist() == [2, 1, 0]
@@ -276,10 +276,10 @@ class TestTargets:
         filled = LabelTarget("y", rule_of("y", {"values": ["no", "yes"], "missing": "no"}))
         assert filled.encode(["yes", "", None]).tolist() == [1, 0, 0]
 
-    @pytest.mark.parametrize("values", [["a"], ["a", ""]])
-    def test_too_few_labels(self, values):
+    @pytest.mark.parametrize("entry", [{"values": ["a"]}, {"values": ["a", ""], "missing": ""}])
+    def test_too_few_labels(self, entry):
         with pytest.raises(InvalidParameter, match="at least two labels"):
-            LabelTarget("y", rule_of("y", {"values": values}))
+            LabelTarget("y", rule_of("y", entry))
 
     def test_amounts(self):
         amounts = NumberTarget("y", rule_of("y", {"range": [0, 9]}))

@@ -20,10 +20,15 @@ except ImportError as error:
 from lastiterate.errors import InvalidType
 from lastiterate.features.feature_map import FeatureMap, Floats
 from lastiterate.train.discreet_errors import discreetly, is_dask
-from lastiterate.train.traceback_scrubbing import discreet
+from lastiterate.train.traceback_scrubbing import DiscreetTransformer, discreet
 
 
-class FixedFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+class FixedFeatures(
+    DiscreetTransformer,
+    ClassNamePrefixFeaturesOutMixin,  # type: ignore[misc]  # scikit-learn has no types
+    TransformerMixin,  # type: ignore[misc]
+    BaseEstimator,  # type: ignore[misc]
+):
     """Base class of transformers that learn nothing but the number of columns."""
 
     @abstractmethod

@@ -12,13 +12,22 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.exceptions import DataConversionWarning
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import column_or_1d
 
+from lastiterate._numerics.arrays import Array
 from lastiterate._warning import warn
 from lastiterate.certificate.statements import LABELS_DECLARED, LABELS_INFERRED
 from lastiterate.errors import InvalidParameter, InvalidType, PrivacyWarning
-from lastiterate.tables.cells import positions_by_key, value_key
+from lastiterate.tables import cells
+from lastiterate.tables.cells import (
+    BadCells,
+    any_numbers_of,
+    array_of,
+    keys_of,
+    numbers_of,
+    single,
+)
 
 _WIDEST = "a sequence of at least two labels"
 
@@ -34,10 +43,45 @@ class ClassLabels:
 
 
 def as_column(y: Any) -> NDArray[Any]:
-    """Labels as a column; in a list of several types each label keeps its type."""
-    if hasattr(y, "dtype") or hasattr(y, "__array__") or hasattr(y, "iloc"):
-        return np.asarray(column_or_1d(y, warn=True))
-    return np.asarray(column_or_1d(np.asarray(y, dtype=object), warn=True))
+    """Targets as a column in which each has the type that it had; errors quote none."""
+    shape = getattr(y, "shape", None) if hasattr(y, "shape") else (_length(y),)
+    if shape is None or len(shape) not in (1, 2) or any(width != 1 for width in shape[1:]):
+        found = f"y should be a 1d array, got an array of shape {shape} instead"
+        raise InvalidParameter("y", must_be=_COLUMN, found=found)
+    if len(shape) == 2:
+        warn("a column-vector y was passed when a 1d array was expected", DataConversionWarning)
+        y = np.asarray(y)
+    try:
+        return array_of(y)
+    except BadCells as bad:
+        raise refused_targets(bad, _COLUMN) from None
+
+
+_COLUMN = "a column of targets, one for each row: text, numbers or truth values"
+
+
+def _length(y: Any) -> int:
+    try:
+        return len(y)
+    except TypeError:
+        raise InvalidType("y", must_be=_COLUMN, found=f"a {type(y).__name__}") from None
+
+
+def refused_targets(bad: BadCells, must_be: str) -> InvalidParameter:
+    """The error for targets of another kind."""
+    return InvalidParameter("y", must_be=bad.remedy or must_be, found=bad.found(0))
+
+
+def numbers_in(targets: Any, *, finite: bool = True) -> Array:
+    """Targets as numbers; unless `finite`, nan or infinite where one is none."""
+    try:
+        numbers = numbers_of(targets) if finite else any_numbers_of(targets)
+    except BadCells as bad:
+        raise refused_targets(bad, "finite numbers") from None
+    if finite and np.isnan(numbers).any():
+        found = "a target that is no finite number"
+        raise InvalidParameter("y", must_be="finite numbers", found=found)
+    return single(numbers)
 
 
 def labels_of(targets: NDArray[Any], declared: Any) -> ClassLabels:
@@ -81,28 +125,23 @@ def _checked(declared: Any) -> NDArray[Any]:
         raise InvalidParameter("classes", declared, must_be=f"{_WIDEST}, finite if numbers")
     if classes.dtype.kind == "U" and not all(isinstance(one, str) for one in given):
         raise InvalidType("classes", declared, must_be=f"{_WIDEST} of one kind")
-    if len(positions_by_key(classes.tolist())) < classes.size:
-        must_be = f"{_WIDEST}, different as numbers too: 1, 1.0 and true are the same"
+    keys = keys_of(classes.tolist())
+    if None in keys:
+        must_be = f"{_WIDEST}, none of them a spelling of a missing one, as nan, None or null"
+        raise InvalidParameter("classes", declared, must_be=must_be)
+    if len(set(keys)) < classes.size:
+        must_be = (
+            f"{_WIDEST}, different as numbers in single precision too: 1, 1.0 and true are the same"
+        )
         raise InvalidParameter("classes", declared, must_be=must_be)
     return classes
 
 
 def positions_of(targets: NDArray[Any], classes: NDArray[Any]) -> NDArray[np.intp]:
-    """The position of each label among the classes, -1 for none.
-
-    One label of another type may turn a whole column into text or floats.  So every label is looked
-    up by itself: by the number that it is or spells, else by its text.
-    """
-    known = positions_by_key(classes.tolist())
-
-    def position(label: Any) -> int:
-        try:
-            key = value_key(label)
-        except Exception:  # a label that cannot be read is none of them
-            return -1
-        return -1 if key is None else known.get(key, -1)
-
-    if targets.dtype.kind in "OV":
-        return np.array([position(label) for label in targets.tolist()], dtype=np.intp)
-    occurring, which = np.unique(targets, return_inverse=True)
-    return np.array([position(label) for label in occurring.tolist()], dtype=np.intp)[which]
+    """The position of each label among the classes, -1 for none."""
+    keys = keys_of(classes.tolist())
+    known = {key: k for k, key in enumerate(keys) if key is not None}
+    try:
+        return cells.positions_of(targets, known)
+    except BadCells as bad:
+        raise refused_targets(bad, "labels that are text, numbers or truth values") from None

@@ -12,10 +12,11 @@ from sklearn.base import ClassifierMixin
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.linear_model.class_labels import labels_of
+from lastiterate.linear_model.class_labels import as_column, labels_of, positions_of
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.example_weights import class_weights
 from lastiterate.linear_model.fit_inputs import Task
+from lastiterate.train.discreet_errors import discreetly
 from lastiterate.train.objectives import Objective
 from lastiterate.train.settings import SettingKind, or_none, setting
 from lastiterate.train.traceback_scrubbing import discreet
@@ -107,7 +108,13 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         float
             The score.
         """
-        return float(super().score(X, y, sample_weight=sample_weight))
+        targets, predicted = as_column(y), self.predict(X)
+        if targets.size != predicted.size:
+            must_be = f"as long as X, {predicted.size}"
+            raise InvalidParameter("y", must_be=must_be, found=f"{targets.size} targets")
+        known = positions_of(targets, self.classes_)
+        correct = positions_of(predicted, self.classes_) == known
+        return discreetly(lambda: float(np.average(correct, weights=sample_weight)))
 
     @discreet
     def predict(self, X: Any, *, threshold: float = 0.0) -> NDArray[Any]:

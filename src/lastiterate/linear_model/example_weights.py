@@ -19,6 +19,7 @@ from lastiterate import _check
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.fit_inputs import FitInputs
+from lastiterate.tables.cells import BadCells, any_numbers_of, single
 from lastiterate.train.data import Examples
 
 _CLASS_WEIGHT = "a positive public weight for each of the classes, as in {0: .1, 1: 1}"
@@ -63,12 +64,18 @@ def weighted(inputs: FitInputs, sample_weight: Any) -> FitInputs:
 def _checked(given: Any, examples: int) -> Array:
     """The weights as an array; errors quote none of them."""
     must_be = f"{examples} numbers in (0, 1], one for each example"
+    shape = getattr(given, "shape", None)
     try:
-        weights = np.array(given, dtype=np.float64)
-    except (TypeError, ValueError):
+        shape = (len(given),) if shape is None else shape
+        if shape != (examples,):
+            raise InvalidParameter("sample_weight", must_be=must_be, found=f"shape {shape}")
+        weights = any_numbers_of(given)
+    except (TypeError, BadCells):
         raise InvalidType("sample_weight", must_be=must_be, found="others") from None
-    if weights.shape != (examples,):
-        raise InvalidParameter("sample_weight", must_be=must_be, found=f"shape {weights.shape}")
     if not ((weights > 0.0) & (weights <= 1.0)).all():
         raise InvalidParameter("sample_weight", must_be=must_be, found="a weight outside")
-    return weights
+    # A weight that is 0 in single precision is one all the same.
+    return np.maximum(single(weights), _LEAST)
+
+
+_LEAST = float(np.finfo(np.float32).smallest_subnormal)

@@ -16,7 +16,7 @@ from sklearn.utils.validation import validate_data
 
 from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.linear_model.class_labels import as_column
+from lastiterate.linear_model.class_labels import as_column, numbers_in
 from lastiterate.train.discreet_errors import discreetly, is_dask
 from lastiterate.train.rows import compressed, is_mapped
 
@@ -74,11 +74,21 @@ def _for_fit(
     if any_target:
         rows = validate_data(estimator, X, **limits)
         return rows, _as_long(as_column(y), rows)
+    y = _numeric(y) if numeric and y is not None else y
     rows, targets = validate_data(estimator, X, y, y_numeric=numeric, **limits)
     return rows, targets
 
 
+def _numeric(y: Any) -> NDArray[Any]:
+    """Targets as numbers, before others than these are converted as a whole."""
+    targets = as_column(y)
+    is_number = targets.dtype.kind in "biuf" and targets.dtype.itemsize != 2
+    return targets if is_number else numbers_in(targets, finite=False)
+
+
 def _by_rows(X: Any) -> Any:
+    if isinstance(X, (list, tuple)):
+        X = np.asarray(X)
     for kind in [X.dtype] if hasattr(X, "dtype") else getattr(X, "dtypes", ()):
         refuse_converted("X", kind)
     return compressed(X) if sparse.issparse(X) else X
@@ -94,7 +104,7 @@ def refuse_converted(name: str, kind: Any) -> None:
     if letter in ("M", "m") or (letter is None and str(kind).startswith(_TIMES)):
         must_be = "numbers: count dates from a public date, in a unit of your choice"
         raise InvalidType(name, must_be=must_be, found="dates or durations")
-    if isinstance(kind, np.dtype) and kind.kind in "USV":
+    if isinstance(kind, np.dtype) and kind.kind in "USTV":
         raise InvalidType(name, must_be="an array of numbers", found="an array of text")
 
 

@@ -15,10 +15,10 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.train.ranges import rows_within
 from lastiterate.train.rows import without_duplicates
-from lastiterate.train.traceback_scrubbing import discreet
+from lastiterate.train.traceback_scrubbing import DiscreetTransformer
 
 
-class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
+class PrivateScaler(DiscreetTransformer, OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
     """Scales every row to a norm within a bound, without statistics of the data.
 
     Fitting learns the number of features and nothing else, so it costs no privacy.  A scaler
@@ -57,7 +57,6 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         """The largest norm of a scaled row; estimators in a pipeline take it over."""
         return self.bound
 
-    @discreet
     def fit(self, X: Any, y: None = None) -> Self:
         """Store the number of features.
 
@@ -84,7 +83,6 @@ class PrivateScaler(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise InvalidParameter("low", self.low, must_be="None for sparse rows")
         return self
 
-    @discreet
     def transform(self, X: Any) -> Any:
         """The rows, each scaled to a norm within the bound.
 

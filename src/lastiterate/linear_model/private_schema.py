@@ -17,7 +17,7 @@ from lastiterate.tables.column_rules import with_first_baseline
 from lastiterate.tables.encoder import Encoder, missing_columns_text
 from lastiterate.tables.schema_file import schema_of
 from lastiterate.train.discreet_errors import is_dask
-from lastiterate.train.traceback_scrubbing import discreet
+from lastiterate.train.traceback_scrubbing import DiscreetTransformer
 
 _TABLE = (
     "a table whose columns have names: a data frame of pandas, polars or Dask, a table of pyarrow, "
@@ -25,13 +25,13 @@ _TABLE = (
 )
 
 
-class PrivateSchema(TransformerMixin, BaseEstimator):
+class PrivateSchema(DiscreetTransformer, TransformerMixin, BaseEstimator):
     """Encodes the columns of a table as features, by public facts on the columns.
 
-    Numbers are mapped from their range to [-1, 1], or coded one-hot by intervals; text is coded
-    one-hot.  Fitting learns the names of the columns and nothing else, so it costs no privacy: an
-    encoder that learns which values occur, or a scaler that learns means, does.  `lastiterate
-    train` encodes by the same rules, and its schema files are such mappings.
+    Numbers and dates are mapped from their range to [-1, 1], or coded one-hot by intervals; text is
+    coded one-hot.  Fitting learns the names of the columns and nothing else, so it costs no
+    privacy: an encoder that learns which values occur, or a scaler that learns means, does.
+    `lastiterate train` encodes by the same rules, and its schema files are such mappings.
 
     Parameters
     ----------
@@ -40,7 +40,10 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         `lastiterate train` takes it.  For each column `{"range": [low, high]}`;
         `{"cuts": [30, 45]}`, which makes one feature of each interval between public cut points, or
         `{"range": [0, 90], "bins": 9}` for intervals of equal width; `{"values": [..]}`, where
-        any other value is all zeros; `"as it is"`; or `"drop"`.  A column without an entry is
+        any other value is all zeros; `{"dates": ["2021-01-01", "2024-12-31"]}` for dates, perhaps
+        with the `"format": "%d.%m.%Y"` of text; `"as it is"`; or `"drop"`.  Under a new name,
+        `{"days_between": ["admitted", "discharged"], "range": [0, 60]}` is the days from one column
+        of dates to another.  A column without an entry is
         refused, unless there is an entry for `"*"`, which stands for all others.  Next to a range
         or cuts, `"missing": 0` is the value of an empty cell, and `"indicator": True` adds a
         feature for empty cells; next to values, `"missing"` is one of them.  `"baseline"`, a value
@@ -148,7 +151,6 @@ class PrivateSchema(TransformerMixin, BaseEstimator):
         _check.choice("baseline", self.baseline, among=("first",))
         return {name: with_first_baseline(name, entry) for name, entry in described.items()}
 
-    @discreet
     def transform(self, X: Any) -> Any:
         """The features of a table; columns that were not fitted are left out.
 

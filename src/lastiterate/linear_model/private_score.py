@@ -6,7 +6,6 @@ of a model that was published before, so the score is a sum to which one example
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +20,7 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport
 from lastiterate.errors import InvalidParameter
 from lastiterate.ledger.reservations import charge_statistic, one_ledger
-from lastiterate.linear_model.class_labels import as_column, positions_of
+from lastiterate.linear_model.class_labels import as_column, numbers_in, positions_of
 from lastiterate.linear_model.inputs import rows_alone
 from lastiterate.other_releases import ACCURACY, ERRORS, Release
 from lastiterate.profile.gaussian import GaussianProfile
@@ -192,17 +191,8 @@ def _correct(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
 
 
 def _errors(model: Any, rows: Any, targets: NDArray[Any]) -> Array:
-    # One by one: a target that is no number must not change the others.
-    numbers = np.array([_number(one) for one in targets.tolist()], dtype=np.float64)
+    numbers = numbers_in(targets, finite=False)
     with np.errstate(over="ignore"):
         errors = np.abs(numbers - model.predict(rows)) / model.target_bound_
     # A target that is no number has the largest error, as any target may.
     return np.clip(np.where(np.isnan(errors), 1.0, errors), 0.0, 1.0)
-
-
-def _number(target: Any) -> float:
-    """The target as a number; nan if it is none."""
-    try:
-        return float(target)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan

@@ -160,8 +160,9 @@ def warn_of_undeclared(counts: dict[str, int], release: Release, examples: int) 
             warn(
                 f"{share_text(count, noise_std, examples)} of the rows have none of the values "
                 f"declared for the column {name!r}, and features that are all 0: check the "
-                "spelling of the declared values (capitals, endings, blanks), or declare those "
-                "that are missing",
+                "spelling of the declared values (capitals, endings, blanks), declare those that "
+                'are not yet, or, if cells are empty, name a value for them, "missing", or declare '
+                'empty as one: "values": [.., ""], "missing": ""',
                 OutlierWarning,
             )
 

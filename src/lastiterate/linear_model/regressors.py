@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -12,10 +11,12 @@ from sklearn.base import RegressorMixin
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model.class_labels import as_column, numbers_in
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import Task
 from lastiterate.linear_model.inputs import refuse_converted
 from lastiterate.train.centring import REGRESSION_REACH
+from lastiterate.train.discreet_errors import discreetly
 from lastiterate.train.objectives import Huber, Objective
 from lastiterate.train.setting_checks import checked_range
 from lastiterate.train.settings import POSITIVE, SettingKind, documented, or_none, setting
@@ -124,7 +125,10 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
         float
             The score.
         """
-        return float(super().score(X, y, sample_weight=sample_weight))
+        targets = numbers_in(as_column(y))
+        return discreetly(
+            lambda: float(super(_PrivateRegressor, self).score(X, targets, sample_weight))
+        )
 
     @discreet
     def predict(self, X: Any) -> Array:
@@ -145,20 +149,18 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
     def _scaled(self, targets: NDArray[Any]) -> Array:
         """Targets relative to the middle of the range, in units of half its width."""
         refuse_converted("y", targets.dtype)
-        try:
-            numbers = np.asarray(targets, dtype=np.float64)
-        except (TypeError, ValueError):
-            numbers = np.array(math.nan)
-        if not np.isfinite(numbers).all():
-            raise InvalidParameter(
-                "y", must_be="finite numbers", found="a target that is no finite number"
-            )
         middle, half = self._declared()
-        return (numbers - middle) / half
+        return (numbers_in(targets) - middle) / half
+
+    def _scaled_ends(self) -> Array:
+        """The ends of the range as targets that are equal to them."""
+        middle, half = self._declared()
+        return self._scaled(np.array([middle - half, middle + half]))
 
     def _task(self, targets: NDArray[Any], radius: float) -> Task:
         scaled = self._scaled(targets)
-        outside = np.abs(scaled) > 1.0
+        low, high = self._scaled_ends()
+        outside = (scaled < low) | (scaled > high)
         return Task(self._objective(radius), np.clip(scaled, -1.0, 1.0), {}, outside=outside)
 
     def _outside(self, targets: NDArray[Any], task: Task) -> NDArray[np.bool_] | int:

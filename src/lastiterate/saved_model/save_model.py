@@ -221,12 +221,18 @@ def _columns_of(first: Any) -> tuple[list[str], dict[str, Any]]:
         return names, {REST: AS_IT_IS}
     described = first._entries()
     columns = list(first.encoder_.column_kinds)
-    schema = {name: _plain("schema", described.get(name, described.get(REST))) for name in columns}
-    rules = {name: rule for name, rule in first.encoder_.rules.items() if rule.kind is not None}
-    if any(one is None for one in schema.values()) or Encoder.of(schema, columns).rules != rules:
+    entries = first.encoder_.schema(described)
+    schema = {name: _plain("schema", entry) for name, entry in entries.items()}
+    if any(one is None for one in schema.values()) or _read(Encoder.of(schema, columns)) != _read(
+        first.encoder_
+    ):
         must_be = "as it was when it was fitted"
         raise InvalidParameter("schema", must_be=must_be, found="another one")
     return columns, schema
+
+
+def _read(encoder: Encoder) -> dict[str, Any]:
+    return {name: rule for name, rule in encoder.rules.items() if rule.kind is not None}
 
 
 def _step(name: str, step: Any) -> Step:

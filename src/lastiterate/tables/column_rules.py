@@ -1,7 +1,8 @@
 """Rules by which columns become features, from public facts on the columns.
 
-In JSON: {"range": [low, high]}, {"cuts": [..]}, {"values": [..]}, "as it is" and "drop".  Missing
-cells are refused unless "missing" gives a value for them.
+In JSON: {"range": [low, high]}, {"cuts": [..]}, {"dates": [first, last]}, {"values": [..]},
+{"days_between": [column, column], "range": [low, high]}, "as it is" and "drop".  Missing cells are
+refused unless "missing" gives a value for them.
 
 One-hot features of all values add up to the constant of an intercept, so their coefficients are not
 determined.  "baseline" names a value, or a number in an interval, that has no feature: the others'
@@ -11,6 +12,7 @@ baseline; null says that this alone is.
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import math
 from collections.abc import Mapping
@@ -21,13 +23,19 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.tables.cells import (
     BadCells,
+    Instant,
+    Key,
+    cell_of,
+    days_of,
+    keys_of,
     missing_in,
     numbers_of,
-    positions_by_key,
     positions_of,
+    read,
+    single,
 )
 
 CUTS, BINS = "cuts", "bins"
@@ -94,10 +102,15 @@ def _increase(numbers: tuple[float, ...]) -> bool:
 AS_IT_IS, DROP = "as it is", "drop"
 BASELINE = "baseline"
 _UNDECLARED = -1  # the position of cells that have no declared value
+DATES, DAYS_BETWEEN = "dates", "days_between"
 _NUMBERS = {"range", CUTS, BINS}
-WAYS = '{"range": [low, high]}, {"cuts": [..]}, {"values": [..]}, "drop" or "as it is"'
+WAYS = (
+    '{"range": [low, high]}, {"cuts": [..]}, {"dates": [first, last]}, {"values": [..]}, "drop" or '
+    '"as it is"'
+)
 _LARGEST = 1e300  # ends of ranges; twice that must not overflow
 _HUGE = 1e30  # a limit on unscaled numbers; longer rows are scaled down in any case
+_NARROWEST, _SMALLEST = 2.0**-16, 1e-37  # a range in units of its larger end, and its width
 
 
 class ColumnRule(Protocol):
@@ -105,7 +118,7 @@ class ColumnRule(Protocol):
 
     @property
     def kind(self) -> str | None:
-        """The type of its cells, "number" or "text"; None if they are not read."""
+        """The type of its cells, "number", "text" or "date"; None if they are not read."""
 
     @property
     def reach(self) -> float:
@@ -146,7 +159,7 @@ class Numeric:
     def reach(self) -> float:
         if self.range is None:
             return math.inf
-        filled = 0.0 if self.missing is None else float(self._scaled(np.array(self.missing)))
+        filled = 0.0 if self.missing is None else float(self._scaled(self._filling))
         return max(1.0, filled**2 + self.indicator)
 
     def names(self, column: str) -> list[str]:
@@ -157,28 +170,89 @@ class Numeric:
         return [f"{column} is missing"] if self.indicator else []
 
     def encode(self, column: Any, out: Array) -> None:
-        out[:, 0] = self._scaled(self.numbers(column))
-        self.indicate(column, out)
+        out[:, 0] = self._scaled(self.filled(column, out))
 
-    def indicate(self, column: Any, out: Array) -> None:
-        """Fill the last feature if it is the indicator of empty cells."""
+    def filled(self, column: Any, out: Array) -> Array:
+        """The numbers, with missing cells filled in; the last feature if it tells of these."""
+        numbers = self._read(column)
+        empty = np.isnan(numbers)
+        if self.missing is None and empty.any():
+            raise BadCells(EMPTY, np.flatnonzero(empty).tolist(), self.filling)
         if self.indicator:
-            out[:, -1] = np.isnan(numbers_of(column))
+            out[:, -1] = empty
+        return numbers if self.missing is None else np.where(empty, self._filling, numbers)
 
     def numbers(self, column: Any) -> Array:
         """The numbers of a column, with missing cells filled in."""
-        numbers = numbers_of(column)
-        empty = np.isnan(numbers)
-        if self.missing is None and empty.any():
-            raise BadCells("an empty cell", np.flatnonzero(empty).tolist())
-        return np.where(empty, math.nan if self.missing is None else self.missing, numbers)
+        return self.filled(column, np.empty((len(column), 1)))
+
+    @property
+    def _filling(self) -> Array:
+        return self.rounded(self.missing)
+
+    @property
+    def filling(self) -> str:
+        """An example of an entry for empty cells."""
+        middle = 0.0 if self.range is None else sum(self.range) / 2.0
+        return f'{FILLED}: {middle:.6g}, perhaps with "indicator": true'
+
+    def _read(self, column: Any) -> Array:
+        return numbers_of(column)
+
+    def rounded(self, numbers: Any) -> Array:
+        """Public numbers as those of cells are read."""
+        return np.asarray(single(numbers))
 
     def _scaled(self, numbers: Array) -> Array:
         if self.range is None:
             return np.clip(numbers, -_HUGE, _HUGE)
-        low, high = self.range
+        low, high = self.rounded(self.range)
         with np.errstate(over="ignore"):  # inf is clipped, too
-            return np.clip((2.0 * numbers - low - high) / (high - low), -1.0, 1.0)
+            return np.asarray(np.clip((2.0 * numbers - low - high) / (high - low), -1.0, 1.0))
+
+
+@dataclass(frozen=True)
+class Dates(Numeric):
+    """A date in days since 1970, mapped from its range to [-1, 1] and clipped to it."""
+
+    format: str | None = None
+
+    kind = "date"
+
+    @property
+    def filling(self) -> str:
+        assert self.range is not None
+        middle = np.datetime64(int(sum(self.range) // 2.0), "D")
+        return f'{FILLED}: "{middle}", perhaps with "indicator": true'
+
+    def _read(self, column: Any) -> Array:
+        return days_of(column, self.format)
+
+    def rounded(self, numbers: Any) -> Array:
+        return np.asarray(numbers, dtype=np.float64)
+
+
+@dataclass(frozen=True)
+class DaysBetween:
+    """The days from the date in one column to that in another, as a number."""
+
+    columns: tuple[str, str]
+    number: Numeric | Intervals
+    format: str | None = None
+
+    kind = "date"
+
+    @property
+    def reach(self) -> float:
+        return self.number.reach
+
+    def names(self, column: str) -> list[str]:
+        return self.number.names(column)
+
+    def encode(self, column: Any, out: Array) -> None:
+        """Fill `out` from a pair of columns."""
+        first, last = (days_of(one, self.format) for one in column)
+        self.number.encode(last - first, out)
 
 
 @dataclass(frozen=True)
@@ -209,9 +283,9 @@ class Intervals:
         return interval_names(column, self.cuts)[self.left_out]
 
     def encode(self, column: Any, out: Array) -> None:
-        positions = np.searchsorted(self.cuts, self.number.numbers(column), side="right")
+        numbers = self.number.filled(column, out)
+        positions = np.searchsorted(self.number.rounded(self.cuts), numbers, side="right")
         _mark(positions, self.left_out, out)
-        self.number.indicate(column, out)
 
 
 @dataclass(frozen=True)
@@ -241,11 +315,20 @@ class Categorical:
 
     def positions(self, column: Any) -> Any:
         """Each cell's position among the values, -1 for none, with missing cells filled in."""
-        positions = positions_of(column, self.values)
+        cells = read(column)
+        positions = positions_of(cells, self._known)
         if self.missing is not None:
             unknown = np.flatnonzero(positions < 0)
-            positions[missing_in(column, unknown)] = self.values.index(self.missing)
+            positions[missing_in(cells, unknown)] = self.values.index(self.missing)
         return positions
+
+    @property
+    def _known(self) -> dict[Key, int]:
+        keys = keys_of(self.values)
+        return {key: k for k, key in enumerate(keys) if key is not None}
+
+
+EMPTY, FILLED = "an empty cell", 'unless the schema has "missing"'
 
 
 def _kept(names: list[str], left_out: int | None) -> list[str]:
@@ -273,45 +356,155 @@ def rule_of(column: str, described: Any) -> ColumnRule:
     given = dict(described)
     if set(given) <= {"values", "missing", BASELINE} and "values" in given:
         return _categorical(name, given)
-    in_parts = given.keys() & {CUTS, BINS}
-    known = {"range", CUTS, BINS, "missing", "indicator"} | ({BASELINE} if in_parts else set())
-    if set(given) <= known and given.keys() & _NUMBERS:
-        ends = range_of(name, given["range"]) if "range" in given else None
-        cuts = cut_points(name, given, ends) if in_parts else ()
-        number = _numeric(name, given, ends)
-        return Intervals(number, cuts, _left_out_interval(name, given, cuts)) if cuts else number
+    if set(given) <= {DATES, "format", "missing", "indicator"} and DATES in given:
+        return _dates(name, given)
+    if DAYS_BETWEEN in given:
+        return _days_between(name, given)
+    if _are_numbers(given):
+        return _of_numbers(name, given)
     if set(given) <= {AS_IT_IS, "missing", "indicator"} and given.get(AS_IT_IS) is True:
         return _numeric(name, given, None)
-    must_be = f'{WAYS}, the first three perhaps with "missing"'
+    must_be = f'{WAYS}, the first four perhaps with "missing"'
     raise InvalidParameter(name, described, must_be=must_be)
 
 
 def is_unfilled(described: Any) -> bool:
     """Whether an entry is still as in the skeleton of a schema."""
-    return described in ({"values": []}, {"range": [None, None]})
+    if not isinstance(described, Mapping):
+        return False
+    parts = [part for key, part in described.items() if key != BASELINE]
+    return any(part is None or part in ([], [None, None]) for part in parts)
 
 
 def range_of(name: str, given: Any) -> tuple[float, float]:
     """The two ends of a range, checked; the lower one first."""
     numbers = isinstance(given, (list, tuple)) and all(type(one) in (int, float) for one in given)
     if not (numbers and len(given) == 2 and -_LARGEST < given[0] < given[1] < _LARGEST):
-        raise InvalidParameter(name, given, must_be="[low, high], finite, with low < high")
-    return float(given[0]), float(given[1])
+        must_be = "[low, high], finite, with low < high"
+        if isinstance(given, (list, tuple)) and any(isinstance(one, str) for one in given):
+            must_be += f' (numbers; for dates {{"{DATES}": ["2021-01-01", "2024-12-31"]}})'
+        raise InvalidParameter(name, given, must_be=must_be)
+    low, high = float(given[0]), float(given[1])
+    if not is_wide(low, high):
+        raise InvalidParameter(name, given, must_be=WIDE)
+    return low, high
+
+
+WIDE = (
+    "wider: numbers are read in single precision, so a range must be at least 1/65,536 of its "
+    "larger end wide; subtract a public number from the column first"
+)
+
+
+def is_wide(low: float, high: float) -> bool:
+    """Whether single precision divides a range finely."""
+    return high / 2.0 - low / 2.0 >= max(_NARROWEST * max(abs(low), abs(high)), _SMALLEST) / 2.0
+
+
+def _are_numbers(given: Mapping[str, Any]) -> bool:
+    """Whether an entry has the parts of one for numbers, and no others."""
+    baseline = {BASELINE} if given.keys() & {CUTS, BINS} else set()
+    known = {"range", CUTS, BINS, "missing", "indicator"} | baseline
+    return bool(given.keys() & _NUMBERS) and set(given) <= known
+
+
+def _of_numbers(name: str, given: dict[str, Any]) -> Numeric | Intervals:
+    ends = range_of(name, given["range"]) if "range" in given else None
+    cuts = cut_points(name, given, ends) if given.keys() & {CUTS, BINS} else ()
+    if not _increase(tuple(single(cuts).tolist())):
+        must_be = "farther apart: numbers are read in single precision"
+        raise InvalidParameter(f'{name}["{CUTS}"]', list(cuts), must_be=must_be)
+    number = _numeric(name, given, ends)
+    return Intervals(number, cuts, _left_out_interval(name, given, cuts)) if cuts else number
 
 
 def _numeric(name: str, given: dict[str, Any], ends: tuple[float, float] | None) -> Numeric:
     missing: Any = given.get("missing")
-    indicator = given.get("indicator", False)
     if "missing" in given:
         low, high = (-_LARGEST, _LARGEST) if ends is None else ends
         if not (type(missing) in (int, float) and low <= missing <= high):
             must_be = f"a number from {low:g} to {high:g}, the value of an empty cell"
             raise InvalidParameter(f'{name}["missing"]', missing, must_be=must_be)
         missing = float(missing)
-    if type(indicator) is not bool or (indicator and missing is None):
+    return Numeric(ends, missing, _indicator(name, given))
+
+
+def _indicator(name: str, given: dict[str, Any]) -> bool:
+    indicator = given.get("indicator", False)
+    if type(indicator) is not bool or (indicator and "missing" not in given):
         must_be = 'true or false, and given only with "missing"'
         raise InvalidParameter(f'{name}["indicator"]', indicator, must_be=must_be)
-    return Numeric(ends, missing, indicator)
+    return indicator
+
+
+def _dates(name: str, given: dict[str, Any]) -> Dates:
+    ends = given[DATES]
+    must_be = 'two dates, the earlier one first, as in ["2021-01-01", "2024-12-31"]'
+    if not (isinstance(ends, (list, tuple)) and len(ends) == 2):
+        raise InvalidParameter(f'{name}["{DATES}"]', ends, must_be=must_be)
+    low, high = (_day(f'{name}["{DATES}"]', one, must_be) for one in ends)
+    if not low < high:
+        raise InvalidParameter(f'{name}["{DATES}"]', ends, must_be=must_be)
+    format = _format(name, given)
+    missing = None
+    if "missing" in given:
+        must_be = f"a date from {ends[0]} to {ends[1]}, the value of an empty cell"
+        missing = _day(f'{name}["missing"]', given["missing"], must_be)
+        if not low <= missing <= high:
+            raise InvalidParameter(f'{name}["missing"]', given["missing"], must_be=must_be)
+    return Dates((low, high), missing, _indicator(name, given), format)
+
+
+def _day(name: str, given: Any, must_be: str) -> float:
+    """A public date in days since 1970."""
+    try:
+        day = float(days_of([given])[0]) if isinstance(given, str) else math.nan
+    except BadCells:
+        day = math.nan
+    if math.isnan(day):
+        raise InvalidParameter(name, given, must_be=must_be)
+    return day
+
+
+_SAMPLE = dt.datetime(2021, 2, 3, 14, 5, 6)  # a date whose parts are all different
+
+
+def _format(name: str, given: dict[str, Any]) -> str | None:
+    """The stated format of dates in text; None without one."""
+    if "format" not in given:
+        return None
+    format, name = given["format"], f'{name}["format"]'
+    must_be = 'a format of dates in text, such as "%d.%m.%Y", with a year'
+    if not isinstance(format, str):
+        raise InvalidType(name, format, must_be=must_be)
+    try:
+        written = _SAMPLE.strftime(format)
+        found = dt.datetime.strptime(written, format)
+    except ValueError:
+        raise InvalidParameter(name, format, must_be=must_be) from None
+    if found.year != _SAMPLE.year:
+        raise InvalidParameter(name, format, must_be=must_be)
+    cell = cell_of(written)
+    if isinstance(cell, Instant) and days_of([written])[0] != days_of([str(found)])[0]:
+        must_be = "left out, or another: such text is read as ISO 8601 has it, year, month, day"
+        raise InvalidParameter(name, format, must_be=must_be)
+    if isinstance(cell, float) and not format.startswith("%Y%m%d"):
+        must_be = 'one whose text is no number, unless it begins with "%Y%m%d"'
+        raise InvalidParameter(name, format, must_be=must_be)
+    return format
+
+
+def _days_between(name: str, given: dict[str, Any]) -> DaysBetween:
+    pair = given[DAYS_BETWEEN]
+    is_pair = isinstance(pair, (list, tuple)) and len(pair) == 2
+    if not is_pair or not all(isinstance(one, str) for one in pair) or pair[0] == pair[1]:
+        must_be = 'the names of two columns of dates, as in ["admitted", "discharged"]'
+        raise InvalidParameter(f'{name}["{DAYS_BETWEEN}"]', pair, must_be=must_be)
+    rest = {key: part for key, part in given.items() if key not in (DAYS_BETWEEN, "format")}
+    if not _are_numbers(rest):
+        must_be = f'{{"{DAYS_BETWEEN}": [..], "range": [0, 60]}}, or with "{CUTS}"'
+        raise InvalidParameter(name, given, must_be=must_be)
+    return DaysBetween((pair[0], pair[1]), _of_numbers(name, rest), _format(name, given))
 
 
 def _categorical(name: str, given: dict[str, Any]) -> Categorical:
@@ -321,17 +514,22 @@ def _categorical(name: str, given: dict[str, Any]) -> Categorical:
         must_be = "a list of at least one text or number"
         raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
     values = tuple(str(one).strip() for one in listed)
-    if len(positions_by_key(values)) < len(values):
-        must_be = "all different, as numbers too: 1, 1.0 and true are the same"
-        raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
-    left_out = _left_out_value(name, given, values)
-    if "missing" not in given:
-        return Categorical(values, left_out=left_out)
-    missing = str(given["missing"]).strip()
-    if missing not in values:
+    missing = str(given["missing"]).strip() if "missing" in given else None
+    if missing is not None and missing not in values:
         must_be = "one of the values, for an empty cell"
         raise InvalidParameter(f'{name}["missing"]', given["missing"], must_be=must_be)
-    return Categorical(values, missing, left_out)
+    keys = keys_of(values)
+    empty = [value for value, key in zip(values, keys, strict=True) if key is None]
+    if any(value != missing for value in empty):
+        must_be = (
+            "different from spellings of an empty cell: leave it out, or name it as the value of "
+            'empty cells, "missing"'
+        )
+        raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
+    if len(set(keys)) < len(keys):
+        must_be = "all different, as numbers in single precision too: 1, 1.0 and true are the same"
+        raise InvalidParameter(f'{name}["values"]', listed, must_be=must_be)
+    return Categorical(values, missing, _left_out_value(name, given, values))
 
 
 def with_first_baseline(column: str, described: Any) -> Any:
@@ -341,8 +539,9 @@ def with_first_baseline(column: str, described: Any) -> Any:
         return described
     if isinstance(rule, Categorical) and len(rule.values) > 1:
         return {**described, BASELINE: described["values"][0]}
-    if isinstance(rule, Intervals):
-        first = rule.cuts[0]
+    number = rule.number if isinstance(rule, DaysBetween) else rule
+    if isinstance(number, Intervals):
+        first = number.cuts[0]
         return {**described, BASELINE: first - max(1.0, abs(first))}
     return described
 
@@ -369,7 +568,7 @@ def _left_out_interval(name: str, given: dict[str, Any], cuts: tuple[float, ...]
     if type(baseline) not in (int, float) or not _is_finite(baseline):
         must_be = "a number in the interval that the others are compared with"
         raise InvalidParameter(f'{name}["{BASELINE}"]', baseline, must_be=must_be)
-    return int(np.searchsorted(cuts, baseline, side="right"))
+    return int(np.searchsorted(single(cuts), single(baseline), side="right"))
 
 
 def _is_value(one: Any) -> bool:

@@ -80,7 +80,7 @@ class CsvFile:
         import pyarrow as pa
         from pyarrow import csv as arrow
 
-        types = {"number": pa.float64(), "text": pa.string()}
+        types = {"number": pa.float64(), "text": pa.string(), "date": pa.string()}
         names, lines = self._header
         reader = arrow.open_csv(
             pa.input_stream(str(self.path), compression=self._compression),
@@ -204,7 +204,11 @@ def check_bytes(path: str, first: bytes) -> None:
 
 def refuse_encoding(path: str, found: str) -> NoReturn:
     """Raise the error for text that is not UTF-8."""
-    must_be = "a CSV file in UTF-8: save it so, or convert it (iconv -f UTF-16 -t UTF-8)"
+    of = "UTF-16" if "UTF-16" in found else "WINDOWS-1252"
+    must_be = (
+        "a CSV file in UTF-8: in a spreadsheet save as CSV UTF-8, or convert the file "
+        f"(iconv -f {of} -t UTF-8)"
+    )
     raise InvalidParameter("data", must_be=must_be, found=f"{found} in {path}")
 
 

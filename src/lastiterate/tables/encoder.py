@@ -13,7 +13,14 @@ from numpy.typing import NDArray
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.tables.cells import BadCells, length_of
-from lastiterate.tables.column_rules import WAYS, Categorical, ColumnRule, Intervals, rule_of
+from lastiterate.tables.column_rules import (
+    WAYS,
+    Categorical,
+    ColumnRule,
+    DaysBetween,
+    Intervals,
+    rule_of,
+)
 
 REST = "*"  # stands for every column that has no entry of its own
 
@@ -29,7 +36,8 @@ class Encoder:
         """The encoder of a table with these columns, all of which the schema must describe."""
         described = {str(name): rule_of(str(name), rule) for name, rule in schema.items()}
         rest = described.pop(REST, None)
-        unknown = sorted(set(described) - set(columns))
+        differences = _differences(described, rest, columns)
+        unknown = sorted(set(described) - set(columns) - set(differences))
         if unknown:
             must_be = "about columns of the table, without the target"
             found = f"more: {missing_columns_text(unknown, columns)}"
@@ -39,7 +47,7 @@ class Encoder:
             must_be = f"about every column: {WAYS} for each"
             found = f"nothing about {', '.join(undescribed)}"
             raise InvalidParameter("schema", must_be=must_be, found=found)
-        rules = {name: described.get(name, rest) for name in columns}
+        rules = {name: described.get(name, rest) for name in columns} | differences
         encoder = cls({name: rule for name, rule in rules.items() if rule is not None})
         if encoder.width == 0:
             must_be = "about at least one column that is not dropped"
@@ -48,8 +56,23 @@ class Encoder:
 
     @cached_property
     def column_kinds(self) -> dict[str, str]:
-        """The columns that are read, and the type of their cells, number or text."""
-        return {name: rule.kind for name, rule in self.rules.items() if rule.kind is not None}
+        """The columns that are read, and the type of their cells: number, text or date."""
+        sources = [name for one in self._differences.values() for name in one.columns]
+        own = {
+            name: rule.kind
+            for name, rule in self.rules.items()
+            if rule.kind is not None and name not in self._differences
+        }
+        return own | {name: own.get(name, "date") for name in sources}
+
+    def schema(self, described: Mapping[str, Any]) -> dict[str, Any]:
+        """The entries, of those of a schema, for the columns that are read."""
+        names = [*self.column_kinds, *self._differences]
+        return {name: described.get(name, described.get(REST)) for name in names}
+
+    @property
+    def _differences(self) -> dict[str, DaysBetween]:
+        return {name: rule for name, rule in self.rules.items() if isinstance(rule, DaysBetween)}
 
     @cached_property
     def names(self) -> list[str]:
@@ -75,14 +98,21 @@ class Encoder:
         """Fill `out`, a row for each example; errors count rows from `before`."""
         out[:] = 0.0
         first = 0
+        refused: dict[str, BadCells] = {}
         for name, rule in self.rules.items():
             width = len(rule.names(name))
             if rule.kind is not None:
+                if isinstance(rule, DaysBetween):
+                    column: Any = tuple(table[one] for one in rule.columns)
+                else:
+                    column = table[name]
                 try:
-                    rule.encode(table[name], out[:, first : first + width])
+                    rule.encode(column, out[:, first : first + width])
                 except BadCells as bad:
-                    raise bad_cells_error(name, rule.kind, bad.found(before)) from None
+                    refused[name] = bad
             first += width
+        if refused:
+            raise _bad_cells_error(self.rules, refused, before)
 
     @cached_property
     def text_columns(self) -> dict[str, tuple[int, int]]:
@@ -101,11 +131,12 @@ class Encoder:
     @cached_property
     def baselines(self) -> dict[str, str | None]:
         """The baseline of each column coded one-hot; None where every value has a feature."""
-        return {
-            name: rule.baseline(name)
-            for name, rule in self.rules.items()
-            if isinstance(rule, (Categorical, Intervals))
-        }
+        found = {}
+        for name, rule in self.rules.items():
+            coded = rule.number if isinstance(rule, DaysBetween) else rule
+            if isinstance(coded, (Categorical, Intervals)):
+                found[name] = coded.baseline(name)
+        return found
 
     @property
     def without_baseline(self) -> list[str]:
@@ -140,9 +171,41 @@ def missing_columns_text(absent: Sequence[str], there: Sequence[str]) -> str:
     return f"the table has no column {named}; it has {has}"
 
 
-def bad_cells_error(name: str, kind: str, found: str) -> InvalidParameter:
-    """The error for a column with cells that cannot be used."""
-    filled = '0, perhaps with "indicator": true' if kind == "number" else "[one of the values]"
-    what = "a finite number" if kind == "number" else "text"
-    must_be = f'{what} in every row, unless the schema has "missing": {filled}, or "drop"'
-    return InvalidParameter(f"column {name!r}", must_be=must_be, found=found)
+def _differences(
+    described: Mapping[str, ColumnRule], rest: ColumnRule | None, columns: Sequence[str]
+) -> dict[str, DaysBetween]:
+    """The entries for days between two columns; raises if they do not fit to these."""
+    found = {name: rule for name, rule in described.items() if isinstance(rule, DaysBetween)}
+    for name, rule in found.items():
+        read = {one: described.get(one, rest) for one in rule.columns}
+        absent = [one for one in read if one not in columns]
+        if name in columns or absent or isinstance(rest, DaysBetween):
+            must_be = "under a new name, about two columns of the table"
+            said = missing_columns_text(absent, columns) if absent else "the name of a column"
+            raise InvalidParameter(f"schema[{name!r}]", must_be=must_be, found=said)
+        numbers = [one for one, own in read.items() if own is not None and own.kind == "number"]
+        if numbers:
+            must_be = 'about columns of dates: {"dates": ["2021-01-01", "2024-12-31"]} or "drop"'
+            said = f"an entry for numbers about {', '.join(numbers)}"
+            raise InvalidParameter(f"schema[{name!r}]", must_be=must_be, found=said)
+    return found
+
+
+_CELLS = {"number": "a finite number", "text": "text", "date": "a date"}
+
+
+def _bad_cells_error(
+    rules: Mapping[str, ColumnRule], refused: Mapping[str, BadCells], before: int
+) -> InvalidParameter:
+    """The error for all columns with cells that cannot be used."""
+    if len(refused) == 1:
+        ((name, bad),) = refused.items()
+        must_be = f"{_CELLS[str(rules[name].kind)]} in every row"
+        must_be += f' ({bad.remedy}), or "drop" in the schema' if bad.remedy else ""
+        return InvalidParameter(f"column {name!r}", must_be=must_be, found=bad.found(before))
+    remedies = [f"for {name!r} {bad.remedy}" for name, bad in refused.items() if bad.remedy]
+    must_be = f'readable in every row ({"; ".join([*remedies, ""])}or "drop" in the schema)'
+    found = "; ".join(f"in {name!r} {bad.found(before)}" for name, bad in refused.items())
+    return InvalidParameter(
+        f"columns {', '.join(map(repr, refused))}", must_be=must_be, found=found
+    )

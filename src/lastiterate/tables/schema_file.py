@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 
 from lastiterate._files import is_record
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.tables.cells import BadCells, numbers_of
-from lastiterate.tables.column_rules import is_unfilled
+from lastiterate.tables.cells import BadCells, days_of, numbers_of, read
+from lastiterate.tables.column_rules import DATES, is_unfilled
 from lastiterate.tables.json_file import read_object
 from lastiterate.tables.table_files import TableFile, readable
 from lastiterate.tables.target import check_is_column
@@ -42,7 +42,7 @@ def _filled(schema: dict[str, Any]) -> dict[str, Any]:
     empty = [str(name) for name, rule in schema.items() if is_unfilled(rule)]
     if empty:
         must_be = "filled in with public facts on each column"
-        found = f"empty ranges or values of {', '.join(empty)}"
+        found = f"empty ranges, dates, formats or values of {', '.join(empty)}"
         raise InvalidParameter("schema", must_be=must_be, found=found)
     return schema
 
@@ -51,7 +51,7 @@ _ROWS = 1_000
 
 
 def skeleton(file: TableFile, *, target: str | None = None, regression: bool = False) -> str:
-    """A schema with an empty entry, for numbers or text, for every column."""
+    """A schema with an empty entry, for numbers, dates or text, for every column."""
     if target is not None:
         check_is_column(target, file.names)
     with readable(file.path):
@@ -67,9 +67,38 @@ def skeleton(file: TableFile, *, target: str | None = None, regression: bool = F
 is_skeleton = is_record(lambda schema: bool(schema) and all(map(is_unfilled, schema.values())))
 
 
-def _entry(cells: Any) -> dict[str, Any]:
+# Of dates in text.  Where all cells are dates in two of them, the format is left open.
+_FORMATS = (
+    None,
+    "%d.%m.%Y",
+    "%d/%m/%Y",
+    "%m/%d/%Y",
+    "%Y/%m/%d",
+    "%d-%m-%Y",
+    "%m-%d-%Y",
+    "%d.%m.%y",
+)
+
+
+def _entry(column: Any) -> dict[str, Any]:
     try:
-        numbers = numbers_of(cells)
+        cells = read(column)
     except BadCells:
         return {"values": []}
-    return {"values": []} if np.isnan(numbers).all() else {"range": [None, None]}
+    if _is_all(numbers_of, cells):
+        return {"range": [None, None]}
+    fitting = [one for one in _FORMATS if _is_all(days_of, cells, one)]
+    if not fitting:
+        return {"values": []}
+    dates: dict[str, Any] = {DATES: [None, None]}
+    if None in fitting:
+        return dates
+    return dates | {"format": fitting[0] if len(fitting) == 1 else None}
+
+
+def _is_all(read_as: Callable[..., Any], *column: Any) -> bool:
+    """Whether all cells can be read so, and not all are missing."""
+    try:
+        return not np.isnan(read_as(*column)).all()
+    except BadCells:
+        return False

@@ -66,7 +66,9 @@ def _opened(path: Path, delimiter: str | None) -> TableFile:
     packed = endings[:1] in ([".csv"], [".tsv"]) and endings[-1] in (".gz", ".zst", ".bz2")
     if plain or packed:
         return CsvFile(path, delimiter=delimiter)
-    raise InvalidParameter("data", str(path), must_be=f"a file that ends in {ENDINGS}")
+    sheet = endings[-1:] and endings[-1] in (".xlsx", ".xls", ".ods")
+    saved = ": save the sheet as CSV UTF-8" if sheet else ""
+    raise InvalidParameter("data", str(path), must_be=f"a file that ends in {ENDINGS}{saved}")
 
 
 @contextmanager

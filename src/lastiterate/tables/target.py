@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from lastiterate._numerics.arrays import Array
 from lastiterate.errors import InvalidParameter
-from lastiterate.tables.cells import BadCells, missing_in
-from lastiterate.tables.column_rules import Categorical, Numeric
+from lastiterate.tables.cells import BadCells, missing_in, read
+from lastiterate.tables.column_rules import EMPTY, Categorical, Numeric
 
 
 def check_is_column(target: str, names: Sequence[str], public: Container[str] = ()) -> None:
@@ -58,16 +58,20 @@ class LabelTarget:
 
     def encode(self, column: Any, *, before: int = 0) -> NDArray[np.intp]:
         """The position of each label; errors count rows from `before`."""
-        positions: NDArray[np.intp] = self.rule.positions(column)
-        empty = missing_in(column, np.flatnonzero(positions < 0))
-        if empty.size:
-            bad = BadCells("an empty cell", empty.tolist())
+        try:
+            cells = read(column)
+            positions: NDArray[np.intp] = self.rule.positions(cells)
+            empty = missing_in(cells, np.flatnonzero(positions < 0))
+            if empty.size:
+                raise BadCells(EMPTY, empty.tolist())
+        except BadCells as bad:
             must_be = (
                 'a label in every row: leave out rows without one, or set "missing" in the schema '
                 "to the label of an empty cell"
             )
             found = bad.found(before)
-            raise InvalidParameter(f"target {self.name!r}", must_be=must_be, found=found)
+            must_be = bad.remedy or must_be
+            raise InvalidParameter(f"target {self.name!r}", must_be=must_be, found=found) from None
         return positions
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from lastiterate import _check
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.tables.column_rules import WIDE, is_wide
 
 
 def only_false(name: str, value: Any) -> bool:
@@ -31,6 +32,8 @@ def checked_range(name: str, value: Any) -> tuple[float, float]:
         raise InvalidType(name, value, must_be=must_be) from None
     if not low < high:
         raise InvalidParameter(name, value, must_be=must_be)
+    if not is_wide(low, high):
+        raise InvalidParameter(name, value, must_be=WIDE)
     return low, high
 
 

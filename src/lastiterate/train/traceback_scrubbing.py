@@ -40,3 +40,18 @@ def discreet(method: _Method) -> _Method:
             raise
 
     return cast(_Method, called)
+
+
+class DiscreetTransformer:
+    """A base of transformers, to stand before those of scikit-learn.
+
+    These wrap `transform` of every class into a function that keeps the rows, and their
+    `fit_transform` does, too.  So methods are made discreet around all that.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name in ("fit", "transform", "fit_transform", "inverse_transform"):
+            method = getattr(cls, name, None)
+            if method is not None:
+                setattr(cls, name, discreet(method))

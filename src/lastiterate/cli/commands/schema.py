@@ -27,6 +27,10 @@ Fill in what is publicly known, not what you find in the data:
   {"values": ["a", "b"]}       text; any other is all zeros
   {"values": ["a", "b"], "baseline": "a"}
                                the same for coefficients that compare b with a
+  {"dates": ["2021-01-01", "2024-12-31"]}
+                               a date from a range; "format": "%d.%m.%Y" if it is not written so
+  "stay": {"days_between": ["admitted", "discharged"], "range": [0, 60]}
+                               under a new name, the days between two columns of dates
   "drop"                       a column to leave out: names, numbers of rows
   "as it is"                   a number of any size (train then needs --feature-bound)
   {"range": [0, 90], "missing": 45, "indicator": true}
@@ -47,7 +51,7 @@ def schema(
     out: Annotated[Path | None, typer.Option(help="a JSON file [default: printed]")] = None,
     force: Force = False,
 ) -> None:
-    """Write a schema to fill in: the columns of a table, and whether they hold numbers or text.
+    """Write a schema to fill in: the columns of a table, whether of numbers, dates or text.
 
     No cell of the table is written or printed. Fill in ranges and values that are publicly known,
     and pass the file to `lastiterate train --schema`.

@@ -46,7 +46,7 @@ from lastiterate.saved_model.model_file import (
     MODELS,
     SavedModel,
 )
-from lastiterate.tables.encoder import REST, Encoder
+from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.file_encoding import EncodedTable, encode_file
 from lastiterate.tables.schema_file import schema_in
 from lastiterate.tables.table_files import open_table
@@ -223,9 +223,7 @@ def train(
             "model": kind,
             "target": target,
             "columns": list(encoder.column_kinds),
-            "schema": {
-                name: described.get(name, described.get(REST)) for name in encoder.column_kinds
-            },
+            "schema": encoder.schema(described),
             "feature_bound": settings["feature_bound"],
             **model_steps(feature_map),
             **_declared(truth),

@@ -154,7 +154,7 @@ def _amounts(name: str, described: Any, target_range: tuple[float, float] | None
     if target_range is not None:
         return NumberTarget(name, Numeric(range_of("target_range", target_range)))
     rule = rule_of(name, described)
-    if not isinstance(rule, Numeric) or rule.range is None or rule.indicator:
+    if type(rule) is not Numeric or rule.range is None or rule.indicator:
         must_be = f"a range, such as {_entry(name, range=[0, 100])}"
         raise InvalidParameter(f"schema[{name!r}]", described, must_be=must_be)
     return NumberTarget(name, rule)

@@ -1,0 +1,142 @@
+"""Dates as features, from ranges that are declared."""
+
+import datetime as dt
+import json
+
+import numpy as np
+import pytest
+from sklearn.pipeline import make_pipeline
+
+import lastiterate
+from lastiterate.errors import InvalidParameter
+from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
+from lastiterate.tables.encoder import Encoder
+from lastiterate.tables.schema_file import skeleton
+from lastiterate.tables.table_files import open_table
+
+YEAR = {"dates": ["2021-01-01", "2021-12-31"]}
+STAY = {"days_between": ["in", "out"], "range": [0, 60]}
+
+
+def rows(schema, **columns):
+    return Encoder.of(schema, list(columns)).rows(columns)
+
+
+def test_go_from_their_range_to_plus_and_minus_one():
+    cells = [
+        "2021-01-01",
+        dt.date(2021, 12, 31),
+        "2021-07-02",
+        dt.datetime(2021, 7, 2),
+        "1999-01-01",
+    ]
+    assert rows({"a": YEAR}, a=cells).ravel().tolist() == [-1, 1, 0, 0]
+    days = np.array(["2021-01-01", "2021-07-02", "NaT"], dtype="M8[s]")
+    filled = YEAR | {"missing": "2021-07-02", "indicator": True}
+    assert rows({"a": filled}, a=days).tolist() == [[-1, 0], [0, 0], [0, 1]]
+    assert Encoder.of({"a": filled}, ["a"]).column_kinds == {"a": "date"}
+
+
+@pytest.mark.parametrize(
+    "format, cells",
+    [
+        ("%d.%m.%Y", ["02.07.2021", "2.7.2021", "2021-07-02", "2021-07-02T00:00:00Z"]),
+        ("%m/%d/%y", ["07/02/21", "2021-07-02 02:00+02:00"]),
+        ("%Y%m%d", ["20210702", 20210702, 20210702.0]),
+    ],
+)
+def test_a_format_of_text(format, cells):
+    """Text as tools write dates is read in any case, since other cells may make text of them."""
+    found = rows({"a": YEAR | {"format": format}}, a=cells)
+    assert found.ravel().tolist() == [0.0] * len(cells)
+
+
+@pytest.mark.parametrize("cell", [44197, "02.07.2021", "x", True, "2021-02-30", "9999-12-31", 2021])
+def test_what_is_no_date(cell):
+    with pytest.raises(InvalidParameter, match=r"column 'a' must be a date .* in row 2,"):
+        rows({"a": YEAR}, a=["2021-01-01", cell])
+
+
+def test_days_between():
+    schema = {"in": "drop", "out": YEAR, "stay": STAY | {"missing": 30, "indicator": True}}
+    encoder = Encoder.of(schema, ["in", "out"])
+    assert encoder.names == ["out", "stay", "stay is missing"]
+    assert encoder.column_kinds == {"out": "date", "in": "date"}
+    out = ["2021-03-02", "2021-01-01", "2021-12-31"]
+    table = {"in": ["2021-01-01", "2021-01-01", None], "out": out}
+    assert encoder.rows(table)[:, 1:].tolist() == [[1, 0], [-1, 0], [0, 1]]
+    bins = {"in": "drop", "out": "drop", "stay": STAY | {"bins": 2}}
+    found = rows(bins, **{name: cells[:2] for name, cells in table.items()})
+    assert found.tolist() == [[0, 1], [1, 0]]
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dates": ["2021-01-01"]}, {"dates": ["2022-01-01", "2021-01-01"]}, {"dates": [1, 2]},
+        {"dates": ["a", "b"]}, YEAR | {"missing": "2030-01-01"}, YEAR | {"indicator": True},
+        YEAR | {"format": 3}, YEAR | {"format": "%d.%m."}, YEAR | {"format": "%d%m%Y"},
+        YEAR | {"format": "%Y-%d-%m"}, YEAR | {"x": 1}, YEAR | {"range": [0, 1]},
+    ],
+)  # fmt: skip
+def test_what_is_no_entry(entry):
+    with pytest.raises(InvalidParameter, match=r"schema\['a'\]"):
+        Encoder.of({"a": entry}, ["a"])
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"in": "drop", "out": {"range": [0, 1]}, "stay": STAY},
+        {"in": "drop", "out": "drop", "stay": STAY | {"days_between": ["in", "else"]}},
+        {"in": "drop", "out": "drop", "stay": {"days_between": ["in", "out"]}},
+        {"in": "drop", "out": "drop", "stay": STAY | {"days_between": ["in", "in"]}},
+        {"in": "drop", "out": STAY},
+    ],
+)
+def test_what_is_no_difference(schema):
+    with pytest.raises(InvalidParameter, match=r"schema\['(stay|out)'\]"):
+        Encoder.of(schema, ["in", "out"])
+
+
+def test_ranges_of_dates_are_pointed_to_their_entry():
+    with pytest.raises(InvalidParameter, match=r'for dates \{"dates": \["2021-01-01"'):
+        Encoder.of({"a": {"range": ["01.01.2021", "31.12.2024"]}}, ["a"])
+    with pytest.raises(InvalidParameter, match=r'for dates \{"dates": \["2021-01-01"'):
+        rows({"a": {"range": [0, 1]}}, a=np.array(["2021-01-01"], dtype="M8[D]"))
+
+
+@pytest.mark.parametrize(
+    "cells, entry",
+    [
+        (["2021-05-06", ""], {"dates": [None, None]}),
+        (["06.05.2021", "31.12.2021"], {"dates": [None, None], "format": "%d.%m.%Y"}),
+        (["06/05/2021", "07/08/2021"], {"dates": [None, None], "format": None}),
+        (["06/05/2021", "31/08/2021"], {"dates": [None, None], "format": "%d/%m/%Y"}),
+        (["20210506", "20210507"], {"range": [None, None]}),
+        (["2021-05-06", "x"], {"values": []}),
+    ],
+)
+def test_a_schema_to_fill_in_knows_them(cells, entry, tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("\n".join(["a,b", *(f"{cell},1" for cell in cells)]) + "\n")
+    found = json.loads(skeleton(open_table(path)))
+    assert found["a"] == entry
+    if "values" not in entry:
+        with pytest.raises(InvalidParameter, match="filled in"):
+            PrivateSchema(found).fit({"a": [], "b": []})
+
+
+def test_a_saved_pipeline_reads_the_same(tmp_path):
+    rng = np.random.default_rng(0)
+    start = np.array("2021-01-01", dtype="M8[D]") + rng.integers(0, 300, 400)
+    table = {"in": start, "out": start + rng.integers(0, 60, 400), "n": np.zeros(400)}
+    long = (table["out"] - start).astype(int) > 30
+    schema = {"in": YEAR, "out": "drop", "n": "drop", "stay": STAY}
+    pipeline = make_pipeline(PrivateSchema(schema), PrivateLogisticRegression(epsilon=8.0))
+    pipeline.fit(table, long)
+    lastiterate.save(pipeline, tmp_path / "model")
+    again = lastiterate.load(tmp_path / "model")
+    texts = {name: cells.astype(str) for name, cells in table.items()}
+    np.testing.assert_array_equal(again.predict(texts), pipeline.predict(table))
+    assert pipeline.score(table, long) > 0.9
