@@ -23,6 +23,19 @@ def test_it_shows_bounds_that_exist(path):
     assert named <= set(CATALOGUE)
 
 
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_reasons_that_the_text_announces_are_shown(path):
+    """Between a text that speaks of reasons and the next text some output has one."""
+    cells = nbformat.read(path, as_version=4).cells
+    announced = False
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            announced = bool(re.search(r"reasons|says why", cell.source))
+        elif announced and cell.source.rstrip().endswith("reasons"):
+            (output,) = cell.outputs
+            assert output.data["text/plain"] not in ("()", "[]", "{}")
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs_and_was_run(path, tmp_path):

@@ -50,7 +50,7 @@ class TestTheRunIsTheOneThatTookPlace:
 
     def test_in_order_and_left_over(self):
         training = Training(loader_of(130, shuffle=False)).epochs(3)
-        with pytest.warns(UserWarning, match="shuffle=True or Poisson sampling"):
+        with pytest.warns(UserWarning, match="poisson_sampling=True.*shuffle=True"):
             training.accountant.report()
         (reason,) = training.accountant.reasons
         assert reason.startswith("batches are in the same order in every pass")

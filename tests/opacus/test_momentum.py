@@ -11,6 +11,7 @@ from torch import nn
 import lastiterate as li
 import lastiterate.opacus as lo
 from lastiterate.bounds.fixed_order.momentum_positions import curvature, recursion_of
+from lastiterate.opacus.missed_bounds import better_batches
 
 from .trainings import Training, loader_of
 
@@ -135,8 +136,9 @@ class TestWhatRanIsWhatIsCharged:
 def test_the_loop_that_people_write():
     """Shuffled batches, momentum .9, decay .01: the momentum bound, far below composition."""
     training = training_with({"momentum": 0.9}, loader=loader_of()).epochs(2)
-    report = training.accountant.report()
-    assert training.accountant.reasons == ()
+    with pytest.warns(UserWarning, match="Poisson batches"):
+        report = training.accountant.report()
+    assert not [one for one in training.accountant.reasons if "charged for" in one]
     assert report.run == direct(li.ShuffledEachEpoch(120, 20), 12, momentum=0.9)
     assert report.epsilon(DELTA) < report.all["composition/fixed-order"].epsilon(DELTA)
     assert training.accountant.get_epsilon(DELTA) == report.epsilon(DELTA)
@@ -243,11 +245,55 @@ class TestEveryIterateIsChargedFor:
 
     def test_poisson_batches(self):
         training = training_with({"momentum": 0.9}, loader=loader_of(), poisson_sampling=True)
-        with pytest.warns(
-            UserWarning, match="momentum has a bound of the last iterate for batches"
-        ):
+        with pytest.warns(UserWarning, match="only batches of a fixed size have a bound"):
             report = training.epochs(2).accountant.report()
         assert report.bound.startswith("composition/")
+
+
+class TestWhichBatchesHaveLess:
+    """The reason has the epsilon of either, and advises none that is worse."""
+
+    def accountant(self, loader, **settings):
+        made = training_with({"momentum": 0.9}, loader=loader, lr=0.5, decay=0.1, **settings)
+        return made.epochs(2).accountant
+
+    def test_shuffled_batches_that_cost_more_than_composition_of_poisson_batches(self):
+        shuffled = self.accountant(loader_of())
+        with pytest.warns(UserWarning, match=r"Poisson batches \(poisson_sampling=True\) have"):
+            here = shuffled.get_epsilon(DELTA)
+        poisson = self.accountant(loader_of(), poisson_sampling=True)
+        with pytest.warns(UserWarning, match="which may be less or more"):
+            there = poisson.get_epsilon(DELTA)
+        assert here > 2.0 * there
+        (reason,) = shuffled.reasons
+        assert f"epsilon {here:.4g}, Poisson batches (poisson_sampling=True) have {there:.4g}" in (
+            reason
+        )
+        (reason,) = poisson.reasons
+        assert reason.endswith(f"epsilon {there:.4g}, and no others have less")
+
+    def test_the_same_warning_is_given_once(self):
+        training = training_with({"momentum": 0.9}, loader=loader_of(), lr=0.5)
+        with pytest.warns(UserWarning, match="Poisson batches"):
+            training.epoch().accountant.report()
+        training.epoch().accountant.report()  # a further warning would be an error
+
+    @pytest.mark.slow
+    def test_batches_of_a_fixed_size_that_cost_less(self):
+        short = {"momentum": 0.9, "step_size": 0.05, "noise": 4.0}
+        loss = li.Loss(
+            smoothness=0.35, strong_convexity=0.1, regulariser=0.1, lipschitz=2.0, outputs=1
+        )
+        run = direct(li.PoissonSampled(120, 20), 600, **short, loss=loss)
+        (reason,) = better_batches(run, thorough=True)
+        there = li.account(run.replace(batches=li.Cyclic(120, 20))).epsilon(DELTA)
+        assert there < 0.5 * li.account(run).epsilon(DELTA)
+        assert f"shuffle=False, drop_last=True) have {there:.4g}" in reason
+        assert better_batches(run.replace(batches=li.Cyclic(120, 20)), thorough=True) == ()
+
+    def test_plain_steps_with_a_secret_order_have_no_such_reason(self):
+        run = direct(li.ShuffledEachEpoch(120, 20), 12)
+        assert better_batches(run, thorough=True) == ()
 
 
 class TestCheckpoints:

@@ -126,6 +126,52 @@ class TestNoNumberIsTrue:
             Training(loader_of(), noise=0.0).epoch()
 
 
+class TestStepsOfOtherOptimizers:
+    """Their gradients have no noise, and a network's parameters are not compared."""
+
+    @pytest.fixture(params=[False, True])
+    def training(self, request):
+        model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+        return Training(loader_of(), model=model if request.param else None)
+
+    def bare(self, training, optimizer):
+        for one in training.model.parameters():
+            one.grad = torch.ones_like(one)
+        optimizer.step()
+
+    def test_of_the_one_that_opacus_wraps(self, training):
+        plain = training.optimizer.original_optimizer
+        with pytest.raises(lo.RefusedTraining, match="original_optimizer"):
+            training.epoch(each=lambda: self.bare(training, plain))
+
+    def test_of_another(self, training):
+        other = torch.optim.Adam(training.model.parameters())
+        with pytest.raises(lo.RefusedTraining, match=r"another optimizer \(Adam\)"):
+            training.epoch(each=lambda: self.bare(training, other))
+
+    def test_after_the_last_private_step(self, training):
+        training.epoch()
+        self.bare(training, training.optimizer.original_optimizer)
+        with pytest.raises(lo.RefusedTraining, match="or after the last"):
+            training.engine.get_epsilon(DELTA)
+
+    def test_that_are_no_matter(self, training):
+        """Before the first step, and of other parameters."""
+        self.bare(training, torch.optim.Adam(training.model.parameters()))
+        elsewhere = nn.Linear(2, 2)
+        other = torch.optim.SGD(elsewhere.parameters(), lr=0.1)
+        elsewhere(torch.ones(1, 2)).sum().backward()
+        training.epoch(each=other.step)
+        assert training.accountant.run().steps == 6
+
+    def test_the_two_halves_of_a_private_step(self, training):
+        for rows, labels in training.loader:
+            training.backward(rows, labels)
+            if training.optimizer.pre_step():
+                training.optimizer.original_optimizer.step()
+        assert training.accountant.run().steps == 6
+
+
 class TestEveryIterateIsChargedFor:
     """What composition charges, and the reason, for what is no plain gradient step."""
 

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import pytest
 import torch
+from opacus.schedulers import ExponentialGradClip
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import default_collate
@@ -90,6 +91,50 @@ class TestRepeatedRows:
             training.optimizer.step()
 
 
+class TestClipsThatChange:
+    """The clip of every physical batch counts, not only the one that noise is drawn by."""
+
+    def virtual(self, gamma, mode="hooks"):
+        training = Training(loader_of(batch_size=60), grad_sample_mode=mode)
+        scheduler = ExponentialGradClip(training.optimizer, gamma=gamma)
+        with BatchMemoryManager(
+            data_loader=training.loader, max_physical_batch_size=20, optimizer=training.optimizer
+        ) as smaller:
+            training.epoch(loader=smaller, each=scheduler.step)
+        return training
+
+    @pytest.mark.parametrize("gamma", [0.5, 2.0])
+    def test_inside_a_logical_batch(self, gamma):
+        """Of three parts; noise has the clip of the last."""
+        training = self.virtual(gamma)
+        with pytest.warns(UserWarning, match="the clip changed within a step"):
+            report = training.accountant.report()
+        multiplier = 2.0 * min(gamma**2, 1.0)
+        assert report.bound == "composition/fixed-order"
+        assert report.gdp() == pytest.approx(1.0 / multiplier, rel=1e-6)
+
+    @pytest.mark.parametrize("gamma", [0.5, 2.0])
+    def test_of_ghost_clipping_which_a_scheduler_does_not_change(self, gamma):
+        training = Training(loader_of(), grad_sample_mode="ghost")
+        training.epoch(each=ExponentialGradClip(training.optimizer, gamma=gamma).step)
+        with pytest.warns(UserWarning, match="ghost clipping has another one than the noise"):
+            report = training.accountant.report()
+        least = 2.0 * min(gamma**5, 1.0)
+        assert report.gdp() == pytest.approx(1.0 / least, rel=1e-6)
+
+    def test_from_step_to_step(self):
+        training = Training(loader_of())
+        training.epoch(each=ExponentialGradClip(training.optimizer, gamma=0.9).step)
+        assert not [one for one in training.accountant.reasons if "the clip" in one]
+        assert len(set(training.accountant.run().noise_std)) == 6
+
+    def test_noise_that_adaptive_clipping_adjusts(self):
+        training = Training(loader_of(), grad_sample_mode="ghost")
+        training.optimizer._adjusted_noise_multiplier = 1.0
+        with pytest.raises(lo.RefusedTraining, match="learns the clip"):
+            training.epoch()
+
+
 class TestStatementsThatDoNotHold:
     def charged(self, training, *why):
         with pytest.warns(UserWarning, match="every iterate is charged for"):
@@ -156,6 +201,28 @@ class TestStatementsThatDoNotHold:
 
 
 class TestReasons:
+    def test_all_at_once(self):
+        """Those of composition, and those that would be left without them."""
+        loss = lo.softmax(feature_bound=1.0, classes=3)
+        lo.register(loss=loss)
+        training = Training(
+            loader_of(130, classes=3, drop_last=False),
+            outputs=3,
+            optimizer=torch.optim.Adam,
+            clip=1.0,
+        ).epochs(1)
+        training.optimizer.param_groups[0]["lr"] = 50.0
+        with pytest.warns(UserWarning, match="charged for: .*Adam.*Without that: a better bound"):
+            training.epochs(1).accountant.report()
+        found = "; ".join(training.accountant.reasons)
+        for why in (
+            "Adam, not torch.optim.SGD",
+            "drop_last=True",
+            "take max_grad_norm=loss.max_grad_norm",
+            "found a schedule",
+        ):
+            assert why in found
+
     def reason(self, **settings):
         each = settings.pop("each", None)
         training = Training(loader_of(), **settings)

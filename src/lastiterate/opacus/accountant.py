@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -122,7 +123,8 @@ class OpacusAccountant(IAccountant):
     def reasons(self) -> tuple[str, ...]:
         """Why every iterate is charged for, or the best bound does not apply; empty if it does."""
         record, stated = self._described()
-        return (*composition_reasons(record, stated), *_further_reasons(record, stated))
+        further = _further_reasons(record, stated, thorough=True)
+        return (*composition_reasons(record, stated), *further)
 
     def run(self) -> TrainingRun:
         """The training so far, as it took place."""
@@ -131,8 +133,10 @@ class OpacusAccountant(IAccountant):
     def report(self) -> PrivacyReport:
         """The report on the training; warns, with reasons, where the best bounds do not apply."""
         record, stated = self._described()
-        charged, further = composition_reasons(record, stated), _further_reasons(record, stated)
-        reasons = (*charged, *further)
+        charged = composition_reasons(record, stated)
+        further = _further_reasons(record, stated, thorough=False)
+        # Numbers change from step to step, and are no reason to warn again.
+        reasons = tuple(re.sub(r"\d", "", one) for one in (*charged, *further))
         if reasons and reasons != self._warned:
             self._warned = reasons
             said = f"every iterate is charged for: {'; '.join(charged)}" if charged else ""
@@ -248,10 +252,19 @@ class OpacusAccountant(IAccountant):
         self._optimizer, self._resumed = optimizer, False
 
 
-def _further_reasons(record: TrainingRecord, stated: UserStatement) -> tuple[str, ...]:
+def _further_reasons(
+    record: TrainingRecord, stated: UserStatement, *, thorough: bool
+) -> tuple[str, ...]:
     """What keeps the run from the least epsilon if there are no reasons for composition."""
     run = run_if_mended(record, stated)
-    return () if run is None else (*better_batches(run), *missed_bounds(run, stated.loss))
+    return (
+        ()
+        if run is None
+        else (
+            *better_batches(run, thorough=thorough),
+            *missed_bounds(run, stated.loss),
+        )
+    )
 
 
 def register(

@@ -18,16 +18,21 @@ from lastiterate.run.training_run import TrainingRun
 
 _DELTA = 1e-5  # at which batches are compared
 _LESS = 0.99  # a smaller epsilon by less than this is not worth a reason
+_QUICK = (PoissonSampled,)  # to be computed for runs with momentum
 _SHORT = 1e-3  # a small step size for a smoothness of about 1
-SHUFFLING = "shuffled batches of a fixed size (poisson_sampling=False and drop_last=True)"
-POISSON_SAMPLING = "Poisson batches (poisson_sampling=True)"
+_OTHERS = {
+    "Poisson batches (poisson_sampling=True)": PoissonSampled,
+    "shuffled batches (poisson_sampling=False, shuffle=True, drop_last=True)": ShuffledEachEpoch,
+    "batches in a fixed order (poisson_sampling=False, shuffle=False, drop_last=True)": Cyclic,
+}
 
 
-def better_batches(run: TrainingRun) -> tuple[str, ...]:
+def better_batches(run: TrainingRun, *, thorough: bool) -> tuple[str, ...]:
     """The reason to draw batches otherwise, with the epsilon that this has; empty if there is none.
 
-    Batches in a public order are compared, and all batches of runs with momentum, of which the last
-    iterate has a bound only if the batches have a fixed size.
+    Batches in a public order are compared with others, and so are all batches of runs with
+    momentum, of which the last iterate has a bound only if the batches have a fixed size.  That
+    bound takes long to compute, and is computed for other batches only if `thorough`.
     """
     rule = run.batches
     public = isinstance(rule, Cyclic) and rule.batch_size < rule.examples
@@ -36,20 +41,19 @@ def better_batches(run: TrainingRun) -> tuple[str, ...]:
     here = account(run).epsilon(_DELTA)
     others = {
         what: account(run.replace(batches=kind(rule.examples, rule.batch_size))).epsilon(_DELTA)
-        for what, kind in ((SHUFFLING, ShuffledEachEpoch), (POISSON_SAMPLING, PoissonSampled))
-        if not isinstance(rule, kind)
+        for what, kind in _OTHERS.items()
+        if not isinstance(rule, kind) and (thorough or run.has_plain_steps or kind in _QUICK)
     }
     less = [f"{what} have {one:.4g}" for what, one in others.items() if one < _LESS * here]
-    compared = f"at delta={_DELTA:g} these batches have epsilon {here:.4g}"
-    if public:
-        said = "batches are in the same order in every pass, which is no secret"
-    elif not MOMENTUM.is_about(run):
-        said = "every iterate is charged for, because batches of random sizes have no other bound "
-        said += "with momentum"
-        less = less or [f"{what} do not have less" for what in others]
-    else:
-        said = "the bound for momentum does not profit from a secret order"
-    return (f"{said}: {compared}, and {' and '.join(less)}",) if less else ()
+    ordered = "batches are in the same order in every pass, which is no secret: " if public else ""
+    said = f"{ordered}at delta={_DELTA:g} these batches have epsilon {here:.4g}"
+    if run.has_plain_steps or MOMENTUM.is_about(run):
+        return (f"{said}, {', '.join(less)}",) if less else ()
+    charged = "every iterate is charged for: with momentum, only batches of a fixed size have a "
+    charged += "bound of the last iterate"
+    if not thorough:
+        return (f"{charged}, which may be less or more (accountant.reasons compares them)",)
+    return (f"{charged}; {said}, {', '.join(less) or 'and no others have less'}",)
 
 
 def missed_bounds(run: TrainingRun, loss: Loss | LinearLoss | None) -> tuple[str, ...]:
