@@ -14,7 +14,6 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model.class_labels import as_column, numbers_in
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.fit_inputs import Task
-from lastiterate.linear_model.inputs import refuse_converted
 from lastiterate.train.centring import REGRESSION_REACH
 from lastiterate.train.discreet_errors import discreetly
 from lastiterate.train.objectives import Huber, Objective
@@ -148,7 +147,6 @@ class _PrivateRegressor(RegressorMixin, PrivateLinearModel):
 
     def _scaled(self, targets: NDArray[Any]) -> Array:
         """Targets relative to the middle of the range, in units of half its width."""
-        refuse_converted("y", targets.dtype)
         middle, half = self._declared()
         return (numbers_in(targets) - middle) / half
 
