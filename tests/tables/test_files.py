@@ -213,7 +213,7 @@ class TestBinary:
 class TestMemory:
     def test_want_of_it_is_not_a_damaged_file(self, tmp_path):
         with (
-            pytest.raises(InvalidParameter, match="fit into memory.*--mapped FOLDER"),
+            pytest.raises(InvalidParameter, match=r"fit into memory.*--mapped FOLDER"),
             readable(tmp_path / "rows.parquet"),
         ):
             raise MemoryError

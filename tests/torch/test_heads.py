@@ -134,8 +134,10 @@ class TestFeatures:
         assert str(mapped.filename) == str(tmp_path / "rows")
         inside, _ = lt.features(model, "fc", loader_of(data))
         assert (mapped == inside).all()
+        with pytest.raises(li.InvalidParameter, match="path must be a new file"):
+            lt.features(model, "fc", loader_of(data), path=tmp_path / "rows")
         fitted = lt.fit_head(
-            model, "fc", loader_of(data), memory=100, path=tmp_path / "rows", **SEEDED
+            model, "fc", loader_of(data), memory=100, path=tmp_path / "more rows", **SEEDED
         )
         assert fitted.privacy_.epsilon(1e-5) <= 2.0
         assert labels.size == COUNT
