@@ -30,7 +30,7 @@ def test_go_from_their_range_to_plus_and_minus_one():
         dt.datetime(2021, 7, 2),
         "1999-01-01",
     ]
-    assert rows({"a": YEAR}, a=cells).ravel().tolist() == [-1, 1, 0, 0]
+    assert rows({"a": YEAR}, a=cells).ravel().tolist() == [-1, 1, 0, 0, -1]
     days = np.array(["2021-01-01", "2021-07-02", "NaT"], dtype="M8[s]")
     filled = YEAR | {"missing": "2021-07-02", "indicator": True}
     assert rows({"a": filled}, a=days).tolist() == [[-1, 0], [0, 0], [0, 1]]

@@ -29,8 +29,8 @@ class PrivateSchema(DiscreetTransformer, TransformerMixin, BaseEstimator):
 
     Numbers and dates are mapped from their range to [-1, 1], or coded one-hot by intervals; text is
     coded one-hot.  Fitting learns the names of the columns and nothing else, so it costs no
-    privacy: an encoder that learns which values occur, or a scaler that learns means, does.  `lastiterate
-    train` encodes by the same rules, and its schema files are such mappings.
+    privacy: an encoder that learns which values occur, or a scaler that learns means, does.
+    `lastiterate train` encodes by the same rules, and its schema files are such mappings.
 
     Parameters
     ----------
