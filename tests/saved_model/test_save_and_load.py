@@ -259,7 +259,7 @@ class TestCommands:
         found = self.predicted(capsys, tmp_path / "out", file, "--scores")
         assert [label for label, _ in found] == [str(one) for one in expected > 0]
         np.testing.assert_allclose(
-            [float(score) for _, score in found], expected, rtol=1e-5, atol=1e-9
+            [float(score) for _, score in found], expected, rtol=1e-5, atol=1e-6
         )
         saved = read_model(tmp_path / "out" / "model.json")
         if kind != "schema" and kind != "float32":
