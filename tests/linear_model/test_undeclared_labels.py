@@ -80,6 +80,24 @@ class TestTargets:
         with pytest.raises(InvalidParameter, match=r"target_range must be \(low, high\)"):
             PrivateRidge(target_range=given).fit(PEOPLE / 200, RICH)
 
+    @pytest.mark.parametrize("given", [(0, 5e-324), (1e9, 1e9 + 10), (1.0, 1.0 + 1e-9)])
+    def test_ranges_too_narrow_for_single_precision(self, given):
+        with pytest.raises(InvalidParameter, match="at least 1/65,536 of its larger end wide"):
+            PrivateRidge(target_range=given).fit(PEOPLE / 200, RICH)
+
+    @pytest.mark.parametrize("odd", ["0.5", np.float64(0.3), None])
+    def test_one_target_or_weight_does_not_change_the_others(self, odd):
+        """In single precision others have other digits than in text."""
+        rows = PEOPLE[:300] / 200
+        plain = np.full(300, np.float32(0.1))
+        mixed = np.array([*plain[:-1], 0.5 if odd is None else odd])
+        plain[-1] = mixed[-1]
+        model = PrivateRidge(target_range=(0, 0.7), random_state=0, feature_bound=1.0)
+        ends = [model.fit(rows, y).parameters_ for y in (plain, mixed)]
+        np.testing.assert_array_equal(*ends)
+        ends = [model.fit(rows, plain, sample_weight=w).parameters_ for w in (plain, mixed)]
+        np.testing.assert_array_equal(*ends)
+
     def test_a_bound_is_a_range_around_0(self):
         rows = RNG.normal(size=(500, 3)) / 3
         one, other = (

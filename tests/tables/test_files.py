@@ -120,7 +120,8 @@ class TestRefusals:
             (f"age,job\n10,{TOKEN}\n".encode("utf-16"), "UTF-16"),
             (f"age,job\n10,{TOKEN}\n".encode("utf-16-le"), "as in UTF-16"),
             (f"age,job\n1,clerk\n2,{TOKEN}\u00e9\n".encode("latin-1"), "no UTF-8 in row 2"),
-            (f"ag\u00e9,job\n1,{TOKEN}\n".encode("latin-1"), "no UTF-8 in the first line"),
+            (f"ag\u00e9,job\n1,{TOKEN}\n".encode("latin-1"), "WINDOWS-1252 .* in the first line"),
+            ("age,job\n10,clerk\n\"98765,5\",clerk\n", "with a decimal point, 1.5 and not 1,5"),
             (b"PK\x03\x04" + TOKEN.encode(), "a spreadsheet"),
         ],
         ids=count(),
@@ -147,6 +148,22 @@ class TestRefusals:
         path.write_text("age,job\n" + "1,clerk\n,clerk\n" * 7)
         with pytest.raises(InvalidParameter, match="an empty cell in rows 2, 4, 6, 8, 10 and oth"):
             rows_in(path, SCHEMA | {"age": {"range": [0, 9]}})
+
+    def test_all_columns_with_empty_cells_are_named_with_the_middle_of_their_range(
+        self, reader, tmp_path
+    ):
+        path = tmp_path / "t.csv"
+        path.write_text("bmi,pressure\n20,1\n,1\n20,\n")
+        said = (
+            r"'bmi' .*\"missing\": 32.5.*'pressure' .* 100.*in 'bmi' .* row 2.*'pressure' .* row 3"
+        )
+        with pytest.raises(InvalidParameter, match=said):
+            rows_in(path, {"bmi": {"range": [15, 50]}, "pressure": {"range": [0, 200]}})
+
+    def test_sheets(self, tmp_path):
+        (tmp_path / "t.xlsx").write_bytes(b"PK")
+        with pytest.raises(InvalidParameter, match="save the sheet as CSV UTF-8"):
+            rows_in(tmp_path / "t.xlsx")
 
     @pytest.mark.parametrize("delimiter", ["", ",,", '"', "\n"])
     def test_what_is_no_delimiter(self, tmp_path, delimiter):

@@ -44,12 +44,14 @@ class ClassLabels:
 
 def as_column(y: Any) -> NDArray[Any]:
     """Targets as a column in which each has the type that it had; errors quote none."""
+    if hasattr(y, "__array__") and not hasattr(y, "shape"):
+        y = np.asarray(y)
     shape = getattr(y, "shape", None) if hasattr(y, "shape") else (_length(y),)
     if shape is None or len(shape) not in (1, 2) or any(width != 1 for width in shape[1:]):
         found = f"y should be a 1d array, got an array of shape {shape} instead"
         raise InvalidParameter("y", must_be=_COLUMN, found=found)
     if len(shape) == 2:
-        warn("a column-vector y was passed when a 1d array was expected", DataConversionWarning)
+        warn("A column-vector y was passed when a 1d array was expected", DataConversionWarning)
         y = np.asarray(y)
     try:
         return array_of(y)

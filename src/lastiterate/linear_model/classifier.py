@@ -107,6 +107,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         -------
         float
             The score.
+
+        Raises
+        ------
+        InvalidParameter
+            If there are not as many labels as rows, or they are of another kind.
         """
         targets, predicted = as_column(y), self.predict(X)
         if targets.size != predicted.size:

@@ -82,7 +82,8 @@ def _for_fit(
 def _numeric(y: Any) -> NDArray[Any]:
     """Targets as numbers, before others than these are converted as a whole."""
     targets = as_column(y)
-    is_number = targets.dtype.kind in "biuf" and targets.dtype.itemsize != 2
+    kind = targets.dtype.kind  # complex ones are refused by scikit-learn
+    is_number = kind in "biuc" or (kind == "f" and targets.dtype.itemsize != 2)
     return targets if is_number else numbers_in(targets, finite=False)
 
 

@@ -101,7 +101,7 @@ class Cells:
     large: tuple[int, ...] = ()
 
     def each(self, read: Callable[[Cell], Any], dtype: Any) -> NDArray[Any]:
-        """What `read` says of each cell; columns of numbers and of dates have none."""
+        """The result of `read` for each cell; columns of numbers and of dates have none."""
         found = np.array([read(cell) for cell in self.different], dtype=dtype)
         return found[self.which] if self.different else np.zeros(self.length, dtype=dtype)
 
@@ -164,7 +164,7 @@ def positions_of(column: Any, known: Mapping[Key, int]) -> NDArray[np.intp]:
 
 
 def keys_of(values: Iterable[Any]) -> list[Key | None]:
-    """What each declared value is recognised by; None for a spelling of a missing cell."""
+    """Keys that declared values are recognised by; None for a spelling of a missing cell."""
     cells = [cell_of(value) for value in values]
     return [None if cell is None else _key(cell) for cell in cells]
 
@@ -426,7 +426,7 @@ def _objects(cells: list[Any]) -> Cells:
 
 
 def cell_of(cell: Any) -> Cell:
-    """What a single cell means."""
+    """The meaning of a single cell."""
     kind = type(cell)
     if kind is str or kind is np.str_:
         return _of_text(str(cell))
@@ -521,7 +521,7 @@ def _of_date(cell: Any) -> Instant:
 
 
 def _key(cell: Key) -> Key:
-    """What a cell is recognised by: equal for all that another storage may make of it."""
+    """The key that a cell is recognised by: equal for all that another storage may make of it."""
     if isinstance(cell, float):
         return float(single(cell)) if abs(cell) < _EXACT else cell
     if isinstance(cell, Instant):
@@ -585,7 +585,7 @@ def _in_format(cell: Cell, format: str) -> Instant | None:
 
 
 def _remedy_of(column: Any, row: int) -> str | None:
-    """What to write instead of a cell that is no number."""
+    """A remedy for a cell that is no number."""
     cells = read(column)
     cell = cells.different[cells.which[row]] if cells.different else None
     if isinstance(cell, str) and re.fullmatch(r"[+-]?[\d.\s']*\d,\d+", cell):

@@ -42,7 +42,7 @@ def _filled(schema: dict[str, Any]) -> dict[str, Any]:
     empty = [str(name) for name, rule in schema.items() if is_unfilled(rule)]
     if empty:
         must_be = "filled in with public facts on each column"
-        found = f"empty ranges, dates, formats or values of {', '.join(empty)}"
+        found = f"empty ranges or values of {', '.join(empty)}"
         raise InvalidParameter("schema", must_be=must_be, found=found)
     return schema
 
