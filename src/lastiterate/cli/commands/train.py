@@ -204,8 +204,6 @@ def train(
         encoded = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=mapped)
         encoded = with_features(encoded, feature_map, mapped)
         trained = fit_table(kind, settings, truth, encoded, test_options, test_table, key)
-    for one in caught:
-        print(f"warning: {one.message}", file=sys.stderr)
     saved = SavedModel(
         {
             "format": FORMAT,
@@ -237,6 +235,8 @@ def train(
     public = _public(test_options)
     summary = TrainingSummary(trained.report, delta, files, trained.score, public, key)
     width = line_width(WIDEST)
+    for one in caught:
+        print(f"warning: {one.message}", file=sys.stderr)
     if report:
         print(f"{as_text(trained.report, delta=delta, width=width)}\n")
     print(summary.as_text(width))
