@@ -381,7 +381,7 @@ class TestTraining:
         words = ["train", str(people[0]), "--target", "incom", "--schema", str(people[1])]
         text = said(capsys, *words, "--classes", "yes,no", code=2)
         names = people[0].read_text().splitlines()[0].replace(",", ", ")
-        assert f"the header: {names}; got --target='incom'" in text
+        assert f"the header: {names} (did you mean 'income'?); got --target='incom'" in text
         text = said(capsys, "schema", str(people[0]), "--target", "incom", code=2)
         assert "the header, such as income; got" in text
 

@@ -30,7 +30,7 @@ def check_is_column(target: str, names: Sequence[str], public: Container[str] = 
     if shown and not columns:
         columns = f", such as {', '.join(shown)}"
     must_be = f"one of the {len(names)} names in the first line of the file, the header{columns}"
-    if similar:
+    if similar and len(shown) == len(names):
         must_be += f" (did you mean {similar[0]!r}?)"
     raise InvalidParameter("target", target, must_be=must_be)
 

@@ -215,8 +215,6 @@ def train(
         encoded = encode_file(table, encoder, other_columns, dtype=np.float32, mapped=rows)
         encoded = with_features(encoded, feature_map, wide)
         trained = fit_table(kind, settings, truth, encoded, test_options, test_table, key)
-    for one in caught:
-        print(printable(f"warning: {one.message}"), file=sys.stderr)
     saved = SavedModel(
         {
             "format": FORMAT,
@@ -247,6 +245,8 @@ def train(
     public = _public(test_options)
     summary = TrainingSummary(trained.report, delta, files, trained.score, public, key)
     width = line_width(WIDEST)
+    for one in caught:
+        print(printable(f"warning: {one.message}"), file=sys.stderr)
     if report:
         print(f"{as_text(trained.report, delta=delta, width=width)}\n")
     print(summary.as_text(width))
