@@ -12,10 +12,10 @@ import lastiterate as li
 from tests.docs.pages import ROOT, blocks
 
 
-def changed_lines():
+def changed_lines(page, added):
     """The code after the change, without what was taken out."""
-    (diff,) = [one.text for one in blocks(ROOT / "README.md") if one.language == "diff"]
-    assert len(re.findall(r"^\+", diff, re.MULTILINE)) == 3
+    (diff,) = [one.text for one in blocks(ROOT / page) if one.language == "diff"]
+    assert len(re.findall(r"^\+", diff, re.MULTILINE)) == added
     return re.sub(r"^[+ ]", "", re.sub(r"^-.*\n", "", diff, flags=re.MULTILINE), flags=re.MULTILINE)
 
 
@@ -31,7 +31,7 @@ def test_the_loop_has_the_epsilon_of_the_table_s_run():
         "optimizer": torch.optim.SGD(model.parameters(), lr=0.5, weight_decay=0.01),
         "loader": DataLoader(TensorDataset(rows, (rows[:, :1] > 0).float()), batch_size=40),
     }
-    exec(changed_lines(), made)
+    exec(changed_lines("README.md", 3), made)
     criterion = nn.BCEWithLogitsLoss()
     for _ in range(3):
         for features, labels in made["loader"]:
@@ -52,3 +52,23 @@ def test_the_loop_has_the_epsilon_of_the_table_s_run():
     expected = li.account(run).epsilon(1e-5)
     assert made["engine"].get_epsilon(1e-5) == pytest.approx(expected, rel=1e-6)
     assert accountant.report().bound_at(1e-5) == "random-order/poisson"
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_loop_for_ten_classes_has_no_reason_left():
+    rows = torch.randn(400, 12)
+    rows = rows / rows.norm(dim=1, keepdim=True)
+    model = nn.Linear(12, 10)
+    made = {
+        "PrivacyEngine": PrivacyEngine,
+        "model": model,
+        "optimizer": torch.optim.SGD(model.parameters(), lr=0.5, weight_decay=0.01),
+        "loader": DataLoader(TensorDataset(rows, rows[:, :10].argmax(dim=1)), batch_size=40),
+    }
+    exec(changed_lines("docs/dp-sgd.md", 5), made)
+    for features, labels in made["loader"]:
+        made["optimizer"].zero_grad()
+        nn.functional.cross_entropy(made["model"](features), labels).backward()
+        made["optimizer"].step()
+    assert made["engine"].accountant.reasons == ()
+    assert not made["engine"].accountant.run().clip_may_be_active

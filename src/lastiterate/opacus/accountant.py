@@ -255,7 +255,7 @@ class OpacusAccountant(IAccountant):
 def _further_reasons(
     record: TrainingRecord, stated: UserStatement, *, thorough: bool
 ) -> tuple[str, ...]:
-    """What keeps the run from the least epsilon if there are no reasons for composition."""
+    """The reasons that are left if there are none for composition."""
     run = run_if_mended(record, stated)
     return (
         ()

@@ -12,6 +12,7 @@ from lastiterate.bounds.fixed_order.momentum import MOMENTUM
 from lastiterate.errors import Unmet
 from lastiterate.opacus.linear_loss import NORM_SLACK_OF_OPACUS, LinearLoss
 from lastiterate.run.adjacency import factor
+from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.run.batch_rules.rules import Cyclic, PoissonSampled, ShuffledEachEpoch
 from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import TrainingRun
@@ -35,7 +36,7 @@ def better_batches(run: TrainingRun, *, thorough: bool) -> tuple[str, ...]:
     bound takes long to compute, and is computed for other batches only if `thorough`.
     """
     rule = run.batches
-    public = isinstance(rule, Cyclic) and rule.batch_size < rule.examples
+    public = rule.resampling is Resampling.NEVER and rule.batch_size < rule.examples
     if run.releases != "last-iterate" or (run.has_plain_steps and not public):
         return ()
     here = account(run).epsilon(_DELTA)
