@@ -121,7 +121,7 @@ class LossSum:
     def include(self, cells: LossCells, times: int) -> None:
         """Add so many independent losses of one kind."""
         reach = self._reach
-        grid = cells.on_grid(self._cell, least=-reach.high, most=2.0 * reach.high)
+        grid = cells.on_grid(self._cell, least=-reach.high, most=reach.most)
         first, masses = grid.first, grid.masses
         self._infinite += times * grid.infinite
         points = self._cell * np.arange(first, first + masses.size, dtype=np.float64)
@@ -159,19 +159,32 @@ class LossSum:
 
 @dataclass(frozen=True)
 class Reach:
-    """Next to all of a sum lies in [low, high], as `tilt` shows; a `mild` one is for transforms."""
+    """Next to all of a sum lies in [low, high], as `tilt` shows; a `mild` one is for transforms.
+
+    Single losses above `most` count as infinite.
+    """
 
     low: float
     high: float
     tilt: float
     mild: float
+    most: float
 
 
 def reach_of(parts: Sequence[tuple[LossCells, int]]) -> Reach:
     """No loss is counted as less than minus the end."""
-    high, tilt, mild = _end([(cells.highs, cells.masses, times) for cells, times in parts])
+    every = [(cells.highs, cells.masses, times) for cells, times in parts]
+    (high, tilt, mild), most = _end(every), math.inf
+    usual = _end([_without_tail(*one) for one in every])[0]
+    within = [
+        (losses[losses <= 2.0 * usual], masses[losses <= 2.0 * usual], times)
+        for losses, masses, times in every
+    ]
+    if all(losses.size for losses, _, _ in within) and 2.0 * (nearer := _end(within))[0] < high:
+        # A grid that reaches losses which hardly ever occur is too coarse for all others.
+        (high, tilt, mild), most = nearer, 2.0 * usual
     lows = [(-np.maximum(cells.lows, -high), cells.masses, times) for cells, times in parts]
-    return Reach(-_end(lows)[0], high, tilt, mild)
+    return Reach(-_end(lows)[0], high, tilt, mild, min(most, 2.0 * high))
 
 
 def _end(parts: Sequence[tuple[Array, Array, int]]) -> tuple[float, float, float]:
@@ -189,6 +202,14 @@ def _end(parts: Sequence[tuple[Array, Array, int]]) -> tuple[float, float, float
     mild = tilts[(moments <= _MILD) & (tilts <= tilts[best] / 2)]
     end = max(float(ends[best]), spread)  # also where all losses are below 0
     return end, float(tilts[best]), float(mild.max(initial=0.0))
+
+
+def _without_tail(losses: Array, masses: Array, times: int) -> tuple[Array, Array, int]:
+    """The losses but for the largest, which hardly ever occur."""
+    order = np.argsort(losses)
+    above = np.cumsum(masses[order][::-1])[::-1]
+    kept = order[above * times > math.exp(-_NEVER)]
+    return (losses[kept], masses[kept], times) if kept.size else (losses, masses, times)
 
 
 def _log_moments(losses: Array, masses: Array, tilts: Array) -> Array:

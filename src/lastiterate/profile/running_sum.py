@@ -92,4 +92,5 @@ def _roomy(parts: Sequence[tuple[LossCells, int]]) -> Reach:
     """The reach of all from as many as there are to several times as many."""
     now = reach_of(parts)
     later = reach_of([(cells, _ROOM * times) for cells, times in parts])
-    return Reach(min(now.low, later.low), max(now.high, later.high), later.tilt, later.mild)
+    low, high = min(now.low, later.low), max(now.high, later.high)
+    return Reach(low, high, later.tilt, later.mild, max(now.most, later.most))

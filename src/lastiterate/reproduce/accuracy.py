@@ -120,9 +120,8 @@ def table_5_or_6(number: int, data: Path, seeds: int) -> Table:
 
 def _means(seeds: int) -> str:
     return (
-        f"Means over {seeds} seed{'s' * (seeds > 1)}; print has means over ten.  "
-        f"Cells agree within {_WITHIN:g}.  "
-        "Norm clipping: the stated epsilon is not certified (see the errata)."
+        f"Means over {seeds} seed{'s' * (seeds > 1)}; print has means over ten.  Cells agree "
+        f"within {_WITHIN:g}.  Norm clipping: the stated epsilon is not certified (see the errata)."
     )
 
 

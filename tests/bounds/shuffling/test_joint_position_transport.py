@@ -12,6 +12,7 @@ from lastiterate.bounds.shuffling.joint_transport import JointTransport, Transpo
 from lastiterate.bounds.shuffling.position_transport import positions_of, sensitivity_factors
 from lastiterate.bounds.shuffling.positions_each_epoch import PositionsEachEpoch
 from lastiterate.shifts.optimal_shifts import optimal_shifts
+from lastiterate.shifts.sparse_patterns import Spent
 from tests.bounds.shuffling.test_position_transport import FOUND, described, exact, leaked
 from tests.reference.all_orders import epochs_seen, hockey_sticks, means
 
@@ -167,8 +168,14 @@ class TestCharged:
         """The 2 latest positions of 4 in the epoch before are not receiving."""
         positions = positions_of(described(li.ShuffledEachEpoch, (4, 1, self.STEPS), 1.0, 0.9))
         laws = positions.joint_laws(4, 1, 0.6, 1.0, 1.0)
-        both = laws.separate[-2:]
-        assert both == pytest.approx([1 / 4 * 2 / 4] * 2)
+        both = laws.separate[-4:]
+        assert both == pytest.approx([1 / 4 * 1 / 4] * 4)
+        pairs = [(before, step) for step in (9, 8) for before in (7, 6)]
+        spent = Spent(0, 0.0)
+        own = [mu_of([(x, 1.0) for x in (3, *p)], self.STEPS, 0.9, spent) for p in pairs]
+        assert laws.separate_mus[-4:] == pytest.approx(own, rel=1e-6)
+        met = [mu_of([(x, 1.0) for x in (3, 5, *p)], self.STEPS, 0.9, spent) for p in pairs]
+        assert laws.separate_transport_mus[-4:] == pytest.approx(met, rel=1e-6)
         assert laws.hidden == pytest.approx([1 / 4 * 2 / 4])
 
 

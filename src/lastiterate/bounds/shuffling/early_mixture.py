@@ -155,11 +155,17 @@ def bounded(run: TrainingRun, limited: LimitedBatches) -> BoundedBatches:
 
 def _without_windows(run: TrainingRun, limited: LimitedBatches, failure: float) -> PrivacyProfile:
     """The mixture over positions and over what earlier epochs add."""
-    weights = np.concatenate([share * one.weights() for share, one in limited.parts])
-    mus = np.concatenate([one.mus() for _, one in limited.parts])
+    laws = [one.revealed() for _, one in limited.parts]
+    weights = _averaged([share for share, _ in limited.parts], [found for found, _ in laws])
+    mus = np.concatenate([found for _, found in laws])
     losses = shift_losses(mus, weights, two_sided=run.adjacency == "replace")
     known = SummedLossesProfile([Repeated(losses, 1)], lost=failure)
     return TwoSidedFailureProfile(known, limited.short_steps.failure)
+
+
+def _averaged(shares: Sequence[float], weights: Sequence[Array]) -> Array:
+    """The probabilities in several parts, one of which holds, all together."""
+    return np.concatenate([share * one for share, one in zip(shares, weights, strict=True)])
 
 
 @dataclass(frozen=True)
@@ -199,19 +205,19 @@ class EarlyMixtures:
             else end_windows(tails[:hidden], 1.0).edges
         )
         reserved = Spent(int(edges[-1]), noise_share)
-        known = [positions.mus_beside(hidden, reserved) for _, positions in self.parts]
-        earlier = np.array([mu for _, mu in known])
+        known = [positions.beside(hidden, reserved) for _, positions in self.parts]
+        earlier = np.concatenate([found.earlier_mus for found in known])
         windows = one.windows(
             edges, tails[:hidden], noise_share, 1.0, float(earlier.max()), _PREFERRING_LATER
         )
-        shares = np.array([share for share, _ in self.parts])
+        shares = [share for share, _ in self.parts]
         return PositionMixture(
-            weights=np.multiply.outer(shares, weights[hidden:]).ravel(),
-            mus=np.concatenate([mus for mus, _ in known]),
+            weights=_averaged(shares, [found.weights for found in known]),
+            mus=np.concatenate([found.mus for found in known]),
             window_weights=weights[:hidden],
             window_costs=one.window_costs(windows, 1.0),
             earlier_mus=earlier,
-            earlier_weights=shares,
+            earlier_weights=_averaged(shares, [found.earlier_weights for found in known]),
             window_of=windows.window_of,
         )
 

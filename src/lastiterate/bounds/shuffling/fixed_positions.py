@@ -7,6 +7,7 @@ import numpy as np
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
 from lastiterate.bounds.shuffling.positions import (
+    BesideWindows,
     Positions,
     ShuffledSteps,
     position_groups,
@@ -87,13 +88,14 @@ class FixedPositions(Positions):
     def tails(self) -> IntArray:
         return self._tails
 
-    def mus_beside(self, hidden: int, reserved: Spent) -> tuple[Array, float]:
+    def beside(self, hidden: int, reserved: Spent) -> BesideWindows:
         others = self._tails[hidden:]
         mus = np.zeros(0)
         if others.size:
             mus = self.mus_of_exact_last([self._every_epoch(others, 1.0)], reserved)
-        earlier_mu = float(self.mus_of(self._ends_of_epochs(1.0), reserved)[0])
-        return with_no_position(mus, 0.0, self._none), earlier_mu
+        earlier_mus = self.mus_of(self._ends_of_epochs(1.0), reserved)
+        mus = with_no_position(mus, 0.0, self._none)
+        return BesideWindows(self.weights()[hidden:], mus, np.ones(1), earlier_mus)
 
     def _every_epoch(self, tails: IntArray, factor: float) -> Participations:
         return Participations(tails, factor, self._earlier_visits(tails), self.length)

@@ -6,6 +6,7 @@ divergence is jointly convex, so the average of the delta curves over all orders
 """
 
 import math
+from collections.abc import Iterable
 from itertools import pairwise
 
 import numpy as np
@@ -22,12 +23,14 @@ from lastiterate.bounds.fixed_order.convex import (
     latest_order_mu,
 )
 from lastiterate.bounds.fixed_order.nonconvex import NON_CONVEX
+from lastiterate.bounds.shuffling.positions import FEW_GROUPS, few_edges
 from lastiterate.profile.gaussian_mixture import GaussianMixtureProfile, several_draws
 from lastiterate.profile.group import for_group
 from lastiterate.profile.privacy_profile import PrivacyProfile
 from lastiterate.run.batch_rules.rules import Resampling, rules
 from lastiterate.run.training_run import TrainingRun
 
+_MOST_PAIRS = 600  # of groups in the last epoch and in the one before, if the last is truncated
 GIVEN_THE_ORDER = (CONVEX_FIXED_ORDER, NON_CONVEX)
 MIXTURE = Citation(
     "Bok, Su and Altschuler",
@@ -78,7 +81,8 @@ def average_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
     **Bound.** :math:`\delta(\varepsilon) = \frac1l \sum_j \delta_{\mu_j}(\varepsilon)`, where
     :math:`\mu_j` is that of participations at the ends of all epochs but the last, and at
     position j in the last.  A truncated last epoch may not contain the example: then the position
-    in the epoch before counts.
+    in the epoch before counts.  If it does, positions in both count, those in the epoch before in
+    a few groups, each as the latest of them.
 
     **Holds when.** the examples are shuffled uniformly, independently and in secret before every
     epoch, losses are convex and smooth, no step exceeds 2/smoothness, and gradients are not
@@ -94,11 +98,18 @@ def average_each_epoch(run: TrainingRun) -> GaussianMixtureProfile:
     cap, epochs = quantities.diameter(run), epochs_of(run)
     final, length = epochs[-1], run.batches.batches_per_epoch
     mus, weights = [], []
-    for group in _groups(run, final):
-        mus.append(latest_order_mu(run, cap, epochs[:-1], last=group[-1]))
-        weights.append(len(group) / length)
-    absent = 1.0 - len(final) / length
-    if absent > 0.0 and len(epochs) > 1:
+    absent, groups = 1.0 - len(final) / length, _groups(run, final)
+    truncated = absent > 0.0 and len(epochs) > 1
+    before = [(1.0, epochs[-2:-1])]  # the epoch before, or parts of it with their probabilities
+    if truncated:
+        few = max(1, min(FEW_GROUPS, _MOST_PAIRS // len(groups)))
+        parts = _parted(epochs[-2], few_edges(length, few).tolist())
+        before = [(len(part) / length, [part]) for part in parts]
+    for group in groups:
+        for probability, seen in before:
+            mus.append(latest_order_mu(run, cap, [*epochs[:-2], *seen], last=group[-1]))
+            weights.append(len(group) / length * probability)
+    if truncated:
         for group in _groups(run, epochs[-2]):
             mus.append(latest_order_mu(run, cap, epochs[:-2], last=group[-1]))
             weights.append(absent * len(group) / length)
@@ -113,7 +124,13 @@ def last_position_delta_lower_bound(run: TrainingRun, epsilon: float) -> float:
     regular = run.batches.period is not None or run.batches.resampling is Resampling.EACH_EPOCH
     if not (regular and run.is_constant) or CONVEX_FIXED_ORDER.unmet(run):
         return 0.0
-    return float(down(run.batches.share * convex(run).delta(epsilon), MILLIONS_OF_ROUNDINGS))
+    last, epochs = convex(run), epochs_of(run)
+    if run.batches.period is None and len(epochs) > 1 and len(epochs[-1]) < len(epochs[-2]):
+        # In the epoch before a truncated one the example counts as where it is, at the earliest.
+        seen = [*epochs[:-2], epochs[-2][:1]]
+        mu = latest_order_mu(run, quantities.diameter(run), seen, last=run.steps)
+        last = quantities.gaussian(mu)
+    return float(down(run.batches.share * last.delta(epsilon), MILLIONS_OF_ROUNDINGS))
 
 
 def average_once_for_persons(run: TrainingRun) -> PrivacyProfile:
@@ -152,8 +169,12 @@ def _groups(run: TrainingRun, epoch: range) -> list[range]:
     """
     if not run.is_constant:
         return [range(step, step + 1) for step in epoch]
+    return _parted(epoch, group_edges(len(epoch)))
+
+
+def _parted(epoch: range, edges: Iterable[int]) -> list[range]:
+    """Parts of an epoch, from its end, whose edges are so many steps before that."""
     end = len(epoch)
-    edges = group_edges(end)
     return [epoch[end - last : end - first] for first, last in pairwise(edges)]
 
 

@@ -37,6 +37,7 @@ from lastiterate.shifts.sparse_patterns import NOTHING_SPENT, Participations, Sp
 
 _SINGLE_POSITIONS = 60  # the latest ones, which are not grouped
 _GROUPS = 90  # of all others
+FEW_GROUPS = 10  # of positions in the epoch before a truncated one
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,16 @@ class ShuffledSteps:
     share: float
     epoch_length: int
     steps: int
+
+
+@dataclass(frozen=True, eq=False)
+class BesideWindows:
+    """Positions that no window hides, and the law of what precedes the hidden participations."""
+
+    weights: Array
+    mus: Array
+    earlier_weights: Array
+    earlier_mus: Array
 
 
 class Positions(ABC):
@@ -105,26 +116,30 @@ class Positions(ABC):
         """The tail of each group of positions; an example without a position has none."""
 
     @abstractmethod
-    def mus_beside(self, hidden: int, reserved: Spent) -> tuple[Array, float]:
-        """mu of each group but the first `hidden`, and of what precedes these groups' last steps.
+    def beside(self, hidden: int, reserved: Spent) -> BesideWindows:
+        """All groups but the first `hidden`, and what precedes the last participation of these.
 
-        Both are without the noise that is reserved.
+        All mus are without the noise that is reserved.
         """
+
+    def revealed(self) -> tuple[Array, Array]:
+        """The probabilities and mus of positions, told apart further where that is worthwhile."""
+        return self.weights(), self.mus()
 
     def mixture(self, hidden: int, noise_share: float) -> PositionMixture:
         """The components of the mixture in which windows hide the first `hidden` groups."""
         windows = end_windows(self.tails[:hidden], noise_share)
-        mus, earlier_mu = self.mus_beside(hidden, windows.reserved)
-        weights = self.weights()
-        in_window = np.bincount(windows.window_of, weights[:hidden], windows.edges.size - 1)
+        beside = self.beside(hidden, windows.reserved)
+        weights = self.weights()[:hidden]
+        in_window = np.bincount(windows.window_of, weights, windows.edges.size - 1)
         costs = up(windows.costs(self._run.gap) * self._run.ratio, ulps(8))
         return PositionMixture(
-            weights=weights[hidden:],
-            mus=mus,
+            weights=beside.weights,
+            mus=beside.mus,
             window_weights=np.asarray(in_window, dtype=np.float64),
             window_costs=np.asarray(costs),
-            earlier_mus=np.array([earlier_mu]),
-            earlier_weights=np.ones(1),
+            earlier_mus=beside.earlier_mus,
+            earlier_weights=beside.earlier_weights,
         )
 
     def window_edges(self, tails: IntArray, first: int, before: int) -> IntArray:
@@ -205,6 +220,14 @@ def position_groups(count: int) -> tuple[IntArray, IntArray]:
     others = np.geomspace(single, count, _GROUPS) if count > single else np.array([count])
     edges = np.unique(np.concatenate([np.arange(single), np.rint(others)]).astype(np.int64))
     return edges[:-1], np.diff(edges)
+
+
+def few_edges(count: int, groups: int = FEW_GROUPS) -> IntArray:
+    """The edges of a few groups of tails up to `count`, the earlier the larger."""
+    if groups < 2:
+        return np.array([0, count])
+    edges = np.rint(np.geomspace(1, count, min(count, groups))).astype(np.int64)
+    return np.unique(np.append(0, edges))
 
 
 def with_no_position(values: Array, value: float, probability: float) -> Array:

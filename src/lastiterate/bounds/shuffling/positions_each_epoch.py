@@ -10,13 +10,15 @@ import numpy as np
 from lastiterate._numerics.arrays import Array, IntArray
 from lastiterate.bounds.shuffling.joint_transport import PositionLaws
 from lastiterate.bounds.shuffling.positions import (
+    BesideWindows,
     Positions,
     ShuffledSteps,
+    few_edges,
     position_groups,
     with_no_position,
 )
 from lastiterate.shifts.early_shifts import ShortSteps
-from lastiterate.shifts.sparse_patterns import Participations, Spent
+from lastiterate.shifts.sparse_patterns import NOTHING_SPENT, Participations, Spent
 
 
 @dataclass(frozen=True)
@@ -51,9 +53,11 @@ class PositionsEachEpoch(Positions):
     """Positions of an example that has another one in every epoch; the last position counts.
 
     Participations in earlier epochs count as if they were at the ends of these.  A truncated last
-    epoch may not contain the example; then its position in the epoch before counts, and an example
-    that is in the truncated epoch counts as if it were at the end of the epoch before.  All
-    participations in earlier whole epochs count `earlier_factor` times (`earlier_epochs`).
+    epoch may not contain the example; then its position in the epoch before counts.  An example
+    that is in the truncated epoch counts as if it were at the end of the epoch before; or, since
+    its position there is independent, as if it were at the latest of each of a few groups of
+    positions, with the probability of that group.  All participations in earlier whole epochs count
+    `earlier_factor` times (`earlier_epochs`).
     """
 
     def __init__(
@@ -70,6 +74,8 @@ class PositionsEachEpoch(Positions):
             tails, sizes = position_groups(self.length)
             self._parts.append(_Epoch(tails + end, sizes))
             end += self.length
+            edges = few_edges(self.length)
+            self._before = edges[:-1], np.diff(edges)
         whole = self.epochs - truncated
         earlier = Participations(end, earlier_factor, whole - 1, self.length)
         self._ends = [earlier] if whole else []
@@ -128,7 +134,7 @@ class PositionsEachEpoch(Positions):
         separate = positions.after(hidden)
         if self._receives_before_the_truncated_epoch(count):
             positions, separate = self._split_by_epoch_before(
-                positions, hidden, weights[count:], late
+                positions, hidden, weights[count:], receiving, late
             )
         receiving_mus, none, residual_mus = self._receiving_mus(count, receiving, reserved)
         beside = max(float(residual_mus.max(initial=0.0)), none)
@@ -152,13 +158,56 @@ class PositionsEachEpoch(Positions):
     def tails(self) -> IntArray:
         return np.concatenate([part.tails for part in self._parts])
 
-    def mus_beside(self, hidden: int, reserved: Spent) -> tuple[Array, float]:
+    def beside(self, hidden: int, reserved: Spent) -> BesideWindows:
         mus, none, _ = self._receiving_mus(hidden, 1.0, reserved)
+        weights, known = self.weights()[hidden:], float(self.weights().size > self.tails.size)
+        mus = with_no_position(mus, none, known)
+        if len(self._parts) == 1:
+            return BesideWindows(weights, mus, np.ones(1), self.mus_of(self._ends, reserved))
         # Hidden positions of a truncated epoch take part in the epoch before, too.
-        earlier = [*self._ends, *(Participations(tail) for tail in self._parts[0].others)]
-        absent = float(self.weights().size > self.tails.size)
-        earlier_mu = float(self.mus_of(earlier, reserved)[0])
-        return with_no_position(mus, none, absent), earlier_mu
+        before, chances = self._positions_before()
+        earlier_mus = self.mus_of([*self._ends, Participations(before)], reserved)
+        cut = self._parts[0].tails[hidden:]
+        paired_weights, paired_mus = self._paired(weights[: cut.size], cut, reserved)
+        return BesideWindows(
+            np.append(paired_weights, weights[cut.size :]),
+            np.append(paired_mus, mus[cut.size :]),
+            chances,
+            earlier_mus,
+        )
+
+    def revealed(self) -> tuple[Array, Array]:
+        weights, mus = self.weights(), self.mus()
+        if len(self._parts) == 1:
+            return weights, mus
+        cut = self._parts[0].tails
+        paired_weights, paired_mus = self._paired(weights[: cut.size], cut)
+        return (
+            np.append(paired_weights, weights[cut.size :]),
+            np.append(paired_mus, mus[cut.size :]),
+        )
+
+    def _positions_before(self) -> tuple[IntArray, Array]:
+        """The latest tails of groups of positions in the epoch before a truncated one.
+
+        With their probabilities; an example in none of them is in the earliest group.
+        """
+        tails, sizes = self._before
+        chances = self._run.share * sizes
+        chances[-1] += max(1.0 - float(chances.sum()), 0.0)
+        return tails + self.last_length, chances
+
+    def _paired(
+        self, weights: Array, tails: IntArray, reserved: Spent = NOTHING_SPENT
+    ) -> tuple[Array, Array]:
+        """Groups in the truncated epoch, each with all groups in the epoch before."""
+        before, chances = self._positions_before()
+        if not tails.size:
+            return np.zeros(0), np.zeros(0)
+        earlier = Participations(np.tile(before, tails.size))
+        own = Participations(np.repeat(tails, before.size))
+        mus = self.mus_of_exact_last([*self._ends, earlier, own], reserved)
+        return np.multiply.outer(weights, chances).ravel(), mus
 
     def _receives_before_the_truncated_epoch(self, count: int) -> bool:
         return len(self._parts) > 1 and count > self._parts[0].tails.size
@@ -189,12 +238,17 @@ class PositionsEachEpoch(Positions):
         return np.concatenate(mus or empty), none, np.concatenate(residual_mus or empty)
 
     def _split_by_epoch_before(
-        self, positions: _LatePositions, hidden: int, receiving: Array, late: float
+        self,
+        positions: _LatePositions,
+        hidden: int,
+        receiving: Array,
+        receiving_sensitivity: float,
+        late: float,
     ) -> tuple[_LatePositions, _LatePositions]:
         """All late positions and the separate ones, split by the position before the last epoch.
 
         A position in the truncated epoch is not exchanged in the epoch before if it is at a
-        receiving position there.
+        receiving position there.  Else it is at one of a few groups of late positions there.
         """
         last, before = self._parts
         size = last.tails.size
@@ -207,13 +261,41 @@ class PositionsEachEpoch(Positions):
             self.mus_of_exact_last([*self._ends, *latest, Participations(last.tails)]),
             self.mus_of_exact_last([*self._ends, *latest, Participations(last.tails, late)]),
         )
-        elsewhere = _LatePositions(
-            positions.weights[:size] * (1.0 - at_receiving),
-            positions.mus[:size],
-            positions.transport_mus[:size],
-        )
+        elsewhere = self._late_in_both(positions, number, receiving_sensitivity, late)
         every = kept.and_then(positions.after(size))
         return every, every.after(hidden).and_then(elsewhere)
+
+    def _late_in_both(
+        self, positions: _LatePositions, number: int, receiving: float, late: float
+    ) -> _LatePositions:
+        """Positions in the truncated epoch after one of the first `number` groups before it.
+
+        Against a receiving position before it, the example is exchanged in both epochs.
+        """
+        last, before = self._parts
+        size, tails = last.tails.size, before.tails[:number]
+        if not number:
+            return _LatePositions(np.zeros(0), np.zeros(0), np.zeros(0))
+        first = np.unique(np.searchsorted(tails - self.last_length, self._before[0]))
+        first = first[first < number]
+        chances = self._run.share * np.add.reduceat(before.sizes[:number], first)
+        earlier = np.tile(tails[first], size)
+        own = np.repeat(last.tails, first.size)
+        received = []
+        if number < before.tails.size:
+            received = [Participations(int(before.tails[number]), receiving)]
+        return _LatePositions(
+            np.multiply.outer(positions.weights[:size], chances).ravel(),
+            self.mus_of_exact_last([*self._ends, Participations(earlier), Participations(own)]),
+            self.mus_of_exact_last(
+                [
+                    *self._ends,
+                    *received,
+                    Participations(earlier, late),
+                    Participations(own, late),
+                ]
+            ),
+        )
 
     def _epoch_and_tail(self, number: int) -> tuple[_Epoch | None, int]:
         """The epoch and tail of a group of positions, counted from the latest."""

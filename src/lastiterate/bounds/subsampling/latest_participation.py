@@ -1,7 +1,7 @@
 """The bound for the last iterate where every example takes part equally often, on its own."""
 
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from math import comb
 
 import numpy as np
@@ -26,16 +26,19 @@ from lastiterate.run.training_run import TrainingRun
 _FAILURES = (1e-9, 1e-14, 0.0)  # probabilities of a larger batch; the best of three is taken
 _ONE_BY_ONE = 8  # steps after the latest participation that have a term of their own
 _MORE = 24  # further terms, each for more and more steps
+_FEW_BEFORE = 8  # terms for the one before the latest, and as many for the draw before
+_MOST_TOLD_APART = 2_000  # participations, where there are these terms
 
 
 def balanced(run: TrainingRun) -> PrivacyProfile:
     r"""The average over the latest participation of the differing example.
 
-    **Bound.** :math:`\sum_s P(s)\,\delta_{\mu_s}(\varepsilon)`: s is the number of steps after the
-    latest participation, and :math:`\mu_s` the value of `fixed-order/convex` if the other k - 1
-    participations of the last draw are just before it, and those of each earlier draw are its last
-    k steps.  Of T steps, :math:`P(s \ge u) = \binom{T-u}{k} / \binom Tk`.  Batches that are
-    too large are charged as by `random-order/balls-and-bins/average`.
+    **Bound.** :math:`\sum_{s, s'} P(s) P(s')\,\delta_{\mu_{s,s'}}(\varepsilon)`: s and s' are the
+    numbers of steps after the latest participation in the last two draws, and :math:`\mu_{s,s'}`
+    the value of `fixed-order/convex` if the other k - 1 participations of these draws are just
+    before it, and those of each earlier draw are its last k steps.  Of T steps,
+    :math:`P(s \ge u) = \binom{T-u}{k} / \binom Tk`.  Batches that are too large are charged as by
+    `random-order/balls-and-bins/average`.
 
     **Holds when.** every example draws its k of T steps uniformly, independently and in secret;
     sums are divided by b, and no batch is cut; losses are convex and smooth, no step exceeds
@@ -50,7 +53,7 @@ def balanced(run: TrainingRun) -> PrivacyProfile:
     **Source.** Bok, Su and Altschuler 2024, Theorem C.3, given the draws; Ye and Shokri 2022,
     Lemma 4.1.
 
-    **Computed as** sums in which several s have the largest of their :math:`\mu_s`.
+    **Computed as** sums in which several s and s' have the largest of their mus.
     """
     fixed = partial(FixedOrder, positions=())
     limits = (fixed_size_majorant(run, fixed, run.steps, failure) for failure in _FAILURES)
@@ -59,16 +62,56 @@ def balanced(run: TrainingRun) -> PrivacyProfile:
 
 def _average(rule: BatchRule, limit: Majorant) -> GaussianMixtureProfile:
     run = limit.run
-    in_last_draw = (run.steps - 1) % rule.steps_per_draw + 1
-    waits = _waits(in_last_draw)
-    draws, every = [_draws_that_wait(rule, wait) for wait in waits], _draws_that_wait(rule, 0)
-    # Differences of whole numbers are exact: small weights are as precise as large ones.
-    weights = [(longer - still) / every for longer, still in pairwise([*draws, 0])]
-    mus = []
-    for wait, weight in zip(waits, weights, strict=True):
-        seen, times = _positions(rule, run.steps, wait)
-        mus.append(_mu(run, seen, times) if seen.size and weight > 0.0 else 0.0)
+    weights, mus = [], []
+    for (waits, chance), (before, share) in product(
+        _last_two(rule, run.steps), _before(rule, run.steps)
+    ):
+        seen, times = _positions(rule, run.steps, waits, before)
+        weights.append(chance * share)
+        mus.append(_mu(run, seen, times) if seen.size and chance > 0.0 else 0.0)
     return GaussianMixtureProfile(weights, mus, lost=limit.exceeded)
+
+
+def _last_two(rule: BatchRule, steps: int) -> list[tuple[tuple[int, ...], float]]:
+    """Numbers of steps after the last two participations of the last draw, and probabilities.
+
+    Each stands for all up to the next one.  There may be one participation in it, or none.
+    """
+    most = (steps - 1) % rule.steps_per_draw + 1
+    waits, every = _waits(most), _draws_that_wait(rule, 0)
+    few = _FEW_BEFORE if _is_short(rule, steps) else 1
+    found: list[tuple[tuple[int, ...], float]] = [((), _draws_that_wait(rule, most) / every)]
+    for low, high in pairwise(waits):
+        # Differences of whole numbers are exact: small weights are as precise as large ones.
+        several = _draws_that_wait(rule, low) - _draws_that_wait(rule, high)
+        others = np.rint(high - 1 + np.geomspace(1, most - high + 1, few)).astype(np.intp)
+        edges = [high, *np.unique(others[others > high]).tolist()] if few > 1 else [high]
+        alone = [(high - low) * _others_that_wait(rule, edge) for edge in edges]
+        found.append(((low, low + 1), (several - alone[0]) / every))
+        found += [
+            ((low, edge), (longer - still) / every)
+            for edge, longer, still in zip(edges, alone, alone[1:], strict=False)
+        ]
+        found.append(((low,) if edges[-1] == most else (low, edges[-1]), alone[-1] / every))
+    return [(one, chance) for one, chance in found if chance > 0.0]
+
+
+def _before(rule: BatchRule, steps: int) -> list[tuple[int, float]]:
+    """A few numbers of steps after the latest participation in the last draw but one.
+
+    With the probabilities that it is these, or up to the next number.
+    """
+    length = rule.steps_per_draw
+    often, draws = rule.most_participations(length), (steps - 1) // length
+    most = length - often + 1
+    if not draws or most < _FEW_BEFORE or not _is_short(rule, steps):
+        return [(0, 1.0)]
+    edges = np.unique(np.rint(np.geomspace(1, most, _FEW_BEFORE)).astype(np.intp)).tolist()
+    every = _draws_that_wait(rule, 0)
+    return [
+        (low, (_draws_that_wait(rule, low) - _draws_that_wait(rule, high)) / every)
+        for low, high in pairwise([0, *edges])
+    ]
 
 
 def _mu(run: TrainingRun, seen: IntArray, times: Array) -> float:
@@ -90,18 +133,36 @@ def _draws_that_wait(rule: BatchRule, wait: int) -> int:
     return comb(length - wait, rule.most_participations(length))
 
 
-def _positions(rule: BatchRule, steps: int, wait: int) -> tuple[IntArray, Array]:
-    """The latest steps, from 1, that may see an example, the last `wait` not, and how often.
+def _others_that_wait(rule: BatchRule, wait: int) -> int:
+    """The number of draws with a participation in one of the last `wait` steps, and no other."""
+    length = rule.steps_per_draw
+    return comb(length - wait, rule.most_participations(length) - 1)
 
-    Draws before very many others count at the ends of blocks of them.
+
+def _is_short(rule: BatchRule, steps: int) -> bool:
+    """Whether there is the time to tell more participations apart."""
+    return rule.most_participations(steps) <= _MOST_TOLD_APART
+
+
+def _positions(
+    rule: BatchRule, steps: int, waits: tuple[int, ...], before: int
+) -> tuple[IntArray, Array]:
+    """The latest steps, from 1, that may see an example, and how often.
+
+    So many steps after the last two participations of the last draw, if it has them, and `before`
+    steps after the last one of the draw before, it is not seen.  Draws before very many others
+    count at the ends of blocks of them.
     """
     length = rule.steps_per_draw
     often, draws = rule.most_participations(length), (steps - 1) // length
     old = max(0, draws - MOST_WRITTEN_OUT)
     blocks, counts = blocks_of(old, length)
     ends = length * np.arange(old + 1, draws + 1)
-    end = steps - wait
-    late = np.arange(max(end - often, draws * length), end) + 1
+    ends[-1:] -= before
+    late = np.array([steps - wait for wait in waits[:1]], dtype=np.intp)
+    if waits[1:]:
+        end = steps - waits[1]
+        late = np.append(np.arange(max(end - often + 1, draws * length), end) + 1, late)
     each = (ends[:, None] - np.arange(often)[::-1]).ravel()
     seen = np.concatenate([blocks, each, late]).astype(np.intp)
     times = np.append(often * counts, np.ones(each.size + late.size))
