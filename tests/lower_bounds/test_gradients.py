@@ -15,7 +15,7 @@ from lastiterate.run.loss import Gradients, linear_gradients
 from tests.reference.random_runs import random_run
 from tests.slow import slow_if
 
-SEEDS = slow_if(lambda seed: seed >= 60, range(1_000))
+SEEDS = slow_if(lambda seed: seed >= 30 or seed in (9, 24), range(1_000))
 
 
 def dp_sgd(batches, **changes):
