@@ -121,7 +121,8 @@ def _below(thresholds: Array, most: float, characteristic: Characteristic, facto
 def most_of_sum(terms: Array, probability: float) -> float:
     """A limit of the sum of drawn terms that it exceeds with a chance of `_LOST`, at most.
 
-    Each term is drawn with this probability.  By Bernstein's inequality: draws are independent, or exclude each other.
+    Each term is drawn with this probability.  By Bernstein's inequality: draws are independent, or
+    exclude each other.
     """
     log, largest = -math.log(_LOST), float(terms.max(initial=0.0))
     variance = probability * float(terms @ terms)
