@@ -60,7 +60,7 @@ def least_energies(
 
 def _from_here(mass: Array, variance: Array, later: Array) -> Array:
     """The energy of a first face of the least slope and of the columns after it."""
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         slopes = np.where(variance > 0.0, mass / variance, np.inf)
         ends = np.argmin(slopes, axis=1)[:, None]
         slope = np.take_along_axis(slopes, ends, axis=1)[:, 0]

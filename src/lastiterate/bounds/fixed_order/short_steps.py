@@ -26,6 +26,7 @@ from lastiterate.run.training_run import TrainingRun
 from lastiterate.shifts.early_shifts import FAILURE, ShortSteps, early_mus
 from lastiterate.shifts.sparse_patterns import Participations, mus_of_few
 
+LEAST_CURVATURE = 1e-6  # linear losses are smooth with any constant; formulas divide by it
 _AT_ONCE = 4_096  # positions
 _LARGEST_RELEASE = 1e75  # in the noise of a step; its square is still a number
 _REGULAR = tuple(
@@ -103,7 +104,7 @@ def _equal_steps(run: TrainingRun) -> ShortSteps:
     return ShortSteps(
         steps=run.steps,
         gap=max(quantities.constant_gap(run), 0.0),
-        curvature=at_least(eta * loss.smoothness, ulps=2),
+        curvature=max(at_least(eta * loss.smoothness, ulps=2), LEAST_CURVATURE),
         ratio=quantities.sensitivity_over_noise(run),
         drift=at_least(max(eta * own * (noise / run.sensitivity), TINY), ulps=8),
         dimension=loss.outputs * (2 if run.adjacency == "replace" else 1),

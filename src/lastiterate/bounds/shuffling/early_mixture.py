@@ -17,7 +17,11 @@ from lastiterate._numerics.binomial_tail import exceeded_with
 from lastiterate._numerics.rounding import at_least, ulps, up
 from lastiterate.bounds import quantities
 from lastiterate.bounds.bound import Bound, Certainty, Citation, with_single_examples
-from lastiterate.bounds.fixed_order.short_steps import SHORT_STEP_NEEDS, equal_short_steps
+from lastiterate.bounds.fixed_order.short_steps import (
+    LEAST_CURVATURE,
+    SHORT_STEP_NEEDS,
+    equal_short_steps,
+)
 from lastiterate.bounds.shuffling.balls_and_bins import (
     BIN_MIXTURE,
     BIN_WINDOWED_MIXTURE,
@@ -132,7 +136,7 @@ def limited_batches(run: TrainingRun) -> list[LimitedBatches]:
         short_steps = replace(
             equal,
             gap=max(quantities.constant_gap(fixed), 0.0),
-            curvature=at_least(eta * smoothness, ulps=4),
+            curvature=max(at_least(eta * smoothness, ulps=4), LEAST_CURVATURE),
         )
         factors = earlier_epoch_factors(fixed, short_steps.gap)
         parts = [(share, positions_of(fixed, short_steps, factor)) for share, factor in factors]
