@@ -27,7 +27,7 @@ _FAILURES = (1e-9, 1e-14, 0.0)  # probabilities of a larger batch; the best of t
 _ONE_BY_ONE = 8  # steps after the latest participation that have a term of their own
 _MORE = 24  # further terms, each for more and more steps
 _FEW_BEFORE = 8  # terms for the one before the latest, and as many for the draw before
-_MOST_TOLD_APART = 2_000  # participations, where there are these terms
+_MOST_SEPARATE = 2_000  # participations, where there are these terms
 
 
 def balanced(run: TrainingRun) -> PrivacyProfile:
@@ -141,7 +141,7 @@ def _others_that_wait(rule: BatchRule, wait: int) -> int:
 
 def _is_short(rule: BatchRule, steps: int) -> bool:
     """Whether there is the time to tell more participations apart."""
-    return rule.most_participations(steps) <= _MOST_TOLD_APART
+    return rule.most_participations(steps) <= _MOST_SEPARATE
 
 
 def _positions(
