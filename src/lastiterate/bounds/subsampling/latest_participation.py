@@ -104,7 +104,7 @@ def _before(rule: BatchRule, steps: int) -> list[tuple[int, float]]:
     length = rule.steps_per_draw
     often, draws = rule.most_participations(length), (steps - 1) // length
     most = length - often + 1
-    if not draws or most < _FEW_BEFORE or not _is_short(rule, steps):
+    if not draws or most < 2 or not _is_short(rule, steps):
         return [(0, 1.0)]
     edges = np.unique(np.rint(np.geomspace(1, most, _FEW_BEFORE)).astype(np.intp)).tolist()
     every = _draws_that_wait(rule, 0)
