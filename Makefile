@@ -9,6 +9,8 @@ INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 BENCH  := .venv-bench
 EXTRAS := .venv-extras
 DATA   ?= data
+SEED   := $(or $(SEED),$(shell date +%s))
+FRESH  := HYPOTHESIS_PROFILE=fresh
 CHROMIUM ?= $(or $(shell command -v chromium || command -v google-chrome),/usr/bin/chromium)
 
 .PHONY: run test test-all test-newest test-oldest test-browser test-browser-if-possible bench-explore lint docs bench bench-others bench-utility bench-train scoreboard clean
@@ -25,9 +27,9 @@ test: lint $(EXTRAS)/.ready  ## everything but the tests marked slow
 	@$(MAKE) --no-print-directory test-browser-if-possible
 
 test-all: lint $(EXTRAS)/.ready  ## every test, and the branches that they cover
-	@echo "== pytest: all tests"
-	@$(BIN)/python -m pytest -q --cov --cov-report=
-	@$(EXTRAS)/bin/python -m pytest -q --extras --cov --cov-append --cov-report=
+	@echo "== pytest: all tests, with fresh random examples (the same again: make test-all SEED=$(SEED))"
+	@$(FRESH) $(BIN)/python -m pytest -q --cov --cov-report= --hypothesis-seed=$(SEED)
+	@$(FRESH) $(EXTRAS)/bin/python -m pytest -q --extras --cov --cov-append --cov-report= --hypothesis-seed=$(SEED)
 	@echo "== coverage of lines and branches, and the files least covered (all of them: $(BIN)/coverage report)"
 	@$(BIN)/coverage report --sort=cover | sed -n '1,12p;$$p'
 	@$(MAKE) --no-print-directory test-browser

@@ -2,6 +2,7 @@
 
 import math
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -199,3 +200,95 @@ class TestWhatIsCombinedHidesTheSameChange:
             li.account(self.ONE.under("replace"), other_releases=[release])
         with pytest.raises(li.InvalidParameter, match=r"at least 2\.0 for 'mean'"):
             li.account(self.ONE.under("replace")).with_release(release)
+
+
+class TestTheCatalogueIsTheLibrarys:
+    def test_it_cannot_be_changed(self):
+        with pytest.raises(TypeError):
+            li.CATALOGUE["mine/x"] = li.CATALOGUE["fixed-order/convex"]
+
+    def test_bounds_may_be_given_instead_of_ids(self):
+        bound = li.CATALOGUE["published/bok-su-altschuler/cyclic"]
+        assert bound.id in li.account(RUN, including=bound).all
+        assert bound.id in li.account(RUN, including=[bound, "fixed-order"]).all
+
+    def test_others_are_refused_under_the_right_name(self):
+        other = replace(li.CATALOGUE["fixed-order/convex"], id="mine/x")
+        with pytest.raises(li.InvalidParameter, match="including must be of the catalogue"):
+            li.account(RUN, including=other)
+        with pytest.raises(li.InvalidParameter, match="including must be one of"):
+            li.account(RUN, including="mine/x")
+        with pytest.raises(li.InvalidParameter, match="including must be an id"):
+            li.account(RUN, including=3)
+
+
+def test_a_delta_of_1_promises_nothing_and_is_refused():
+    with pytest.raises(li.InvalidParameter, match="delta must be"):
+        li.account(RUN).epsilon(1)
+
+
+def test_a_loss_that_is_its_penalty_alone():
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=1.5, regulariser=1.5),
+        sensitivity=1.0,
+        batches=li.PoissonSampled(100, 10),
+        steps=5,
+        step_size=1.0,
+        noise_std=1.0,
+        adjacency="zero-out",
+    )
+    report = li.account(run)
+    lower = report.lower.epsilon(1e-5)
+    assert lower <= report.epsilon(1e-5) < 0.06
+    replaced = li.account(run.replace(adjacency="replace"))
+    assert 0.0 < replaced.epsilon(1e-5) < math.inf
+
+
+def test_expanding_maps_overflow_without_a_warning():
+    """Warnings are errors in these tests."""
+    run = li.TrainingRun(
+        loss=li.Loss(smoothness=1.9, convex=False),
+        sensitivity=8.0,
+        batches=li.ShuffledEachEpoch(366 * 18, 18),
+        steps=1830,
+        step_size=1.0,
+        noise_std=1.0,
+    )
+    assert li.account(run).epsilon(1e-5) < 5.0
+
+
+RULES_WITH_DRAWS = [li.BallsAndBinsEachEpoch, li.BallsAndBins, li.BalancedSampled]
+
+
+@pytest.mark.parametrize("rule", RULES_WITH_DRAWS)
+def test_draws_of_endless_runs_are_counted_and_not_listed(rule):
+    run = li.TrainingRun.from_dp_sgd(
+        examples=1_000, batch_size=100, epochs=1, clip_norm=1.0, noise_multiplier=5.0
+    )
+    longer = run.replace(batches=rule(1_000, 100), steps=10**12)
+    assert li.account(longer, bounds="composition").epsilon(0.5) > 0.0
+    found = li.calibrate(longer.replace(steps=10), epsilon=2.0, delta=1e-5, over="steps").steps
+    assert 10 < found < 10**6
+
+
+class TestACutLastEpoch:
+    """Its example's position in the epoch before is as secret as it was."""
+
+    @staticmethod
+    def epsilon(rule, steps, bounds=None):
+        run = li.TrainingRun(
+            loss=li.Loss(smoothness=1.0, regulariser=0.01, lipschitz=1.0),
+            sensitivity=1.0,
+            batches=rule(5_000, 100),
+            steps=steps,
+            step_size=1.0,
+            noise_std=0.015,
+            adjacency="zero-out",
+        )
+        return li.account(run, bounds=bounds).epsilon(1e-5)
+
+    @pytest.mark.parametrize("rule", [li.ShuffledBlocksEachEpoch, li.BallsAndBinsEachEpoch])
+    def test_costs_little_more_than_a_whole_one(self, rule):
+        whole = self.epsilon(rule, 500)
+        assert self.epsilon(rule, 501) < 1.15 * whole
+        assert self.epsilon(rule, 510) < 1.08 * whole

@@ -181,7 +181,8 @@ class TestRefusals:
             li.calibrate(None, epsilon=1.0, delta=1e-5)
 
     @pytest.mark.parametrize(
-        "change", [{"noise_std": [0.01] * 2000}, {"batches": li.FixedOrder(60_000, 1_500, [1])}]
+        "change",
+        [{"noise_std": [0.01, *[0.02] * 1999]}, {"batches": li.FixedOrder(60_000, 1_500, [1])}],
     )
     def test_steps_of_a_run_whose_length_is_fixed(self, change):
         with pytest.raises(li.InvalidParameter, match="over must be 'noise_std' unless"):

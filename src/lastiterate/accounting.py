@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from lastiterate.bounds.bound import Bound, Certainty
-from lastiterate.bounds.catalogue import PUBLISHED, RECORDS, select
+from lastiterate.bounds.catalogue import PUBLISHED, RECORDS, Chosen, select
 from lastiterate.errors import InvalidType, NoBoundApplies
 from lastiterate.other_releases import Release
 from lastiterate.privacy_report import PrivacyReport as PrivacyReport
@@ -19,8 +19,8 @@ from lastiterate.run.training_run import TrainingRun
 def account(
     run: TrainingRun,
     *,
-    bounds: str | list[str] | tuple[str, ...] | None = None,
-    including: str | list[str] | tuple[str, ...] | None = None,
+    bounds: Chosen | None = None,
+    including: Chosen | None = None,
     other_releases: Sequence[Release] = (),
 ) -> PrivacyReport:
     """The tightest certified privacy of what `run` releases.
@@ -29,10 +29,11 @@ def account(
     ----------
     run : TrainingRun
         The description of the training.
-    bounds : str or list of str, optional
-        Ids, or families such as "fixed-order", to use instead of all certified bounds.
-    including : str or list of str, optional
-        Ids or families to evaluate in addition, such as "published".
+    bounds : str, Bound, or list of them, optional
+        Ids, families such as "fixed-order", or bounds of `CATALOGUE`, to use instead of all
+        certified bounds.
+    including : str, Bound, or list of them, optional
+        The same, to be evaluated in addition, such as "published".
     other_releases : sequence of Release, optional
         Statistics of the same examples that are also published, with Gaussian noise.
 
@@ -63,7 +64,7 @@ def account(
         raise InvalidType("run", run, must_be="a TrainingRun")
     chosen = select(bounds) if bounds is not None else _proved_bounds()
     if including is not None:
-        chosen += [bound for bound in select(including) if bound not in chosen]
+        chosen += [bound for bound in select(including, name="including") if bound not in chosen]
     unmet = {bound.id: bound.unmet(run) for bound in chosen}
     other_mu = person_mu(other_releases, run)
     applying = [bound for bound in chosen if not unmet[bound.id]]

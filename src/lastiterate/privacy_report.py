@@ -156,7 +156,8 @@ class PrivacyReport(ReportForms, ReportBounds):
         return best[0] if len(best) == 1 else min(best, key=lambda id_: self.used[id_].gdp())
 
     def epsilon(self, delta: float) -> float:
-        """The least epsilon of (epsilon, delta)-DP; inf if there is none."""
+        """The least epsilon of (epsilon, delta)-DP, for a delta below 1; inf if there is none."""
+        _check.number("delta", delta, at_least=0.0, below=1.0)
         return min(self._epsilons(delta).values())
 
     def _epsilons(self, delta: float) -> Mapping[str, float]:

@@ -1,5 +1,8 @@
 """Every upper bound, by id; approximations apart, since they are other things."""
 
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
 from lastiterate.bounds.approximation import Approximation
 from lastiterate.bounds.bound import Bound
 from lastiterate.bounds.composition.balanced_composition import BALANCED_COMPOSITION
@@ -18,33 +21,40 @@ from lastiterate.bounds.subsampling.latest_participation import BALANCED
 from lastiterate.bounds.subsampling.subsampling_bounds import POISSON, SAMPLED
 from lastiterate.errors import InvalidParameter, InvalidType
 
-CATALOGUE: dict[str, Bound] = {
-    bound.id: bound
-    for bound in (
-        FIXED_ORDER_COMPOSITION,
-        SAMPLED_COMPOSITION,
-        BALLS_AND_BINS_COMPOSITION,
-        BALANCED_COMPOSITION,
-        CONVEX_FIXED_ORDER,
-        SHORT_STEPS_FIXED_ORDER,
-        NON_CONVEX,
-        MOMENTUM,
-        NON_SMOOTH,
-        SHUFFLED,
-        BALLS_AND_BINS,
-        BALANCED,
-        SAMPLED,
-        POISSON,
-        *(bound for paper in PAPERS for bound in paper.BOUNDS),
-    )
-}
+CATALOGUE: Mapping[str, Bound] = MappingProxyType(
+    {
+        bound.id: bound
+        for bound in (
+            FIXED_ORDER_COMPOSITION,
+            SAMPLED_COMPOSITION,
+            BALLS_AND_BINS_COMPOSITION,
+            BALANCED_COMPOSITION,
+            CONVEX_FIXED_ORDER,
+            SHORT_STEPS_FIXED_ORDER,
+            NON_CONVEX,
+            MOMENTUM,
+            NON_SMOOTH,
+            SHUFFLED,
+            BALLS_AND_BINS,
+            BALANCED,
+            SAMPLED,
+            POISSON,
+            *(bound for paper in PAPERS for bound in paper.BOUNDS),
+        )
+    }
+)
 # The bounds and, by ids of their own, the stages of those that have some.
-RECORDS: dict[str, Bound] = CATALOGUE | {
-    stage.id: stage
-    for bound in CATALOGUE.values()
-    if isinstance(bound, StagedBound)
-    for stage in bound.stages
-}
+RECORDS: Mapping[str, Bound] = MappingProxyType(
+    {
+        **CATALOGUE,
+        **{
+            stage.id: stage
+            for bound in CATALOGUE.values()
+            if isinstance(bound, StagedBound)
+            for stage in bound.stages
+        },
+    }
+)
 APPROXIMATIONS: dict[str, Approximation] = {
     one.id: one for paper in PAPERS for one in getattr(paper, "APPROXIMATIONS", ())
 }
@@ -56,6 +66,10 @@ _OWN = [id_ for id_ in CATALOGUE if not id_.startswith(PUBLISHED)]
 _KNOWN = (
     f"one of {', '.join(_OWN)}, of the families {', '.join(_FAMILIES)}, or an id in li.CATALOGUE"
 )
+_OWN_BOUND = (
+    "of the catalogue: `account` certifies by the library's bounds alone; evaluate one of your own "
+    "by its `profile(run)`, and combine it with a report yourself"
+)
 
 
 def given_order() -> list[str]:
@@ -63,22 +77,34 @@ def given_order() -> list[str]:
     return [id_ for id_, bound in RECORDS.items() if bound.given_order]
 
 
-def select(bounds: str | list[str] | tuple[str, ...] | None) -> list[Bound]:
-    """The bounds with these ids, or under these families ("fixed-order"); None is all."""
+Chosen = str | Bound | Sequence[str | Bound]
+"""The id of a bound or of a family, a bound of the catalogue, or several of these."""
+
+
+def select(bounds: Chosen | None, *, name: str = "bounds") -> list[Bound]:
+    """The bounds with these ids, or under these families ("fixed-order"); None is all.
+
+    `name` is what errors call the argument.
+    """
     if bounds is None:
         return list(CATALOGUE.values())
-    wanted = [bounds] if isinstance(bounds, str) else bounds
-    if not isinstance(wanted, (list, tuple)) or not all(isinstance(id_, str) for id_ in wanted):
-        raise InvalidType("bounds", bounds, must_be="an id or a list of ids")
+    wanted = [bounds] if isinstance(bounds, (str, Bound)) else bounds
+    if not isinstance(wanted, (list, tuple)) or not all(
+        isinstance(one, (str, Bound)) for one in wanted
+    ):
+        raise InvalidType(name, bounds, must_be="an id, a bound of li.CATALOGUE, or a list of them")
     chosen: dict[str, Bound] = {}
-    for id_ in wanted:
+    for one in wanted:
+        id_ = one if isinstance(one, str) else one.id
+        if isinstance(one, Bound) and RECORDS.get(id_) is not one:
+            raise InvalidParameter(name, id_, must_be=_OWN_BOUND)
         family = f"{id_.rstrip('/')}/"
         found = {key: bound for key, bound in CATALOGUE.items() if key.startswith(family)}
         if id_ in RECORDS:
             found = {id_: RECORDS[id_]}
         if not found:
-            raise InvalidParameter("bounds", id_, must_be=_KNOWN)
+            raise InvalidParameter(name, id_, must_be=_KNOWN)
         chosen |= found
     if not chosen:
-        raise InvalidParameter("bounds", bounds, must_be="at least " + _KNOWN)
+        raise InvalidParameter(name, bounds, must_be="at least " + _KNOWN)
     return list(chosen.values())

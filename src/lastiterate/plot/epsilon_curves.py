@@ -76,7 +76,10 @@ def epsilon_by_steps(
 
 
 def usual_steps(run: TrainingRun) -> list[int]:
-    """Round a geometric grid from an epoch to well beyond the run, which is one of them."""
+    """A geometric grid from an epoch to well beyond the run, which is one of them.
+
+    Whole epochs where these are drawn anew.
+    """
     epoch = run.batches.batches_per_epoch
     points, further = _POINTS, _FURTHER
     if run.batches.resampling is Resampling.EACH_STEP or not NON_CONVEX.unmet(run):
@@ -87,8 +90,12 @@ def usual_steps(run: TrainingRun) -> list[int]:
     first, last = min(epoch, run.steps), min(run.steps * further, 2**53)
     if first == last:
         first = 1
-    grid = np.geomspace(first, last, points)
-    return sorted({round(x) for x in grid.tolist()} | {run.steps})
+    grid = [round(x) for x in np.geomspace(first, last, points).tolist()]
+    if run.batches.resampling in (Resampling.EACH_EPOCH, Resampling.EACH_FEW_EPOCHS):
+        # A last epoch that is cut costs a little more than a whole one: no teeth in the curve.
+        whole = run.batches.steps_per_draw
+        grid = [max(round(x / whole), 1) * whole if x > whole else x for x in grid]
+    return sorted({x for x in grid if x <= last} | {run.steps})
 
 
 def stopped(run: TrainingRun, steps: int) -> TrainingRun:

@@ -67,7 +67,7 @@ def tabulated(profile: PrivacyProfile) -> Curve:
     from lastiterate.profile.pld import convex_envelope  # loads scipy.optimize
 
     left = float(profile.deltas(np.array([1e9]))[0])
-    reach = profile.epsilon(min(1.01 * left + _TAIL, 1.0))
+    reach = profile.epsilon(min(1.01 * left + _TAIL, 1.0 - _TAIL))
     cell = min(max(reach, ulps(1)), 1e9) / _POINTS
     usual = profile.epsilon(_USUAL_DELTA)
     if cell < usual < reach:

@@ -183,7 +183,7 @@ def least_discretization(profile: PrivacyProfile) -> float:
 def _reach(profile: PrivacyProfile) -> float:
     """An epsilon beyond which next to nothing is left (what is left becomes infinite loss)."""
     floor = float(profile.deltas(np.array([1e9]))[0])
-    return max(min(profile.epsilon(min(floor * 1.01 + _TAIL, 1.0)), 1e9), 1e-12)
+    return max(min(profile.epsilon(min(floor * 1.01 + _TAIL, 1.0 - _TAIL)), 1e9), 1e-12)
 
 
 def convex_envelope(epsilons: Array, deltas: Array) -> Array:

@@ -108,7 +108,9 @@ def _one_chord_may_do(mass: Array, variance: Array) -> bool:
         return False
     some = np.linspace(0, mass.size, _PROBES, endpoint=False).astype(np.intp)
     needed, room = (suffix_sums(np.add.reduceat(x, some)) for x in (mass, variance))
-    return bool(np.all(needed * room[0] <= up(needed[0] * room, THOUSANDS_OF_ROUNDINGS)))
+    with np.errstate(over="ignore"):
+        here, most = needed * room[0], up(needed[0] * room, THOUSANDS_OF_ROUNDINGS)
+    return bool(np.all((here <= most) & np.isfinite(here)))
 
 
 def _shortfall(mass: Array, variance: Array, first: NDArray[np.intp]) -> float:

@@ -201,7 +201,7 @@ class LastEpochs:
     ) -> tuple[Array, Array]:
         """Columns begin at some steps: sensitivities between two are removed from the later on."""
         units = np.ones_like(slopes)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # what is out of range is refused below
             units[:, :-1] = np.cumprod(slopes[:, :0:-1], axis=1)[:, ::-1]
         top = units.max(axis=1, keepdims=True)
         if not (top.max() < _LARGEST_UNIT and units.min() > 1.0 / _LARGEST_UNIT):

@@ -27,7 +27,7 @@ _FAILURES = (1e-9, 1e-14, 0.0)  # probabilities of a larger batch; the best of t
 _ONE_BY_ONE = 8  # steps after the latest participation that have a term of their own
 _MORE = 24  # further terms, each for more and more steps
 _FEW_BEFORE = 8  # terms for the one before the latest, and as many for the draw before
-_MOST_TOLD_APART = 2_000  # participations, where there are these terms
+_MOST_SEPARATE = 2_000  # participations, where there are these terms
 
 
 def balanced(run: TrainingRun) -> PrivacyProfile:
@@ -104,7 +104,7 @@ def _before(rule: BatchRule, steps: int) -> list[tuple[int, float]]:
     length = rule.steps_per_draw
     often, draws = rule.most_participations(length), (steps - 1) // length
     most = length - often + 1
-    if not draws or most < _FEW_BEFORE or not _is_short(rule, steps):
+    if not draws or most < 2 or not _is_short(rule, steps):
         return [(0, 1.0)]
     edges = np.unique(np.rint(np.geomspace(1, most, _FEW_BEFORE)).astype(np.intp)).tolist()
     every = _draws_that_wait(rule, 0)
@@ -141,7 +141,7 @@ def _others_that_wait(rule: BatchRule, wait: int) -> int:
 
 def _is_short(rule: BatchRule, steps: int) -> bool:
     """Whether there is the time to tell more participations apart."""
-    return rule.most_participations(steps) <= _MOST_TOLD_APART
+    return rule.most_participations(steps) <= _MOST_SEPARATE
 
 
 def _positions(

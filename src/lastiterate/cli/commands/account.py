@@ -126,6 +126,7 @@ def calibrate_command(
     _check.choice("over", over, among=_OVER)
     if save is not None:
         check_new(save)
+    _check.target_epsilon("epsilon", epsilon)
     private = li.calibrate(run, epsilon=epsilon, delta=delta, over=over.replace("-", "_"))
     reached = li.account(private).epsilon(delta)
     if save is not None:
