@@ -196,8 +196,8 @@ def auc_text(outputs: Array, truth: NDArray[Any], classes: tuple[str, ...], *, b
         f"model ranks rows: with probability {area:.2f} it scores a row with label {one!r} above "
         f"one without. `lastiterate predict MODEL DATA --positive {shlex.quote(one)} --top 100` "
         f"lists the rows that most likely have it, and --positive {shlex.quote(one)} --threshold "
-        f"0.1 predicts {one!r} from that probability on (train with --rate-matching 0.1, or "
-        "probabilities of a rare label are far too small)"
+        f"0.1 predicts {one!r} from that probability on (trained "
+        "without --rate-matching, probabilities of a rare label are far too small for that)"
     )
 
 

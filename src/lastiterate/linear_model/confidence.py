@@ -35,8 +35,9 @@ _BASELINE = (
 )
 _REMEDIES = (
     "The noise hides how much some combination of features matters. If columns are coded one-hot "
-    f"with a feature for every value, add {_BASELINE}; leave out declared values that hardly any "
-    "row has; or take more examples, a larger epsilon or fewer features. A penalty (l2) makes "
+    f"with a feature for every value, and none is left out, add {_BASELINE}; leave out declared "
+    "values that hardly any row has; or take more examples (of a rare label above all), a larger "
+    "epsilon or fewer features. A penalty (l2) makes "
     "them finite, but they are for the penalised optimum then"
 )
 _SHOWN = 8

@@ -148,7 +148,13 @@ class LinearLoss:
         wanted = (
             f"one linear layer with {self.outputs} outputs, {'with' if self.bias else 'no'} bias"
         )
-        return f"the loss is that of {wanted}, but tensors of shapes {shapes} are trained"
+        found = f"the loss is that of {wanted}, but tensors of shapes {shapes} are trained"
+        matrices = [shape for shape in shapes if len(shape) == 2]
+        if len(matrices) != 1 or len(shapes) > 2:
+            return found
+        outputs, bias = matrices[0][0], len(shapes) == 2
+        kind = "logistic(feature_bound=.., " if outputs == 1 else f"softmax(.., classes={outputs}, "
+        return f"{found}: state lo.{kind}bias={bias}), if its loss is that"
 
 
 def softmax(*, feature_bound: float, classes: int, bias: bool = True) -> LinearLoss:

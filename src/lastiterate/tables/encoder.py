@@ -45,7 +45,10 @@ class Encoder:
         undescribed = [name for name in columns if name not in described]
         if undescribed and rest is None:
             must_be = f"about every column: {WAYS} for each"
+            read = {one for rule in differences.values() for one in rule.columns}
             found = f"nothing about {', '.join(undescribed)}"
+            if read & set(undescribed):
+                found += ' ("drop" columns that only "days_between" reads)'
             raise InvalidParameter("schema", must_be=must_be, found=found)
         rules = {name: described.get(name, rest) for name in columns} | differences
         encoder = cls({name: rule for name, rule in rules.items() if rule is not None})

@@ -67,7 +67,7 @@ def predict(
     A rare label may have a probability below 1/2 in every row. Then rank rows: --top 100 prints the
     100 rows with its highest probability, with their row numbers; or use a --threshold below 1/2.
 
-    Example: lastiterate predict model/model.json people.csv --proba
+    Example: lastiterate predict model people.csv --proba
     """
     saved = read_model(model / "model.json" if model.is_dir() else model)
     _check_columns(saved, proba=proba, scores=scores)
