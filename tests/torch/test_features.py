@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -223,6 +224,65 @@ class TestMixingIsRefused:
         with pytest.raises(InvalidParameter, match=r"learns nothing in eval mode.*body\.scale"):
             lt.features(Before(FromData(), WIDTH), "fc", loader, one_by_one=one_by_one)
 
+    @pytest.mark.parametrize("kind", ["mean of the first", "running mean", "cache", "in a method"])
+    @pytest.mark.parametrize("one_by_one", [False, True])
+    def test_what_a_model_keeps_reaches_no_other_batch(self, kind, one_by_one):
+        """A model is refused, or one example changed changes no other row."""
+
+        class Keeps(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.kept = None
+
+            def forward(self, rows):
+                if kind == "cache":
+                    self.kept = self.kept or {}
+                    return torch.stack(
+                        [self.kept.setdefault(tuple(row[:2].sign().tolist()), row) for row in rows]
+                    )
+                mean = rows.mean(0)
+                if self.kept is None:
+                    self.kept = mean
+                elif kind == "running mean":
+                    self.kept = self.kept + 1e-6 * (mean - self.kept)
+                return rows - self.kept
+
+        def given(rows):
+            model = Before(Keeps(), WIDTH)
+            if kind == "in a method":
+                inner = Keeps()
+                model.body = Of(inner.forward)
+            loader = DataLoader(TensorDataset(rows, labels), 20)
+            return lt.features(model, "fc", loader, one_by_one=one_by_one)[0]
+
+        rows, labels = vectors().tensors
+        changed = rows.clone()
+        changed[0] = 5.0
+        try:
+            one, other = given(rows), given(changed)
+        except InvalidParameter:
+            return
+        assert np.flatnonzero((one != other).any(1)).tolist() in ([0], [])
+
+    def test_the_model_itself_sees_no_example(self):
+        class Counts(nn.Module):
+            count = 0
+
+            def forward(self, rows):
+                self.count += 1
+                assert self.count <= 2  # the check of memory runs a copy twice
+                return rows
+
+        model = Before(Counts(), WIDTH)
+        lt.features(model, "fc", DataLoader(vectors(), 5))
+        assert model.body.count == 0
+
+    def test_a_model_that_cannot_be_copied_is_refused(self):
+        model = Before(nn.Identity(), WIDTH)
+        model.lock = threading.Lock()
+        with pytest.raises(InvalidParameter, match=r"copy\.deepcopy"):
+            lt.features(model, "fc", DataLoader(vectors(), 5))
+
 
 class Masked(nn.Module):
     """A transformer that does not see padding."""
@@ -269,6 +329,23 @@ class TestOthersAreAccepted:
         if not shuffle:
             np.testing.assert_allclose(rows, alone, rtol=1e-4, atol=1e-6)
             assert (labels == also).all()
+
+    def test_copies_share_parameters_and_remember_nothing_else(self):
+        """Caches that do not depend on rows, and weights that a hook computes."""
+
+        class Cached(nn.Module):
+            def forward(self, rows):
+                if not hasattr(self, "angles"):
+                    self.register_buffer("angles", torch.arange(WIDTH) * 0.1, persistent=False)
+                return rows * self.angles.cos()
+
+        linear = nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH))
+        older = nn.Linear(WIDTH, WIDTH)
+        older.doubled = older.weight * 2  # has a gradient, so that torch does not copy it
+        body = nn.Sequential(Cached(), linear, older)
+        rows, _ = lt.features(Before(body, WIDTH), "fc", DataLoader(vectors(), 20))
+        expected = body(vectors().tensors[0]).detach().numpy()
+        np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-6)
 
     def test_padding_with_a_mask(self):
         loader = DataLoader(Texts(), batch_size=20, collate_fn=padded)

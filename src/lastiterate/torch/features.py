@@ -1,14 +1,17 @@
 """Inputs of a layer of a frozen model, one row for each example.
 
 A row must be a function of its example alone: not of the rest of the batch, which attention over
-the batch, padding or a forgotten `batch_first` make it, nor of examples that came before.  With
-`one_by_one` that holds by construction.  Otherwise a model runs on the batches of the loader, and
-examples of every batch run again, collated alone: a check, which finds mixing of most examples of a
-batch, and cannot find mixing of a few, or by no more than rounding.
+the batch, padding or a forgotten `batch_first` make it, nor of examples that came before.  Every
+batch runs on a copy of the model that has seen none, so what a model keeps in its attributes, a
+cache or a running mean, reaches no other batch.  What it keeps elsewhere, in globals, in closures
+or in memory that copies share, does.  With `one_by_one` a batch is one example.  Otherwise examples
+of every batch run again, collated alone: a check, which finds mixing of most examples of a batch,
+and cannot find mixing of a few, or by no more than rounding.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -67,7 +70,8 @@ def features(
     The row of an example must depend on that example alone.  This is checked: in every batch the
     first example, the last, and one between run again, each read and collated alone.  The check is
     no proof: it cannot see mixing of a few examples that it does not choose, nor mixing below
-    the rounding of float32 (3e-5 of a row's length).  `one_by_one` needs no check.
+    the rounding of float32 (3e-5 of a row's length).  `one_by_one` needs no such check.  Every
+    batch runs on a copy of the model, with the same parameters, that has seen no example.
 
     Parameters
     ----------
@@ -91,7 +95,8 @@ def features(
         Whether to show a progress bar.
     one_by_one : bool
         Whether to read, collate and run every example alone, so that no row can depend on another
-        one unless the model itself remembers.  Slower, above all on a GPU.  Needed for random
+        one unless code remembers examples outside the model: in globals, closures or the data set.
+        Slower, above all on a GPU.  Needed for random
         augmentation and for half precision, whose rounding hides mixing.
 
     Returns
@@ -163,7 +168,7 @@ def extract_features(
                 _refuse_mixing(run, loader, part, drawn[done:], number)
             if first is None:
                 first = part if one_by_one else run.rows(_alone(loader, drawn[0]))
-                run.refuse_memory(first)
+                run.refuse_memory(first, part)
             within = bounded(part.rows.double(), 1.0, normalise=True) if normalise else part.rows
             several = within.float().cpu().numpy()
             if written is None:
@@ -175,7 +180,7 @@ def extract_features(
         if done != count or len(set(drawn)) != count:
             raise _not_one_row_each(f"{done} rows of {len(set(drawn))} out of {count} examples")
         if first is not None:
-            run.refuse_memory(first)
+            run.refuse_memory(first, part)
     if file is not None:
         rows = np.memmap(file, dtype=np.float32, mode="r", shape=shape)
     return rows, np.concatenate(found)
@@ -352,17 +357,20 @@ class _Run:
     captured: list[torch.Tensor]
     bounding_layer: BoundingLayer | None
 
-    def rows(self, batch: Any) -> _Rows:
-        """The rows of a batch; with a bounding layer, they must be its outputs."""
+    def rows(self, batch: Any, on: nn.Module | None = None) -> _Rows:
+        """The rows of a batch, on a new copy; with a bounding layer, they must be its outputs."""
         inputs, labels = _split(batch, self.labels)
+        model = self.copied() if on is None else on
+        before = _state(model)
         self.captured.clear()
         try:
             if isinstance(inputs, dict):
-                self.model(**{key: _moved(value, self.device) for key, value in inputs.items()})
+                model(**{key: _moved(value, self.device) for key, value in inputs.items()})
             else:
-                self.model(*[_moved(value, self.device) for value in inputs])
+                model(*[_moved(value, self.device) for value in inputs])
         except _HeadReached:
             pass
+        _refuse_learning(before, model)
         if not self.captured:
             must_be = "of a layer that the model runs"
             raise InvalidParameter("name", must_be=must_be, found="one that it does not reach")
@@ -375,9 +383,29 @@ class _Run:
             self.bounding_layer.check(rows)
         return _Rows(batch, rows.clone(), labels)
 
-    def refuse_memory(self, first: _Rows) -> None:
-        """Refuse a model that gives other rows than before: it is random, or remembers."""
-        if not _alike(first, self.rows(first.batch)):
+    def copied(self) -> nn.Module:
+        """A copy that shares parameters with the model, and nothing that may change unseen."""
+        memo: dict[int, Any] = {id(one): one for one in self.model.parameters()}
+        memo[id(self.bounding_layer)] = self.bounding_layer
+        try:
+            for layer in reversed(list(self.model.modules())):
+                for value in vars(layer).values():
+                    if isinstance(value, torch.Tensor) and not value.is_leaf:
+                        memo[id(value)] = value.detach().clone()  # cannot be copied otherwise
+                if type(layer).__name__ == "OptimizedModule":
+                    # The copy of a compiled layer would be compiled once more.
+                    memo[id(layer)] = copy.deepcopy(layer._orig_mod, memo)
+            return copy.deepcopy(self.model, memo)
+        except Exception as error:
+            must_be = "one that copy.deepcopy copies: every batch runs on a copy that has seen none"
+            found = f"{type(error).__name__} in copying"
+            raise InvalidParameter("model", must_be=must_be, found=found) from error
+
+    def refuse_memory(self, first: _Rows, later: _Rows) -> None:
+        """Refuse a model that gives other rows after a later batch: it is random, or remembers."""
+        used = self.copied()
+        self.rows(later.batch, on=used)
+        if not _alike(first, self.rows(first.batch, on=used)):
             raise _mixing("another row for the same example the second time", remedy="")
 
 
@@ -470,17 +498,25 @@ def _frozen(model: nn.Module) -> Iterator[None]:
         before = _state(model)
         with torch.no_grad():
             yield
-        changed = [name for name, now in _state(model).items() if now != before.get(name)]
-        if changed:
-            must_be = "one that learns nothing in eval mode"
-            raise InvalidParameter("model", must_be=must_be, found=f"{changed[0]!r}, which changed")
+        _refuse_learning(before, model)
     finally:
         for layer, mode in modes.items():
             layer.training = mode
 
 
-def _state(model: nn.Module) -> dict[str, tuple[int, int]]:
+def _refuse_learning(before: dict[str, tuple[torch.Tensor, int]], model: nn.Module) -> None:
+    changed = [
+        name
+        for name, (tensor, writes) in _state(model).items()
+        if name not in before or tensor is not before[name][0] or writes != before[name][1]
+    ]
+    if changed:
+        must_be = "one that learns nothing in eval mode"
+        raise InvalidParameter("model", must_be=must_be, found=f"{changed[0]!r}, which changed")
+
+
+def _state(model: nn.Module) -> dict[str, tuple[torch.Tensor, int]]:
     """Which tensors the state of a model consists of, and how often they were written to."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     kept = tensors.keys() & model.state_dict(keep_vars=True).keys()
-    return {name: (id(tensors[name]), write_count(tensors[name])) for name in kept}
+    return {name: (tensors[name], write_count(tensors[name])) for name in kept}
