@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 import lastiterate.torch as lt
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.torch.features import repeated_rows
 
 COUNT, WIDTH, HIDDEN = 50, 4, 6
@@ -51,6 +51,19 @@ class Texts(Dataset):
 
     def __getitem__(self, index):
         return self.texts[index], index % 2
+
+
+class Pairs(Dataset):
+    """Rows and labels of any types."""
+
+    def __init__(self, rows, labels):
+        self.rows, self.labels = rows, labels
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index], self.labels[index]
 
 
 def padded(pairs):
@@ -277,6 +290,40 @@ class TestMixingIsRefused:
         lt.features(model, "fc", DataLoader(vectors(), 5))
         assert model.body.count == 0
 
+    @pytest.mark.parametrize("one_by_one", [False, True])
+    @pytest.mark.parametrize("odd", [7, 45])
+    @pytest.mark.parametrize(
+        "label, other",
+        [
+            (torch.tensor(2049), torch.tensor(1.0, dtype=torch.float16)),
+            (torch.tensor(257), torch.tensor(1.0, dtype=torch.bfloat16)),
+            (torch.tensor(2**24 + 1), torch.tensor(1.0)),
+            (2**24 + 1, 1.0),
+            (2**53 + 1, 1.0),
+            (torch.tensor(2**53 + 1), torch.tensor(1.0, dtype=torch.float64)),
+            ("0", 1),
+        ],
+        ids=str,
+    )
+    def test_by_the_type_of_one_label(self, label, other, odd, one_by_one):
+        labels = [other if k == odd else label for k in range(COUNT)]
+        data = Pairs(vectors().tensors[0], labels)
+        with pytest.raises((InvalidParameter, InvalidType)):
+            lt.features(
+                Before(nn.Identity(), WIDTH), "fc", DataLoader(data, 20), one_by_one=one_by_one
+            )
+
+    @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+    @pytest.mark.parametrize("odd", [0, 7, 39])
+    def test_by_the_type_of_one_input(self, kind, odd):
+        rows = [(100 + 100 * row).to(torch.uint8) for row in vectors().tensors[0]]
+        rows[odd] = rows[odd].to(kind)
+        model = Before(Of(lambda x: (x / 255).float()), WIDTH)
+        loader = DataLoader(Pairs(rows, [0] * COUNT), 20)
+        with pytest.raises(InvalidParameter, match="all of one type"):
+            lt.features(model, "fc", loader)
+        assert len(lt.features(model, "fc", loader, one_by_one=True)[0]) == COUNT
+
     def test_a_model_that_cannot_be_copied_is_refused(self):
         model = Before(nn.Identity(), WIDTH)
         model.lock = threading.Lock()
@@ -351,6 +398,24 @@ class TestOthersAreAccepted:
         loader = DataLoader(Texts(), batch_size=20, collate_fn=padded)
         rows, _ = lt.features(Masked(), "fc", loader)
         assert len(rows) == COUNT
+
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            [2**53 + 1] * COUNT,
+            [0.5] * COUNT,
+            ["a", "long"] * (COUNT // 2),
+            [np.int64(3)] * COUNT,
+            [True] * COUNT,
+            [torch.tensor(1.5)] * COUNT,
+        ],
+        ids=lambda labels: type(labels[0]).__name__,
+    )
+    def test_labels_of_one_type(self, labels):
+        loader = DataLoader(Pairs(vectors().tensors[0], labels), 20)
+        for one_by_one in (False, True):
+            model = Before(nn.Identity(), WIDTH)
+            assert lt.features(model, "fc", loader, one_by_one=one_by_one)[1].tolist() == labels
 
     def test_numbers_that_are_no_numbers(self):
         """They are the business of what comes next, and no sign of mixing."""

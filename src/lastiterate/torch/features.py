@@ -176,6 +176,10 @@ def extract_features(
             else:
                 written.write(np.ascontiguousarray(several).data)
             found.append(part.labels)
+            if _label_type(part.labels) != _label_type(found[0]):
+                must_be = "of one type in all batches"
+                types = f"{found[0].dtype} and {part.labels.dtype}"
+                raise InvalidType("labels", must_be=must_be, found=types)
             done += len(several)
         if done != count or len(set(drawn)) != count:
             raise _not_one_row_each(f"{done} rows of {len(set(drawn))} out of {count} examples")
@@ -331,11 +335,50 @@ def _split(batch: Any, labels: str) -> tuple[Any, NDArray[Any]]:
     else:
         must_be = "of batches (inputs, .., labels), or of dicts with labels"
         raise InvalidType("loader", must_be=must_be, found=type(batch).__name__)
-    array = np.asarray(targets)
+    if getattr(targets, "ndim", 1) != 1:
+        must_be = "one for each example: the loss takes no smoothed or mixed labels"
+        raise InvalidParameter("labels", must_be=must_be, found=f"an array of {targets.ndim} axes")
+    return inputs, _of_one_type(targets)
+
+
+def _of_one_type(targets: Any) -> NDArray[Any]:
+    """Labels as an array; refused if the type of one label may have rounded another one.
+
+    Collating gives a batch one type: a label of 16 bits would round whole numbers from 2**11.
+    """
+    must_be = "of one type in all examples: integers, booleans, text, or floats of 32 or 64 bits"
+    kinds = sorted(
+        {type(one).__name__ for one in targets} if isinstance(targets, list | tuple) else []
+    )
+    if len(kinds) > 1:
+        raise InvalidType("labels", must_be=must_be, found=" and ".join(kinds))
+    try:
+        array = np.asarray(targets)
+    except (TypeError, ValueError, RuntimeError):  # such as bfloat16, which numpy does not know
+        array = np.empty(0, dtype=np.float16)
+    if array.dtype.kind not in "biufUS" or array.dtype == np.float16:
+        found = str(getattr(targets, "dtype", array.dtype))
+        raise InvalidType("labels", must_be=must_be, found=found)
     if array.ndim != 1:
         must_be = "one for each example: the loss takes no smoothed or mixed labels"
         raise InvalidParameter("labels", must_be=must_be, found=f"an array of {array.ndim} axes")
-    return inputs, array
+    if array.dtype.kind == "f":
+        exact = 2.0 ** (np.finfo(array.dtype).nmant + 1)
+        if (np.abs(array) >= exact).any():
+            must_be = f"integers in all examples, or floats within {exact:g}, where none is rounded"
+            raise InvalidParameter("labels", must_be=must_be, found="larger floats")
+    return array
+
+
+def _types(batch: Any, labels: str) -> list[Any]:
+    """The types of the inputs of a batch, and of its labels."""
+    inputs, targets = _split(batch, labels)
+    values = inputs.values() if isinstance(inputs, dict) else inputs
+    return [*(getattr(one, "dtype", type(one)) for one in values), _label_type(targets)]
+
+
+def _label_type(labels: NDArray[Any]) -> Any:
+    return labels.dtype.kind if labels.dtype.kind in "US" else labels.dtype
 
 
 @dataclass(frozen=True)
@@ -419,6 +462,13 @@ def _refuse_mixing(
     between = int(size * ((0.5 + _GOLDEN * number) % 1.0))
     for position in {0, between, size - 1}:
         alone = run.rows(_alone(loader, drawn[position]))
+        if _types(alone.batch, run.labels) != _types(part.batch, run.labels):
+            must_be = (
+                "one whose examples are all of one type: a batch of several is of one that it "
+            )
+            must_be += "takes from all" + _ALONE
+            found = "another type for an example alone than in its batch"
+            raise InvalidParameter("loader.dataset", must_be=must_be, found=found)
         one = _Rows(part.batch, part.rows[[position]], part.labels[[position]])
         if _alike(one, alone):
             continue
