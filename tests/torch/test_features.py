@@ -394,6 +394,35 @@ class TestOthersAreAccepted:
         expected = body(vectors().tensors[0]).detach().numpy()
         np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-6)
 
+    def test_copies_of_layers_share_what_layers_share(self):
+        """Also a dict, a layer in two places, a parent, and hooks."""
+
+        class Notes(nn.Module):
+            def __init__(self, notes):
+                super().__init__()
+                self.notes, self.parent = notes, []
+
+            def forward(self, rows):
+                assert self.parent[0].last is self
+                self.notes["rows"] = rows
+                return torch.zeros_like(rows)
+
+        class Body(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.notes = {}
+                self.first = self.last = Notes(self.notes)
+                self.first.parent.append(self)
+
+            def forward(self, rows):
+                return self.last(rows) + self.notes["rows"]
+
+        body = Body()
+        body.register_forward_hook(lambda layer, given, found: found + 1.0)
+        rows, _ = lt.features(Before(body, WIDTH), "fc", DataLoader(vectors(), 20))
+        np.testing.assert_array_equal(rows, vectors().tensors[0].numpy() + np.float32(1.0))
+        assert not body.notes
+
     def test_padding_with_a_mask(self):
         loader = DataLoader(Texts(), batch_size=20, collate_fn=padded)
         rows, _ = lt.features(Masked(), "fc", loader)

@@ -96,8 +96,9 @@ def features(
     one_by_one : bool
         Whether to read, collate and run every example alone, so that no row can depend on another
         one unless code remembers examples outside the model: in globals, closures or the data set.
-        Slower, above all on a GPU.  Needed for random
-        augmentation and for half precision, whose rounding hides mixing.
+        Slower, above all on a GPU or for a model of many layers, as it is copied for every
+        example.  Needed for random augmentation, for examples of several types, and for half
+        precision, whose rounding hides mixing.
 
     Returns
     -------
