@@ -2,6 +2,7 @@
 
 import copy
 import itertools
+import threading
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from torch.utils.data import (
 )
 
 import lastiterate.torch as lt
-from lastiterate.errors import InvalidParameter
+from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.torch.features import repeated_rows
 
 COUNT, WIDTH, HIDDEN = 50, 4, 6
@@ -50,6 +51,19 @@ class Texts(Dataset):
 
     def __getitem__(self, index):
         return self.texts[index], index % 2
+
+
+class Pairs(Dataset):
+    """Rows and labels of any types."""
+
+    def __init__(self, rows, labels):
+        self.rows, self.labels = rows, labels
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        return self.rows[index], self.labels[index]
 
 
 def padded(pairs):
@@ -223,6 +237,99 @@ class TestMixingIsRefused:
         with pytest.raises(InvalidParameter, match=r"learns nothing in eval mode.*body\.scale"):
             lt.features(Before(FromData(), WIDTH), "fc", loader, one_by_one=one_by_one)
 
+    @pytest.mark.parametrize("kind", ["mean of the first", "running mean", "cache", "in a method"])
+    @pytest.mark.parametrize("one_by_one", [False, True])
+    def test_what_a_model_keeps_reaches_no_other_batch(self, kind, one_by_one):
+        """A model is refused, or one example changed changes no other row."""
+
+        class Keeps(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.kept = None
+
+            def forward(self, rows):
+                if kind == "cache":
+                    self.kept = self.kept or {}
+                    return torch.stack(
+                        [self.kept.setdefault(tuple(row[:2].sign().tolist()), row) for row in rows]
+                    )
+                mean = rows.mean(0)
+                if self.kept is None:
+                    self.kept = mean
+                elif kind == "running mean":
+                    self.kept = self.kept + 1e-6 * (mean - self.kept)
+                return rows - self.kept
+
+        def given(rows):
+            model = Before(Keeps(), WIDTH)
+            if kind == "in a method":
+                inner = Keeps()
+                model.body = Of(inner.forward)
+            loader = DataLoader(TensorDataset(rows, labels), 20)
+            return lt.features(model, "fc", loader, one_by_one=one_by_one)[0]
+
+        rows, labels = vectors().tensors
+        changed = rows.clone()
+        changed[0] = 5.0
+        try:
+            one, other = given(rows), given(changed)
+        except InvalidParameter:
+            return
+        assert np.flatnonzero((one != other).any(1)).tolist() in ([0], [])
+
+    def test_the_model_itself_sees_no_example(self):
+        class Counts(nn.Module):
+            count = 0
+
+            def forward(self, rows):
+                self.count += 1
+                assert self.count <= 2  # the check of memory runs a copy twice
+                return rows
+
+        model = Before(Counts(), WIDTH)
+        lt.features(model, "fc", DataLoader(vectors(), 5))
+        assert model.body.count == 0
+
+    @pytest.mark.parametrize("one_by_one", [False, True])
+    @pytest.mark.parametrize("odd", [7, 45])
+    @pytest.mark.parametrize(
+        "label, other",
+        [
+            (torch.tensor(2049), torch.tensor(1.0, dtype=torch.float16)),
+            (torch.tensor(257), torch.tensor(1.0, dtype=torch.bfloat16)),
+            (torch.tensor(2**24 + 1), torch.tensor(1.0)),
+            (2**24 + 1, 1.0),
+            (2**53 + 1, 1.0),
+            (torch.tensor(2**53 + 1), torch.tensor(1.0, dtype=torch.float64)),
+            ("0", 1),
+        ],
+        ids=str,
+    )
+    def test_by_the_type_of_one_label(self, label, other, odd, one_by_one):
+        labels = [other if k == odd else label for k in range(COUNT)]
+        data = Pairs(vectors().tensors[0], labels)
+        with pytest.raises((InvalidParameter, InvalidType)):
+            lt.features(
+                Before(nn.Identity(), WIDTH), "fc", DataLoader(data, 20), one_by_one=one_by_one
+            )
+
+    @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
+    @pytest.mark.parametrize("odd", [0, 7, 39])
+    def test_by_the_type_of_one_input(self, kind, odd):
+        rows = [(100 + 100 * row).to(torch.uint8) for row in vectors().tensors[0]]
+        rows[odd] = rows[odd].to(kind)
+        model = Before(Of(lambda x: (x / 255).float()), WIDTH)
+        loader = DataLoader(Pairs(rows, [0] * COUNT), 20)
+        with pytest.raises(InvalidParameter, match="all of one type"):
+            lt.features(model, "fc", loader)
+        assert len(lt.features(model, "fc", loader, one_by_one=True)[0]) == COUNT
+
+    def test_a_model_that_cannot_be_copied_is_refused(self):
+        model = Before(nn.Identity(), WIDTH)
+        model.lock = threading.Lock()
+        with pytest.raises(InvalidParameter, match=r"copy\.deepcopy"):
+            lt.features(model, "fc", DataLoader(vectors(), 5))
+
 
 class Masked(nn.Module):
     """A transformer that does not see padding."""
@@ -270,10 +377,74 @@ class TestOthersAreAccepted:
             np.testing.assert_allclose(rows, alone, rtol=1e-4, atol=1e-6)
             assert (labels == also).all()
 
+    def test_copies_share_parameters_and_remember_nothing_else(self):
+        """Caches that do not depend on rows, and weights that a hook computes."""
+
+        class Cached(nn.Module):
+            def forward(self, rows):
+                if not hasattr(self, "angles"):
+                    self.register_buffer("angles", torch.arange(WIDTH) * 0.1, persistent=False)
+                return rows * self.angles.cos()
+
+        linear = nn.utils.parametrizations.weight_norm(nn.Linear(WIDTH, WIDTH))
+        older = nn.Linear(WIDTH, WIDTH)
+        older.doubled = older.weight * 2  # has a gradient, so that torch does not copy it
+        body = nn.Sequential(Cached(), linear, older)
+        rows, _ = lt.features(Before(body, WIDTH), "fc", DataLoader(vectors(), 20))
+        expected = body(vectors().tensors[0]).detach().numpy()
+        np.testing.assert_allclose(rows, expected, rtol=1e-4, atol=1e-6)
+
+    def test_copies_of_layers_share_what_layers_share(self):
+        """Also a dict, a layer in two places, a parent, and hooks."""
+
+        class Notes(nn.Module):
+            def __init__(self, notes):
+                super().__init__()
+                self.notes, self.parent = notes, []
+
+            def forward(self, rows):
+                assert self.parent[0].last is self
+                self.notes["rows"] = rows
+                return torch.zeros_like(rows)
+
+        class Body(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.notes = {}
+                self.first = self.last = Notes(self.notes)
+                self.first.parent.append(self)
+
+            def forward(self, rows):
+                return self.last(rows) + self.notes["rows"]
+
+        body = Body()
+        body.register_forward_hook(lambda layer, given, found: found + 1.0)
+        rows, _ = lt.features(Before(body, WIDTH), "fc", DataLoader(vectors(), 20))
+        np.testing.assert_array_equal(rows, vectors().tensors[0].numpy() + np.float32(1.0))
+        assert not body.notes
+
     def test_padding_with_a_mask(self):
         loader = DataLoader(Texts(), batch_size=20, collate_fn=padded)
         rows, _ = lt.features(Masked(), "fc", loader)
         assert len(rows) == COUNT
+
+    @pytest.mark.parametrize(
+        "labels",
+        [
+            [2**53 + 1] * COUNT,
+            [0.5] * COUNT,
+            ["a", "long"] * (COUNT // 2),
+            [np.int64(3)] * COUNT,
+            [True] * COUNT,
+            [torch.tensor(1.5)] * COUNT,
+        ],
+        ids=lambda labels: type(labels[0]).__name__,
+    )
+    def test_labels_of_one_type(self, labels):
+        loader = DataLoader(Pairs(vectors().tensors[0], labels), 20)
+        for one_by_one in (False, True):
+            model = Before(nn.Identity(), WIDTH)
+            assert lt.features(model, "fc", loader, one_by_one=one_by_one)[1].tolist() == labels
 
     def test_numbers_that_are_no_numbers(self):
         """They are the business of what comes next, and no sign of mixing."""

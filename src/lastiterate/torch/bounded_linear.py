@@ -11,6 +11,7 @@ is seen whatever the numbers are.
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import torch
@@ -201,14 +202,18 @@ class BoundingLayer:
 
     def __init__(self, model: nn.Module, word: str) -> None:
         self._word = word
-        self._last: tuple[nn.Module, torch.Tensor, int] | None = None
-        self._feeding: nn.Module | None = None
+        self._last: tuple[int, nn.Module, torch.Tensor, int] | None = None
+        self._feeding: int | None = None
         layers = [one for one in model.modules() if isinstance(one, _KINDS[word])]
-        self._handles = [one.register_forward_hook(self._record_output) for one in layers]
+        # By number: a copy of the model has copies of its layers.
+        self._handles = [
+            one.register_forward_hook(partial(self._record_output, number))
+            for number, one in enumerate(layers)
+        ]
 
-    def _record_output(self, layer: nn.Module, _: Any, output: Any) -> None:
+    def _record_output(self, number: int, layer: nn.Module, _: Any, output: Any) -> None:
         if isinstance(output, torch.Tensor):
-            self._last = layer, output, write_count(output)
+            self._last = number, layer, output, write_count(output)
 
     def close(self) -> None:
         """Remove the hooks."""
@@ -228,16 +233,16 @@ class BoundingLayer:
         """Whether rows are as such a layer wrote them, the same one for all batches."""
         if self._last is None:
             return False
-        layer, output, writes = self._last
+        number, _, output, writes = self._last
         if self._feeding is None:
-            self._feeding = layer
+            self._feeding = number
         unchanged = write_count(output) == writes
-        return layer is self._feeding and unchanged and _are_rows_of(rows, output)
+        return number == self._feeding and unchanged and _are_rows_of(rows, output)
 
     def bound(self, width: int) -> float:
         """The bound on the norm of every row."""
         assert self._last is not None
-        layer = self._last[0]
+        layer = self._last[1]
         if isinstance(layer, FeatureLayer):
             return layer.norm_bound
         # A row may be a part of what a LayerNorm over several axes normalises.
@@ -251,7 +256,7 @@ class BoundingLayer:
 
     def feature_maps(self) -> list[dict[str, Any]]:
         """The record of the fixed features that the layer computes, if it does."""
-        layer = None if self._last is None else self._last[0]
+        layer = None if self._last is None else self._last[1]
         return [layer.map_record()] if isinstance(layer, FeatureLayer) else []
 
 

@@ -1,14 +1,17 @@
 """Inputs of a layer of a frozen model, one row for each example.
 
 A row must be a function of its example alone: not of the rest of the batch, which attention over
-the batch, padding or a forgotten `batch_first` make it, nor of examples that came before.  With
-`one_by_one` that holds by construction.  Otherwise a model runs on the batches of the loader, and
-examples of every batch run again, collated alone: a check, which finds mixing of most examples of a
-batch, and cannot find mixing of a few, or by no more than rounding.
+the batch, padding or a forgotten `batch_first` make it, nor of examples that came before.  Every
+batch runs on a copy of the model that has seen none, so what a model keeps in its attributes, a
+cache or a running mean, reaches no other batch.  What it keeps elsewhere, in globals, in closures
+or in memory that copies share, does.  With `one_by_one` a batch is one example.  Otherwise examples
+of every batch run again, collated alone: a check, which finds mixing of most examples of a batch,
+and cannot find mixing of a few, or by no more than rounding.
 """
 
 from __future__ import annotations
 
+import copy
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
@@ -67,7 +70,8 @@ def features(
     The row of an example must depend on that example alone.  This is checked: in every batch the
     first example, the last, and one between run again, each read and collated alone.  The check is
     no proof: it cannot see mixing of a few examples that it does not choose, nor mixing below
-    the rounding of float32 (3e-5 of a row's length).  `one_by_one` needs no check.
+    the rounding of float32 (3e-5 of a row's length).  `one_by_one` needs no such check.  Every
+    batch runs on a copy of the model, with the same parameters, that has seen no example.
 
     Parameters
     ----------
@@ -91,8 +95,10 @@ def features(
         Whether to show a progress bar.
     one_by_one : bool
         Whether to read, collate and run every example alone, so that no row can depend on another
-        one unless the model itself remembers.  Slower, above all on a GPU.  Needed for random
-        augmentation and for half precision, whose rounding hides mixing.
+        one unless code remembers examples outside the model: in globals, closures or the data set.
+        Slower, above all on a GPU or for a model of many layers, as it is copied for every
+        example.  Needed for random augmentation, for examples of several types, and for half
+        precision, whose rounding hides mixing.
 
     Returns
     -------
@@ -163,7 +169,7 @@ def extract_features(
                 _refuse_mixing(run, loader, part, drawn[done:], number)
             if first is None:
                 first = part if one_by_one else run.rows(_alone(loader, drawn[0]))
-                run.refuse_memory(first)
+                run.refuse_memory(first, part)
             within = bounded(part.rows.double(), 1.0, normalise=True) if normalise else part.rows
             several = within.float().cpu().numpy()
             if written is None:
@@ -171,11 +177,15 @@ def extract_features(
             else:
                 written.write(np.ascontiguousarray(several).data)
             found.append(part.labels)
+            if _label_type(part.labels) != _label_type(found[0]):
+                must_be = "of one type in all batches"
+                types = f"{found[0].dtype} and {part.labels.dtype}"
+                raise InvalidType("labels", must_be=must_be, found=types)
             done += len(several)
         if done != count or len(set(drawn)) != count:
             raise _not_one_row_each(f"{done} rows of {len(set(drawn))} out of {count} examples")
         if first is not None:
-            run.refuse_memory(first)
+            run.refuse_memory(first, part)
     if file is not None:
         rows = np.memmap(file, dtype=np.float32, mode="r", shape=shape)
     return rows, np.concatenate(found)
@@ -326,11 +336,50 @@ def _split(batch: Any, labels: str) -> tuple[Any, NDArray[Any]]:
     else:
         must_be = "of batches (inputs, .., labels), or of dicts with labels"
         raise InvalidType("loader", must_be=must_be, found=type(batch).__name__)
-    array = np.asarray(targets)
+    if getattr(targets, "ndim", 1) != 1:
+        must_be = "one for each example: the loss takes no smoothed or mixed labels"
+        raise InvalidParameter("labels", must_be=must_be, found=f"an array of {targets.ndim} axes")
+    return inputs, _of_one_type(targets)
+
+
+def _of_one_type(targets: Any) -> NDArray[Any]:
+    """Labels as an array; refused if the type of one label may have rounded another one.
+
+    Collating gives a batch one type: a label of 16 bits would round whole numbers from 2**11.
+    """
+    must_be = "of one type in all examples: integers, booleans, text, or floats of 32 or 64 bits"
+    kinds = sorted(
+        {type(one).__name__ for one in targets} if isinstance(targets, list | tuple) else []
+    )
+    if len(kinds) > 1:
+        raise InvalidType("labels", must_be=must_be, found=" and ".join(kinds))
+    try:
+        array = np.asarray(targets)
+    except (TypeError, ValueError, RuntimeError):  # such as bfloat16, which numpy does not know
+        array = np.empty(0, dtype=np.float16)
+    if array.dtype.kind not in "biufUS" or array.dtype == np.float16:
+        found = str(getattr(targets, "dtype", array.dtype))
+        raise InvalidType("labels", must_be=must_be, found=found)
     if array.ndim != 1:
         must_be = "one for each example: the loss takes no smoothed or mixed labels"
         raise InvalidParameter("labels", must_be=must_be, found=f"an array of {array.ndim} axes")
-    return inputs, array
+    if array.dtype.kind == "f":
+        exact = 2.0 ** (np.finfo(array.dtype).nmant + 1)
+        if (np.abs(array) >= exact).any():
+            must_be = f"integers in all examples, or floats within {exact:g}, where none is rounded"
+            raise InvalidParameter("labels", must_be=must_be, found="larger floats")
+    return array
+
+
+def _types(batch: Any, labels: str) -> list[Any]:
+    """The types of the inputs of a batch, and of its labels."""
+    inputs, targets = _split(batch, labels)
+    values = inputs.values() if isinstance(inputs, dict) else inputs
+    return [*(getattr(one, "dtype", type(one)) for one in values), _label_type(targets)]
+
+
+def _label_type(labels: NDArray[Any]) -> Any:
+    return labels.dtype.kind if labels.dtype.kind in "US" else labels.dtype
 
 
 @dataclass(frozen=True)
@@ -352,17 +401,20 @@ class _Run:
     captured: list[torch.Tensor]
     bounding_layer: BoundingLayer | None
 
-    def rows(self, batch: Any) -> _Rows:
-        """The rows of a batch; with a bounding layer, they must be its outputs."""
+    def rows(self, batch: Any, on: nn.Module | None = None) -> _Rows:
+        """The rows of a batch, on a new copy; with a bounding layer, they must be its outputs."""
         inputs, labels = _split(batch, self.labels)
+        model = self.copied() if on is None else on
+        before = _state(model)
         self.captured.clear()
         try:
             if isinstance(inputs, dict):
-                self.model(**{key: _moved(value, self.device) for key, value in inputs.items()})
+                model(**{key: _moved(value, self.device) for key, value in inputs.items()})
             else:
-                self.model(*[_moved(value, self.device) for value in inputs])
+                model(*[_moved(value, self.device) for value in inputs])
         except _HeadReached:
             pass
+        _refuse_learning(before, model)
         if not self.captured:
             must_be = "of a layer that the model runs"
             raise InvalidParameter("name", must_be=must_be, found="one that it does not reach")
@@ -375,9 +427,29 @@ class _Run:
             self.bounding_layer.check(rows)
         return _Rows(batch, rows.clone(), labels)
 
-    def refuse_memory(self, first: _Rows) -> None:
-        """Refuse a model that gives other rows than before: it is random, or remembers."""
-        if not _alike(first, self.rows(first.batch)):
+    def copied(self) -> nn.Module:
+        """A copy that shares parameters with the model, and nothing that may change unseen."""
+        memo: dict[int, Any] = {id(one): one for one in self.model.parameters()}
+        memo[id(self.bounding_layer)] = self.bounding_layer
+        try:
+            for layer in reversed(list(self.model.modules())):
+                for value in vars(layer).values():
+                    if isinstance(value, torch.Tensor) and not value.is_leaf:
+                        memo[id(value)] = value.detach().clone()  # cannot be copied otherwise
+                if type(layer).__name__ == "OptimizedModule":
+                    # The copy of a compiled layer would be compiled once more.
+                    memo[id(layer)] = copy.deepcopy(layer._orig_mod, memo)
+            return copy.deepcopy(self.model, memo)
+        except Exception as error:
+            must_be = "one that copy.deepcopy copies: every batch runs on a copy that has seen none"
+            found = f"{type(error).__name__} in copying"
+            raise InvalidParameter("model", must_be=must_be, found=found) from error
+
+    def refuse_memory(self, first: _Rows, later: _Rows) -> None:
+        """Refuse a model that gives other rows after a later batch: it is random, or remembers."""
+        used = self.copied()
+        self.rows(later.batch, on=used)
+        if not _alike(first, self.rows(first.batch, on=used)):
             raise _mixing("another row for the same example the second time", remedy="")
 
 
@@ -391,6 +463,13 @@ def _refuse_mixing(
     between = int(size * ((0.5 + _GOLDEN * number) % 1.0))
     for position in {0, between, size - 1}:
         alone = run.rows(_alone(loader, drawn[position]))
+        if _types(alone.batch, run.labels) != _types(part.batch, run.labels):
+            must_be = (
+                "one whose examples are all of one type: a batch of several is of one that it "
+            )
+            must_be += "takes from all" + _ALONE
+            found = "another type for an example alone than in its batch"
+            raise InvalidParameter("loader.dataset", must_be=must_be, found=found)
         one = _Rows(part.batch, part.rows[[position]], part.labels[[position]])
         if _alike(one, alone):
             continue
@@ -470,17 +549,25 @@ def _frozen(model: nn.Module) -> Iterator[None]:
         before = _state(model)
         with torch.no_grad():
             yield
-        changed = [name for name, now in _state(model).items() if now != before.get(name)]
-        if changed:
-            must_be = "one that learns nothing in eval mode"
-            raise InvalidParameter("model", must_be=must_be, found=f"{changed[0]!r}, which changed")
+        _refuse_learning(before, model)
     finally:
         for layer, mode in modes.items():
             layer.training = mode
 
 
-def _state(model: nn.Module) -> dict[str, tuple[int, int]]:
+def _refuse_learning(before: dict[str, tuple[torch.Tensor, int]], model: nn.Module) -> None:
+    changed = [
+        name
+        for name, (tensor, writes) in _state(model).items()
+        if name not in before or tensor is not before[name][0] or writes != before[name][1]
+    ]
+    if changed:
+        must_be = "one that learns nothing in eval mode"
+        raise InvalidParameter("model", must_be=must_be, found=f"{changed[0]!r}, which changed")
+
+
+def _state(model: nn.Module) -> dict[str, tuple[torch.Tensor, int]]:
     """Which tensors the state of a model consists of, and how often they were written to."""
     tensors = {**dict(model.named_parameters()), **dict(model.named_buffers())}
     kept = tensors.keys() & model.state_dict(keep_vars=True).keys()
-    return {name: (id(tensors[name]), write_count(tensors[name])) for name in kept}
+    return {name: (tensors[name], write_count(tensors[name])) for name in kept}
