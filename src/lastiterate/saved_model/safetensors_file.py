@@ -45,7 +45,7 @@ def read_tensors(content: bytes) -> TensorFile:
             whole = all(type(one) is int and one >= 0 for one in (start, end, *shape))
             if not whole or start != done or end - start != math.prod(shape) * kind.itemsize:
                 raise TypeError
-            tensors[name] = np.frombuffer(data[start:end], dtype=kind).reshape(shape)
+            tensors[name] = np.frombuffer(data[start:end], dtype=kind).reshape(shape).copy()
             done = end
         if done != len(data):
             raise TypeError
