@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import random
 import sys
 from itertools import count
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from lastiterate.errors import InvalidParameter
+from lastiterate.tables import cells, csv_file
 from lastiterate.tables import file_encoding as encoding
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.file_encoding import encode_file
@@ -37,6 +39,68 @@ def ages(rows):
     return (50 * (rows[:, 0] + 1)).round(6).tolist()
 
 
+PIECES = ['"', '""', ' "', '" ', '"z', "\n", "\r", ",", " ", "5", "1_0", "nan(1)", "NAN", "\0"]
+PIECES += ['"a\nb"', '"a,b"', 'q"a"', "\t", "\ufeff", "\udcff", "\x85", "\n7,u,v\n"]
+
+
+def _meanings(blocks):
+    rows = []
+    try:
+        for block in blocks:
+            columns = [cells.array_of(column) for column in block.values()]
+            numbers = np.nan_to_num(cells.any_numbers_of(columns[0]), nan=-1.0)
+            rows += zip(numbers, *columns[1:], strict=True)
+    except (InvalidParameter, cells.BadCells):
+        return "refused"
+    return rows
+
+
+class TestGrammar:
+    @pytest.mark.parametrize("odd", ["33,a,ok", "1_0,a,ok", "nan(1),a,ok", "NAN,a,ok"])
+    @pytest.mark.parametrize("cell", [' "oops', '\t"oops', 'x"oops', ' "'])
+    def test_no_cell_decides_how_other_rows_are_cut(self, reader, tmp_path, odd, cell):
+        lines = ["age,job,notes"] + ["33,a,ok"] * 1_000
+        lines[300], lines[901] = f"33,a,{cell}", odd
+        path = tmp_path / "t.csv"
+        path.write_text("\n".join(lines))
+        schema = {"age": {"range": [0, 100], "missing": 50}, "job": {"values": ["a", "b"]}}
+        if odd == "nan(1),a,ok":
+            with pytest.raises(InvalidParameter, match="row 901"):
+                rows_in(path, schema | {"notes": "drop"})
+        else:
+            assert len(rows_in(path, schema | {"notes": "drop"})) == 1_000
+
+    def test_is_the_same_of_both_readers(self, tmp_path, monkeypatch):
+        pytest.importorskip("pyarrow")
+        monkeypatch.setattr(csv_file, "check_bytes", lambda *_: None)  # past the beginning
+        rng = random.Random(0)
+        path = tmp_path / "t.csv"
+        found = []
+        for _ in range(400):
+            monkeypatch.setattr(csv_file, "_BLOCK", rng.choice([1 << 22, 24]))
+            rows = [[str(k), "u", "v"] for k in range(6)]
+            for _ in range(rng.randrange(1, 3)):
+                rows[rng.randrange(6)][rng.randrange(3)] = rng.choice(PIECES)
+            text = "\n".join(map(",".join, [["a", "b", "c"], *rows]))
+            path.write_bytes(text.encode("utf-8", "surrogateescape"))
+            kinds = dict(rng.choice([{"a": "number"}, {"a": "number", "c": "text"}]))
+            table = csv_file.CsvFile(path)
+            try:
+                assert table.names
+            except InvalidParameter:
+                continue
+            fast, slow = _meanings(table.blocks(kinds)), _meanings(table._slowly(3, kinds))
+            assert fast == slow, text
+            found.append(slow)
+        assert found.count("refused") < len(found) - 50
+
+    def test_refuses_names_in_quotes_after_a_blank(self, reader, tmp_path):
+        path = tmp_path / "t.csv"
+        path.write_text('"age", "job"\n10, "clerk"\n')
+        with pytest.raises(InvalidParameter, match="without blanks before quotes"):
+            rows_in(path)
+
+
 class TestCsv:
     @pytest.mark.parametrize(
         "text, age, job",
@@ -46,7 +110,7 @@ class TestCsv:
             ("\ufeffage,job\n10,clerk\n20,clerk\n", [10, 20], [0, 0]),
             ("age, job\n10, clerk\n 20,clerk \n", [10, 20], [0, 0]),
             ('age,job\n10,"a, b"\n20,"x\ny"\n', [10, 20], [1, 2]),
-            ('age,job\n"10", "a, b"\n20, "clerk"\n', [10, 20], [1, 0]),
+            ('age,job\n"10","a, b"\n20, "clerk"\n', [10, 20], [1, -1]),
             ("age,job\n,clerk\nNA,clerk\n ?,clerk\n3e1,\n", [50, 50, 50, 30], [0, 0, 0, -1]),
             ("job,age\nclerk,10\n\ufffdspy,20\n", [10, 20], [0, -1]),
             ("age,job\n1_0,clerk\n20,clerk\n", [10, 20], [0, 0]),

@@ -20,6 +20,8 @@ from lastiterate._numerics.arrays import Array
 from lastiterate._numerics.rounding import down, ulps_of
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
+from lastiterate.tables.plain_rows import plain_cells
+from lastiterate.train.traceback_scrubbing import discreet
 
 Floats = NDArray[np.float32]
 
@@ -55,6 +57,7 @@ class FeatureMap(ABC):
     def map_block(self, rows: Array) -> Floats:
         """The features of some rows, which are finite, each computed from its numbers alone."""
 
+    @discreet
     def apply(self, rows: NDArray[Any], out: Floats | None = None) -> Floats:
         """The features of all rows, block by block, in `out` if it is given."""
         self._check_columns(rows)
@@ -70,6 +73,7 @@ class FeatureMap(ABC):
             done += len(features)
         return out
 
+    @discreet
     def write(self, rows: NDArray[Any], path: Path) -> np.memmap[Any, Any]:
         """The features of all rows, written to a new file block by block and then mapped."""
         self._check_columns(rows)
@@ -87,6 +91,7 @@ class FeatureMap(ABC):
                 raise
         return np.memmap(path, dtype=np.float32, mode="r", shape=(len(rows), self.width))
 
+    @discreet
     def check_finite(self, rows: NDArray[Any]) -> None:
         """Raise `InvalidParameter` or `InvalidType` if a cell is no finite number."""
         for start in range(0, len(rows) if rows.dtype.kind in "fO" else 0, self.block):
@@ -121,11 +126,8 @@ class FeatureMap(ABC):
 @np.errstate(all="ignore")
 def _finite(rows: NDArray[Any]) -> Array:
     """A copy in double precision and one layout: no row decides how another is computed."""
-    try:
-        exact = np.array(rows, dtype=np.float64, order="C")
-    except (TypeError, ValueError, OverflowError):
-        found = "a value that is not a number"
-        raise InvalidType("X", must_be="of numbers", found=found) from None
+    plain = plain_cells("X", rows) if rows.dtype.kind == "O" else rows
+    exact = np.array(plain, dtype=np.float64, order="C")
     # Only now: a long double may be finite and too large.
     if not np.isfinite(exact).all():
         must_be = "finite numbers throughout, without NaN and inf"

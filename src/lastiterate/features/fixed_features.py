@@ -11,7 +11,6 @@ from scipy import sparse
 
 try:
     from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-    from sklearn.utils.validation import validate_data
 except ImportError as error:
     from lastiterate.errors import MissingExtra
 
@@ -19,6 +18,7 @@ except ImportError as error:
 
 from lastiterate.errors import InvalidType
 from lastiterate.features.feature_map import FeatureMap, Floats
+from lastiterate.tables.plain_rows import plain_rows, validated
 from lastiterate.train.discreet_errors import discreetly, is_dask
 from lastiterate.train.traceback_scrubbing import DiscreetTransformer, discreet
 
@@ -168,10 +168,11 @@ class FixedFeatures(
         if sparse.issparse(X):
             must_be = "a dense array; sparse rows are not supported"
             raise InvalidType("X", must_be=must_be, found="a sparse matrix")
-        X = self._flat(X)
-        return discreetly(
-            lambda: validate_data(self, X, dtype="numeric", ensure_all_finite=False, reset=reset)
-        )
+        return discreetly(lambda: self._checked(X, reset=reset))
+
+    def _checked(self, X: Any, *, reset: bool) -> Any:
+        rows = self._flat(plain_rows(X))
+        return validated(self, X, rows, reset=reset, dtype="numeric", ensure_all_finite=False)
 
     def _flat(self, X: Any) -> Any:
         """The rows of an array of more dimensions, if the transformer takes one."""

@@ -44,7 +44,8 @@ class ClassLabels:
 
 def as_column(y: Any) -> NDArray[Any]:
     """Targets as a column in which each has the type that it had; errors quote none."""
-    if hasattr(y, "__array__") and not hasattr(y, "shape"):
+    # Columns of pyarrow have a length, and text for which numpy may find no characters.
+    if hasattr(y, "__array__") and not (hasattr(y, "shape") or hasattr(y, "to_pylist")):
         y = np.asarray(y)
     shape = getattr(y, "shape", None) if hasattr(y, "shape") else (_length(y),)
     if shape is None or len(shape) not in (1, 2) or any(width != 1 for width in shape[1:]):

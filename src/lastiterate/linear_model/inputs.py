@@ -17,6 +17,7 @@ from sklearn.utils.validation import validate_data
 from lastiterate._warning import warn
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.linear_model.class_labels import as_column, numbers_in
+from lastiterate.tables.plain_rows import is_frame, plain_rows, validated
 from lastiterate.train.discreet_errors import discreetly, is_dask
 from lastiterate.train.rows import compressed, is_mapped
 
@@ -30,7 +31,6 @@ _ENCODED = (
     'each column, as in PrivateSchema({"age": {"range": [18, 90]}, "job": '
     '{"values": ["clerk", "nurse"]}, "id": "drop"}), and its rows have feature_bound 1'
 )
-_TIMES = ("Date", "Duration", "Time")  # types of polars
 _TEXT = ("object", "str", "categor", "enum", "utf8", "large_str")  # types of pandas and polars
 
 
@@ -44,15 +44,13 @@ def rows_and_targets(
 def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
     """Rows for a fitted model, or for a scaler; `reset` stores their width."""
     _refuse_dask("X", X)
-    return discreetly(
-        lambda: validate_data(
-            estimator,
-            _by_rows(X),
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32],
-            reset=reset,
-        )
-    )
+    return discreetly(lambda: _alone(estimator, X, reset=reset))
+
+
+def _alone(estimator: Any, X: Any, *, reset: bool) -> Any:
+    rows = _by_rows(X)
+    limits = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+    return validated(estimator, X, rows, reset=reset, **limits)
 
 
 def _for_fit(
@@ -60,11 +58,11 @@ def _for_fit(
 ) -> tuple[Any, NDArray[Any]]:
     _refuse_dask("X", X)
     _refuse_dask("y", y)
-    X = _by_rows(X)
-    if is_mapped(X):
-        estimator.n_features_in_ = X.shape[1]
-        _check_file(X)
-        return X, _as_long(as_column(y), X)
+    rows = _by_rows(X)
+    if is_mapped(rows):
+        estimator.n_features_in_ = rows.shape[1]
+        _check_file(rows)
+        return rows, _as_long(as_column(y), rows)
     limits = {
         "accept_sparse": "csr",
         "dtype": [np.float64, np.float32],
@@ -72,10 +70,12 @@ def _for_fit(
         "ensure_min_samples": 2,
     }
     if any_target:
-        rows = validate_data(estimator, X, **limits)
+        rows = validated(estimator, X, rows, **limits)
         return rows, _as_long(as_column(y), rows)
     y = _numeric(y) if numeric and y is not None else y
-    rows, targets = validate_data(estimator, X, y, y_numeric=numeric, **limits)
+    rows, targets = validate_data(estimator, rows, y, y_numeric=numeric, **limits)
+    if is_frame(X):
+        validated(estimator, X, rows, **limits)  # stores the names of the columns
     return rows, targets
 
 
@@ -88,25 +88,8 @@ def _numeric(y: Any) -> NDArray[Any]:
 
 
 def _by_rows(X: Any) -> Any:
-    if isinstance(X, (list, tuple)):
-        X = np.asarray(X)
-    for kind in [X.dtype] if hasattr(X, "dtype") else getattr(X, "dtypes", ()):
-        refuse_converted("X", kind)
-    return compressed(X) if sparse.issparse(X) else X
-
-
-def refuse_converted(name: str, kind: Any) -> None:
-    """Refuse types of arrays in which one cell changes the number that each of the others is.
-
-    Dates count in the finest unit that one of them needs, and one text makes text of all numbers,
-    with the digits of their own precision.
-    """
-    letter = getattr(kind, "kind", None)
-    if letter in ("M", "m") or (letter is None and str(kind).startswith(_TIMES)):
-        must_be = "numbers: count dates from a public date, in a unit of your choice"
-        raise InvalidType(name, must_be=must_be, found="dates or durations")
-    if isinstance(kind, np.dtype) and kind.kind in "USTV":
-        raise InvalidType(name, must_be="an array of numbers", found="an array of text")
+    rows = plain_rows(X)
+    return compressed(rows) if sparse.issparse(rows) else rows
 
 
 def _refuse_dask(name: str, given: Any) -> None:

@@ -31,7 +31,7 @@ from lastiterate.train.arithmetic import release_rounding, with_score
 from lastiterate.train.default_releases import gaussian_parameter
 from lastiterate.train.noise import randomness
 from lastiterate.train.release_noise import noisy
-from lastiterate.train.traceback_scrubbing import clear_locals
+from lastiterate.train.traceback_scrubbing import discreet
 
 _UNIT = 2.0**-20  # sums of thousands of millions of whole units are exact
 
@@ -73,6 +73,7 @@ class PrivateScore:
     examples_per_person: int = 1
 
     @classmethod
+    @discreet
     def of(
         cls,
         model: Any,
@@ -126,20 +127,15 @@ class PrivateScore:
         most = model.privacy_.run.examples_per_person
         release = Release.of_mu(kind, mu / most, adjacency="replace")
         source = randomness(random_state)
-        try:
-            charge_statistic(
-                one_ledger(getattr(model, "ledger", None) if ledger is None else ledger),
-                release,
-                f"a score, {kind}",
-                examples_per_person=most,
-                rounding=release_rounding(release, as_column(y).size),
-                seeded=random_state is not None,
-            )
-            total, count = score_total(model, X, y)
-        except BaseException as error:
-            clear_locals(error)
-            del X, y
-            raise
+        charge_statistic(
+            one_ledger(getattr(model, "ledger", None) if ledger is None else ledger),
+            release,
+            f"a score, {kind}",
+            examples_per_person=most,
+            rounding=release_rounding(release, as_column(y).size),
+            seeded=random_state is not None,
+        )
+        total, count = score_total(model, X, y)
         whole = np.array([total])
         published = float(noisy(whole, release.noise_std, source, largest=2.0 * count)[0])
         share = min(max(published / count, 0.0), 1.0)

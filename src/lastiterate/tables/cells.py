@@ -189,7 +189,7 @@ def days_of(column: Any, format: str | None = None) -> Array:
     cells = read(column)
     length = cells.length
     if cells.instants is not None:
-        days = np.where(cells.missing, math.nan, cells.instants / _DAY)
+        days = np.where(cells.missing, math.nan, _in_days(cells.instants))
     elif cells.numbers is not None and np.isnan(cells.numbers).all():
         days = cells.numbers
     else:
@@ -243,7 +243,12 @@ def read(column: Any) -> Cells:
     raise BadCells(_STORAGES.get(kind, f"cells of type {array.dtype}"), (), STORED)
 
 
-_STORAGES = {"f": "numbers in half or extended precision", "c": "complex numbers", "m": "durations"}
+_STORAGES = {
+    "V": "records",
+    "f": "numbers in half or extended precision",
+    "c": "complex numbers",
+    "m": "durations",
+}
 
 
 def array_of(column: Any) -> NDArray[Any]:
@@ -258,7 +263,9 @@ def array_of(column: Any) -> NDArray[Any]:
     if stored is not None:
         kind = stored.type
         if not (_is_plain(kind) or _is_text(kind)):
-            raise BadCells(f"cells of type {kind}", (), STORED)
+            raise BadCells(f"cells of type {_plain_name(kind)}", (), STORED)
+        if _is_text(kind):
+            return _texts(stored)
         column = stored
     elif type(column).__module__.partition(".")[0] == "pandas":
         held = getattr(column, "array", column)
@@ -289,11 +296,16 @@ def _arrow_of(column: Any) -> Any:
         # Types of pandas that have no form in pyarrow are extensions of it.
         if not hasattr(held, "__arrow_array__") or hasattr(held, "tz_convert"):
             return None
-        column = pa.array(held)
+        try:
+            column = pa.array(held)
+        except (UnicodeError, pa.ArrowException):  # text that is no Unicode; other objects
+            return None
     elif package == "polars":
         kind = str(column.dtype)
         if kind.startswith(("Struct", "List", "Array")):
             raise BadCells(f"cells of type {kind.partition('(')[0]}", (), STORED)
+        if kind in ("Int128", "UInt128"):
+            raise BadCells(f"cells of type {kind}", (), STORED)
         if not kind.startswith(("String", "Binary", "Categorical", "Enum")):
             return None
         column = column.to_arrow()
@@ -321,12 +333,34 @@ def _is_plain(kind: Any) -> bool:
 
 
 def _is_text(kind: Any) -> bool:
-    return str(kind).partition("[")[0] in _ARROW_TEXTS
+    return str(kind).partition("[")[0] in (*_ARROW_TEXTS, *_ARROW_BYTES)
 
 
-_ARROW_TEXTS = {"string": "large_string", "large_string": "large_string"}
-_ARROW_TEXTS |= {"string_view": "large_string", "binary_view": "large_binary"}
-_ARROW_TEXTS |= dict.fromkeys(("binary", "large_binary", "fixed_size_binary"), "large_binary")
+_ARROW_TEXTS = ("string", "large_string", "string_view")
+_ARROW_BYTES = ("binary", "large_binary", "binary_view", "fixed_size_binary")
+
+
+def _as_bytes(column: Any) -> Any:
+    """A column of text as bytes, which need not be UTF-8."""
+    kind = str(column.type).partition("[")[0]
+    if kind in ("string", "binary"):
+        return column if kind == "binary" else column.cast("binary")
+    if kind == "string_view":
+        column = column.cast("binary_view")
+    return column.cast("large_binary")
+
+
+def _texts(column: Any) -> NDArray[Any]:
+    """A column of text as objects: text where it was text, bytes where it was bytes."""
+    cells = _as_bytes(column).to_pylist()
+    if str(column.type) in _ARROW_TEXTS:
+        cells = [None if one is None else one.decode("utf-8", "surrogateescape") for one in cells]
+    return np.fromiter(cells, dtype=object, count=len(cells))
+
+
+def _plain_name(kind: Any) -> str:
+    """The name of a type of pyarrow, without names of fields."""
+    return str(kind).partition("<")[0].partition("[")[0]
 
 
 def _different_texts(column: Any) -> Cells | None:
@@ -336,8 +370,7 @@ def _different_texts(column: Any) -> Cells | None:
 
     if not _is_text(column.type):
         return None
-    if str(column.type) not in ("string", "large_string", "binary", "large_binary"):
-        column = column.cast(_ARROW_TEXTS[str(column.type).partition("[")[0]])
+    column = _as_bytes(column)
     encoded = compute.dictionary_encode(column)
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.unify_dictionaries().combine_chunks()
@@ -569,7 +602,12 @@ def _days(cell: Cell, format: str | None) -> float:
         cell = _in_format(cell, format)
     if not isinstance(cell, Instant) or _is_far(cell):
         return math.inf
-    return cell.nanoseconds / _DAY
+    return float(_in_days(cell.nanoseconds))
+
+
+def _in_days(nanoseconds: Any) -> Any:
+    """Days, of whole ones and an exact rest, so that arrays and single cells round alike."""
+    return nanoseconds // _DAY + nanoseconds % _DAY / _DAY
 
 
 def _in_format(cell: Cell, format: str) -> Instant | None:

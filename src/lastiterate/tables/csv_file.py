@@ -1,7 +1,12 @@
 """CSV files, compressed or not, block by block: by pyarrow, or by Python's own, slower reader.
 
-The slower reader also explains errors, since pyarrow's messages quote cells.  The first line has
-the names of the columns.  Names are published, so a row that stands there is refused.
+The slower reader also explains errors, since pyarrow's messages quote cells, and reads on where
+one cell stops pyarrow.  So both have one grammar, or that cell would cut other rows differently:
+quotes count at the very beginning of a cell and are text elsewhere, also after a blank; a cell may
+continue after closing quotes; empty lines are no rows.  Quotes left open are refused.
+
+The first line has the names of the columns.  Names are published, so a row that stands there is
+refused.
 """
 
 from __future__ import annotations
@@ -55,7 +60,7 @@ class CsvFile:
         try:
             import pyarrow as pa
         except ImportError:
-            yield from self._slowly(_ROWS)
+            yield from self._slowly(_ROWS, kinds)
             return
         given = 0
         try:
@@ -67,10 +72,10 @@ class CsvFile:
             if isinstance(error, InvalidParameter):
                 raise
         # The slow reader names the row, or reads what pyarrow does not.
-        yield from self._after(given)
+        yield from self._after(given, kinds)
 
-    def _after(self, given: int) -> Iterator[Mapping[str, Any]]:
-        for block in self._slowly(_ROWS):
+    def _after(self, given: int, kinds: Mapping[str, str]) -> Iterator[Mapping[str, Any]]:
+        for block in self._slowly(_ROWS, kinds):
             length = len(next(iter(block.values())))
             if given < length:
                 yield {name: cells[given:] for name, cells in block.items()}
@@ -95,13 +100,17 @@ class CsvFile:
             ),
         )
         for batch in reader:
-            if any(_quoted_after_blank(column) for column in batch.columns):
-                raise ValueError("quotes that only Python's reader recognises")
+            if any(_has_nan(column) for column in batch.columns):
+                raise ValueError("spellings of nan that only pyarrow recognises")
             if batch.num_rows:
                 yield dict(zip(batch.schema.names, batch.columns, strict=True))
 
-    def _slowly(self, size: int) -> Iterator[Mapping[str, list[str]]]:
+    def _slowly(
+        self, size: int, kinds: Mapping[str, str] | None = None
+    ) -> Iterator[Mapping[str, list[str]]]:
+        """All columns, or those of these names; others may hold any bytes."""
         names, _ = self._header
+        used = [k for k, name in enumerate(names) if kinds is None or name in kinds]
         done = 0
         try:
             with self._text() as text:
@@ -109,21 +118,21 @@ class CsvFile:
                 next(reader)
                 rows = (row for row in reader if row)
                 while block := list(islice(rows, size)):
-                    self._check(block, len(names), done)
+                    self._check(block, len(names), used, done)
                     done += len(block)
-                    yield {name: [row[k] for row in block] for k, name in enumerate(names)}
+                    yield {names[k]: [row[k] for row in block] for k in used}
         except csv.Error:
             must_be = "a readable CSV file"
             found = f"an invalid row after row {done:,}"
             raise InvalidParameter("data", must_be=must_be, found=found) from None
 
-    def _check(self, block: list[list[str]], width: int, done: int) -> None:
+    def _check(self, block: list[list[str]], width: int, used: list[int], done: int) -> None:
         for k, row in enumerate(block, start=done + 1):
             if len(row) != width:
                 must_be = f"a file with as many cells in every row as names, {width}"
                 found = f"{len(row)} cells in row {k:,}, the header not counted"
                 raise InvalidParameter("data", must_be=must_be, found=found)
-            if _has_other_bytes("".join(row)):
+            if _has_other_bytes("".join(row[j] for j in used)):
                 refuse_encoding(str(self.path), f"a byte that is no UTF-8 in row {k:,}")
 
     @cached_property
@@ -178,14 +187,11 @@ def _has_other_bytes(text: str) -> bool:
     return not text.isascii() and any("\udc80" <= one <= "\udcff" for one in text)
 
 
-def _quoted_after_blank(column: Any) -> bool:
+def _has_nan(column: Any) -> bool:
     import pyarrow as pa
     from pyarrow import compute
 
-    if not pa.types.is_string(column.type):
-        return False
-    quoted = compute.starts_with(compute.utf8_ltrim_whitespace(column), '"')
-    return bool(compute.any(quoted).as_py())
+    return pa.types.is_floating(column.type) and bool(compute.any(compute.is_nan(column)).as_py())
 
 
 _DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -212,14 +218,43 @@ def refuse_encoding(path: str, found: str) -> NoReturn:
     raise InvalidParameter("data", must_be=must_be, found=f"{found} in {path}")
 
 
-def rows_of(text: TextIOBase, delimiter: str) -> Any:
-    """The rows, without blanks after delimiters."""
-    return csv.reader(text, delimiter=delimiter, skipinitialspace=True)
+def rows_of(text: TextIOBase, delimiter: str) -> _Rows:
+    """The rows, by the grammar of pyarrow."""
+    return _Rows(text, delimiter)
+
+
+class _Rows:
+    """Rows of text; raises `csv.Error` where quotes stay open, which Python closes at the end."""
+
+    def __init__(self, text: TextIOBase, delimiter: str) -> None:
+        self._ended = False
+        self._rows: Any = csv.reader(self._lines(text), delimiter=delimiter)
+
+    @property
+    def line_num(self) -> int:
+        """The number of lines that were read."""
+        return int(self._rows.line_num)
+
+    def __iter__(self) -> Iterator[list[str]]:
+        return self
+
+    def __next__(self) -> list[str]:
+        row: list[str] = next(self._rows)
+        if self._ended:
+            raise csv.Error("quotes that are not closed")
+        return row
+
+    def _lines(self, text: TextIOBase) -> Iterator[str]:
+        yield from text
+        self._ended = True
 
 
 def checked_names(path: str, line: Sequence[str], delimiter: str) -> tuple[str, ...]:
     """The names in a first line; raises if it looks like a row."""
     names = tuple(name.strip() for name in line)
+    if any(name.startswith('"') for name in names):
+        must_be = 'without blanks before quotes, which are then text: write a,"b"'
+        raise InvalidParameter("the first line", must_be=must_be, found="a blank before a quote")
     if not any(names):
         raise InvalidParameter("data", path, must_be="a file with columns and rows")
     other = next((mark for mark in _DELIMITERS if len(names) == 1 and mark in names[0]), None)
