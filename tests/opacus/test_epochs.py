@@ -25,7 +25,7 @@ from torch.utils.data import (
 import lastiterate as li
 import lastiterate.opacus as lo
 import lastiterate.torch as lt
-from lastiterate.opacus.watched_loader import repeated_rows
+from lastiterate.torch.repeated_rows import repeated_rows
 
 from .trainings import Training, loader_of, unit_rows
 
@@ -243,7 +243,28 @@ class Wrapped(Dataset):
         return -rows, label
 
 
+class Longer(Dataset):
+    """Goes through a data set several times, which it keeps under any name."""
+
+    def __init__(self, rows, times, name):
+        setattr(self, name, rows)
+        self.name, self.times, self.itself = name, times, self
+
+    def __len__(self):
+        return self.times * len(getattr(self, self.name))
+
+    def __getitem__(self, index):
+        rows = getattr(self, self.name)
+        return rows[index % len(rows)]
+
+
+def part(begin, end, *, columns_first=False):
+    rows, labels = (one[begin:end] for one in (COLUMNS if columns_first else ROWS).tensors)
+    return TensorDataset(rows, labels)
+
+
 ROWS = unit_rows(120)
+COLUMNS = TensorDataset(ROWS.tensors[0].t().contiguous().t(), ROWS.tensors[1])
 REPEATED = {
     "a rare row, 20 times": (Subset(ROWS, [3] * 20 + list(range(4, 120))), 20),
     "the data set, 5 times": (ConcatDataset([ROWS] * 5), 5),
@@ -254,6 +275,22 @@ REPEATED = {
     "a subset of repetitions": (Subset(ConcatDataset([ROWS, ROWS]), [0, 120, 7]), 2),
     "pairs": (StackDataset(ROWS, Subset(ROWS, range(119, -1, -1))), 2),
     "a tensor of indices": (Subset(ROWS, torch.tensor([1, 1, 2])), 2),
+    "the same pairs": (StackDataset(ROWS, ROWS), 1),
+    "a wrapper that repeats": (Longer(ROWS, 5, "dataset"), 5),
+    "one with another name": (Longer(ROWS, 3, "base"), 3),
+    "two wrappings": (ConcatDataset([Longer(ROWS, 1, "base"), Longer(ROWS, 2, "inner")]), 3),
+    "overlapping slices": (ConcatDataset([part(0, 100), part(20, 120)]), 2),
+    "slices by columns": (
+        ConcatDataset([part(0, 90, columns_first=True), part(80, 120, columns_first=True)]),
+        2,
+    ),
+    "slices that touch": (ConcatDataset([part(0, 60), part(60, 120)]), 1),
+    "labels first": (ConcatDataset([ROWS, TensorDataset(*ROWS.tensors[::-1])]), 2),
+    "labels in common": (
+        ConcatDataset([ROWS, TensorDataset(unit_rows(120).tensors[0], ROWS.tensors[1])]),
+        1,
+    ),
+    "one label for all": (TensorDataset(torch.zeros(1).expand(120), ROWS.tensors[0]), 1),
     "nothing twice": (Subset(ROWS, range(0, 120, 2)), 1),
     "two halves": (ConcatDataset(random_split(ROWS, [50, 70])), 1),
     "two parts of a repetition": (Subset(ConcatDataset([ROWS, ROWS]), [0, 121, 7]), 1),

@@ -54,7 +54,7 @@ class TestNoNumberIsTrue:
         rows, labels = next(iter(training.loader))
         training.backward(rows, labels)
         training.criterion(training.model(rows), labels).backward()
-        with pytest.raises(lo.RefusedTraining, match="gradients of 2 batches are accumulated"):
+        with pytest.raises(lo.RefusedTraining, match="2 forward passes"):
             training.optimizer.step()
 
     def test_ghost_clipping_where_batches_have_no_step(self):
@@ -122,8 +122,108 @@ class TestNoNumberIsTrue:
             training.epoch(each=lambda: next(training.model.parameters()).data.mul_(0.5))
 
     def test_no_noise(self):
+        training = Training(loader_of(), noise=0.0)
         with pytest.raises(li.InvalidParameter, match="noise_multiplier must be"):
-            Training(loader_of(), noise=0.0).epoch()
+            training.epoch()
+        with pytest.raises(lo.RefusedTraining, match="a step was refused: noise_multiplier"):
+            training.engine.get_epsilon(DELTA)
+
+    @pytest.mark.parametrize("kind", [nn.CrossEntropyLoss, nn.NLLLoss])
+    def test_a_mean_by_label_weights(self, kind):
+        weights = torch.tensor([0.05, 1.0])
+        with pytest.raises(lo.RefusedTraining, match=rf"{kind.__name__}\(weight=..\) divides"):
+            Training(loader_of(), criterion=kind(weight=weights))
+        Training(loader_of(), criterion=kind(weight=weights), grad_sample_mode="ghost")
+        summed = kind(weight=weights, reduction="sum")
+        Training(loader_of(), criterion=summed, loss_reduction="sum")
+
+
+class TestWhatALoopCatches:
+    """A refusal that was caught is no training that can be accounted for after all."""
+
+    def refused(self, training, why):
+        for ask in (
+            lambda: training.engine.get_epsilon(DELTA),
+            training.accountant.report,
+            training.accountant.run,
+            lambda: training.accountant.reasons,
+            lambda: training.epoch(),
+        ):
+            with pytest.raises(lo.RefusedTraining, match=why):
+                ask()
+
+    @pytest.mark.parametrize("earlier", [0, 1])
+    @pytest.mark.parametrize("bare", [False, True])
+    def test_and_goes_on(self, earlier, bare):
+        training = Training(loader_of()).epochs(earlier)
+        rows, labels = next(iter(training.loader))
+        training.backward(torch.cat([rows, rows]), torch.cat([labels, labels]))
+        with pytest.raises(lo.RefusedTraining, match="of 40 rows"):
+            training.optimizer.step()
+        if bare:
+            training.optimizer.original_optimizer.step()
+        self.refused(training, "of 40 rows")
+
+    @pytest.mark.parametrize("mode", ["hooks", "ghost"])
+    def test_before_the_step(self, mode):
+        training = Training(loader_of(), grad_sample_mode=mode).epochs(1)
+        rows, labels = next(iter(training.loader))
+        rows[3] = math.nan
+        with pytest.raises(lo.RefusedTraining, match="nan or infinite"):
+            training.epoch(loader=[(rows, labels)])
+        self.refused(training, "nan or infinite")
+
+    def test_and_saves(self):
+        training = Training(loader_of()).epochs(1)
+        rows, labels = next(iter(training.loader))
+        training.backward(rows[:3], labels[:3])
+        with pytest.raises(lo.RefusedTraining, match="of 3 rows"):
+            training.optimizer.step()
+        second = Training(loader_of())
+        second.accountant.load_state_dict(training.accountant.state_dict())
+        self.refused(second, "of 3 rows")
+
+    def test_another_hook_for_the_one_of_the_accountant(self):
+        training = Training(loader_of())
+        training.optimizer.attach_step_hook(lambda _: None)
+        training.epoch()
+        with pytest.raises(lo.RefusedTraining, match="attach_step_hook"):
+            training.engine.get_epsilon(DELTA)
+
+    def test_another_hook_after_some_steps(self):
+        lo.register()
+        training = Training(loader_of()).epochs(1)
+        training.optimizer.attach_step_hook(lambda _: None)
+        training.epoch()
+        with pytest.raises(lo.RefusedTraining, match="after the last private step"):
+            training.engine.get_epsilon(DELTA)
+
+    def test_a_history_that_is_emptied(self):
+        training = Training(loader_of()).epochs(1)
+        before = training.engine.get_epsilon(DELTA)
+        training.accountant.history.clear()
+        assert training.engine.get_epsilon(DELTA) == before > 0.0
+
+    def test_a_state_of_before(self):
+        lo.register()
+        training = Training(loader_of()).epochs(1)
+        state = training.accountant.state_dict()
+        training.epochs(1)
+        with pytest.warns(UserWarning, match="every iterate"):
+            before = training.engine.get_epsilon(DELTA)
+        with pytest.raises(lo.RefusedTraining, match="saw 12 steps"):
+            training.accountant.load_state_dict(state)
+        assert training.engine.get_epsilon(DELTA) == before
+
+    def test_another_loader(self):
+        """The one that was watched stays so."""
+        training = Training(loader_of()).epochs(1)
+        before = training.accountant.run()
+        with pytest.raises(lo.RefusedTraining, match="saw other batches"):
+            training.accountant.watch(loader_of(batch_size=30))
+        assert training.accountant.run() == before
+        training.epochs(1)
+        assert training.accountant.run().steps == 12
 
 
 class TestStepsOfOtherOptimizers:
@@ -152,7 +252,7 @@ class TestStepsOfOtherOptimizers:
     def test_after_the_last_private_step(self, training):
         training.epoch()
         self.bare(training, training.optimizer.original_optimizer)
-        with pytest.raises(lo.RefusedTraining, match="or after the last"):
+        with pytest.raises(lo.RefusedTraining, match="after the last private step"):
             training.engine.get_epsilon(DELTA)
 
     def test_that_are_no_matter(self, training):

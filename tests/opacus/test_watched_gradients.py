@@ -1,5 +1,7 @@
 """What gradients show: rows that are repeated, and statements about the loss that do not hold."""
 
+import copy
+import itertools
 import math
 from fractions import Fraction
 
@@ -8,10 +10,12 @@ import torch
 from opacus.schedulers import ExponentialGradClip
 from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import default_collate
 
 import lastiterate as li
 import lastiterate.opacus as lo
+from lastiterate.opacus.watched_gradients import _ForwardPasses
 
 from .trainings import Training, loader_of
 
@@ -89,6 +93,122 @@ class TestRepeatedRows:
         nn.functional.cross_entropy(training.model(rows), labels).backward()
         with pytest.raises(lo.RefusedTraining, match="does not clip"):
             training.optimizer.step()
+
+
+class TestForwardPasses:
+    """Opacus adds up the gradients of row i of all forward passes before one backward pass."""
+
+    @pytest.mark.parametrize("stated", [None, BINARY])
+    @pytest.mark.parametrize(
+        "mode, poisson",
+        [
+            ("hooks", False),
+            ("hooks", True),
+            ("functorch", False),
+            ("functorch", True),
+            ("ew", False),
+        ],
+    )
+    def test_of_two_batches(self, mode, stated, poisson):
+        lo.register(loss=stated)
+        training = Training(loader_of(), grad_sample_mode=mode, poisson_sampling=poisson)
+        (rows, labels), (others, _) = itertools.islice(training.loader, 2)
+        few = min(len(rows), len(others))
+        training.optimizer.zero_grad()
+        loss = training.criterion(training.model(rows), labels)
+        (loss + training.model(others[:few]).square().mean()).backward()
+        with pytest.raises(lo.RefusedTraining, match="2 forward passes"):
+            training.optimizer.step()
+
+    def test_of_a_layer_by_itself(self):
+        model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+        training = Training(loader_of(), model=model)
+        first, second = training.model._module
+        rows, labels = next(iter(training.loader))
+        outputs = second(first(rows) + first(rows.flip(0)))
+        training.criterion(outputs, labels).backward()
+        with pytest.raises(lo.RefusedTraining, match="2 forward passes"):
+            training.optimizer.step()
+
+    @pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+    def test_that_no_gradient_comes_from(self, mode):
+        training = Training(loader_of(), grad_sample_mode=mode)
+
+        def evaluate():
+            with torch.no_grad():
+                training.model(torch.ones(3, 4))
+                training.model(torch.ones(5, 4))
+
+        training.epoch(each=evaluate).epoch(each=evaluate)
+        assert training.accountant.reasons == ()
+
+    def test_in_evaluation(self):
+        training = Training(loader_of())
+
+        def evaluate():
+            training.model.eval()(torch.ones(3, 4))
+            training.model.train()
+
+        assert training.epoch(each=evaluate).accountant.run().steps == 6
+
+    def test_that_fail(self):
+        training = Training(loader_of())
+        with pytest.raises(RuntimeError):
+            training.model(torch.ones(3, 5))
+        with torch.no_grad(), pytest.raises(RuntimeError):
+            training.model(torch.ones(3, 5))
+        passes = training.accountant._gradients._forward
+        assert passes.take() == 1
+        training.model(torch.ones(3, 4))
+        assert passes.take() == 1
+
+    @pytest.mark.parametrize("reentrant", [False, True])
+    def test_that_checkpointing_computes_again(self, reentrant):
+        model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+        passes = _ForwardPasses(model)
+        rows = torch.ones(3, 4, requires_grad=True)
+        for times in (1, 2):
+            each = [checkpoint(model, rows, use_reentrant=reentrant) for _ in range(times)]
+            sum(each).sum().backward()
+            assert passes.take() == times
+
+    def test_models_are_still_copied_and_saved(self, tmp_path):
+        training = Training(loader_of()).epochs(1)
+        torch.save(training.model._module, tmp_path / "model")
+        copies = copy.deepcopy(training.model), torch.load(tmp_path / "model", weights_only=False)
+        with torch.no_grad():
+            expected = training.model(torch.ones(3, 4))
+            assert all(torch.equal(one(torch.ones(3, 4)), expected) for one in copies)
+        assert training.epochs(1).accountant.reasons == ()
+
+
+class TestRowsThatAreNotFinite:
+    @pytest.mark.parametrize("stated", [None, BINARY])
+    @pytest.mark.parametrize("value", [math.nan, math.inf])
+    @pytest.mark.parametrize("mode", MODES)
+    def test_are_refused_before_they_are_in_the_model(self, mode, value, stated):
+        lo.register(loss=stated)
+        loader = loader_of()
+        loader.dataset.tensors[0][3, 0] = value
+        training = Training(loader, grad_sample_mode=mode)
+        with pytest.raises(lo.RefusedTraining, match="nan or infinite"):
+            training.epoch()
+        assert all(bool(torch.isfinite(one).all()) for one in training.model.parameters())
+
+    @pytest.mark.parametrize("mode", ["hooks", "ghost"])
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+    def test_are_zero_for_a_bounded_layer(self, value, mode):
+        found = []
+        for numbers in ([value, 1.0, 0.0, 0.0], [0.0] * 4):
+            loader = loader_of(shuffle=False)
+            loader.dataset.tensors[0][3] = torch.tensor(numbers)
+            torch.manual_seed(0)
+            model = lo.BoundedLinear(4, 2, bound=1.0)
+            training = Training(loader, model=model, grad_sample_mode=mode)
+            torch.manual_seed(1)
+            found.append([one.detach() for one in training.epoch().model.parameters()])
+            assert not [one for one in training.accountant.reasons if "batches are" not in one]
+        assert all(map(torch.equal, *found))
 
 
 class TestClipsThatChange:

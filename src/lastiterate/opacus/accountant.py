@@ -35,6 +35,7 @@ from lastiterate.run.loss import Loss
 from lastiterate.run.training_run import RELEASES, TrainingRun
 
 NAME = "last-iterate"
+_ANEW = "begin the training anew, with a new PrivacyEngine"
 
 
 class OpacusAccountant(IAccountant):
@@ -71,6 +72,7 @@ class OpacusAccountant(IAccountant):
         self._optimizer: Any = None
         self._epoch_counter = EpochCounter()
         self._resumed = False
+        self._refusal: RefusedTraining | None = None
         self._warned: tuple[str, ...] = ()
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
@@ -80,11 +82,21 @@ class OpacusAccountant(IAccountant):
         optimizer = local_of_make_private(frame, "optimizer")
         if optimizer is not None:
             model = local_of_make_private(frame, "module")
+            if not optimizer_step.is_ghost(optimizer):
+                optimizer_step.refuse_label_weights(local_of_make_private(frame, "criterion"))
             self._gradients = WatchedGradients(optimizer, self.stated.loss, model)
             self._others = OtherSteps(optimizer)
 
         def hook(optimizer: Any) -> None:
-            self._observe(optimizer)
+            self._refuse_again()
+            try:
+                self._observe(optimizer)
+            except RefusedTraining as refusal:
+                self._refusal = refusal
+                raise
+            except Exception as error:
+                self._refusal = RefusedTraining(f"a step was refused: {error}", instead=_ANEW)
+                raise
             self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=sample_rate)
 
         return hook
@@ -103,12 +115,13 @@ class OpacusAccountant(IAccountant):
         if loader is None:
             self._loader = None
             return
-        self._loader = WatchedLoader.of(loader, repeats=self.stated.examples_per_person)
-        before, now = self._record.batches, self._loader.batches
+        watched = WatchedLoader.of(loader, repeats=self.stated.examples_per_person)
+        before, now = self._record.batches, watched.batches
         if self._record.steps and before is not None and before != now:
             raise RefusedTraining(
                 "the steps so far saw other batches", instead="continue with the same loader"
             )
+        self._loader = watched
         self._record.continue_with(now)
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
@@ -146,7 +159,10 @@ class OpacusAccountant(IAccountant):
 
     def get_epsilon(self, delta: float, *_: Any, **__: Any) -> float:
         """Epsilon of the training so far or, before any step, of the plan Opacus asks about."""
-        return self.report().epsilon(delta) if self.history else 0.0
+        if self.history or self._record.steps:
+            return self.report().epsilon(delta)
+        self._refuse_again()
+        return 0.0
 
     def __len__(self) -> int:
         return sum(times for *_, times in self.history)
@@ -159,7 +175,7 @@ class OpacusAccountant(IAccountant):
     def state_dict(self, destination: Any = None) -> Any:
         """The state of the accountant, with the watched steps."""
         state = super().state_dict(destination)
-        record = self._record
+        record, refusal = self._record, self._first_refusal()
         state["watched"] = {
             "steps": [asdict(step) for step in record.steps],
             "passes": list(record.passes),
@@ -169,12 +185,20 @@ class OpacusAccountant(IAccountant):
             "steps of the last pass": self._epoch_counter.steps,
             "parameters": self._expected.parameters,
             "buffers": self._expected.buffers,
+            "refused": None if refusal is None else [refusal.why, refusal.instead],
         }
         return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Continue the training whose state was saved."""
-        super().load_state_dict(state_dict)
+        """Continue the training whose state was saved, with an accountant that saw no step yet."""
+        self._refuse_again()
+        if self._record.steps:
+            raise RefusedTraining(
+                f"the accountant saw {len(self._record.steps):,} steps, which the state that is "
+                "loaded would make it forget",
+                instead="load the state of the accountant, the model and the optimizer together, "
+                "after make_private and before the first step",
+            )
         if "watched" not in state_dict:
             must_be = "the state of a lastiterate accountant, with its part 'watched'"
             raise InvalidParameter("state_dict", must_be=must_be, found="none")
@@ -185,6 +209,9 @@ class OpacusAccountant(IAccountant):
             raise RefusedTraining(
                 "the steps so far saw other batches", instead="continue with the same loader"
             )
+        super().load_state_dict(state_dict)
+        if (refused := saved.get("refused")) is not None:
+            self._refusal = RefusedTraining(refused[0], instead=refused[1])
         self._record = TrainingRecord(
             [OptimizerStep(**step) for step in saved["steps"]],
             list(saved["passes"]),
@@ -200,6 +227,7 @@ class OpacusAccountant(IAccountant):
 
     def _described(self) -> tuple[TrainingRecord, UserStatement]:
         """The training as watched or, before any step, as planned; and what the user states."""
+        self._refuse_again()
         if self._record.steps:
             self._epoch_counter.refuse_unused_batches_at_the_end(self._loader)
             if self._others is not None:
@@ -208,6 +236,18 @@ class OpacusAccountant(IAccountant):
         if not self.history:
             raise InvalidParameter("steps", 0, must_be="at least 1: nothing was trained yet")
         return planned_record(self.plan, self.history), self.stated
+
+    def _first_refusal(self) -> RefusedTraining | None:
+        """What was refused so far: a loop may have caught it, and made the step nevertheless."""
+        if self._refusal is None and self._gradients is not None:
+            return self._gradients.refusal
+        return self._refusal
+
+    def _refuse_again(self) -> None:
+        if (refusal := self._first_refusal()) is not None:
+            raise RefusedTraining(refusal.why, instead=refusal.instead)
+        if not self._record.steps and self._others is not None:
+            self._others.refuse_unseen_steps()
 
     def _watched(self, optimizer: Any) -> WatchedGradients:
         if self._gradients is None or self._gradients.optimizer is not optimizer:

@@ -39,14 +39,23 @@ class OtherSteps:
         Steps before the first one made the start, of which the user states that it is public.
         """
         if self._begun and self._found is not None:
-            raise _other_step(self._found)
+            raise _other_step(self._found, "between two private steps")
         self._found, self._begun, self._noised = None, True, True
         _NOISED.add(self.optimizer.original_optimizer)
 
     def refuse_bare_steps(self) -> None:
         """Refuse if the wrapped optimizer made a step without noise after the last private one."""
         if self._begun and self._found == _WRAPPED:
-            raise _other_step(self._found)
+            raise _other_step(self._found, "after the last private step")
+
+    def refuse_unseen_steps(self) -> None:
+        """Refuse if the wrapped optimizer made steps, and none of them was a private one."""
+        if not self._begun and self._found == _WRAPPED:
+            raise RefusedTraining(
+                "Opacus' optimizer made steps that the accountant did not see: attach_step_hook "
+                "replaces its hook, and steps of original_optimizer have no noise",
+                instead="leave the hook that make_private attached, or let yours call it",
+            )
 
     def saw(self, stepping: Any, *, private: bool) -> None:
         """Note the step of an optimizer; `private` if an accountant saw noise for it."""
@@ -78,10 +87,9 @@ def _before_step(stepping: Any, *_: Any) -> None:
         watch.saw(stepping, private=private)
 
 
-def _other_step(what: str) -> RefusedTraining:
+def _other_step(what: str, when: str) -> RefusedTraining:
     return RefusedTraining(
-        f"{what} changed the private parameters between two private steps, or after the last, and "
-        "its gradients need not have noise",
+        f"{what} changed the private parameters {when}, and its gradients need not have noise",
         instead="let nothing but the step of Opacus' optimizer change them",
     )
 

@@ -117,6 +117,21 @@ def group_settings(optimizer: Any) -> dict[str, Any]:
     }
 
 
+def refuse_label_weights(criterion: Any) -> None:
+    """Refuse a mean over a batch that is divided by its label weights, and so depends on all rows.
+
+    Ghost clipping has the criterion give the loss of each example instead.
+    """
+    weighted = isinstance(criterion, torch.nn.CrossEntropyLoss | torch.nn.NLLLoss)
+    if weighted and criterion.weight is not None and criterion.reduction == "mean":
+        raise RefusedTraining(
+            f"{type(criterion).__name__}(weight=..) divides by the sum of the weights of a batch's "
+            "labels, so one label changes the gradients of all examples",
+            instead="leave out weight, or use a loss that multiplies the loss of each example by "
+            "its weight and takes the plain mean",
+        )
+
+
 def momentum_buffers(optimizer: Any) -> list[torch.Tensor | None]:
     """The momentum buffer of each parameter; None where there is none yet."""
     return [optimizer.state.get(one, {}).get("momentum_buffer") for one in optimizer.params]

@@ -10,12 +10,17 @@ not change.  So the largest clip of a step is recorded.
 
 The user states the loss and the bound on rows.  Gradients cannot prove these, only refute them; if
 they do, only composition is claimed.
+
+Opacus adds up the gradients of row i of all forward passes that one backward pass goes through, so
+that the number of rows shows one of them alone.  So forward passes are counted too, by hooks on the
+model: of all of it, and of layers that are called by themselves.  What checkpointing computes again
+during the backward pass is counted apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 
@@ -49,6 +54,8 @@ class WatchedGradients:
         self._clipping = model if is_ghost(optimizer) else optimizer
         self._clips: list[Any] = []
         self._stated = stated
+        self.refusal: RefusedTraining | None = None  # the first, which a loop may have caught
+        self._forward = None if model is None else _ForwardPasses(model)
         self._rows = self._passes = 0
         if is_ghost(optimizer):
             self._hook = optimizer.params[0].register_post_accumulate_grad_hook(self._passed)
@@ -56,12 +63,14 @@ class WatchedGradients:
             optimizer.clip_and_accumulate = self._inspecting(optimizer.clip_and_accumulate)
 
     def rows(self) -> int:
-        """The number of rows since the last call."""
+        """The number of rows since the last call, whose clipped gradients were added up."""
         if self._passes % _BACKWARD_PASSES:
-            raise RefusedTraining(
+            self._refuse(
                 "with ghost clipping, a backward pass was made that does not clip",
                 instead="call backward on what the criterion that make_private returned gives",
             )
+        sums = [getattr(one, "summed_grad", None) for one in self.optimizer.params]
+        self._refuse_non_finite([one for one in sums if one is not None])
         rows, self._rows, self._passes = self._rows, 0, 0
         return rows
 
@@ -73,7 +82,9 @@ class WatchedGradients:
     def inspect(self) -> None:
         """Count and check the gradients that the optimizer holds."""
         self._clips.append(self._clip())
+        self._refuse_several_forward_passes()
         gradients = [one.detach() for one in self.optimizer.grad_samples]
+        self._refuse_non_finite(gradients)
         rows = len(gradients[0])
         self._rows += rows
         if rows and self._stated is not None and self._stated.lipschitz is not None:
@@ -93,7 +104,7 @@ class WatchedGradients:
     def _clip(self) -> Any:
         """The clip at this moment."""
         if not hasattr(self._clipping, "max_grad_norm"):
-            raise RefusedTraining(
+            self._refuse(
                 "with ghost clipping, the model that clips is not known",
                 instead="let PrivacyEngine.make_private attach the accountant",
             )
@@ -105,17 +116,44 @@ class WatchedGradients:
         self._clips.append(self._clip())
         if self._passes % _BACKWARD_PASSES:
             return
+        self._refuse_several_forward_passes()
         params = self.optimizer.params
         norms = [one._norm_sample for one in params if hasattr(one, "_norm_sample")]
         if len(norms) < len(params):
-            raise RefusedTraining(
+            self._refuse(
                 "with ghost clipping, the gradients of a batch cannot be counted",
                 instead="use grad_sample_mode='hooks'",
             )
+        self._refuse_non_finite(norms)
         self._rows += len(norms[0])
         if len(norms[0]) and self._stated is not None:
             lengths = torch.stack([one.to(torch.float64) for one in norms], dim=1)
             self._compare(lengths.norm(dim=1), self._stated.lipschitz, TOO_LONG)
+
+    def _refuse(self, why: str, *, instead: str) -> NoReturn:
+        self.refusal = self.refusal or RefusedTraining(why, instead=instead)
+        raise RefusedTraining(why, instead=instead)
+
+    def _refuse_non_finite(self, tensors: list[torch.Tensor]) -> None:
+        """Refuse nan and inf, which no clip bounds and no noise hides: they stay in the model."""
+        if not all(bool(torch.isfinite(one).all()) for one in tensors):
+            self._refuse(
+                "the gradient of an example is nan or infinite, which clipping does not bound and "
+                "noise does not hide",
+                instead="replace such values in each row by itself before training, as "
+                "torch.nan_to_num(rows, 0.0, 0.0, 0.0) does, or take smaller steps if the model "
+                "itself grew without bound",
+            )
+
+    def _refuse_several_forward_passes(self) -> None:
+        if self._forward is not None and (passes := self._forward.take()) > 1:
+            self._refuse(
+                f"{passes} forward passes were made for one batch: Opacus adds up their gradients, "
+                "and an example may be in each of them",
+                instead="make one forward pass for each batch (inside the model, if a loss needs "
+                "more of the same rows), others under torch.no_grad(), and use BatchMemoryManager "
+                "where memory does not suffice",
+            )
 
     def _inspect_layer(
         self, loss: LinearLoss, gradients: list[torch.Tensor], norms: torch.Tensor
@@ -148,3 +186,47 @@ class WatchedGradients:
         reason = why.format(bound=bound if shown is None else shown)
         if reason not in self.found:
             self.found.append(reason)
+
+
+class _ForwardPasses:
+    """The number of forward passes through a model that a backward pass may go through.
+
+    It holds nothing but numbers, so that models with its hooks can be copied and saved.
+    """
+
+    def __init__(self, model: Any) -> None:
+        # Hooks of Opacus ignore layers that are not in training; expanded weights do not.
+        self._ignores_evaluation = hasattr(model, "hooks_enabled")
+        self._depth = 0
+        self._again = 0
+        self._layers: dict[int, int] = {}  # by the id of a layer that was called by itself
+        whole = getattr(model, "_module", model)
+        for one in whole.modules():
+            if one is whole or next(one.parameters(recurse=False), None) is not None:
+                one.register_forward_pre_hook(self._begin)
+                one.register_forward_hook(self._end, always_call=True)
+        self._whole, self._passes = id(whole), 0
+
+    def take(self) -> int:
+        """The number since the last call."""
+        passes = max(self._passes + max(self._layers.values(), default=0), self._again)
+        self._passes = self._again = 0
+        self._layers.clear()
+        return passes
+
+    def _begin(self, module: Any, _: Any) -> None:
+        self._depth += 1
+        ignored = self._ignores_evaluation and not module.training
+        if self._depth > 1 or ignored or not torch.is_grad_enabled():
+            return
+        backward = torch._C._current_graph_task_id() != -1
+        if id(module) != self._whole:
+            if not backward:
+                self._layers[id(module)] = self._layers.get(id(module), 0) + 1
+        elif backward:
+            self._again += 1
+        else:
+            self._passes += 1
+
+    def _end(self, *_: Any) -> None:
+        self._depth = max(self._depth - 1, 0)

@@ -10,25 +10,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-import numpy as np
 from opacus.data_loader import DPDataLoader
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 from torch.utils.data import (
     BatchSampler,
-    ConcatDataset,
     DataLoader,
     IterableDataset,
     RandomSampler,
     SequentialSampler,
-    StackDataset,
-    Subset,
-    TensorDataset,
 )
 
 from lastiterate import _check
 from lastiterate.errors import RefusedTraining
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.torch.batch_samplers import SAMPLERS, SecretBatchSampler
+from lastiterate.torch.repeated_rows import repeated_rows
 from lastiterate.train.noise import SHARED
 
 POISSON, SHUFFLED, SEQUENTIAL = "poisson", "shuffled", "sequential"
@@ -260,59 +256,6 @@ def _unknown(what: str) -> RefusedTraining:
         instead="use DataLoader(dataset, batch_size=.., shuffle=True), with or without Opacus' "
         "Poisson sampling, or a sampler of lastiterate.torch",
     )
-
-
-def repeated_rows(dataset: Any) -> int:
-    """The largest number of rows of a data set that are one and the same row.
-
-    It sees through `Subset`, `ConcatDataset`, `StackDataset` and wrappers that keep the data set
-    that they wrap as `dataset`, however nested.  Copies of tensors or files count as other rows.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        The data set.
-
-    Returns
-    -------
-    int
-        The number: 1 if no row is repeated, and 0 if there is none.
-
-    Examples
-    --------
-    >>> import torch
-    >>> rows = TensorDataset(torch.zeros(4, 2))
-    >>> repeated_rows(Subset(rows, [0, 0, 0, 1])), repeated_rows(ConcatDataset([rows, rows]))
-    (3, 2)
-    """
-    counts: dict[Any, Any] = {}
-    _count_rows(dataset, np.ones(len(dataset)), counts)
-    return max((int(one.max(initial=0)) for one in counts.values()), default=0)
-
-
-def _count_rows(dataset: Any, times: Any, counts: dict[Any, Any]) -> None:
-    """Add to the counts of innermost rows, where every row of this data set counts `times`."""
-    inner: Any = getattr(dataset, "dataset", None)
-    rows = len(times)
-    if isinstance(dataset, Subset) and len(dataset.indices) == rows:
-        # A negative index counts from the end.
-        taken = np.asarray(dataset.indices, dtype=np.int64).reshape(-1) % max(len(inner), 1)
-        _count_rows(inner, np.bincount(taken, times, minlength=len(inner)), counts)
-    elif isinstance(dataset, ConcatDataset) and dataset.cumulative_sizes[-1] == rows:
-        for part, end in zip(dataset.datasets, dataset.cumulative_sizes, strict=True):
-            _count_rows(part, times[end - len(part) : end], counts)
-    elif isinstance(dataset, StackDataset):
-        parts = dataset.datasets
-        for part in parts.values() if isinstance(parts, dict) else parts:
-            _count_rows(part, times, counts)
-    elif hasattr(inner, "__getitem__") and hasattr(inner, "__len__") and len(inner) == rows:
-        _count_rows(inner, times, counts)
-    else:
-        key: Any = id(dataset)
-        if isinstance(dataset, TensorDataset):
-            # Two wrappings of one tensor have the same rows.
-            key = (dataset.tensors[0].data_ptr(), dataset.tensors[0].shape)
-        counts[key] = counts.get(key, 0.0) + times
 
 
 def local_of_make_private(frame: Any, name: str) -> Any:

@@ -29,6 +29,8 @@ from lastiterate.torch.feature_layer import FeatureLayer
 class BoundedLinear(nn.Linear):
     """`torch.nn.Linear` on rows that are scaled down to `bound` where they are longer.
 
+    A row with nan or infinite entries is taken as a row of zeros, whatever the other rows are.
+
     Its state is that of `nn.Linear`, and one more tensor, `_extra_state`, with the bounds and the
     centre: an `nn.Linear`, whose outputs would be others, refuses to load it, and a BoundedLinear
     takes over all of it.
@@ -86,7 +88,9 @@ class BoundedLinear(nn.Linear):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
         """The outputs, computed in float64 (where the device has it) as the estimator does."""
         kind = torch.float32 if rows.device.type == "mps" else torch.float64
-        within = bounded(rows.to(kind), self.bound, normalise=self.normalise)
+        finite = torch.isfinite(rows).all(dim=-1, keepdim=True)
+        known = torch.where(finite, rows.to(kind), 0.0)
+        within = bounded(known, self.bound, normalise=self.normalise)
         if self.center is not None:
             center = self.center.to(within)
             away = within - center

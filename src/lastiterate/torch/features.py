@@ -26,12 +26,9 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.utils.data import (
     BatchSampler,
-    ConcatDataset,
     DataLoader,
     RandomSampler,
     SequentialSampler,
-    Subset,
-    TensorDataset,
 )
 
 from lastiterate import _check
@@ -39,6 +36,7 @@ from lastiterate._files import refuse_replacing
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.torch.bounded_linear import BoundingLayer, bounded, linear_layer, write_count
+from lastiterate.torch.repeated_rows import repeated_rows
 
 IN_MEMORY = 2**28  # bytes
 # Of the length of a row, for the same example in another batch: 256 units of float32.  With random
@@ -233,47 +231,6 @@ def _examples(loader: Any) -> int:
         must_be = "a data set with every example once: the guarantee is of one example"
         raise InvalidParameter("loader.dataset", must_be=must_be, found=f"one {times} times")
     return len(loader.dataset)
-
-
-def repeated_rows(dataset: Any) -> int:
-    """How many times a data set has the example that it has most often.
-
-    Nested `Subset` and `ConcatDataset` are looked through.  In any other data set every index
-    counts as another example.  TensorDatasets of the same tensors are the same.
-
-    Parameters
-    ----------
-    dataset : torch.utils.data.Dataset
-        A data set with a length.
-
-    Returns
-    -------
-    int
-        1 if no example is in it twice.
-
-    Examples
-    --------
-    >>> from torch.utils.data import ConcatDataset, Subset
-    >>> data = TensorDataset(torch.zeros(5, 2))
-    >>> repeated_rows(data), repeated_rows(Subset(data, [0, 1, -5])), repeated_rows(data + data)
-    (1, 2, 2)
-    """
-    sources: dict[Any, int] = {}
-
-    def examples(part: Any) -> NDArray[np.int64]:
-        if isinstance(part, Subset):
-            return examples(part.dataset)[np.asarray(part.indices, dtype=np.int64)]
-        if isinstance(part, ConcatDataset):
-            return np.concatenate([examples(one) for one in part.datasets])
-        source: Any = id(part)
-        if isinstance(part, TensorDataset):
-            source = tuple((one.data_ptr(), one.shape, one.stride()) for one in part.tensors)
-        return np.arange(len(part), dtype=np.int64) + (
-            sources.setdefault(source, len(sources)) << 40
-        )
-
-    _, times = np.unique(examples(dataset), return_counts=True)
-    return int(times.max(initial=1))
 
 
 def _one_by_one(loader: DataLoader[Any]) -> DataLoader[Any]:
