@@ -395,16 +395,49 @@ class TestTextOfFiles:
 
 
 class TestLargeRuns:
-    @pytest.mark.parametrize("steps", [3 * 10**8, 10**12, 2**53, 10**30])
+    @pytest.mark.parametrize("steps", [3 * 10**8, 10**12, 2**53, 1e12])
     def test_are_refused_at_once(self, fitted, steps):
         record = json.loads(fitted.certificate_)
         record["run"]["steps"] = steps
-        with pytest.raises(InvalidCertificate, match=f"{steps:,} steps, too many to check"):
+        with pytest.raises(InvalidCertificate, match=f"{steps:,.0f} steps, too many to check"):
             verify(sealed(record))
         small = json.loads(fitted.certificate_)
         for name, parts in (("earlier", [record]), ("selection", {"candidates": [record]})):
             with pytest.raises(InvalidCertificate, match="too many to check"):
                 verify(sealed(small | {name: parts}))
+
+    @pytest.mark.parametrize(
+        "change, what",
+        [
+            ({"steps": 10**400}, "inf steps"),
+            ({"examples_per_person": 3_000}, "3,000 examples of a person"),
+            ({"examples_per_person": 1e5}, "100,000 examples of a person"),
+            ({"examples_per_person": 500, "steps": 10**4}, "5,000,000 steps times examples"),
+            (
+                {"batches": {"kind": "BalancedSampled", "examples": 10**12, "batch_size": 1,
+                             "epochs": 10**6}},
+                "1,000,000,000,000,000,000 steps in a draw",
+            ),
+            (
+                {"batches": {"kind": "ShuffledOnce", "examples": 1e9, "batch_size": 1}},
+                "1,000,000,000 steps in a draw",
+            ),
+        ],
+    )  # fmt: skip
+    def test_large_groups_and_draws_are_refused_at_once(self, fitted, change, what):
+        record = json.loads(fitted.certificate_)
+        record["run"] |= change
+        with pytest.raises(InvalidCertificate, match=f"{what}.*, too many to check"):
+            verify(sealed(record))
+
+    def test_accounting_waits_for_all_cheaper_checks(self, fitted, monkeypatch):
+        def never(*_, **__):
+            raise AssertionError
+
+        monkeypatch.setattr("lastiterate.certificate.verify.account", never)
+        record = json.loads(fitted.certificate_) | {"digest": "0"}
+        with pytest.raises(InvalidCertificate, match="its digest is not that of its text"):
+            verify(json.dumps(record))
 
     def test_want_of_memory_is_no_memory_error(self, fitted, monkeypatch):
         def full(*_, **__):
