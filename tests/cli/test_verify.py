@@ -416,7 +416,7 @@ class TestLargeRuns:
             (
                 {"batches": {"kind": "BalancedSampled", "examples": 10**12, "batch_size": 1,
                              "epochs": 10**6}},
-                "1,000,000,000,000,000,000 steps in a draw",
+                "1,000,000 epochs in a draw",
             ),
             (
                 {"batches": {"kind": "ShuffledOnce", "examples": 1e9, "batch_size": 1}},

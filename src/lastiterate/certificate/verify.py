@@ -60,6 +60,7 @@ READ_ERRORS = (
 )
 MOST_STEPS = 20_000_000  # which take about a minute, and 3 GB
 MOST_PER_PERSON = 1_000  # which take some minutes
+MOST_DRAWN_EPOCHS = 1_000  # whose batches are drawn together
 MOST_STEPS_OF_PERSON = 2_000_000  # where a person has several examples
 _DRAWN_FOR_EVERY_STEP = ("PoissonSampled", "SampledWithoutReplacement")
 _VERSIONS = ("format", "software")
@@ -91,6 +92,7 @@ def verify(
 ) -> PrivacyReport:
     """The report that the certificate's run implies, or `InvalidCertificate` with every reason.
 
+    The run is accounted for if nothing else is wrong, and refused if that would take hours.
     It warns if the training had a seed, since the guarantee then fails against anyone who knows
     the seed, and if preprocessing learnt from the same examples, which no number here includes.
     It cannot check that the run took place as described and that nothing else was published.
@@ -184,6 +186,9 @@ def _refuse_large_groups(run: Mapping[str, Any]) -> None:
         _refuse_above(MOST_STEPS_OF_PERSON, people * _number(run, "steps"), several)
     if isinstance(batches, dict) and batches.get("kind") not in _DRAWN_FOR_EVERY_STEP:
         of_epoch = _number(batches, "examples") / max(_number(batches, "batch_size"), 1.0)
+        _refuse_above(
+            MOST_DRAWN_EPOCHS, _number(batches, "epochs"), "epochs in a draw of its batches"
+        )
         drawn = of_epoch * max(_number(batches, "epochs"), 1.0)
         _refuse_above(MOST_STEPS, drawn, "steps in a draw of its batches")
 
@@ -221,6 +226,9 @@ def _derived_training(
         problem = stated_problem(record, objective, other_releases)
         rounding, wrong = wrong_arithmetic(record, problem, [run], other_releases, seeded=seeded)
         reasons += wrong
+        reasons += wrong_statements(record, run)
+        _shape(objective, features)
+        requests = history_before_requests(record)
         if reasons:  # what does not hold anyway is not worth the time of accounting
             raise InvalidCertificate(reasons)
         report = account(run, other_releases=other_releases)
@@ -229,9 +237,6 @@ def _derived_training(
             report, unfounded = selected_report(record, report, slack=_ROUNDING)
             reasons += unfounded
         reasons += _wrong_guarantee(report, record["guarantee"])
-        reasons += wrong_statements(record, run)
-        _shape(objective, features)
-        requests = history_before_requests(record)
     except InvalidCertificate:
         raise
     except READ_ERRORS as error:
