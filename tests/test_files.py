@@ -8,11 +8,13 @@ import pytest
 
 import lastiterate as li
 from lastiterate import _files, plot
+from lastiterate.audit import trials
 from lastiterate.cli import main
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.features import QuadraticSketch
 from lastiterate.linear_model import PrivateLogisticRegression
 from lastiterate.report import html
+from lastiterate.saved_model.file_writing import OURS
 
 RUN = ["--examples", "1000", "--batch-size", "100", "--epochs", "2", "--clip-norm", "1",
        "--noise-multiplier", "5", "--step-size", "0.1"]  # fmt: skip
@@ -206,7 +208,7 @@ class TestOrder:
 class TestWriting:
     def test_drafts_have_names_of_their_own(self, tmp_path, monkeypatch):
         (tmp_path / ".a.draft").write_bytes(MINE)
-        _files.write_whole(tmp_path / "a", "text")
+        _files.write_whole("out", tmp_path / "a", "text")
         assert (tmp_path / ".a.draft").read_bytes() == MINE
         assert sorted(path.name for path in tmp_path.iterdir()) == [".a.draft", "a"]
 
@@ -214,3 +216,152 @@ class TestWriting:
         known = _files.is_record(lambda record: "x" in record)
         assert known(json.dumps({"x": 1}).encode())
         assert not any(map(known, (b"", b"[]", b"nan", b"\xff", b'{"y": 1}', b"[" * 100_000)))
+
+    @pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
+    def test_what_appears_after_all_checks_is_kept(self, tmp_path, monkeypatch, links):
+        path, put = tmp_path / "a", _files._put
+
+        def late(draft, final):
+            final.write_bytes(MINE)
+            return put(draft, final)
+
+        if not links:
+            monkeypatch.setattr(_files.os, "link", _raising(OSError("no links here")))
+        _files.write_whole("out", tmp_path / "b", "text")
+        assert (tmp_path / "b").read_text() == "text"
+        monkeypatch.setattr(_files, "_put", late)
+        with pytest.raises(InvalidParameter, match="out must be a new file"):
+            _files.write_whole("out", path, "text", _files.begins_with(b"ours"))
+        assert path.read_bytes() == MINE
+        assert sorted(one.name for one in tmp_path.iterdir()) == ["a", "b"]
+
+    def test_what_is_no_longer_ours_is_kept(self, tmp_path):
+        (tmp_path / "a").write_text("ours, before")
+        is_ours = _files.begins_with(b"ours")
+        _files.write_whole("out", tmp_path / "a", "ours, too", is_ours)
+        assert (tmp_path / "a").read_text() == "ours, too"
+        (tmp_path / "a").write_bytes(MINE)
+        with pytest.raises(InvalidParameter, match="not written by lastiterate"):
+            _files.write_whole("out", tmp_path / "a", "ours, too", is_ours)
+        assert [one.read_bytes() for one in tmp_path.iterdir()] == [MINE]
+
+    def test_a_folder_is_left_as_it_was_or_with_what_came_since(self, tmp_path, monkeypatch):
+        put = _files._put
+
+        def late(draft, final):
+            (tmp_path / "m" / "certificate.json").write_bytes(MINE)
+            return put(draft, final)
+
+        monkeypatch.setattr(_files, "_put", late)
+        with pytest.raises(InvalidParameter, match="folder must be"):
+            li.save(_model(), tmp_path / "m")
+        assert [one.read_bytes() for one in (tmp_path / "m").iterdir()] == [MINE]
+
+    def test_no_draft_is_left_on_a_full_disk(self, tmp_path, monkeypatch):
+        opened = _files.Path.open
+
+        class Full:
+            def __init__(self, file):
+                self.file = file
+
+            def __enter__(self):
+                return self
+
+            def __exit__(self, *_):
+                self.file.close()
+                raise OSError(28, "No space left on device")
+
+            def write(self, content):
+                pass  # into a buffer
+
+        monkeypatch.setattr(_files.Path, "open", lambda *words: Full(opened(*words)))
+        with pytest.raises(OSError, match="No space"):
+            _files.write_whole("out", tmp_path / "a", "text")
+        assert not [*tmp_path.iterdir()]
+
+
+def _raising(error):
+    def raises(*words):
+        raise error
+
+    return raises
+
+
+LATE = {
+    "train --out": ("m/model.json", [*TRAIN, "--out", "m", "--force"]),
+    "train --html": ("p.html", [*TRAIN, "--out", "m", "--html", "p.html", "--force"]),
+    "predict --out": ("mine", ["predict", "model", "t.csv", "--out", "mine", "--force"]),
+    "schema --out": ("mine", ["schema", "t.csv", "--out", "mine", "--force"]),
+    "plot --out": ("mine.png", ["plot", "tradeoff", *RUN, "--out", "mine.png"]),
+    "account --html": ("mine", ["account", *RUN, "--html", "mine"]),
+    "account --save": ("mine.toml", ["account", *RUN, "--save", "mine.toml"]),
+    "ledger export --out": ("mine", ["ledger", "export", "l", "--out", "mine"]),
+}
+
+
+@pytest.mark.parametrize("name", LATE)
+def test_what_appears_while_a_command_works_is_kept(capsys, folder, monkeypatch, name):
+    file, words = LATE[name]
+    made = _files._draft_beside
+
+    def late(path, content):
+        if path.name == file.split("/")[-1]:
+            path.write_bytes(MINE)
+        return made(path, content)
+
+    monkeypatch.setattr(_files, "_draft_beside", late)
+    assert main(words) == 2
+    assert (folder / file).read_bytes() == MINE
+    assert not [*folder.rglob("*.draft")]
+    assert " must be a new file" in capsys.readouterr().err
+
+
+class TestMarksElsewhere:
+    def test_a_page_that_quotes_our_mark_is_kept(self, tmp_path):
+        page = tmp_path / "p.html"
+        li.account(_run()).to_html(page)
+        mine = b"<!-- my notes -->" + page.read_bytes()
+        page.write_bytes(mine)
+        with pytest.raises(InvalidParameter, match="not written by lastiterate"):
+            li.account(_run()).to_html(page)
+        assert page.read_bytes() == mine
+
+    @pytest.mark.parametrize("ending", [".svg", ".png", ".pdf"])
+    def test_a_picture_that_holds_one_of_ours_is_kept(self, tmp_path, ending):
+        path = tmp_path / f"a{ending}"
+        plot.save(plot.tradeoff(li.GaussianProfile(1.0)), path)
+        plot.save(plot.tradeoff(li.GaussianProfile(1.0)), path)
+        mine = b"MINE" + bytes(1_000) + path.read_bytes()
+        path.write_bytes(mine)
+        with pytest.raises(InvalidParameter, match="not written by lastiterate"):
+            plot.save(plot.tradeoff(li.GaussianProfile(1.0)), path)
+        assert path.read_bytes() == mine
+
+    def test_a_card_is_known_by_its_front_matter(self):
+        is_ours = OURS["README.md"]
+        front = b'---\nlibrary_name: "lastiterate"\npipeline_tag: "tabular-regression"\ntags:\n'
+        assert is_ours(front)
+        assert not is_ours(b"# My notes\n" + front)
+        assert not is_ours(b'---\nlibrary_name: "lastiterate"\n---\nmy own model')
+
+
+class TestRecordsOfAudits:
+    @pytest.mark.parametrize("mine", [b" \n", b"\n\n\n"])
+    def test_blank_files_are_kept(self, tmp_path, mine):
+        (tmp_path / "r").write_bytes(mine)
+        with pytest.raises(InvalidParameter, match="file must be"):
+            trials._resumed(tmp_path / "r", {"format": "x"})
+        assert (tmp_path / "r").read_bytes() == mine
+
+    def test_a_record_is_never_truncated(self, tmp_path, monkeypatch):
+        path, header = tmp_path / "r", {"format": "x"}
+        assert trials._resumed(path, header) == {}
+        path.write_bytes(path.read_bytes() + b'{"world": 0, "num')
+        before = path.read_bytes()
+        with monkeypatch.context() as patch:
+            patch.setattr(_files, "_draft_beside", _raising(OSError(28, "No space left")))
+            with pytest.raises(OSError, match="No space"):
+                trials._resumed(path, header)
+        assert path.read_bytes() == before
+        assert trials._resumed(path, header) == {}
+        assert before.startswith(path.read_bytes())

@@ -19,9 +19,9 @@ IsOurs = Callable[[bytes], bool]
 _NOT_OURS = "which was not written by lastiterate and is never replaced"
 
 
-def has(mark: bytes) -> IsOurs:
-    """Recognises files that contain this mark of ours."""
-    return lambda content: mark in content
+def begins_with(start: bytes) -> IsOurs:
+    """Recognises files that begin with these bytes, which only ours do."""
+    return lambda content: content.startswith(start)
 
 
 def is_record(known: Callable[[Mapping[str, Any]], bool]) -> IsOurs:
@@ -64,23 +64,80 @@ def refuse_replacing(
     raise InvalidParameter(name, must_be=must_be, found=found)
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file completely or, if interrupted, not at all."""
-    draft = draft_beside(path, content)
+def write_whole(
+    name: str, path: Path, content: str | bytes, replaces: IsOurs | None = None, remedy: str = ""
+) -> None:
+    """Write a file completely or, if interrupted, not at all; see `write_files`."""
+    write_files(name, {path: content}, {path: replaces}, remedy=remedy)
+
+
+def write_files(
+    name: str,
+    contents: Mapping[Path, str | bytes],
+    replaces: Mapping[Path, IsOurs | None],
+    *,
+    remedy: str = "",
+) -> None:
+    """Write all files or, if interrupted, no new one; `name` is of the argument with the paths.
+
+    Whatever is at a path by now, even if it came after an earlier check, is kept unless it is
+    recognised as ours.
+    """
+    drafts: dict[Path, Path] = {}
+    new: list[Path] = []
     try:
-        draft.replace(path)
+        for final, content in contents.items():
+            drafts[final] = _draft_beside(final, content)
+        for final in contents:
+            refuse_replacing(name, final, replaces[final], remedy=remedy)
+        for final, draft in drafts.items():
+            if not os.path.lexists(final) and _put(draft, final):
+                new.append(final)
+                continue
+            refuse_replacing(name, final, replaces[final], remedy=remedy)
+            draft.replace(final)
+    except BaseException:
+        for path in new:
+            path.unlink(missing_ok=True)
+        raise
+    finally:
+        for draft in drafts.values():
+            draft.unlink(missing_ok=True)
+
+
+def _put(draft: Path, final: Path) -> bool:
+    """Whether the draft was put at a path where nothing was; the system decides, not a look."""
+    try:
+        os.link(draft, final)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        return _put_anew(draft.read_bytes(), final)
+    return True
+
+
+def _put_anew(content: bytes, final: Path) -> bool:
+    try:
+        file = final.open("xb")
+    except FileExistsError:
+        return False
+    try:
+        with file:
+            file.write(content)
+    except BaseException:
+        final.unlink(missing_ok=True)
+        raise
+    return True
+
+
+def _draft_beside(path: Path, content: str | bytes) -> Path:
+    """A file beside this path, of a name that none had, with what is to be there."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
+    file = draft.open("xb")
+    try:
+        with file:  # what is left in its buffer is written here, too, and may fail
+            file.write(content.encode() if isinstance(content, str) else content)
     except BaseException:
         draft.unlink(missing_ok=True)
         raise
-
-
-def draft_beside(path: Path, content: str | bytes) -> Path:
-    """A file beside this path, of a name that none had, with what is to be there."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.draft")
-    with draft.open("xb") as file:
-        try:
-            file.write(content.encode() if isinstance(content, str) else content)
-        except BaseException:
-            draft.unlink(missing_ok=True)
-            raise
     return draft

@@ -30,7 +30,7 @@ from lastiterate.report.yaml_text import yaml_text
 from lastiterate.saved_model.file_writing import CERTIFICATE, write_together
 from lastiterate.saved_model.load_model import folder_with, loaded
 from lastiterate.saved_model.model_file import SavedModel, digest
-from lastiterate.saved_model.save_model import empty_folder, saved_model_of
+from lastiterate.saved_model.save_model import REMEDY, empty_folder, saved_model_of
 from lastiterate.saved_model.weight_files import CONFIG, HUB, HUB_FORMAT, HUB_TENSORS, hub_model
 
 __all__ = ["load", "save"]
@@ -95,6 +95,7 @@ def save(
     rest = {key: value for key, value in saved.record.items() if key not in tensors}
     config = {"layout": HUB_FORMAT, "record": rest, "digest": digest(saved.record)}
     write_together(
+        "folder",
         where,
         {
             HUB: as_tensors(tensors),
@@ -102,6 +103,8 @@ def save(
             CERTIFICATE: certificate,
             CARD: _card(saved, certificate, name, license),
         },
+        allowed=overwrite,
+        remedy=REMEDY,
     )
 
 

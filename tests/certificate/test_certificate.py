@@ -115,8 +115,8 @@ class TestForgery:
             (("guarantee", "epsilon"), 0.99, "states epsilon"),
             (("run", "sensitivity"), 0.99, r"run\.sensitivity must be at least"),
             (("run", "loss", "smoothness"), 0.99, r"run\.loss\.smoothness must be at least"),
-            (("run", "noise_std"), 0.99, "states epsilon"),
-            (("run", "release_noise_std"), 0.9, "states epsilon"),
+            (("run", "noise_std"), 0.99, "mu is not"),
+            (("run", "release_noise_std"), 0.9, "mu is not"),
             (("run", "step_size"), 1.01, "reach is not"),
             (("arithmetic", "offset"), 1.0, "reach is not"),
             (("arithmetic", "grid bits"), 2, "grid bits is not"),
@@ -190,7 +190,7 @@ class TestForgery:
         forged = changed(json.loads(model.certificate_), ("features", "width"), 4)
         del forged["digest"]
         text = json.dumps(forged | {"digest": digest(forged)})
-        with pytest.raises(InvalidCertificate, match="another model"):
+        with pytest.raises(InvalidCertificate, match="reach is not"):
             verify(text, parameters=model.parameters_)
 
     @pytest.mark.parametrize("text", ["{", "{}", '{"run": 3}'])

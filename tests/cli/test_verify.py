@@ -176,6 +176,65 @@ class TestUncheckedWeights:
         assert f"not checked: {tmp_path / name}, which may hold other weights" in said
         assert ran(capsys, tmp_path / "certificate.json")[0] == 4
 
+    @pytest.mark.parametrize(
+        "name",
+        ["Model.json", "sub/model.json", "sub/deep/w", "w.weights", "w.zip", "params.json",
+         "adapter.tar", ".hidden", "x.bin.1", "schema.json", "config.json"],
+    )  # fmt: skip
+    def test_any_file_that_may_hold_them(self, capsys, tmp_path, fitted, name):
+        li.save(fitted, tmp_path)
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_bytes((tmp_path / "model.json").read_bytes())
+        code, said = ran(capsys, tmp_path)
+        assert code == 4
+        assert f"not checked: {tmp_path / name}, which may hold other weights" in said
+
+    def test_what_nobody_loads_as_weights(self, capsys, tmp_path, fitted):
+        li.save(fitted, tmp_path)
+        for name in ("README.md", "LICENSE", "train.csv", "report.HTML", "p.png", ".gitattributes"):
+            (tmp_path / name).write_bytes(b"")
+        (tmp_path / ".git").mkdir()
+        (tmp_path / ".git" / "HEAD").write_bytes(b"")
+        (tmp_path / "schema.json").write_text('{"a": {"range": [0, 1]}, "b": "drop"}')
+        assert ran(capsys, tmp_path)[0] == 0
+
+    def test_folders_behind_links(self, capsys, tmp_path, fitted):
+        li.save(fitted, tmp_path / "m")
+        (tmp_path / "other").mkdir()
+        (tmp_path / "m" / "sub").symlink_to(tmp_path / "other", target_is_directory=True)
+        (tmp_path / "m" / "gone.md").symlink_to(tmp_path / "nothing")
+        code, said = ran(capsys, tmp_path / "m")
+        assert code == 4
+        assert said.count("not checked: ") == 1
+        assert f"not checked: {tmp_path / 'm' / 'sub'}" in said
+
+    def test_beside_a_certificate_of_another_name(self, capsys, tmp_path, fitted):
+        li.save(fitted, tmp_path)
+        (tmp_path / "certificate.json").rename(tmp_path / "mine.json")
+        code, said = ran(capsys, tmp_path / "mine.json")
+        assert code == 0
+        assert f"of the model in {tmp_path / 'model.json'}" in said
+        (tmp_path / "inside").mkdir()
+        (tmp_path / "inside" / "w.pt").write_bytes(b"")
+        assert ran(capsys, tmp_path / "mine.json")[0] == 0
+        (tmp_path / "w.pt").write_bytes(b"")
+        assert ran(capsys, tmp_path / "mine.json")[0] == 4
+
+    def test_a_folder_for_a_model(self, capsys, tmp_path, fitted):
+        li.save(fitted, tmp_path)
+        (tmp_path / "model.json").unlink()
+        (tmp_path / "model.json").mkdir()
+        assert ran(capsys, tmp_path)[0] == 2
+
+    def test_the_first_few_are_named(self, capsys, tmp_path, fitted):
+        li.save(fitted, tmp_path)
+        for k in range(8):
+            (tmp_path / f"{k}.pt").write_bytes(b"")
+        code, said = ran(capsys, tmp_path)
+        assert code == 4
+        assert said.count(".pt, which may hold") == 5
+        assert "not checked: 3 more, which may hold other weights" in said
+
     def test_beside_the_model_that_is_named(self, capsys, tmp_path, fitted):
         li.save(fitted, tmp_path / "one")
         head(fitted, tmp_path / "two")
@@ -336,16 +395,49 @@ class TestTextOfFiles:
 
 
 class TestLargeRuns:
-    @pytest.mark.parametrize("steps", [3 * 10**8, 10**12, 2**53, 10**30])
+    @pytest.mark.parametrize("steps", [3 * 10**8, 10**12, 2**53, 1e12])
     def test_are_refused_at_once(self, fitted, steps):
         record = json.loads(fitted.certificate_)
         record["run"]["steps"] = steps
-        with pytest.raises(InvalidCertificate, match=f"{steps:,} steps, too many to check"):
+        with pytest.raises(InvalidCertificate, match=f"{steps:,.0f} steps, too many to check"):
             verify(sealed(record))
         small = json.loads(fitted.certificate_)
         for name, parts in (("earlier", [record]), ("selection", {"candidates": [record]})):
             with pytest.raises(InvalidCertificate, match="too many to check"):
                 verify(sealed(small | {name: parts}))
+
+    @pytest.mark.parametrize(
+        "change, what",
+        [
+            ({"steps": 10**400}, "inf steps"),
+            ({"examples_per_person": 3_000}, "3,000 examples of a person"),
+            ({"examples_per_person": 1e5}, "100,000 examples of a person"),
+            ({"examples_per_person": 500, "steps": 10**4}, "5,000,000 steps times examples"),
+            (
+                {"batches": {"kind": "BalancedSampled", "examples": 10**12, "batch_size": 1,
+                             "epochs": 10**6}},
+                "1,000,000 epochs in a draw",
+            ),
+            (
+                {"batches": {"kind": "ShuffledOnce", "examples": 1e9, "batch_size": 1}},
+                "1,000,000,000 steps in a draw",
+            ),
+        ],
+    )  # fmt: skip
+    def test_large_groups_and_draws_are_refused_at_once(self, fitted, change, what):
+        record = json.loads(fitted.certificate_)
+        record["run"] |= change
+        with pytest.raises(InvalidCertificate, match=f"{what}.*, too many to check"):
+            verify(sealed(record))
+
+    def test_accounting_waits_for_all_cheaper_checks(self, fitted, monkeypatch):
+        def never(*_, **__):
+            raise AssertionError
+
+        monkeypatch.setattr("lastiterate.certificate.verify.account", never)
+        record = json.loads(fitted.certificate_) | {"digest": "0"}
+        with pytest.raises(InvalidCertificate, match="its digest is not that of its text"):
+            verify(json.dumps(record))
 
     def test_want_of_memory_is_no_memory_error(self, fitted, monkeypatch):
         def full(*_, **__):

@@ -104,20 +104,21 @@ class TestTornLines:
         added(Journal(path), "c")
         assert words(path) == ["a", "b", "c"]
 
-    def test_a_first_line_that_is_torn(self, path):
-        added(Journal(path), "b")
-        whole = path.read_bytes()
-        for end in (1, 10, 30, len(whole) - 2):
-            path.write_bytes(whole[:end])
-            added(Journal(path), "a")
-            assert words(path) == ["a"]
-
-    @pytest.mark.parametrize("text", [b"notes, one line", b"{}", b'{"n":0,"wh', b"\x00\x01"])
-    def test_a_file_that_is_no_ledger_is_not_replaced(self, path, text):
+    @pytest.mark.parametrize(
+        "text",
+        [b"notes, one line", b"{}", b'{"n":0,"wh', b"\x00\x01", bytes(100), b"{",
+         b'{"n":0,"time":"', b'{"n":0,"time":"my own notes'],
+    )  # fmt: skip
+    def test_a_file_without_a_whole_line_is_not_replaced(self, path, text):
         path.write_bytes(text)
-        with pytest.raises(InvalidLedger, match="it is no ledger"):
+        with pytest.raises(InvalidLedger, match=r"it is no ledger: .*; delete it if"):
             added(Journal(path), "a")
         assert path.read_bytes() == text
+
+    def test_an_empty_file_may_be_begun(self, path):
+        path.write_bytes(b"")
+        added(Journal(path), "a")
+        assert words(path) == ["a"]
 
     def test_zeros_as_some_file_systems_leave_them(self, path):
         added(Journal(path), "a")

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
+from lastiterate._files import IsOurs, write_whole
 from lastiterate._numerics.arrays import Array
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, MissingExtra, NumericalFailure
@@ -98,16 +99,16 @@ def _made(
 
 def _resumed(file: Path, header: dict[str, Any]) -> dict[Block, Array]:
     """The blocks that the file holds; its header is written, and a cut last line removed."""
-    if not file.exists() or not file.read_text(encoding="utf-8").strip():
-        file.write_text(json.dumps(header) + "\n", encoding="utf-8")
+    content = file.read_bytes() if file.exists() else b""
+    if not content:
+        write_whole("file", file, json.dumps(header) + "\n", _is(b""))
         return {}
-    text = file.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
+    whole = content[: content.rfind(b"\n") + 1]
     records = [_parsed(file, line) for line in whole.splitlines()]
     if not records or records[0] != header:
         raise InvalidParameter("file", str(file), must_be=_other(records, header))
-    if whole != text:
-        file.write_text(whole, encoding="utf-8")
+    if whole != content:
+        write_whole("file", file, whole, _is(content))
     try:
         return {
             (one["world"], one["number"]): np.array(one["outputs"])
@@ -116,6 +117,11 @@ def _resumed(file: Path, header: dict[str, Any]) -> dict[Block, Array]:
         }
     except (KeyError, TypeError) as error:
         raise InvalidParameter("file", str(file), must_be="the record of an audit") from error
+
+
+def _is(content: bytes) -> IsOurs:
+    """Recognises what was read."""
+    return lambda found: found == content
 
 
 def looks(file: Path, runs: int) -> list[int]:
@@ -139,7 +145,7 @@ def _other(records: list[dict[str, Any]], header: dict[str, Any]) -> str:
     )
 
 
-def _parsed(file: Path, line: str) -> dict[str, Any]:
+def _parsed(file: Path, line: str | bytes) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except ValueError:

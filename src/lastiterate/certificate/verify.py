@@ -59,6 +59,10 @@ READ_ERRORS = (
     LastIterateError,
 )
 MOST_STEPS = 20_000_000  # which take about a minute, and 3 GB
+MOST_PER_PERSON = 1_000  # which take some minutes
+MOST_DRAWN_EPOCHS = 1_000  # whose batches are drawn together
+MOST_STEPS_OF_PERSON = 2_000_000  # where a person has several examples
+_DRAWN_FOR_EVERY_STEP = ("PoissonSampled", "SampledWithoutReplacement")
 _VERSIONS = ("format", "software")
 _ROUNDING = 1e-12  # relative; other machines may round the same constants otherwise
 
@@ -88,6 +92,7 @@ def verify(
 ) -> PrivacyReport:
     """The report that the certificate's run implies, or `InvalidCertificate` with every reason.
 
+    The run is accounted for if nothing else is wrong, and refused if that would take hours.
     It warns if the training had a seed, since the guarantee then fails against anyone who knows
     the seed, and if preprocessing learnt from the same examples, which no number here includes.
     It cannot check that the run took place as described and that nothing else was published.
@@ -154,22 +159,52 @@ def verified_certificate(
 
 
 def _refuse_too_large(record: Mapping[str, Any]) -> None:
-    """Raise if runs have so many steps, all together, that deriving them would take hours or more.
+    """Raise if runs are so large, all together, that deriving them would take hours or more.
 
     What is stated costs its author nothing, and deriving it costs time and memory in proportion.
     """
-    steps, waiting = 0, [record]
+    steps, waiting = 0.0, [record]
     while waiting:
         one = waiting.pop()
         run, selection = one.get("run"), one.get("selection")
-        stated = run.get("steps") if isinstance(run, dict) else None
-        steps += stated if type(stated) is int else 0
+        if isinstance(run, dict):
+            steps += _number(run, "steps")
+            _refuse_large_groups(run)
         candidates = selection.get("candidates") if isinstance(selection, dict) else None
         for part in (one.get(EARLIER), candidates):
             if isinstance(part, list):
                 waiting += [each for each in part if isinstance(each, dict)]
-    if steps > MOST_STEPS:
-        why = f"its runs have {steps:,} steps, too many to check here: at most {MOST_STEPS:,}"
+    _refuse_above(MOST_STEPS, steps, "steps")
+
+
+def _refuse_large_groups(run: Mapping[str, Any]) -> None:
+    """Raise if one person, or one draw of batches, has so much that its cost takes hours."""
+    people, batches = _number(run, "examples_per_person"), run.get("batches")
+    _refuse_above(MOST_PER_PERSON, people, "examples of a person")
+    if people > 1:
+        several = "steps times examples of a person"
+        _refuse_above(MOST_STEPS_OF_PERSON, people * _number(run, "steps"), several)
+    if isinstance(batches, dict) and batches.get("kind") not in _DRAWN_FOR_EVERY_STEP:
+        of_epoch = _number(batches, "examples") / max(_number(batches, "batch_size"), 1.0)
+        _refuse_above(
+            MOST_DRAWN_EPOCHS, _number(batches, "epochs"), "epochs in a draw of its batches"
+        )
+        drawn = of_epoch * max(_number(batches, "epochs"), 1.0)
+        _refuse_above(MOST_STEPS, drawn, "steps in a draw of its batches")
+
+
+def _number(record: Mapping[str, Any], name: str) -> float:
+    """A number, written as 1e6, too, since runs are read so; 0 for anything else."""
+    value = record.get(name)
+    try:
+        return float(value) if isinstance(value, int | float) else 0.0
+    except OverflowError:
+        return math.inf
+
+
+def _refuse_above(most: int, stated: float, what: str) -> None:
+    if not stated <= most:
+        why = f"its runs have {stated:,.0f} {what}, too many to check here: at most {most:,}"
         raise InvalidCertificate([why])
 
 
@@ -191,15 +226,19 @@ def _derived_training(
         problem = stated_problem(record, objective, other_releases)
         rounding, wrong = wrong_arithmetic(record, problem, [run], other_releases, seeded=seeded)
         reasons += wrong
+        reasons += wrong_statements(record, run)
+        _shape(objective, features)
+        requests = history_before_requests(record)
+        if reasons:  # what does not hold anyway is not worth the time of accounting
+            raise InvalidCertificate(reasons)
         report = account(run, other_releases=other_releases)
         report = report if rounding is None else report.computed(rounding)
         if "selection" in record:
             report, unfounded = selected_report(record, report, slack=_ROUNDING)
             reasons += unfounded
         reasons += _wrong_guarantee(report, record["guarantee"])
-        reasons += wrong_statements(record, run)
-        _shape(objective, features)
-        requests = history_before_requests(record)
+    except InvalidCertificate:
+        raise
     except READ_ERRORS as error:
         raise InvalidCertificate([*reasons, f"it cannot be read ({error!r})"]) from error
     caveats = statements.caveats(record["labels"], record.get("trusted"))

@@ -3,7 +3,7 @@
 It is only ever appended to, by one writer at a time, and an entry is on the disk before the writer
 hears of it.  A writer that dies in the middle leaves a last line without an end.  Nobody acted upon
 it, so the next writer removes it, and says in its own entry how long it was; unless nothing but the
-end is missing, when the end is added.
+end is missing, when the end is added.  A file that holds no whole entry is refused.
 
 The chain shows that nothing before its head was changed.  It cannot show that nothing after was cut
 off: for that keep the head somewhere else, or give a witness, which is looked at before every
@@ -26,7 +26,6 @@ from lastiterate.ledger.journal_lines import (
     Entry,
     entry_of,
     line_of,
-    may_be_first,
     sync_folder,
 )
 from lastiterate.ledger.witness import Witness
@@ -57,8 +56,11 @@ class Journal:
         """Add what the function makes of the entries so far; it may raise instead."""
         with self._turn, _opened(self.path) as descriptor, locked(descriptor):
             rest = self._whole_lines(descriptor)
-            if not self._known and not may_be_first(rest):
-                why = "it is no ledger: its first line has no end, and is not how one begins"
+            if rest and not self._known:  # never replaced: it may be anybody's
+                why = (
+                    "it is no ledger: it holds no whole line; delete it if it is left of an "
+                    "attempt to open one"
+                )
                 raise InvalidLedger(os.fspath(self.path), [why])
             if self.witness is not None:
                 self.witness.check(self.witness.head(), self._known, os.fspath(self.path))

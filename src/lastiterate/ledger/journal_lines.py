@@ -45,12 +45,6 @@ def entry_of(line: bytes, before: Sequence[Entry]) -> Entry | None:
     return entry if follows else None
 
 
-def may_be_first(rest: bytes) -> bool:
-    """Whether this may be the beginning of a first entry, or what a file system left of it."""
-    start = b'{"n":0,"time":"'
-    return not rest.strip(b"\0") or rest.startswith(start) or start.startswith(rest)
-
-
 def _text(entry: Mapping[str, Any]) -> bytes:
     return json.dumps(entry, separators=(",", ":"), allow_nan=False).encode()
 

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lastiterate._files import IsOurs
 from lastiterate.errors import InvalidLedger, InvalidParameter
 from lastiterate.ledger.journal_lines import Entry, sync_folder
 from lastiterate.run.serialise import unambiguous_json
@@ -110,11 +111,8 @@ class Witness:
         sync_folder(self.path.parent)
 
 
-def refuse_replacing_head(name: str, path: Path, entries: Sequence[Entry]) -> None:
-    """Raise unless nothing is there, or a head that these entries contain.
-
-    What shows that a ledger went back, or is of another ledger, must not be lost.
-    """
+def is_earlier_head(path: Path, entries: Sequence[Entry]) -> IsOurs:
+    """Recognises heads that these entries contain."""
 
     def is_earlier(content: bytes) -> bool:
         try:
@@ -123,9 +121,17 @@ def refuse_replacing_head(name: str, path: Path, entries: Sequence[Entry]) -> No
             return False
         return head.missing_from(entries) is None
 
+    return is_earlier
+
+
+def refuse_replacing_head(name: str, path: Path, entries: Sequence[Entry]) -> None:
+    """Raise unless nothing is there, or a head that these entries contain.
+
+    What shows that a ledger went back, or is of another ledger, must not be lost.
+    """
     if not os.path.lexists(path):
         return
-    if not (path.is_file() and is_earlier(path.read_bytes())):
+    if not (path.is_file() and is_earlier_head(path, entries)(path.read_bytes())):
         must_be = "a new file, or one of an earlier head of this very ledger"
         found = f"{path}, which is neither and is never replaced"
         raise InvalidParameter(name, must_be=must_be, found=found)

@@ -67,7 +67,7 @@ def export(model: Any, path: str | Path, *, dtype: str = "float64") -> None:
     _publish(graph, saved, _outputs(graph, saved, rows))
     texts = {"certificate": certificate}
     exported = graph.model(kind, saved.encoder.width, texts)
-    write_whole(Path(path), exported.SerializeToString())
+    write_whole("path", Path(path), exported.SerializeToString(), is_exported)
 
 
 def is_exported(content: bytes) -> bool:

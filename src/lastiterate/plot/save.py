@@ -6,7 +6,7 @@ from io import BytesIO, StringIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lastiterate._files import has, refuse_replacing, write_whole
+from lastiterate._files import IsOurs, refuse_replacing, write_whole
 from lastiterate.errors import InvalidParameter
 from lastiterate.plot.style import style
 
@@ -20,10 +20,17 @@ _METADATA: dict[str, dict[str, Any]] = {
     ".png": {"Software": _OURS},
     ".pdf": {"CreationDate": None, "Creator": _OURS, "Producer": None},
 }
-_MARKS = {
-    ".svg": b"<dc:title>lastiterate</dc:title>",
-    ".png": b"tEXtSoftware\x00lastiterate",
-    ".pdf": b"/Creator (lastiterate)",
+# By our name where it is in pictures that we write; elsewhere it may be part of another's work.
+_IS_OURS: dict[str, IsOurs] = {
+    ".svg": lambda content: (
+        content.startswith(b"<?xml") and b"<dc:title>lastiterate</dc:title>" in content[:1_000]
+    ),
+    ".png": lambda content: (
+        content.startswith(b"\x89PNG") and content[37:].startswith(b"tEXtSoftware\x00lastiterate")
+    ),
+    ".pdf": lambda content: (
+        content.startswith(b"%PDF-") and b"/Creator (lastiterate)" in content[-4_000:]
+    ),
 }
 _PIXELS_PER_INCH = 200
 
@@ -45,10 +52,10 @@ def save(figure: Figure, out: str | Path) -> list[Path]:
 
 def write_picture(figure: Figure, path: Path, **settings: Any) -> None:
     """Write one file, by which we know later that it is ours; `settings` are of matplotlib."""
-    refuse_replacing("out", path, has(_MARKS[path.suffix]))
+    refuse_replacing("out", path, _IS_OURS[path.suffix])
     drawn = BytesIO()
     figure.savefig(drawn, format=path.suffix[1:], metadata=_METADATA[path.suffix], **settings)
-    write_whole(path, drawn.getvalue())
+    write_whole("out", path, drawn.getvalue(), _IS_OURS[path.suffix])
 
 
 def check(out: str | Path) -> list[Path]:
@@ -63,7 +70,7 @@ def check(out: str | Path) -> list[Path]:
             raise InvalidParameter("out", str(out), must_be=must_be)
         paths = [path.with_suffix(kind) for kind in (".svg", ".png")]
     for one in paths:
-        refuse_replacing("out", one, has(_MARKS[one.suffix]))
+        refuse_replacing("out", one, _IS_OURS[one.suffix])
     return paths
 
 

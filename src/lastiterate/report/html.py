@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lastiterate._digits import mu, times, up
-from lastiterate._files import has, refuse_replacing, write_whole
+from lastiterate._files import begins_with, refuse_replacing, write_whole
 from lastiterate._html import card
 from lastiterate.accounting import USUAL_DELTA, PrivacyReport
 from lastiterate.bounds.catalogue import RECORDS
@@ -34,17 +34,26 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def write_html(report: PrivacyReport, path: str | Path, *, delta: float, title: str) -> None:
-    """The page as a file, which may replace an earlier page, and nothing else."""
-    check_page("path", path)
+def write_html(
+    report: PrivacyReport,
+    path: str | Path,
+    *,
+    delta: float,
+    title: str,
+    name: str = "path",
+    allowed: bool = True,
+    remedy: str = "",
+) -> None:
+    """The page as a file, which may replace an earlier page where allowed, and nothing else."""
+    check_page(name, path, allowed=allowed, remedy=remedy)
     text = as_html(report, delta=delta, title=title)
     Path(path).parent.mkdir(parents=True, exist_ok=True)
-    write_whole(Path(path), text)
+    write_whole(name, Path(path), text, _IS_PAGE if allowed else None, remedy)
 
 
 def check_page(name: str, path: str | Path, *, allowed: bool = True, remedy: str = "") -> None:
     """Raise unless a page can be written there; `name` is of the argument that has the path."""
-    refuse_replacing(name, path, has(_MARK.encode()), allowed=allowed, remedy=remedy)
+    refuse_replacing(name, path, _IS_PAGE, allowed=allowed, remedy=remedy)
 
 
 def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report") -> str:
@@ -79,12 +88,14 @@ def as_html(report: PrivacyReport, *, delta: float, title: str = "Privacy report
     return _PAGE.format(title=escape(title), css=CSS, body="\n".join(body))
 
 
-_MARK = '<meta name="generator" content="lastiterate">'
-_PAGE = f"""<!DOCTYPE html>
+_START = """<!DOCTYPE html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
-{_MARK}
+<meta name="generator" content="lastiterate">
+"""
+_IS_PAGE = begins_with(_START.encode())
+_PAGE = f"""{_START}\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <title>{{title}}</title>

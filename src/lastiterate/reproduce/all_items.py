@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table as TextTable
 
 from lastiterate import _check
-from lastiterate._files import refuse_replacing, write_whole
+from lastiterate._files import begins_with, refuse_replacing, write_whole
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter
 from lastiterate.reproduce import (
@@ -130,7 +130,8 @@ def write_page(
     An item that needs data, or an extra that is missing, says so instead.
     """
     page = folder / "index.html"
-    refuse_replacing("out", page, lambda content: content.startswith(_HEAD.encode()))
+    is_page = begins_with(_HEAD.encode())
+    refuse_replacing("out", page, is_page)
     folder.mkdir(parents=True, exist_ok=True)
     parts, left_out = [], {}
     for item in track("reproducing", items):
@@ -139,5 +140,5 @@ def write_page(
         except (ImportError, InvalidParameter) as missing:
             left_out[item.id] = str(missing)
             parts.append(f"<h2>{item.id}</h2><p>{html.escape(str(missing))}\n")
-    write_whole(page, "".join([_HEAD, *parts]))
+    write_whole("out", page, "".join([_HEAD, *parts]), is_page)
     return page, left_out

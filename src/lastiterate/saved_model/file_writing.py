@@ -1,14 +1,20 @@
 """The files of saved models: how ours are recognised, and written whole or not at all."""
 
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
-from lastiterate._files import IsOurs, draft_beside, has, is_record, refuse_replacing
+from lastiterate._files import IsOurs, is_record, refuse_replacing, write_files
 from lastiterate.errors import InvalidParameter
 from lastiterate.saved_model.safetensors_file import TensorFile, read_tensors
 
 MODEL, CERTIFICATE = "model.json", "certificate.json"
 _LEARNED = ("coef", "intercept", "center")
+_CARD = re.compile(
+    rb'---\n(license: [^\n]*\n)?library_name: "lastiterate"\n'
+    rb'pipeline_tag: "tabular-(classification|regression)"\ntags:\n'
+)
 
 
 def _are_tensors(known: Callable[[TensorFile], bool]) -> IsOurs:
@@ -33,7 +39,7 @@ OURS: Mapping[str, IsOurs] = {
         lambda file: {"parameters"} <= set(file.tensors) <= {"parameters", *_LEARNED}
     ),
     "head.safetensors": _are_tensors(lambda file: "lastiterate" in file.texts),
-    "README.md": has(b'library_name: "lastiterate"'),
+    "README.md": lambda content: _CARD.match(content) is not None,
 }
 
 
@@ -49,23 +55,24 @@ def refuse_replacing_in(
         refuse_replacing(name, folder / one, OURS[one], allowed=allowed, new=new, remedy=remedy)
 
 
-def write_together(folder: Path, texts: Mapping[str, str | bytes]) -> None:
-    """Write all files or, if interrupted, none."""
+def write_together(
+    name: str,
+    folder: Path,
+    texts: Mapping[str, str | bytes],
+    *,
+    allowed: bool,
+    remedy: str = "",
+) -> None:
+    """Write all files of a folder or, if interrupted, none; ours are replaced where allowed."""
     created = [each for each in (folder, *folder.parents) if not each.exists()]
-    drafts: dict[Path, Path] = {}
-    written: list[Path] = []
+    contents = {folder / one: text for one, text in texts.items()}
+    replaces = {folder / one: OURS[one] if allowed else None for one in texts}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for name, text in texts.items():
-            drafts[folder / name] = draft_beside(folder / name, text)
-        for final, draft in drafts.items():
-            if not final.exists():
-                written.append(final)
-            draft.replace(final)
+        write_files(name, contents, replaces, remedy=remedy)
     except BaseException:
-        for path in (*drafts.values(), *written):
-            path.unlink(missing_ok=True)
-        for each in created:
-            if each.is_dir():
-                each.rmdir()
+        with suppress(OSError):  # somebody else's files are in it by now
+            for each in created:
+                if each.is_dir():
+                    each.rmdir()
         raise

@@ -58,6 +58,7 @@ ESTIMATORS: dict[str, Any] = {
 # Secrets, settings of this machine, and a setting that can only be False.
 UNSAVED_SETTINGS = ("random_state", "ledger", "warm_start")
 BY_CLASS = ("class_prior", "class_weight")
+REMEDY = "overwrite=True replaces what lastiterate wrote"
 _OF_A_HEAD = (
     "whose .estimator is one, for rows as lastiterate.torch.features gives them; "
     "lastiterate.torch.save writes the layer, and torch.onnx.export(model, ..) the whole model"
@@ -109,7 +110,8 @@ def save(model: Any, folder: str | Path, *, overwrite: bool = False) -> None:
     """
     saved, certificate = saved_model_of(model)
     where = empty_folder(folder, (MODEL, CERTIFICATE), overwrite=overwrite)
-    write_together(where, {MODEL: saved.text(), CERTIFICATE: certificate})
+    texts = {MODEL: saved.text(), CERTIFICATE: certificate}
+    write_together("folder", where, texts, allowed=overwrite, remedy=REMEDY)
 
 
 def saved_model_of(model: Any) -> tuple[SavedModel, str]:
@@ -127,8 +129,7 @@ def saved_model_of(model: Any) -> tuple[SavedModel, str]:
 def empty_folder(folder: str | Path, names: tuple[str, ...], *, overwrite: bool) -> Path:
     """The folder, which must not hold files of these names yet, or ours to be replaced."""
     where = Path(folder)
-    remedy = "overwrite=True replaces what lastiterate wrote"
-    refuse_replacing_in("folder", where, names, allowed=overwrite, remedy=remedy)
+    refuse_replacing_in("folder", where, names, allowed=overwrite, remedy=REMEDY)
     return where
 
 

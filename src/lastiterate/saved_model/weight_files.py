@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -35,6 +36,7 @@ from lastiterate.saved_model.model_file import (
     read_model,
 )
 from lastiterate.saved_model.safetensors_file import read_tensors
+from lastiterate.tables.schema_file import is_schema
 from lastiterate.train.centring import Centre, as_published
 
 HEAD, HUB, CONFIG = "head.safetensors", "model.safetensors", "config.json"
@@ -44,17 +46,46 @@ _SETTINGS = ("bound", "center_bound", "normalise", "name", "classes")
 _FROM_HUB = "a folder that lastiterate.huggingface.save wrote"
 _FROM_TORCH = "a folder that lastiterate.torch.save wrote"
 _CHECKED = (MODEL, HUB, HEAD)
-_ENDINGS = {
-    ".safetensors", ".bin", ".pt", ".pth", ".ckpt", ".onnx", ".npz", ".npy", ".h5", ".hdf5",
-    ".keras", ".gguf", ".msgpack", ".pkl", ".pickle", ".joblib", ".pb", ".tflite",
+# Names and endings of what nobody loads as weights; everything else may be.
+_NO_WEIGHTS = {CERTIFICATE, "LICENSE", ".gitattributes", ".gitignore"}
+_NO_WEIGHTS_ENDINGS = {
+    ".md", ".txt", ".html", ".htm", ".csv", ".tsv", ".png", ".svg", ".jpg", ".pdf", ".pub", ".sig",
+    ".key", ".py", ".ipynb", ".yaml", ".yml", ".toml",
 }  # fmt: skip
 
 
-def weights_beside(folder: Path) -> tuple[list[Path], list[Path]]:
-    """The files of weights in a folder and those inside: that can be checked, and all others."""
-    checked = [folder / name for name in _CHECKED if (folder / name).is_file()]
-    every = sorted(path for path in folder.rglob("*") if path.suffix.lower() in _ENDINGS)
-    return checked, [path for path in every if path not in checked]
+def weights_beside(certificate: Path) -> tuple[list[Path], list[Path]]:
+    """Files of weights beside a certificate that can be checked, and all others that may be some.
+
+    The others are looked for in folders inside, too, unless the certificate has a name of its own
+    and so may lie among anything.  Folders behind links are listed, and not entered.
+    """
+    folder = certificate.parent
+    checked = [folder / name for name in _CHECKED if os.path.lexists(folder / name)]
+    for path in checked:
+        if not path.is_file():
+            raise InvalidParameter("model", must_be="a file", found=f"{path}, which is none")
+    known = {certificate, *checked}
+    if folder / HUB in checked:
+        known.add(folder / CONFIG)
+    others = []
+    for where, folders, names in os.walk(folder, onerror=_raise):
+        folders[:] = [one for one in folders if one != ".git" and certificate.name == CERTIFICATE]
+        links = [one for one in folders if (Path(where) / one).is_symlink()]
+        others += [Path(where) / one for one in (*names, *links)]
+    return checked, sorted(one for one in others if one not in known and _may_be_weights(one))
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _may_be_weights(path: Path) -> bool:
+    if path.is_dir():
+        return True
+    if path.name in _NO_WEIGHTS or path.suffix.lower() in _NO_WEIGHTS_ENDINGS:
+        return False
+    return not (path.name == "schema.json" and path.is_file() and is_schema(path.read_bytes()))
 
 
 def read_weights(path: Path) -> SavedModel | SavedHead:
@@ -63,7 +94,7 @@ def read_weights(path: Path) -> SavedModel | SavedHead:
         return SavedHead.read(path.parent)
     if path.name == HUB:
         return hub_model(path.parent)
-    if path.suffix.lower() in _ENDINGS:
+    if path.suffix.lower() != ".json":
         must_be = f"{MODEL}, {HUB} or {HEAD}, which can be checked"
         raise InvalidParameter("model", str(path), must_be=must_be)
     return read_model(path)

@@ -12,7 +12,16 @@ import numpy as np
 from lastiterate._files import is_record
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.tables.cells import BadCells, days_of, numbers_of, read
-from lastiterate.tables.column_rules import DATES, is_unfilled
+from lastiterate.tables.column_rules import (
+    AS_IT_IS,
+    BASELINE,
+    BINS,
+    CUTS,
+    DATES,
+    DAYS_BETWEEN,
+    DROP,
+    is_unfilled,
+)
 from lastiterate.tables.json_file import read_object
 from lastiterate.tables.table_files import TableFile, readable
 from lastiterate.tables.target import check_is_column
@@ -65,6 +74,22 @@ def skeleton(file: TableFile, *, target: str | None = None, regression: bool = F
 
 # One that was filled in holds the work of whoever did.
 is_skeleton = is_record(lambda schema: bool(schema) and all(map(is_unfilled, schema.values())))
+
+
+_PARTS = {
+    "range", CUTS, BINS, DATES, DAYS_BETWEEN, "format", "values", "missing", "indicator",
+    AS_IT_IS, BASELINE,
+}  # fmt: skip
+is_schema = is_record(
+    lambda schema: (
+        bool(schema)
+        and all(
+            rule in (AS_IT_IS, DROP)
+            or (isinstance(rule, dict) and bool(rule) and set(rule) <= _PARTS)
+            for rule in schema.values()
+        )
+    )
+)
 
 
 # Of dates in text.  Where all cells are dates in two of them, the format is left open.

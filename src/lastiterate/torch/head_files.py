@@ -62,7 +62,8 @@ def save(fitted: FittedHead, folder: str | Path) -> None:
     }
     tensors = {key: one for key, one in arrays.items() if one is not None}
     weights = as_tensors(tensors, metadata=saved.metadata())
-    write_together(Path(folder), {HEAD: weights, CERTIFICATE: fitted.certificate_})
+    texts = {HEAD: weights, CERTIFICATE: fitted.certificate_}
+    write_together("folder", Path(folder), texts, allowed=True)
 
 
 def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> PrivacyReport:

@@ -130,7 +130,7 @@ def calibrate_command(
     private = li.calibrate(run, epsilon=epsilon, delta=delta, over=over.replace("-", "_"))
     reached = li.account(private).epsilon(delta)
     if save is not None:
-        write_whole(save, private.to_toml())
+        write_whole("save", save, private.to_toml())
     if as_json:
         record = {"run": json.loads(private.to_json()), "epsilon": reached, "delta": delta}
         _print_json({**record, "adjacency": private.adjacency})

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lastiterate._digits import up
-from lastiterate._files import write_whole
+from lastiterate._files import begins_with, write_whole
 from lastiterate._numerics.rounding import up as rounded_up
 from lastiterate._progress import track
 from lastiterate.cli.commands.train import train
@@ -122,7 +122,7 @@ def demo(
     table = epsilon_table()
     print("\n".join([_LONGER.format(delta=_DELTA), *_rows(table), _LEVELS_OFF]))
     text = as_text(report, delta=_DELTA)
-    write_whole(out / "report.txt", text + "\n")
+    write_whole("out", out / "report.txt", text + "\n", begins_with(text[:10].encode()))
     if full:
         print(f"{text}\n")
     print(_FILES.format(**names, report=_pictures(report, table, out)))
@@ -241,7 +241,7 @@ def _write_tables(out: Path) -> dict[str, list[int]]:
     """Write train.csv, test.csv and schema.json, and return the labels of both tables."""
     texts, labels = _tables()
     for name, text in texts.items():
-        write_whole(out / name, text)
+        write_whole("out", out / name, text, begins_with(text.encode()))
     return labels
 
 

@@ -217,7 +217,7 @@ def head(
 
     Example: lastiterate ledger head people.ledger
     """
-    from lastiterate.ledger.witness import Head, refuse_replacing_head
+    from lastiterate.ledger.witness import Head, is_earlier_head, refuse_replacing_head
 
     entries = existing_ledger(file).entries()
     text = Head.of(entries).as_text()
@@ -230,7 +230,7 @@ def head(
     if out is None:
         print(text, end="")
     else:
-        write_whole(out, text)
+        write_whole("out", out, text, is_earlier_head(out, entries))
         print(f"written: {out}")
 
 
@@ -275,11 +275,12 @@ def export(
     }
     text = json.dumps(record, indent=1) + "\n"
     if out is not None:
-        refuse_replacing("out", out, is_record(lambda found: set(found) == set(record)))
+        is_export = is_record(lambda found: set(found) == set(record))
+        refuse_replacing("out", out, is_export)
     if out is None:
         print(text, end="")
     else:
-        write_whole(out, text)
+        write_whole("out", out, text, is_export)
         print(f"written: {out}")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import typer
 
 from lastiterate import _check
-from lastiterate._files import IsOurs, refuse_replacing, write_whole
+from lastiterate._files import begins_with, refuse_replacing, write_whole
 from lastiterate._numerics.arrays import Array
 from lastiterate.cli.options.table_options import Data, Delimiter, Force
 from lastiterate.cli.terminal import WITH_FORCE
@@ -80,7 +80,7 @@ def predict(
     if out is not None:
         header = [_ROW] * (top is not None) + [one for one in (id_, named) if one is not None]
         header += _names("probability of", saved) * probable + _names("score of", saved) * scored
-        is_ours = _begins_with(_as_csv([list(dict.fromkeys(header))]))
+        is_ours = begins_with(_as_csv([list(dict.fromkeys(header))]).encode())
         refuse_replacing("out", out, is_ours, allowed=force, remedy=WITH_FORCE)
     outputs, ids = _outputs(saved, file, id_)
     columns = {} if top is None else {_ROW: [str(k + 1) for k in range(len(outputs))]}
@@ -96,18 +96,13 @@ def predict(
     if out is None:
         sys.stdout.write(text)
     else:
-        write_whole(out, text)
+        write_whole("out", out, text, is_ours if force else None, WITH_FORCE)
 
 
 def _as_csv(lines: list[Any]) -> str:
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(lines)
     return text.getvalue()
-
-
-def _begins_with(header: str) -> IsOurs:
-    """Recognises predictions: files of the very columns that are to be written."""
-    return lambda content: content.startswith(header.encode())
 
 
 def predicted(saved: SavedModel, outputs: Array) -> list[str]:

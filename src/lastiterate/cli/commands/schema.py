@@ -70,6 +70,6 @@ def schema(
     if out is None:
         print(text, end="")
     else:
-        write_whole(out, text)
+        write_whole("out", out, text, is_skeleton if force else None, WITH_FORCE)
         print(f"written: {out}")
     print(_NEXT, file=sys.stderr)

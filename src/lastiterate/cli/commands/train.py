@@ -234,13 +234,18 @@ def train(
     certificate = tied_to_encoding(trained.certificate, saved.encoding)
     if signer is not None:
         certificate = signer.signed(certificate)
-    write_together(out, {MODEL: saved.text(), CERTIFICATE: certificate})
+    texts = {MODEL: saved.text(), CERTIFICATE: certificate}
+    write_together("out", out, texts, allowed=force, remedy=WITH_FORCE)
     files = {
         out / MODEL: "the model and its schema",
         out / CERTIFICATE: "what ran, for `lastiterate verify`",
     }
     if html is not None:
-        trained.report.to_html(html, delta=delta, title=title or "Privacy report")
+        from lastiterate.report.html import write_html
+
+        title = title or "Privacy report"
+        replacing: Any = {"name": "html", "allowed": force, "remedy": WITH_FORCE}
+        write_html(trained.report, html, delta=delta, title=title, **replacing)
         files[html] = "the full report, with pictures"
     public = _public(test_options)
     summary = TrainingSummary(trained.report, delta, files, trained.score, public, key)

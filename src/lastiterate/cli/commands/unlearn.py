@@ -147,7 +147,8 @@ def unlearn(
         "intercept": np.atleast_1d(new.intercept_).tolist(),
     }
     text = SavedModel(saved.record | learnt).text()
-    write_together(out, {MODEL: text, CERTIFICATE: certificate})
+    files = {MODEL: text, CERTIFICATE: certificate}
+    write_together("out", out, files, allowed=force, remedy=WITH_FORCE)
     print(new.unlearning_)
     stated = json.loads(certificate)["guarantee"]
     condition = if_one_example_is(stated["adjacency"])

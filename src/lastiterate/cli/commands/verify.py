@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from lastiterate.certificate.verify import VerifiedCertificate
 
 UNCHECKED_WEIGHTS = 4  # an exit code
+_NAMED = 5  # of the files that were not checked
 _HOLDS = {False: "holds", True: "holds for the training alone"}
 _SEEDED = "not private against someone who knows the seed: the training was reproducible"
 
@@ -65,7 +66,8 @@ def verify(
     With a model, also check that the certificate is of this model, columns and classes included.
     Exit code 0: the guarantee holds. 1: it does not, or the model was altered, or the training had
     a seed, or preprocessing learned from the same examples. 2: bad input. 3: another version of
-    lastiterate issued it, and is named. 4: it holds, but weights beside it were not checked.
+    lastiterate issued it, and is named. 4: it holds, but files beside it
+    may hold weights, and were not checked.
 
     Example: lastiterate verify model
     """
@@ -76,13 +78,12 @@ def verify(
     unchecked: list[Path] = []
     if certificate.is_dir():
         certificate = certificate / CERTIFICATE
-    if certificate.name == CERTIFICATE:
-        beside, unchecked = weights_beside(certificate.parent)
-        if model is None:
-            weights = beside
-        else:
-            unchecked = [one for one in (*beside, *unchecked) if not _same_file(one, model)]
     described = _certificate(certificate)
+    beside, unchecked = weights_beside(certificate)
+    if model is None:
+        weights = beside
+    else:
+        unchecked = [one for one in (*beside, *unchecked) if not _same_file(one, model)]
     try:
         read = [(path, read_weights(path)) for path in weights]
         models: list[SavedModel | None] = [one for _, one in read if isinstance(one, SavedModel)]
@@ -116,7 +117,9 @@ def verify(
     voided = [_SEEDED] if found.seeded else []
     voided += [fitted_steps_text(found.fitted_steps)] if found.fitted_steps else []
     notes = [*_notes(described, found, [path for path, _ in read], signed_by)]
-    notes += [f"not checked: {path}, which may hold other weights" for path in unchecked]
+    few, more = unchecked[:_NAMED], len(unchecked) - _NAMED
+    notes += [f"not checked: {path}, which may hold other weights" for path in few]
+    notes += [f"not checked: {more:,} more, which may hold other weights"] if more > 0 else []
     failed = (found.seeded and not allow_seeded) or (found.fitted_steps and not allow_fitted)
     code = 1 if failed else (UNCHECKED_WEIGHTS if unchecked else 0)
     if as_json:

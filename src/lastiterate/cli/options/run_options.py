@@ -188,7 +188,7 @@ def takes_run(
         else:
             filled, run, assumed = None, said, []
         if file is not None:
-            write_whole(file, run_file.as_toml(filled, run))
+            write_whole("save", file, run_file.as_toml(filled, run))
         command(run, **values)
         if file is not None:
             print(f"written: {file}", file=sys.stderr)
