@@ -73,9 +73,7 @@ class OpacusAccountant(IAccountant):
         self._epoch_counter = EpochCounter()
         self._resumed = False
         self._refusal: RefusedTraining | None = None
-        self._digest: str | None = (
-            None  # of the parameters of a state that was loaded
-        )
+        self._digest: str | None = None  # of the parameters of a state that was loaded
         self._warned: tuple[str, ...] = ()
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
@@ -243,7 +241,7 @@ class OpacusAccountant(IAccountant):
         return planned_record(self.plan, self.history), self.stated
 
     def _first_refusal(self) -> RefusedTraining | None:
-        """What was refused so far: a loop may have caught it, and made the step nevertheless."""
+        """The first refusal, which a loop may have caught before it made the step."""
         if self._refusal is None and self._gradients is not None:
             return self._gradients.refusal
         return self._refusal
