@@ -220,6 +220,22 @@ class TestCheckpoints:
         assert report.run.batches.positions == (1, 7, 9)
         assert report.bound == "composition/fixed-order"
 
+    def test_of_a_loss_that_is_not_stated(self):
+        """An older state would forget the steps that the model made since."""
+        lo.register()
+        first = Training(loader_of()).epochs(1)
+        state = first.accountant.state_dict()
+        for later in (0, 1):
+            first.epochs(later)
+            second = Training(loader_of())
+            second.model.load_state_dict(first.model.state_dict())
+            second.accountant.load_state_dict(state)
+            if later:
+                with pytest.raises(lo.RefusedTraining, match="changed between steps"):
+                    second.epochs(1)
+            else:
+                assert second.epochs(1).accountant.run().steps == 12
+
     def test_of_another_model_or_of_other_batches(self):
         first = Training(loader_of()).epochs(1)
         other = Training(loader_of())

@@ -17,7 +17,7 @@ from lastiterate.accounting import PrivacyReport, account
 from lastiterate.errors import InvalidParameter, InvalidType, RefusedTraining
 from lastiterate.opacus import optimizer_step
 from lastiterate.opacus.epoch_counter import EpochCounter
-from lastiterate.opacus.expected_state import ExpectedState, OtherSteps
+from lastiterate.opacus.expected_state import ExpectedState, OtherSteps, changed_parameters
 from lastiterate.opacus.linear_loss import LinearLoss
 from lastiterate.opacus.missed_bounds import better_batches, missed_bounds
 from lastiterate.opacus.optimizer_step import OptimizerStep
@@ -73,6 +73,7 @@ class OpacusAccountant(IAccountant):
         self._epoch_counter = EpochCounter()
         self._resumed = False
         self._refusal: RefusedTraining | None = None
+        self._digest: str | None = None  # of the parameters of a state that was loaded
         self._warned: tuple[str, ...] = ()
 
     def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
@@ -185,6 +186,7 @@ class OpacusAccountant(IAccountant):
             "steps of the last pass": self._epoch_counter.steps,
             "parameters": self._expected.parameters,
             "buffers": self._expected.buffers,
+            "digest": self._digest if self._resumed else _digest_of(self._optimizer),
             "refused": None if refusal is None else [refusal.why, refusal.instead],
         }
         return state
@@ -224,6 +226,7 @@ class OpacusAccountant(IAccountant):
         self._expected = ExpectedState(saved["parameters"], saved["buffers"])
         self._epoch_counter = EpochCounter(int(saved["steps of the last pass"]))
         self._resumed = bool(self._record.steps)
+        self._digest = saved.get("digest")
 
     def _described(self) -> tuple[TrainingRecord, UserStatement]:
         """The training as watched or, before any step, as planned; and what the user states."""
@@ -238,7 +241,7 @@ class OpacusAccountant(IAccountant):
         return planned_record(self.plan, self.history), self.stated
 
     def _first_refusal(self) -> RefusedTraining | None:
-        """What was refused so far: a loop may have caught it, and made the step nevertheless."""
+        """The first refusal, which a loop may have caught before it made the step."""
         if self._refusal is None and self._gradients is not None:
             return self._gradients.refusal
         return self._refusal
@@ -284,12 +287,19 @@ class OpacusAccountant(IAccountant):
             shapes = [tuple(one.shape) for one in optimizer.params]
             if (other := stated.mismatch(shapes)) is not None:
                 record.add_reason(other)
+        foreseen = self._expected.parameters is not None or not self._resumed
+        if not foreseen and self._digest not in (None, ExpectedState.digest(optimizer)):
+            raise changed_parameters()
         for reason in self._expected.deviations(optimizer, first_step=not record.steps):
             record.add_reason(reason)
         unknown = record.reasons or stated is None
         self._expected = ExpectedState() if unknown else ExpectedState.after(optimizer, step)
         record.steps.append(step)
         self._optimizer, self._resumed = optimizer, False
+
+
+def _digest_of(optimizer: Any) -> str | None:
+    return None if optimizer is None else ExpectedState.digest(optimizer)
 
 
 def _further_reasons(

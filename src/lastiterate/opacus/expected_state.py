@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -122,6 +123,16 @@ class ExpectedState:
             parameters.append(x - step.step_size * moved)
         return cls(parameters, buffers or None)
 
+    @staticmethod
+    def digest(optimizer: Any) -> str:
+        """A digest of the parameters as they are, for states of trainings that are not foreseen."""
+        found = hashlib.sha256()
+        for one in optimizer.params:
+            found.update(f"{one.dtype} {tuple(one.shape)}".encode())
+            flat = one.detach().cpu().contiguous().reshape(-1)
+            found.update(flat.view(torch.uint8).numpy().tobytes())
+        return found.hexdigest()
+
     def deviations(self, optimizer: Any, *, first_step: bool) -> Iterator[str]:
         """Reasons why the state before a step is not the one that the last step left.
 
@@ -129,12 +140,7 @@ class ExpectedState:
         """
         found = [one.detach() for one in optimizer.params]
         if self.parameters is not None and not _are_close(found, self.parameters):
-            raise RefusedTraining(
-                "parameters were changed between steps by something else, which may have used the "
-                "data without noise",
-                instead="let only the optimizer change them (and load the model and the optimizer "
-                "when training goes on from a checkpoint), or describe the run to li.account",
-            )
+            raise changed_parameters()
         buffers = [one for one in momentum_buffers(optimizer) if one is not None]
         if not buffers:
             return  # an emptied buffer is recorded with the step
@@ -142,6 +148,16 @@ class ExpectedState:
             yield "the momentum buffer was not empty before the first step"
         elif self.parameters is not None and not _are_close(buffers, self.buffers or []):
             yield "the momentum buffer was changed between steps, by something else"
+
+
+def changed_parameters() -> RefusedTraining:
+    """The refusal of a step that begins with other parameters than the last one left."""
+    return RefusedTraining(
+        "parameters were changed between steps by something else, which may have used the data "
+        "without noise",
+        instead="let only the optimizer change them (and load the model and the optimizer when "
+        "training goes on from a checkpoint), or describe the run to li.account",
+    )
 
 
 def _are_close(found: Tensors, expected: Tensors) -> bool:
