@@ -37,7 +37,8 @@ def plain_rows(X: Any) -> Any:
         If a column or a cell is no number.
     """
     if sparse.issparse(X):
-        _checked("X", X.dtype)
+        kind: np.dtype[Any] = X.dtype  # type: ignore[attr-defined]
+        _checked("X", kind)
         return X
     if is_frame(X):
         return _of_frame(X)
