@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from sklearn.pipeline import make_pipeline
 
 from lastiterate.errors import InvalidParameter
 from lastiterate.features import QuadraticSketch
@@ -77,3 +78,71 @@ def test_of_scores_of_numbers(odd):
         assert not any(part in kept(refused.value) for part in (TOKEN, "8765432"))
     with pytest.raises(InvalidParameter):
         model.score(ROWS, ROWS[:, 0], sample_weight=[TOKEN] * 400)
+
+
+def _no_unicode():
+    """Text of pyarrow that is no UTF-8, as readers make it that do not look."""
+    pa = pytest.importorskip("pyarrow")
+    held = pa.array([b"yes", TOKEN.encode() + b"\xff", b"no"])
+    return pa.Array.from_buffers(pa.string(), 3, held.buffers())
+
+
+def _no_unicode_in_pandas():
+    pd = pytest.importorskip("pandas")
+    return pd.Series(pd.array(["yes", TOKEN + "\ud800", "no"], dtype=pd.StringDtype("python")))
+
+
+@pytest.mark.parametrize("made", [_no_unicode, _no_unicode_in_pandas])
+def test_of_text_that_is_no_unicode(made):
+    column = made()
+    encoded = PrivateSchema({"a": {"values": ["no", "yes"]}}, bound=None).fit_transform(
+        {"a": column}
+    )
+    assert encoded.tolist() == [[0.0, 1.0], [0.0, 0.0], [1.0, 0.0]]
+    model = PrivateLogisticRegression(classes=["no", "yes"], random_state=0)
+    assert model.fit(ROWS[:3], column).classes_.tolist() == ["no", "yes"]
+    assert PrivateScore.of(model, ROWS[:3], column, epsilon=1.0).value >= 0.0
+    ridge = PrivateRidge(target_bound=1.0, random_state=0)
+    for fit in (
+        lambda: ridge.fit(ROWS[:3], column),
+        lambda: ridge.fit(ROWS[:3], ROWS[:3, 0], sample_weight=column),
+        lambda: PrivateSchema({"a": {"range": [0, 1]}}).fit_transform({"a": column}),
+    ):
+        with pytest.raises(InvalidParameter) as refused:
+            fit()
+        assert TOKEN not in kept(refused.value)
+
+
+def test_of_types_with_names():
+    pa, pl = pytest.importorskip("pyarrow"), pytest.importorskip("polars")
+    records = np.array([(1,)], dtype=[(TOKEN, "i4")])
+    for column in (pa.array([{TOKEN: 1}]), pl.Series([{TOKEN: 1}]), records):
+        with pytest.raises(InvalidParameter, match=r"cells of type (s|S)truct|records") as refused:
+            PrivateSchema({"a": {"values": ["no", "yes"]}}).fit_transform({"a": column})
+        assert TOKEN not in kept(refused.value)
+
+
+@pytest.mark.parametrize("kind", ["Int128", "UInt128"])
+def test_of_numbers_that_numpy_does_not_have(kind):
+    pl = pytest.importorskip("polars")
+    column = pl.Series([1, 2], dtype=getattr(pl, kind))
+    with pytest.raises(InvalidParameter, match=kind):
+        PrivateSchema({"a": {"range": [0, 9]}}).fit_transform({"a": column})
+
+
+@pytest.mark.parametrize(
+    "model", [PrivateRidge(), make_pipeline(PrivateScaler(), PrivateRidge())], ids=["model", "pipe"]
+)
+def test_of_scores_of_models_that_have_none(model):
+    secret = np.full((20, 2), 8765432.0)
+    with pytest.raises(ValueError) as refused:  # noqa: PT011
+        PrivateScore.of(model, secret, secret[:, 0], epsilon=1.0)
+    assert "8765432" not in kept(refused.value)
+
+
+@pytest.mark.parametrize("method", ["apply", "check_finite"])
+def test_of_maps(method):
+    rows = np.array([[TOKEN, 1.0]], dtype=object)
+    with pytest.raises(InvalidParameter) as refused:
+        getattr(QuadraticSketch(4).feature_map(columns=2), method)(rows)
+    assert TOKEN not in kept(refused.value)

@@ -5,6 +5,7 @@ from decimal import Decimal
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from lastiterate.errors import InvalidType
 from lastiterate.features import PublicBins, QuadraticSketch, RandomFourierFeatures
@@ -131,6 +132,21 @@ class TestOneCell:
         both = pl.concat([single, text], how="vertical_relaxed")
         with pytest.raises(InvalidType, match="the column 'a' of X"):
             PrivateScaler().fit(both)
+
+
+def test_complex_columns_are_refused():
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(InvalidType, match=r"the column 'b' of X .* complex"):
+        PrivateScaler().fit(pd.DataFrame({"a": WHOLE, "b": [1j, 2, 3, 4]}))
+
+
+def test_sparse_columns_stay_sparse():
+    pd = pytest.importorskip("pandas")
+    dense = np.column_stack([WHOLE, [0.0, 1.0, 0.0, 0.0]])
+    X = pd.DataFrame.sparse.from_spmatrix(sparse.csr_array(dense))
+    found = fitted(X)
+    assert sparse.issparse(found)
+    np.testing.assert_array_equal(found.toarray(), dense)
 
 
 def test_names_of_columns_are_kept():

@@ -10,6 +10,7 @@ from sklearn.pipeline import make_pipeline
 import lastiterate
 from lastiterate.errors import InvalidParameter
 from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
+from lastiterate.tables.cells import days_of
 from lastiterate.tables.encoder import Encoder
 from lastiterate.tables.schema_file import skeleton
 from lastiterate.tables.table_files import open_table
@@ -140,3 +141,10 @@ def test_a_saved_pipeline_reads_the_same(tmp_path):
     texts = {name: cells.astype(str) for name, cells in table.items()}
     np.testing.assert_array_equal(again.predict(texts), pipeline.predict(table))
     assert pipeline.score(table, long) > 0.9
+
+
+def test_days_are_rounded_alike_in_every_storage():
+    ticks = np.random.default_rng(0).integers(-(2**62), 2**62, 2_000)
+    array = ticks.astype("M8[ns]")
+    cells = np.fromiter([*array, "2020-01-01"], dtype=object, count=2_001)
+    np.testing.assert_array_equal(days_of(array), days_of(cells)[:-1])

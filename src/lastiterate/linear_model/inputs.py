@@ -49,7 +49,7 @@ def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
 
 def _alone(estimator: Any, X: Any, *, reset: bool) -> Any:
     rows = _by_rows(X)
-    limits = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+    limits: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
     return validated(estimator, X, rows, reset=reset, **limits)
 
 
@@ -63,7 +63,7 @@ def _for_fit(
         estimator.n_features_in_ = rows.shape[1]
         _check_file(rows)
         return rows, _as_long(as_column(y), rows)
-    limits = {
+    limits: dict[str, Any] = {
         "accept_sparse": "csr",
         "dtype": [np.float64, np.float32],
         "order": "C",

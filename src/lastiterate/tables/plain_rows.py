@@ -16,16 +16,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from lastiterate.errors import InvalidType, MissingExtra
 
 _NUMBERS = "biufc"  # kinds of numpy; complex ones are refused with the shape, later
-_WORDS = {"M": "dates", "m": "durations", "U": "text", "S": "text", "T": "text", "V": "records"}
+_WORDS = {"M": "dates", "m": "durations", "V": "records"}
+_WORDS |= dict.fromkeys("UST", "text, which is not a number")
 _DATES = "numbers: count dates from a public date, in a unit of your choice"
 _PLAIN = "numbers: PrivateSchema encodes text, dates and categories by publicly known values"
 
-_OTHER = "a cell of text or of another kind (every argument must be no string but a number)"
+_OTHER = "a cell that is not a number (every argument must be no string but a number)"
 
 
 def plain_rows(X: Any) -> Any:
@@ -36,8 +36,11 @@ def plain_rows(X: Any) -> Any:
     InvalidType
         If a column or a cell is no number.
     """
+    from scipy import sparse
+
     if sparse.issparse(X):
-        _checked("X", X.dtype)
+        kind: np.dtype[Any] = X.dtype  # type: ignore[attr-defined]
+        _checked("X", kind)
         return X
     if is_frame(X):
         return _of_frame(X)
@@ -86,11 +89,12 @@ def _package(X: Any) -> str:
 
 def _of_frame(X: Any) -> Any:
     if _package(X) == "pandas":
-        dense = getattr(X, "sparse", None)  # raises AttributeError unless all columns are
-        if dense is not None:
+        # The accessor raises AttributeError unless all columns are sparse.
+        held = getattr(X, "sparse", None) if X.shape[1] else None
+        if held is not None:
             for name, kind in X.dtypes.items():
                 _checked(_named(name), kind.subtype)
-            return dense.to_coo()
+            return held.to_coo()
         columns = [_of_pandas(_named(name), column) for name, column in X.items()]
     elif _package(X) == "polars":
         columns = [_of_polars(_named(one.name), one) for one in X.get_columns()]
@@ -157,6 +161,8 @@ def _plain(name: str, array: NDArray[Any]) -> NDArray[Any]:
     if array.dtype.kind == "O":
         return plain_cells(name, array)
     _checked(name, array.dtype)
+    if array.dtype.kind == "c":
+        raise _refused(name, "complex")
     return array
 
 
