@@ -403,7 +403,7 @@ class TestTampering:
             {"offset": [0.0, 1.0]},
             {"settings": None},
             {"name": 3},
-            {"format": "lastiterate model 4"},
+            {"format": "another model 4"},
         ],
         ids=str,
     )
