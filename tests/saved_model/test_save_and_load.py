@@ -17,7 +17,7 @@ import lastiterate as li
 from lastiterate.certificate.issue import with_digest
 from lastiterate.certificate.statements import encoding_digest
 from lastiterate.cli import main
-from lastiterate.errors import InvalidCertificate, PrivacyWarning
+from lastiterate.errors import InvalidCertificate, InvalidParameter, PrivacyWarning
 from lastiterate.linear_model import (
     PrivateHuberRegressor,
     PrivateLinearSVC,
@@ -27,7 +27,7 @@ from lastiterate.linear_model import (
     PrivateSchema,
     PrivateSelection,
 )
-from lastiterate.saved_model.model_file import SavedModel, read_model
+from lastiterate.saved_model.model_file import SavedModel, digest, read_model
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(300, 3))
@@ -403,7 +403,7 @@ class TestTampering:
             {"offset": [0.0, 1.0]},
             {"settings": None},
             {"name": 3},
-            {"format": "lastiterate model 4"},
+            {"format": "another model 4"},
         ],
         ids=str,
     )
@@ -442,3 +442,21 @@ def test_reports_are_equal_in_words(fitted, tmp_path):
     li.save(fitted["truth"], tmp_path)
     again = li.load(tmp_path)
     assert str(again.privacy_) == str(replace(fitted["truth"].privacy_))
+
+
+@pytest.mark.parametrize("name", ["parameters", "coef", "intercept", "center"])
+def test_numbers_as_text_are_refused(tmp_path, name):
+    estimator, labels = MODELS["text"]
+    li.save(clone(estimator).fit(X, labels), tmp_path)
+    record = json.loads((tmp_path / "model.json").read_text())
+    del record["digest"]
+    read_model(tmp_path / "model.json")
+    assert record[name] is not None
+    record[name] = _as_text(record[name])
+    (tmp_path / "model.json").write_text(json.dumps(record | {"digest": digest(record)}))
+    with pytest.raises(InvalidParameter):
+        read_model(tmp_path / "model.json")
+
+
+def _as_text(value):
+    return [_as_text(one) for one in value] if isinstance(value, list) else str(value)

@@ -98,8 +98,8 @@ class SavedModel:
             return None
         estimate, covariance = (stated[name] for name in MEASURED)
         shape = (len(estimate),) * 2
-        found = np.full(shape, math.inf) if covariance is None else np.array(covariance)
-        return np.array(estimate, dtype=np.float64), found.reshape(shape).astype(np.float64)
+        found = np.full(shape, math.inf) if covariance is None else _numbers(covariance)
+        return _numbers(estimate), found.reshape(shape)
 
     def outputs(self, rows: Array) -> Array:
         """The linear outputs of encoded rows, one column each; rows are bounded as in training."""
@@ -177,7 +177,15 @@ def _centre(record: Mapping[str, Any]) -> Centre | None:
     mean, bound = record["center"], record["center_bound"]
     if mean is None and bound is None:
         return None
-    return Centre(np.array(mean, dtype=np.float64), _check.number("center_bound", bound, above=0.0))
+    return Centre(_numbers(mean), _check.number("center_bound", bound, above=0.0))
+
+
+def _numbers(stated: Any) -> Array:
+    """Numbers as an array; text is refused, even where it could be read as numbers."""
+    found = np.array(stated)
+    if found.dtype.kind not in "iuf":
+        raise TypeError("no numbers")
+    return found.astype(np.float64)
 
 
 def _offset(record: Mapping[str, Any]) -> Array | None:
@@ -220,7 +228,7 @@ def is_complete(record: dict[str, Any]) -> bool:
         _check.number("feature_bound", record["feature_bound"], above=0.0)
         _check.choice("model", record["model"], among=MODELS)
         coef, intercept, parameters = (
-            np.array(record[name], dtype=np.float64) for name in ("coef", "intercept", "parameters")
+            _numbers(record[name]) for name in ("coef", "intercept", "parameters")
         )
         centre = _centre(record)
         if _offset(record) is not None and len(record["class_prior"]) != len(classes):
@@ -236,8 +244,7 @@ def is_complete(record: dict[str, Any]) -> bool:
             if len(classes) < 2 or record["target_range"] is not None:
                 return False
         offset, shift = (
-            np.array(record.get(name) or np.zeros(outputs), dtype=np.float64)
-            for name in ("offset", "rate_shift")
+            _numbers(record.get(name) or np.zeros(outputs)) for name in ("offset", "rate_shift")
         )
         _ = SavedModel(record).intervals
         if record["format"] == PYTHON_FORMAT:
