@@ -231,7 +231,7 @@ class TestFramesWithText:
 
     def test_also_where_a_bound_is_set(self):
         rows = np.array([["a", "b"], ["c", "d"]], dtype=object)
-        with pytest.raises(InvalidParameter, match="not a number -> PrivateSchema"):
+        with pytest.raises(InvalidParameter, match=r"PrivateSchema.*not a number"):
             PrivateLogisticRegression(feature_bound=1.0).fit(rows, [True, False])
 
     def test_numbers_kept_as_objects_are_taken_with_a_bound(self):
