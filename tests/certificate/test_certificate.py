@@ -142,7 +142,7 @@ class TestForgery:
             (("guarantee", "certainty"), "estimate", "its certainty"),
             (("guarantee", "source"), "hearsay", "its source"),
             (("guarantee", "adjacency"), "zero-out", "its adjacency"),
-            (("guarantee", "bound"), "composition/sampled", "does not cover"),
+            (("guarantee", "bound"), "composition/sampled", "its source is not"),
             (("features", "longer rows"), "kept", "longer rows"),
             (("features", "width"), 0, "features.width"),
             (("features", "width"), 3.5, "features.width"),

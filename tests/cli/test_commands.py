@@ -253,8 +253,9 @@ class TestTraining:
     def test_verify_says_what_was_not_checked(self, capsys, people, tmp_path):
         self.train(capsys, people, tmp_path)
         model, certificate = (tmp_path / "model" / f"{x}.json" for x in ("model", "certificate"))
-        (tmp_path / "alone.json").write_text(certificate.read_text())
-        alone = said(capsys, "verify", str(tmp_path / "alone.json")).splitlines()
+        (tmp_path / "alone").mkdir()
+        (tmp_path / "alone" / "its.json").write_text(certificate.read_text())
+        alone = said(capsys, "verify", str(tmp_path / "alone" / "its.json")).splitlines()
         assert alone[0].startswith("holds")
         assert "not checked: which model it belongs to (--model)" in alone
         assert "not signed: anyone can have written it" in alone

@@ -14,7 +14,6 @@ from lastiterate.cli.terminal import line_width
 from lastiterate.errors import InvalidCertificate, InvalidParameter, OtherVersion
 from lastiterate.saved_model.file_writing import CERTIFICATE
 from lastiterate.saved_model.model_file import AlteredModel, SavedModel
-from lastiterate.saved_model.weight_files import read_weights, weights_beside
 from lastiterate.tables.json_file import read_object
 
 if TYPE_CHECKING:
@@ -73,6 +72,7 @@ def verify(
     """
     from lastiterate.certificate.verify import verified_certificate
     from lastiterate.report.run_text import fitted_steps_text
+    from lastiterate.saved_model.weight_files import read_weights, weights_beside
 
     weights: list[Path] = [] if model is None else [model]
     unchecked: list[Path] = []
