@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from lastiterate import _check
 from lastiterate._numerics.arrays import Array
+from lastiterate._numerics.rounding import MILLIONS_OF_ROUNDINGS, up
 from lastiterate.errors import InvalidType
 from lastiterate.linear_model.estimator import PrivateLinearModel
 from lastiterate.linear_model.private_schema import PrivateSchema
@@ -232,7 +233,7 @@ def _are_whole(schema: PrivateSchema, model: PrivateLinearModel) -> bool:
     """Whether no row of the schema is so long that the model scales it down; rows that are taken
     as they are may be."""
     bound = schema.encoder_.feature_bound if schema.bound is None else schema.bound
-    return math.isinf(bound) or bound <= model.feature_bound_ * (1.0 + 1e-9)
+    return math.isinf(bound) or bound <= up(model.feature_bound_, MILLIONS_OF_ROUNDINGS)
 
 
 def _meanings(column: str, rule: ColumnRule) -> Iterator[tuple[str, str]]:
