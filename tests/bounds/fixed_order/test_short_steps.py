@@ -164,7 +164,7 @@ class TestRefusals:
             (usual(lipschitz=None), "clip"),
             (usual().replace(momentum=0.9), "momentum"),
             (usual().replace(releases="every-iterate"), "final model"),
-            (usual().replace(noise_std=[1e-3] * 2_910), "fixed"),
+            (usual().replace(noise_std=[1e-3] * 2_909 + [2e-3]), "fixed"),
             (usual().replace(average=li.ExponentialAverage(0.9)), "momentum"),
         ],
     )
