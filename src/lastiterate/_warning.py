@@ -5,7 +5,7 @@ import warnings
 from types import FrameType
 
 # The packages between a user's line and the library; their lines say nothing to a user.
-_BETWEEN = frozenset({"lastiterate", "sklearn", "joblib", "opacus"})
+_BETWEEN = frozenset({"lastiterate", "sklearn", "joblib", "opacus", "numpy", "contextlib"})
 
 
 def warn(message: str, category: type[Warning]) -> None:
