@@ -1,10 +1,10 @@
 """The command: what it prints, what it writes, and how it refuses."""
 
 import json
+import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -236,11 +236,9 @@ class TestTraining:
             monkeypatch.setattr(Randomness, "rounded_normals", interrupt)
         else:
             # After the first of the two files.
-            replace, moved = Path.replace, []
+            link, made = os.link, []
             monkeypatch.setattr(
-                Path,
-                "replace",
-                lambda path, to: interrupt() if moved else moved.append(replace(path, to)),
+                os, "link", lambda *paths: interrupt() if made else made.append(link(*paths))
             )
         out = tmp_path / "some" / "model"
         text = said(

@@ -267,7 +267,7 @@ class TestScores:
         assert "holds: epsilon = " in answer(capsys, "verify", "model")
         release["noise_std"] /= 2
         file.write_text(json.dumps(record | {"digest": certificate_digest(record)}))
-        assert "but the run has" in answer(capsys, "verify", "model", code=1)
+        assert "does not hold" in answer(capsys, "verify", "model", code=1)
 
 
 class TestVerifying:
