@@ -168,7 +168,7 @@ class TestCertificate:
                 lambda r: r["selection"]["candidates"][0]["features"].update(bound=1e6),
                 "a candidate's",
             ),
-            (lambda r: r["other_releases"].pop(), "not one of its candidates"),
+            (lambda r: r["other_releases"].pop(), "does not hold"),
         ],
     )
     def test_of_something_else_is_refused(self, chosen, change, reason):

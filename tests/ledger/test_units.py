@@ -9,7 +9,7 @@ import pytest
 
 import lastiterate as li
 from lastiterate.cli import main
-from lastiterate.errors import InvalidLedger, InvalidParameter
+from lastiterate.errors import InvalidLedger, InvalidParameter, OtherVersion
 from lastiterate.ledger import charges
 from lastiterate.ledger.costs import composed
 from lastiterate.ledger.unit import Unit
@@ -241,5 +241,5 @@ class TestFiles:
     def test_an_older_file_is_refused(self, ledger):
         state = ledger(1)
         forged(state.path, lambda entries: entries[0].update(format="lastiterate ledger 1"))
-        with pytest.raises(InvalidLedger, match="must be of 'lastiterate ledger 3'"):
+        with pytest.raises(OtherVersion, match="'lastiterate ledger 1'"):
             li.Ledger(state.path)

@@ -231,7 +231,7 @@ class TestGuarantee:
     @pytest.mark.parametrize(
         "changes, reason",
         [
-            ({"noise_std": 10.0}, "states epsilon"),
+            ({"noise_std": 10.0}, "no number with stated noise"),
             ({"sensitivity": 1.0}, "cannot be read.*sensitivity must be at least"),
             ({"kind": "nothing"}, "cannot be read.*kind must be one of"),
             ({"what": "nothing"}, "cannot be read.*what must be"),
