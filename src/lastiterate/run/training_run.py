@@ -12,7 +12,7 @@ from lastiterate._numerics.rounding import THOUSANDS_OF_ROUNDINGS, up
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.run.adjacency import factor, known_adjacency
 from lastiterate.run.batch_rules.base import BatchRule
-from lastiterate.run.batch_rules.rules import RULES, same_batches
+from lastiterate.run.batch_rules.rules import RULES, Resampling, same_batches
 from lastiterate.run.domain import Domain, Unbounded
 from lastiterate.run.formats import RunFormats
 from lastiterate.run.loss import Loss
@@ -249,6 +249,10 @@ class TrainingRun(RunFormats):
     def descriptions(self) -> tuple[TrainingRun, ...]:
         """This run under every batch rule that is known to draw its batches with the same law."""
         rules = same_batches(self.batches, self.steps)
+        if not self.is_constant:
+            # Bounds of orders drawn every epoch take a schedule position by position.
+            each = Resampling.EACH_EPOCH
+            rules = tuple(r for r in rules if r == self.batches or r.resampling is not each)
         return tuple(self if rule == self.batches else self.replace(batches=rule) for rule in rules)
 
     @property
