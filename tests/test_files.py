@@ -51,7 +51,7 @@ COMMANDS = {
     "train --out, certificate": ("m/certificate.json", [*TRAIN, "--out", "m", "--force"]),
     "train --mapped": ("mine", [*TRAIN, "--mapped", "mine", "--out", "m", "--force"]),
     "train --html": ("mine", [*TRAIN, "--html", "mine", "--out", "m", "--force"]),
-    "predict --out": ("mine", ["predict", "model", "t.csv", "--out", "mine", "--force"]),
+    "predict --out": ("mine", ["predict", "model", "t.csv", "--out", "mine"]),
     "schema --out": ("mine", ["schema", "t.csv", "--out", "mine", "--force"]),
     "account --html": ("mine", ["account", *RUN, "--html", "mine"]),
     "account --save": ("mine.toml", ["account", *RUN, "--save", "mine.toml"]),
@@ -131,7 +131,6 @@ class TestWhatIsReplaced:
     def test_by_force_what_we_wrote(self, capsys, folder):
         for words in (
             [*TRAIN, "--out", "model"],
-            ["predict", "model", "t.csv", "--proba", "--out", "p.csv"],
             ["schema", "t.csv", "--out", "new.json"],
         ):
             main([*words, "--force"])
@@ -290,7 +289,7 @@ def _raising(error):
 LATE = {
     "train --out": ("m/model.json", [*TRAIN, "--out", "m", "--force"]),
     "train --html": ("p.html", [*TRAIN, "--out", "m", "--html", "p.html", "--force"]),
-    "predict --out": ("mine", ["predict", "model", "t.csv", "--out", "mine", "--force"]),
+    "predict --out": ("mine", ["predict", "model", "t.csv", "--out", "mine"]),
     "schema --out": ("mine", ["schema", "t.csv", "--out", "mine", "--force"]),
     "plot --out": ("mine.png", ["plot", "tradeoff", *RUN, "--out", "mine.png"]),
     "account --html": ("mine", ["account", *RUN, "--html", "mine"]),

@@ -91,7 +91,8 @@ def test_predicting(capsys, tmp_path, monkeypatch, model, cell):
     copytree(model, "model")
     for column in range(3):
         (tmp_path / "data.csv").write_text(table([(3, column, cell)]))
-        for out in ([], ["--out", "predicted.csv", "--force"]):
+        (tmp_path / "predicted.csv").unlink(missing_ok=True)
+        for out in ([], ["--out", "predicted.csv"]):
             assert main(["predict", "model/model.json", "data.csv", *out]) in (0, 2)
             assert_kept(tmp_path, capsys)
 

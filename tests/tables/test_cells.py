@@ -62,3 +62,10 @@ def test_either_reader_reads_the_same(kind, tmp_path, monkeypatch):
     )
     assert count > 100
     assert replaced | between == set()
+
+
+@pytest.mark.parametrize("ends", ["\r\n", "\r", "\n", "\r\n\n", "\n\r"])
+def test_line_ends_inside_a_cell_are_all_the_same(ends):
+    """Blocks of a file may end between two characters of a line end."""
+    known = {key: k for k, key in enumerate(keys_of(["a\nb"]))}
+    assert positions_of(read([f"a{ends}b"]), known).tolist() == [0]

@@ -197,7 +197,8 @@ class _ForwardPasses:
     def __init__(self, model: Any) -> None:
         # Hooks of Opacus ignore layers that are not in training; expanded weights do not.
         self._ignores_evaluation = hasattr(model, "hooks_enabled")
-        self._depth = 0
+        self._depth = 0  # of those that may be differentiated
+        self._open: list[bool] = []  # which of all modules that were entered
         self._again = 0
         self._layers: dict[int, int] = {}  # by the id of a layer that was called by itself
         whole = getattr(model, "_module", model)
@@ -215,9 +216,11 @@ class _ForwardPasses:
         return passes
 
     def _begin(self, module: Any, _: Any) -> None:
-        self._depth += 1
-        ignored = self._ignores_evaluation and not module.training
-        if self._depth > 1 or ignored or not torch.is_grad_enabled():
+        # What is inside may be in training, or differentiated, all the same.
+        ignored = (self._ignores_evaluation and not module.training) or not torch.is_grad_enabled()
+        self._open.append(not ignored)
+        self._depth += not ignored
+        if ignored or self._depth > 1:
             return
         backward = torch._C._current_graph_task_id() != -1
         if id(module) != self._whole:
@@ -229,4 +232,4 @@ class _ForwardPasses:
             self._passes += 1
 
     def _end(self, *_: Any) -> None:
-        self._depth = max(self._depth - 1, 0)
+        self._depth -= bool(self._open and self._open.pop())

@@ -494,8 +494,12 @@ def _of_number(cell: Any) -> float | None:
     return None if math.isnan(number) else number
 
 
+# Readers of files in blocks may drop a part of a line end inside a cell at the edge of a block.
+_LINE_ENDS = re.compile(r"[\r\n]+")
+
+
 def _of_text(text: str) -> Cell:
-    text = text.strip()
+    text = _LINE_ENDS.sub("\n", text.strip())
     while text.endswith("\0"):
         text = text.rstrip("\0").rstrip()
     if text in WRITTEN_MISSING:

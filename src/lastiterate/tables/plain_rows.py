@@ -44,6 +44,8 @@ def plain_rows(X: Any) -> Any:
         return X
     if is_frame(X):
         return _of_frame(X)
+    if np.ma.isMaskedArray(X) and np.ma.getmaskarray(X).any():
+        raise InvalidType("X", must_be=_PLAIN, found="masked cells")
     array = X if isinstance(X, np.ndarray) else np.asarray(X)
     if array.dtype.kind == "O":
         return plain_cells("X", array)

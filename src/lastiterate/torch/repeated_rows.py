@@ -81,12 +81,16 @@ def _rows(
         yield id(dataset), indices, holders
 
 
+# What people name so, too: a name, or arrays and parts in a container.
+_NO_DATA_SET = (str, bytes, dict, list, tuple, np.ndarray, torch.Tensor)
+
+
 def _wrapped(dataset: Any, length: int, path: tuple[int, ...]) -> list[Any]:
     """The data sets that a wrapper keeps, of its own length if there are any, else shorter ones."""
     kept = [
         one
         for name, one in getattr(dataset, "__dict__", {}).items()
-        if (isinstance(one, Dataset) or name == "dataset")
+        if (isinstance(one, Dataset) or (name == "dataset" and not isinstance(one, _NO_DATA_SET)))
         and hasattr(one, "__getitem__")
         and hasattr(one, "__len__")
         and id(one) not in path

@@ -13,10 +13,9 @@ import numpy as np
 import typer
 
 from lastiterate import _check
-from lastiterate._files import begins_with, refuse_replacing, write_whole
+from lastiterate._files import refuse_replacing, write_whole
 from lastiterate._numerics.arrays import Array
-from lastiterate.cli.options.table_options import Data, Delimiter, Force
-from lastiterate.cli.terminal import WITH_FORCE
+from lastiterate.cli.options.table_options import Data, Delimiter
 from lastiterate.errors import InvalidParameter
 from lastiterate.saved_model.model_file import SavedModel, read_model
 from lastiterate.tables.cells import texts_of
@@ -57,8 +56,7 @@ def predict(
     ] = None,
     id_: Annotated[str | None, typer.Option("--id", help="a column to copy to the output")] = None,
     delimiter: Delimiter = None,
-    out: Annotated[Path | None, typer.Option(help="a CSV file [default: printed]")] = None,
-    force: Force = False,
+    out: Annotated[Path | None, typer.Option(help="a new CSV file [default: printed]")] = None,
 ) -> None:
     """Predict the labels or numbers of new rows, one per line.
 
@@ -77,11 +75,8 @@ def predict(
     named = f"predicted {saved.target}" if id_ == saved.target else saved.target
     probable = logistic and (proba or top is not None)
     scored = scores or (top is not None and saved.record["model"] == "svc")
-    if out is not None:
-        header = [_ROW] * (top is not None) + [one for one in (id_, named) if one is not None]
-        header += _names("probability of", saved) * probable + _names("score of", saved) * scored
-        is_ours = begins_with(_as_csv([list(dict.fromkeys(header))]).encode())
-        refuse_replacing("out", out, is_ours, allowed=force, remedy=WITH_FORCE)
+    if out is not None:  # a table of predictions has nothing by which it could be told from others
+        refuse_replacing("out", out)
     outputs, ids = _outputs(saved, file, id_)
     columns = {} if top is None else {_ROW: [str(k + 1) for k in range(len(outputs))]}
     columns |= {} if id_ is None else {id_: ids}
@@ -96,7 +91,7 @@ def predict(
     if out is None:
         sys.stdout.write(text)
     else:
-        write_whole("out", out, text, is_ours if force else None, WITH_FORCE)
+        write_whole("out", out, text)
 
 
 def _as_csv(lines: list[Any]) -> str:
