@@ -436,3 +436,20 @@ def gradient_of(clip):
         return residual * torch.clamp(clip / (residual.norm() + 1e-6), max=1.0)
 
     return gradient
+
+
+def test_layers_in_training_are_counted_inside_a_model_in_evaluation():
+    from opacus import GradSampleModule
+
+    from lastiterate.opacus.watched_gradients import _ForwardPasses
+
+    model = GradSampleModule(torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1)))
+    passes = _ForwardPasses(model)
+    model.eval()
+    model._module[1].train()
+    for _ in range(2):
+        model(torch.zeros(4, 3))
+    assert passes.take() == 2
+    model.eval()
+    model(torch.zeros(4, 3))
+    assert passes.take() == 0

@@ -547,3 +547,19 @@ class TestEveryExampleOnce:
         model, loader = Before(nn.Identity(), WIDTH), Reordered(vectors(), batch_size=5)
         with pytest.raises(InvalidParameter, match="leaves batches as they are"):
             lt.features(model, "fc", loader, one_by_one=True)
+
+
+@pytest.mark.parametrize("kept", ["cifar10", {"train": [1], "test": [2]}, ([1.0], [2])])
+def test_not_everything_that_is_called_dataset_is_one(kept):
+    class Named(torch.utils.data.Dataset):
+        dataset = None
+
+        def __len__(self):
+            return 640
+
+        def __getitem__(self, index):
+            return torch.tensor([float(index)]), 0
+
+    named = Named()
+    named.dataset = kept
+    assert repeated_rows(named) == 1
