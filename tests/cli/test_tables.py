@@ -171,7 +171,7 @@ class TestRefusals:
         answer(capsys, *TRAIN, "--force")
         assert (folder / "model" / "model.json").read_text() != before
         words = ["predict", "model", "t.csv", "--out", "s.json"]
-        assert "never replaced" in answer(capsys, *words, code=2)
+        assert "must be a new file" in answer(capsys, *words, code=2)
         assert json.loads((folder / "s.json").read_text()) == SCHEMA
         page = [*TRAIN, "--out", "other", "--html", "s.json"]
         assert "never replaced" in answer(capsys, *page, code=2)
