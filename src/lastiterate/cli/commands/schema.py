@@ -35,7 +35,8 @@ Fill in what is publicly known, not what you find in the data:
   "as it is"                   a number of any size (train then needs --feature-bound)
   {"range": [0, 90], "missing": 45, "indicator": true}
                                an empty cell counts as 45, and a feature tells that it was empty
-  "*": ..                      all columns without an entry"""
+  "*": ..                      all columns without an entry
+Numbers with a decimal comma (22,5) are text here: write them with a point first."""
 
 
 def register(app: typer.Typer) -> None:
