@@ -1,5 +1,7 @@
 """Scores on private data: noise that is charged, and sums that one example moves by at most 1."""
 
+from decimal import Decimal
+
 import numpy as np
 import pytest
 from sklearn.pipeline import make_pipeline
@@ -68,6 +70,35 @@ class TestSum:
         regressor.set_params(target_bound=1e-3)
         assert score_total(regressor, X, X[:, 0])[0] == before
         regressor.set_params(target_bound=5.0)
+
+
+class TestOtherRows:
+    """Rows on the boundary, where the last bit of a product decides."""
+
+    def rows(self, model):
+        rows = np.random.default_rng(1).normal(size=(20_000, 30)) / 12.0
+        weights, constant = model.coef_[0], model.intercept_[0]
+        for _ in range(4):
+            far = (rows @ weights + constant) / (weights @ weights)
+            rows -= far[:, np.newaxis] * weights
+        return rows
+
+    def test_do_not_count_otherwise_where_one_cell_decides_how_all_lie_in_memory(self):
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(400, 30)) / 12.0
+        model = PrivateLogisticRegression(epsilon=3.0, classes=[0, 1], random_state=0)
+        model.fit(X, X[:, 0] > 0.0)
+        rows = self.rows(model)
+        other = rows.astype(object)
+        other[7, 0] = Decimal("0.01")
+        double = np.zeros((rows.shape[0], 60))
+        double[:, ::2] = rows
+        expected = model.decision_function(rows)
+        for found in (np.asfortranarray(rows), double[:, ::2], rows[::-1].copy()[::-1]):
+            np.testing.assert_array_equal(model.decision_function(found), expected)
+            moved = abs(score_total(model, found, np.ones(len(rows)))[0]
+                        - score_total(model, other, np.ones(len(rows)))[0])  # fmt: skip
+            assert moved <= 1.0
 
 
 class TestNoise:

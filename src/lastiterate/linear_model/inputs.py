@@ -49,7 +49,11 @@ def rows_alone(estimator: Any, X: Any, *, reset: bool = False) -> Any:
 
 def _alone(estimator: Any, X: Any, *, reset: bool) -> Any:
     rows = _by_rows(X)
-    limits: dict[str, Any] = {"accept_sparse": "csr", "dtype": [np.float64, np.float32]}
+    limits: dict[str, Any] = {
+        "accept_sparse": "csr",
+        "dtype": [np.float64, np.float32],
+        "order": "C",
+    }
     return validated(estimator, X, rows, reset=reset, **limits)
 
 

@@ -15,6 +15,9 @@ def linear_outputs(
     rows: Rows, coef: Array, intercept: Array, *, bound: float, centre: Centre | None
 ) -> Array:
     """One column for each output: `rows @ coef.T + intercept` for rows within the bounds."""
+    if isinstance(rows, np.ndarray):
+        # A product is rounded as rows lie in memory, which one odd cell can decide for all of them.
+        rows = np.ascontiguousarray(rows)
     reaches = None
     if centre is None:
         factors = norm_factors(rows, bound)
