@@ -489,6 +489,8 @@ class TestEveryExampleOnce:
             (2, ConcatDataset([data, TensorDataset(*data.tensors)])),
             (2, ConcatDataset([Subset(data, range(30)), Subset(data, torch.arange(29, 40))])),
             (6, Subset(Subset(data, [1, 1, -49]), [0, 1, 2, 0, 1, 2])),
+            (50, [data[0]] * 50),
+            (50, TensorDataset(data.tensors[0][:1].expand(50, -1), data.tensors[1])),
         ):
             assert repeated_rows(repeated) == times
             self.refused(f"found one {times} times", DataLoader(repeated, batch_size=10))
