@@ -280,6 +280,7 @@ class Own(Dataset):
 ROWS = unit_rows(120)
 PAIRS = list(ROWS)
 PAIR, ONE, NUMBERS, BLANK = PAIRS[0], torch.tensor(1), [0.5, 0.5, 0.0, 0.0], [0] * 9
+NESTED = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.strided)
 ARRAY = np.random.default_rng(0).normal(size=(120, 4))
 COLUMNS = TensorDataset(ROWS.tensors[0].t().contiguous().t(), ROWS.tensors[1])
 REPEATED = {
@@ -358,6 +359,7 @@ REPEATED = {
     "objects with labels in common": ([(object(), ONE) for _ in range(9)], 1),
     "a vocabulary in a list": (Own(rows=ROWS.tensors[0], auxiliary=[part(0, 60)]), 1),
     "classes": (Own(rows=ROWS.tensors[0], classes=[ONE, ONE]), 1),
+    "tensors of several lengths": (Own(rows=PAIRS[:2], nested=NESTED), 1),
     "no rows": ([], 0),
     "rows without numbers": ([()] * 3, 1),
     "nothing twice": (Subset(ROWS, range(0, 120, 2)), 1),

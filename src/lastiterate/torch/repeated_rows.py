@@ -126,11 +126,12 @@ def _wrapped(dataset: Any, length: int, path: tuple[int, ...]) -> list[Any]:
 
 def _column(kept: Any, length: int) -> Any:
     """What holds one part of every row, in order: a tensor, an array or a list; else None."""
-    if isinstance(kept, dict) and kept.keys() == set(range(length)):
+    if isinstance(kept, dict) and len(kept) == length and kept.keys() == set(range(length)):
         return [kept[index] for index in range(length)]
     if isinstance(kept, torch.Tensor):
         # Others are not in one place.
-        return kept if kept.layout == torch.strided and kept.shape[:1] == (length,) else None
+        placed = kept.layout == torch.strided and not kept.is_nested
+        return kept if placed and kept.shape[:1] == (length,) else None
     if isinstance(kept, np.ndarray):
         return kept if kept.shape[:1] == (length,) else None
     by_itself = (list.__getitem__, tuple.__getitem__)
@@ -155,11 +156,11 @@ def _places(
         return
     found: dict[str, list[tuple[int, int]]] = {}
     for index, holder in zip(indices.tolist(), holders.tolist(), strict=True):
-        row = tuple(column[index] for column in columns)
-        width, place = _widest(row)
+        parts = [column[index] for column in columns]
+        width, place = max(map(_widest, parts), key=_width)
         places = {place} if width > 1 else set()
-        if alone and len(row) == 1:
-            places |= {_own_place(row[0])}
+        if alone:
+            places |= set(map(_own_place, parts))
         for where in places:
             if where is not None:
                 found.setdefault(where[0], []).append((where[1], holder))
