@@ -1,6 +1,7 @@
 """Batches that were drawn are those of the steps, and are drawn by one rule; others are refused."""
 
 import math
+from collections.abc import Mapping
 from itertools import chain, islice
 
 import numpy as np
@@ -280,7 +281,6 @@ class Own(Dataset):
 ROWS = unit_rows(120)
 PAIRS = list(ROWS)
 PAIR, ONE, NUMBERS, BLANK = PAIRS[0], torch.tensor(1), [0.5, 0.5, 0.0, 0.0], [0] * 9
-NESTED = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.strided)
 ARRAY = np.random.default_rng(0).normal(size=(120, 4))
 COLUMNS = TensorDataset(ROWS.tensors[0].t().contiguous().t(), ROWS.tensors[1])
 REPEATED = {
@@ -359,7 +359,6 @@ REPEATED = {
     "objects with labels in common": ([(object(), ONE) for _ in range(9)], 1),
     "a vocabulary in a list": (Own(rows=ROWS.tensors[0], auxiliary=[part(0, 60)]), 1),
     "classes": (Own(rows=ROWS.tensors[0], classes=[ONE, ONE]), 1),
-    "tensors of several lengths": (Own(rows=PAIRS[:2], nested=NESTED), 1),
     "no rows": ([], 0),
     "rows without numbers": ([()] * 3, 1),
     "nothing twice": (Subset(ROWS, range(0, 120, 2)), 1),
@@ -383,6 +382,29 @@ class TestRowsThatAreInTheDataSetSeveralTimes:
             self.trained(dataset, sampling, examples_per_person=19)
         run = self.trained(dataset, sampling, examples_per_person=times).accountant.run()
         assert run.examples_per_person == 20
+
+    @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+    def test_beside_tensors_that_have_no_rows_in_memory(self):
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.strided)
+        for other in (nested, torch.eye(2).to_sparse(), torch.zeros(2, 3, device="meta")):
+            assert repeated_rows(Own(rows=PAIRS[:2], other=other)) == 1
+            assert repeated_rows(Own(rows=[PAIR, PAIR], other=other)) == 2
+            assert repeated_rows([other, other]) == 2
+
+    def test_rows_that_make_their_parts_when_they_are_asked(self):
+        class Lazy(Mapping):
+            def __getitem__(self, name):
+                return np.zeros(9)
+
+            def __iter__(self):
+                return iter(["row"])
+
+            def __len__(self):
+                return 1
+
+        row = Lazy()
+        assert repeated_rows([Lazy() for _ in range(9)]) == 1
+        assert repeated_rows([row, Lazy(), row]) == 2
 
     def test_in_a_list(self):
         with pytest.raises(lo.RefusedTraining, match=r"a row is 3 times.*if they are copies"):

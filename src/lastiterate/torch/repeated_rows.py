@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import UserDict
+from collections.abc import Iterator
 from enum import Enum
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset
 
 Indices = NDArray[np.int64]
-Place = tuple[str, int]  # a device, or "objects", and an address
+Address = tuple[str, int]  # a device, or "objects", and an address
 
 # What to do about rows that only look repeated, for messages of a refusal.
 NOT_REPEATED = (
@@ -89,19 +90,19 @@ def _rows(
                 yield from _rows(part, indices, holders, path)
             else:
                 yield id(part), indices, holders
-        yield from _places([one for one in columns if one is not None], indices, holders)
+        yield from _addresses([one for one in columns if one is not None], indices, holders)
     elif wrapped := _wrapped(dataset, length, path):
         for part in wrapped:
             yield from _rows(part, indices % len(part), holders, path)
     elif (column := _column(dataset, length)) is not None:
         yield id(dataset), indices, holders
-        yield from _places([column], indices, holders, alone=True)
+        yield from _addresses([column], indices, holders, alone=True)
     else:
         yield id(dataset), indices, holders
         tensors = isinstance(dataset, TensorDataset)
         kept = dataset.tensors if tensors else getattr(dataset, "__dict__", {}).values()
         columns = [one for each in kept if (one := _column(each, length)) is not None]
-        yield from _places(columns, indices, holders, alone=tensors)
+        yield from _addresses(columns, indices, holders, alone=tensors)
 
 
 # What people name so, too: a name, or arrays and parts in a container.
@@ -125,7 +126,7 @@ def _wrapped(dataset: Any, length: int, path: tuple[int, ...]) -> list[Any]:
 
 
 def _column(kept: Any, length: int) -> Any:
-    """What holds one part of every row, in order: a tensor, an array or a list; else None."""
+    """The tensor, array or list if it holds one part of every row, in order; else None."""
     if isinstance(kept, dict) and len(kept) == length and kept.keys() == set(range(length)):
         return [kept[index] for index in range(length)]
     if isinstance(kept, torch.Tensor):
@@ -139,14 +140,14 @@ def _column(kept: Any, length: int) -> Any:
     return kept if is_list and len(kept) == length else None
 
 
-def _places(
+def _addresses(
     columns: list[Any], indices: Indices, holders: Indices, *, alone: bool = False
 ) -> Iterator[tuple[Any, Indices, Indices]]:
-    """Where rows of these columns are in memory; `alone` if there is nothing else in a row."""
+    """The places of rows of these columns; `alone` if there is nothing else in a row."""
     lists = [one for one in columns if isinstance(one, list | tuple) or one.dtype == object]
     if not any(set(map(type, one)) - _NUMBERS for one in lists):
         arrays = [one for one in columns if not any(one is other for other in lists)]
-        first = [(*_place(one), *_width_and_step(one)) for one in arrays if 0 not in one.shape]
+        first = [(*_address(one), *_width_and_step(one)) for one in arrays if 0 not in one.shape]
         # Of two that are as wide, one that is the same for all rows tells less.
         device, begin, width, step = max(
             first, key=lambda one: (one[2], one[3] != 0), default=("", 0, 0, 0)
@@ -157,16 +158,16 @@ def _places(
     found: dict[str, list[tuple[int, int]]] = {}
     for index, holder in zip(indices.tolist(), holders.tolist(), strict=True):
         parts = [column[index] for column in columns]
-        width, place = max(map(_widest, parts), key=_width)
-        places = {place} if width > 1 else set()
+        width, address = max(map(_widest, parts), key=_width)
+        told = {address} if width > 1 else set()
         if alone:
-            places |= set(map(_own_place, parts))
-        for where in places:
-            if where is not None:
-                found.setdefault(where[0], []).append((where[1], holder))
+            told |= set(map(_own_address, parts))
+        for one in told:
+            if one is not None:
+                found.setdefault(one[0], []).append((one[1], holder))
     for source, pairs in found.items():
-        addresses, examples = np.asarray(pairs, dtype=np.int64).T
-        yield source, addresses, examples
+        rows, examples = np.asarray(pairs, dtype=np.int64).T
+        yield source, rows, examples
 
 
 _NUMBERS = {int, float, complex, bool, type(None)}
@@ -175,22 +176,22 @@ _VALUES = (*_NUMBERS, str, bytes, type, Enum, np.generic)
 _DEPTH = 4  # of parts in parts
 
 
-def _place(array: torch.Tensor | np.ndarray[Any, Any]) -> Place:
+def _address(array: torch.Tensor | np.ndarray[Any, Any]) -> Address:
     if isinstance(array, torch.Tensor):
         return str(array.device), array.data_ptr()
     return "cpu", array.ctypes.data
 
 
 def _width_and_step(array: Any) -> tuple[int, int]:
-    """How many numbers a row has, and how many bytes the next row is away."""
+    """The number of values in a row, and of bytes to the next row."""
     width = int(np.prod(array.shape[1:]))
     if isinstance(array, torch.Tensor):
         return width, array.stride(0) * array.element_size()
     return width, array.strides[0]
 
 
-def _own_place(row: Any) -> Place | None:
-    """Where a row itself is; None for values, of which one stands for all that are equal."""
+def _own_address(row: Any) -> Address | None:
+    """The place of a row itself; None for values, of which one stands for all that are equal."""
     if isinstance(row, torch.Tensor | np.ndarray):
         return _widest(row)[1]
     return None if isinstance(row, _VALUES) or row is _EMPTY else ("objects", id(row))
@@ -199,26 +200,27 @@ def _own_place(row: Any) -> Place | None:
 _EMPTY: tuple[()] = ()
 
 
-def _widest(part: Any, depth: int = _DEPTH) -> tuple[int, Place | None]:
+def _widest(part: Any, depth: int = _DEPTH) -> tuple[int, Address | None]:
     """The width of the widest part of a part of a row, and its place if it has one."""
     if isinstance(part, torch.Tensor | np.ndarray):
         size = part.numel() if isinstance(part, torch.Tensor) else part.size
         strided = isinstance(part, np.ndarray) or part.layout == torch.strided
-        place = _place(part) if size and strided else ("", 0)
-        return size, place if place[1] else ("objects", id(part))
+        address = _address(part) if size and strided else ("", 0)
+        return size, address if address[1] else ("objects", id(part))
     if isinstance(part, str | bytes):
         return 2 + len(part), None  # more than any object whose width is not known
     if isinstance(part, _VALUES):
         return 1, None
-    parts = part.values() if isinstance(part, Mapping) else part
-    if not depth or not isinstance(part, Mapping | list | tuple):
+    # Values that other mappings make when they are asked are at the place of earlier ones.
+    parts = part.values() if isinstance(part, dict | UserDict) else part
+    if not depth or not isinstance(part, dict | UserDict | list | tuple):
         return 2, ("objects", id(part))  # more than a label
     if isinstance(part, list | tuple) and _is_array(part, depth):
         return _numbers(part), ("objects", id(part))
     return max((_widest(one, depth - 1) for one in parts), key=_width, default=(0, None))
 
 
-def _width(found: tuple[int, Place | None]) -> int:
+def _width(found: tuple[int, Address | None]) -> int:
     return found[0]
 
 
