@@ -1,6 +1,7 @@
 """Batches that were drawn are those of the steps, and are drawn by one rule; others are refused."""
 
 import math
+from collections.abc import Mapping
 from itertools import chain, islice
 
 import numpy as np
@@ -263,7 +264,24 @@ def part(begin, end, *, columns_first=False):
     return TensorDataset(rows, labels)
 
 
+class Own(Dataset):
+    """A data set of its first attribute, as many people write it."""
+
+    def __init__(self, **kept):
+        vars(self).update(kept)
+        self.first = next(iter(kept))
+
+    def __len__(self):
+        return len(vars(self)[self.first])
+
+    def __getitem__(self, index):
+        return vars(self)[self.first][index]
+
+
 ROWS = unit_rows(120)
+PAIRS = list(ROWS)
+PAIR, ONE, NUMBERS, BLANK = PAIRS[0], torch.tensor(1), [0.5, 0.5, 0.0, 0.0], [0] * 9
+ARRAY = np.random.default_rng(0).normal(size=(120, 4))
 COLUMNS = TensorDataset(ROWS.tensors[0].t().contiguous().t(), ROWS.tensors[1])
 REPEATED = {
     "a rare row, 20 times": (Subset(ROWS, [3] * 20 + list(range(4, 120))), 20),
@@ -291,6 +309,58 @@ REPEATED = {
         1,
     ),
     "one label for all": (TensorDataset(torch.zeros(1).expand(120), ROWS.tensors[0]), 1),
+    "one row in a list": ([PAIR] * 100, 100),
+    "a tuple of rows": ((PAIR, PAIRS[1], PAIR), 2),
+    "one of a list more often": (PAIRS + [PAIRS[7]] * 4, 5),
+    "one list twice": (ConcatDataset([PAIRS, PAIRS]), 2),
+    "a copy of a list": (ConcatDataset([PAIRS, list(PAIRS)]), 2),
+    "a part of a list with repetitions": (Subset([*PAIRS, PAIR], [0, 120, 1, 1, -1]), 3),
+    "a list that names repeat": (StackDataset(rows=[PAIR] * 3, number=range(3)), 3),
+    "other labels": ([(PAIR[0], number) for number in range(9)], 9),
+    "other labels that come first": ([(torch.tensor(k), PAIR[0]) for k in range(9)], 9),
+    "columns by name": ([{"label": 0, "row": PAIR[0]} for _ in range(9)], 9),
+    "numbers in lists": ([(NUMBERS, label) for label in range(9)], 9),
+    "a list and its tensor": (ConcatDataset([list(ROWS.tensors[0]), ROWS]), 2),
+    "an expanded tensor": (
+        TensorDataset(ROWS.tensors[0][:1].expand(100, -1), torch.zeros(100)),
+        100,
+    ),
+    "an expanded tensor in a list": (list(ROWS.tensors[0][0].expand(100, -1)), 100),
+    "an expanded array": (np.broadcast_to(np.ones(4), (100, 4)), 100),
+    "an expanded tensor without a data set": (ROWS.tensors[0][0].expand(100, -1), 100),
+    "an array twice": (ConcatDataset([ARRAY, ARRAY.copy(), ARRAY[3:]]), 2),
+    "by number": ({0: PAIR, 1: PAIRS[1], 2: PAIR}, 2),
+    "in an own data set": (Own(rows=[PAIR] * 100), 100),
+    "beside labels": (Own(labels=list(range(9)), rows=[NUMBERS] * 9), 9),
+    "of a tensor in own data sets": (
+        ConcatDataset([Own(x=ROWS.tensors[0], y=ROWS.tensors[1]), Own(x=ROWS.tensors[0])]),
+        2,
+    ),
+    "longer than what is kept, with an order": (
+        Own(order=[k % 60 for k in range(120)], noise=torch.randn(120, 9), base=part(0, 60)),
+        2,
+    ),
+    "pairs in a list": (PAIRS, 1),
+    "labels of tensors in common": ([(row.clone(), ONE) for row, _ in PAIRS], 1),
+    "labels of tensors in a list": (StackDataset(ROWS, [ONE] * 120), 1),
+    "labels of tensors as an attribute": (Own(labels=[ONE] * 120, rows=ROWS.tensors[0]), 1),
+    "numbers": ([1, 0.5, "one", None, np.float32(2.0)] * 3, 1),
+    "equal rows": ([(PAIR[0].clone(), 0) for _ in range(9)], 1),
+    "a constant for all": (
+        TensorDataset(torch.arange(4.0).expand(120, 4), ROWS.tensors[0], ROWS.tensors[1]),
+        1,
+    ),
+    "texts, which are kept once if they are equal": (
+        [("the same text", ONE)] + [(text, ONE) for text in ["the same text"] * 8],
+        1,
+    ),
+    "images as lists with blank lines": ([[BLANK, [k] * 9, BLANK] for k in range(9)], 1),
+    "settings in common": ([(row.clone(), BINARY) for row, _ in PAIRS], 1),
+    "objects with labels in common": ([(object(), ONE) for _ in range(9)], 1),
+    "a vocabulary in a list": (Own(rows=ROWS.tensors[0], auxiliary=[part(0, 60)]), 1),
+    "classes": (Own(rows=ROWS.tensors[0], classes=[ONE, ONE]), 1),
+    "no rows": ([], 0),
+    "rows without numbers": ([()] * 3, 1),
     "nothing twice": (Subset(ROWS, range(0, 120, 2)), 1),
     "two halves": (ConcatDataset(random_split(ROWS, [50, 70])), 1),
     "two parts of a repetition": (Subset(ConcatDataset([ROWS, ROWS]), [0, 121, 7]), 1),
@@ -312,6 +382,42 @@ class TestRowsThatAreInTheDataSetSeveralTimes:
             self.trained(dataset, sampling, examples_per_person=19)
         run = self.trained(dataset, sampling, examples_per_person=times).accountant.run()
         assert run.examples_per_person == 20
+
+    @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+    def test_beside_tensors_that_have_no_rows_in_memory(self):
+        nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)], layout=torch.strided)
+        for other in (nested, torch.eye(2).to_sparse(), torch.zeros(2, 3, device="meta")):
+            assert repeated_rows(Own(rows=PAIRS[:2], other=other)) == 1
+            assert repeated_rows(Own(rows=[PAIR, PAIR], other=other)) == 2
+            assert repeated_rows([other, other]) == 2
+
+    def test_rows_that_make_their_parts_when_they_are_asked(self):
+        class Lazy(Mapping):
+            def __getitem__(self, name):
+                return np.zeros(9)
+
+            def __iter__(self):
+                return iter(["row"])
+
+            def __len__(self):
+                return 1
+
+        row = Lazy()
+        assert repeated_rows([Lazy() for _ in range(9)]) == 1
+        assert repeated_rows([row, Lazy(), row]) == 2
+
+    def test_in_a_list(self):
+        with pytest.raises(lo.RefusedTraining, match=r"a row is 3 times.*if they are copies"):
+            self.trained(PAIRS + [PAIRS[7]] * 2, False)
+        assert self.trained(PAIRS, False).accountant.run().steps == 6
+
+    def test_a_vocabulary_that_is_shorter(self):
+        """It may be what the rows come from, and the message says how to say that it is not."""
+        kept = Own(rows=PAIRS, vocabulary=part(0, 60))
+        with pytest.raises(lo.RefusedTraining, match=r"self\.auxiliary = \[\.\.\]"):
+            self.trained(kept, False)
+        kept.auxiliary = [vars(kept).pop("vocabulary")]
+        assert self.trained(kept, False).accountant.run().steps == 6
 
     def test_indices_that_are_changed_later(self):
         dataset = Subset(ROWS, list(range(60)))

@@ -131,6 +131,46 @@ class TestForwardPasses:
             training.optimizer.step()
 
     @pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+    def test_of_a_frozen_layer(self, mode):
+        """It has no gradient, so that its passes add up to nothing."""
+        lo.register()
+        model = nn.ModuleDict({"frozen": nn.Linear(4, 4), "head": nn.Linear(4, 2)})
+        model["frozen"].requires_grad_(False)
+        training = Training(loader_of(), model=model, grad_sample_mode=mode)
+        for rows, labels in training.loader:
+            training.optimizer.zero_grad()
+            features = model["frozen"](rows) + model["frozen"](-rows)
+            training.criterion(model["head"](features), labels).backward()
+            training.optimizer.step()
+        assert training.accountant.run().steps == 6
+
+    def test_of_layers_that_are_frozen_in_part_or_later(self):
+        class Adapted(nn.Linear):
+            def __init__(self):
+                super().__init__(4, 4)
+                self.requires_grad_(False)
+                self.added = nn.Linear(4, 4)
+
+            def forward(self, rows):
+                return super().forward(rows) + self.added(self.added(rows))
+
+        model = nn.Sequential(Adapted(), nn.Linear(4, 2))
+        passes, rows = _ForwardPasses(model), torch.ones(3, 4)
+        assert passes.take() == 0
+        for layer, trained, times in (
+            (model[0], True, 2),
+            (model[1], True, 2),
+            (model[1], False, 0),
+            (model[1], True, 2),
+            (model[0].added, True, 2),
+            (model, False, 2),
+        ):
+            layer.requires_grad_(trained)
+            for _ in range(2):
+                layer(rows)
+            assert passes.take() == times, layer
+
+    @pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
     def test_that_no_gradient_comes_from(self, mode):
         training = Training(loader_of(), grad_sample_mode=mode)
 

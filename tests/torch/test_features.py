@@ -234,7 +234,9 @@ class TestMixingIsRefused:
                 return rows / self.scale
 
         loader = DataLoader(vectors(), batch_size=20)
-        with pytest.raises(InvalidParameter, match=r"learns nothing in eval mode.*body\.scale"):
+        with pytest.raises(
+            InvalidParameter, match=r"learns nothing.*`if self\.training`.*body\.scale"
+        ):
             lt.features(Before(FromData(), WIDTH), "fc", loader, one_by_one=one_by_one)
 
     @pytest.mark.parametrize("kind", ["mean of the first", "running mean", "cache", "in a method"])
@@ -489,6 +491,8 @@ class TestEveryExampleOnce:
             (2, ConcatDataset([data, TensorDataset(*data.tensors)])),
             (2, ConcatDataset([Subset(data, range(30)), Subset(data, torch.arange(29, 40))])),
             (6, Subset(Subset(data, [1, 1, -49]), [0, 1, 2, 0, 1, 2])),
+            (50, [data[0]] * 50),
+            (50, TensorDataset(data.tensors[0][:1].expand(50, -1), data.tensors[1])),
         ):
             assert repeated_rows(repeated) == times
             self.refused(f"found one {times} times", DataLoader(repeated, batch_size=10))

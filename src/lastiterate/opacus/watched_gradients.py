@@ -217,7 +217,12 @@ class _ForwardPasses:
 
     def _begin(self, module: Any, _: Any) -> None:
         # What is inside may be in training, or differentiated, all the same.
-        ignored = (self._ignores_evaluation and not module.training) or not torch.is_grad_enabled()
+        evaluated = self._ignores_evaluation and not module.training
+        # Frozen layers have no gradients of examples that could add up.
+        frozen = id(module) != self._whole and not any(
+            one.requires_grad for one in module.parameters()
+        )
+        ignored = evaluated or frozen or not torch.is_grad_enabled()
         self._open.append(not ignored)
         self._depth += not ignored
         if ignored or self._depth > 1:

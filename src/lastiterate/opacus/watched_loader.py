@@ -24,7 +24,7 @@ from lastiterate import _check
 from lastiterate.errors import RefusedTraining
 from lastiterate.run.batch_rules.base import Resampling
 from lastiterate.torch.batch_samplers import SAMPLERS, SecretBatchSampler
-from lastiterate.torch.repeated_rows import repeated_rows
+from lastiterate.torch.repeated_rows import NOT_REPEATED, repeated_rows
 from lastiterate.train.noise import SHARED
 
 POISSON, SHUFFLED, SEQUENTIAL = "poisson", "shuffled", "sequential"
@@ -144,7 +144,7 @@ class WatchedLoader:
                 f"a row is {times:,} times in the data set, and a person has at most "
                 f"{self.repeats:,} of its rows",
                 instead="leave out what is repeated, or state "
-                f"register(examples_per_person={times})",
+                f"register(examples_per_person={times}); {NOT_REPEATED}",
             )
 
     def refuse_other_batches(self, number: int) -> None:

@@ -36,7 +36,7 @@ from lastiterate._files import refuse_replacing
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
 from lastiterate.torch.bounded_linear import BoundingLayer, bounded, linear_layer, write_count
-from lastiterate.torch.repeated_rows import repeated_rows
+from lastiterate.torch.repeated_rows import NOT_REPEATED, repeated_rows
 
 IN_MEMORY = 2**28  # bytes
 # Of the length of a row, for the same example in another batch: 256 units of float32.  With random
@@ -228,7 +228,8 @@ def _examples(loader: Any) -> int:
         )
         raise InvalidParameter("loader.batch_sampler", type(batches).__name__, must_be=must_be)
     if (times := repeated_rows(loader.dataset)) > 1:
-        must_be = "a data set with every example once: the guarantee is of one example"
+        must_be = "a data set with every example once, since the guarantee is of one example"
+        must_be += f" ({NOT_REPEATED})"
         raise InvalidParameter("loader.dataset", must_be=must_be, found=f"one {times} times")
     return len(loader.dataset)
 
@@ -519,7 +520,8 @@ def _refuse_learning(before: dict[str, tuple[torch.Tensor, int]], model: nn.Modu
         if name not in before or tensor is not before[name][0] or writes != before[name][1]
     ]
     if changed:
-        must_be = "one that learns nothing in eval mode"
+        must_be = "one that learns nothing in eval mode: let it assign buffers only `if "
+        must_be += "self.training`, also a count of its calls"
         raise InvalidParameter("model", must_be=must_be, found=f"{changed[0]!r}, which changed")
 
 

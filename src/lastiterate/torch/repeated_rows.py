@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from collections.abc import Iterator
+from enum import Enum
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,13 @@ from numpy.typing import NDArray
 from torch.utils.data import ConcatDataset, Dataset, StackDataset, Subset, TensorDataset
 
 Indices = NDArray[np.int64]
+Address = tuple[str, int]  # a device, or "objects", and an address
+
+# What to do about rows that only look repeated, for messages of a refusal.
+NOT_REPEATED = (
+    "what rows of different people have in common is not counted if they are copies, as by clone, "
+    "nor what a wrapper's rows do not come from if it is kept in a list: self.auxiliary = [..]"
+)
 
 
 def repeated_rows(dataset: Any) -> int:
@@ -18,9 +27,14 @@ def repeated_rows(dataset: Any) -> int:
 
     It sees through `Subset`, `ConcatDataset`, `StackDataset` and wrappers that keep the data set
     that they wrap as an attribute, however nested.  A wrapper that is longer than what it wraps
-    must repeat rows, and counts as one that goes through it again and again.  Tensors that share
-    memory have the same rows where rows begin at the same place.  Copies of tensors or files, and
-    what a shorter wrapper chooses, count as other rows.
+    must repeat rows, and counts as one that goes through it again and again.
+
+    Elsewhere a row is told by its place in memory: tensors and arrays have the same rows where rows
+    begin at the same place, and one object in a list several times is one row.  Of a row of several
+    parts, and of lists and tensors that a data set of one's own keeps for its rows, the widest part
+    counts, since labels are shared by different rows.  Equal rows at other places may be those of
+    other people, and numbers and texts are no objects of their own, so both count as other rows.
+    So do copies of tensors or files, and what a shorter wrapper chooses.
 
     Parameters
     ----------
@@ -69,16 +83,26 @@ def _rows(
             yield from _rows(part, indices[own] - begin, holders[own], path)
     elif isinstance(dataset, StackDataset):
         parts = dataset.datasets
-        for part in parts.values() if isinstance(parts, dict) else parts:
-            yield from _rows(part, indices, holders, path)
+        parts = list(parts.values() if isinstance(parts, dict) else parts)
+        columns = [_column(part, length) for part in parts]
+        for part, column in zip(parts, columns, strict=True):
+            if column is None:
+                yield from _rows(part, indices, holders, path)
+            else:
+                yield id(part), indices, holders
+        yield from _addresses([one for one in columns if one is not None], indices, holders)
     elif wrapped := _wrapped(dataset, length, path):
         for part in wrapped:
             yield from _rows(part, indices % len(part), holders, path)
-    elif isinstance(dataset, TensorDataset) and (tensor := _widest(dataset)) is not None:
-        step = tensor.stride(0) * tensor.element_size()
-        yield str(tensor.device), tensor.data_ptr() + step * indices, holders
+    elif (column := _column(dataset, length)) is not None:
+        yield id(dataset), indices, holders
+        yield from _addresses([column], indices, holders, alone=True)
     else:
         yield id(dataset), indices, holders
+        tensors = isinstance(dataset, TensorDataset)
+        kept = dataset.tensors if tensors else getattr(dataset, "__dict__", {}).values()
+        columns = [one for each in kept if (one := _column(each, length)) is not None]
+        yield from _addresses(columns, indices, holders, alone=tensors)
 
 
 # What people name so, too: a name, or arrays and parts in a container.
@@ -101,7 +125,113 @@ def _wrapped(dataset: Any, length: int, path: tuple[int, ...]) -> list[Any]:
     ]
 
 
-def _widest(dataset: TensorDataset) -> torch.Tensor | None:
-    """The tensor with the most numbers in a row; labels may be shared by different rows."""
-    own = [one for one in dataset.tensors if one.numel() and (one.stride(0) or len(one) == 1)]
-    return max(own, key=lambda one: one[0].numel(), default=None)
+def _column(kept: Any, length: int) -> Any:
+    """The tensor, array or list if it holds one part of every row, in order; else None."""
+    if isinstance(kept, dict) and len(kept) == length and kept.keys() == set(range(length)):
+        return [kept[index] for index in range(length)]
+    if isinstance(kept, torch.Tensor):
+        # Others are not in one place.
+        placed = kept.layout == torch.strided and not kept.is_nested
+        return kept if placed and kept.shape[:1] == (length,) else None
+    if isinstance(kept, np.ndarray):
+        return kept if kept.shape[:1] == (length,) else None
+    by_itself = (list.__getitem__, tuple.__getitem__)
+    is_list = isinstance(kept, list | tuple) and type(kept).__getitem__ in by_itself
+    return kept if is_list and len(kept) == length else None
+
+
+def _addresses(
+    columns: list[Any], indices: Indices, holders: Indices, *, alone: bool = False
+) -> Iterator[tuple[Any, Indices, Indices]]:
+    """The places of rows of these columns; `alone` if there is nothing else in a row."""
+    lists = [one for one in columns if isinstance(one, list | tuple) or one.dtype == object]
+    if not any(set(map(type, one)) - _NUMBERS for one in lists):
+        arrays = [one for one in columns if not any(one is other for other in lists)]
+        first = [(*_address(one), *_width_and_step(one)) for one in arrays if 0 not in one.shape]
+        # Of two that are as wide, one that is the same for all rows tells less.
+        device, begin, width, step = max(
+            first, key=lambda one: (one[2], one[3] != 0), default=("", 0, 0, 0)
+        )
+        if begin and width > (0 if alone else 1):
+            yield device, begin + step * indices, holders
+        return
+    found: dict[str, list[tuple[int, int]]] = {}
+    for index, holder in zip(indices.tolist(), holders.tolist(), strict=True):
+        parts = [column[index] for column in columns]
+        width, address = max(map(_widest, parts), key=_width)
+        told = {address} if width > 1 else set()
+        if alone:
+            told |= set(map(_own_address, parts))
+        for one in told:
+            if one is not None:
+                found.setdefault(one[0], []).append((one[1], holder))
+    for source, pairs in found.items():
+        rows, examples = np.asarray(pairs, dtype=np.int64).T
+        yield source, rows, examples
+
+
+_NUMBERS = {int, float, complex, bool, type(None)}
+# One such object stands for all that are equal, as far as can be told.
+_VALUES = (*_NUMBERS, str, bytes, type, Enum, np.generic)
+_DEPTH = 4  # of parts in parts
+
+
+def _address(array: torch.Tensor | np.ndarray[Any, Any]) -> Address:
+    if isinstance(array, torch.Tensor):
+        return str(array.device), array.data_ptr()
+    return "cpu", array.ctypes.data
+
+
+def _width_and_step(array: Any) -> tuple[int, int]:
+    """The number of values in a row, and of bytes to the next row."""
+    width = int(np.prod(array.shape[1:]))
+    if isinstance(array, torch.Tensor):
+        return width, array.stride(0) * array.element_size()
+    return width, array.strides[0]
+
+
+def _own_address(row: Any) -> Address | None:
+    """The place of a row itself; None for values, of which one stands for all that are equal."""
+    if isinstance(row, torch.Tensor | np.ndarray):
+        return _widest(row)[1]
+    return None if isinstance(row, _VALUES) or row is _EMPTY else ("objects", id(row))
+
+
+_EMPTY: tuple[()] = ()
+
+
+def _widest(part: Any, depth: int = _DEPTH) -> tuple[int, Address | None]:
+    """The width of the widest part of a part of a row, and its place if it has one."""
+    if isinstance(part, torch.Tensor | np.ndarray):
+        size = part.numel() if isinstance(part, torch.Tensor) else part.size
+        strided = isinstance(part, np.ndarray) or part.layout == torch.strided
+        address = _address(part) if size and strided else ("", 0)
+        return size, address if address[1] else ("objects", id(part))
+    if isinstance(part, str | bytes):
+        return 2 + len(part), None  # more than any object whose width is not known
+    if isinstance(part, _VALUES):
+        return 1, None
+    # Values that other mappings make when they are asked are at the place of earlier ones.
+    parts = part.values() if isinstance(part, dict | UserDict) else part
+    if not depth or not isinstance(part, dict | UserDict | list | tuple):
+        return 2, ("objects", id(part))  # more than a label
+    if isinstance(part, list | tuple) and _is_array(part, depth):
+        return _numbers(part), ("objects", id(part))
+    return max((_widest(one, depth - 1) for one in parts), key=_width, default=(0, None))
+
+
+def _width(found: tuple[int, Address | None]) -> int:
+    return found[0]
+
+
+def _is_array(part: list[Any] | tuple[Any, ...], depth: int) -> bool:
+    """Whether a list holds values, or lists of them, so that it is as one array."""
+    types = set(map(type, part))
+    if types == {list} and depth:
+        return isinstance(part, list) and all(_is_array(one, depth - 1) for one in part)
+    return all(issubclass(one, _VALUES) for one in types)
+
+
+def _numbers(part: list[Any] | tuple[Any, ...]) -> int:
+    lists = part and isinstance(part[0], list)
+    return sum(map(_numbers, part)) if lists else len(part)
