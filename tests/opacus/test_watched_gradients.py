@@ -493,3 +493,39 @@ def test_layers_in_training_are_counted_inside_a_model_in_evaluation():
     model.eval()
     model(torch.zeros(4, 3))
     assert passes.take() == 0
+
+
+class Remembering(nn.Module):
+    """A linear layer beside the mean of the rows that it saw."""
+
+    def __init__(self, *, persistent):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+        self.register_buffer("seen", torch.zeros(4), persistent=persistent)
+        self.register_buffer("scale", torch.ones(4))
+
+    def forward(self, rows):
+        self.seen = 0.9 * self.seen + 0.1 * rows.detach().mean(dim=0)
+        return self.layer(rows * self.scale)
+
+
+class TestBuffersWithoutNoise:
+    @pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+    def test_that_are_saved_are_refused(self, mode):
+        model = Remembering(persistent=True)
+        with pytest.raises(lo.RefusedTraining, match=r"'seen'.* was changed in training"):
+            Training(loader_of(), model=model, grad_sample_mode=mode).epoch()
+
+    def test_that_change_after_the_last_step_are_refused(self):
+        training = Training(loader_of(), model=(model := Remembering(persistent=False))).epoch()
+        assert training.accountant.get_epsilon(1e-5) > 0.0
+        model.scale.mul_(2.0)
+        with pytest.raises(lo.RefusedTraining, match="'scale'"):
+            training.accountant.get_epsilon(1e-5)
+
+    def test_that_are_loaded_before_training_are_not_changed(self):
+        training = Training(loader_of(), model=Remembering(persistent=False))
+        state = {**training.model.state_dict()}
+        state["_module.scale"] = torch.full((4,), 0.5)
+        training.model.load_state_dict(state)
+        assert training.epoch().accountant.get_epsilon(1e-5) > 0.0

@@ -235,6 +235,8 @@ class OpacusAccountant(IAccountant):
             self._epoch_counter.refuse_unused_batches_at_the_end(self._loader)
             if self._others is not None:
                 self._others.refuse_bare_steps()
+            if self._gradients is not None:
+                self._gradients.refuse_changed_buffers()
             return self._record, self.stated
         if not self.history:
             raise InvalidParameter("steps", 0, must_be="at least 1: nothing was trained yet")

@@ -126,12 +126,7 @@ class ExpectedState:
     @staticmethod
     def digest(optimizer: Any) -> str:
         """A digest of the parameters as they are, for states of trainings that are not foreseen."""
-        found = hashlib.sha256()
-        for one in optimizer.params:
-            found.update(f"{one.dtype} {tuple(one.shape)}".encode())
-            flat = one.detach().cpu().contiguous().reshape(-1)
-            found.update(flat.view(torch.uint8).numpy().tobytes())
-        return found.hexdigest()
+        return digest_of(optimizer.params)
 
     def deviations(self, optimizer: Any, *, first_step: bool) -> Iterator[str]:
         """Reasons why the state before a step is not the one that the last step left.
@@ -148,6 +143,16 @@ class ExpectedState:
             yield "the momentum buffer was not empty before the first step"
         elif self.parameters is not None and not _are_close(buffers, self.buffers or []):
             yield "the momentum buffer was changed between steps, by something else"
+
+
+def digest_of(tensors: Tensors) -> str:
+    """A digest of types, shapes and values."""
+    found = hashlib.sha256()
+    for one in tensors:
+        found.update(f"{one.dtype} {tuple(one.shape)}".encode())
+        flat = one.detach().cpu().contiguous().reshape(-1)
+        found.update(flat.view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def changed_parameters() -> RefusedTraining:

@@ -19,12 +19,14 @@ during the backward pass is counted apart.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
 
 from lastiterate.errors import RefusedTraining
+from lastiterate.opacus.expected_state import digest_of
 from lastiterate.opacus.linear_loss import LinearLoss
 from lastiterate.opacus.optimizer_step import is_ghost
 from lastiterate.run.loss import Loss
@@ -56,6 +58,7 @@ class WatchedGradients:
         self._stated = stated
         self.refusal: RefusedTraining | None = None  # the first, which a loop may have caught
         self._forward = None if model is None else _ForwardPasses(model)
+        self._buffers = None if model is None else _SavedBuffers(model)
         self._rows = self._passes = 0
         if is_ghost(optimizer):
             self._hook = optimizer.params[0].register_post_accumulate_grad_hook(self._passed)
@@ -71,6 +74,7 @@ class WatchedGradients:
             )
         sums = [getattr(one, "summed_grad", None) for one in self.optimizer.params]
         self._refuse_non_finite([one for one in sums if one is not None])
+        self.refuse_changed_buffers()
         rows, self._rows, self._passes = self._rows, 0, 0
         return rows
 
@@ -78,6 +82,16 @@ class WatchedGradients:
         """The clips of all physical batches since the last call, as the optimizer has them."""
         clips, self._clips = self._clips, []
         return clips
+
+    def refuse_changed_buffers(self) -> None:
+        """Refuse a model of which more than its parameters was learned from the rows."""
+        if self._buffers is not None and (name := self._buffers.changed()) is not None:
+            self._refuse(
+                f"the buffer {name!r}, which is saved with the model, was changed in training: "
+                "what a forward pass writes there about the rows has no noise",
+                instead="compute it from public rows before training, or keep what is not to be "
+                "published in register_buffer(.., persistent=False)",
+            )
 
     def inspect(self) -> None:
         """Count and check the gradients that the optimizer holds."""
@@ -238,3 +252,42 @@ class _ForwardPasses:
 
     def _end(self, *_: Any) -> None:
         self._depth -= bool(self._open and self._open.pop())
+
+
+class _SavedBuffers:
+    """Which buffers that are saved with a model changed since its first forward pass.
+
+    It holds nothing but digests, so that models with its hook can be copied and saved.
+    """
+
+    def __init__(self, model: Any) -> None:
+        whole = getattr(model, "_module", model)
+        self._of = weakref.ref(whole)
+        self._first: dict[str, str] | None = None
+        whole.register_forward_pre_hook(self._begin)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_of": None, "_first": self._first}
+
+    def changed(self) -> str | None:
+        """The name of one; None if there is none, or no forward pass was seen."""
+        whole = None if self._of is None else self._of()
+        if whole is None or self._first is None:
+            return None
+        now = _buffer_digests(whole)
+        names = sorted(now.keys() | self._first.keys())
+        return next((one for one in names if now.get(one) != self._first.get(one)), None)
+
+    def _begin(self, module: Any, _: Any) -> None:
+        if self._first is None:
+            self._first = _buffer_digests(module)
+
+
+def _buffer_digests(module: Any) -> dict[str, str]:
+    # Not by state_dict, which cannot read parameters that expanded weights stand for.
+    return {
+        f"{path}.{name}" if path else name: digest_of([value])
+        for path, part in module.named_modules()
+        for name, value in part.named_buffers(recurse=False)
+        if name not in part._non_persistent_buffers_set
+    }
