@@ -65,6 +65,15 @@ class Head:
         return None
 
 
+def is_head(content: bytes) -> bool:
+    """Whether a file is the head of a ledger, signed or not, and nothing else."""
+    try:
+        Head.from_text(text := content.decode("utf-8"), "the head")
+    except (InvalidLedger, ValueError):
+        return False
+    return set(json.loads(text)) <= {"format", "ledger", "n", "hash", "signature"}
+
+
 class Witness:
     """The file of the head of one ledger."""
 
