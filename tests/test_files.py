@@ -256,6 +256,91 @@ class TestWriting:
             li.save(_model(), tmp_path / "m")
         assert [one.read_bytes() for one in (tmp_path / "m").iterdir()] == [MINE]
 
+    @pytest.mark.parametrize("other", ["x/../b", "link"])
+    def test_two_names_of_one_file_are_refused(self, tmp_path, other):
+        (tmp_path / "x").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "b")
+        for before in (None, "ours"):
+            if before is not None:
+                (tmp_path / "b").write_text(before)
+            paths = [tmp_path / "b", tmp_path / other]
+            with pytest.raises(InvalidParameter, match="out must be"):
+                _files.write_files(
+                    "out",
+                    dict(zip(paths, ("1", "2"), strict=True)),
+                    dict.fromkeys(paths, _files.begins_with(b"ours")),
+                )
+            assert (tmp_path / "b").exists() == (before is not None)
+            assert before is None or (tmp_path / "b").read_text() == before
+            assert (tmp_path / "link").is_symlink()
+
+    def test_a_link_to_one_of_ours_stays_one(self, tmp_path):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "real" / "a").write_text("ours, before")
+        (tmp_path / "link").symlink_to("real/a")
+        _files.write_whole("out", tmp_path / "link", "ours", _files.begins_with(b"ours"))
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real" / "a").read_text() == "ours"
+        assert sorted(one.name for one in tmp_path.rglob("*")) == ["a", "link", "real"]
+
+    @pytest.mark.parametrize("target", ["nothing", "link"])
+    def test_a_link_to_nothing_is_kept(self, tmp_path, target):
+        (tmp_path / "link").symlink_to(target)
+        with pytest.raises(InvalidParameter, match="out must be"):
+            _files.write_whole("out", tmp_path / "link", "ours", _files.begins_with(b"ours"))
+        assert [one.is_symlink() for one in tmp_path.iterdir()] == [True]
+
+    def test_a_witness_behind_a_link_stays_behind_it(self, tmp_path):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "head").symlink_to("real/head")
+        ledger = _ledger(tmp_path / "x")
+        ledger.write_witness(tmp_path / "real" / "head")
+        ledger = li.Ledger(ledger.path, witness=tmp_path / "head")
+        ledger.add((0.1, 0.0))
+        assert (tmp_path / "head").is_symlink()
+        assert json.loads((tmp_path / "real" / "head").read_text())["n"] == 1
+
+    @pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
+    @pytest.mark.parametrize("new", [True, False])
+    def test_all_are_as_they_were_if_the_last_is_refused(self, tmp_path, monkeypatch, links, new):
+        paths, put = [tmp_path / one for one in "abc"], _files._put
+        for path in paths[: 2 if new else 3]:
+            path.write_text(f"ours, {path.name}")
+        before = {path: path.read_bytes() for path in paths if path.exists()}
+        looked = _files.refuse_replacing
+        seen = []
+
+        def late(name, path, *words, **more):
+            seen.append(path)
+            if len(seen) > 6 and path.name == "c":  # after the checks of all files, twice
+                path.write_bytes(MINE)
+            looked(name, path, *words, **more)
+
+        def put_late(draft, final):
+            if final.name == "c":
+                final.write_bytes(MINE)
+            return put(draft, final)
+
+        monkeypatch.setattr(_files, "_put", put_late)
+        monkeypatch.setattr(_files, "refuse_replacing", late)
+        if not links:
+            monkeypatch.setattr(_files.os, "link", _raising(OSError("no links here")))
+        with pytest.raises(InvalidParameter, match="not written by lastiterate"):
+            _files.write_files(
+                "out",
+                dict.fromkeys(paths, "ours, too"),
+                dict.fromkeys(paths, _files.begins_with(b"ours")),
+            )
+        found = {path: path.read_bytes() for path in tmp_path.iterdir()}
+        assert found == before | {tmp_path / "c": MINE}
+
+    def test_nothing_is_written_before_all_are_checked(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(_files, "_draft_beside", _raising(AssertionError()))
+        (tmp_path / "b").write_bytes(MINE)
+        paths = [tmp_path / "a", tmp_path / "b"]
+        with pytest.raises(InvalidParameter):
+            _files.write_files("out", dict.fromkeys(paths, ""), dict.fromkeys(paths))
+
     def test_no_draft_is_left_on_a_full_disk(self, tmp_path, monkeypatch):
         opened = _files.Path.open
 
