@@ -389,7 +389,7 @@ def test_what_appears_while_a_command_works_is_kept(capsys, folder, monkeypatch,
     made = _files._draft_beside
 
     def late(path, content):
-        if path.name == file.split("/")[-1]:
+        if path == folder / file:
             path.write_bytes(MINE)
         return made(path, content)
 
@@ -398,6 +398,99 @@ def test_what_appears_while_a_command_works_is_kept(capsys, folder, monkeypatch,
     assert (folder / file).read_bytes() == MINE
     assert not [*folder.rglob("*.draft")]
     assert " must be a new file" in capsys.readouterr().err
+
+
+class TestTakenWhileTraining:
+    """What privacy was spent on is kept under a free name."""
+
+    def trained(self, monkeypatch, take, words=TRAIN):
+        from lastiterate.cli import trained_model
+
+        fit = trained_model.fit_table
+
+        def slowly(*words):
+            take()
+            return fit(*words)
+
+        monkeypatch.setattr(trained_model, "fit_table", slowly)
+        return main(words)
+
+    @pytest.mark.parametrize("force", [[], ["--force"]])
+    @pytest.mark.parametrize("out", ["m", "m.v1", "sub/m", "."])
+    def test_by_a_file_of_another(self, capsys, folder, monkeypatch, out, force):
+        work = folder / "work"
+        work.mkdir()
+        monkeypatch.chdir(work)
+        for name in ("t.csv", "s.json"):
+            shutil.copy(folder / name, work)
+        place = work / out
+
+        def take():
+            place.mkdir(exist_ok=True, parents=True)
+            (place / "model.json").write_bytes(MINE)
+
+        assert self.trained(monkeypatch, take, [*TRAIN, "--out", out, *force]) == 2
+        said = capsys.readouterr()
+        assert (place / "model.json").read_bytes() == MINE
+        beside = {"m": "m-2", "m.v1": "m-2.v1", "sub/m": "sub/m-2", ".": "../work-2"}[out]
+        assert main(["verify", beside]) == 0
+        assert "was written instead" in said.err
+        assert str((work / beside).resolve().name) in said.err
+        assert "must be a new file" in said.err
+        assert f"{(work / beside).name if out == '.' else beside}/model.json" in said.out
+
+    def test_by_another_training(self, capsys, folder, monkeypatch):
+        def take():
+            shutil.copytree("model", "m", dirs_exist_ok=True)
+            shutil.copytree("model", "m-2", dirs_exist_ok=True)
+
+        before = (folder / "model" / "model.json").read_bytes()
+        assert self.trained(monkeypatch, take, [*TRAIN, "--out", "m"]) == 2
+        assert all((folder / one / "model.json").read_bytes() == before for one in ("m", "m-2"))
+        assert main(["verify", "m-3"]) == 0
+
+    def test_by_a_file_in_the_place_of_the_folder(self, capsys, folder, monkeypatch):
+        words = [*TRAIN, "--out", "m"]
+        assert self.trained(monkeypatch, lambda: (folder / "m").write_bytes(MINE), words) == 2
+        assert (folder / "m").read_bytes() == MINE
+        assert main(["verify", "m-2"]) == 0
+
+    def test_the_page(self, capsys, folder, monkeypatch):
+        monkeypatch.setattr(html, "_picture", lambda *_: [])  # which take long
+        words = [*TRAIN, "--out", "m", "--html", "p.html"]
+        assert self.trained(monkeypatch, lambda: (folder / "p.html").write_bytes(MINE), words) == 2
+        assert (folder / "p.html").read_bytes() == MINE
+        assert (folder / "p-2.html").read_bytes().startswith(b"<!DOCTYPE html>")
+        said = capsys.readouterr()
+        assert "--html must be a new file" in said.err
+        assert "You may publish" in said.out
+
+    def test_a_disk_that_is_full_says_so(self, capsys, folder, monkeypatch):
+        full = _raising(OSError(28, "No space left on device"))
+        monkeypatch.setattr(_files, "_draft_beside", full)
+        assert main([*TRAIN, "--out", "m"]) == 2
+        assert "No space left" in capsys.readouterr().err
+        assert not (folder / "m").exists()
+
+    @pytest.mark.slow
+    def test_unlearning(self, capsys, folder, monkeypatch):
+        from lastiterate.linear_model.estimator import PrivateLinearModel
+
+        (folder / "k").write_bytes(b"a secret of 16 bytes or more")
+        assert main([*TRAIN, "--l2", "0.1", "--key", "k", "--out", "m"]) == 0
+        made = PrivateLinearModel.unlearn
+
+        def slowly(*words, **more):
+            (folder / "new").mkdir()
+            (folder / "new" / "certificate.json").write_bytes(MINE)
+            return made(*words, **more)
+
+        monkeypatch.setattr(PrivateLinearModel, "unlearn", slowly)
+        words = ["unlearn", "m", "t.csv", "--rows", "3", "--epsilon", "1", "--key", "k"]
+        assert main([*words, "--at-any-cost", "--out", "new"]) == 2
+        assert [one.name for one in (folder / "new").iterdir()] == ["certificate.json"]
+        assert "new-2 was written instead" in capsys.readouterr().err
+        assert main(["verify", "new-2"]) == 0
 
 
 class TestMarksElsewhere:
