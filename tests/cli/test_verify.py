@@ -16,9 +16,18 @@ from lastiterate.certificate import statements
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
-from lastiterate.errors import InvalidCertificate, OtherVersion, OtherVersionCertificate
+from lastiterate.errors import (
+    InvalidCertificate,
+    InvalidParameter,
+    OtherVersion,
+    OtherVersionCertificate,
+)
 from lastiterate.ledger.journal_lines import hash_of
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
+from lastiterate.linear_model import (
+    PrivateLogisticRegression,
+    PrivateSchema,
+    PrivateSelection,
+)
 from lastiterate.other_releases import MEAN
 from lastiterate.saved_model.model_file import digest as model_digest
 from lastiterate.saved_model.model_file import read_model
@@ -502,6 +511,43 @@ class TestLargeRuns:
         record["run"] |= change
         with pytest.raises(InvalidCertificate, match=f"{what}.*, too many to check"):
             verify(sealed(record))
+
+    @pytest.mark.parametrize(
+        "settings, name",
+        [
+            ({"examples_per_person": 1_001}, "examples_per_person"),
+            ({"examples_per_person": 10**6, "epsilon": None, "noise_std": 1.0},
+             "examples_per_person"),
+            ({"examples_per_person": 900, "epsilon": None, "noise_std": 1e-3, "batch_size": 16},
+             "examples_per_person"),
+        ],
+    )  # fmt: skip
+    def test_are_not_trained(self, tmp_path, settings, name):
+        ledger = li.Ledger(tmp_path / "l", epsilon=9.0, delta=1e-5, examples_per_person=10**6)
+        model = PrivateLogisticRegression(feature_bound=1.0, epochs=20, ledger=ledger, **settings)
+        must_be = "smaller, so that its certificate can be verified; found .* too many to check"
+        with pytest.raises(InvalidParameter, match=f"{name} must be {must_be}"):
+            model.fit(ROWS, ROWS[:, 0] > 0)
+        assert len(ledger.entries()) == 1
+
+    @pytest.mark.slow
+    def test_trainings_selections_and_requests_are_refused_alike(self, monkeypatch):
+        key, target = b"a secret of 16 bytes or more", ROWS[:, 0] > 0
+        plain = PrivateLogisticRegression(epsilon=1.0, epochs=2, l2=0.1, classes=[False, True])
+        trained = plain.fit(ROWS, target, key=key)
+        steps = trained.n_iter_
+        monkeypatch.setattr("lastiterate.certificate.verify.MOST_STEPS", steps)
+        verify(trained.certificate_)
+        with pytest.raises(InvalidParameter, match="extra_steps must be smaller"):
+            trained.unlearn(ROWS, target, rows=[0], key=key, extra_steps=1)
+        monkeypatch.setattr("lastiterate.certificate.verify.MOST_STEPS", 2 * steps)
+        with pytest.raises(InvalidParameter, match="grid must be smaller"):
+            PrivateSelection(plain, {"l2": [0.1, 0.2]}, epsilon=1.0).fit(ROWS, target)
+        monkeypatch.setattr("lastiterate.certificate.verify.MOST_STEPS", steps - 1)
+        with pytest.raises(InvalidParameter, match="epochs must be smaller"):
+            plain.fit(ROWS, target)
+        with pytest.raises(InvalidCertificate, match="too many to check"):
+            verify(trained.certificate_)
 
     def test_accounting_waits_for_all_cheaper_checks(self, fitted, monkeypatch):
         def never(*_, **__):

@@ -237,7 +237,6 @@ def train(
         certificate = signer.signed(certificate)
     texts = {MODEL: saved.text(), CERTIFICATE: certificate}
 
-
     def write_model(where: Path, allowed: bool) -> None:
         write_together("out", where, texts, allowed=allowed, remedy=WITH_FORCE)
 

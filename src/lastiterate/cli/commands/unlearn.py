@@ -150,7 +150,6 @@ def unlearn(
     text = SavedModel(saved.record | learnt).text()
     files = {MODEL: text, CERTIFICATE: certificate}
 
-
     def write(where: Path, allowed: bool) -> None:
         write_together("out", where, files, allowed=allowed, remedy=WITH_FORCE)
 
