@@ -83,7 +83,7 @@ def write_together(
 def written(
     name: str, path: Path, write: Callable[[Path, bool], None], *, allowed: bool
 ) -> tuple[Path, list[InvalidParameter]]:
-    """Where `write` wrote: to the path, or beside it if it was taken since, and the errors.
+    """Path that `write` wrote, a free one beside it if it was taken since, and the errors.
 
     What privacy was spent on is not lost: it gets a free name, and the error, which says where it
     is, is for the end of the command.
