@@ -256,6 +256,91 @@ class TestWriting:
             li.save(_model(), tmp_path / "m")
         assert [one.read_bytes() for one in (tmp_path / "m").iterdir()] == [MINE]
 
+    @pytest.mark.parametrize("other", ["x/../b", "link"])
+    def test_two_names_of_one_file_are_refused(self, tmp_path, other):
+        (tmp_path / "x").mkdir()
+        (tmp_path / "link").symlink_to(tmp_path / "b")
+        for before in (None, "ours"):
+            if before is not None:
+                (tmp_path / "b").write_text(before)
+            paths = [tmp_path / "b", tmp_path / other]
+            with pytest.raises(InvalidParameter, match="out must be"):
+                _files.write_files(
+                    "out",
+                    dict(zip(paths, ("1", "2"), strict=True)),
+                    dict.fromkeys(paths, _files.begins_with(b"ours")),
+                )
+            assert (tmp_path / "b").exists() == (before is not None)
+            assert before is None or (tmp_path / "b").read_text() == before
+            assert (tmp_path / "link").is_symlink()
+
+    def test_a_link_to_one_of_ours_stays_one(self, tmp_path):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "real" / "a").write_text("ours, before")
+        (tmp_path / "link").symlink_to("real/a")
+        _files.write_whole("out", tmp_path / "link", "ours", _files.begins_with(b"ours"))
+        assert (tmp_path / "link").is_symlink()
+        assert (tmp_path / "real" / "a").read_text() == "ours"
+        assert sorted(one.name for one in tmp_path.rglob("*")) == ["a", "link", "real"]
+
+    @pytest.mark.parametrize("target", ["nothing", "link"])
+    def test_a_link_to_nothing_is_kept(self, tmp_path, target):
+        (tmp_path / "link").symlink_to(target)
+        with pytest.raises(InvalidParameter, match="out must be"):
+            _files.write_whole("out", tmp_path / "link", "ours", _files.begins_with(b"ours"))
+        assert [one.is_symlink() for one in tmp_path.iterdir()] == [True]
+
+    def test_a_witness_behind_a_link_stays_behind_it(self, tmp_path):
+        (tmp_path / "real").mkdir()
+        (tmp_path / "head").symlink_to("real/head")
+        ledger = _ledger(tmp_path / "x")
+        ledger.write_witness(tmp_path / "real" / "head")
+        ledger = li.Ledger(ledger.path, witness=tmp_path / "head")
+        ledger.add((0.1, 0.0))
+        assert (tmp_path / "head").is_symlink()
+        assert json.loads((tmp_path / "real" / "head").read_text())["n"] == 1
+
+    @pytest.mark.parametrize("links", [True, False], ids=["with links", "without links"])
+    @pytest.mark.parametrize("new", [True, False])
+    def test_all_are_as_they_were_if_the_last_is_refused(self, tmp_path, monkeypatch, links, new):
+        paths, put = [tmp_path / one for one in "abc"], _files._put
+        for path in paths[: 2 if new else 3]:
+            path.write_text(f"ours, {path.name}")
+        before = {path: path.read_bytes() for path in paths if path.exists()}
+        looked = _files.refuse_replacing
+        seen = []
+
+        def late(name, path, *words, **more):
+            seen.append(path)
+            if len(seen) > 6 and path.name == "c":  # after the checks of all files, twice
+                path.write_bytes(MINE)
+            looked(name, path, *words, **more)
+
+        def put_late(draft, final):
+            if final.name == "c":
+                final.write_bytes(MINE)
+            return put(draft, final)
+
+        monkeypatch.setattr(_files, "_put", put_late)
+        monkeypatch.setattr(_files, "refuse_replacing", late)
+        if not links:
+            monkeypatch.setattr(_files.os, "link", _raising(OSError("no links here")))
+        with pytest.raises(InvalidParameter, match="not written by lastiterate"):
+            _files.write_files(
+                "out",
+                dict.fromkeys(paths, "ours, too"),
+                dict.fromkeys(paths, _files.begins_with(b"ours")),
+            )
+        found = {path: path.read_bytes() for path in tmp_path.iterdir()}
+        assert found == before | {tmp_path / "c": MINE}
+
+    def test_nothing_is_written_before_all_are_checked(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(_files, "_draft_beside", _raising(AssertionError()))
+        (tmp_path / "b").write_bytes(MINE)
+        paths = [tmp_path / "a", tmp_path / "b"]
+        with pytest.raises(InvalidParameter):
+            _files.write_files("out", dict.fromkeys(paths, ""), dict.fromkeys(paths))
+
     def test_no_draft_is_left_on_a_full_disk(self, tmp_path, monkeypatch):
         opened = _files.Path.open
 
@@ -304,7 +389,7 @@ def test_what_appears_while_a_command_works_is_kept(capsys, folder, monkeypatch,
     made = _files._draft_beside
 
     def late(path, content):
-        if path.name == file.split("/")[-1]:
+        if path == folder / file:
             path.write_bytes(MINE)
         return made(path, content)
 
@@ -313,6 +398,99 @@ def test_what_appears_while_a_command_works_is_kept(capsys, folder, monkeypatch,
     assert (folder / file).read_bytes() == MINE
     assert not [*folder.rglob("*.draft")]
     assert " must be a new file" in capsys.readouterr().err
+
+
+class TestTakenWhileTraining:
+    """What privacy was spent on is kept under a free name."""
+
+    def trained(self, monkeypatch, take, words=TRAIN):
+        from lastiterate.cli import trained_model
+
+        fit = trained_model.fit_table
+
+        def slowly(*words):
+            take()
+            return fit(*words)
+
+        monkeypatch.setattr(trained_model, "fit_table", slowly)
+        return main(words)
+
+    @pytest.mark.parametrize("force", [[], ["--force"]])
+    @pytest.mark.parametrize("out", ["m", "m.v1", "sub/m", "."])
+    def test_by_a_file_of_another(self, capsys, folder, monkeypatch, out, force):
+        work = folder / "work"
+        work.mkdir()
+        monkeypatch.chdir(work)
+        for name in ("t.csv", "s.json"):
+            shutil.copy(folder / name, work)
+        place = work / out
+
+        def take():
+            place.mkdir(exist_ok=True, parents=True)
+            (place / "model.json").write_bytes(MINE)
+
+        assert self.trained(monkeypatch, take, [*TRAIN, "--out", out, *force]) == 2
+        said = capsys.readouterr()
+        assert (place / "model.json").read_bytes() == MINE
+        beside = {"m": "m-2", "m.v1": "m-2.v1", "sub/m": "sub/m-2", ".": "../work-2"}[out]
+        assert main(["verify", beside]) == 0
+        assert "was written instead" in said.err
+        assert str((work / beside).resolve().name) in said.err
+        assert "must be a new file" in said.err
+        assert f"{(work / beside).name if out == '.' else beside}/model.json" in said.out
+
+    def test_by_another_training(self, capsys, folder, monkeypatch):
+        def take():
+            shutil.copytree("model", "m", dirs_exist_ok=True)
+            shutil.copytree("model", "m-2", dirs_exist_ok=True)
+
+        before = (folder / "model" / "model.json").read_bytes()
+        assert self.trained(monkeypatch, take, [*TRAIN, "--out", "m"]) == 2
+        assert all((folder / one / "model.json").read_bytes() == before for one in ("m", "m-2"))
+        assert main(["verify", "m-3"]) == 0
+
+    def test_by_a_file_in_the_place_of_the_folder(self, capsys, folder, monkeypatch):
+        words = [*TRAIN, "--out", "m"]
+        assert self.trained(monkeypatch, lambda: (folder / "m").write_bytes(MINE), words) == 2
+        assert (folder / "m").read_bytes() == MINE
+        assert main(["verify", "m-2"]) == 0
+
+    def test_the_page(self, capsys, folder, monkeypatch):
+        monkeypatch.setattr(html, "_picture", lambda *_: [])  # which take long
+        words = [*TRAIN, "--out", "m", "--html", "p.html"]
+        assert self.trained(monkeypatch, lambda: (folder / "p.html").write_bytes(MINE), words) == 2
+        assert (folder / "p.html").read_bytes() == MINE
+        assert (folder / "p-2.html").read_bytes().startswith(b"<!DOCTYPE html>")
+        said = capsys.readouterr()
+        assert "--html must be a new file" in said.err
+        assert "You may publish" in said.out
+
+    def test_a_disk_that_is_full_says_so(self, capsys, folder, monkeypatch):
+        full = _raising(OSError(28, "No space left on device"))
+        monkeypatch.setattr(_files, "_draft_beside", full)
+        assert main([*TRAIN, "--out", "m"]) == 2
+        assert "No space left" in capsys.readouterr().err
+        assert not (folder / "m").exists()
+
+    @pytest.mark.slow
+    def test_unlearning(self, capsys, folder, monkeypatch):
+        from lastiterate.linear_model.estimator import PrivateLinearModel
+
+        (folder / "k").write_bytes(b"a secret of 16 bytes or more")
+        assert main([*TRAIN, "--l2", "0.1", "--key", "k", "--out", "m"]) == 0
+        made = PrivateLinearModel.unlearn
+
+        def slowly(*words, **more):
+            (folder / "new").mkdir()
+            (folder / "new" / "certificate.json").write_bytes(MINE)
+            return made(*words, **more)
+
+        monkeypatch.setattr(PrivateLinearModel, "unlearn", slowly)
+        words = ["unlearn", "m", "t.csv", "--rows", "3", "--epsilon", "1", "--key", "k"]
+        assert main([*words, "--at-any-cost", "--out", "new"]) == 2
+        assert [one.name for one in (folder / "new").iterdir()] == ["certificate.json"]
+        assert "new-2 was written instead" in capsys.readouterr().err
+        assert main(["verify", "new-2"]) == 0
 
 
 class TestMarksElsewhere:

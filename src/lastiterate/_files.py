@@ -78,31 +78,49 @@ def write_files(
     *,
     remedy: str = "",
 ) -> None:
-    """Write all files or, if interrupted, no new one; `name` is of the argument with the paths.
+    """Write all files or, if one is refused, none; `name` is of the argument with the paths.
 
     Whatever is at a path by now, even if it came after an earlier check, is kept unless it is
-    recognised as ours.
+    recognised as ours.  Links stay, and what they lead to is replaced.
     """
+
+    def refuse(path: Path) -> None:
+        refuse_replacing(name, path, replaces[path], remedy=remedy)
+
+    for path in contents:
+        refuse(path)
+    real = {path: Path(os.path.realpath(path)) for path in contents}
+    if len(set(real.values())) < len(real):
+        must_be = "another path for every file"
+        raise InvalidParameter(name, must_be=must_be, found=", ".join(map(str, contents)))
     drafts: dict[Path, Path] = {}
     new: list[Path] = []
+    earlier: dict[Path, Path] = {}  # what was replaced
     try:
-        for final, content in contents.items():
-            drafts[final] = _draft_beside(final, content)
-        for final in contents:
-            refuse_replacing(name, final, replaces[final], remedy=remedy)
-        for final, draft in drafts.items():
-            if not os.path.lexists(final) and _put(draft, final):
+        for path, content in contents.items():
+            drafts[path] = _draft_beside(real[path], content)
+        for path in contents:
+            refuse(path)
+        for path, draft in drafts.items():
+            final = real[path]
+            if not os.path.lexists(path) and _put(draft, final):
                 new.append(final)
                 continue
-            refuse_replacing(name, final, replaces[final], remedy=remedy)
+            kept = draft.with_suffix(".earlier")
+            refuse(path)
+            if not _put(final, kept):
+                raise FileExistsError(f"{kept} exists")
+            earlier[final] = kept
             draft.replace(final)
     except BaseException:
-        for path in new:
-            path.unlink(missing_ok=True)
+        for final in new:
+            final.unlink(missing_ok=True)
+        for final, kept in earlier.items():
+            kept.replace(final)
         raise
     finally:
-        for draft in drafts.values():
-            draft.unlink(missing_ok=True)
+        for left in (*drafts.values(), *earlier.values()):
+            left.unlink(missing_ok=True)
 
 
 def _put(draft: Path, final: Path) -> bool:

@@ -1,15 +1,29 @@
-"""Small tables for notebooks: no scripts, nothing fetched, in whatever colours are around."""
+"""Small tables for notebooks: no scripts, nothing fetched, in whatever colours are around.
+
+And the start of whole pages, by which ours are recognised.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from html import escape
 
+PAGE_START = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="generator" content="lastiterate">
+"""
 _TABLE = "border-collapse:collapse;color:inherit;background:transparent;margin:.3em 0"
 _CELL = (
     "text-align:left;vertical-align:top;padding:.15em 1em .15em 0;color:inherit;"
     "background:transparent;border:0;border-bottom:1px solid rgba(128,128,128,.35)"
 )
+
+
+def is_page(content: bytes) -> bool:
+    """Whether a file is a whole page of ours."""
+    return content.startswith(PAGE_START.encode()) and content.endswith(b"</html>\n")
 
 
 def card(

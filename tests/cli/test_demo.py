@@ -83,7 +83,7 @@ def test_every_step_would_have_been_charged_more(shown):
         float,
         re.search(r"epsilon = (\S+): it charges every iterate;\s+(\S+) if", shown[1]).groups(),
     )
-    report = li.verify(shown[0] / "lastiterate-demo" / "certificate.json")
+    report = li.verify(shown[0] / "lastiterate-demo" / "model" / "certificate.json")
     every = li.account(
         report.run, bounds="composition/fixed-order", other_releases=report.other_releases
     ).epsilon(1e-5)
@@ -103,7 +103,7 @@ def test_the_model_is_of_use(shown):
 def test_everything_is_written(shown):
     folder, text = shown
     folder = folder / "lastiterate-demo"
-    for name in ("model.json", "certificate.json", "report.html", "epsilon.png"):
+    for name in ("model/model.json", "model/certificate.json", "report.html", "epsilon.png"):
         assert (folder / name).stat().st_size > 100
         assert name in text
     assert (folder / "epsilon.png").read_bytes().startswith(b"\x89PNG")

@@ -1,6 +1,7 @@
 """What `lastiterate verify` checks beside a certificate, and what it says of other versions."""
 
 import json
+import os
 import re
 import struct
 from dataclasses import replace
@@ -10,13 +11,23 @@ import numpy as np
 import pytest
 
 import lastiterate as li
+from lastiterate._html import PAGE_START
 from lastiterate.certificate import statements
 from lastiterate.certificate.issue import tied_to_head
 from lastiterate.certificate.verify import verify
 from lastiterate.cli import main
-from lastiterate.errors import InvalidCertificate, OtherVersion, OtherVersionCertificate
+from lastiterate.errors import (
+    InvalidCertificate,
+    InvalidParameter,
+    OtherVersion,
+    OtherVersionCertificate,
+)
 from lastiterate.ledger.journal_lines import hash_of
-from lastiterate.linear_model import PrivateLogisticRegression, PrivateSchema
+from lastiterate.linear_model import (
+    PrivateLogisticRegression,
+    PrivateSchema,
+    PrivateSelection,
+)
 from lastiterate.other_releases import MEAN
 from lastiterate.saved_model.model_file import digest as model_digest
 from lastiterate.saved_model.model_file import read_model
@@ -179,7 +190,13 @@ class TestUncheckedWeights:
     @pytest.mark.parametrize(
         "name",
         ["Model.json", "sub/model.json", "sub/deep/w", "w.weights", "w.zip", "params.json",
-         "adapter.tar", ".hidden", "x.bin.1", "schema.json", "config.json"],
+         "adapter.tar", ".hidden", "x.bin.1", "schema.json", "config.json", "weights.csv",
+         "weights.txt", "weights.yaml", "w.md", "modeling.py", "w.html", "w.png", "sub/README.txt",
+         "sub/certificate.json", ".DS_Store/w", ".hidden/model.safetensors",
+         ".git/model.safetensors", ".git/refs/w.bin", ".git/W.BIN", ".cache/w",
+         ".cache/huggingface/download/model.safetensors", ".cache/huggingface/model.json",
+         ".cache/huggingface/download/w.incomplete", "sub/.git/config", "huggingface/w.lock",
+         ".ipynb_checkpoints/w.csv"],
     )  # fmt: skip
     def test_any_file_that_may_hold_them(self, capsys, tmp_path, fitted, name):
         li.save(fitted, tmp_path)
@@ -191,18 +208,83 @@ class TestUncheckedWeights:
 
     def test_what_nobody_loads_as_weights(self, capsys, tmp_path, fitted):
         li.save(fitted, tmp_path)
-        for name in ("README.md", "LICENSE", "train.csv", "report.HTML", "p.png", ".gitattributes"):
+        for name in (
+            "README.md", "LICENSE", "LICENSE.txt", ".gitattributes", ".gitignore", ".DS_Store",
+            "sub/README.md", ".git/HEAD", ".git/objects/3f/0a", ".git/hooks/pre-push.sample",
+            ".git/objects/pack/pack-1.pack", ".cache/huggingface/.gitignore",
+            ".cache/huggingface/CACHEDIR.TAG",
+            ".cache/huggingface/download/model.safetensors.metadata",
+            ".cache/huggingface/download/model.safetensors.lock",
+        ):  # fmt: skip
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_bytes(b"")
-        (tmp_path / ".git").mkdir()
-        (tmp_path / ".git" / "HEAD").write_bytes(b"")
+        (tmp_path / ".git" / "refs").mkdir()
+        (tmp_path / ".git" / "refs" / "v1.rc").write_text(f"{'0a' * 20}\n")
         (tmp_path / "schema.json").write_text('{"a": {"range": [0, 1]}, "b": "drop"}')
         assert ran(capsys, tmp_path)[0] == 0
+
+    def test_what_we_wrote_and_is_no_model(self, capsys, tmp_path, fitted):
+        li.save(fitted, tmp_path)
+        ledger = li.Ledger(tmp_path / "l.ledger", epsilon=4.0, delta=1e-5)
+        for k in range(3):
+            ledger.add((0.1, 0.0), f"release {k}")
+        ledger.write_witness(tmp_path / "head")
+        signed = json.loads((tmp_path / "head").read_text()) | {"signature": {"kind": "Ed25519"}}
+        (tmp_path / "signed").write_text(json.dumps(signed, indent=2) + "\n")
+        (tmp_path / "report.htm").write_text(f"{PAGE_START}</html>\n")
+        (tmp_path / "key.pub").write_text(
+            "-----BEGIN PUBLIC KEY-----\n" + 60 * "A" + "\n-----END PUBLIC KEY-----\n"
+        )
+        (tmp_path / "older").mkdir()
+        (tmp_path / "older" / "certificate.json").write_text(fitted.certificate_)
+        code, said = ran(capsys, tmp_path)
+        assert code == 0, said
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda text: text + b"PK\x05\x06",  # an archive is read from its end
+            lambda text: text.replace(b"release 1", b"weights 1"),
+            lambda text: text[: text.rfind(b"\n", 0, -1) - 1],
+            lambda text: b"\n" + text,
+        ],
+    )
+    def test_what_only_begins_as_a_ledger(self, capsys, tmp_path, fitted, change):
+        li.save(fitted, tmp_path)
+        ledger = li.Ledger(tmp_path / "l", epsilon=4.0, delta=1e-5)
+        ledger.add((0.1, 0.0), "release 1")
+        assert ran(capsys, tmp_path)[0] == 0
+        ledger.path.write_bytes(change(ledger.path.read_bytes()))
+        assert ran(capsys, tmp_path)[0] == 4
+
+    def test_heads_and_pages_that_hold_more(self, capsys, tmp_path, fitted):
+        li.save(fitted, tmp_path)
+        head = {"format": "lastiterate ledger head 1", "ledger": "a", "n": 0, "hash": "b"}
+        certificate = json.loads(fitted.certificate_) | {"weights": [1.0]}
+        texts = (json.dumps(head | {"weights": [1.0]}), json.dumps(certificate), PAGE_START)
+        for text in texts:
+            (tmp_path / "w").write_text(text)
+            assert ran(capsys, tmp_path)[0] == 4
+
+    def test_links_are_known_by_their_own_names(self, capsys, tmp_path, fitted):
+        li.save(fitted, tmp_path / "m")
+        (tmp_path / "w.bin").write_bytes(b"weights")
+        (tmp_path / "m" / "w.txt").symlink_to(tmp_path / "w.bin")
+        code, said = ran(capsys, tmp_path / "m")
+        assert code == 4
+        assert f"not checked: {tmp_path / 'm' / 'w.txt'}, which may hold other weights" in said
+
+    @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no such files here")
+    def test_what_is_no_file_is_not_waited_for(self, capsys, tmp_path, fitted):
+        li.save(fitted, tmp_path)
+        os.mkfifo(tmp_path / "w")
+        assert ran(capsys, tmp_path)[0] == 4
 
     def test_folders_behind_links(self, capsys, tmp_path, fitted):
         li.save(fitted, tmp_path / "m")
         (tmp_path / "other").mkdir()
         (tmp_path / "m" / "sub").symlink_to(tmp_path / "other", target_is_directory=True)
-        (tmp_path / "m" / "gone.md").symlink_to(tmp_path / "nothing")
+        (tmp_path / "m" / "README.md").symlink_to(tmp_path / "nothing")
         code, said = ran(capsys, tmp_path / "m")
         assert code == 4
         assert said.count("not checked: ") == 1
@@ -429,6 +511,43 @@ class TestLargeRuns:
         record["run"] |= change
         with pytest.raises(InvalidCertificate, match=f"{what}.*, too many to check"):
             verify(sealed(record))
+
+    @pytest.mark.parametrize(
+        "settings, name",
+        [
+            ({"examples_per_person": 1_001}, "examples_per_person"),
+            ({"examples_per_person": 10**6, "epsilon": None, "noise_std": 1.0},
+             "examples_per_person"),
+            ({"examples_per_person": 900, "epsilon": None, "noise_std": 1e-3, "batch_size": 16},
+             "examples_per_person"),
+        ],
+    )  # fmt: skip
+    def test_are_not_trained(self, tmp_path, settings, name):
+        ledger = li.Ledger(tmp_path / "l", epsilon=9.0, delta=1e-5, examples_per_person=10**6)
+        model = PrivateLogisticRegression(feature_bound=1.0, epochs=20, ledger=ledger, **settings)
+        must_be = "smaller, so that its certificate can be verified; found .* too many to check"
+        with pytest.raises(InvalidParameter, match=f"{name} must be {must_be}"):
+            model.fit(ROWS, ROWS[:, 0] > 0)
+        assert len(ledger.entries()) == 1
+
+    @pytest.mark.slow
+    def test_trainings_selections_and_requests_are_refused_alike(self, monkeypatch):
+        key, target = b"a secret of 16 bytes or more", ROWS[:, 0] > 0
+        plain = PrivateLogisticRegression(epsilon=1.0, epochs=2, l2=0.1, classes=[False, True])
+        trained = plain.fit(ROWS, target, key=key)
+        steps, certificate = trained.n_iter_, trained.certificate_
+        monkeypatch.setattr("lastiterate.certificate.verify.MOST_STEPS", steps)
+        verify(certificate)
+        with pytest.raises(InvalidParameter, match="extra_steps must be smaller"):
+            trained.unlearn(ROWS, target, rows=[0], key=key, extra_steps=1)
+        monkeypatch.setattr("lastiterate.certificate.verify.MOST_STEPS", 2 * steps)
+        with pytest.raises(InvalidParameter, match="grid must be smaller"):
+            PrivateSelection(plain, {"l2": [0.1, 0.2]}, epsilon=1.0).fit(ROWS, target)
+        monkeypatch.setattr("lastiterate.certificate.verify.MOST_STEPS", steps - 1)
+        with pytest.raises(InvalidParameter, match="epochs must be smaller"):
+            plain.fit(ROWS, target)
+        with pytest.raises(InvalidCertificate, match="too many to check"):
+            verify(certificate)
 
     def test_accounting_waits_for_all_cheaper_checks(self, fitted, monkeypatch):
         def never(*_, **__):

@@ -63,6 +63,7 @@ _REQUEST: Names = {
     "guarantee": dict.fromkeys(("epsilon", "delta", "examples", "bound")),
 }
 _ALL: Names = {**_TRAINING, "unlearning": _REQUEST, "earlier": None}  # whose own are looked at
+NAMES = frozenset(_ALL)
 _SOFTWARE = r"lastiterate [0-9A-Za-z.+!_-]+"
 # Fields that no other field implies.
 _STATED = {

@@ -158,6 +158,18 @@ def verified_certificate(
     return content
 
 
+def refuse_unverifiable(name: str, record: Mapping[str, Any]) -> None:
+    """Raise, before anything is trained, if `verify` would refuse its certificate as too large.
+
+    `record` holds the runs where a certificate does; `name` is of the argument to change.
+    """
+    try:
+        _refuse_too_large(record)
+    except InvalidCertificate as error:
+        must_be = "smaller, so that its certificate can be verified"
+        raise InvalidParameter(name, must_be=must_be, found=", ".join(error.reasons)) from None
+
+
 def _refuse_too_large(record: Mapping[str, Any]) -> None:
     """Raise if runs are so large, all together, that deriving them would take hours or more.
 

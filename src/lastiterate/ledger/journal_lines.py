@@ -14,6 +14,7 @@ from lastiterate.run.serialise import unambiguous_json
 
 Entry = Mapping[str, Any]
 BEFORE_ALL = "0" * 64
+_FORMATS = "lastiterate ledger "
 
 
 def head(entries: Sequence[Entry]) -> str:
@@ -43,6 +44,17 @@ def entry_of(line: bytes, before: Sequence[Entry]) -> Entry | None:
         and entry.get("hash") == hash_of(content)
     )
     return entry if follows else None
+
+
+def is_journal(content: bytes) -> bool:
+    """Whether a file is a ledger, of any version: a chain of whole entries, and nothing else."""
+    *lines, rest = content.split(b"\n")
+    entries: list[Entry] = []
+    for line in lines:
+        if (entry := entry_of(line, entries)) is None:
+            return False
+        entries.append(entry)
+    return not rest and bool(entries) and str(entries[0].get("format")).startswith(_FORMATS)
 
 
 def _text(entry: Mapping[str, Any]) -> bytes:

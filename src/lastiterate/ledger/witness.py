@@ -65,6 +65,15 @@ class Head:
         return None
 
 
+def is_head(content: bytes) -> bool:
+    """Whether a file is the head of a ledger, signed or not, and nothing else."""
+    try:
+        Head.from_text(text := content.decode("utf-8"), "the head")
+    except (InvalidLedger, ValueError):
+        return False
+    return set(json.loads(text)) <= {"format", "ledger", "n", "hash", "signature"}
+
+
 class Witness:
     """The file of the head of one ledger."""
 
@@ -98,17 +107,18 @@ class Witness:
 
     def note(self, entries: Sequence[Entry]) -> None:
         """Replace the file by one of these entries, which are on the disk."""
-        beside = self.path.with_name(f"{self.path.name}.{secrets.token_hex(4)}")
+        path = self.path.resolve()  # a link to it stays one
+        beside = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
         try:
             with beside.open("x", encoding="utf-8") as file:
                 file.write(Head.of(entries).as_text())
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(beside, self.path)
+            os.replace(beside, path)
         except BaseException:
             beside.unlink(missing_ok=True)
             raise
-        sync_folder(self.path.parent)
+        sync_folder(path.parent)
 
 
 def is_earlier_head(path: Path, entries: Sequence[Entry]) -> IsOurs:

@@ -13,9 +13,11 @@ from lastiterate._numerics.arrays import Array
 from lastiterate.accounting import PrivacyReport, account
 from lastiterate.certificate.issue import issue
 from lastiterate.certificate.statements import NO_LABELS, caveats
+from lastiterate.certificate.verify import refuse_unverifiable
 from lastiterate.linear_model.preprocessing import Preprocessing
 from lastiterate.linear_model.published_statistics import PublishedStatistics
 from lastiterate.other_releases import MEAN, Release
+from lastiterate.run.serialise import to_dict
 from lastiterate.train.arithmetic import arithmetic, problem_of
 from lastiterate.train.data import PROVED, Examples
 from lastiterate.train.data_digest import data_digest
@@ -57,6 +59,9 @@ class FitInputs:
         examples, objective = self.examples, self.task.objective
         proved = self.settings.arithmetic == PROVED
         problem = problem_of(objective, examples)
+        people = self.settings.examples_per_person
+        # Before the noise is searched for, which would take hours.
+        refuse_unverifiable("examples_per_person", {"run": {"examples_per_person": people}})
         run = default_run(
             self.task.objective,
             self.settings,
@@ -66,6 +71,9 @@ class FitInputs:
             features=features,
             even=self.for_unlearning,
             problem=replace(problem, apart=examples.is_sparse) if proved else None,
+        )
+        refuse_unverifiable(
+            "examples_per_person" if people > 1 else "epochs", {"run": to_dict(run)}
         )
         other_releases = (*default_releases(self.settings, run, features), *more)
         report = account(run, other_releases=other_releases)

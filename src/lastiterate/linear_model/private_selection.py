@@ -23,6 +23,7 @@ from lastiterate.certificate.selection import (
     as_selected,
     selection_record,
 )
+from lastiterate.certificate.verify import refuse_unverifiable
 from lastiterate.ledger.reservations import one_ledger, reserve_selection
 from lastiterate.linear_model.candidates import Trial, best_of, calibrated_candidates, grid_settings
 from lastiterate.linear_model.fit_inputs import certificate_of
@@ -172,6 +173,8 @@ class PrivateSelection(MetaEstimatorMixin, BaseEstimator):
             self, X, y, settings, tries, scored=public is None
         )
         records = [one.record for one in candidates]
+        for one in records:  # whichever is chosen
+            refuse_unverifiable("grid", {**one, "selection": {"candidates": records}})
         charged = reserve_selection(
             ledger,
             tries,

@@ -13,7 +13,8 @@ from lastiterate import _check
 from lastiterate._warning import warn
 from lastiterate.accounting import account
 from lastiterate.certificate import statements
-from lastiterate.certificate.chain import issue_request
+from lastiterate.certificate.chain import EARLIER, issue_request
+from lastiterate.certificate.verify import refuse_unverifiable
 from lastiterate.errors import InvalidParameter, PrivacyWarning
 from lastiterate.ledger.reservations import one_ledger, reserve_training
 from lastiterate.linear_model.removal_request import (
@@ -25,6 +26,7 @@ from lastiterate.linear_model.removal_request import (
     removal_mask,
     row_numbers,
 )
+from lastiterate.run.serialise import to_dict
 from lastiterate.train.arithmetic import problem_of
 from lastiterate.train.data import FAST, PROVED, Examples
 from lastiterate.train.data_digest import secret_key
@@ -194,6 +196,8 @@ def _unlearn(
         _warn_of_cost(found)
     requests = history.requests.with_request(requested.size, found.extra_steps, noise)
     extra = requests.extra_run(requests.done[-1].taken)
+    runs = [{"run": to_dict(one)} for one in requests.runs]
+    refuse_unverifiable("epsilon" if extra_steps is None else "extra_steps", {EARLIER: runs})
     seed = model.random_state
     about = f"{type(model).__name__}, unlearning request {len(requests.done)}"
     charged = None

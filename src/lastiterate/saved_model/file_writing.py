@@ -1,5 +1,6 @@
 """The files of saved models: how ours are recognised, and written whole or not at all."""
 
+import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -10,6 +11,7 @@ from lastiterate.errors import InvalidParameter
 from lastiterate.saved_model.safetensors_file import TensorFile, read_tensors
 
 MODEL, CERTIFICATE = "model.json", "certificate.json"
+_MOST_NAMES = 100  # that are tried
 _LEARNED = ("coef", "intercept", "center")
 _CARD = re.compile(
     rb'---\n(license: [^\n]*\n)?library_name: "lastiterate"\n'
@@ -76,3 +78,32 @@ def write_together(
                 if each.is_dir():
                     each.rmdir()
         raise
+
+
+def written(
+    name: str, path: Path, write: Callable[[Path, bool], None], *, allowed: bool
+) -> tuple[Path, list[InvalidParameter]]:
+    """Path that `write` wrote, a free one beside it if it was taken since, and the errors.
+
+    What privacy was spent on is not lost: it gets a free name, and the error, which says where it
+    is, is for the end of the command.
+    """
+    try:
+        write(path, allowed)
+    except (InvalidParameter, OSError) as error:
+        near = path.resolve() if path.name in ("", "..") else path
+        for number in range(2, _MOST_NAMES):
+            beside = near.parent / f"{near.stem}-{number}{near.suffix}"
+            if os.path.lexists(beside):
+                continue
+            try:
+                write(beside, False)
+            except InvalidParameter:  # taken, too, in this very moment
+                continue
+            except OSError:
+                break
+            must_be = getattr(error, "must_be", "a path that can be written")
+            found = f"{getattr(error, 'found', None) or error}: {beside} was written instead"
+            return beside, [InvalidParameter(name, must_be=must_be, found=found)]
+        raise
+    return path, []

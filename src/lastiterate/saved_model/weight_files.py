@@ -12,7 +12,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -21,9 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lastiterate import _check
+from lastiterate._files import is_record
+from lastiterate._html import is_page
+from lastiterate.certificate.fields import NAMES as FIELDS
 from lastiterate.certificate.statements import encoding_digest, model_digest, plain_text
 from lastiterate.certificate.verify import READ_ERRORS, read
 from lastiterate.errors import InvalidCertificate, InvalidParameter, OtherVersion
+from lastiterate.ledger.journal_lines import is_journal
+from lastiterate.ledger.witness import is_head
 from lastiterate.other_releases import MEAN, PUBLISHED
 from lastiterate.run.serialise import unambiguous_json
 from lastiterate.saved_model.file_writing import CERTIFICATE, MODEL
@@ -46,12 +51,27 @@ _SETTINGS = ("bound", "center_bound", "normalise", "name", "classes")
 _FROM_HUB = "a folder that lastiterate.huggingface.save wrote"
 _FROM_TORCH = "a folder that lastiterate.torch.save wrote"
 _CHECKED = (MODEL, HUB, HEAD)
-# Names and endings of what nobody loads as weights; everything else may be.
-_NO_WEIGHTS = {CERTIFICATE, "LICENSE", ".gitattributes", ".gitignore"}
-_NO_WEIGHTS_ENDINGS = {
-    ".md", ".txt", ".html", ".htm", ".csv", ".tsv", ".png", ".svg", ".jpg", ".pdf", ".pub", ".sig",
-    ".key", ".py", ".ipynb", ".yaml", ".yml", ".toml",
+# What may lie beside a certificate without a check: files of these names, and those that their
+# content shows to be ours.  Anything else may be weights, whatever its name ends in.
+_NAMES = {
+    "README.md", "LICENSE", "LICENSE.md", "LICENSE.txt", "NOTICE", ".git", ".gitattributes",
+    ".gitignore", ".gitkeep", ".gitmodules", ".DS_Store", "Thumbs.db", "desktop.ini",
 }  # fmt: skip
+# Of git and of downloads from the Hub, in which no loader looks; with the endings of their files.
+_METADATA_FOLDERS = ((".git",), (".cache", "huggingface"))
+_METADATA_ENDINGS = {
+    "", ".metadata", ".lock", ".TAG", ".sample", ".pack", ".idx", ".rev", ".bitmap", ".graph",
+    ".keep", ".mtimes", ".promisor", ".pid", ".log",
+}  # fmt: skip
+_REFERENCE = re.compile(rb"ref: |[0-9a-f]{40}")
+_PUBLIC_KEY = re.compile(
+    rb"(-----BEGIN PUBLIC KEY-----\n[A-Za-z0-9+/=\n]{,90}-----END PUBLIC KEY-----|"
+    rb"ssh-ed25519 [A-Za-z0-9+/=]{,90}( [^\n]{,90})?)\n?"
+)
+_is_certificate = is_record(
+    lambda record: {"format", "guarantee", "run", "digest"} <= set(record) <= FIELDS
+)
+_LARGEST = 10**8  # bytes of a file that is read to recognise it
 
 
 def weights_beside(certificate: Path) -> tuple[list[Path], list[Path]]:
@@ -70,22 +90,45 @@ def weights_beside(certificate: Path) -> tuple[list[Path], list[Path]]:
         known.add(folder / CONFIG)
     others = []
     for where, folders, names in os.walk(folder, onerror=_raise):
-        folders[:] = [one for one in folders if one != ".git" and certificate.name == CERTIFICATE]
+        folders[:] = [one for one in folders if certificate.name == CERTIFICATE]
         links = [one for one in folders if (Path(where) / one).is_symlink()]
         others += [Path(where) / one for one in (*names, *links)]
-    return checked, sorted(one for one in others if one not in known and _may_be_weights(one))
+    return checked, sorted(
+        one for one in others if one not in known and _may_be_weights(one, folder)
+    )
 
 
 def _raise(error: OSError) -> None:
     raise error
 
 
-def _may_be_weights(path: Path) -> bool:
+def _may_be_weights(path: Path, folder: Path) -> bool:
     if path.is_dir():
         return True
-    if path.name in _NO_WEIGHTS or path.suffix.lower() in _NO_WEIGHTS_ENDINGS:
+    parts = path.relative_to(folder).parts
+    inside = next((one for one in _METADATA_FOLDERS if parts[: len(one)] == one), None)
+    if inside is not None and len(parts) > len(inside):
+        return path.suffix not in _METADATA_ENDINGS and not (
+            parts[1] in ("refs", "logs") and _is(_REFERENCE.match, path)
+        )
+    return path.name not in _NAMES and not _is(_is_ours, path)
+
+
+def _is(known: Callable[[bytes], object], path: Path) -> bool:
+    """Whether this is true of a file's content; not of what cannot be read, or is very large."""
+    try:
+        if not (path.is_file() and path.stat().st_size <= _LARGEST):
+            return False
+        return bool(known(path.read_bytes()))
+    except OSError:
         return False
-    return not (path.name == "schema.json" and path.is_file() and is_schema(path.read_bytes()))
+
+
+def _is_ours(content: bytes) -> bool:
+    """Whether it is a file of this package, or a public key, and no model."""
+    if content[:1] == b"{":
+        return any(known(content) for known in (is_schema, is_head, is_journal, _is_certificate))
+    return is_page(content) or _PUBLIC_KEY.fullmatch(content) is not None
 
 
 def read_weights(path: Path) -> SavedModel | SavedHead:

@@ -46,7 +46,7 @@ Train a private model on {rows:,} of scikit-learn's handwritten digits:
 $ {me} train {out}/train.csv --target {target} --epsilon {epsilon:g} \\
     --schema {out}/schema.json --features {features} \\
     --test {out}/test.csv --test-is-public --epochs {epochs} --l2 {l2:g} \\
-    --out {out} --force
+    --out {out}/model --force
 """
 _RESULT = """\
 Trained: logistic regression with L2 penalty on fixed features of the images
@@ -69,11 +69,11 @@ contraction. Without a penalty or bounded weights it grows, too.
 """
 _FILES = """\
 Files in {out}, the first two of which may be published:
-  model.json         the model and its schema
-  certificate.json   the run and its guarantee, for `lastiterate verify`
+  model/model.json         the model and its schema
+  model/certificate.json   the run and its guarantee, for `lastiterate verify`
   {report}
 Next, verify the certificate, which needs no data:
-$ {me} verify {out}"""
+$ {me} verify {out}/model"""
 
 Table = dict[str, list[float]]
 
@@ -111,13 +111,13 @@ def demo(
             l2=_L2,
             test=out / "test.csv",
             test_is_public=True,
-            out=out,
+            out=out / "model",
             force=True,
         )
     from lastiterate.certificate.verify import verify
     from lastiterate.report.plain_text import as_text
 
-    report = verify(out / "certificate.json")
+    report = verify(out / "model" / "certificate.json")
     print(_result(report, out, labels))
     table = epsilon_table()
     print("\n".join([_LONGER.format(delta=_DELTA), *_rows(table), _LEVELS_OFF]))
@@ -202,7 +202,7 @@ def _pictures(report: "PrivacyReport", table: Table, out: Path) -> str:
         import matplotlib.figure  # noqa: F401 - only whether it is there
     except ImportError:
         missing = MissingExtra("drawing", "matplotlib", extra="plot")
-        return f"report.txt         the full report (no picture: {missing})"
+        return f"report.txt               the full report (no picture: {missing})"
     from lastiterate.plot.named_lines import lines
     from lastiterate.plot.save import save
 
@@ -210,7 +210,7 @@ def _pictures(report: "PrivacyReport", table: Table, out: Path) -> str:
     axis = f"epsilon at delta = {_DELTA:g} of DP-SGD with an L2 penalty"
     save(lines(list(EPOCHS), curves, across="epochs", up=axis), out / "epsilon.png")
     report.to_html(out / "report.html", delta=_DELTA)
-    return "report.html        the full report, with pictures; epsilon.png: the table"
+    return "report.html              the report, with pictures; epsilon.png: the table"
 
 
 def _check_extra() -> None:
@@ -288,7 +288,7 @@ def _accuracies(out: Path, labels: dict[str, list[int]]) -> dict[str, float]:
     import numpy as np
     from sklearn.linear_model import LogisticRegression
 
-    saved, truth = read_model(out / "model.json"), np.array(labels["test"])
+    saved, truth = read_model(out / "model" / "model.json"), np.array(labels["test"])
     rows = {
         name: encode_file(open_table(out / f"{name}.csv"), saved.encoder, {}).rows
         for name in labels

@@ -40,6 +40,7 @@ from lastiterate.saved_model.file_writing import (
     MODEL,
     refuse_replacing_in,
     write_together,
+    written,
 )
 from lastiterate.saved_model.model_file import (
     FORMAT,
@@ -235,7 +236,11 @@ def train(
     if signer is not None:
         certificate = signer.signed(certificate)
     texts = {MODEL: saved.text(), CERTIFICATE: certificate}
-    write_together("out", out, texts, allowed=force, remedy=WITH_FORCE)
+
+    def write_model(where: Path, allowed: bool) -> None:
+        write_together("out", where, texts, allowed=allowed, remedy=WITH_FORCE)
+
+    out, taken = written("out", out, write_model, allowed=force)
     files = {
         out / MODEL: "the model and its schema",
         out / CERTIFICATE: "what ran, for `lastiterate verify`",
@@ -243,9 +248,14 @@ def train(
     if html is not None:
         from lastiterate.report.html import write_html
 
-        title = title or "Privacy report"
-        replacing: Any = {"name": "html", "allowed": force, "remedy": WITH_FORCE}
-        write_html(trained.report, html, delta=delta, title=title, **replacing)
+        heading: Any = {"delta": delta, "title": title or "Privacy report"}
+
+        def write_page(where: Path, allowed: bool) -> None:
+            replacing: Any = {"name": "html", "allowed": allowed, "remedy": WITH_FORCE}
+            write_html(trained.report, where, **heading, **replacing)
+
+        html, page_taken = written("html", html, write_page, allowed=force)
+        taken += page_taken
         files[html] = "the full report, with pictures"
     public = _public(test_options)
     summary = TrainingSummary(trained.report, delta, files, trained.score, public, key)
@@ -255,6 +265,8 @@ def train(
     if report:
         print(f"{as_text(trained.report, delta=delta, width=width)}\n")
     print(summary.as_text(width))
+    if taken:
+        raise taken[0]
 
 
 def _check_files(out: Path, html: Path | None, mapped: Path | None, *, force: bool) -> None:

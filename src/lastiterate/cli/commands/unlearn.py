@@ -28,6 +28,7 @@ from lastiterate.saved_model.file_writing import (
     MODEL,
     refuse_replacing_in,
     write_together,
+    written,
 )
 from lastiterate.saved_model.model_file import SavedModel, read_model
 from lastiterate.tables.file_encoding import encode_file
@@ -148,7 +149,11 @@ def unlearn(
     }
     text = SavedModel(saved.record | learnt).text()
     files = {MODEL: text, CERTIFICATE: certificate}
-    write_together("out", out, files, allowed=force, remedy=WITH_FORCE)
+
+    def write(where: Path, allowed: bool) -> None:
+        write_together("out", where, files, allowed=allowed, remedy=WITH_FORCE)
+
+    out, taken = written("out", out, write, allowed=force)
     print(new.unlearning_)
     stated = json.loads(certificate)["guarantee"]
     condition = if_one_example_is(stated["adjacency"])
@@ -157,6 +162,8 @@ def unlearn(
         f"{stated['delta']:g} {condition}, for all published models together."
     )
     print(f"\nwritten: {out / MODEL}, {out / CERTIFICATE}")
+    if taken:
+        raise taken[0]
 
 
 def _ledger(file: Path | None, charged: str | None) -> Any:

@@ -66,7 +66,7 @@ def verify(
     Exit code 0: the guarantee holds. 1: it does not, or the model was altered, or the training had
     a seed, or preprocessing learned from the same examples. 2: bad input. 3: another version of
     lastiterate issued it, and is named. 4: it holds, but files beside it
-    may hold weights, and were not checked.
+    were not checked and may hold weights: all but a few that are known by name or content.
 
     Example: lastiterate verify model
     """
