@@ -87,9 +87,16 @@ class ShardActors:
         self._futures: dict[int, Future] = {}
         self.rebuilt = 0
         weakref.finalize(self, _release, self._actors, self._futures)
-        begun = {shard: self._start_actor(shard) for shard in range(len(plans))}
-        for shard, parts in begun.items():
+        begun: list[tuple[Future, list[Future]] | None] = []
+        for shard in range(len(plans)):
             try:
+                begun.append(self._start_actor(shard))
+            except (_ShardLost, OSError):  # no worker is there at this moment
+                begun.append(None)
+        for shard, parts in enumerate(begun):
+            try:
+                if parts is None:
+                    raise _ShardLost
                 self._finish(shard, parts)
             except _ShardLost:
                 self._rebuild(shard)

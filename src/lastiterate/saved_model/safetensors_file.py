@@ -5,6 +5,7 @@ Eight bytes of the length of a header in JSON, the header, and the tensors, one 
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -34,9 +35,16 @@ def read_tensors(content: bytes) -> TensorFile:
     if not 2 <= length <= min(_LONGEST_HEADER, len(content) - 8):
         raise ValueError("no header of tensors")
     try:
-        header = unambiguous_json(content[8 : 8 + length].decode("utf-8"))
+        written = content[8 : 8 + length].decode("utf-8")
+        header = unambiguous_json(written)
+        # As the format's own writers have it: nothing between entries, and spaces up to a word.
+        plain = json.dumps(header, separators=(",", ":"), ensure_ascii=False)
+        if written != plain + " " * ((len(written) - len(plain)) % 8):
+            raise TypeError
         texts = header.pop("__metadata__", {})
         if not all(isinstance(one, str) for one in texts.values()):
+            raise TypeError
+        if any(one.keys() != {"dtype", "shape", "data_offsets"} for one in header.values()):
             raise TypeError
         spans = sorted((*one["data_offsets"], name) for name, one in header.items())
         data, tensors, done = memoryview(content)[8 + length :], {}, 0

@@ -312,6 +312,7 @@ class SavedHead:
             tensors, settings = file.tensors, unambiguous_json(file.texts["lastiterate"])
             unknown = [*(file.texts.keys() - {"lastiterate"}), *(settings.keys() - set(_SETTINGS))]
             unknown += [*(tensors.keys() - {"weight", "bias", "center"})]
+            unknown += ["spaces"] * (json.dumps(settings) != file.texts["lastiterate"])
             bound, limit, normalise, name, classes = (settings[key] for key in _SETTINGS)
             bias, center = tensors.get("bias"), tensors.get("center")
             numbers = LayerNumbers(tensors["weight"], bias, bound, center, limit, normalise)

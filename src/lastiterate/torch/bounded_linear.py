@@ -172,6 +172,8 @@ def layer_numbers(layer: BoundedLinear) -> LayerNumbers:
 
 
 def _array(tensor: torch.Tensor) -> NDArray[Any]:
+    if tensor.dtype == torch.bfloat16:  # which numpy does not have
+        tensor = tensor.float()
     array: NDArray[Any] = tensor.detach().cpu().numpy()
     return array
 

@@ -3,10 +3,11 @@
 A row must be a function of its example alone: not of the rest of the batch, which attention over
 the batch, padding or a forgotten `batch_first` make it, nor of examples that came before.  Every
 batch runs on a copy of the model that has seen none, so what a model keeps in its attributes, a
-cache or a running mean, reaches no other batch.  What it keeps elsewhere, in globals, in closures
-or in memory that copies share, does.  With `one_by_one` a batch is one example.  Otherwise examples
-of every batch run again, collated alone: a check, which finds mixing of most examples of a batch,
-and cannot find mixing of a few, or by no more than rounding.
+cache or a running mean, reaches no other batch; a model that writes to its parameters is refused.
+What it keeps elsewhere, in globals, in closures or in memory that copies share, reaches them.  With
+`one_by_one` a batch is one example.  Otherwise examples of every batch run again, collated alone: a
+check, which finds mixing of most examples of a batch, and cannot find mixing of a few, or by no
+more than rounding.  What the data set itself mixes, no run of the model can show.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -43,6 +44,7 @@ IN_MEMORY = 2**28  # bytes
 # weights, rounding made at most 2e-6 of it in convolutions, transformers and recurrent layers, and
 # 1.5e-5 in 50 linear layers with a LayerNorm each.
 _TOLERANCE = 2.0**-15
+_CHECKED = 64  # examples that run again, at least: these find mixing of a twentieth of all
 _GOLDEN = (5.0**0.5 - 1.0) / 2.0  # its multiples, modulo 1, leave no gap for long
 
 
@@ -66,10 +68,14 @@ def features(
     """Rows that reach the linear layer `name`, and their labels, in the order of the loader.
 
     The row of an example must depend on that example alone.  This is checked: in every batch the
-    first example, the last, and one between run again, each read and collated alone.  The check is
-    no proof: it cannot see mixing of a few examples that it does not choose, nor mixing below
-    the rounding of float32 (3e-5 of a row's length).  `one_by_one` needs no such check.  Every
-    batch runs on a copy of the model, with the same parameters, that has seen no example.
+    first example, the last, and at least one between, 64 in all, run again, each read and collated
+    alone.  The check is no proof: it cannot see mixing of a few examples that it does not choose,
+    nor mixing below the rounding of float32 (3e-5 of a row's length).  `one_by_one` needs no such
+    check.  Every batch runs on a copy of the model that has seen no example.
+
+    What the data set gives for an example must come from that example alone, too, and nothing
+    checks that: no mixup, no noise from other recordings, no padding to the longest text of the
+    data set, no scaling by the mean of its rows.
 
     Parameters
     ----------
@@ -86,14 +92,15 @@ def features(
     memory : int
         Features of more bytes are written to a file and mapped.
     path : str or Path, optional
-        That file, which must not exist yet; by default a temporary file, which the caller deletes.
+        That file, which must not exist yet; by default a temporary file, which the caller deletes
+        (`fit_head` deletes its own).
     normalise : bool
         Whether to scale every row to length 1.
     progress : bool
         Whether to show a progress bar.
     one_by_one : bool
         Whether to read, collate and run every example alone, so that no row can depend on another
-        one unless code remembers examples outside the model: in globals, closures or the data set.
+        one unless the data set mixes them, or code remembers examples in globals or closures.
         Slower, above all on a GPU or for a model of many layers, as it is copied for every
         example.  Needed for random augmentation, for examples of several types, and for half
         precision, whose rounding hides mixing.
@@ -140,7 +147,8 @@ def extract_features(
     """Rows and labels as in `features`; with a bounding layer, rows must be its outputs."""
     head = linear_layer(model, name)
     count = _examples(loader)
-    loader = _one_by_one(loader) if one_by_one else loader
+    collate = _Forgetting(loader.collate_fn, loader.dataset)
+    loader = _one_by_one(loader, collate) if one_by_one else loader
     limit = _check.count("memory", memory, at_least=0)
     shape = (count, head.in_features)
     where = next(model.parameters()).device if device is None else torch.device(device)
@@ -151,22 +159,23 @@ def extract_features(
     done = 0
     first: _Rows | None = None
     # Mapped only after writing: pages that change while they are mapped stay in memory.
-    writing = nullcontext() if file is None else file.open("wb")
+    writing = nullcontext() if file is None else _whole(file)
     with (
         _frozen(model),
         _captured(head) as captured,
         _drawn(loader) as drawn,
         writing as written,
     ):
-        run = _Run(model, labels, where, captured, bounding_layer)
+        run = _Run(model, labels, where, captured, bounding_layer, _copied_parameters(model))
+        fewest = max(3, -(-_CHECKED // max(len(loader), 1)))
         for number, batch in enumerate(_shown(loader, progress)):
             part = run.rows(batch)
             if done + len(part.rows) > count:
                 raise _not_one_row_each(f"more than {count} rows")
             if not one_by_one:
-                _refuse_mixing(run, loader, part, drawn[done:], number)
+                _refuse_mixing(run, loader, collate, part, drawn[done:], number, fewest)
             if first is None:
-                first = part if one_by_one else run.rows(_alone(loader, drawn[0]))
+                first = part if one_by_one else run.rows(_alone(loader, collate, drawn[0]))
                 run.refuse_memory(first, part)
             within = bounded(part.rows.double(), 1.0, normalise=True) if normalise else part.rows
             several = within.float().cpu().numpy()
@@ -196,6 +205,17 @@ def _new_file(path: str | Path | None) -> Path:
     handle, name = tempfile.mkstemp(suffix=".features")
     os.close(handle)
     return Path(name)
+
+
+@contextmanager
+def _whole(file: Path) -> Iterator[BinaryIO]:
+    """A new file to write to, of which nothing is left if that fails."""
+    try:
+        with file.open("wb") as written:
+            yield written
+    except BaseException:
+        file.unlink(missing_ok=True)
+        raise
 
 
 def _shown(loader: DataLoader[Any], progress: bool) -> Iterable[Any]:
@@ -234,7 +254,29 @@ def _examples(loader: Any) -> int:
     return len(loader.dataset)
 
 
-def _one_by_one(loader: DataLoader[Any]) -> DataLoader[Any]:
+@dataclass(frozen=True)
+class _Forgetting:
+    """Collates as if for the first time: a copy that remembers, as of the longest text, is new."""
+
+    collate: Any
+    dataset: Any
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "collate", self._copy())  # before it has seen any example
+
+    def __call__(self, examples: list[Any]) -> Any:
+        return self._copy()(examples)
+
+    def _copy(self) -> Any:
+        try:
+            return copy.deepcopy(self.collate, {id(self.dataset): self.dataset})
+        except Exception as error:
+            must_be = "one that copy.deepcopy copies, so that none has seen other examples"
+            found = f"{type(error).__name__} in copying"
+            raise InvalidParameter("loader.collate_fn", must_be=must_be, found=found) from error
+
+
+def _one_by_one(loader: DataLoader[Any], collate: _Forgetting) -> DataLoader[Any]:
     """A loader of the same examples in the same order, each collated alone."""
     if type(loader).__iter__ is not DataLoader.__iter__:
         must_be = "a DataLoader that leaves batches as they are collated, with one_by_one=True"
@@ -243,7 +285,7 @@ def _one_by_one(loader: DataLoader[Any]) -> DataLoader[Any]:
     return DataLoader(
         loader.dataset,
         sampler=batches.sampler,
-        collate_fn=loader.collate_fn,
+        collate_fn=collate,
         num_workers=loader.num_workers,
         worker_init_fn=loader.worker_init_fn,
         multiprocessing_context=loader.multiprocessing_context,
@@ -358,6 +400,7 @@ class _Run:
     device: Any
     captured: list[torch.Tensor]
     bounding_layer: BoundingLayer | None
+    parameters: list[tuple[str, nn.Parameter, nn.Parameter]]  # with those of all copies
 
     def rows(self, batch: Any, on: nn.Module | None = None) -> _Rows:
         """The rows of a batch, on a new copy; with a bounding layer, they must be its outputs."""
@@ -373,6 +416,7 @@ class _Run:
         except _HeadReached:
             pass
         _refuse_learning(before, model)
+        self._refuse_writing()
         if not self.captured:
             must_be = "of a layer that the model runs"
             raise InvalidParameter("name", must_be=must_be, found="one that it does not reach")
@@ -386,8 +430,8 @@ class _Run:
         return _Rows(batch, rows.clone(), labels)
 
     def copied(self) -> nn.Module:
-        """A copy that shares parameters with the model, and nothing that may change unseen."""
-        memo: dict[int, Any] = {id(one): one for one in self.model.parameters()}
+        """A copy of the model, with parameters that all copies share and none may write to."""
+        memo: dict[int, Any] = {id(own): copied for _, own, copied in self.parameters}
         memo[id(self.bounding_layer)] = self.bounding_layer
         try:
             for layer in reversed(list(self.model.modules())):
@@ -403,6 +447,12 @@ class _Run:
             found = f"{type(error).__name__} in copying"
             raise InvalidParameter("model", must_be=must_be, found=found) from error
 
+    def _refuse_writing(self) -> None:
+        """Refuse a model that writes to its parameters, however: torch does not count all writes."""
+        for name, own, copied in self.parameters:
+            if not _same_numbers(own, copied):
+                raise _learns(name)
+
     def refuse_memory(self, first: _Rows, later: _Rows) -> None:
         """Refuse a model that gives other rows after a later batch: it is random, or remembers."""
         used = self.copied()
@@ -411,16 +461,37 @@ class _Run:
             raise _mixing("another row for the same example the second time", remedy="")
 
 
+def _copied_parameters(
+    model: nn.Module,
+) -> list[tuple[str, nn.Parameter, nn.Parameter]]:
+    memo: dict[int, Any] = {}
+    return [(name, one, copy.deepcopy(one, memo)) for name, one in model.named_parameters()]
+
+
+def _same_numbers(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors hold the same; nan is like nan."""
+    if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
+        return False
+    return torch.equal(one, other) or bool(((one == other) | (one.isnan() & other.isnan())).all())
+
+
 def _refuse_mixing(
-    run: _Run, loader: DataLoader[Any], part: _Rows, drawn: list[int], number: int
+    run: _Run,
+    loader: DataLoader[Any],
+    collate: _Forgetting,
+    part: _Rows,
+    drawn: list[int],
+    number: int,
+    fewest: int,
 ) -> None:
     """Refuse rows that are others where their example is read, collated and run alone."""
     size = len(part.rows)
     if len(drawn) < size:
         raise _not_one_row_each("batches that its sampler did not draw")
-    between = int(size * ((0.5 + _GOLDEN * number) % 1.0))
-    for position in {0, between, size - 1}:
-        alone = run.rows(_alone(loader, drawn[position]))
+    steps = range(number * (fewest - 2), (number + 1) * (fewest - 2))
+    between = {int(size * ((0.5 + _GOLDEN * step) % 1.0)) for step in steps}
+    for position in {0, *between, size - 1}:
+        alone = run.rows(_alone(loader, collate, drawn[position]))
         if _types(alone.batch, run.labels) != _types(part.batch, run.labels):
             must_be = (
                 "one whose examples are all of one type: a batch of several is of one that it "
@@ -433,8 +504,9 @@ def _refuse_mixing(
             continue
         if not _alike(alone, run.rows(alone.batch)):
             raise _mixing("another row for the same example the second time", remedy="")
-        if not _alike(alone, run.rows(_alone(loader, drawn[position]))):
-            raise _mixing("another row for the same example when it was read again")
+        if not _alike(alone, run.rows(_alone(loader, collate, drawn[position]))):
+            remedy = f"{_ALONE}, if what is random is the example's own, not another example's"
+            raise _mixing("another row for the same example when it was read again", remedy=remedy)
         raise _mixing(
             "another row for an example alone than in its batch, as with padding without a mask, "
             "a layer without batch_first, or half precision"
@@ -452,11 +524,11 @@ def _mixing(found: str, *, remedy: str = _ALONE) -> InvalidParameter:
     return InvalidParameter("model", must_be=must_be + remedy, found=found)
 
 
-def _alone(loader: DataLoader[Any], index: int) -> Any:
+def _alone(loader: DataLoader[Any], collate: _Forgetting, index: int) -> Any:
     """A batch of one example, made as the loader makes batches."""
     dataset: Any = loader.dataset
     several = getattr(dataset, "__getitems__", None)
-    return loader.collate_fn([dataset[index]] if several is None else several([index]))
+    return collate([dataset[index]] if several is None else several([index]))
 
 
 def _alike(one: _Rows, other: _Rows) -> bool:
@@ -471,7 +543,10 @@ def _alike(one: _Rows, other: _Rows) -> bool:
 
 
 def _moved(value: Any, device: Any) -> Any:
-    return value.to(device) if isinstance(value, torch.Tensor) else value
+    """An input on the device, in memory of its own: a model may write to it."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().to(device, copy=True)
+    return copy.deepcopy(value)
 
 
 @contextmanager
@@ -520,9 +595,13 @@ def _refuse_learning(before: dict[str, tuple[torch.Tensor, int]], model: nn.Modu
         if name not in before or tensor is not before[name][0] or writes != before[name][1]
     ]
     if changed:
-        must_be = "one that learns nothing in eval mode: let it assign buffers only `if "
-        must_be += "self.training`, also a count of its calls"
-        raise InvalidParameter("model", must_be=must_be, found=f"{changed[0]!r}, which changed")
+        raise _learns(changed[0])
+
+
+def _learns(name: str) -> InvalidParameter:
+    must_be = "one that learns nothing in eval mode: let it assign parameters and buffers only `if "
+    must_be += "self.training`, also a count of its calls"
+    return InvalidParameter("model", must_be=must_be, found=f"{name!r}, which changed")
 
 
 def _state(model: nn.Module) -> dict[str, tuple[torch.Tensor, int]]:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.numpy import save as as_tensors
 from torch import nn
 
 from lastiterate.accounting import PrivacyReport
-from lastiterate.certificate.verify import read
+from lastiterate.certificate.verify import READ_ERRORS, read
 from lastiterate.certificate.verify import verify as verify_certificate
-from lastiterate.errors import InvalidCertificate
+from lastiterate.errors import InvalidCertificate, InvalidParameter
 from lastiterate.features.known_maps import FEATURE_MAPS, map_of
 from lastiterate.saved_model.file_writing import CERTIFICATE, refuse_replacing_in, write_together
 from lastiterate.saved_model.weight_files import HEAD, SavedHead
@@ -55,6 +56,9 @@ def save(fitted: FittedHead, folder: str | Path) -> None:
     """
     refuse_replacing_in("folder", Path(folder), (HEAD, CERTIFICATE), allowed=True)
     saved = fitted.as_saved()
+    if reasons := saved.reasons(read(fitted.certificate_)):
+        must_be = "as it was trained: save a head before the model is cast or trained further"
+        raise InvalidParameter("fitted", must_be=must_be, found=f"another layer: {reasons[0]}")
     arrays = {
         "weight": saved.numbers.weight,
         "bias": saved.numbers.bias,
@@ -109,7 +113,7 @@ def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> Pr
     """
     saved = SavedHead.read(Path(folder))
     certificate = (Path(folder) / CERTIFICATE).read_text(encoding="utf-8")
-    report = _verified(model, certificate, saved.reasons(read(certificate)))
+    report = _verified(model, certificate, saved.reasons)
     numbers, layer = saved.numbers, saved.name if name is None else name
     outputs, width = numbers.weight.shape
     head = BoundedLinear(
@@ -126,6 +130,9 @@ def load(model: nn.Module, folder: str | Path, *, name: str | None = None) -> Pr
         if numbers.bias is not None:
             head.bias.copy_(torch.from_numpy(numbers.bias))
     old = linear_layer(model, layer)
+    if old.in_features != width:
+        must_be = f"that of a layer with {width} inputs, as the head has"
+        raise InvalidParameter("name", layer, must_be=must_be, found=f"{old.in_features} inputs")
     replace_layer(model, layer, head.to(old.weight.device).requires_grad_(False).eval())
     return report
 
@@ -172,12 +179,19 @@ def verify(model: nn.Module, name: str, certificate: str | Path) -> PrivacyRepor
     if not isinstance(layer, BoundedLinear):
         why = "it belongs to a BoundedLinear, and the layer does not bound rows as in training"
         raise InvalidCertificate([why])
-    return _verified(model, certificate, layer_numbers(layer).reasons(read(certificate)))
+    return _verified(model, certificate, layer_numbers(layer).reasons)
 
 
-def _verified(model: nn.Module, certificate: str | Path, reasons: list[str]) -> PrivacyReport:
+def _verified(
+    model: nn.Module, certificate: str | Path, wrong: Callable[[Mapping[str, Any]], list[str]]
+) -> PrivacyReport:
     report = verify_certificate(certificate)
-    for stated in read(certificate).get(FEATURE_MAPS, ()):
+    described = read(certificate)
+    try:
+        reasons = wrong(described)
+    except READ_ERRORS as error:  # a certificate of another kind of model
+        raise InvalidCertificate([f"it is not that of a head ({error!r})"]) from error
+    for stated in described.get(FEATURE_MAPS, ()):
         columns = map_of(stated).input_width
         layers = [one for one in model.modules() if isinstance(one, FeatureLayer)]
         if not any(one.transformer.feature_map(columns).as_record() == stated for one in layers):

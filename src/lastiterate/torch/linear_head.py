@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -208,9 +209,13 @@ def fit_head(
         if bounding_layer is not None:
             bounding_layer.close()
     bound = _bound(feature_bound, bounding_layer, old.in_features)
-    estimator = PrivateLogisticRegression(
-        epsilon=epsilon, delta=delta, classes=known, feature_bound=bound, **settings
-    ).fit(rows, targets)
+    try:
+        estimator = PrivateLogisticRegression(
+            epsilon=epsilon, delta=delta, classes=known, feature_bound=bound, **settings
+        ).fit(rows, targets)
+    finally:
+        if path is None and isinstance(rows, np.memmap):
+            _delete(rows)
     head = as_layer(estimator, like=old, normalise=normalise)
     replace_layer(model, name, head)
     maps = [] if bounding_layer is None else bounding_layer.feature_maps()
@@ -220,6 +225,16 @@ def fit_head(
         estimator.certificate_, saved.numbers.digest(), saved.encoding(), maps
     )
     return replace(fitted, certificate_=certificate)
+
+
+def _delete(rows: np.memmap[Any, Any]) -> None:
+    """Delete the file of rows, which are private; where open files cannot be, after closing it."""
+    file = rows.filename
+    try:
+        os.unlink(file)
+    except PermissionError:  # Windows
+        rows._mmap.close()
+        os.unlink(file)
 
 
 def _labels(classes: Any) -> list[Any]:
