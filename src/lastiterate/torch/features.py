@@ -448,7 +448,7 @@ class _Run:
             raise InvalidParameter("model", must_be=must_be, found=found) from error
 
     def _refuse_writing(self) -> None:
-        """Refuse a model that writes to its parameters, however: torch does not count all writes."""
+        """Refuse a model that writes to its parameters; torch does not count all writes."""
         for name, own, copied in self.parameters:
             if not _same_numbers(own, copied):
                 raise _learns(name)
