@@ -11,6 +11,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import lastiterate as li
+from lastiterate.dask import shard_actors
 from lastiterate.dask.shard import Shard
 from lastiterate.dask.shard_actors import ClusterFailure, ShardActors
 from lastiterate.train.noise import Randomness, SeededBits
@@ -125,6 +126,22 @@ class TestWithoutProcesses:
             found = trained(shards, Troubled(cut, [5]), rule)
             assert shards.actors.rebuilt >= 2
         np.testing.assert_allclose(found, undisturbed, rtol=1e-6)
+
+    def test_no_worker_at_the_start(self, client, monkeypatch):
+        """For a moment, as where the only ones have just been restarted."""
+        usual, asked = shard_actors.workers_of, []
+
+        def late(client):
+            asked.append(1)
+            return {} if len(asked) <= 3 else usual(client)
+
+        monkeypatch.setattr(shard_actors, "workers_of", late)
+        data, rule = examples(), li.ShuffledOnce(103, 20)
+        shards = on_cluster(client, data)
+        assert shards.actors.rebuilt >= 1
+        monkeypatch.undo()
+        expected = trained(on_cluster(client, data), Troubled(None), rule)
+        np.testing.assert_allclose(trained(shards, Troubled(None), rule), expected, rtol=1e-6)
 
     def test_rows_that_are_gone_for_good(self, client):
         import dask.array as da

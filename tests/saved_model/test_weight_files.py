@@ -55,7 +55,7 @@ def saved(tmp_path_factory):
 def files(saved, tmp_path):
     """A function that copies a kind of folder, with some of its files changed."""
 
-    def copied(kind, tensors=None, metadata=None, settings=None, config=None):
+    def copied(kind, tensors=None, metadata=None, settings=None, config=None, spaces=""):
         where = tmp_path / f"{kind} {len(list(tmp_path.iterdir()))}"
         if not (saved / kind).exists():
             pytest.skip("needs torch")
@@ -67,6 +67,8 @@ def files(saved, tmp_path):
         held, about = dict(file.tensors), dict(file.texts)
         if settings is not None:
             about["lastiterate"] = json.dumps(settings(json.loads(about["lastiterate"])))
+        if spaces:
+            about["lastiterate"] += spaces
         held, about = (tensors or (lambda x: x))(held), about | (metadata or {})
         path.write_bytes(safetensors.save(held, metadata=about or None))
         if config is not None:
@@ -123,6 +125,7 @@ HEAD_CHANGES = {
     "another tensor": {"tensors": lambda held: held | {"rows": np.ones(9)}},
     "another setting": {"settings": lambda one: one | {"rows": [1.0]}},
     "more metadata": {"metadata": {"rows": "1"}},
+    "spaces": {"spaces": " "},
     "float64 weights": {"tensors": lambda held: held | {"weight": held["weight"].astype("f8")}},
 }
 
@@ -219,6 +222,17 @@ def test_a_head_without_metadata(files):
         check_folder(where)
 
 
+def longer_header(file, spaces):
+    """The file with its header's length stated as it is now."""
+    end = file.index(b"}}") + 2
+    return (
+        (end - 8 + len(spaces)).to_bytes(8, "little")
+        + file[8:end]
+        + spaces
+        + file[end:].lstrip(b" ")
+    )
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -228,6 +242,9 @@ def test_a_head_without_metadata(files):
         lambda file: file.replace(b'"shape":[1,4]', b'"shape":[1,5]', 1),
         lambda file: file.replace(b'"shape":[1,4]', b'"shape":[4,1]', 1),
         lambda file: b"\xff" * 8 + file[8:],
+        lambda file: longer_header(file, b" " * 8),
+        lambda file: longer_header(file.replace(b'":{"', b'": {"', 1), b""),
+        lambda file: longer_header(file.replace(b'{"dtype"', b'{"rows":1,"dtype"', 1), b""),
     ],
 )
 def test_damaged_files(files, damage):

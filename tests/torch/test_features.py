@@ -326,6 +326,77 @@ class TestMixingIsRefused:
             lt.features(model, "fc", loader)
         assert len(lt.features(model, "fc", loader, one_by_one=True)[0]) == COUNT
 
+    @pytest.mark.parametrize("one_by_one", [False, True])
+    def test_by_what_collates_and_remembers(self, one_by_one):
+        """Texts as long as the longest so far: one text changed changes no other row."""
+
+        class Longest:
+            so_far = 0
+
+            def __call__(self, pairs):
+                self.so_far = max(self.so_far, *[len(text) for text, _ in pairs])
+                rows, labels = padded(pairs)
+                return nn.functional.pad(rows, (0, self.so_far - rows.shape[1])), labels
+
+        def given(longer):
+            collate = Longest()
+            model = Before(Of(lambda x, e: e(x).mean(1), nn.Embedding(30, HIDDEN)))
+            model.load_state_dict(state)
+            loader = DataLoader(Texts(longer), 1, collate_fn=collate)
+            return lt.features(model, "fc", loader, one_by_one=one_by_one)[0]
+
+        torch.manual_seed(0)
+        state = Before(Of(None, nn.Embedding(30, HIDDEN))).state_dict()
+        if one_by_one:
+            assert np.flatnonzero((given(3) != given(49)).any(1)).tolist() == [3, 49]
+        else:
+            with pytest.raises(InvalidParameter, match=ALONE):
+                given(3)
+
+    @pytest.mark.parametrize("one_by_one", [False, True])
+    @pytest.mark.parametrize("how", ["data", "detach", "in place"])
+    def test_with_parameters_that_a_model_writes(self, how, one_by_one):
+        class Writes(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.shift = nn.Parameter(torch.zeros(WIDTH))
+
+            def forward(self, rows):
+                mean = rows.mean(0)
+                if how == "data":
+                    self.shift.data = self.shift.data + mean
+                elif how == "detach":
+                    self.shift.detach().add_(mean)
+                else:
+                    self.shift.add_(mean)
+                return rows + self.shift
+
+        model = Before(Writes(), WIDTH)
+        with pytest.raises(InvalidParameter, match=r"learns nothing.*body\.shift"):
+            lt.features(model, "fc", DataLoader(vectors(), 20), one_by_one=one_by_one)
+        assert not model.body.shift.any()
+
+    def test_of_a_twentieth_of_all(self):
+        """Few examples of one batch: more than three of it run again."""
+        data = vectors(400)
+
+        def some(rows):
+            chosen = rows[:, 1] > rows[:, 1].quantile(0.95)
+            return torch.where(chosen.unsqueeze(1), rows + rows.mean(0), rows)
+
+        with pytest.raises(InvalidParameter, match=ALONE):
+            lt.features(Before(Of(some), WIDTH), "fc", DataLoader(data, 400))
+
+    def test_examples_that_a_model_writes_to(self):
+        """They are copied: nothing that is written reaches the data set."""
+        data = vectors()
+        before = data.tensors[0].clone()
+        loader = DataLoader([(row, 0) for row in data.tensors[0]], collate_fn=lambda one: one[0])
+        model = Before(Of(lambda x: x.mul_(2.0).unsqueeze(0)), WIDTH)
+        with pytest.raises((InvalidParameter, InvalidType)):  # labels are no batch
+            lt.features(model, "fc", loader)
+        assert torch.equal(data.tensors[0], before)
+
     def test_a_model_that_cannot_be_copied_is_refused(self):
         model = Before(nn.Identity(), WIDTH)
         model.lock = threading.Lock()

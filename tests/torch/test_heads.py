@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+import tempfile
 from fractions import Fraction
 from pathlib import Path
 from typing import ClassVar
@@ -141,6 +142,16 @@ class TestFeatures:
         )
         assert fitted.privacy_.epsilon(1e-5) <= 2.0
         assert labels.size == COUNT
+
+    @pytest.mark.parametrize("epochs", [2, -1])
+    def test_of_a_head_leave_no_file_of_rows(self, data, tmp_path, monkeypatch, epochs):
+        """Also where training is refused."""
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        with contextlib.nullcontext() if epochs > 0 else pytest.raises(ValueError, match="epochs"):
+            lt.fit_head(
+                Backbone(), "fc", loader_of(data), memory=100, **SEEDED | {"epochs": epochs}
+            )
+        assert not list(tmp_path.iterdir())
 
     @pytest.mark.parametrize(
         "word, last, bound",
@@ -330,6 +341,30 @@ class TestCertificates:
         (damaged / "certificate.json").write_text(text[: len(text) // 2])
         with pytest.raises(ValueError, match="not JSON"):
             lt.load(Backbone(), damaged)
+
+    def test_into_a_layer_of_other_inputs(self, saved):
+        *_, folder = saved
+        other = nn.Sequential(nn.Linear(9, 3))
+        with pytest.raises(li.InvalidParameter, match=r"with 16 inputs.*found 9 inputs"):
+            lt.load(other, folder, name="0")
+        assert type(other[0]) is nn.Linear
+
+    @pytest.mark.parametrize("cast", [torch.float16, torch.bfloat16, "trained"])
+    def test_of_a_head_that_changed_after_training(self, data, tmp_path, cast):
+        model = Backbone()
+        fitted = lt.fit_head(model, "fc", loader_of(data), **SEEDED)
+        if cast == "trained":
+            fitted.head.weight.data[0, 0] += 1e-3
+        else:
+            model.to(cast)
+        with pytest.raises(li.InvalidParameter, match="before the model is cast or trained"):
+            lt.save(fitted, tmp_path / "head")
+        assert not (tmp_path / "head").exists()
+
+    def test_of_another_kind_of_model(self, saved, data):
+        model, fitted, _ = saved
+        with pytest.raises(ValueError, match=r"not that of a head|belongs to"):
+            lt.verify(model, "fc", fitted.estimator.certificate_)
 
     def test_with_torch_alone(self, saved):
         """Neither scikit-learn nor cryptography is needed to verify."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -215,7 +214,9 @@ def fit_head(
         ).fit(rows, targets)
     finally:
         if path is None and isinstance(rows, np.memmap):
-            _delete(rows)
+            file = Path(str(rows.filename))
+            del rows  # some systems delete no file that is open
+            file.unlink()
     head = as_layer(estimator, like=old, normalise=normalise)
     replace_layer(model, name, head)
     maps = [] if bounding_layer is None else bounding_layer.feature_maps()
@@ -225,16 +226,6 @@ def fit_head(
         estimator.certificate_, saved.numbers.digest(), saved.encoding(), maps
     )
     return replace(fitted, certificate_=certificate)
-
-
-def _delete(rows: np.memmap[Any, Any]) -> None:
-    """Delete the file of rows, which are private; where open files cannot be, after closing it."""
-    file = rows.filename
-    try:
-        os.unlink(file)
-    except PermissionError:  # Windows
-        rows._mmap.close()
-        os.unlink(file)
 
 
 def _labels(classes: Any) -> list[Any]:
