@@ -339,10 +339,11 @@ class TestMixingIsRefused:
                 return nn.functional.pad(rows, (0, self.so_far - rows.shape[1])), labels
 
         def given(longer):
-            collate = Longest()
+            texts = Texts(COUNT)
+            texts.texts[longer] = texts.texts[longer].repeat(4)
             model = Before(Of(lambda x, e: e(x).mean(1), nn.Embedding(30, HIDDEN)))
             model.load_state_dict(state)
-            loader = DataLoader(Texts(longer), 1, collate_fn=collate)
+            loader = DataLoader(texts, 1, collate_fn=Longest())
             return lt.features(model, "fc", loader, one_by_one=one_by_one)[0]
 
         torch.manual_seed(0)
