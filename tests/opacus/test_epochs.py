@@ -378,7 +378,7 @@ class TestRowsThatAreInTheDataSetSeveralTimes:
     @pytest.mark.parametrize("sampling", [False, True])
     def test_are_refused_if_a_person_has_fewer(self, sampling):
         dataset, times = REPEATED["a rare row, 20 times"]
-        with pytest.raises(lo.RefusedTraining, match="a row is 20 times in the data set"):
+        with pytest.raises(lo.RefusedTraining, match="a row is at least 20 times in the data set"):
             self.trained(dataset, sampling, examples_per_person=19)
         run = self.trained(dataset, sampling, examples_per_person=times).accountant.run()
         assert run.examples_per_person == 20
@@ -407,7 +407,7 @@ class TestRowsThatAreInTheDataSetSeveralTimes:
         assert repeated_rows([row, Lazy(), row]) == 2
 
     def test_in_a_list(self):
-        with pytest.raises(lo.RefusedTraining, match=r"a row is 3 times.*if they are copies"):
+        with pytest.raises(lo.RefusedTraining, match=r"a row is at least 3 times.*if they are copies"):
             self.trained(PAIRS + [PAIRS[7]] * 2, False)
         assert self.trained(PAIRS, False).accountant.run().steps == 6
 
@@ -423,7 +423,7 @@ class TestRowsThatAreInTheDataSetSeveralTimes:
         dataset = Subset(ROWS, list(range(60)))
         training = self.trained(dataset, False, examples_per_person=1)
         dataset.indices[1] = 0
-        with pytest.raises(lo.RefusedTraining, match="a row is 2 times"):
+        with pytest.raises(lo.RefusedTraining, match="a row is at least 2 times"):
             training.epoch()
 
     def trained(self, dataset, sampling, **settings):

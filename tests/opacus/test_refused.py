@@ -249,6 +249,31 @@ class TestStepsOfOtherOptimizers:
         with pytest.raises(lo.RefusedTraining, match=r"another optimizer \(Adam\)"):
             training.epoch(each=lambda: self.bare(training, other))
 
+    def test_of_another_on_what_the_private_one_leaves_alone(self):
+        """It is in the model that is published all the same."""
+        model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+        training = Training(
+            loader_of(), model=model, optimizer=lambda _, **settings: torch.optim.SGD(
+                model[2].parameters(), **settings
+            ),
+        )  # fmt: skip
+        first = torch.optim.SGD(model[0].parameters(), lr=0.1)
+        with pytest.raises(lo.RefusedTraining, match=r"another optimizer \(SGD\)"):
+            training.epoch(each=first.step)
+
+    def test_of_another_private_training_on_other_layers(self):
+        """Each has its own noise and its own guarantee."""
+        model = nn.Sequential(nn.Linear(4, 3), nn.Linear(4, 2))
+        parts = [
+            Training(loader_of(), model=model[k], noise=2.0) for k in range(2)
+        ]  # fmt: skip
+        first, second = (iter(one.loader) for one in parts)
+        for one, other in zip(first, second, strict=True):
+            for training, batch in zip(parts, (one, other), strict=True):
+                training.backward(*batch)
+                training.optimizer.step()
+        assert [one.accountant.run().steps for one in parts] == [6, 6]
+
     def test_after_the_last_private_step(self, training):
         training.epoch()
         self.bare(training, training.optimizer.original_optimizer)

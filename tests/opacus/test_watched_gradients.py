@@ -68,6 +68,17 @@ class TestRepeatedRows:
             with pytest.raises(lo.RefusedTraining, match="of 27 rows"):
                 training.epoch(loader=parts)
 
+    @pytest.mark.parametrize("mode", MODES)
+    @pytest.mark.parametrize("poisson", [False, True])
+    def test_are_not_in_a_network(self, mode, poisson):
+        lo.register()
+        model = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+        training = Training(
+            loader_of(), model=model, grad_sample_mode=mode, poisson_sampling=poisson
+        )
+        training.epoch()
+        assert training.accountant.run().steps == len(training.loader)
+
     def test_fewer_rows_than_were_drawn(self):
         training = Training(loader_of())
         with pytest.raises(lo.RefusedTraining, match="of 5 rows"):
@@ -529,3 +540,50 @@ class TestBuffersWithoutNoise:
         state["_module.scale"] = torch.full((4,), 0.5)
         training.model.load_state_dict(state)
         assert training.epoch().accountant.get_epsilon(1e-5) > 0.0
+
+
+class TestGhostClipping:
+    """Gradients that go through no call of a layer have no clip."""
+
+    def training(self, model=None, criterion=None):
+        model = (
+            nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2)) if model is None else model
+        )
+        lo.register()
+        return Training(loader_of(), model=model, grad_sample_mode="ghost", criterion=criterion)
+
+    @pytest.mark.parametrize("size", [1e-6, 100.0])
+    @pytest.mark.parametrize("kind", [torch.abs, torch.square])
+    def test_penalties_in_the_loss(self, kind, size):
+        training = self.training()
+        rows, labels = next(iter(training.loader))
+        weights = next(training.model.parameters())
+        loss = training.criterion(training.model(rows), labels) + size * kind(weights).sum()
+        with pytest.raises(lo.RefusedTraining, match="as by a penalty"):
+            loss.backward()
+        with pytest.raises(lo.RefusedTraining, match="as by a penalty"):
+            training.engine.get_epsilon(DELTA)
+
+    def test_functions_of_parameters(self):
+        class Beside(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.first, self.last = nn.Linear(4, 4), nn.Linear(4, 2)
+
+            def forward(self, rows):
+                return self.last(nn.functional.linear(self.first(rows), self.first.weight))
+
+        training = self.training(Beside())
+        rows, labels = next(iter(training.loader))
+        with pytest.raises(lo.RefusedTraining, match="beside the calls of their layers"):
+            training.backward(rows, labels)
+
+    def test_sums_of_losses_of_one_forward_pass(self):
+        training = self.training()
+        for rows, labels in training.loader:
+            training.optimizer.zero_grad()
+            found = training.model(rows)
+            loss = training.criterion(found, labels)
+            (loss + 0.5 * training.criterion(found, 1 - labels)).backward()
+            training.optimizer.step()
+        assert training.accountant.run().steps == 6

@@ -204,6 +204,38 @@ def saved(data, tmp_path_factory):
     return model, fitted, folder
 
 
+class TestOtherNames:
+    def test_of_a_layer_are_replaced_too(self, data):
+        class Two(Backbone):
+            def __init__(self):
+                super().__init__()
+                self.classifier = nn.Sequential(nn.Identity(), self.fc)
+
+            def forward(self, images):
+                return self.classifier(self.body(images))
+
+        model = Two()
+        fitted = lt.fit_head(model, "fc", loader_of(data), **SEEDED)
+        assert model.fc is model.classifier[1] is fitted.head
+        assert lt.verify(model, "classifier.1", fitted.certificate_)
+
+    def test_that_cannot_be_replaced_are_refused(self, data):
+        class Listed(Backbone):
+            def __init__(self):
+                super().__init__()
+                self.all = [self.body, self.fc]
+
+            def forward(self, images):
+                for one in self.all:
+                    images = one(images)
+                return images
+
+        model = Listed()
+        with pytest.raises(li.InvalidParameter, match="kept elsewhere too"):
+            lt.fit_head(model, "fc", loader_of(data), **SEEDED)
+        assert len(lt.features(model, "fc", loader_of(data))[0]) == COUNT
+
+
 class TestFixedFeatures:
     """The bound and the certificate follow from the layer before the head."""
 
@@ -302,6 +334,26 @@ class TestCertificates:
         def center(layer):
             layer.center, layer.center_bound = torch.ones(16), 1.0
 
+        def before(layer):
+            layer.register_forward_pre_hook(lambda _, given: (given[0] * 2.0,))
+
+        def after(layer):
+            layer.register_forward_hook(lambda _, given, found: found * 2.0)
+
+        def forward(layer):
+            layer.forward = lambda rows: rows
+
+        class Other(lt.BoundedLinear):
+            pass
+
+        def kind(layer):
+            layer.__class__ = Other
+
+        for change in (before, after, forward, kind):
+            other = nn.Sequential(copy.deepcopy(model.fc))
+            change(other[0])
+            with pytest.raises(ValueError, match="BoundedLinear without hooks"):
+                lt.verify(other, "0", fitted.certificate_)
         for change in (weight, bias, bound, normalise, center):
             other = nn.Sequential(copy.deepcopy(model.fc))
             assert lt.verify(other, "0", fitted.certificate_)

@@ -86,7 +86,7 @@ class OpacusAccountant(IAccountant):
             if not optimizer_step.is_ghost(optimizer):
                 optimizer_step.refuse_label_weights(local_of_make_private(frame, "criterion"))
             self._gradients = WatchedGradients(optimizer, self.stated.loss, model)
-            self._others = OtherSteps(optimizer)
+            self._others = OtherSteps(optimizer, model)
 
         def hook(optimizer: Any) -> None:
             self._refuse_again()

@@ -23,11 +23,15 @@ class OtherSteps:
     """Refuses trainings in which anything but private steps used an optimizer of torch.
 
     torch calls a hook before every step of any of its optimizers.  One step of the optimizer that
-    Opacus wraps follows each private step; any other step on the same parameters is another one.
+    Opacus wraps follows each private step; any other step on parameters of `model` is another one,
+    unless it is a private step of another training.
     """
 
-    def __init__(self, optimizer: Any) -> None:
+    def __init__(self, optimizer: Any, model: Any = None) -> None:
         self.optimizer = optimizer
+        # All that is published: also what the private optimizer does not change.
+        model = getattr(model, "_module", model)
+        self._published = [] if model is None else [weakref.ref(one) for one in model.parameters()]
         self._found: str | None = None
         self._begun = False
         self._noised = False  # the next step of the wrapped optimizer has its noise
@@ -67,6 +71,8 @@ class OtherSteps:
             self._found = _WRAPPED
         elif self._found is None:
             own = {id(one) for one in self.optimizer.params}
+            if not private:
+                own |= {id(one) for ref in self._published if (one := ref()) is not None}
             if any(id(one) in own for group in stepping.param_groups for one in group["params"]):
                 self._found = f"another optimizer ({type(stepping).__name__})"
 
@@ -90,7 +96,7 @@ def _before_step(stepping: Any, *_: Any) -> None:
 
 def _other_step(what: str, when: str) -> RefusedTraining:
     return RefusedTraining(
-        f"{what} changed the private parameters {when}, and its gradients need not have noise",
+        f"{what} changed parameters of the model {when}, and its gradients need not have noise",
         instead="let nothing but the step of Opacus' optimizer change them",
     )
 

@@ -19,7 +19,9 @@ during the backward pass is counted apart.
 
 from __future__ import annotations
 
+import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, NoReturn
 
@@ -33,6 +35,7 @@ from lastiterate.run.loss import Loss
 
 _TOLERANCE = 1e-3  # relative to what is stated; single precision needs a hundredth of that
 _BACKWARD_PASSES = 2  # of a batch, with ghost clipping
+_GHOST_BACKWARD = ("opacus.utils.fast_gradient_clipping_utils", "backward")
 TOO_LONG = (
     "a gradient was longer than lipschitz={bound:.9g} before clipping, so rows are longer than "
     "stated or the loss is a different one; lo.BoundedLinear keeps rows within feature_bound"
@@ -62,6 +65,7 @@ class WatchedGradients:
         self._rows = self._passes = 0
         if is_ghost(optimizer):
             self._hook = optimizer.params[0].register_post_accumulate_grad_hook(self._passed)
+            optimizer.zero_grad = self._between_passes(optimizer.zero_grad)
         elif hasattr(optimizer, "clip_and_accumulate"):
             optimizer.clip_and_accumulate = self._inspecting(optimizer.clip_and_accumulate)
 
@@ -114,6 +118,37 @@ class WatchedGradients:
             clip_and_accumulate()
 
         return inspect_and_clip
+
+    def _between_passes(self, zero_grad: Callable[..., None]) -> Callable[..., None]:
+        """With ghost clipping, Opacus empties gradients between the two passes of a batch."""
+
+        def inspect_and_empty(*given: Any, **named: Any) -> None:
+            caller = sys._getframe(1)
+            if (caller.f_globals.get("__name__"), caller.f_code.co_name) == _GHOST_BACKWARD:
+                self._refuse_gradients_beside_layers(caller.f_locals["self"].loss_per_sample)
+            zero_grad(*given, **named)
+
+        return inspect_and_empty
+
+    def _refuse_gradients_beside_layers(self, loss: torch.Tensor) -> None:
+        """Refuse parameters that the loss uses more often than their layers were called.
+
+        Ghost clipping sees what goes through a call of a layer.  The gradient of a penalty in the
+        loss, or of a function of the parameters, has no clip.
+        """
+        if self._forward is None:
+            return
+        uses, called = parameter_uses(loss), Counter[int]()
+        for layer in getattr(self._clipping, "_module", self._clipping).modules():
+            for one in layer.parameters(recurse=False):
+                called[id(one)] += self._forward.calls(layer)
+        if any(uses[id(one)] > called[id(one)] for one in self.optimizer.params):
+            self._refuse(
+                "the loss depends on parameters beside the calls of their layers, as by a penalty, "
+                "and ghost clipping does not clip that part of its gradient",
+                instead="leave penalties to weight_decay, let parameters be used by their layers "
+                "alone, or use grad_sample_mode='hooks'",
+            )
 
     def _clip(self) -> Any:
         """The clip at this moment."""
@@ -202,6 +237,21 @@ class WatchedGradients:
             self.found.append(reason)
 
 
+def parameter_uses(loss: torch.Tensor) -> Counter[int]:
+    """How often each parameter, by its id, is used in what a tensor was computed from."""
+    uses: Counter[int] = Counter()
+    waiting = [] if loss.grad_fn is None else [loss.grad_fn]
+    seen = set(waiting)
+    while waiting:
+        for node, _ in waiting.pop().next_functions:
+            if hasattr(node, "variable"):
+                uses[id(node.variable)] += 1
+            elif node is not None and node not in seen:
+                seen.add(node)
+                waiting.append(node)
+    return uses
+
+
 class _ForwardPasses:
     """The number of forward passes through a model that a backward pass may go through.
 
@@ -215,6 +265,7 @@ class _ForwardPasses:
         self._open: list[bool] = []  # which of all modules that were entered
         self._again = 0
         self._layers: dict[int, int] = {}  # by the id of a layer that was called by itself
+        self._calls: Counter[int] = Counter()  # by the id of a layer, wherever it was called
         whole = getattr(model, "_module", model)
         for one in whole.modules():
             if one is whole or next(one.parameters(recurse=False), None) is not None:
@@ -227,21 +278,29 @@ class _ForwardPasses:
         passes = max(self._passes + max(self._layers.values(), default=0), self._again)
         self._passes = self._again = 0
         self._layers.clear()
+        self._calls.clear()
         return passes
+
+    def calls(self, module: Any) -> int:
+        """The calls of a module since then that a backward pass may go through."""
+        return self._calls[id(module)]
 
     def _begin(self, module: Any, _: Any) -> None:
         # What is inside may be in training, or differentiated, all the same.
         evaluated = self._ignores_evaluation and not module.training
         # Frozen layers have no gradients of examples that could add up.
-        frozen = id(module) != self._whole and not any(
-            one.requires_grad for one in module.parameters()
-        )
+        with torch._C.DisableTorchFunctionSubclass():  # expanded weights tell nothing of themselves
+            frozen = id(module) != self._whole and not any(
+                one.requires_grad for one in module.parameters()
+            )
         ignored = evaluated or frozen or not torch.is_grad_enabled()
         self._open.append(not ignored)
         self._depth += not ignored
+        backward = torch._C._current_graph_task_id() != -1
+        if not ignored and not backward:
+            self._calls[id(module)] += 1
         if ignored or self._depth > 1:
             return
-        backward = torch._C._current_graph_task_id() != -1
         if id(module) != self._whole:
             if not backward:
                 self._layers[id(module)] = self._layers.get(id(module), 0) + 1

@@ -141,10 +141,10 @@ class WatchedLoader:
         """Refuse a data set that has a row more often than it may."""
         if (times := repeated_rows(self.dataset)) > self.repeats:
             raise RefusedTraining(
-                f"a row is {times:,} times in the data set, and a person has at most "
+                f"a row is at least {times:,} times in the data set, and a person has at most "
                 f"{self.repeats:,} of its rows",
                 instead="leave out what is repeated, or state "
-                f"register(examples_per_person={times}); {NOT_REPEATED}",
+                f"register(examples_per_person={times}), or what is more; {NOT_REPEATED}",
             )
 
     def refuse_other_batches(self, number: int) -> None:

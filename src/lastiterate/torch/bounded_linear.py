@@ -180,7 +180,7 @@ def _array(tensor: torch.Tensor) -> NDArray[Any]:
 
 def linear_layer(model: nn.Module, name: str) -> nn.Linear:
     """The layer of this name; raises `InvalidType` if it is not linear."""
-    found = dict(model.named_modules()).get(name)
+    found = dict(model.named_modules(remove_duplicate=False)).get(name)
     if not isinstance(found, nn.Linear):
         linear = [one for one, layer in model.named_modules() if isinstance(layer, nn.Linear)]
         must_be = f"the name of a torch.nn.Linear in the model: one of {linear}"
@@ -189,9 +189,11 @@ def linear_layer(model: nn.Module, name: str) -> nn.Linear:
 
 
 def replace_layer(model: nn.Module, name: str, layer: nn.Module) -> None:
-    """Replace the layer of this name by `layer`."""
-    parent, _, own = name.rpartition(".")
-    setattr(model.get_submodule(parent), own, layer)
+    """Replace the layer of this name by `layer`, under all its names."""
+    old = model.get_submodule(name)
+    for parent in list(model.modules()):
+        for own in [own for own, child in parent._modules.items() if child is old]:
+            setattr(parent, own, layer)
 
 
 FEATURES = "features"

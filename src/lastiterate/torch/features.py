@@ -16,7 +16,7 @@ import copy
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -36,7 +36,13 @@ from lastiterate import _check
 from lastiterate._files import refuse_replacing
 from lastiterate._progress import track
 from lastiterate.errors import InvalidParameter, InvalidType
-from lastiterate.torch.bounded_linear import BoundingLayer, bounded, linear_layer, write_count
+from lastiterate.torch.bounded_linear import (
+    BoundingLayer,
+    bounded,
+    linear_layer,
+    replace_layer,
+    write_count,
+)
 from lastiterate.torch.repeated_rows import NOT_REPEATED, repeated_rows
 
 IN_MEMORY = 2**28  # bytes
@@ -127,7 +133,7 @@ def features(
     >>> rows.tolist(), labels.tolist()
     ([[1.0, 0.0]], [2])
     """
-    return extract_features(**locals(), bounding_layer=None)
+    return extract_features(**locals(), bounding_layer=None, to_replace=False)
 
 
 def extract_features(
@@ -143,8 +149,12 @@ def extract_features(
     progress: bool,
     one_by_one: bool,
     bounding_layer: BoundingLayer | None,
+    to_replace: bool,
 ) -> tuple[NDArray[np.float32], NDArray[Any]]:
-    """Rows and labels as in `features`; with a bounding layer, rows must be its outputs."""
+    """Rows and labels as in `features`; with a bounding layer, rows must be its outputs.
+
+    `to_replace` refuses a model that would not use another layer in place of the one of this name.
+    """
     head = linear_layer(model, name)
     count = _examples(loader)
     collate = _Forgetting(loader.collate_fn, loader.dataset)
@@ -193,6 +203,8 @@ def extract_features(
             raise _not_one_row_each(f"{done} rows of {len(set(drawn))} out of {count} examples")
         if first is not None:
             run.refuse_memory(first, part)
+            if to_replace:
+                run.refuse_unreachable(name, first)
     if file is not None:
         rows = np.memmap(file, dtype=np.float32, mode="r", shape=shape)
     return rows, np.concatenate(found)
@@ -459,6 +471,23 @@ class _Run:
         self.rows(later.batch, on=used)
         if not _alike(first, self.rows(first.batch, on=used)):
             raise _mixing("another row for the same example the second time", remedy="")
+
+    def refuse_unreachable(self, name: str, first: _Rows) -> None:
+        """Refuse a model that has its head elsewhere too, as in a list, and would use that one."""
+        model, reached = self.copied(), list[nn.Module]()
+        head = nn.Linear(first.rows.shape[-1], 1)
+
+        def note(*_: Any) -> None:
+            reached.append(head)
+            raise _HeadReached
+
+        head.register_forward_pre_hook(note)
+        replace_layer(model, name, head.to(first.rows.device))
+        with suppress(InvalidParameter):  # that the old head was not reached
+            self.rows(first.batch, on=model)
+        if not reached:
+            must_be = "of a layer that the model keeps as a layer alone, so that it can be replaced"
+            raise InvalidParameter("name", name, must_be=must_be, found="one kept elsewhere too")
 
 
 def _copied_parameters(

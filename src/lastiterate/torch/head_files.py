@@ -176,9 +176,12 @@ def verify(model: nn.Module, name: str, certificate: str | Path) -> PrivacyRepor
     True
     """
     layer = linear_layer(model, name)
-    if not isinstance(layer, BoundedLinear):
-        why = "it belongs to a BoundedLinear, and the layer does not bound rows as in training"
-        raise InvalidCertificate([why])
+    hooks = layer._forward_hooks or layer._forward_pre_hooks
+    if type(layer) is not BoundedLinear or "forward" in vars(layer) or hooks:
+        why = (
+            "it belongs to a BoundedLinear without hooks, and the layer does not bound rows as in "
+        )
+        raise InvalidCertificate([f"{why}training"])
     return _verified(model, certificate, layer_numbers(layer).reasons)
 
 

@@ -203,6 +203,7 @@ def fit_head(
             progress=progress,
             one_by_one=one_by_one,
             bounding_layer=bounding_layer,
+            to_replace=True,
         )
     finally:
         if bounding_layer is not None:

@@ -34,7 +34,8 @@ def repeated_rows(dataset: Any) -> int:
     parts, and of lists and tensors that a data set of one's own keeps for its rows, the widest part
     counts, since labels are shared by different rows.  Equal rows at other places may be those of
     other people, and numbers and texts are no objects of their own, so both count as other rows.
-    So do copies of tensors or files, and what a shorter wrapper chooses.
+    So do copies of tensors or files, and rows that a wrapper chooses which is no longer than what
+    it wraps.
 
     Parameters
     ----------
